@@ -1,0 +1,120 @@
+"""Sparkport: serve a Spark lakehouse, or any Python catalog, to DuckDB.
+
+The names here are the public interface. They are imported when they are first used, so that `import sparkport` is quick
+and brings in neither grpc nor pyspark.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sparkport.builder import CatalogBuilder as CatalogBuilder
+    from sparkport.builder import SchemaBuilder as SchemaBuilder
+    from sparkport.catalog import *  # noqa: F403
+    from sparkport.errors import *  # noqa: F403
+    from sparkport.memory import MemoryCatalog as MemoryCatalog
+    from sparkport.memory import MemorySchema as MemorySchema
+    from sparkport.memory import MemoryTable as MemoryTable
+    from sparkport.server import Server as Server
+    from sparkport.server import ServerSettings as ServerSettings
+    from sparkport.server import serve as serve
+    from sparkport.service.service import ServiceSettings as ServiceSettings
+
+__version__ = "0.1.0"
+
+_MODULES = {
+    "sparkport.builder": ("CatalogBuilder", "SchemaBuilder"),
+    "sparkport.memory": ("MemoryCatalog", "MemorySchema", "MemoryTable"),
+    "sparkport.server": ("Server", "ServerSettings", "serve"),
+    "sparkport.service.service": ("ServiceSettings",),
+    "sparkport.errors": (
+        "AlreadyExists",
+        "BadRequest",
+        "Cancelled",
+        "CatalogFault",
+        "Conflict",
+        "ConstraintViolation",
+        "LimitExceeded",
+        "NotFound",
+        "NotWritable",
+        "PermissionDenied",
+        "PreconditionFailed",
+        "SchemaNotEmpty",
+        "SparkportError",
+        "StaleDescriptor",
+        "TransactionNotActive",
+        "Unauthenticated",
+        "Unsupported",
+    ),
+    "sparkport.catalog": (
+        "AddColumnOptions",
+        "AddFieldOptions",
+        "Cancellation",
+        "Catalog",
+        "CatalogVersion",
+        "ColumnStatistics",
+        "ConstrainedTable",
+        "Constraints",
+        "Context",
+        "CreateSchemaOptions",
+        "CreateTableOptions",
+        "DMLOptions",
+        "DMLResult",
+        "DeletableBatchTable",
+        "DeletableTable",
+        "DropSchemaOptions",
+        "DropTableOptions",
+        "DynamicCatalog",
+        "DynamicSchema",
+        "DynamicSchemaTable",
+        "DynamicTable",
+        "Filter",
+        "FunctionSignature",
+        "InsertableTable",
+        "OnConflict",
+        "Operation",
+        "Parameter",
+        "ParameterKind",
+        "PartitionedTable",
+        "RecordReader",
+        "RemoveColumnOptions",
+        "RemoveFieldOptions",
+        "ScalarFunction",
+        "ScanOptions",
+        "Schema",
+        "SchemaRequest",
+        "Stability",
+        "StagedTable",
+        "StagedWrite",
+        "StatisticsTable",
+        "Table",
+        "TableFunction",
+        "TableInOutFunction",
+        "TableRef",
+        "TimePoint",
+        "TransactionManager",
+        "TransactionState",
+        "UpdatableBatchTable",
+        "UpdatableTable",
+        "VersionedCatalog",
+        "find_rowid_column",
+        "rowid_field",
+    ),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = sorted(_HOME)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'sparkport' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

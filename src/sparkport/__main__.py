@@ -1,0 +1,7 @@
+"""`python -m sparkport`."""
+
+import sys
+
+from sparkport.cli import main
+
+sys.exit(main())

@@ -1,0 +1,104 @@
+"""Read-only tables made of things Python programs have: datasets, files, functions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from sparkport.catalog import Context, PartitionedTable, RecordReader, ScanOptions, Table
+from sparkport.catalog.types import refuse_unsupported
+from sparkport.errors import BadRequest, NotFound
+
+__all__ = ["DatasetTable", "FunctionTable", "ScanFunction", "parquet_dataset"]
+
+ScanFunction: TypeAlias = Callable[[Context, ScanOptions], RecordReader]
+"""A scan as a plain function; its contract is that of `Table.scan`."""
+
+_MAX_PARTITIONS = 4
+_BATCH_ROWS = 131_072
+
+
+class DatasetTable(PartitionedTable):
+    """An Arrow dataset, read in parallel by fragments. Columns that nobody asks for are not read."""
+
+    def __init__(self, name: str, dataset: ds.Dataset, comment: str = "") -> None:
+        refuse_unsupported(dataset.schema, f"table {name}")
+        self._name = name
+        self._comment = comment
+        self._dataset = dataset
+        self._fragments = list(dataset.get_fragments())
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def comment(self) -> str:
+        return self._comment
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        return self._dataset.schema
+
+    def partitions(self, ctx: Context, options: ScanOptions) -> Sequence[bytes]:
+        """Ranges of fragments: the list of files is fixed when the dataset is made."""
+        count = len(self._fragments)
+        parts = min(count, _MAX_PARTITIONS)
+        bounds = [count * part // parts for part in range(parts + 1)] if parts else []
+        return [json.dumps(pair).encode() for pair in zip(bounds, bounds[1:], strict=False)]
+
+    def scan(self, ctx: Context, options: ScanOptions) -> Iterator[pa.RecordBatch]:
+        first, last = json.loads(options.partition) if options.partition else (0, len(self._fragments))
+        for fragment in self._fragments[first:last]:
+            scanner = fragment.scanner(
+                schema=self._dataset.schema,
+                columns=None if options.columns is None else list(options.columns),
+                batch_size=options.batch_size or _BATCH_ROWS,
+                # A slow client must not make the server read far ahead.
+                batch_readahead=2,
+                fragment_readahead=1,
+            )
+            for batch in scanner.to_batches():
+                ctx.check()
+                yield batch
+
+
+class FunctionTable(Table):
+    """A table whose scan is a Python function."""
+
+    def __init__(self, name: str, arrow_schema: pa.Schema, scan: ScanFunction, comment: str = "") -> None:
+        refuse_unsupported(arrow_schema, f"table {name}")
+        self._name = name
+        self._arrow_schema = arrow_schema
+        self._scan = scan
+        self._comment = comment
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def comment(self) -> str:
+        return self._comment
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        return self._arrow_schema
+
+    def scan(self, ctx: Context, options: ScanOptions) -> RecordReader:
+        return self._scan(ctx, options)
+
+
+def parquet_dataset(path: str | Path) -> ds.Dataset:
+    """A Parquet file, or all of them below a folder. Raises: NotFound, BadRequest."""
+    try:
+        return ds.dataset(str(path), format="parquet", partitioning="hive")
+    except FileNotFoundError as error:
+        raise NotFound(f"there is no Parquet file or folder {path}") from error
+    except (pa.ArrowException, OSError) as error:
+        raise BadRequest(f"{path} cannot be read as Parquet: {error}") from error

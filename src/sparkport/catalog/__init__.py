@@ -1,0 +1,108 @@
+"""What implementers see: interfaces, their options and results, the filter tree."""
+
+from sparkport.catalog.constraints import ConstrainedTable, Constraints
+from sparkport.catalog.context import Cancellation, Context
+from sparkport.catalog.ddl import (
+    AddColumnOptions,
+    AddFieldOptions,
+    CreateSchemaOptions,
+    CreateTableOptions,
+    DropSchemaOptions,
+    DropTableOptions,
+    DynamicCatalog,
+    DynamicSchema,
+    DynamicTable,
+    OnConflict,
+    RemoveColumnOptions,
+    RemoveFieldOptions,
+)
+from sparkport.catalog.filters import Filter
+from sparkport.catalog.functions import (
+    FunctionSignature,
+    Parameter,
+    ParameterKind,
+    ScalarFunction,
+    Stability,
+    TableFunction,
+    TableInOutFunction,
+)
+from sparkport.catalog.interfaces import Catalog, CatalogVersion, Schema, Table, VersionedCatalog
+from sparkport.catalog.rowid import find_rowid_column, rowid_field
+from sparkport.catalog.scan import (
+    DynamicSchemaTable,
+    PartitionedTable,
+    RecordReader,
+    ScanOptions,
+    SchemaRequest,
+    TableRef,
+    TimePoint,
+)
+from sparkport.catalog.statistics import ColumnStatistics, StatisticsTable
+from sparkport.catalog.transactions import TransactionManager, TransactionState
+from sparkport.catalog.write import (
+    DeletableBatchTable,
+    DeletableTable,
+    DMLOptions,
+    DMLResult,
+    InsertableTable,
+    Operation,
+    StagedTable,
+    StagedWrite,
+    UpdatableBatchTable,
+    UpdatableTable,
+)
+
+__all__ = [
+    "AddColumnOptions",
+    "AddFieldOptions",
+    "Cancellation",
+    "Catalog",
+    "CatalogVersion",
+    "ColumnStatistics",
+    "ConstrainedTable",
+    "Constraints",
+    "Context",
+    "CreateSchemaOptions",
+    "CreateTableOptions",
+    "DMLOptions",
+    "DMLResult",
+    "DeletableBatchTable",
+    "DeletableTable",
+    "DropSchemaOptions",
+    "DropTableOptions",
+    "DynamicCatalog",
+    "DynamicSchema",
+    "DynamicSchemaTable",
+    "DynamicTable",
+    "Filter",
+    "FunctionSignature",
+    "InsertableTable",
+    "OnConflict",
+    "Operation",
+    "Parameter",
+    "ParameterKind",
+    "PartitionedTable",
+    "RecordReader",
+    "RemoveColumnOptions",
+    "RemoveFieldOptions",
+    "ScalarFunction",
+    "ScanOptions",
+    "Schema",
+    "SchemaRequest",
+    "Stability",
+    "StagedTable",
+    "StagedWrite",
+    "StatisticsTable",
+    "Table",
+    "TableFunction",
+    "TableInOutFunction",
+    "TableRef",
+    "TimePoint",
+    "TransactionManager",
+    "TransactionState",
+    "UpdatableBatchTable",
+    "UpdatableTable",
+    "VersionedCatalog",
+    "find_rowid_column",
+    "rowid_field",
+]

@@ -1,0 +1,160 @@
+"""Enforcing constraints on rows that are about to be stored; for any backend.
+
+DuckDB evaluates CHECKs and compares keys, so they mean the same here as in a table of DuckDB: a CHECK that is NULL
+passes, NaN equals NaN, 0.0 equals -0.0, and rows with a NULL in a UNIQUE key are not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+import duckdb
+import pyarrow as pa
+
+from sparkport.catalog.constraints.declare import Constraints
+from sparkport.catalog.constraints.expressions import first_line, used_columns
+from sparkport.catalog.constraints.names import folded
+from sparkport.catalog.constraints.sandbox import quoted, sandbox
+from sparkport.errors import ConstraintViolation
+
+__all__ = ["ReadColumns", "columns_of", "concerning", "enforce", "enforce_keys", "enforce_not_null", "enforce_rows"]
+
+ReadColumns: TypeAlias = "Callable[[Sequence[str]], pa.Table]"
+"""Reads the named columns of all rows that the table has before the change."""
+
+_SHOWN = 80
+
+
+def enforce(
+    table: str,
+    constraints: Constraints,
+    changed: pa.Table | pa.RecordBatch,
+    existing: ReadColumns,
+    *,
+    row_id: str | None = None,
+) -> None:
+    """Check everything.
+
+    `changed` holds the new or changed rows as they will be, with at least the columns of `columns_of(constraints)`; pass
+    `concerning(constraints, …)` to check an UPDATE of some columns only. `existing` is called only if there are keys. For
+    an UPDATE, `row_id` names the row id column of both: existing rows that are changed are not compared.
+
+    Raises: ConstraintViolation, which names the constraint and a value.
+    """
+    enforce_rows(table, constraints, changed)
+    enforce_keys(table, constraints, changed, existing, row_id=row_id)
+
+
+def enforce_rows(table: str, constraints: Constraints, changed: pa.Table | pa.RecordBatch) -> None:
+    """Check what each row must fulfil by itself: NOT NULL and CHECK. Raises: ConstraintViolation."""
+    enforce_not_null(table, constraints, changed)
+    for check in constraints.checks if changed.num_rows else ():
+        _enforce_check(table, check, changed)
+
+
+def enforce_not_null(table: str, constraints: Constraints, changed: pa.Table | pa.RecordBatch) -> None:
+    """Raises: ConstraintViolation."""
+    for name in constraints.not_null:
+        if changed.column(name).null_count:
+            raise ConstraintViolation(f"NOT NULL constraint failed: {table}.{name}")
+
+
+def enforce_keys(
+    table: str,
+    constraints: Constraints,
+    changed: pa.Table | pa.RecordBatch,
+    existing: ReadColumns,
+    *,
+    row_id: str | None = None,
+) -> None:
+    """Check UNIQUE and PRIMARY KEY, among the changed rows and against the others. Raises: ConstraintViolation."""
+    if not changed.num_rows:
+        return
+    for kind, key in _keys(constraints):
+        columns = [*key, row_id] if row_id is not None else list(key)
+        with sandbox(changed=changed.select(columns)) as connection:
+            duplicate = _repeated(connection, key)
+            if duplicate is None:
+                connection.register("existing", existing(columns))
+                duplicate = _present(connection, key, row_id)
+        if duplicate is not None:
+            shown = ", ".join(f"{name}: {_shortened(value)}" for name, value in zip(key, duplicate, strict=True))
+            raise ConstraintViolation(f'Duplicate key "{shown}" violates {kind} constraint of table {table}')
+
+
+def concerning(constraints: Constraints, columns: Iterable[str]) -> Constraints:
+    """Those constraints that a change of the given columns can break."""
+    changed = {folded(name) for name in columns}
+
+    def any_changed(names: Iterable[str]) -> bool:
+        return any(folded(name) in changed for name in names)
+
+    return Constraints(
+        not_null=tuple(name for name in constraints.not_null if folded(name) in changed),
+        checks=tuple(check for check in constraints.checks if used_columns(check, list(columns))),
+        unique=tuple(key for key in constraints.unique if any_changed(key)),
+        primary_key=constraints.primary_key if any_changed(constraints.primary_key) else (),
+    )
+
+
+def columns_of(constraints: Constraints, columns: Sequence[str]) -> tuple[str, ...]:
+    """Those of the table's columns that must be known to check the constraints."""
+    needed = {folded(name) for name in constraints.not_null}
+    needed.update(folded(name) for _, key in _keys(constraints) for name in key)
+    needed.update(folded(name) for check in constraints.checks for name in used_columns(check, columns))
+    return tuple(name for name in columns if folded(name) in needed)
+
+
+def _keys(constraints: Constraints) -> list[tuple[str, tuple[str, ...]]]:
+    keys = [("unique", key) for key in constraints.unique]
+    return [("primary key", constraints.primary_key), *keys] if constraints.primary_key else keys
+
+
+def _enforce_check(table: str, check: str, changed: pa.Table | pa.RecordBatch) -> None:
+    used = used_columns(check, changed.schema.names)
+    shown = ", ".join(f"CAST({quoted(name)} AS VARCHAR)" for name in used) or "''"
+    what = f"CHECK constraint failed on table {table} with expression CHECK({check})"
+    with sandbox(rows=changed) as connection:
+        try:
+            row = connection.execute(
+                f"SELECT {shown} FROM rows AS {quoted(table)} WHERE NOT (\n{check}\n) LIMIT 1"
+            ).fetchone()
+        except duckdb.Error as error:
+            raise ConstraintViolation(f"{what}: it cannot be evaluated: {first_line(error)}") from error
+    if row is not None:
+        values = ", ".join(f"{name} = {_shortened(value)}" for name, value in zip(used, row, strict=False))
+        raise ConstraintViolation(f"{what}: {values}" if values else what)
+
+
+def _repeated(connection: duckdb.DuckDBPyConnection, key: Sequence[str]) -> Sequence[str | None] | None:
+    columns = ", ".join(map(quoted, key))
+    present = " AND ".join(f"{quoted(name)} IS NOT NULL" for name in key)
+    row: tuple[str | None, ...] | None = connection.execute(
+        f"SELECT {_as_text(key)} FROM (SELECT {columns} FROM changed WHERE {present} GROUP BY {columns} "
+        "HAVING count(*) > 1 LIMIT 1)"
+    ).fetchone()
+    return row
+
+
+def _present(
+    connection: duckdb.DuckDBPyConnection, key: Sequence[str], row_id: str | None
+) -> Sequence[str | None] | None:
+    # Both joins have the changed rows on the right, where DuckDB builds its hash table: they are the smaller side.
+    source = "existing"
+    if row_id is not None:
+        source = f"(SELECT e.* FROM existing AS e ANTI JOIN changed AS c ON e.{quoted(row_id)} = c.{quoted(row_id)})"
+    equal = " AND ".join(f"e.{quoted(name)} = c.{quoted(name)}" for name in key)
+    row: tuple[str | None, ...] | None = connection.execute(
+        f"SELECT {_as_text(key)} FROM (SELECT e.* FROM {source} AS e SEMI JOIN changed AS c ON {equal} LIMIT 1)"
+    ).fetchone()
+    return row
+
+
+def _as_text(key: Sequence[str]) -> str:
+    return ", ".join(f"CAST({quoted(name)} AS VARCHAR)" for name in key)
+
+
+def _shortened(value: str | None) -> str:
+    text = "NULL" if value is None else value
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"

@@ -1,0 +1,88 @@
+"""Who asks, in which transaction, and whether they are still waiting."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from sparkport.errors import Cancelled
+
+__all__ = ["Cancellation", "Context"]
+
+
+class Cancellation:
+    """A one-way switch that the service flips when the caller goes away. Thread-safe."""
+
+    __slots__ = ("_callbacks", "_event", "_lock")
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._lock = threading.Lock()
+        self._callbacks: list[Callable[[], None]] = []
+
+    @property
+    def cancelled(self) -> bool:
+        return self._event.is_set()
+
+    def cancel(self) -> None:
+        """Flip the switch and run the callbacks, once."""
+        with self._lock:
+            self._event.set()
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until cancelled; True if it was."""
+        return self._event.wait(timeout)
+
+    def add_callback(self, callback: Callable[[], None]) -> None:
+        with self._lock:
+            if not self._event.is_set():
+                self._callbacks.append(callback)
+                return
+        callback()
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a catalog may know about the request it is serving.
+
+    Made by the service, one for each request; catalogs read it and pass it on. Safe to use from any thread.
+    """
+
+    catalog_name: str = ""
+    """The catalog's name as the caller spelled it."""
+    transaction_id: str | None = None
+    """The TransactionManager's id of the transaction this operation belongs to."""
+    parent_transaction_id: str | None = None
+    """For a write that commits by itself inside a DuckDB transaction (airport §10): that transaction's id, whose later
+    scans should see this write."""
+    principal: str | None = None
+    """Who asks, once authentication has said so."""
+    trace_id: str = ""
+    """One value for all calls of one scan or write; for logs and audit."""
+    session_id: str = ""
+    """The caller's process, as it says itself: not a credential."""
+    from_duckdb: bool = False
+    """True when the caller introduced itself as DuckDB's airport client."""
+    cancellation: Cancellation = field(default_factory=Cancellation, compare=False, repr=False)
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the caller has gone away. Long work must look at it, or use `on_cancel`."""
+        return self.cancellation.cancelled
+
+    def check(self) -> None:
+        """Raise `Cancelled` once the caller has gone away."""
+        if self.cancellation.cancelled:
+            raise Cancelled("the request was cancelled")
+
+    def on_cancel(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called, once and from any thread, when the caller goes away; at once if it has already."""
+        self.cancellation.add_callback(callback)
+
+    def with_transaction(self, transaction_id: str | None) -> Context:
+        """The same request inside another transaction; the present one becomes its parent."""
+        return replace(self, transaction_id=transaction_id, parent_transaction_id=self.transaction_id)

@@ -1,0 +1,198 @@
+"""Changing the catalog itself: schemas, tables, columns."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+import pyarrow as pa
+
+from sparkport.catalog.constraints import Constraints
+from sparkport.catalog.context import Context
+from sparkport.catalog.interfaces import Catalog, Schema, Table
+from sparkport.errors import Unsupported
+
+__all__ = [
+    "AddColumnOptions",
+    "AddFieldOptions",
+    "CreateSchemaOptions",
+    "CreateTableOptions",
+    "DropSchemaOptions",
+    "DropTableOptions",
+    "DynamicCatalog",
+    "DynamicSchema",
+    "DynamicTable",
+    "OnConflict",
+    "RemoveColumnOptions",
+    "RemoveFieldOptions",
+]
+
+
+class OnConflict(str, Enum):
+    """What CREATE does when the object exists: fail, leave it as it is, or put a new one in its place."""
+
+    ERROR = "error"
+    IGNORE = "ignore"
+    REPLACE = "replace"
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSchemaOptions:
+    """Documentation of the new schema."""
+
+    comment: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DropSchemaOptions:
+    """`ignore_not_found`: a schema that is not there is no error. `cascade`: drop its tables with it."""
+
+    ignore_not_found: bool = False
+    cascade: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTableOptions:
+    """What CREATE TABLE says besides the columns.
+
+    The contract's index lists (`NotNullConstraints`, `UniqueConstraints`) and the client's name lists arrive merged in
+    `constraints`; its NOT NULL columns are also `nullable=False` in the Arrow schema given to `create_table`.
+    """
+
+    on_conflict: OnConflict = OnConflict.ERROR
+    comment: str = ""
+    constraints: Constraints = field(default_factory=Constraints)
+
+
+@dataclass(frozen=True, slots=True)
+class DropTableOptions:
+    """`ignore_not_found`: a table that is not there is no error."""
+
+    ignore_not_found: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumnOptions:
+    """`if_column_not_exists`: a column that is already there is no error."""
+
+    if_column_not_exists: bool = False
+    ignore_not_found: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveColumnOptions:
+    """`if_column_exists`: a column that is not there is no error. `cascade`: drop the constraints that use it too."""
+
+    if_column_exists: bool = False
+    ignore_not_found: bool = False
+    cascade: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AddFieldOptions:
+    """`if_field_not_exists`: a field that is already there is no error."""
+
+    if_field_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveFieldOptions:
+    """`if_field_exists`: a field that is not there is no error."""
+
+    if_field_exists: bool = False
+    cascade: bool = False
+
+
+class DynamicCatalog(Catalog):
+    """A catalog whose schemas can be created and dropped. A change is durable when the method returns."""
+
+    @abstractmethod
+    def create_schema(self, ctx: Context, name: str, options: CreateSchemaOptions) -> Schema:
+        """Raises: AlreadyExists."""
+
+    @abstractmethod
+    def drop_schema(self, ctx: Context, name: str, options: DropSchemaOptions) -> None:
+        """Raises: NotFound unless `ignore_not_found`; SchemaNotEmpty while it holds tables, unless `cascade`."""
+
+
+class DynamicSchema(Schema):
+    """A schema whose tables can be created and dropped. A change is durable when the method returns."""
+
+    @abstractmethod
+    def create_table(
+        self, ctx: Context, name: str, arrow_schema: pa.Schema, options: CreateTableOptions
+    ) -> Table:
+        """Create a table; `arrow_schema` has no row id field, the returned table's has one if rows can be changed.
+
+        Raises: AlreadyExists when the table exists and `on_conflict` is ERROR; with IGNORE the existing one is returned.
+        """
+
+    @abstractmethod
+    def drop_table(self, ctx: Context, name: str, options: DropTableOptions) -> None:
+        """Raises: NotFound unless `ignore_not_found`."""
+
+    @abstractmethod
+    def rename_table(self, ctx: Context, name: str, new_name: str) -> Table:
+        """Raises: NotFound, AlreadyExists."""
+
+
+class DynamicTable(Table):
+    """A table whose columns can be changed. A change is durable when the method returns, and keeps the rows.
+
+    A method that the table cannot offer raises Unsupported, which is what the methods outside the contract do unless
+    they are overridden. Every method raises NotFound for a column or field that does not exist, AlreadyExists for a new
+    name that does, and Conflict when the table was changed meanwhile.
+    """
+
+    @abstractmethod
+    def add_column(self, ctx: Context, column_schema: pa.Schema, options: AddColumnOptions) -> None:
+        """Add the one field of `column_schema` after the present columns; existing rows get NULL."""
+
+    @abstractmethod
+    def remove_column(self, ctx: Context, name: str, options: RemoveColumnOptions) -> None:
+        """Raises: PreconditionFailed when a constraint uses the column, unless `cascade`, or when it is the last one."""
+
+    def rename_column(self, ctx: Context, old_name: str, new_name: str) -> None:
+        """Give a column another name."""
+        raise _cannot(self, "rename a column")
+
+    def set_default(self, ctx: Context, column: str, expression: str) -> None:
+        """Set the default, SQL text of DuckDB; it is published as field metadata `default` (airport §3.6)."""
+        raise _cannot(self, "set a default")
+
+    def set_not_null(self, ctx: Context, column: str) -> None:
+        """Raises: ConstraintViolation when the column holds NULLs."""
+        raise _cannot(self, "set NOT NULL")
+
+    def drop_not_null(self, ctx: Context, column: str) -> None:
+        """Allow NULLs in a column."""
+        raise _cannot(self, "drop NOT NULL")
+
+    def change_column_type(self, ctx: Context, column_schema: pa.Schema, expression: str) -> None:
+        """Give the column named by the one field its type; `expression` is DuckDB SQL that computes the new values."""
+        raise _cannot(self, "change the type of a column")
+
+    def add_field(
+        self, ctx: Context, path: Sequence[str], column_schema: pa.Schema, options: AddFieldOptions
+    ) -> None:
+        """Add the one field of `column_schema` to the struct at `path`."""
+        raise _cannot(self, "add a field")
+
+    def remove_field(self, ctx: Context, path: Sequence[str], options: RemoveFieldOptions) -> None:
+        """Remove the field at `path`, of which the first element is the column."""
+        raise _cannot(self, "remove a field")
+
+    def rename_field(self, ctx: Context, path: Sequence[str], new_name: str) -> None:
+        """Give the field at `path` another name."""
+        raise _cannot(self, "rename a field")
+
+    def add_constraint(self, ctx: Context, constraint: str) -> None:
+        """Add a constraint, given as SQL. Raises: ConstraintViolation when the rows do not fulfil it."""
+        raise _cannot(self, "add a constraint")
+
+
+def _cannot(table: Table, what: str) -> Unsupported:
+    return Unsupported(f"table {table.name} does not support this change: it cannot {what}")

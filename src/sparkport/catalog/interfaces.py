@@ -1,0 +1,131 @@
+"""Catalog, Schema, Table: what a server serves.
+
+Everything here is called from many threads at once, and must allow it. Methods return `None` for "there is no such
+thing" and an empty sequence for "there are none"; they raise errors of `sparkport.errors`, whose messages are shown to
+the user, or anything else, which is logged and shown as "internal error" with a trace id.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from sparkport.catalog.context import Context
+
+if TYPE_CHECKING:
+    from sparkport.catalog.functions import ScalarFunction, TableFunction
+    from sparkport.catalog.scan import RecordReader, ScanOptions
+
+__all__ = ["Catalog", "CatalogVersion", "Schema", "Table", "VersionedCatalog"]
+
+
+class Table(ABC):
+    """Rows with an Arrow schema. All that is asked of a read-only table; more is declared by further base classes."""
+
+    applies_filters: bool = False
+    """True when `scan` needs no help with `ScanOptions.filter`: the service then passes its rows on as they are."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Never empty; unique in its schema, whatever the case of its letters."""
+
+    @property
+    def comment(self) -> str:
+        """Documentation for users; empty if there is none."""
+        return ""
+
+    @property
+    @abstractmethod
+    def arrow_schema(self) -> pa.Schema | None:
+        """The columns, with the row id field where there is one (see `find_rowid_column`).
+
+        None means that it depends on the request: then the table is a `DynamicSchemaTable`. Return the same object as
+        long as nothing has changed: the service caches by identity.
+        """
+
+    @abstractmethod
+    def scan(self, ctx: Context, options: ScanOptions) -> RecordReader:
+        """Read rows.
+
+        The caller owns the reader, iterates it once and closes it. Each batch has at least the columns asked for, found by
+        name, with exactly the types of `arrow_schema`. A generator is the natural way to write it; it is closed when the
+        client cancels, and `ctx.on_cancel` tells those who block between batches.
+
+        Raises: NotFound for a time point that does not exist; Unsupported for a time point where there is no history.
+        """
+
+
+class Schema(ABC):
+    """A named set of tables and functions."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Never empty; unique in its catalog, whatever the case of its letters."""
+
+    @property
+    def comment(self) -> str:
+        """Documentation for users; empty if there is none."""
+        return ""
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """Further metadata for users."""
+        return {}
+
+    @abstractmethod
+    def tables(self, ctx: Context) -> Sequence[Table]:
+        """The tables that the caller may see."""
+
+    def table(self, ctx: Context, name: str) -> Table | None:
+        """The table of that name, exactly as spelled; None if there is none."""
+        return next((table for table in self.tables(ctx) if table.name == name), None)
+
+    def scalar_functions(self, ctx: Context) -> Sequence[ScalarFunction]:
+        """The scalar functions that the caller may see. Several of one name are overloads."""
+        return ()
+
+    def table_functions(self, ctx: Context) -> Sequence[TableFunction]:
+        """The table functions that the caller may see. Several of one name are overloads."""
+        return ()
+
+
+class Catalog(ABC):
+    """What one ATTACH shows: a set of schemas."""
+
+    @property
+    def name(self) -> str:
+        """The name users give in ATTACH; printable ASCII. The empty name is that of a server's only catalog."""
+        return ""
+
+    @abstractmethod
+    def schemas(self, ctx: Context) -> Sequence[Schema]:
+        """The schemas that the caller may see. The first is the default one for clients that have such a thing."""
+
+    def schema(self, ctx: Context, name: str) -> Schema | None:
+        """The schema of that name, exactly as spelled; None if there is none."""
+        return next((schema for schema in self.schemas(ctx) if schema.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogVersion:
+    """A number that rises with every change of the catalog's objects; `fixed` promises that it never will."""
+
+    number: int
+    fixed: bool = False
+
+
+class VersionedCatalog(Catalog):
+    """A catalog that knows when its objects change, also by others than this server.
+
+    For any other catalog the server counts the changes that it makes itself.
+    """
+
+    @abstractmethod
+    def version(self, ctx: Context) -> CatalogVersion:
+        """The present version. Cheap: asked once or twice for every statement (airport §3.8)."""

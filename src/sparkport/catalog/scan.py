@@ -1,0 +1,105 @@
+"""Reading: what a scan is asked for, and the capabilities that refine it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import pyarrow as pa
+
+from sparkport.catalog.context import Context
+from sparkport.catalog.filters import Filter
+from sparkport.catalog.interfaces import Table
+
+__all__ = [
+    "DynamicSchemaTable",
+    "PartitionedTable",
+    "RecordReader",
+    "ScanOptions",
+    "SchemaRequest",
+    "TableRef",
+    "TimePoint",
+]
+
+RecordReader: TypeAlias = Iterable[pa.RecordBatch]
+"""Anything that yields record batches; `pa.RecordBatchReader` is one.
+
+Whoever receives a reader iterates it at most once and closes it (`close()`, where it has one) when done or cancelled;
+generators thus see GeneratorExit at their `yield` and can free what they hold.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TimePoint:
+    """A point in a table's history. `unit` is one of "timestamp", "version", "snapshot", always lower case.
+
+    `value` is text as the user gave it: "2024-01-15T10:30:00Z" and "2024-01-15 10:30:00[.ffffff][+00]" both occur
+    (airport §5.9, §15.3); a timestamp without zone is UTC.
+    """
+
+    unit: Literal["timestamp", "version", "snapshot"]
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScanOptions:
+    """What a scan is asked for. Every field is a wish that a table may answer with more: more columns, more rows."""
+
+    columns: tuple[str, ...] | None = None
+    """Names of the columns that will be used; None means all. A superset may be yielded, in any order. May be empty:
+    then only the number of rows matters."""
+    filter: Filter | None = None
+    """Rows that do not match it need not be yielded. Unless the table says `applies_filters`, the service evaluates it on
+    the batches, so a table can ignore it or use it only to skip work."""
+    limit: int = 0
+    """At most so many rows are wanted; 0 means all."""
+    batch_size: int = 0
+    """A hint; 0 means that the table chooses."""
+    time_point: TimePoint | None = None
+    """Where in history to read; None means now."""
+    partition: bytes | None = None
+    """One of the values that `PartitionedTable.partitions` returned; None means the whole table."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaRequest:
+    """For which parameters, time and columns a dynamic Arrow schema is wanted."""
+
+    parameters: tuple[Any, ...] = ()
+    time_point: TimePoint | None = None
+    columns: tuple[str, ...] | None = None
+
+
+class DynamicSchemaTable(Table):
+    """A table whose Arrow schema depends on the request, for instance on the point in time."""
+
+    @abstractmethod
+    def schema_for_request(self, ctx: Context, request: SchemaRequest) -> pa.Schema:
+        """The Arrow schema that a scan with the same time point yields; the row id field included.
+
+        Raises: NotFound when there is no such point in time; BadRequest when its text cannot be read.
+        """
+
+
+class PartitionedTable(Table):
+    """A table that can be read in parallel, each partition by its own stream."""
+
+    @abstractmethod
+    def partitions(self, ctx: Context, options: ScanOptions) -> Sequence[bytes]:
+        """Divide the scan into disjoint parts; an empty sequence means that there are no rows.
+
+        Each value comes back as `ScanOptions.partition`, to any thread, perhaps never, perhaps after the table has
+        changed: pin the version to be read in it, so that all parts read the same one. It is signed on its way, so the
+        client can read it but not alter it; keep it small.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class TableRef:
+    """A table that DuckDB reads by itself, by one of its own table functions (airport §5.8)."""
+
+    function: str
+    arguments: tuple[Any, ...] = ()
+    named_arguments: Mapping[str, Any] = field(default_factory=dict)

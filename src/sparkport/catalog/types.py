@@ -1,0 +1,209 @@
+"""Which Arrow types and names DuckDB's client can take (airport §13.2).
+
+One column that it cannot take spoils the whole schema it is published in (T9), so they are refused beforehand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+from pyarrow import lib
+
+from sparkport.errors import BadRequest, Unsupported
+
+__all__ = ["opaque_name", "publishable_schema", "refuse_unsupported", "type_name"]
+
+
+def refuse_unsupported(arrow_schema: pa.Schema, what: str) -> None:
+    """Check all columns and what is nested in them; `what` names the table or function in the message.
+
+    Raises: BadRequest for a name that cannot be a column's; Unsupported for a type that DuckDB cannot take.
+    """
+    for index, field in enumerate(arrow_schema):
+        name = _name(field, f"column number {index + 1} of {what}")
+        if not name:
+            raise BadRequest(f"column number {index + 1} of {what} has no name")
+        _refuse_field(field, name, what)
+
+
+def publishable_schema(arrow_schema: pa.Schema) -> pa.Schema:
+    """The same columns with plain values where they are dictionary or run-end encoded.
+
+    The client shows the indices of a dictionary inside a nested type, or in a function's result, as if they were the
+    values (T33).
+    """
+    fields = [field.with_type(_plain(field.type)) for field in arrow_schema]
+    return pa.schema(fields, arrow_schema.metadata)
+
+
+def opaque_name(data_type: pa.DataType) -> str | None:
+    """The DuckDB type that an opaque extension type stands for, such as "hugeint"; None for all other types."""
+    if isinstance(data_type, pa.OpaqueType) and data_type.vendor_name == "DuckDB":
+        name: str = data_type.type_name
+        return name
+    return None
+
+
+_EXTENSION_NAMES: Mapping[str, str] = {"arrow.uuid": "UUID", "arrow.bool8": "BOOLEAN", "arrow.json": "JSON"}
+
+
+def type_name(data_type: pa.DataType) -> str:
+    """The type as a message should call it: DuckDB's own types by their names, all others as Arrow spells them."""
+    if isinstance(data_type, pa.BaseExtensionType):
+        name = opaque_name(data_type)
+        return name.upper() if name else _EXTENSION_NAMES.get(data_type.extension_name, str(data_type))
+    return str(data_type)
+
+
+_TEXT = frozenset({lib.Type_STRING, lib.Type_LARGE_STRING, lib.Type_STRING_VIEW})
+_BINARY = frozenset({lib.Type_BINARY, lib.Type_LARGE_BINARY, lib.Type_BINARY_VIEW})
+_INTEGERS = frozenset(
+    {
+        *(lib.Type_INT8, lib.Type_INT16, lib.Type_INT32, lib.Type_INT64),
+        *(lib.Type_UINT8, lib.Type_UINT16, lib.Type_UINT32, lib.Type_UINT64),
+    }
+)
+_DECIMALS = frozenset({lib.Type_DECIMAL32, lib.Type_DECIMAL64, lib.Type_DECIMAL128})
+_INTERVALS = frozenset(
+    {lib.Type_DURATION, lib.Type_INTERVAL_MONTHS, lib.Type_INTERVAL_DAY_TIME, lib.Type_INTERVAL_MONTH_DAY_NANO}
+)
+_LISTS = frozenset(
+    {
+        *(lib.Type_LIST, lib.Type_LARGE_LIST, lib.Type_LIST_VIEW, lib.Type_LARGE_LIST_VIEW),
+        lib.Type_FIXED_SIZE_LIST,
+    }
+)
+_TAKEN = frozenset(
+    {
+        *(lib.Type_NA, lib.Type_BOOL, lib.Type_FLOAT, lib.Type_DOUBLE, lib.Type_FIXED_SIZE_BINARY),
+        *(lib.Type_DATE32, lib.Type_DATE64, lib.Type_TIME32, lib.Type_TIME64, lib.Type_TIMESTAMP),
+        *(lib.Type_STRUCT, lib.Type_MAP, lib.Type_SPARSE_UNION, lib.Type_DICTIONARY, lib.Type_RUN_END_ENCODED),
+        *(_TEXT | _BINARY | _INTEGERS | _DECIMALS | _INTERVALS | _LISTS),
+    }
+)
+_REMEDIES: Mapping[int, str] = {
+    lib.Type_HALF_FLOAT: "use float or double",
+    lib.Type_DECIMAL256: "use decimal128, which has up to 38 digits, or text",
+    lib.Type_DENSE_UNION: "use a sparse union",
+}
+
+_OPAQUE_STORAGE: Mapping[str, tuple[frozenset[int], int | None]] = {
+    "hugeint": (frozenset({lib.Type_FIXED_SIZE_BINARY}), 16),
+    "uhugeint": (frozenset({lib.Type_FIXED_SIZE_BINARY}), 16),
+    "time_tz": (frozenset({lib.Type_FIXED_SIZE_BINARY}), 8),
+    "bit": (_BINARY, None),
+    "bignum": (_BINARY, None),
+}
+"""DuckDB's own types, and the storage, with its width, that it expects for them (airport §13.1)."""
+
+
+def _refuse_field(field: pa.Field, path: str, what: str) -> None:
+    problem = _problem(field.type, nested="." in path or "[" in path) or _geometry_problem(field)
+    if problem is not None:
+        raise Unsupported(f"{what}: DuckDB cannot take the column {path} of type {type_name(field.type)}: {problem}")
+    for child, step in _children(field.type):
+        name = _name(child, f"a field inside the column {path} of {what}")
+        _refuse_field(child, path + (step or f".{name}"), what)
+
+
+def _problem(data_type: pa.DataType, nested: bool) -> str | None:
+    """Why this type itself cannot be taken, and what would be; None if it can."""
+    if isinstance(data_type, pa.BaseExtensionType):
+        storage, name = data_type.storage_type, opaque_name(data_type)
+        if name is not None and name in _OPAQUE_STORAGE:
+            ids, width = _OPAQUE_STORAGE[name]
+            if storage.id not in ids or (width is not None and storage.byte_width != width):
+                return f"the storage of {name} must be {'binary' if width is None else f'{width} bytes'}"
+        return _problem(storage, nested)
+    if data_type.id not in _TAKEN:
+        return _REMEDIES.get(data_type.id, "use another type")
+    if data_type.id == lib.Type_STRUCT and data_type.num_fields == 0:
+        return "a struct needs at least one field"
+    if data_type.id == lib.Type_SPARSE_UNION and data_type.num_fields == 0:
+        return "a union needs at least one member"
+    if data_type.id == lib.Type_FIXED_SIZE_LIST and data_type.list_size == 0:
+        return "a list of fixed size needs at least one element"
+    if data_type.id in _DECIMALS and not 0 <= data_type.scale <= data_type.precision:
+        return "the scale must be between 0 and the precision"
+    if data_type.id == lib.Type_DICTIONARY and nested:
+        return "it would show the indices instead of the values; use the plain values"
+    return None
+
+
+def _geometry_problem(field: pa.Field) -> str | None:
+    """geoarrow.wkb is known by the field's metadata, since pyarrow has no type for it."""
+    metadata = field.metadata or {}
+    if metadata.get(b"ARROW:extension:name") != b"geoarrow.wkb":
+        return None
+    if field.type.id not in _BINARY:
+        return "geoarrow.wkb must be stored as binary"
+    try:
+        description = json.loads(metadata.get(b"ARROW:extension:metadata") or b"{}")
+    except ValueError:
+        return "the metadata of geoarrow.wkb must be JSON"
+    if not isinstance(description, dict):
+        return "the metadata of geoarrow.wkb must be a JSON object"
+    if description.get("edges", "planar") != "planar":
+        return "the edges of geoarrow.wkb must be planar"
+    if not isinstance(description.get("crs"), str | dict | None):
+        return "the crs of geoarrow.wkb must be text or a PROJJSON object"
+    return None
+
+
+def _children(data_type: pa.DataType) -> Iterator[tuple[pa.Field, str]]:
+    """The fields inside a type, and how each is called after its parent's name; "" means by its own name."""
+    if isinstance(data_type, pa.BaseExtensionType):
+        yield from _children(data_type.storage_type)
+    elif data_type.id in _LISTS:
+        yield data_type.value_field, "[]"
+    elif data_type.id == lib.Type_MAP:
+        yield data_type.key_field, ".key"
+        yield data_type.item_field, ".value"
+    elif data_type.id in (lib.Type_DICTIONARY, lib.Type_RUN_END_ENCODED):
+        yield pa.field("", data_type.value_type), "[]"
+    elif data_type.num_fields:
+        for index in range(data_type.num_fields):
+            yield data_type.field(index), ""
+
+
+def _name(field: pa.Field, where: str) -> str:
+    try:
+        name: str = field.name
+        name.encode("utf-8")
+    except UnicodeError as error:
+        raise BadRequest(f"the name of {where} is not text in UTF-8") from error
+    if "\0" in name:
+        raise BadRequest(f"the name of {where} contains a NUL character")
+    return name
+
+
+def _plain(data_type: pa.DataType) -> pa.DataType:
+    if isinstance(data_type, pa.BaseExtensionType):
+        return data_type
+    match data_type.id:
+        case lib.Type_DICTIONARY | lib.Type_RUN_END_ENCODED:
+            return _plain(data_type.value_type)
+        case lib.Type_STRUCT:
+            return pa.struct([_plain_field(field) for field in data_type])
+        case lib.Type_MAP:
+            return pa.map_(_plain_field(data_type.key_field), _plain_field(data_type.item_field))
+        case lib.Type_LIST:
+            return pa.list_(_plain_field(data_type.value_field))
+        case lib.Type_LARGE_LIST:
+            return pa.large_list(_plain_field(data_type.value_field))
+        case lib.Type_LIST_VIEW:
+            return pa.list_view(_plain_field(data_type.value_field))
+        case lib.Type_LARGE_LIST_VIEW:
+            return pa.large_list_view(_plain_field(data_type.value_field))
+        case lib.Type_FIXED_SIZE_LIST:
+            return pa.list_(_plain_field(data_type.value_field), data_type.list_size)
+        case lib.Type_SPARSE_UNION:
+            return pa.sparse_union([_plain_field(field) for field in data_type], data_type.type_codes)
+        case _:
+            return data_type
+
+
+def _plain_field(field: pa.Field) -> pa.Field:
+    return field.with_type(_plain(field.type))

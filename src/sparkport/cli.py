@@ -1,0 +1,126 @@
+"""The command line: `sparkport serve`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import sparkport
+from sparkport.builder import CatalogBuilder
+from sparkport.builder.demo import demo_catalog
+from sparkport.catalog import Catalog
+from sparkport.config import Config, load_config
+from sparkport.errors import BadRequest, SparkportError
+from sparkport.server import Server, ServerSettings
+from sparkport.service.service import ServiceSettings
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code is 0, or 2 after one sentence that says what to do."""
+    options = _parser().parse_args(arguments)
+    try:
+        config = load_config(vars(options), os.environ, options.config)
+        logging.basicConfig(level=_level(config), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        catalogs = [demo_catalog()] if options.demo else [_load(target) for target in options.catalog]
+        if not catalogs:
+            raise BadRequest("name a catalog to serve, for instance shop.py:catalog, or try --demo")
+        server = Server(catalogs, config.location, _settings(config))
+        server.start()
+    except (SparkportError, OSError) as error:
+        print(f"sparkport: {error}", file=sys.stderr)
+        return 2
+    print(_greeting(server, catalogs), flush=True)
+    server.run_until_signal()
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="sparkport", description=sparkport.__doc__)
+    parser.add_argument("--version", action="version", version=f"sparkport {sparkport.__version__}")
+    serve = parser.add_subparsers(required=True, metavar="command").add_parser(
+        "serve", help="serve catalogs to DuckDB", description="Serve catalogs to DuckDB's airport extension."
+    )
+    serve.add_argument(
+        "catalog", nargs="*", help="module:name or file.py:name of a CatalogBuilder or Catalog; several are served together"
+    )
+    serve.add_argument("--demo", action="store_true", help="serve a small catalog to try things with")
+    serve.add_argument("--config", type=Path, metavar="FILE", help="TOML file with settings")
+    serve.add_argument("--location", help="where to listen (default grpc://127.0.0.1:50051; port 0 picks a free one)")
+    serve.add_argument("--log-level", dest="log_level", help="debug, info, warning or error")
+    serve.add_argument("--max-calls", dest="max_calls", type=int, help="calls under way at once (default 2000)")
+    serve.add_argument("--secret-file", dest="secret_file", help="file that signs tickets; without it restarts invalidate them")
+    serve.add_argument("--tls-certificate", dest="tls_certificate", help="PEM chain for grpc+tls locations")
+    serve.add_argument("--tls-key", dest="tls_key", help="PEM key for grpc+tls locations")
+    serve.add_argument(
+        "--strict-create-schema",
+        dest="strict_create_schema",
+        action="store_const",
+        const=True,
+        help="let CREATE SCHEMA of an existing schema fail, with which IF NOT EXISTS fails too",
+    )
+    return parser
+
+
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def _level(config: Config) -> int:
+    level = _LEVELS.get(config.log_level.lower())
+    if level is None:
+        raise BadRequest(f"the log level must be {', '.join(_LEVELS)}, not {config.log_level!r}")
+    return level
+
+
+def _load(target: str) -> CatalogBuilder | Catalog:
+    """The catalog that `module:name` or `file.py:name` means. Raises: BadRequest."""
+    place, _, name = target.rpartition(":")
+    if not place or not name:
+        raise BadRequest(f"{target!r} must be of the form module:name or file.py:name")
+    try:
+        module = _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+    except (ImportError, OSError) as error:
+        raise BadRequest(f"{place} cannot be imported: {error}") from error
+    catalog: Any = getattr(module, name, None)
+    if callable(catalog) and not isinstance(catalog, Catalog | CatalogBuilder):
+        catalog = catalog()
+    if not isinstance(catalog, Catalog | CatalogBuilder):
+        raise BadRequest(f"{place} has no CatalogBuilder or Catalog called {name!r}")
+    return catalog
+
+
+def _load_file(path: Path) -> Any:
+    specification = importlib.util.spec_from_file_location(path.stem, path)
+    if specification is None or specification.loader is None:
+        raise ImportError("it is not a Python file")
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[path.stem] = module
+    specification.loader.exec_module(module)
+    return module
+
+
+def _settings(config: Config) -> ServerSettings:
+    def read(name: str) -> bytes | None:
+        return Path(name).read_bytes() if name else None
+
+    return ServerSettings(
+        service=ServiceSettings(secret=read(config.secret_file), strict_create_schema=config.strict_create_schema),
+        tls_certificate=read(config.tls_certificate),
+        tls_key=read(config.tls_key),
+        max_concurrent_calls=config.max_calls,
+    )
+
+
+def _greeting(server: Server, catalogs: Sequence[CatalogBuilder | Catalog]) -> str:
+    lines = [f"Sparkport is serving on {server.location}. In DuckDB:", ""]
+    lines += ["  INSTALL airport FROM community; LOAD airport;"]
+    lines += [f"  ATTACH '{each.name}' (TYPE airport, LOCATION '{server.location}');" for each in catalogs]
+    return "\n".join([*lines, "", "Stop with Ctrl-C."])

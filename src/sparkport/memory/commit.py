@@ -1,0 +1,213 @@
+"""Making changes visible: at once, into a transaction, or of a whole transaction.
+
+What is slow is prepared against the version of the moment without a lock. Under the lock only what others have committed
+since is looked at: whether it touched the same rows, and whether it brought equal keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkport.catalog import Constraints, TransactionState
+from sparkport.catalog.constraints.enforce import enforce_keys
+from sparkport.catalog.rowid import ROWID_NAME
+from sparkport.errors import Conflict
+from sparkport.memory.changes import Change, Inserted
+from sparkport.memory.definition import Definition
+from sparkport.memory.rows import find_missing, take_rows
+from sparkport.memory.segments import Segment
+from sparkport.memory.transactions import Pending, Transaction
+from sparkport.memory.versions import LogEntry, Version
+
+if TYPE_CHECKING:
+    from sparkport.memory.ledger import Ledger
+    from sparkport.memory.table import MemoryTable
+
+__all__ = ["KeyCheck", "add_to_transaction", "commit_change", "commit_transaction", "install", "read_columns"]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCheck:
+    """The key values of changed rows, to be compared with those of others."""
+
+    table: str
+    definition: Definition
+    constraints: Constraints
+    """Those that the change can break."""
+    changed: pa.Table
+    has_row_ids: bool
+    """Whether `changed` has the row ids: then rows of the table with the same ids are not compared."""
+
+    def against(self, segments: Sequence[Segment]) -> None:
+        """Raises: ConstraintViolation."""
+
+        def existing(columns: Sequence[str]) -> pa.Table:
+            return read_columns(self.definition, segments, columns)
+
+        row_id = ROWID_NAME if self.has_row_ids else None
+        enforce_keys(self.table, self.constraints, self.changed, existing, row_id=row_id)
+
+
+def read_columns(definition: Definition, segments: Sequence[Segment], columns: Sequence[str]) -> pa.Table:
+    """Some columns of all rows, the row id among them if it is named; without copying."""
+    arrow_schema = definition.arrow_schema
+    positions = [arrow_schema.get_field_index(name) for name in columns]
+    fields = pa.schema([arrow_schema.field(position) for position in positions])
+    return pa.Table.from_batches(
+        [
+            pa.RecordBatch.from_arrays(
+                [s.row_ids() if p == len(s.columns) else s.columns[p] for p in positions], schema=fields
+            )
+            for s in segments
+        ],
+        schema=fields,
+    )
+
+
+def commit_change(table: MemoryTable, base: Version, change: Change, keys: KeyCheck | None) -> Version:
+    """Make a change visible that was made to `base`. Raises: Conflict; ConstraintViolation."""
+    ahead = table.current
+    _expect_no_conflict(table, base, ahead, change)
+    if keys is not None:
+        keys.against(ahead.segments)
+    prepared = None if isinstance(change, Inserted) else change.applied(ahead.segments)
+    with table.ledger.lock:
+        current = table.current
+        if current is not ahead:
+            _expect_no_conflict(table, base, current, change)
+            if keys is not None:
+                keys.against(_newer(current, ahead))
+            prepared = None
+        table.expect_present()
+        if isinstance(change, Inserted):
+            change = change.numbered(table.reserve(change.rows))
+        segments = change.applied(current.segments) if prepared is None else prepared
+        version = install(table.ledger, [(table, current.definition, segments, change.touched)])[0]
+    return version
+
+
+def _expect_no_conflict(table: MemoryTable, base: Version, current: Version, change: Change) -> None:
+    if current is base:
+        return
+    if current.definition is not base.definition:
+        raise Conflict(f"table {table.title} was altered while the statement ran: run it again")
+    touched = change.touched
+    if touched is None:
+        return
+    for entry in base.log.later():
+        if entry.row_ids is not None and (both := _common(touched, entry.row_ids)) is not None:
+            raise Conflict(
+                f"row {both} of table {table.title} was changed by another statement meanwhile: run it again"
+            )
+
+
+def _common(ids: pa.Array, others: pa.Array) -> int | None:
+    if ids[0].as_py() > others[-1].as_py() or ids[-1].as_py() < others[0].as_py():
+        return None
+    index = pc.index(pc.is_in(ids, value_set=others), True).as_py()
+    return None if index < 0 else int(ids[index].as_py())
+
+
+def _newer(current: Version, known: Version) -> list[Segment]:
+    before = {id(segment) for segment in known.segments}
+    return [segment for segment in current.segments if id(segment) not in before]
+
+
+def add_to_transaction(
+    table: MemoryTable, transaction: Transaction, base: Version, change: Change, keys: KeyCheck | None
+) -> None:
+    """Make a change visible to its transaction. Raises: Conflict; ConstraintViolation; LimitExceeded."""
+    if keys is not None:
+        keys.against(base.segments)
+    with table.ledger.lock:
+        table.ledger.transactions.use_active(transaction.id)
+        pending = transaction.pending.get(table)
+        seen = base if pending is None else pending.view
+        if seen is not base:
+            if change.touched is not None:
+                raise Conflict(
+                    f"another statement of the same transaction changed table {table.title} meanwhile: run it again"
+                )
+            if keys is not None:
+                keys.against(_newer(seen, base))
+        if isinstance(change, Inserted):
+            change = change.numbered(table.reserve(change.rows))
+        view = Version(seen.number, seen.timestamp, seen.sequence, seen.definition, change.applied(seen.segments))
+        table.ledger.transactions.writes(transaction)
+        first = base if pending is None else pending.base
+        changes = [] if pending is None else pending.changes
+        transaction.pending[table] = Pending(first, [*changes, change], view)
+
+
+def commit_transaction(ledger: Ledger, transaction: Transaction) -> dict[MemoryTable, Version]:
+    """Make all changes of a transaction visible, or roll it back and raise: Conflict; ConstraintViolation."""
+    with ledger.lock:
+        try:
+            results = [_rebased(table, pending) for table, pending in transaction.pending.items()]
+        except BaseException:
+            ledger.transactions.end(transaction, TransactionState.ABORTED)
+            raise
+        versions = install(ledger, results) if results else []
+        ledger.transactions.end(transaction, TransactionState.COMMITTED)
+        return {result[0]: version for result, version in zip(results, versions, strict=True)}
+
+
+_Result = tuple["MemoryTable", Definition, tuple[Segment, ...], "pa.Array | None"]
+
+
+def _rebased(table: MemoryTable, pending: Pending) -> _Result:
+    """What the table holds after the transaction's changes, whatever was committed since it began."""
+    current, base = table.current, pending.base
+    if table.dropped:
+        raise Conflict(f"table {table.title} was dropped meanwhile: the transaction is rolled back")
+    segments = pending.view.segments
+    if current is not base:
+        segments = current.segments
+        for change in pending.changes:
+            _expect_no_conflict(table, base, current, change)
+            segments = change.applied(segments)
+        _check_rebased_keys(table, current, segments, pending.changes)
+    touched = [change.touched for change in pending.changes if change.touched is not None]
+    ids = pc.unique(pa.concat_arrays(touched)) if touched else None
+    return table, current.definition, segments, ids if ids is None else ids.take(pc.sort_indices(ids))
+
+
+def _check_rebased_keys(
+    table: MemoryTable, current: Version, segments: Sequence[Segment], changes: Sequence[Change]
+) -> None:
+    constraints = current.definition.constraints
+    keys = Constraints(unique=constraints.unique, primary_key=constraints.primary_key)
+    if not keys:
+        return
+    parts = [change.touched for change in changes if change.touched is not None]
+    parts += [s.row_ids() for change in changes if isinstance(change, Inserted) for s in change.segments]
+    ids = pc.unique(pa.concat_arrays(parts))
+    if find_missing(segments, ids) is not None:  # removed again by a later change
+        present = pa.chunked_array([s.row_ids() for s in segments], pa.int64())
+        ids = ids.filter(pc.is_in(ids, value_set=present))
+    columns = list(dict.fromkeys([*keys.primary_key, *(name for key in keys.unique for name in key)]))
+    positions = [current.definition.columns.get_field_index(name) for name in columns]
+    if not len(ids):
+        return
+    changed = pa.table([*take_rows(segments, ids, positions), ids], names=[*columns, ROWID_NAME])
+    KeyCheck(table.name, current.definition, keys, changed, has_row_ids=True).against(segments)
+
+
+def install(ledger: Ledger, results: Sequence[_Result]) -> list[Version]:
+    """Make the given contents the current versions of their tables, all with one number. Called under the lock."""
+    sequence = ledger.sequence + 1
+    versions = []
+    for table, definition, segments, touched in results:
+        before = table.current
+        # Clocks can go back; history cannot.
+        timestamp = max(ledger.settings.now(), before.timestamp)
+        version = Version(before.number + 1, timestamp, sequence, definition, segments, LogEntry(touched))
+        table.history.add(version, ledger.oldest_pin)
+        versions.append(version)
+    ledger.sequence = sequence
+    return versions

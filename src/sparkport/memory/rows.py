@@ -1,0 +1,186 @@
+"""Finding, replacing and removing rows by their ids."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkport.memory.segments import Segment, joined, ramp, with_ids
+
+__all__ = ["MissingRow", "find_missing", "removed", "replaced", "take_rows"]
+
+_WINDOW = 4096
+"""A change of few rows copies so many, not a whole segment; segments are not cut into smaller pieces than this."""
+
+
+class MissingRow(LookupError):
+    """There is no row of that id."""
+
+    def __init__(self, row_id: int) -> None:
+        super().__init__(row_id)
+        self.row_id = row_id
+
+
+@dataclass(frozen=True, slots=True)
+class _Located:
+    """Row ids `start` to before `stop` of a list are in segment `index`, at `positions`."""
+
+    index: int
+    positions: pa.Array
+    start: int
+    stop: int
+
+
+def _locate(segments: Sequence[Segment], ids: pa.Array) -> Iterator[_Located]:
+    """Find rows by ascending ids. Raises: MissingRow."""
+    if len(ids) == 0:
+        return
+    values = memoryview(ids.buffers()[1]).cast("q")[ids.offset : ids.offset + len(ids)]
+    start = 0
+    while start < len(values):
+        index = bisect_right(segments, values[start], key=attrgetter("first_id")) - 1
+        if index < 0 or (last := segments[index].last_id) < values[start]:
+            raise MissingRow(values[start])
+        stop = bisect_right(values, last, start)
+        wanted = ids.slice(start, stop - start)
+        segment = segments[index]
+        if segment.ids is None:
+            positions = pc.subtract(wanted, segment.first_id)
+        else:
+            positions = pc.index_in(wanted, value_set=segment.ids).cast(pa.int64())
+            if positions.null_count:
+                raise MissingRow(values[start + pc.index(positions.is_null(), True).as_py()])
+        yield _Located(index, positions, start, stop)
+        start = stop
+
+
+def find_missing(segments: Sequence[Segment], ids: pa.Array) -> int | None:
+    """One of the row ids, in any order, that no row has; None when all exist."""
+    try:
+        for _ in _locate(segments, ids if _ascending(ids) else ids.take(pc.sort_indices(ids))):
+            pass
+    except MissingRow as missing:
+        return missing.row_id
+    return None
+
+
+def take_rows(segments: Sequence[Segment], ids: pa.Array, columns: Sequence[int]) -> list[pa.Array]:
+    """The values of some columns for the rows of the given ids, in their order. Raises: MissingRow."""
+    order = None if _ascending(ids) else pc.sort_indices(ids)
+    located = list(_locate(segments, ids if order is None else ids.take(order)))
+    result = []
+    for column in columns:
+        parts = [_take(segments[found.index].columns[column], found.positions) for found in located]
+        values = pa.concat_arrays(parts) if parts else _empty(segments, column)
+        result.append(values if order is None else _take(values, pc.sort_indices(order)))
+    return result
+
+
+def replaced(segments: Sequence[Segment], ids: pa.Array, values: Mapping[int, pa.Array]) -> tuple[Segment, ...]:
+    """Give rows new values in some columns; `ids` ascend and are distinct. Raises: MissingRow."""
+
+    def rewrite(segment: Segment, found: _Located, first: int, rows: int) -> Segment:
+        source = _merge_order(found.positions, first, rows)
+        columns = []
+        for column, old in enumerate(segment.columns):
+            old = old.slice(first, rows)
+            if (new := values.get(column)) is not None:
+                new = new.slice(found.start, found.stop - found.start)
+                old = new if len(new) == rows else _take(pa.concat_arrays([old, new]), source)
+            columns.append(old)
+        return segment.slice(first, rows).with_columns(columns)
+
+    return tuple(_changed(segments, ids, rewrite))
+
+
+def removed(segments: Sequence[Segment], ids: pa.Array) -> tuple[Segment, ...]:
+    """Leave rows out; `ids` ascend and are distinct. Raises: MissingRow."""
+
+    def rewrite(segment: Segment, found: _Located, first: int, rows: int) -> Segment | None:
+        if len(found.positions) == rows:
+            return None
+        gaps = pc.inverse_permutation(pc.subtract(found.positions, first), max_index=rows - 1).is_null()
+        kept = pc.indices_nonzero(gaps)
+        columns = tuple(_take(column.slice(first, rows), kept) for column in segment.columns)
+        return with_ids(columns, segment.row_ids(first, rows).take(kept))
+
+    return tuple(_without_crumbs(_changed(segments, ids, rewrite)))
+
+
+def _changed(
+    segments: Sequence[Segment],
+    ids: pa.Array,
+    rewrite: Callable[[Segment, _Located, int, int], Segment | None],
+) -> list[Segment]:
+    """All segments, of those with the given rows only the neighbourhood of these rows rewritten."""
+    result: list[Segment] = []
+    done = 0
+    for found in _locate(segments, ids):
+        result.extend(segments[done : found.index])
+        done = found.index + 1
+        segment = segments[found.index]
+        first = found.positions[0].as_py() // _WINDOW * _WINDOW
+        stop = (found.positions[-1].as_py() // _WINDOW + 1) * _WINDOW
+        if segment.rows - stop < _WINDOW:
+            stop = segment.rows
+        if first:
+            result.append(segment.slice(0, first))
+        if (new := rewrite(segment, found, first, stop - first)) is not None:
+            result.append(new)
+        if stop < segment.rows:
+            result.append(segment.slice(stop, segment.rows - stop))
+    result.extend(segments[done:])
+    return result
+
+
+def _without_crumbs(segments: Sequence[Segment]) -> Iterator[Segment]:
+    """The same rows, with neighbouring small segments merged, so that many DELETEs do not leave many."""
+    run: list[Segment] = []
+    rows = 0
+    for segment in segments:
+        if run and rows + segment.rows > _WINDOW:
+            yield joined(run)
+            run, rows = [], 0
+        run.append(segment)
+        rows += segment.rows
+    if run:
+        yield joined(run)
+
+
+def _merge_order(positions: pa.Array, first: int, rows: int) -> pa.Array:
+    """Where each of `rows` values is in the old ones followed by the new ones, which belong at `positions`."""
+    new = pc.inverse_permutation(pc.subtract(positions, first), max_index=rows - 1)
+    return pc.coalesce(pc.add(new, rows), ramp(0, rows))
+
+
+def _ascending(ids: pa.Array) -> bool:
+    return len(ids) < 2 or pc.all(pc.less_equal(ids.slice(0, len(ids) - 1), ids.slice(1))).as_py() is True
+
+
+def _empty(segments: Sequence[Segment], column: int) -> pa.Array:
+    return segments[0].columns[column].slice(0, 0) if segments else pa.nulls(0)
+
+
+def _take(values: pa.Array, positions: pa.Array) -> pa.Array:
+    try:
+        return values.take(positions)
+    except pa.ArrowNotImplementedError:  # string views and run-end encoded values, also inside others
+        runs = list(_runs(positions.to_pylist()))
+        return pa.concat_arrays([values.slice(start, stop - start) for start, stop in runs] or [values.slice(0, 0)])
+
+
+def _runs(positions: Sequence[int]) -> Iterator[tuple[int, int]]:
+    start = stop = -1
+    for position in positions:
+        if position != stop:
+            if stop > start:
+                yield start, stop
+            start = position
+        stop = position + 1
+    if stop > start:
+        yield start, stop

@@ -1,0 +1,140 @@
+"""Reading a version: slices of its segments, in order, without copying."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from sparkport.catalog import Context, ScanOptions
+from sparkport.catalog.constraints.names import folded
+from sparkport.errors import BadRequest, Conflict, NotFound
+from sparkport.memory.segments import SEGMENT_ROWS, Segment
+from sparkport.memory.settings import MemorySettings
+from sparkport.memory.versions import History, Version
+
+__all__ = ["divide", "read_partition", "scan_version"]
+
+_BATCH_BYTES = 8 * 1024 * 1024
+_ALIGNMENT = 1024
+"""Slices begin at multiples of it within a segment, so that bitmaps need no shifting when they are sent."""
+
+_PARTITION = struct.Struct("<8sQQQ")
+"""The table's own key, the version's serial, the first row and the row after the last."""
+
+
+def scan_version(
+    ctx: Context, version: Version, options: ScanOptions, start: int = 0, stop: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows from position `start` to before `stop`. Raises: NotFound for an unknown column."""
+    positions = _positions(version, options.columns)
+    fields = version.definition.arrow_schema
+    arrow_schema = pa.schema([fields.field(position) for position in positions])
+    return _batches(ctx, version, options, positions, arrow_schema, start, stop)
+
+
+def _positions(version: Version, columns: Sequence[str] | None) -> list[int]:
+    names = version.definition.arrow_schema.names
+    if columns is None:
+        return list(range(len(names)))
+    if not columns:
+        return [0]  # any column will do: only the number of rows matters
+    wanted = {folded(name) for name in columns}
+    found = [position for position, name in enumerate(names) if folded(name) in wanted]
+    if len(found) < len(wanted):
+        missing = wanted - {folded(name) for name in names}
+        raise NotFound(f"there is no column {', '.join(sorted(name.decode() for name in missing))}")
+    return found
+
+
+def _batches(
+    ctx: Context,
+    version: Version,
+    options: ScanOptions,
+    positions: Sequence[int],
+    arrow_schema: pa.Schema,
+    start: int,
+    stop: int | None,
+) -> Iterator[pa.RecordBatch]:
+    # The service filters after us, so only without a filter do we know when there are enough rows.
+    left = options.limit if options.limit > 0 and options.filter is None else None
+    for segment, first, last in _parts(version.segments, start, stop):
+        step = _slice_rows(segment, positions, options.batch_size)
+        at = first
+        while at < last:
+            ctx.check()
+            rows = min(step - at % step, last - at)
+            if left is not None:
+                rows = min(rows, left)
+                left -= rows
+            yield pa.RecordBatch.from_arrays(
+                [_column(segment, position, at, rows) for position in positions], schema=arrow_schema
+            )
+            if left == 0:
+                return
+            at += rows
+
+
+def _parts(segments: Sequence[Segment], start: int, stop: int | None) -> Iterator[tuple[Segment, int, int]]:
+    offset = 0
+    for segment in segments:
+        first = max(0, start - offset)
+        last = segment.rows if stop is None else min(segment.rows, stop - offset)
+        if first < last:
+            yield segment, first, last
+        offset += segment.rows
+        if stop is not None and offset >= stop:
+            return
+
+
+def _column(segment: Segment, position: int, start: int, rows: int) -> pa.Array:
+    if position == len(segment.columns):
+        return segment.row_ids(start, rows)
+    column = segment.columns[position]
+    return column if rows == segment.rows else column.slice(start, rows)
+
+
+def _slice_rows(segment: Segment, positions: Sequence[int], batch_size: int) -> int:
+    if batch_size > 0:
+        return batch_size
+    size = sum(8 * segment.rows if p == len(segment.columns) else segment.columns[p].nbytes for p in positions)
+    rows = _BATCH_BYTES * segment.rows // max(size, 1)
+    if rows >= min(segment.rows, SEGMENT_ROWS):
+        return SEGMENT_ROWS
+    return max(8, rows - rows % (_ALIGNMENT if rows >= _ALIGNMENT else 8))
+
+
+def divide(version: Version, key: bytes, settings: MemorySettings) -> list[bytes]:
+    """Divide a version into contiguous parts of about equal size; none when it has no rows."""
+    rows = version.rows
+    parts = max(1, min(settings.partitions, rows // settings.partition_rows))
+    bounds = [0, *(_aligned(version.segments, rows * part // parts) for part in range(1, parts)), rows]
+    return [
+        _PARTITION.pack(key, version.serial, start, stop)
+        for start, stop in zip(bounds, bounds[1:], strict=False)
+        if start < stop
+    ]
+
+
+def _aligned(segments: Sequence[Segment], row: int) -> int:
+    offset = 0
+    for segment in segments:
+        if row < offset + segment.rows:
+            return row - (row - offset) % _ALIGNMENT
+        offset += segment.rows
+    return offset
+
+
+def read_partition(
+    ctx: Context, history: History, key: bytes, options: ScanOptions, title: str
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one part. Raises: Conflict when its version is gone."""
+    assert options.partition is not None
+    if len(options.partition) != _PARTITION.size:
+        raise BadRequest(f"the partition is not one of table {title}")
+    own, serial, start, stop = _PARTITION.unpack(options.partition)
+    version = history.pinned(serial) if own == key else None
+    if version is None:
+        raise Conflict(f"table {title} has changed since the query was planned: run it again")
+    return scan_version(ctx, version, options, start, stop)

@@ -1,0 +1,183 @@
+"""A schema in memory: tables, its own and others', and functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import pyarrow as pa
+
+from sparkport.catalog import (
+    Context,
+    CreateTableOptions,
+    DropTableOptions,
+    DynamicSchema,
+    OnConflict,
+    ScalarFunction,
+    Table,
+    TableFunction,
+    TableInOutFunction,
+)
+from sparkport.catalog.constraints.names import folded
+from sparkport.errors import AlreadyExists, BadRequest, NotFound, Unsupported
+from sparkport.memory.ledger import Ledger
+from sparkport.memory.settings import MemorySettings
+from sparkport.memory.table import MemoryTable
+
+__all__ = ["MemorySchema"]
+
+
+class MemorySchema(DynamicSchema):
+    """Any tables and functions under one name; CREATE TABLE makes a `MemoryTable`.
+
+    Thread-safe: its contents are replaced as a whole by every change, so readers need no lock.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        comment: str = "",
+        tags: Mapping[str, str] | None = None,
+        settings: MemorySettings | None = None,
+    ) -> None:
+        if not name:
+            raise BadRequest("a schema needs a name")
+        self._name = name
+        self._comment = comment
+        self._tags = dict(tags or {})
+        self._ledger = Ledger(settings or MemorySettings())
+        self._tables: dict[bytes, Table] = {}
+        self._scalar_functions: tuple[ScalarFunction, ...] = ()
+        self._table_functions: tuple[TableFunction | TableInOutFunction, ...] = ()
+        self.dropped = False
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def comment(self) -> str:
+        return self._comment
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        return self._tags
+
+    def tables(self, ctx: Context) -> Sequence[Table]:
+        return tuple(self._tables.values())
+
+    def table(self, ctx: Context, name: str) -> Table | None:
+        table = self._tables.get(folded(name))
+        return table if table is not None and table.name == name else None
+
+    def scalar_functions(self, ctx: Context) -> Sequence[ScalarFunction]:
+        return self._scalar_functions
+
+    def table_functions(self, ctx: Context) -> Sequence[TableFunction]:
+        return cast("Sequence[TableFunction]", self._table_functions)
+
+    def add_table(self, table: Table) -> None:
+        """Add a table of any kind. A `MemoryTable` takes part in the transactions of the catalog.
+
+        Raises: AlreadyExists; BadRequest when it is in another schema already.
+        """
+        with self._ledger.lock:
+            self._expect_free(table.name)
+            self._place(table)
+            self._ledger.catalog_changed()
+
+    def add_scalar_function(self, function: ScalarFunction) -> None:
+        """Add a function; several of one name are overloads."""
+        with self._ledger.lock:
+            self._scalar_functions = (*self._scalar_functions, function)
+            self._ledger.catalog_changed()
+
+    def add_table_function(self, function: TableFunction | TableInOutFunction) -> None:
+        """Add a function; several of one name are overloads."""
+        with self._ledger.lock:
+            self._table_functions = (*self._table_functions, function)
+            self._ledger.catalog_changed()
+
+    def create_table(self, ctx: Context, name: str, arrow_schema: pa.Schema, options: CreateTableOptions) -> Table:
+        if options.on_conflict is not OnConflict.REPLACE and (known := self._tables.get(folded(name))):
+            return self._conflict(known, options)
+        table = MemoryTable(name, arrow_schema, comment=options.comment, constraints=options.constraints)
+        with self._ledger.lock:
+            if self.dropped:
+                raise NotFound(f"schema {self._name} does not exist")
+            known = self._tables.get(folded(name))
+            if known is not None:
+                if options.on_conflict is not OnConflict.REPLACE:
+                    return self._conflict(known, options)
+                self._remove(known)
+            self._place(table)
+            self._ledger.catalog_changed()
+        return table
+
+    def drop_table(self, ctx: Context, name: str, options: DropTableOptions) -> None:
+        with self._ledger.lock:
+            table = self._tables.get(folded(name))
+            if table is None:
+                if options.ignore_not_found:
+                    return
+                raise NotFound(f"table {self._name}.{name} does not exist")
+            self._remove(table)
+            self._ledger.catalog_changed()
+
+    def rename_table(self, ctx: Context, name: str, new_name: str) -> Table:
+        if not new_name:
+            raise BadRequest("a table needs a name")
+        with self._ledger.lock:
+            table = self._tables.get(folded(name))
+            if table is None:
+                raise NotFound(f"table {self._name}.{name} does not exist")
+            if not isinstance(table, MemoryTable):
+                raise Unsupported(f"table {self._name}.{name} cannot be renamed")
+            if folded(new_name) != folded(name):
+                self._expect_free(new_name)
+            # In one step, and in the same place: nobody finds the table under neither name, or under both.
+            table.rename(new_name)
+            self._tables = {folded(each.name): each for each in self._tables.values()}
+            self._ledger.catalog_changed()
+            return table
+
+    # What the catalog uses, under its lock.
+
+    def move_to(self, ledger: Ledger) -> None:
+        """Make it part of a catalog, with all its tables."""
+        self._ledger = ledger
+        for table in self._tables.values():
+            if isinstance(table, MemoryTable):
+                table.move_to(ledger, self._name)
+
+    def clear(self) -> None:
+        """Drop everything in it, because it is dropped itself."""
+        self.dropped = True
+        for table in self._tables.values():
+            self._remove(table)
+
+    @property
+    def empty(self) -> bool:
+        return not self._tables
+
+    def _conflict(self, known: Table, options: CreateTableOptions) -> Table:
+        if options.on_conflict is OnConflict.IGNORE:
+            return known
+        raise AlreadyExists(f"table {self._name}.{known.name} exists already")
+
+    def _expect_free(self, name: str) -> None:
+        if not name:
+            raise BadRequest("a table needs a name")
+        if (known := self._tables.get(folded(name))) is not None:
+            raise AlreadyExists(f"table {self._name}.{known.name} exists already")
+
+    def _place(self, table: Table) -> None:
+        if isinstance(table, MemoryTable):
+            table.move_to(self._ledger, self._name)
+        self._tables = {**self._tables, folded(table.name): table}
+
+    def _remove(self, table: Table) -> None:
+        if isinstance(table, MemoryTable):
+            table.dropped = True
+        self._tables = {key: each for key, each in self._tables.items() if each is not table}

@@ -1,0 +1,146 @@
+"""Where rows are kept: immutable runs of rows, shared by all versions of a table that contain them.
+
+The segments of a version are in ascending order of row id and do not overlap, so that a row is found by bisection. What is
+new in a version is what differs from the one before: an INSERT adds segments at the end, an UPDATE or DELETE replaces
+those it touches (`rows.py`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = [
+    "MERGE_BYTES",
+    "SEGMENT_ROWS",
+    "Segment",
+    "appended",
+    "count_rows",
+    "inserted",
+    "joined",
+    "ramp",
+    "segments_of",
+    "with_ids",
+]
+
+SEGMENT_ROWS = 131_072
+"""Rows that a segment has at most: large enough to stream well, small enough to be copied by an UPDATE."""
+MERGE_BYTES = 64 * 1024 * 1024
+"""Segments are not merged beyond this size, so that 32-bit offsets of strings cannot overflow."""
+
+_RAMP: pa.Array = pa.arange(0, SEGMENT_ROWS)
+
+
+def ramp(first: int, rows: int) -> pa.Array:
+    """`rows` consecutive integers from `first`; adding to a ready array is ten times faster than `pa.arange`."""
+    if rows > SEGMENT_ROWS:
+        return pa.arange(first, first + rows)
+    return pc.add(_RAMP.slice(0, rows), pa.scalar(first, pa.int64())) if first else _RAMP.slice(0, rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Segment:
+    """A run of rows: one array for each column, in the order of the table's definition, and the rows' ids."""
+
+    columns: tuple[pa.Array, ...]
+    rows: int
+    first_id: int
+    ids: pa.Array | None = None
+    """Ascending int64; None when they are consecutive, which costs nothing."""
+
+    @property
+    def last_id(self) -> int:
+        return self.first_id + self.rows - 1 if self.ids is None else int(self.ids[-1].as_py())
+
+    @property
+    def nbytes(self) -> int:
+        return sum(int(column.nbytes) for column in self.columns)
+
+    def row_ids(self, start: int = 0, rows: int | None = None) -> pa.Array:
+        rows = self.rows - start if rows is None else rows
+        return ramp(self.first_id + start, rows) if self.ids is None else self.ids.slice(start, rows)
+
+    def slice(self, start: int, rows: int) -> Segment:
+        """Some of its rows, without copying them."""
+        columns = tuple(column.slice(start, rows) for column in self.columns)
+        if self.ids is None:
+            return Segment(columns, rows, self.first_id + start)
+        return with_ids(columns, self.ids.slice(start, rows))
+
+    def with_columns(self, columns: Iterable[pa.Array]) -> Segment:
+        return Segment(tuple(columns), self.rows, self.first_id, self.ids)
+
+
+def with_ids(columns: tuple[pa.Array, ...], ids: pa.Array) -> Segment:
+    """A segment whose row ids are given; there must be at least one row."""
+    first, last = int(ids[0].as_py()), int(ids[-1].as_py())
+    return Segment(columns, len(ids), first, None if last - first + 1 == len(ids) else ids)
+
+
+def segments_of(batches: Iterable[pa.RecordBatch], first_id: int) -> list[Segment]:
+    """The rows of `batches` in segments, without copying them, numbered from `first_id`."""
+    segments = []
+    for batch in batches:
+        columns = tuple(batch.columns)
+        for start in range(0, batch.num_rows, SEGMENT_ROWS):
+            rows = min(SEGMENT_ROWS, batch.num_rows - start)
+            part = columns if rows == batch.num_rows else tuple(c.slice(start, rows) for c in columns)
+            segments.append(Segment(part, rows, first_id))
+            first_id += rows
+    return segments
+
+
+def count_rows(segments: Iterable[Segment]) -> int:
+    return sum(segment.rows for segment in segments)
+
+
+def joined(segments: Sequence[Segment]) -> Segment:
+    """One segment with the rows of all of them, copied; they are in ascending order."""
+    if len(segments) == 1:
+        return segments[0]
+    columns = tuple(pa.concat_arrays(parts) for parts in zip(*(s.columns for s in segments), strict=True))
+    rows, first, last = count_rows(segments), segments[0].first_id, segments[-1].last_id
+    ids = None if last - first + 1 == rows else pa.concat_arrays([s.row_ids() for s in segments])
+    return Segment(columns, rows, first, ids)
+
+
+def appended(segments: Sequence[Segment], added: Iterable[Segment]) -> tuple[Segment, ...]:
+    """`segments` and after them `added`, whose row ids are higher than all others.
+
+    Small segments at the end are merged with what is added, like digits of a binary counter: a thousand INSERTs of one
+    row leave about ten segments, and no INSERT copies more than about as much as it adds, in the long run.
+    """
+    result = list(segments)
+    for segment in added:
+        run, rows = [segment], segment.rows
+        while result and result[-1].rows <= rows and result[-1].rows + rows <= SEGMENT_ROWS:
+            if result[-1].nbytes + sum(part.nbytes for part in run) > MERGE_BYTES:
+                break
+            rows += result[-1].rows
+            run.append(result.pop())
+        result.append(joined(run[::-1]))
+    return tuple(result)
+
+
+def inserted(segments: Sequence[Segment], added: Sequence[Segment]) -> tuple[Segment, ...]:
+    """As `appended`, for row ids that were reserved earlier and may belong between those of other segments."""
+    if not added or not segments or added[0].first_id > segments[-1].last_id:
+        return appended(segments, added)
+    result = list(segments)
+    for segment in added:
+        index = bisect_right(result, segment.first_id, key=attrgetter("first_id"))
+        if index and result[index - 1].last_id > segment.first_id:
+            result[index - 1 : index] = _split(result[index - 1], segment.first_id)
+        result.insert(index, segment)
+    return tuple(result)
+
+
+def _split(segment: Segment, row_id: int) -> Iterator[Segment]:
+    before = pc.sum(pc.less(segment.row_ids(), row_id)).as_py()
+    yield segment.slice(0, before)
+    yield segment.slice(before, segment.rows - before)

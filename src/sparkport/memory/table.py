@@ -1,0 +1,166 @@
+"""A table in memory: Arrow data with a history."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from sparkport.catalog import (
+    ConstrainedTable,
+    Constraints,
+    Context,
+    DMLOptions,
+    DynamicSchemaTable,
+    Operation,
+    PartitionedTable,
+    RecordReader,
+    ScanOptions,
+    SchemaRequest,
+    StagedTable,
+    StagedWrite,
+    TimePoint,
+)
+from sparkport.catalog.constraints import validate_constraints
+from sparkport.catalog.constraints.enforce import enforce
+from sparkport.errors import BadRequest, Conflict
+from sparkport.memory.changes import Change
+from sparkport.memory.commit import KeyCheck, add_to_transaction, commit_change
+from sparkport.memory.definition import Definition, define
+from sparkport.memory.ledger import Ledger
+from sparkport.memory.scan import divide, read_partition, scan_version
+from sparkport.memory.segments import Segment, count_rows, segments_of
+from sparkport.memory.settings import MemorySettings
+from sparkport.memory.versions import History, Version
+from sparkport.memory.write import stage
+
+__all__ = ["MemoryTable"]
+
+
+class MemoryTable(StagedTable, PartitionedTable, DynamicSchemaTable, ConstrainedTable):
+    """Rows as immutable Arrow arrays, in versions that share what did not change.
+
+    Readers take no lock and see one version; writers are optimistic, and fail with Conflict when someone else changed the
+    same rows first. It works by itself, or as part of a `MemorySchema` of a `MemoryCatalog`, which adds transactions.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        data: pa.Table | pa.Schema,
+        *,
+        comment: str = "",
+        constraints: Constraints | None = None,
+        settings: MemorySettings | None = None,
+    ) -> None:
+        """`data` is not copied. Raises: BadRequest; ConstraintViolation when it does not fulfil the constraints."""
+        if not name:
+            raise BadRequest("a table needs a name")
+        columns = data if isinstance(data, pa.Schema) else data.schema
+        definition = _defined(name, columns, constraints or Constraints())
+        segments: list[Segment] = []
+        if isinstance(data, pa.Table):
+            segments = segments_of(data.to_batches(), 0)
+            enforce(name, definition.constraints, data, lambda names: data.slice(0, 0).select(names))
+        self._name = name
+        self._comment = comment
+        self._schema_name = ""
+        self._key = secrets.token_bytes(8)
+        self._next_row_id = count_rows(segments)
+        self.dropped = False
+        self._settings = settings
+        self.ledger = Ledger(settings or MemorySettings())
+        first = Version(0, self.ledger.settings.now(), 0, definition, tuple(segments))
+        self.history = History(first, self.ledger.settings)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def title(self) -> str:
+        """How messages name it: with its schema."""
+        return f"{self._schema_name}.{self._name}" if self._schema_name else self._name
+
+    @property
+    def comment(self) -> str:
+        return self._comment
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        return self.current.definition.arrow_schema
+
+    @property
+    def constraints(self) -> Constraints:
+        return self.current.definition.constraints
+
+    @property
+    def current(self) -> Version:
+        """The latest committed version."""
+        return self.history.current
+
+    def scan(self, ctx: Context, options: ScanOptions) -> RecordReader:
+        if options.partition is not None:
+            return read_partition(ctx, self.history, self._key, options, self.title)
+        return scan_version(ctx, self._version(ctx, options.time_point), options)
+
+    def partitions(self, ctx: Context, options: ScanOptions) -> Sequence[bytes]:
+        version = self._version(ctx, options.time_point)
+        self.history.pin(version)
+        return divide(version, self._key, self._settings or self.ledger.settings)
+
+    def schema_for_request(self, ctx: Context, request: SchemaRequest) -> pa.Schema:
+        return self._version(ctx, request.time_point).definition.arrow_schema
+
+    def stage(self, ctx: Context, operation: Operation, options: DMLOptions) -> StagedWrite:
+        self.expect_present()
+        if ctx.transaction_id is not None and self.ledger.has_transactions:
+            self.ledger.transactions.use_active(ctx.transaction_id)
+        return stage(self, ctx, operation, options, self._version(ctx, None))
+
+    # What the other modules of this package use.
+
+    def commit(self, ctx: Context, base: Version, change: Change, keys: KeyCheck | None) -> None:
+        """Commit a statement that saw `base`, into its transaction where it has one."""
+        if ctx.transaction_id is not None and self.ledger.has_transactions:
+            transaction = self.ledger.transactions.use_active(ctx.transaction_id)
+            add_to_transaction(self, transaction, base, change, keys)
+        else:
+            version = commit_change(self, base, change, keys)
+            self.ledger.show(ctx.parent_transaction_id, {self: version})
+
+    def reserve(self, rows: int) -> int:
+        """The first of so many new row ids, which are never given again. Called under the lock."""
+        first = self._next_row_id
+        self._next_row_id += rows
+        return first
+
+    def expect_present(self) -> None:
+        """Raises: Conflict."""
+        if self.dropped:
+            raise Conflict(f"table {self.title} was dropped meanwhile")
+
+    def move_to(self, ledger: Ledger, schema_name: str) -> None:
+        """Make it part of a schema. Raises: BadRequest when it is part of one already."""
+        if self._schema_name not in ("", schema_name):
+            raise BadRequest(f"table {self._name} is in schema {self._schema_name} already")
+        self._schema_name = schema_name
+        if ledger is not self.ledger:
+            with ledger.lock:
+                self.ledger = ledger
+                self.history.move_to(self._settings or ledger.settings, ledger.sequence)
+
+    def rename(self, name: str) -> None:
+        """Called under the lock, by its schema."""
+        self._name = name
+
+    def _version(self, ctx: Context, time_point: TimePoint | None) -> Version:
+        if time_point is not None:
+            return self.history.at(time_point, self.title)
+        return self.ledger.version_for(ctx, self)
+
+
+def _defined(name: str, columns: pa.Schema, constraints: Constraints) -> Definition:
+    define(columns, Constraints())  # names first: constraints are about columns that make sense
+    return define(columns, validate_constraints(columns, constraints, name))

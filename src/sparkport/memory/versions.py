@@ -1,0 +1,191 @@
+"""The versions of a table, and how a point in time finds one."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import threading
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from operator import attrgetter
+
+import pyarrow as pa
+
+from sparkport.catalog import TimePoint
+from sparkport.errors import BadRequest, NotFound
+from sparkport.memory.definition import Definition
+from sparkport.memory.segments import Segment, count_rows
+from sparkport.memory.settings import MemorySettings
+
+__all__ = ["History", "LogEntry", "Version"]
+
+_serials = itertools.count(1)
+
+
+class LogEntry:
+    """Which rows one change updated or removed; leads to the entry of the next change.
+
+    A version holds its own entry, so a writer that began with it can see what happened since. Entries that nobody can
+    reach any more are freed with the versions that led to them.
+    """
+
+    __slots__ = ("next", "row_ids")
+
+    def __init__(self, row_ids: pa.Array | None = None) -> None:
+        self.row_ids = row_ids
+        self.next: LogEntry | None = None
+
+    def later(self) -> Iterator[LogEntry]:
+        """The entries of all changes since."""
+        entry = self.next
+        while entry is not None:
+            yield entry
+            entry = entry.next
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Version:
+    """A table at one moment. Immutable, so it is read without locks."""
+
+    number: int
+    timestamp: datetime
+    sequence: int
+    """The ledger's number of the commit that made it; several tables may be changed by one."""
+    definition: Definition
+    segments: tuple[Segment, ...]
+    log: LogEntry = field(default_factory=LogEntry)
+    serial: int = field(default_factory=lambda: next(_serials))
+    """Unique in this process; names this very object in partitions."""
+
+    @property
+    def rows(self) -> int:
+        return count_rows(self.segments)
+
+
+class History:
+    """All versions of one table that can still be read. Written under the ledger's lock, read without any."""
+
+    def __init__(self, first: Version, settings: MemorySettings) -> None:
+        self._settings = settings
+        self._versions = [first]
+        self._pinned: OrderedDict[int, tuple[Version, float]] = OrderedDict()
+        self._pin_lock = threading.Lock()
+
+    @property
+    def current(self) -> Version:
+        return self._versions[-1]
+
+    def add(self, version: Version, oldest_pin: Callable[[], int]) -> None:
+        """Make `version` the current one; versions that nobody may ask for any more are forgotten.
+
+        `oldest_pin` says which is the lowest sequence that an open transaction reads.
+        """
+        self.current.log.next = version.log
+        self._versions.append(version)
+        limit = self._settings.max_versions
+        # Forgetting many at once, seldom, makes the cost of each commit independent of the length of the history.
+        if limit is not None and len(self._versions) > limit + limit // 2 + 16:
+            needed = bisect_right(self._versions, oldest_pin(), key=attrgetter("sequence")) - 1
+            self._versions = self._versions[max(0, min(len(self._versions) - limit, needed)) :]
+
+    def at(self, point: TimePoint, title: str) -> Version:
+        """Raises: NotFound when there is no such version; BadRequest when the text cannot be read."""
+        if point.unit == "timestamp":
+            return self._at_timestamp(point.value, title)
+        return self._numbered(point, title)
+
+    def at_sequence(self, sequence: int) -> Version | None:
+        """What a snapshot of the catalog shows; None when the table is younger."""
+        versions = self._versions
+        index = bisect_right(versions, sequence, key=attrgetter("sequence"))
+        return versions[index - 1] if index else None
+
+    def pin(self, version: Version) -> None:
+        """Keep a version readable for a while, by its serial."""
+        now = self._settings.monotonic()
+        with self._pin_lock:
+            self._pinned[version.serial] = (version, now + self._settings.pin_seconds)
+            self._pinned.move_to_end(version.serial)
+            while len(self._pinned) > self._settings.max_pins or next(iter(self._pinned.values()))[1] <= now:
+                self._pinned.popitem(last=False)
+
+    def pinned(self, serial: int) -> Version | None:
+        entry = self._pinned.get(serial)
+        if entry is not None:
+            return entry[0]
+        return next((version for version in reversed(self._versions) if version.serial == serial), None)
+
+    def move_to(self, settings: MemorySettings, sequence: int) -> None:
+        """Make it part of another ledger, for which everything so far happened at `sequence`."""
+        self._settings = settings
+        self._versions = [
+            Version(v.number, v.timestamp, sequence, v.definition, v.segments, v.log) for v in self._versions
+        ]
+
+    @property
+    def _oldest_number(self) -> int:
+        limit = self._settings.max_versions
+        return 0 if limit is None else max(0, self.current.number - limit + 1)
+
+    def _numbered(self, point: TimePoint, title: str) -> Version:
+        text = point.value.strip()
+        if not re.fullmatch(r"[+-]?[0-9]{1,20}", text):
+            raise BadRequest(f"{point.unit} {point.value!r} of table {title} is not a number, such as 0 for the first")
+        versions, number, newest = self._versions, int(text), self.current.number
+        if not 0 <= number <= newest:
+            raise NotFound(f"table {title} has no {point.unit} {number}: its latest is {newest}")
+        if number < self._oldest_number:
+            raise NotFound(
+                f"{point.unit} {number} of table {title} is no longer kept: the oldest is {self._oldest_number}"
+            )
+        return versions[number - versions[0].number]
+
+    def _at_timestamp(self, text: str, title: str) -> Version:
+        moment = parse_timestamp(text)
+        versions = self._versions
+        index = bisect_right(versions, moment, key=attrgetter("timestamp"))
+        if index == 0 and versions[0].number == 0:
+            raise NotFound(
+                f"table {title} did not exist at {text}: it was created at {versions[0].timestamp.isoformat(' ')}"
+            )
+        if index == 0 or versions[index - 1].number < self._oldest_number:
+            oldest = versions[self._oldest_number - versions[0].number]
+            raise NotFound(
+                f"table {title} is no longer kept as it was at {text}: its oldest version is of "
+                f"{oldest.timestamp.isoformat(' ')}"
+            )
+        return versions[index - 1]
+
+
+_TIMESTAMP = re.compile(
+    r"(?P<date>[0-9]{4}-[0-9]{1,2}-[0-9]{1,2})"
+    r"(?:[T ](?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]{1,9}))?)?)?"
+    r"\s*(?P<zone>Z|UTC|[+-][0-9]{1,2}(?::?[0-9]{2}(?::?[0-9]{2})?)?)?",
+    re.IGNORECASE,
+)
+
+
+def parse_timestamp(text: str) -> datetime:
+    """Read both notations of airport §15.3, and a bare date; without a zone it is UTC. Raises: BadRequest."""
+    match = _TIMESTAMP.fullmatch(text.strip())
+    try:
+        if match is None:
+            raise ValueError(text)
+        year, month, day = (int(part) for part in match["date"].split("-"))
+        microsecond = int((match["fraction"] or "0")[:6].ljust(6, "0"))
+        hour, minute, second = (int(match[part] or 0) for part in ("hour", "minute", "second"))
+        return datetime(year, month, day, hour, minute, second, microsecond, tzinfo=_zone(match["zone"]))
+    except (ValueError, OverflowError) as error:
+        raise BadRequest(f"the timestamp {text!r} cannot be read; write it like '2024-01-15 10:30:00+00'") from error
+
+
+def _zone(text: str | None) -> timezone:
+    if text is None or text.upper() in ("Z", "UTC"):
+        return timezone.utc
+    digits = text[1:].split(":") if ":" in text else re.findall("..?", text[1:])
+    hours, minutes, seconds = (int(part) for part in (*digits, "0", "0")[:3])
+    offset = timedelta(hours=hours, minutes=minutes, seconds=seconds)
+    return timezone(-offset if text[0] == "-" else offset)

@@ -1,0 +1,263 @@
+"""INSERT, UPDATE and DELETE: a statement's batches on their way to a commit."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkport.catalog import Constraints, Context, DMLOptions, Operation, StagedWrite
+from sparkport.catalog.constraints.enforce import columns_of, concerning, enforce_not_null, enforce_rows
+from sparkport.catalog.rowid import ROWID_NAME
+from sparkport.errors import BadRequest, Conflict, NotFound
+from sparkport.memory.changes import Change, Deleted, Inserted, Updated
+from sparkport.memory.commit import KeyCheck, read_columns
+from sparkport.memory.rows import find_missing, take_rows
+from sparkport.memory.segments import MERGE_BYTES, SEGMENT_ROWS, Segment
+from sparkport.memory.versions import Version
+
+if TYPE_CHECKING:
+    from sparkport.memory.table import MemoryTable
+
+__all__ = ["stage"]
+
+
+def stage(table: MemoryTable, ctx: Context, operation: Operation, options: DMLOptions, base: Version) -> StagedWrite:
+    """Begin a statement that sees `base`."""
+    return _STATEMENTS[operation](table, ctx, options, base)
+
+
+class _Statement(StagedWrite):
+    """Holds no lock and shows nothing to anyone until its commit."""
+
+    def __init__(self, table: MemoryTable, ctx: Context, options: DMLOptions, base: Version) -> None:
+        self._table = table
+        self._ctx = ctx
+        self._returning = options.returning
+        self._base = base
+        self._definition = base.definition
+        self._open = True
+
+    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        self._expect_open()
+        return self._staged(batch)
+
+    def commit(self) -> int:
+        self._expect_open()
+        self._open = False
+        change, keys, rows = self._finished()
+        if change is not None:
+            self._table.commit(self._ctx, self._base, change, keys)
+        return rows
+
+    def abort(self) -> None:
+        self._open = False
+        self._forget()
+
+    @abstractmethod
+    def _staged(self, batch: pa.RecordBatch) -> pa.RecordBatch | None: ...
+
+    @abstractmethod
+    def _finished(self) -> tuple[Change | None, KeyCheck | None, int]: ...
+
+    @abstractmethod
+    def _forget(self) -> None: ...
+
+    def _expect_open(self) -> None:
+        if not self._open:
+            raise Conflict(f"the statement on table {self._table.title} has ended already")
+
+    def _key_check(self, keys: Constraints, changed: pa.Table, *, has_row_ids: bool) -> KeyCheck | None:
+        keys = Constraints(unique=keys.unique, primary_key=keys.primary_key)
+        return KeyCheck(self._table.name, self._definition, keys, changed, has_row_ids) if keys else None
+
+    def _column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
+        position = self._definition.expect(name, self._table.title)
+        expected = self._definition.columns.field(position)
+        column = batch.column(name)
+        if column.type != expected.type:
+            raise BadRequest(
+                f"column {expected.name} of table {self._table.title} is {expected.type}, not {column.type}"
+            )
+        return column
+
+    def _row_ids(self, batch: pa.RecordBatch) -> pa.Array:
+        position = batch.schema.get_field_index(ROWID_NAME)
+        if position < 0:
+            raise BadRequest(f"a change of rows of table {self._table.title} needs the column {ROWID_NAME}")
+        ids = batch.column(position)
+        if ids.null_count:
+            raise BadRequest(f"NULL is not a row id of table {self._table.title}")
+        if ids.type != pa.int64():
+            try:
+                ids = ids.cast(pa.int64())
+            except pa.ArrowInvalid as error:
+                raise BadRequest(f"row ids of table {self._table.title} are of type int64: {error}") from error
+        missing = find_missing(self._base.segments, ids)
+        if missing is not None:
+            raise NotFound(f"row id {missing} does not exist in table {self._table.title}")
+        return ids
+
+    def _rows(self, ids: pa.Array, columns: Sequence[str]) -> list[pa.Array]:
+        if not len(ids):
+            return [pa.array([], self._definition.columns.field(name).type) for name in columns]
+        positions = [self._definition.columns.get_field_index(name) for name in columns]
+        return take_rows(self._base.segments, ids, positions)
+
+    def _full(self, columns: Sequence[pa.Array], ids: pa.Array) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([*columns, ids], schema=self._definition.arrow_schema)
+
+
+class _Insert(_Statement):
+    """Gathers the client's batches of 2048 rows into segments as they come, so that a commit has little to do."""
+
+    def __init__(self, table: MemoryTable, ctx: Context, options: DMLOptions, base: Version) -> None:
+        super().__init__(table, ctx, options, base)
+        self._segments: list[Segment] = []
+        self._gathered: list[pa.RecordBatch] = []
+        self._rows_gathered = 0
+        self._bytes_gathered = 0
+
+    def _staged(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        columns = self._definition.columns
+        if batch.num_columns != len(columns):
+            raise BadRequest(
+                f"table {self._table.title} has {len(columns)} columns, but {batch.num_columns} were given"
+            )
+        if batch.schema.names == columns.names and batch.schema.types == columns.types:
+            arrays = batch.columns
+        else:
+            arrays = [self._column(batch, name) for name in columns.names]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=columns)
+        enforce_not_null(self._table.name, self._definition.constraints, batch)
+        if batch.num_rows:
+            self._gathered.append(batch)
+            self._rows_gathered += batch.num_rows
+            self._bytes_gathered += batch.nbytes
+        if self._rows_gathered >= SEGMENT_ROWS or self._bytes_gathered >= MERGE_BYTES:
+            self._make_segments()
+        return batch if self._returning else None
+
+    def _make_segments(self) -> None:
+        if not self._gathered:
+            return
+        rows = pa.concat_batches(self._gathered) if len(self._gathered) > 1 else self._gathered[0]
+        self._gathered, self._rows_gathered, self._bytes_gathered = [], 0, 0
+        if self._definition.constraints.checks:
+            enforce_rows(self._table.name, self._definition.constraints, rows)
+        for start in range(0, rows.num_rows, SEGMENT_ROWS):
+            part = rows.slice(start, SEGMENT_ROWS)
+            self._segments.append(Segment(tuple(part.columns), part.num_rows, 0))
+
+    def _finished(self) -> tuple[Change | None, KeyCheck | None, int]:
+        self._make_segments()
+        change = Inserted(tuple(self._segments))
+        if not change.segments:
+            return None, None, 0
+        changed = read_columns(self._definition, change.segments, self._definition.columns.names)
+        return change, self._key_check(self._definition.constraints, changed, has_row_ids=False), change.rows
+
+    def _forget(self) -> None:
+        self._segments, self._gathered = [], []
+
+
+class _Update(_Statement):
+    """When one row is updated twice, the later values win, and the row counts once."""
+
+    def __init__(self, table: MemoryTable, ctx: Context, options: DMLOptions, base: Version) -> None:
+        super().__init__(table, ctx, options, base)
+        self._names: list[str] | None = None
+        self._batches: list[pa.RecordBatch] = []
+
+    def _staged(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        ids = self._row_ids(batch)
+        given = {name: self._column(batch, name) for name in batch.schema.names if name != ROWID_NAME}
+        own = self._definition.columns.names
+        new = {own[self._definition.expect(name, self._table.title)]: values for name, values in given.items()}
+        if self._names is None:
+            self._names = list(new)
+        if not new or list(new) != self._names:
+            raise BadRequest(f"an UPDATE of table {self._table.title} must give the same columns in every batch")
+        rows = pa.RecordBatch.from_arrays([*new.values(), ids], names=[*new, ROWID_NAME])
+        enforce_not_null(self._table.name, concerning(self._definition.constraints, new), rows)
+        if len(ids):
+            self._batches.append(rows)
+        if not self._returning:
+            return None
+        rest = [name for name in own if name not in new]
+        values = {**new, **dict(zip(rest, self._rows(ids, rest), strict=True))}
+        return self._full([values[name] for name in own], ids)
+
+    def _finished(self) -> tuple[Change | None, KeyCheck | None, int]:
+        if not self._batches or self._names is None:
+            return None, None, 0
+        rows = _last_of_each(pa.concat_batches(self._batches))
+        self._batches = []
+        ids = rows.column(ROWID_NAME)
+        new = {name: rows.column(name) for name in self._names}
+        keys = self._enforced(new, ids)
+        positions = {self._definition.columns.get_field_index(name): values for name, values in new.items()}
+        return Updated(ids, positions), keys, len(ids)
+
+    def _enforced(self, new: dict[str, pa.Array], ids: pa.Array) -> KeyCheck | None:
+        constraints = concerning(self._definition.constraints, new)
+        if not constraints:
+            return None
+        needed = columns_of(constraints, self._definition.columns.names)
+        rest = [name for name in needed if name not in new]
+        values = {**new, **dict(zip(rest, self._rows(ids, rest), strict=True))}
+        changed = pa.table([*(values[name] for name in needed), ids], names=[*needed, ROWID_NAME])
+        enforce_rows(self._table.name, constraints, changed)
+        return self._key_check(constraints, changed, has_row_ids=True)
+
+    def _forget(self) -> None:
+        self._batches = []
+
+
+class _Delete(_Statement):
+    """A row that is named twice is deleted once, and counts once."""
+
+    def __init__(self, table: MemoryTable, ctx: Context, options: DMLOptions, base: Version) -> None:
+        super().__init__(table, ctx, options, base)
+        self._ids: list[pa.Array] = []
+
+    def _staged(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        ids = self._row_ids(batch)
+        if len(ids):
+            self._ids.append(ids)
+        if not self._returning:
+            return None
+        return self._full(self._rows(ids, self._definition.columns.names), ids)
+
+    def _finished(self) -> tuple[Change | None, KeyCheck | None, int]:
+        if not self._ids:
+            return None, None, 0
+        ids = pc.unique(pa.concat_arrays(self._ids))
+        ids = ids.take(pc.sort_indices(ids))
+        self._ids = []
+        return Deleted(ids), None, len(ids)
+
+    def _forget(self) -> None:
+        self._ids = []
+
+
+_STATEMENTS: dict[Operation, type[_Insert] | type[_Update] | type[_Delete]] = {
+    Operation.INSERT: _Insert,
+    Operation.UPDATE: _Update,
+    Operation.DELETE: _Delete,
+}
+
+
+def _last_of_each(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows in ascending order of row id, of equal ids only the last."""
+    ids = rows.column(ROWID_NAME)
+    order = pc.array_sort_indices(ids)  # stable: equal ids stay in the order in which they came
+    ids = ids.take(order)
+    if len(ids) > 1:
+        last = pc.not_equal(ids.slice(0, len(ids) - 1), ids.slice(1))
+        if pc.any(pc.invert(last)).as_py():
+            order = order.filter(pa.concat_arrays([last, pa.array([True])]))
+    return rows.take(order)

@@ -1,0 +1,1 @@
+"""A decoded request becomes catalog calls: generators of bytes, no sockets."""

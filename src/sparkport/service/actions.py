@@ -1,0 +1,113 @@
+"""The actions: one table, name → how to decode the body and what to run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sparkport.errors import Unsupported
+from sparkport.service import ddl, put, scan, transactions
+from sparkport.service.calls import Call
+from sparkport.wire.catalogs import (
+    CatalogRequest,
+    decode_catalog_version,
+    decode_list_schemas,
+    encode_catalog_version,
+)
+from sparkport.wire.ddl import (
+    decode_add_column,
+    decode_add_constraint,
+    decode_add_field,
+    decode_change_column_type,
+    decode_create_schema,
+    decode_create_table,
+    decode_drop_not_null,
+    decode_drop_schema,
+    decode_drop_table,
+    decode_remove_column,
+    decode_remove_field,
+    decode_rename_column,
+    decode_rename_field,
+    decode_rename_table,
+    decode_set_default,
+    decode_set_not_null,
+)
+from sparkport.wire.flight import Action, encode_action_type, encode_result
+from sparkport.wire.scan import decode_endpoints, decode_flight_info
+from sparkport.wire.transactions import (
+    decode_commit_transaction,
+    decode_create_transaction,
+    decode_get_transaction_status,
+    decode_rollback_transaction,
+)
+from sparkport.wire.write import decode_delete
+
+if TYPE_CHECKING:
+    from sparkport.service.service import Service
+
+__all__ = ["ACTIONS", "list_actions", "run_action"]
+
+
+@dataclass(frozen=True, slots=True)
+class ActionType:
+    """How an action is decoded and run; `run` yields the bodies of its results."""
+
+    description: str
+    decode: Callable[[bytes], Any]
+    run: Callable[[Service, Call, Any], Iterator[bytes]]
+
+
+def run_action(service: Service, call: Call, action: Action) -> Iterator[bytes]:
+    """Result messages. Raises: Unsupported for an action that does not exist."""
+    action_type = ACTIONS.get(action.type)
+    if action_type is None:
+        raise Unsupported(f"there is no action {action.type[:60]!r}")
+    # The body is decoded before the first result is asked for, so that a bad one is a plain error.
+    for body in action_type.run(service, call, action_type.decode(action.body)):
+        yield encode_result(body)
+
+
+def list_actions() -> Iterator[bytes]:
+    """ActionType messages, for ListActions."""
+    for name, action_type in ACTIONS.items():
+        yield encode_action_type(name, action_type.description)
+
+
+def _list_schemas(service: Service, call: Call, request: CatalogRequest) -> Iterator[bytes]:
+    ctx, registered = service.enter(call, request.catalog)
+    yield service.listing.schema_list(ctx, registered)
+
+
+def _catalog_version(service: Service, call: Call, request: CatalogRequest) -> Iterator[bytes]:
+    ctx, registered = service.enter(call, request.catalog)
+    yield encode_catalog_version(registered.version(ctx))
+
+
+ACTIONS: Mapping[str, ActionType] = {
+    "list_schemas": ActionType("The schemas and objects of a catalog", decode_list_schemas, _list_schemas),
+    "catalog_version": ActionType("A number that rises with each change", decode_catalog_version, _catalog_version),
+    "create_transaction": ActionType("Begin a transaction", decode_create_transaction, transactions.create_transaction),
+    "endpoints": ActionType("Plan a scan: tickets for DoGet", decode_endpoints, scan.endpoints),
+    "flight_info": ActionType("A table as of a point in time", decode_flight_info, scan.flight_info),
+    "create_schema": ActionType("Create a schema", decode_create_schema, ddl.create_schema),
+    "drop_schema": ActionType("Drop an empty schema", decode_drop_schema, ddl.drop_schema),
+    "create_table": ActionType("Create a table", decode_create_table, ddl.create_table),
+    "drop_table": ActionType("Drop a table", decode_drop_table, ddl.drop_table),
+    "add_column": ActionType("Add a column", decode_add_column, ddl.alter_table),
+    "remove_column": ActionType("Remove a column", decode_remove_column, ddl.alter_table),
+    "rename_column": ActionType("Rename a column", decode_rename_column, ddl.alter_table),
+    "rename_table": ActionType("Rename a table", decode_rename_table, ddl.alter_table),
+    "set_default": ActionType("Set a column's default", decode_set_default, ddl.alter_table),
+    "set_not_null": ActionType("Forbid NULLs in a column", decode_set_not_null, ddl.alter_table),
+    "drop_not_null": ActionType("Allow NULLs in a column", decode_drop_not_null, ddl.alter_table),
+    "change_column_type": ActionType("Change a column's type", decode_change_column_type, ddl.alter_table),
+    "add_field": ActionType("Add a field to a struct", decode_add_field, ddl.alter_table),
+    "remove_field": ActionType("Remove a field of a struct", decode_remove_field, ddl.alter_table),
+    "rename_field": ActionType("Rename a field of a struct", decode_rename_field, ddl.alter_table),
+    "add_constraint": ActionType("Add a constraint", decode_add_constraint, ddl.alter_table),
+    "delete": ActionType("Delete rows by their ids (JSON)", decode_delete, put.delete),
+    "get_transaction_status": ActionType("The state of a transaction", decode_get_transaction_status, transactions.status),
+    "commit_transaction": ActionType("Commit a transaction", decode_commit_transaction, transactions.commit),
+    "rollback_transaction": ActionType("Roll a transaction back", decode_rollback_transaction, transactions.rollback),
+}

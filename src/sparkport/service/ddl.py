@@ -1,0 +1,228 @@
+"""Changing catalogs: CREATE, DROP and ALTER (airport §4.10–4.14, contracts/ddl-actions)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.flight as flight
+from typing_extensions import assert_never
+
+from sparkport.catalog import (
+    AddColumnOptions,
+    AddFieldOptions,
+    Context,
+    CreateSchemaOptions,
+    CreateTableOptions,
+    DropSchemaOptions,
+    DropTableOptions,
+    DynamicCatalog,
+    DynamicSchema,
+    DynamicTable,
+    OnConflict,
+    RemoveColumnOptions,
+    RemoveFieldOptions,
+)
+from sparkport.catalog.rowid import ROWID_NAME
+from sparkport.catalog.types import refuse_unsupported
+from sparkport.errors import AlreadyExists, BadRequest, NotFound, PreconditionFailed, Unsupported
+from sparkport.service.calls import Call
+from sparkport.service.listing import table_info
+from sparkport.service.objects import MAIN, PublishedTable, find_schema, find_table, publish_table
+from sparkport.service.registry import RegisteredCatalog
+from sparkport.service.scan import tickets
+from sparkport.wire.ddl import (
+    AddColumn,
+    AddConstraint,
+    AddField,
+    Alter,
+    ChangeColumnType,
+    CreateSchema,
+    CreateTable,
+    DropNotNull,
+    DropSchema,
+    DropTable,
+    RemoveColumn,
+    RemoveField,
+    RenameColumn,
+    RenameField,
+    RenameTable,
+    SetDefault,
+    SetNotNull,
+)
+
+if TYPE_CHECKING:
+    from sparkport.service.service import Service
+
+__all__ = ["alter_table", "create_schema", "create_table", "drop_schema", "drop_table"]
+
+
+def create_schema(service: Service, call: Call, request: CreateSchema) -> Iterator[bytes]:
+    """Create a schema; the answer describes its (no) objects."""
+    ctx, registered = service.enter(call, request.catalog)
+    catalog = _dynamic_catalog(registered)
+    if request.name.lower() == MAIN and call.headers.from_duckdb:
+        raise BadRequest("DuckDB cannot look up a schema called main in an attached catalog: choose another name")
+    options = CreateSchemaOptions(request.comment, request.tags)
+    try:
+        if request.on_conflict is OnConflict.REPLACE:
+            catalog.drop_schema(ctx, request.name, DropSchemaOptions(ignore_not_found=True))
+        schema = catalog.create_schema(ctx, request.name, options)
+    except AlreadyExists:
+        if not _ignores_existing_schema(service, call, request):
+            raise
+        schema = find_schema(ctx, registered, request.name)
+    else:
+        registered.changed()
+    yield service.listing.contents(ctx, registered, schema).pack()
+
+
+def _ignores_existing_schema(service: Service, call: Call, request: CreateSchema) -> bool:
+    """DuckDB sends the same for CREATE SCHEMA with and without IF NOT EXISTS; the former must work (airport §4.10)."""
+    if request.on_conflict is not None:
+        return request.on_conflict is OnConflict.IGNORE
+    return call.headers.from_duckdb and not service.settings.strict_create_schema
+
+
+def drop_schema(service: Service, call: Call, request: DropSchema) -> Iterator[bytes]:
+    """Drop a schema; there is no result."""
+    ctx, registered = service.enter(call, request.catalog)
+    catalog = _dynamic_catalog(registered)
+    try:
+        name = find_schema(ctx, registered, request.name).name  # `main` is published under another name
+    except NotFound:
+        if not request.ignore_not_found:
+            raise
+    else:
+        catalog.drop_schema(ctx, name, DropSchemaOptions(request.ignore_not_found, request.cascade))
+        registered.changed()
+    yield from ()
+
+
+def create_table(service: Service, call: Call, request: CreateTable) -> Iterator[bytes]:
+    """Create a table; the answer describes it as it is now, which the client believes over its own statement."""
+    ctx, registered = service.enter(call, request.catalog)
+    schema = _dynamic_schema(ctx, registered, request.schema)
+    if not len(request.arrow_schema):
+        raise BadRequest(f"table {request.schema}.{request.name} must have at least one column")
+    _check_columns(request.arrow_schema, f"table {request.schema}.{request.name}")
+    options = CreateTableOptions(request.on_conflict, request.comment, request.constraints)
+    table = schema.create_table(ctx, request.name, request.arrow_schema, options)
+    registered.changed()
+    yield _describe(service, call, ctx, publish_table(ctx, registered, schema.name, table))
+
+
+def drop_table(service: Service, call: Call, request: DropTable) -> Iterator[bytes]:
+    """Drop a table; there is no result."""
+    ctx, registered = service.enter(call, request.catalog)
+    try:
+        schema = _dynamic_schema(ctx, registered, request.schema)
+    except NotFound:
+        if not request.ignore_not_found:
+            raise
+    else:
+        schema.drop_table(ctx, request.name, DropTableOptions(request.ignore_not_found))
+        registered.changed()
+    yield from ()
+
+
+def alter_table(service: Service, call: Call, request: Alter) -> Iterator[bytes]:
+    """Alter a table; the answer describes it afterwards. IF EXISTS on a missing table has nothing to describe."""
+    ctx, registered = service.enter(call, request.catalog)
+    try:
+        found = find_table(ctx, registered, request.schema, request.name)
+    except NotFound:
+        if not request.ignore_not_found:
+            raise
+        return
+    if isinstance(request, RenameTable):
+        schema = _dynamic_schema(ctx, registered, request.schema)
+        schema.rename_table(ctx, request.name, request.new_name)
+    else:
+        if not isinstance(found.table, DynamicTable):
+            raise Unsupported(f"table {found.title} does not support DDL operations")
+        _alter(ctx, found.table, request)
+    registered.changed()
+    name = request.new_name if isinstance(request, RenameTable) else request.name
+    yield _describe(service, call, ctx, find_table(ctx, registered, request.schema, name))
+
+
+_Change = (
+    AddColumn | RemoveColumn | RenameColumn | SetDefault | SetNotNull | DropNotNull | ChangeColumnType | AddField
+) | (RemoveField | RenameField | AddConstraint)
+
+
+def _alter(ctx: Context, table: DynamicTable, request: _Change) -> None:
+    match request:
+        case AddColumn():
+            _check_columns(request.column_schema, f"table {table.name}")
+            options = AddColumnOptions(request.if_column_not_exists, request.ignore_not_found)
+            table.add_column(ctx, request.column_schema, options)
+        case RemoveColumn():
+            removal = RemoveColumnOptions(request.if_column_exists, request.ignore_not_found, request.cascade)
+            table.remove_column(ctx, request.column, removal)
+        case RenameColumn():
+            _refuse_rowid(request.new_name, f"table {table.name}")
+            table.rename_column(ctx, request.old_name, request.new_name)
+        case SetDefault():
+            table.set_default(ctx, request.column, request.expression)
+        case SetNotNull():
+            table.set_not_null(ctx, request.column)
+        case DropNotNull():
+            table.drop_not_null(ctx, request.column)
+        case ChangeColumnType():
+            _check_columns(request.column_schema, f"table {table.name}")
+            table.change_column_type(ctx, request.column_schema, request.expression)
+        case AddField():
+            if request.lost_its_name:
+                raise PreconditionFailed(
+                    "DuckDB did not send the name of the new field (a defect of its airport extension), so it cannot be "
+                    "added; add it with Spark SQL, or create the table anew"
+                )
+            refuse_unsupported(request.column_schema, f"table {table.name}")
+            table.add_field(ctx, request.path, request.column_schema, AddFieldOptions(request.if_field_not_exists))
+        case RemoveField():
+            table.remove_field(ctx, request.path, RemoveFieldOptions(request.if_field_exists, request.cascade))
+        case RenameField():
+            table.rename_field(ctx, request.path, request.new_name)
+        case AddConstraint():
+            table.add_constraint(ctx, request.constraint)
+        case _:
+            assert_never(request)
+
+
+def _describe(service: Service, call: Call, ctx: Context, published: PublishedTable) -> bytes:
+    """The table's FlightInfo with tickets that can be used, as the contracts promise.
+
+    DuckDB gets the signed descriptor, which carries the fingerprint; others the contracts' `[schema, table]`.
+    """
+    if call.headers.from_duckdb:
+        descriptor = published.descriptor(service.signer)
+    else:
+        descriptor = flight.FlightDescriptor.for_path(published.published_schema, published.table.name)
+    return table_info(ctx, published, descriptor, tuple(tickets(service, ctx, published, None)))
+
+
+def _dynamic_catalog(registered: RegisteredCatalog) -> DynamicCatalog:
+    if not isinstance(registered.catalog, DynamicCatalog):
+        raise Unsupported("catalog does not support DDL operations")
+    return registered.catalog
+
+
+def _dynamic_schema(ctx: Context, registered: RegisteredCatalog, name: str) -> DynamicSchema:
+    schema = find_schema(ctx, registered, name)
+    if not isinstance(schema, DynamicSchema):
+        raise Unsupported(f"schema {name} does not support DDL operations")
+    return schema
+
+
+def _check_columns(arrow_schema: pa.Schema, what: str) -> None:
+    refuse_unsupported(arrow_schema, what)
+    for field in arrow_schema:
+        _refuse_rowid(field.name, what)
+
+
+def _refuse_rowid(name: str, what: str) -> None:
+    if name.lower() == ROWID_NAME:
+        raise BadRequest(f"{what}: a column cannot be called rowid, which is the row's identity; choose another name")

@@ -1,0 +1,70 @@
+"""Flight's own discovery calls, for clients other than DuckDB, and the list of catalogs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from sparkport.errors import BadRequest, NotFound
+from sparkport.service import scan
+from sparkport.service.calls import Call
+from sparkport.service.listing import table_info
+from sparkport.service.objects import published_schema_name
+from sparkport.wire.flight import encode_flight_info, encode_schema_result
+from sparkport.wire.flight_data import BatchWriter, encode_schema
+from sparkport.wire.tickets import DatabasesTicket, encode_ticket
+
+if TYPE_CHECKING:
+    from sparkport.service.service import Service
+
+__all__ = ["get_flight_info", "get_schema", "list_flights", "read_databases"]
+
+_DATABASES_SCHEMA = pa.schema([pa.field("name", pa.string(), nullable=False), pa.field("description", pa.string())])
+
+
+def list_flights(service: Service, call: Call) -> Iterator[bytes]:
+    """Every object, or those of the catalog and schema that the headers name (airport §3.4)."""
+    wanted_catalog, wanted_schema = call.headers.filter_catalog, call.headers.filter_schema
+    names = [each.name for each in service.registry.all()] if wanted_catalog is None else [wanted_catalog]
+    for name in names:
+        ctx, registered = service.enter(call, name)
+        for schema in service.listing.schemas(ctx, registered):
+            if wanted_schema is None or published_schema_name(schema) == wanted_schema:
+                yield from service.listing.flight_infos(ctx, registered, schema)
+
+
+def get_flight_info(service: Service, call: Call, descriptor: flight.FlightDescriptor) -> bytes:
+    """A table with tickets that read all of it; the descriptor comes back as it was sent (T42)."""
+    if service.is_databases(descriptor):
+        ticket = encode_ticket(DatabasesTicket(), service.signer)
+        return encode_flight_info(_DATABASES_SCHEMA, descriptor, tickets=(ticket,))
+    _refuse_command(descriptor)
+    ctx, bound = scan.bind(service, call, descriptor, None)
+    return table_info(ctx, bound, descriptor, tuple(scan.tickets(service, ctx, bound, None)))
+
+
+def get_schema(service: Service, call: Call, descriptor: flight.FlightDescriptor) -> bytes:
+    """A table's Arrow schema."""
+    if service.is_databases(descriptor):
+        return encode_schema_result(_DATABASES_SCHEMA)
+    _refuse_command(descriptor)
+    return encode_schema_result(scan.bind(service, call, descriptor, None)[1].arrow_schema)
+
+
+def read_databases(service: Service) -> Iterator[bytes]:
+    """The names of the catalogs; that is all that a Catalog says about itself."""
+    yield encode_schema(_DATABASES_SCHEMA)
+    names = [registered.name for registered in service.registry.all()]
+    columns = [pa.array(names, pa.string()), pa.nulls(len(names), pa.string())]
+    batch = pa.RecordBatch.from_arrays(columns, schema=_DATABASES_SCHEMA)
+    yield from BatchWriter(_DATABASES_SCHEMA).messages(batch)
+
+
+def _refuse_command(descriptor: flight.FlightDescriptor) -> None:
+    if descriptor.descriptor_type == flight.DescriptorType.CMD:
+        if not descriptor.command:
+            raise BadRequest("the descriptor is empty; name a table as [schema, table]")
+        raise NotFound("there is no such command; name a table as [schema, table]")

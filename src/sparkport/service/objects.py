@@ -1,0 +1,181 @@
+"""Finding what a request is about, once, at the top; nothing below asks again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from sparkport.catalog import (
+    ConstrainedTable,
+    Context,
+    DynamicSchemaTable,
+    Schema,
+    SchemaRequest,
+    Table,
+    TimePoint,
+    find_rowid_column,
+)
+from sparkport.catalog.rowid import ROWID_MARKER
+from sparkport.catalog.types import publishable_schema, refuse_unsupported
+from sparkport.errors import NotFound, StaleDescriptor, Unsupported
+from sparkport.service.registry import RegisteredCatalog
+from sparkport.wire.descriptors import ObjectPath, encode_path, fingerprint
+from sparkport.wire.packing import pack
+from sparkport.wire.signing import Signer
+
+__all__ = [
+    "PublishedTable",
+    "find_schema",
+    "find_table",
+    "publish_table",
+    "published_schema_name",
+    "table_at",
+]
+
+MAIN = "main"
+MAIN_PUBLISHED = "main_"
+"""DuckDB lists a schema called `main` but cannot look it up (airport §3.9), so it is published under this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTable:
+    """A table as clients see it: the row id last and marked, constraints in the metadata."""
+
+    registered: RegisteredCatalog
+    schema_name: str
+    table: Table
+    arrow_schema: pa.Schema
+    fingerprint: str
+
+    @property
+    def title(self) -> str:
+        """How messages name it."""
+        return f"{self.schema_name}.{self.table.name}"
+
+    @property
+    def published_schema(self) -> str:
+        """What clients call its schema."""
+        return _published_name(self.schema_name)
+
+    @property
+    def rowid_index(self) -> int | None:
+        """Always the last column, where there is one."""
+        last = len(self.arrow_schema) - 1
+        return last if (self.arrow_schema.field(last).metadata or {}).get(ROWID_MARKER) else None
+
+    @property
+    def rowid_name(self) -> str | None:
+        """What the table calls its row id."""
+        index = self.rowid_index
+        return None if index is None else str(self.arrow_schema.field(index).name)
+
+    def descriptor(self, signer: Signer) -> flight.FlightDescriptor:
+        """The signed handle under which clients know this table with this Arrow schema."""
+        path = ObjectPath(self.registered.name, self.schema_name, "table", self.table.name, self.fingerprint)
+        return encode_path(path, signer)
+
+    def expect(self, seen: str) -> None:
+        """Refuse a client that has bound another Arrow schema: it reads columns by position (airport §3.7).
+
+        Raises: StaleDescriptor.
+        """
+        if seen and seen != self.fingerprint:
+            raise StaleDescriptor(
+                f"table {self.title} has been altered since it was attached: DETACH the catalog and ATTACH it again"
+            )
+
+
+def find_schema(ctx: Context, registered: RegisteredCatalog, name: str) -> Schema:
+    """The schema of that name, as clients call it. Raises: NotFound."""
+    schema = registered.catalog.schema(ctx, name) if name else None
+    if schema is None and name == MAIN_PUBLISHED:
+        schema = registered.catalog.schema(ctx, MAIN)
+    if schema is None:
+        raise NotFound(f"schema {name} not found")
+    return schema
+
+
+def find_table(ctx: Context, registered: RegisteredCatalog, schema_name: str, name: str) -> PublishedTable:
+    """The table of that name, as it is now. Raises: NotFound, Unsupported."""
+    schema = find_schema(ctx, registered, schema_name)
+    table = schema.table(ctx, name) if name else None
+    if table is None:
+        raise NotFound(f"table {schema_name}.{name} not found")
+    return publish_table(ctx, registered, schema.name, table)
+
+
+def table_at(ctx: Context, found: PublishedTable, time_point: TimePoint | None) -> PublishedTable:
+    """The table as it was. Raises: NotFound, BadRequest, Unsupported when it has no history."""
+    if time_point is None:
+        return found
+    if not isinstance(found.table, DynamicSchemaTable):
+        raise Unsupported(f"table {found.title} has no history: query it without AT")
+    return publish_table(ctx, found.registered, found.schema_name, found.table, time_point)
+
+
+def publish_table(
+    ctx: Context,
+    registered: RegisteredCatalog,
+    schema_name: str,
+    table: Table,
+    time_point: TimePoint | None = None,
+) -> PublishedTable:
+    """Raises: Unsupported for a table that the client could not take, before it can break the rest (T9)."""
+    own = table.arrow_schema if time_point is None else None
+    if own is None:
+        if not isinstance(table, DynamicSchemaTable):
+            raise Unsupported(f"table {schema_name}.{table.name} has no Arrow schema")
+        own = table.schema_for_request(ctx, SchemaRequest(time_point=time_point))
+    checks = table.constraints.checks if isinstance(table, ConstrainedTable) else ()
+    published, digest = _published(own, checks, f"{schema_name}.{table.name}")
+    return PublishedTable(registered, schema_name, table, published, digest)
+
+
+def published_schema_name(schema: Schema) -> str:
+    """The name under which clients find the schema."""
+    return _published_name(schema.name)
+
+
+def _published_name(name: str) -> str:
+    return MAIN_PUBLISHED if name.lower() == MAIN else name
+
+
+_cache: OrderedDict[int, tuple[pa.Schema, tuple[str, ...], tuple[pa.Schema, str]]] = OrderedDict()
+_CACHE_SIZE = 20_000
+
+
+def _published(own: pa.Schema, checks: tuple[str, ...], title: str) -> tuple[pa.Schema, str]:
+    """The published Arrow schema and its fingerprint, remembered by the identity of the table's own one.
+
+    Arrow schemas are immutable, and the cache keeps them alive, so the same identity means the same schema. Losing an
+    entry to a race between threads costs only time.
+    """
+    entry = _cache.get(id(own))
+    if entry is not None and entry[0] is own and entry[1] == checks:
+        return entry[2]
+    refuse_unsupported(own, f"table {title}")
+    if not len(own):
+        raise Unsupported(f"table {title} has no columns")
+    rowid = find_rowid_column(own)
+    plain = publishable_schema(own)
+    fields = [field for index, field in enumerate(plain) if index != rowid]
+    if len({field.name for field in fields}) < len(fields):
+        raise Unsupported(f"table {title} has two columns of the same name")
+    if rowid is not None:
+        marked = {**(plain.field(rowid).metadata or {}), ROWID_MARKER: b"1"}
+        fields.append(plain.field(rowid).with_metadata(marked))
+    metadata: dict[bytes, bytes] = {}
+    if checks:
+        metadata[b"check_constraints"] = pack({"constraints": list(checks)})
+    published = pa.schema(fields, metadata=metadata or None)
+    result = (published, fingerprint(published))
+    _cache[id(own)] = (own, checks, result)
+    while len(_cache) > _CACHE_SIZE:
+        try:
+            _cache.popitem(last=False)
+        except KeyError:
+            break
+    return result

@@ -1,0 +1,122 @@
+"""INSERT, UPDATE and DELETE as the contracts define them: DoPut with JSON commands, and the action `delete`.
+
+Here, and only here, several operations can share a transaction that the caller ends (contracts/dml-transactions): those
+that bear its id in the header become visible together when it is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from sparkport.catalog import Context, DMLOptions, Operation, TransactionState
+from sparkport.catalog.rowid import rowid_field
+from sparkport.errors import BadRequest
+from sparkport.service.calls import Call
+from sparkport.service.objects import PublishedTable, find_table
+from sparkport.service.statements import Statement
+from sparkport.service.transactions import manager_of, not_active
+from sparkport.service.write import first_schema
+from sparkport.wire.flight import encode_put_result
+from sparkport.wire.flight_data import BatchReader, decode_flight_data
+from sparkport.wire.write import (
+    DeleteCommand,
+    InsertCommand,
+    UpdateCommand,
+    decode_put_command,
+    encode_dml_response,
+)
+
+if TYPE_CHECKING:
+    from sparkport.service.service import Service
+
+__all__ = ["delete", "put"]
+
+
+def put(service: Service, call: Call, messages: Iterator[bytes]) -> Iterator[bytes]:
+    """INSERT or UPDATE by DoPut; one PutResult with a DMLResponse."""
+    opening = first_schema(messages)
+    if opening.descriptor is None or opening.descriptor.command is None:
+        raise BadRequest('DoPut needs a command as its descriptor: {"operation": "insert" or "update", …}')
+    command = decode_put_command(opening.descriptor.command)
+    ctx, bound = _enter(service, call, command)
+    reader = BatchReader(opening.schema_message)
+    received = (batch for message in messages if (batch := reader.read(decode_flight_data(message))) is not None)
+    if isinstance(command, InsertCommand):
+        response = _run(call, ctx, bound, Operation.INSERT, reader.arrow_schema, received, command.returning)
+    else:
+        arrow_schema = reader.arrow_schema.append(rowid_field())
+        rows = _with_row_ids(received, command.row_ids, arrow_schema)
+        response = _run(call, ctx, bound, Operation.UPDATE, arrow_schema, rows, command.returning)
+    yield encode_put_result(response)
+
+
+def delete(service: Service, call: Call, command: DeleteCommand) -> Iterator[bytes]:
+    """DELETE by the action of that name; one Result with a DMLResponse."""
+    ctx, bound = _enter(service, call, command)
+    arrow_schema = pa.schema([rowid_field()])
+    rows = pa.RecordBatch.from_arrays([pa.array(command.row_ids, pa.int64())], schema=arrow_schema)
+    yield _run(call, ctx, bound, Operation.DELETE, arrow_schema, iter([rows]), command.returning)
+
+
+def _enter(
+    service: Service, call: Call, command: InsertCommand | UpdateCommand | DeleteCommand
+) -> tuple[Context, PublishedTable]:
+    """The table, in the transaction that the header names. Raises: TransactionNotActive, Unsupported, NotFound."""
+    ctx, registered = service.enter(call, command.catalog)
+    wrapped = call.headers.transaction_id
+    if wrapped is not None:
+        state = manager_of(registered).transaction_status(ctx, ctx.transaction_id or "")
+        if state is not TransactionState.ACTIVE:
+            raise not_active(wrapped, state)
+    return ctx, find_table(ctx, registered, command.schema, command.table)
+
+
+def _run(
+    call: Call,
+    ctx: Context,
+    bound: PublishedTable,
+    operation: Operation,
+    arrow_schema: pa.Schema,
+    rows: Iterator[pa.RecordBatch],
+    returning: bool,
+) -> bytes:
+    joins = call.headers.transaction_id is not None
+    statement = Statement(ctx, bound, operation, arrow_schema, DMLOptions(returning), joins_transaction=joins)
+    try:
+        returned = [answer for batch in rows if (answer := statement.apply(batch)) is not None]
+        data = _ipc_stream(bound, returned) if returning else None
+        changed = statement.commit()
+    except BaseException:
+        statement.abort()
+        raise
+    return encode_dml_response("success", changed, data)
+
+
+def _with_row_ids(
+    batches: Iterator[pa.RecordBatch], row_ids: tuple[int, ...], arrow_schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Put the ids beside their rows. Raises: BadRequest unless there are as many of one as of the other."""
+    ids = pa.array(row_ids, pa.int64())
+    position = 0
+    for batch in batches:
+        if position + batch.num_rows > len(ids):
+            raise BadRequest(f"there are {len(ids)} row_ids, but more rows")
+        columns = [*batch.columns, ids.slice(position, batch.num_rows)]
+        position += batch.num_rows
+        yield pa.RecordBatch.from_arrays(columns, schema=arrow_schema)
+    if position != len(ids):
+        raise BadRequest(f"there are {len(ids)} row_ids, but {position} rows")
+
+
+def _ipc_stream(bound: PublishedTable, batches: list[pa.RecordBatch]) -> bytes:
+    """The rows as an Arrow IPC stream, which is never empty: a statement that changed nothing returns no rows."""
+    arrow_schema = batches[0].schema if batches else bound.arrow_schema
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, arrow_schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream

@@ -1,0 +1,85 @@
+"""The catalogs behind one server, added and removed while it runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import count
+
+from sparkport.catalog import Catalog, CatalogVersion, Context, VersionedCatalog
+from sparkport.errors import AlreadyExists, BadRequest, NotFound
+
+__all__ = ["CatalogRegistry", "RegisteredCatalog"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RegisteredCatalog:
+    """A catalog under the name it is served by."""
+
+    name: str
+    catalog: Catalog
+    _changes: count[int] = field(default_factory=lambda: count(2))
+    _version: list[int] = field(default_factory=lambda: [1])
+
+    def changed(self) -> None:
+        """Note that this server has changed the catalog's objects, so that prepared statements bind again."""
+        self._version[0] = next(self._changes)
+
+    def version(self, ctx: Context) -> CatalogVersion:
+        """The catalog's own version where it has one, else the number of changes made here."""
+        if isinstance(self.catalog, VersionedCatalog):
+            return self.catalog.version(ctx)
+        return CatalogVersion(self._version[0])
+
+
+class CatalogRegistry:
+    """Finds a catalog by the name a client gives. Thread-safe: readers see one immutable mapping."""
+
+    def __init__(self, catalogs: Iterable[tuple[str, Catalog]] = ()) -> None:
+        """Raises: as `add`."""
+        self._lock = threading.Lock()
+        self._catalogs: dict[str, RegisteredCatalog] = {}
+        for name, catalog in catalogs:
+            self.add(catalog, name)
+
+    def add(self, catalog: Catalog, name: str | None = None) -> None:
+        """Serve a catalog, under its own name unless another is given.
+
+        Raises: AlreadyExists; BadRequest for a name that DuckDB could not send (it travels in a header, T3).
+        """
+        name = catalog.name if name is None else name
+        if not (name.isascii() and (name.isprintable() or not name)):
+            raise BadRequest(f"the catalog name {name!r} must be printable ASCII: DuckDB cannot send any other")
+        with self._lock:
+            if name in self._catalogs:
+                raise AlreadyExists(f"a catalog named {name!r} is being served already")
+            self._catalogs = {**self._catalogs, name: RegisteredCatalog(name, catalog)}
+
+    def remove(self, name: str) -> RegisteredCatalog:
+        """Stop serving a catalog; calls under way go on. Raises: NotFound."""
+        with self._lock:
+            registered = self._catalogs.get(name)
+            if registered is None:
+                raise NotFound(f"no catalog named {name!r} is being served")
+            self._catalogs = {key: value for key, value in self._catalogs.items() if key != name}
+            return registered
+
+    def all(self) -> tuple[RegisteredCatalog, ...]:
+        """The catalogs in the order they were added."""
+        return tuple(self._catalogs.values())
+
+    def resolve(self, name: str | None) -> RegisteredCatalog:
+        """The catalog a client means; no name or an empty one means the first, unless one has that name.
+
+        Raises: NotFound.
+        """
+        catalogs = self._catalogs
+        registered = catalogs.get(name or "")
+        if registered is None and not name:
+            registered = next(iter(catalogs.values()), None)
+        if registered is None:
+            raise NotFound(
+                f"catalog {name!r} not found: ATTACH one that this server has" if name else "this server has no catalog"
+            )
+        return registered

@@ -1,0 +1,131 @@
+"""One INSERT, UPDATE or DELETE, from whichever call it comes: conversion, transaction, all or nothing."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from sparkport.catalog import (
+    Context,
+    DMLOptions,
+    Operation,
+    StagedWrite,
+    TransactionManager,
+    find_rowid_column,
+)
+from sparkport.catalog.encodings import Converter
+from sparkport.catalog.rowid import ROWID_NAME
+from sparkport.errors import BadRequest, CatalogFault
+from sparkport.service.adapt import stage
+from sparkport.service.objects import PublishedTable
+
+__all__ = ["Statement", "rowid_renamed"]
+
+
+class Statement:
+    """A statement on its way. Used by one thread; ended by `commit` or `abort`, the latter also after a failed commit.
+
+    It runs in a transaction of its own that is committed with it, unless it joins one that its caller will end. When a
+    statement fails that has joined a transaction, that is rolled back: what follows must not rest on half of it.
+    """
+
+    def __init__(
+        self,
+        ctx: Context,
+        bound: PublishedTable,
+        operation: Operation,
+        received: pa.Schema,
+        options: DMLOptions,
+        *,
+        joins_transaction: bool = False,
+    ) -> None:
+        """Raises: NotWritable; BadRequest when the received columns do not fit the table."""
+        self._bound = bound
+        self._returning = options.returning
+        self._incoming = _Incoming(bound, operation, received, from_duckdb=ctx.from_duckdb)
+        catalog = bound.registered.catalog
+        self._manager = catalog if isinstance(catalog, TransactionManager) else None
+        self._joins_transaction = joins_transaction
+        if self._manager is not None and not joins_transaction:
+            ctx = ctx.with_transaction(self._manager.begin_transaction(ctx))
+        self._ctx = ctx
+        self._staged: StagedWrite | None = None
+        try:
+            self._staged = stage(ctx, bound, operation, options)
+        except BaseException:
+            self.abort()
+            raise
+
+    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """Stage a batch as it was received; with RETURNING the rows come back with the table's own columns."""
+        self._ctx.check()
+        assert self._staged is not None
+        returned = self._staged.apply(self._incoming.convert(batch))
+        if not self._returning:
+            return None
+        if returned is None or returned.num_rows > batch.num_rows:
+            raise CatalogFault(f"table {self._bound.title} returned no rows, or too many, for RETURNING")
+        return returned
+
+    def commit(self) -> int:
+        """Make it durable, before anyone is told (airport §7.1, T21). Raises: Conflict, ConstraintViolation."""
+        self._ctx.check()  # a caller who has gone away must not find the change made
+        assert self._staged is not None
+        staged, self._staged = self._staged, None  # `abort` is not called on what has failed to commit
+        changed = staged.commit()
+        if self._manager is not None and not self._joins_transaction and self._ctx.transaction_id is not None:
+            self._manager.commit_transaction(self._ctx, self._ctx.transaction_id)
+        return changed
+
+    def abort(self) -> None:
+        """Undo everything; harmless after a commit, whose transaction is no longer active."""
+        if self._staged is not None:
+            self._staged.abort()
+            self._staged = None
+        if self._manager is not None and self._ctx.transaction_id is not None:
+            self._manager.rollback_transaction(self._ctx, self._ctx.transaction_id)
+
+
+class _Incoming:
+    """Converts what is received to the table's own columns, in the order that tables are promised."""
+
+    def __init__(
+        self, bound: PublishedTable, operation: Operation, received: pa.Schema, *, from_duckdb: bool
+    ) -> None:
+        """Raises: BadRequest with the contracts' wording when the columns do not match."""
+        self._names = received.names
+        self._selected: list[int] | None = None
+        columns = [field for index, field in enumerate(bound.arrow_schema) if index != bound.rowid_index]
+        if operation is not Operation.INSERT:
+            rowid = find_rowid_column(received)
+            if rowid is None:
+                raise BadRequest(f"{operation.value.upper()} requires rowid column")
+            if bound.rowid_index is None:
+                return  # `stage` refuses it with the contract's message
+            rowid_field = bound.arrow_schema.field(bound.rowid_index)
+            self._names = [*received.names]
+            self._names[rowid] = rowid_field.name
+            if operation is Operation.DELETE:  # there may be more columns, which do not matter
+                self._selected = [rowid]
+                columns = [rowid_field]
+            else:
+                sent = {name.lower() for index, name in enumerate(received.names) if index != rowid}
+                columns = [*(field for field in columns if field.name.lower() in sent), rowid_field]
+        source = pa.schema([field.with_name(name) for field, name in zip(received, self._names, strict=True)])
+        if self._selected is not None:
+            source = pa.schema([source.field(index) for index in self._selected])
+        self._converter = Converter(source, pa.schema(columns), from_duckdb=from_duckdb)
+
+    def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Raises: BadRequest for values that the table's types cannot hold."""
+        if batch.schema.names != self._names:
+            batch = batch.rename_columns(self._names)
+        if self._selected is not None:
+            batch = batch.select(self._selected)
+        return self._converter.convert(batch)
+
+
+def rowid_renamed(batch: pa.RecordBatch, rowid: str | None) -> pa.RecordBatch:
+    """The batch with the row id under the name that the client uses for it, whatever the table calls it (airport §7.2)."""
+    if rowid is None or rowid == ROWID_NAME or rowid not in batch.schema.names:
+        return batch
+    return batch.rename_columns([ROWID_NAME if name == rowid else name for name in batch.schema.names])

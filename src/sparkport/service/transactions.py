@@ -1,0 +1,137 @@
+"""Transaction ids on their way to and from clients.
+
+A catalog's own id is wrapped before it is handed out: unguessable and unalterable, because it is signed; bound to the
+catalog and the client's session; and with a date after which it is refused (airport §2.3, §10).
+"""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
+
+from sparkport.catalog import Context, TransactionManager, TransactionState
+from sparkport.errors import TransactionNotActive, Unsupported
+from sparkport.service.calls import Call
+from sparkport.service.registry import RegisteredCatalog
+from sparkport.wire.signing import Signer
+from sparkport.wire.transactions import (
+    CreateTransaction,
+    TransactionRequest,
+    encode_transaction,
+    encode_transaction_status,
+)
+
+if TYPE_CHECKING:
+    from sparkport.service.service import Service
+
+__all__ = ["Transactions", "commit", "create_transaction", "manager_of", "not_active", "rollback", "status"]
+
+_PURPOSE = "transaction"
+
+
+def manager_of(registered: RegisteredCatalog) -> TransactionManager:
+    """Raises: Unsupported when the catalog has no transactions."""
+    if not isinstance(registered.catalog, TransactionManager):
+        raise Unsupported("transaction manager not configured")
+    return registered.catalog
+
+
+class Transactions:
+    """Wraps and unwraps transaction ids. Keeps no state."""
+
+    def __init__(self, signer: Signer, lifetime: float, clock: Callable[[], float] = time.time) -> None:
+        self._signer = signer
+        self._lifetime = lifetime
+        self._clock = clock
+
+    def begin(self, call: Call, registered: RegisteredCatalog, ctx: Context) -> str | None:
+        """The wrapped id of a new transaction; None when the catalog has none, which DuckDB accepts (airport §4.5)."""
+        if not isinstance(registered.catalog, TransactionManager):
+            return None
+        own = quote(registered.catalog.begin_transaction(ctx), safe="")
+        expires = f"{int(self._clock() + self._lifetime):x}"
+        return f"{own}.{expires}.{self._signature(call, registered, own, expires)}"
+
+    def unwrap(self, call: Call, registered: RegisteredCatalog, wrapped: str) -> str:
+        """The catalog's own id. Raises: TransactionNotActive for one that is forged, foreign or expired."""
+        own, expires, signature = wrapped.rsplit(".", 2) if wrapped.count(".") >= 2 else ("", "", "")
+        expected = self._signature(call, registered, own, expires)
+        # The date is read only after the signature has shown that this server wrote it.
+        if not hmac.compare_digest(signature.encode(), expected.encode()) or int(expires, 16) < self._clock():
+            raise not_active(wrapped, None)
+        return unquote(own)
+
+    def of_reader(self, call: Call, registered: RegisteredCatalog) -> str | None:
+        """The own id of the transaction a read belongs to, by its header.
+
+        DuckDB uses one id for all statements of a transaction and never says COMMIT, so a committed one is still good
+        (airport §15.2). Raises: TransactionNotActive.
+        """
+        wrapped = call.headers.transaction_id
+        if wrapped is None or not isinstance(registered.catalog, TransactionManager):
+            return None
+        own = self.unwrap(call, registered, wrapped)
+        state = registered.catalog.transaction_status(call.context(registered.name), own)
+        if state is None or state is TransactionState.ABORTED:
+            raise not_active(wrapped, state)
+        return own
+
+    def _signature(self, call: Call, registered: RegisteredCatalog, own: str, expires: str) -> str:
+        session = call.headers.session_id or ""
+        parts = (registered.name.encode(), own.encode(), expires.encode(), session.encode())
+        return self._signer.signature(_PURPOSE, *parts).hex()
+
+
+def not_active(wrapped: str, state: TransactionState | None) -> TransactionNotActive:
+    """The contract's message for a transaction that cannot be used."""
+    shown = wrapped if len(wrapped) <= 100 else wrapped[:100] + "…"
+    return TransactionNotActive(f"transaction {shown} is not active (state: {state.value if state else 'unknown'})")
+
+
+def create_transaction(service: Service, call: Call, request: CreateTransaction) -> Iterator[bytes]:
+    """Begin a transaction; must succeed for DuckDB even where there are none (airport §4.1)."""
+    ctx, registered = service.enter(call, request.catalog)
+    yield encode_transaction(service.transactions.begin(call, registered, ctx))
+
+
+def status(service: Service, call: Call, request: TransactionRequest) -> Iterator[bytes]:
+    """The state of a transaction; one that nobody knows has none."""
+    ctx, manager, own = _find(service, call, request)
+    yield encode_transaction_status(request.transaction_id, None if own is None else manager.transaction_status(ctx, own))
+
+
+def commit(service: Service, call: Call, request: TransactionRequest) -> Iterator[bytes]:
+    """Commit; doing so again changes nothing. Raises: TransactionNotActive, Conflict."""
+    ctx, manager, own = _find(service, call, request)
+    state = None if own is None else manager.transaction_status(ctx, own)
+    if own is None or state is None or state is TransactionState.ABORTED:
+        raise not_active(request.transaction_id, state)
+    manager.commit_transaction(ctx, own)
+    yield encode_transaction_status(request.transaction_id, TransactionState.COMMITTED)
+
+
+def rollback(service: Service, call: Call, request: TransactionRequest) -> Iterator[bytes]:
+    """Roll back; doing so again changes nothing. Raises: TransactionNotActive when it was committed, or is unknown."""
+    ctx, manager, own = _find(service, call, request)
+    state = None if own is None else manager.transaction_status(ctx, own)
+    if own is None or state is None or state is TransactionState.COMMITTED:
+        raise not_active(request.transaction_id, state)
+    manager.rollback_transaction(ctx, own)
+    yield encode_transaction_status(request.transaction_id, TransactionState.ABORTED)
+
+
+def _find(
+    service: Service, call: Call, request: TransactionRequest
+) -> tuple[Context, TransactionManager, str | None]:
+    """The manager and its own id of the transaction; None when the id is not one of ours."""
+    name = call.headers.catalog if request.catalog is None else request.catalog
+    registered = service.registry.resolve(name)
+    manager = manager_of(registered)
+    try:
+        own: str | None = service.transactions.unwrap(call, registered, request.transaction_id)
+    except TransactionNotActive:
+        own = None
+    return call.context(name or ""), manager, own

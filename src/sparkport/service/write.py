@@ -1,0 +1,116 @@
+"""INSERT, UPDATE and DELETE as DuckDB sends them: DoExchange, in lockstep (airport §7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from sparkport.catalog import DMLOptions, Operation
+from sparkport.catalog.encodings import Converter
+from sparkport.errors import BadRequest, CatalogFault, SparkportError
+from sparkport.service import scan
+from sparkport.service.calls import Call
+from sparkport.service.objects import PublishedTable
+from sparkport.service.statements import Statement, rowid_renamed
+from sparkport.wire.flight_data import (
+    BatchReader,
+    BatchWriter,
+    FlightData,
+    decode_flight_data,
+    encode_metadata,
+    encode_schema,
+)
+from sparkport.wire.write import encode_total_changed
+
+if TYPE_CHECKING:
+    from sparkport.service.service import Service
+
+__all__ = ["exchange", "first_schema"]
+
+
+def exchange(service: Service, call: Call, messages: Iterator[bytes]) -> Iterator[bytes]:
+    """Run one statement; the count of changed rows is the last message, sent after everything is durable (T21)."""
+    operation, returning = call.headers.write_operation, call.headers.returning
+    opening = first_schema(messages)
+    if opening.descriptor is None:
+        raise BadRequest("the exchange does not say which table it is about")
+    ctx, bound = scan.bind(service, call, opening.descriptor, None)
+    reader = BatchReader(opening.schema_message)
+    statement = Statement(ctx, bound, operation, reader.arrow_schema, DMLOptions(returning))
+    try:
+        answer = _Answer(bound, operation, reader.arrow_schema) if returning else None
+        # Before any batch is read: the client sends none until it has this (T15).
+        yield encode_schema(answer.arrow_schema if answer is not None else pa.schema([]))
+        failure: SparkportError | None = None
+        for message in messages:
+            if failure is not None:
+                continue
+            try:
+                batch = reader.read(decode_flight_data(message))
+                if batch is None:
+                    continue
+                returned = statement.apply(batch)
+                if answer is not None and returned is not None:
+                    yield from answer.messages(returned)
+            except SparkportError as error:
+                if returning:
+                    raise
+                # Without RETURNING the client looks only at the end, and an error that meets one of its writes loses its
+                # type: so it is held back until the client has sent everything (airport §7.6).
+                failure = error
+        if failure is not None:
+            raise failure
+        changed = statement.commit()
+    except BaseException:
+        statement.abort()
+        raise
+    yield encode_metadata(encode_total_changed(changed))
+
+
+class _Opening:
+    """The messages before the first batch, from which nothing but this is needed."""
+
+    def __init__(self, first: FlightData, schema_message: FlightData) -> None:
+        self.descriptor = first.descriptor or schema_message.descriptor
+        self.schema_message = schema_message
+
+
+def first_schema(messages: Iterator[bytes]) -> _Opening:
+    """Read up to the schema; the client's first message has only a descriptor (airport §7.1). Raises: BadRequest."""
+    first: FlightData | None = None
+    for message in messages:
+        data = decode_flight_data(message)
+        first = first or data
+        if data.header:
+            return _Opening(first, data)
+    raise BadRequest("the stream ended before its schema")
+
+
+class _Answer:
+    """RETURNING: one batch for each received batch."""
+
+    def __init__(self, bound: PublishedTable, operation: Operation, received: pa.Schema) -> None:
+        self._title = bound.title
+        self._rowid = bound.rowid_name
+        if operation is Operation.UPDATE:
+            # Read by position against what the client has sent, so exactly that comes back (airport §7.4, T17).
+            self.arrow_schema = received
+        else:
+            # Found by name; the row id cannot be asked for, and tables need not know it after INSERT.
+            count = len(bound.arrow_schema) - (0 if bound.rowid_index is None else 1)
+            self.arrow_schema = pa.schema([bound.arrow_schema.field(index) for index in range(count)])
+        self._writer = BatchWriter(self.arrow_schema)
+        self._converter: tuple[pa.Schema, Converter] | None = None
+
+    def messages(self, returned: pa.RecordBatch) -> Iterator[bytes]:
+        returned = rowid_renamed(returned, self._rowid)
+        try:
+            returned = returned.select(self.arrow_schema.names)
+        except KeyError as error:
+            raise CatalogFault(f"table {self._title} did not return all its columns for RETURNING") from error
+        if self._converter is None or not self._converter[0].equals(returned.schema):
+            converter = Converter(returned.schema, self.arrow_schema, from_duckdb=False)
+            self._converter = (returned.schema, converter)
+        yield from self._writer.messages(self._converter[1].convert(returned))

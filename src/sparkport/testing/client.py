@@ -1,0 +1,185 @@
+"""The client itself: what DuckDB does with an attached catalog, statement by statement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from sparkport.testing import scan, write
+from sparkport.testing.ddl import DDLStatements, TableOptions
+from sparkport.testing.headers import new_trace
+from sparkport.testing.scan import NOW, Predicate
+from sparkport.testing.statistics import ReportedStatistics, column_statistics
+from sparkport.testing.write import Changed, Rows
+
+__all__ = ["DuckDBClient"]
+
+
+class DuckDBClient(DDLStatements):
+    """DuckDB with one catalog attached, as strict as the real one and with clearer complaints.
+
+    Every method that is an SQL statement sends exactly the calls that DuckDB sends for it, in that order, with those
+    headers and bodies. It raises `ProtocolViolation` for a reply that would crash, hang or confuse the real client,
+    `ServerError` for the server's own errors, `ClientSideError` for what DuckDB itself refuses. No call outlives
+    `timeout` seconds.
+
+    `line` is the client's: "main" (for DuckDB 1.5) or "v1.4". `token` is that of a secret with the location as its scope,
+    sent with every call; `attach_token` that of the ATTACH option, which DuckDB does not send with scans and writes
+    (trap T12). `arrow_lossless` is DuckDB's setting of that name. `user_headers` go with `take_flight`.
+
+    Conditions and expressions are DuckDB SQL, evaluated by DuckDB itself. Like a DuckDB connection, a client is for
+    one thread at a time.
+    """
+
+    # ---------------------------------------------------------------------------------------------------- reading
+
+    def scan(
+        self,
+        schema: str,
+        table: str,
+        columns: Sequence[str] | None = None,
+        *,
+        where: Predicate | None = None,
+        filter: str | None = None,
+        at: tuple[str, str] | None = None,
+        threads: int = 4,
+        limit: int | None = None,
+    ) -> pa.Table:
+        """SELECT: the columns of the rows that fulfil `where`, with the types that the server published.
+
+        `rowid` names the row id. `where` is SQL, which is pushed down as filter JSON and applied again to what arrives, or
+        a function from rows to a mask, which is not pushed down. `filter` sends that filter JSON instead; without `where`,
+        the rows then come back as the server sent them. `at` is a unit and a value, for instance ("VERSION", "3").
+        """
+        session = self._session
+        with session.statement():
+            bound = self._bound(schema, table, at)
+            return scan.scan(session, bound, columns, where, filter, at or NOW, threads, limit)
+
+    def count(self, schema: str, table: str, *, threads: int = 4) -> int:
+        """`SELECT count(*)`."""
+        session = self._session
+        with session.statement():
+            return scan.count(session, self._bound(schema, table), threads)
+
+    def statistics(self, schema: str, table: str, column: str) -> ReportedStatistics | None:
+        """What the optimiser learns of a column; None where the table does not offer statistics of it."""
+        session = self._session
+        with session.statement():
+            bound = self._bound(schema, table)
+            found = scan.resolved(bound, column)
+            if not bound.produces_statistics or found is bound.rowid:
+                return None
+            return column_statistics(session, bound, found, new_trace())
+
+    def take_flight(
+        self,
+        descriptor: flight.FlightDescriptor | str | bytes | Sequence[str],
+        *,
+        headers: Mapping[str, str] | None = None,
+        at: tuple[str, str] | None = None,
+        threads: int = 4,
+    ) -> pa.Table:
+        """`airport_take_flight`: a text is a command, a list of texts a path (airport §11)."""
+        if isinstance(descriptor, str | bytes):
+            descriptor = flight.FlightDescriptor.for_command(descriptor)
+        elif not isinstance(descriptor, flight.FlightDescriptor):
+            descriptor = flight.FlightDescriptor.for_path(*descriptor)
+        sent = {**self._session.headers.user, **(headers or {})}
+        return scan.take_flight(self._session, descriptor, sent, at or NOW, threads)
+
+    def action(self, name: str, body: bytes | str = b"") -> list[bytes]:
+        """`airport_action`: the results, whatever they are."""
+        packed = body.encode() if isinstance(body, str) else body
+        return self._session.connection.action(name, packed, self._session.headers.of_call(name))
+
+    def list_flights(self, criteria: bytes = b"", *, json_filters: str = "") -> list[flight.FlightInfo]:
+        """`airport_flights`, without the bug that makes the real one fail afterwards (trap T49)."""
+        headers = self._session.headers.of_call(airport_duckdb_json_filters=json_filters)
+        return self._session.connection.flights(criteria, headers)
+
+    # -------------------------------------------------------------------------------------------- changing rows
+
+    def insert(
+        self,
+        schema: str,
+        table: str,
+        rows: Rows,
+        *,
+        returning: bool = False,
+    ) -> Changed:
+        """`INSERT INTO table BY NAME … [RETURNING *]`: columns that `rows` lacks get their default, or NULL.
+
+        An iterable of batches is consumed while the exchange is open. If it raises, the statement fails as in DuckDB: the
+        exchange is half-closed as if all had been sent (trap T22).
+        """
+        session = self._session
+        with session.statement():
+            return write.insert(session, self._bound(schema, table), rows, returning)
+
+    def insert_select(
+        self,
+        schema: str,
+        table: str,
+        source: tuple[str, str],
+        select: Mapping[str, str] | None = None,
+        *,
+        where: str | None = None,
+        returning: bool = False,
+    ) -> Changed:
+        """`INSERT INTO table BY NAME SELECT … FROM source WHERE …`: the exchange opens first, then the scan (trap T24)."""
+        session = self._session
+        with session.statement():
+            bound, scanned = self._bound(schema, table), self._bound(*source)
+            return write.insert_select(session, bound, scanned, select, where, returning)
+
+    def update(
+        self,
+        schema: str,
+        table: str,
+        assignments: Mapping[str, Any],
+        where: Predicate | None = None,
+        *,
+        returning: bool = False,
+    ) -> Changed:
+        """`UPDATE table SET … WHERE … [RETURNING *]`: the exchange opens first, then the scan (trap T24).
+
+        A text is an SQL expression over the row; a function gets the scanned rows and returns the new values; anything
+        else is a constant.
+        """
+        session = self._session
+        with session.statement():
+            return write.update(session, self._modified(schema, table), assignments, where, returning)
+
+    def update_rows(self, schema: str, table: str, rows: pa.Table, *, returning: bool = False) -> Changed:
+        """The exchange of an UPDATE with rows of one's own, the column `rowid` among them, and no scan."""
+        session = self._session
+        with session.statement():
+            return write.update_rows(session, self._modified(schema, table), rows, returning)
+
+    def delete(self, schema: str, table: str, where: Predicate | None = None, *, returning: bool = False) -> Changed:
+        """`DELETE FROM table WHERE … [RETURNING *]`: the exchange opens first, then the scan (trap T24)."""
+        session = self._session
+        with session.statement():
+            return write.delete(session, self._modified(schema, table), where, returning)
+
+    def delete_rows(
+        self, schema: str, table: str, row_ids: Sequence[Any] | pa.Array, *, returning: bool = False
+    ) -> Changed:
+        """The exchange of a DELETE with row ids of one's own, and no scan."""
+        session = self._session
+        with session.statement():
+            return write.delete_rows(session, self._modified(schema, table), row_ids, returning)
+
+    def create_table_as(self, schema: str, name: str, rows: pa.Table) -> Changed:
+        """`CREATE TABLE name AS …`: `create_table`, then an INSERT into what it returned (airport §4.12)."""
+        session = self._session
+        with session.statement():
+            created = self._created(schema, name, rows.schema, TableOptions())
+            return write.insert(session, created, rows, returning=False)
+
+    # -------------------------------------------------------------------------------------------------- functions
+    # Calls of functions (airport §9) belong here: the scalar exchange, `table_function_flight_info`, in/out lockstep.

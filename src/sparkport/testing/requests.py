@@ -1,0 +1,63 @@
+"""Request bodies, byte for byte as the client packs them (airport §1.3, §4, §5.2)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgpack
+
+__all__ = ["NO_COLUMN", "ROWID", "endpoints", "no_filter", "pack"]
+
+ROWID = 2**64 - 1
+"""The column id of the row id (airport §5.2)."""
+NO_COLUMN = 2**64 - 2
+
+
+def pack(fields: Mapping[str, Any] | Sequence[tuple[str, Any]]) -> bytes:
+    """Pack a map in the order given. Binary values become MessagePack `str`, as from C++'s `std::string` (trap T1).
+
+    A sequence of pairs may hold a key twice, as one of the client's messages does (trap T37).
+    """
+    packer = msgpack.Packer(use_bin_type=True, unicode_errors="surrogateescape")
+    pairs = list(fields.items() if isinstance(fields, Mapping) else fields)
+    packed: bytes = packer.pack_map_pairs([(key, _as_str(value)) for key, value in pairs])
+    return packed
+
+
+def endpoints(descriptor: bytes, json_filters: str, column_ids: Sequence[int], at: tuple[str, str]) -> bytes:
+    return pack(
+        {
+            "descriptor": descriptor,
+            "parameters": {
+                "json_filters": json_filters,
+                "column_ids": list(column_ids),
+                "table_function_parameters": "",
+                "table_function_input_schema": "",
+                "at_unit": at[0],
+                "at_value": at[1],
+            },
+        }
+    )
+
+
+def no_filter(binding_names: Sequence[str]) -> str:
+    """The filter JSON of a scan without a filter (airport §6.2)."""
+    return json_text({"filters": [], "column_binding_names_by_index": list(binding_names)})
+
+
+def json_text(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _as_str(value: Any) -> Any:
+    match value:
+        case bytes():
+            return value.decode("utf-8", "surrogateescape")
+        case Mapping():
+            return {key: _as_str(element) for key, element in value.items()}
+        case list() | tuple():
+            return [_as_str(element) for element in value]
+        case _:
+            return value

@@ -1,0 +1,111 @@
+"""`column_statistics`, which DuckDB's optimiser believes (airport §4.9)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from sparkport.testing.failures import ProtocolViolation
+from sparkport.testing.objects import AttachedColumn, AttachedTable
+from sparkport.testing.requests import pack
+from sparkport.testing.session import Session
+from sparkport.testing.types import difference
+
+__all__ = ["ReportedStatistics", "column_statistics"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedStatistics:
+    """What the server says about a column. `minimum` and `maximum` are Arrow scalars, perhaps NULL."""
+
+    minimum: pa.Scalar
+    maximum: pa.Scalar
+    has_null: bool
+    has_not_null: bool
+    distinct_count: int
+    contains_unicode: bool
+    max_string_length: int | None
+
+
+def column_statistics(
+    session: Session, table: AttachedTable, column: AttachedColumn, trace: str
+) -> ReportedStatistics | None:
+    """Ask for the statistics of a column; None for a nested type, whose answer the client ignores."""
+    body = pack(
+        {
+            "flight_descriptor": table.descriptor.serialize(),
+            "column_name": column.field.name,
+            "type": column.type,
+        }
+    )
+    headers = session.headers.of_table(trace, None, session.transaction(), "column_statistics", twice=True)
+    answer = session.answer("column_statistics", body, headers)
+    where = f"column_statistics of {table.schema}.{table.name}.{column.name}"
+    row = _one_row(answer, where)
+    if pa.types.is_nested(column.field.type):
+        return None
+    return _Row(row, where).read(column)
+
+
+def _one_row(answer: bytes, where: str) -> pa.RecordBatch:
+    try:
+        batches = list(pa.ipc.open_stream(answer))
+    except (pa.ArrowException, OSError) as error:
+        raise ProtocolViolation("§4.9", f"{where}: the answer is no IPC stream: {error}") from error
+    if len(batches) != 1 or batches[0].num_rows != 1:
+        raise ProtocolViolation("§4.9", f"{where}: the answer is not one batch of one row")
+    return batches[0]
+
+
+class _Row:
+    def __init__(self, row: pa.RecordBatch, where: str) -> None:
+        self._row = row
+        self._where = where
+
+    def read(self, column: AttachedColumn) -> ReportedStatistics:
+        text = column.type in ("VARCHAR", "BLOB", "JSON")
+        distinct = self._value("distinct_count")
+        if not pa.types.is_integer(distinct.type):
+            raise ProtocolViolation("§4.9", f"{self._where}: distinct_count is {distinct.type}, not an integer")
+        unicode = self._boolean("contains_unicode") if text and self._has("contains_unicode") else False
+        return ReportedStatistics(
+            minimum=self._bound("min", column, text),
+            maximum=self._bound("max", column, text),
+            has_null=self._boolean("has_null"),
+            has_not_null=self._boolean("has_not_null"),
+            distinct_count=distinct.as_py(),
+            # Missing means pure ASCII: wrong as soon as one value is not.
+            contains_unicode=unicode,
+            max_string_length=self._length() if text and self._has("max_string_length") else None,
+        )
+
+    def _bound(self, name: str, column: AttachedColumn, text: bool) -> pa.Scalar:
+        value = self._value(name, nullable=not text)
+        problem = difference(self._row.schema.field(name), column.field)
+        if problem is not None:
+            raise ProtocolViolation("§4.9", f"{self._where}: {name} is {problem}")
+        return value
+
+    def _boolean(self, name: str) -> bool:
+        value = self._value(name)
+        if not pa.types.is_boolean(value.type):
+            raise ProtocolViolation("§4.9", f"{self._where}: {name} is {value.type}, not bool")
+        return bool(value.as_py())
+
+    def _length(self) -> int:
+        value = self._value("max_string_length")
+        if not pa.types.is_uint64(value.type):
+            raise ProtocolViolation("§4.9", f"{self._where}: max_string_length is {value.type}, not uint64")
+        return int(value.as_py())
+
+    def _has(self, name: str) -> bool:
+        return name in self._row.schema.names
+
+    def _value(self, name: str, nullable: bool = False) -> pa.Scalar:
+        if self._row.schema.names.count(name) != 1:
+            raise ProtocolViolation("§4.9", f"{self._where}: the column {name} is missing")
+        value = self._row.column(name)[0]
+        if not nullable and not value.is_valid:
+            raise ProtocolViolation("§4.9", f"{self._where}: {name} is NULL")
+        return value

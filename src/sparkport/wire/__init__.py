@@ -1,0 +1,1 @@
+"""Bytes ↔ values: Flight messages, MessagePack, Arrow IPC, descriptors, tickets, filter JSON, status."""

@@ -1,0 +1,169 @@
+"""What the client asks about a catalog as a whole, and how schemas and their objects are described to it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import pyarrow as pa
+import zstandard
+
+from sparkport.catalog.functions import Stability
+from sparkport.catalog.interfaces import CatalogVersion
+from sparkport.errors import CatalogFault, LimitExceeded
+from sparkport.wire.packing import pack, read_fields
+
+__all__ = [
+    "CatalogRequest",
+    "Contents",
+    "ObjectKind",
+    "SchemaEntry",
+    "compressed",
+    "decode_catalog_version",
+    "decode_list_schemas",
+    "encode_catalog_version",
+    "encode_contents",
+    "encode_object_metadata",
+    "encode_schema_list",
+]
+
+ObjectKind: TypeAlias = Literal["table", "scalar_function", "table_function"]
+"""A table in/out function is a "table_function" too (airport §3.5)."""
+
+_COMPRESSION_LEVEL = 3
+_LENGTH_LIMIT = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogRequest:
+    """A question about one catalog; the empty name is the server's default one."""
+
+    catalog: str
+
+
+def decode_list_schemas(body: bytes) -> CatalogRequest:
+    return _decode_catalog_request(body, "list_schemas")
+
+
+def decode_catalog_version(body: bytes) -> CatalogRequest:
+    return _decode_catalog_request(body, "catalog_version")
+
+
+def _decode_catalog_request(body: bytes, action: str) -> CatalogRequest:
+    fields = read_fields(body, action)
+    return CatalogRequest(fields.optional_text("catalog_name", "catalog") or "")
+
+
+def compressed(content: bytes) -> bytes:
+    """The pair of length and Zstandard frame that the client unpacks in one step (airport §1.6).
+
+    Raises: LimitExceeded when the content is longer than the client can take.
+    """
+    if len(content) >= _LENGTH_LIMIT:
+        raise LimitExceeded("the catalog's description is larger than 2 GiB, which DuckDB cannot take")
+    frame = zstandard.ZstdCompressor(level=_COMPRESSION_LEVEL).compress(content)
+    return pack([len(content), frame])
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The objects of one schema as they travel inside other messages; empty means "nothing" (airport §3.3)."""
+
+    sha256: str = ""
+    serialized: bytes | None = None
+
+    def as_map(self) -> dict[str, Any]:
+        return {"sha256": self.sha256, "url": None, "serialized": self.serialized}
+
+    def pack(self) -> bytes:
+        """The answer of `create_schema`: a plain map, not compressed (airport §4.10)."""
+        return pack(self.as_map())
+
+
+def encode_contents(objects: Sequence[bytes]) -> Contents:
+    """The contents of a schema with these objects, each a serialised FlightInfo with app_metadata (airport §3.4)."""
+    serialized = compressed(pack(list(objects)))
+    # The hash is over the compressed form (T46).
+    return Contents(hashlib.sha256(serialized).hexdigest(), serialized)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaEntry:
+    """One schema in the answer of `list_schemas`."""
+
+    name: str
+    contents: Contents
+    description: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    is_default: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise CatalogFault("the catalog has a schema without a name")
+
+
+def encode_schema_list(schemas: Sequence[SchemaEntry], version: CatalogVersion) -> bytes:
+    """The answer of `list_schemas` (airport §3.3).
+
+    Raises: CatalogFault when two schemas have the same name, which would make the client refuse all of them (T45).
+    """
+    for name, count in Counter(schema.name for schema in schemas).items():
+        if count > 1:
+            raise CatalogFault(f"the catalog has {count} schemas called {name}")
+    root = {
+        # No bundle for the whole catalog: the client would keep every version of it on its disk for ever (T44).
+        "contents": Contents().as_map(),
+        "schemas": [
+            {
+                "name": schema.name,
+                "description": schema.description,
+                "tags": dict(schema.tags),
+                "contents": schema.contents.as_map(),
+                "is_default": schema.is_default,
+            }
+            for schema in schemas
+        ],
+        "version_info": _version_map(version),
+    }
+    return compressed(pack(root))
+
+
+def encode_catalog_version(version: CatalogVersion) -> bytes:
+    return pack(_version_map(version))
+
+
+def _version_map(version: CatalogVersion) -> dict[str, Any]:
+    return {"catalog_version": version.number, "is_fixed": version.fixed}
+
+
+def encode_object_metadata(
+    kind: ObjectKind,
+    catalog: str,
+    schema: str,
+    name: str,
+    comment: str = "",
+    input_schema: pa.Schema | None = None,
+    description: str | None = None,
+    stability: Stability | None = None,
+) -> bytes:
+    """The app_metadata of an object's FlightInfo (airport §3.5).
+
+    `catalog` is the name as the client spelled it in ATTACH, which it compares letter by letter. Functions must give
+    their `input_schema`, even without parameters.
+    """
+    return pack(
+        {
+            "type": kind,
+            "schema": schema,
+            "catalog": catalog,
+            "name": name,
+            "comment": comment or None,
+            "input_schema": None if input_schema is None else input_schema.serialize().to_pybytes(),
+            "action_name": None,
+            "description": description or None,
+            "extra_data": None if stability is None else pack({"stability": stability.value}),
+        }
+    )

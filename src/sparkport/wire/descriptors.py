@@ -1,0 +1,107 @@
+"""Descriptors: the handles under which the client knows tables and functions (airport §3.7).
+
+Ours are paths of seven elements, `sparkport/catalog/schema/kind/name/fingerprint/signature`, each percent-encoded, because
+the client copies them into a header and DuckDB's process aborts on anything but printable ASCII there (T3). The signature
+makes a descriptor proof that this server handed it out. Other clients may name a table by `[schema, table]` or `[catalog,
+schema, table]`, in plain text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from sparkport.catalog import find_rowid_column
+from sparkport.errors import BadRequest, NotFound
+from sparkport.wire.signing import Signer
+
+__all__ = ["DATABASES", "Kind", "ObjectPath", "decode_path", "encode_path", "fingerprint"]
+
+Kind = Literal["table", "scalar_function", "table_function"]
+
+DATABASES = "__databases"
+"""The path under which the client's `airport_databases` asks for the catalogs (airport §11)."""
+
+_MARK = "sparkport"
+_KINDS: frozenset[str] = frozenset({"table", "scalar_function", "table_function"})
+_PURPOSE = "descriptor"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPath:
+    """Which object a descriptor means.
+
+    `catalog` None is the server's default one. `fingerprint` is that of the Arrow schema the client has seen; empty when
+    it has not said, as in plain descriptors. `signed` tells that this server handed the descriptor out.
+    """
+
+    catalog: str | None
+    schema: str
+    kind: Kind
+    name: str
+    fingerprint: str = ""
+    signed: bool = False
+
+
+def encode_path(path: ObjectPath, signer: Signer) -> flight.FlightDescriptor:
+    """A signed descriptor."""
+    names = [path.catalog or "", path.schema, path.kind, path.name, path.fingerprint]
+    elements = [_MARK, *(quote(name, safe="") for name in names)]
+    return flight.FlightDescriptor.for_path(*elements, _signature(elements, signer))
+
+
+def decode_path(descriptor: flight.FlightDescriptor, signer: Signer) -> ObjectPath:
+    """Raises: BadRequest for a descriptor that is forged, altered, from elsewhere, or of no known form."""
+    if descriptor.descriptor_type != flight.DescriptorType.PATH:
+        raise BadRequest("the descriptor must be a path: [schema, table] or [catalog, schema, table]")
+    try:
+        elements = [element.decode() for element in descriptor.path]
+    except UnicodeDecodeError as error:
+        raise BadRequest("the descriptor's path is not UTF-8 text") from error
+    match elements:
+        case [mark, catalog, schema, kind, name, fingerprint_, signature] if mark == _MARK:
+            if not hmac.compare_digest(signature.encode(), _signature(elements[:-1], signer).encode()):
+                raise BadRequest(
+                    "this table handle was not made by the running server, or was altered: DETACH the catalog and ATTACH "
+                    "it again"
+                )
+            return ObjectPath(
+                unquote(catalog), unquote(schema), _kind(kind), unquote(name), unquote(fingerprint_), signed=True
+            )
+        case [catalog, schema, name]:
+            return ObjectPath(catalog, schema, "table", name)
+        case [schema, name]:
+            return ObjectPath(None, schema, "table", name)
+        case [name]:
+            raise NotFound(f"there is no flight {_shortened(name)}; name a table as [schema, table]")
+    raise BadRequest("the descriptor's path must be [schema, table] or [catalog, schema, table]")
+
+
+def fingerprint(arrow_schema: pa.Schema) -> str:
+    """A digest of what a client must know to read the table's columns by position: names, types, and the row id.
+
+    Comments, defaults and nullability are left out: a client with an old idea of those still reads right.
+    """
+    rowid = find_rowid_column(arrow_schema)
+    bare = pa.schema([pa.field(field.name, field.type) for field in arrow_schema])
+    return hashlib.sha256(bare.serialize().to_pybytes() + str(rowid).encode()).hexdigest()[:16]
+
+
+def _signature(elements: list[str], signer: Signer) -> str:
+    return signer.signature(_PURPOSE, *(element.encode() for element in elements)).hex()
+
+
+def _kind(text: str) -> Kind:
+    if text not in _KINDS:
+        raise BadRequest("the descriptor names no known kind of object")
+    return text  # type: ignore[return-value]  # checked above
+
+
+def _shortened(name: str) -> str:
+    return repr(name if len(name) <= 60 else name[:60] + "…")

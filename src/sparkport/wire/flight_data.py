@@ -1,0 +1,221 @@
+"""FlightData messages: Arrow IPC framed by hand, so that the bytes of a batch are copied once.
+
+Strategy: a stream writer of Arrow writes into a list instead of a file. It hands over the buffers of a batch as they are,
+without copying them, and one `bytes.join` of the protobuf framing and those buffers makes the message. In the other
+direction the messages' parts are handed to Arrow's own stream reader, which thus handles dictionaries and their
+replacements.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from sparkport.errors import BadRequest, LimitExceeded
+from sparkport.wire.flight import decode_descriptor, protobuf_fields, varint
+
+__all__ = ["BatchReader", "BatchWriter", "FlightData", "decode_flight_data", "encode_metadata", "encode_schema"]
+
+_HEADER = b"\x12"  # field 2, length-delimited
+_APP_METADATA = b"\x1a"  # field 3
+_BODY = b"\xc2\x3e"  # field 1000
+_CONTINUATION = b"\xff\xff\xff\xff"
+_PREFIX = 8  # continuation marker and length
+_MAX_ROWS = 16_777_216
+"""Rows of one received message. Columns of type `null` cost no bytes, so a few bytes could claim any number."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlightData:
+    """One received message. The views point into the message that was received."""
+
+    descriptor: flight.FlightDescriptor | None
+    header: memoryview
+    app_metadata: bytes
+    body: memoryview
+
+
+def decode_flight_data(message: bytes) -> FlightData:
+    """Raises: BadRequest."""
+    descriptor: flight.FlightDescriptor | None = None
+    header = body = memoryview(b"")
+    app_metadata = b""
+    for number, value in protobuf_fields(memoryview(message)):
+        if not isinstance(value, memoryview):
+            continue
+        if number == 1:
+            descriptor = decode_descriptor(bytes(value))
+        elif number == 2:
+            header = value
+        elif number == 3:
+            app_metadata = bytes(value)
+        elif number == 1000:
+            body = value
+    return FlightData(descriptor, header, app_metadata, body)
+
+
+def encode_schema(arrow_schema: pa.Schema) -> bytes:
+    """The message that opens a stream."""
+    header = arrow_schema.serialize()[_PREFIX:]
+    return b"".join((_HEADER, varint(len(header)), header))
+
+
+def encode_metadata(app_metadata: bytes) -> bytes:
+    """A message without data. In a DoGet stream it would end the stream for the client (airport §5.5)."""
+    return b"".join((_APP_METADATA, varint(len(app_metadata)), app_metadata))
+
+
+class BatchWriter:
+    """Encodes the batches of one stream. Not thread-safe: it remembers which dictionaries have been sent."""
+
+    def __init__(self, arrow_schema: pa.Schema) -> None:
+        self.arrow_schema = arrow_schema
+        self._parts = _Parts()
+        self._has_dictionaries = any(_has_dictionary(field.type) for field in arrow_schema)
+        self._writer = pa.ipc.new_stream(pa.PythonFile(self._parts, mode="w"), arrow_schema)
+        self._schema_pending = True
+
+    def messages(self, batch: pa.RecordBatch, app_metadata: bytes = b"") -> Iterator[bytes]:
+        """The messages of one batch: its dictionaries, where they are new, and the batch, which bears the metadata."""
+        self._writer.write_batch(batch)
+        parts = self._parts.take()
+        if self._schema_pending:  # Arrow writes the schema with the first batch; `encode_schema` has sent it already
+            self._schema_pending = False
+            parts = _after_first_message(parts)
+        if self._has_dictionaries:
+            yield from _split(parts, app_metadata)
+        else:
+            yield _frame(*_header_and_body(parts), app_metadata)
+
+
+class BatchReader:
+    """Decodes the messages of one incoming stream. Not thread-safe."""
+
+    def __init__(self, schema_message: FlightData) -> None:
+        """`schema_message` is the first message with a header. Raises: BadRequest."""
+        self._feed = _Feed()
+        self._feed.add(_encapsulated(schema_message))
+        try:
+            self._reader = pa.ipc.open_stream(pa.PythonFile(self._feed, mode="r"))
+        except (pa.ArrowException, OSError, EOFError, ValueError) as error:
+            raise BadRequest("the stream does not begin with a valid Arrow schema") from error
+        self.arrow_schema: pa.Schema = self._reader.schema
+        self._has_dictionaries = any(_has_dictionary(field.type) for field in self.arrow_schema)
+
+    def read(self, message: FlightData) -> pa.RecordBatch | None:
+        """The batch of this message; None when it brings only a dictionary or metadata.
+
+        The batch is checked to the last value, since Arrow trusts what it reads. Raises: BadRequest, LimitExceeded.
+        """
+        if not message.header:
+            return None
+        encapsulated = _encapsulated(message)
+        try:
+            arrow_message = pa.ipc.read_message(pa.py_buffer(encapsulated))
+            if self._has_dictionaries:
+                self._feed.add(encapsulated)
+            if arrow_message.type == "dictionary":
+                return None
+            if arrow_message.type != "record batch":
+                raise BadRequest(f"the stream holds an Arrow {arrow_message.type} message where a batch is due")
+            if self._has_dictionaries:
+                batch = self._reader.read_next_batch()
+            else:
+                batch = pa.ipc.read_record_batch(arrow_message, self.arrow_schema)
+            if batch.num_rows > _MAX_ROWS:
+                raise LimitExceeded(f"a batch has {batch.num_rows} rows; send at most {_MAX_ROWS}")
+            batch.validate(full=True)
+        except (pa.ArrowException, OSError, EOFError, ValueError, StopIteration) as error:
+            raise BadRequest("the stream holds an invalid Arrow batch") from error
+        return batch
+
+
+class _Parts:
+    """A sink that keeps what is written, as it is."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._parts: list[bytes | pa.Buffer] = []
+
+    def write(self, part: bytes | pa.Buffer) -> int:
+        self._parts.append(part)
+        return len(part)
+
+    def take(self) -> list[bytes | pa.Buffer]:
+        parts, self._parts = self._parts, []
+        return parts
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _Feed:
+    """A source that holds whole messages; Arrow's reader asks for exactly the parts they are made of."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._messages: deque[memoryview] = deque()
+
+    def add(self, encapsulated: bytes) -> None:
+        self._messages.append(memoryview(encapsulated))
+
+    def read(self, size: int) -> bytes:
+        if not self._messages:
+            return b""
+        message = self._messages.popleft()
+        if len(message) > size:
+            self._messages.appendleft(message[size:])
+        return bytes(message[:size])
+
+    def close(self) -> None: ...
+
+
+def _encapsulated(message: FlightData) -> bytes:
+    """The IPC form of a message. The body is copied once, which also aligns it as Arrow wants it."""
+    padding = -len(message.header) % 8
+    length = (len(message.header) + padding).to_bytes(4, "little")
+    return b"".join((_CONTINUATION, length, message.header, b"\0" * padding, message.body))
+
+
+def _has_dictionary(data_type: pa.DataType) -> bool:
+    if pa.types.is_dictionary(data_type):
+        return True
+    if isinstance(data_type, pa.BaseExtensionType):
+        return _has_dictionary(data_type.storage_type)
+    return any(_has_dictionary(data_type.field(i).type) for i in range(data_type.num_fields))
+
+
+def _header_and_body(parts: list[bytes | pa.Buffer]) -> tuple[bytes, list[bytes | pa.Buffer]]:
+    """Divide the parts of one encapsulated message: marker, length, metadata (perhaps in pieces), body."""
+    length = int.from_bytes(parts[1], "little")
+    header, index = b"", 2
+    while len(header) < length:
+        header += bytes(parts[index])
+        index += 1
+    return header, parts[index:]
+
+
+def _after_first_message(parts: list[bytes | pa.Buffer]) -> list[bytes | pa.Buffer]:
+    """What follows the schema message, which has no body."""
+    return _header_and_body(parts)[1]
+
+
+def _split(parts: list[bytes | pa.Buffer], app_metadata: bytes) -> Iterator[bytes]:
+    """The messages of a batch with dictionaries, whose boundaries only their metadata tell."""
+    messages = list(pa.ipc.MessageReader.open_stream(pa.py_buffer(b"".join(parts))))
+    for message in messages:
+        metadata = app_metadata if message is messages[-1] else b""
+        yield _frame(message.metadata, [message.body] if message.body is not None else [], metadata)
+
+
+def _frame(header: bytes | pa.Buffer, body: list[bytes | pa.Buffer], app_metadata: bytes) -> bytes:
+    metadata = (_APP_METADATA, varint(len(app_metadata)), app_metadata) if app_metadata else ()
+    length = sum(map(len, body))
+    return b"".join((_HEADER, varint(len(header)), header, *metadata, _BODY, varint(length), *body))

@@ -1,0 +1,66 @@
+"""Request headers (airport §2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sparkport.catalog import Operation
+from sparkport.errors import BadRequest
+
+__all__ = ["RequestHeaders", "decode_headers"]
+
+_DUCKDB_AGENT = "airport/"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHeaders:
+    """What the headers of a call say; None where they are silent."""
+
+    user_agent: str | None = None
+    session_id: str | None = None
+    catalog: str | None = None
+    authorization: str | None = None
+    trace_id: str | None = None
+    transaction_id: str | None = None
+    operation: str | None = None
+    returning: bool = False
+    filter_catalog: str | None = None
+    filter_schema: str | None = None
+
+    @property
+    def from_duckdb(self) -> bool:
+        """Whether the caller is DuckDB's airport client, by its own word."""
+        return (self.user_agent or "").startswith(_DUCKDB_AGENT)
+
+    @property
+    def write_operation(self) -> Operation:
+        """What a DoExchange is for. Raises: BadRequest."""
+        try:
+            return Operation(self.operation or "")
+        except ValueError:
+            raise BadRequest(
+                "the header airport-operation must be insert, update or delete"
+                + (f", not {self.operation[:60]!r}" if self.operation else "; it is missing")
+            ) from None
+
+
+def decode_headers(metadata: Iterable[tuple[str, str | bytes]]) -> RequestHeaders:
+    """Of a header that is sent twice the first counts (T38)."""
+    first: dict[str, str] = {}
+    for key, value in metadata:
+        if isinstance(value, str):
+            first.setdefault(key.lower(), value)
+    return RequestHeaders(
+        user_agent=first.get("airport-user-agent"),
+        session_id=first.get("airport-client-session-id"),
+        catalog=first.get("airport-catalog"),
+        authorization=first.get("authorization"),
+        trace_id=first.get("airport-trace-id"),
+        # The client's own name first, then that of the contracts; scalar functions may send it empty (airport §2.1).
+        transaction_id=first.get("airport-transaction-id") or first.get("x-transaction-id") or None,
+        operation=first.get("airport-operation"),
+        returning=first.get("return-chunks") == "1",
+        filter_catalog=first.get("airport-list-flights-filter-catalog"),
+        filter_schema=first.get("airport-list-flights-filter-schema"),
+    )

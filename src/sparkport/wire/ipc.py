@@ -1,0 +1,44 @@
+"""Arrow IPC inside requests: schemas, and argument lists of one row (airport §1.4)."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from sparkport.errors import BadRequest
+
+__all__ = ["decode_arguments", "decode_arrow_schema", "encode_arguments"]
+
+
+def decode_arrow_schema(message: bytes, what: str) -> pa.Schema:
+    """An encapsulated schema message, whose names are all readable text.
+
+    Raises: BadRequest, which calls it `what`, for instance "create_table: arrow_schema".
+    """
+    try:
+        arrow_schema = pa.ipc.read_schema(pa.py_buffer(message))
+        str(arrow_schema)  # pyarrow decodes names only when somebody looks at them
+    except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
+        raise BadRequest(f"{what} is not a readable Arrow schema") from error
+    return arrow_schema
+
+
+def decode_arguments(stream: bytes, what: str) -> pa.RecordBatch:
+    """The arguments of a function: one column for each, in one row. Raises: BadRequest."""
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(stream)) as reader:
+            batches = list(reader)
+        if len(batches) != 1 or batches[0].num_rows != 1:
+            raise BadRequest(f"{what} must hold exactly one row")
+        batches[0].validate(full=True)  # Arrow trusts what it reads
+    except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
+        raise BadRequest(f"{what} is not a readable Arrow IPC stream") from error
+    return batches[0]
+
+
+def encode_arguments(arguments: pa.RecordBatch) -> bytes:
+    """The same as bytes, to be carried by a ticket."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, arguments.schema) as writer:
+        writer.write_batch(arguments)
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream

@@ -1,0 +1,293 @@
+"""Planning a scan: what is to be read, of which columns, as of when; and statistics of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from sparkport.catalog.scan import TimePoint
+from sparkport.catalog.statistics import ColumnStatistics
+from sparkport.errors import BadRequest, CatalogFault
+from sparkport.wire.flight import decode_descriptor
+from sparkport.wire.ipc import decode_arguments, decode_arrow_schema
+from sparkport.wire.packing import Fields, pack, read_fields, unpack_text
+
+__all__ = [
+    "ColumnStatisticsRequest",
+    "EndpointsRequest",
+    "FlightInfoRequest",
+    "InOutParameters",
+    "ObjectName",
+    "TableFunctionFlightInfoRequest",
+    "decode_column_statistics",
+    "decode_endpoints",
+    "decode_flight_info",
+    "decode_in_out_parameters",
+    "decode_table_function_flight_info",
+    "decode_time_point",
+    "encode_column_statistics",
+    "encode_endpoints",
+    "encode_progress",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectName:
+    """How the contracts' own requests name an object, where the client sends its descriptor.
+
+    `catalog` and `schema` are None where the request does not say.
+    """
+
+    catalog: str | None
+    schema: str | None
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointsRequest:
+    """Plan a scan of a table or of a table function's result."""
+
+    target: flight.FlightDescriptor | ObjectName
+    json_filters: str = ""
+    """Empty means none."""
+    column_ids: tuple[int, ...] | None = None
+    """Positions among the columns without the row id; 2^63 and above are virtual, 2^64-1 the row id (airport §5.2).
+    None, from the contracts' form only, means all columns."""
+    arguments: pa.RecordBatch | None = None
+    """For a table function: one row with a column for each parameter."""
+    input_schema: pa.Schema | None = None
+    time_point: TimePoint | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FlightInfoRequest:
+    """Describe a table as of a point in time."""
+
+    descriptor: flight.FlightDescriptor
+    time_point: TimePoint | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableFunctionFlightInfoRequest:
+    """Describe the result of a table function for these arguments."""
+
+    target: flight.FlightDescriptor | ObjectName
+    arguments: pa.RecordBatch | tuple[Any, ...]
+    """One row with a column for each parameter; in the contracts' form the plain values."""
+    input_schema: pa.Schema | None = None
+    """The columns of the subquery, for an in/out function."""
+    time_point: TimePoint | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InOutParameters:
+    """What an in/out exchange begins with (airport §9.3). The filters are on the output."""
+
+    json_filters: str = ""
+    column_ids: tuple[int, ...] = ()
+    arguments: pa.RecordBatch | None = None
+    time_point: TimePoint | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStatisticsRequest:
+    """Ask for statistics of a column, whose `type` is given as DuckDB spells it."""
+
+    descriptor: flight.FlightDescriptor
+    column: str
+    type: str
+
+
+def decode_endpoints(body: bytes) -> EndpointsRequest:
+    """Both the client's form and the contracts', told apart by the descriptor (airport §15.3). Raises: BadRequest."""
+    what = "endpoints"
+    fields = read_fields(body, what)
+    if "descriptor" not in fields:
+        return EndpointsRequest(
+            ObjectName(
+                fields.optional_text("catalog_name", "catalog"),
+                fields.name("schema", "schema_name"),
+                fields.name("table", "table_name"),
+            ),
+            time_point=_nested_time_point(fields),
+        )
+    parameters = fields.optional_fields("parameters") or Fields({}, what)
+    return EndpointsRequest(
+        _descriptor(fields, "descriptor"),
+        _filters(parameters),
+        parameters.unsigned_integers("column_ids") if "column_ids" in parameters else None,
+        _arguments(parameters, "table_function_parameters", what),
+        _input_schema(parameters, "table_function_input_schema", what),
+        _time_point(parameters),
+    )
+
+
+def decode_flight_info(body: bytes) -> FlightInfoRequest:
+    fields = read_fields(body, "flight_info")
+    return FlightInfoRequest(_descriptor(fields, "descriptor"), _time_point(fields))
+
+
+def decode_table_function_flight_info(body: bytes) -> TableFunctionFlightInfoRequest:
+    """Both the client's form and the contracts' (airport §15.3). Raises: BadRequest."""
+    what = "table_function_flight_info"
+    fields = read_fields(body, what)
+    if "descriptor" not in fields:
+        # Plain values, so text and bytes must be told apart, as they need not be elsewhere.
+        values = unpack_text(body, what).get("parameters") or []
+        if not isinstance(values, list):
+            raise BadRequest(f"{what}: the field 'parameters' must be a list")
+        return TableFunctionFlightInfoRequest(
+            ObjectName(
+                fields.optional_text("catalog_name", "catalog"),
+                fields.optional_text("schema", "schema_name"),
+                fields.name("name"),
+            ),
+            tuple(values),
+            time_point=_nested_time_point(fields),
+        )
+    return TableFunctionFlightInfoRequest(
+        _descriptor(fields, "descriptor"),
+        decode_arguments(fields.blob("parameters"), f"{what}: parameters"),
+        _input_schema(fields, "table_input_schema", what),
+        _time_point(fields),
+    )
+
+
+def decode_in_out_parameters(app_metadata: bytes) -> InOutParameters:
+    what = "table_function_in_out"
+    fields = read_fields(app_metadata, what)
+    return InOutParameters(
+        _filters(fields),
+        fields.unsigned_integers("column_ids"),
+        _arguments(fields, "parameters", what),
+        _time_point(fields),
+    )
+
+
+def decode_column_statistics(body: bytes) -> ColumnStatisticsRequest:
+    fields = read_fields(body, "column_statistics")
+    return ColumnStatisticsRequest(
+        _descriptor(fields, "flight_descriptor", "descriptor"), fields.text("column_name"), fields.text("type")
+    )
+
+
+_UNITS: Mapping[str, Literal["timestamp", "version", "snapshot"]] = {
+    "timestamp": "timestamp",
+    "version": "version",
+    "snapshot": "snapshot",
+}
+
+
+def decode_time_point(unit: str, value: str) -> TimePoint | None:
+    """The client's upper case and the contracts' lower case (airport §15.3); None when both are empty.
+
+    Raises: BadRequest.
+    """
+    if not unit and not value:
+        return None
+    known = _UNITS.get(unit.lower())
+    if known is None:
+        raise BadRequest(f"a point in time is a TIMESTAMP, VERSION or SNAPSHOT, not {unit[:40]!r}")
+    if not value:
+        raise BadRequest(f"the {known.upper()} to travel to must not be empty")
+    return TimePoint(known, value)
+
+
+def encode_endpoints(endpoints: Sequence[bytes]) -> bytes:
+    """The answer of `endpoints`: an array of serialised FlightEndpoints; empty means no rows (airport §5.3)."""
+    return pack(list(endpoints))
+
+
+def encode_progress(fraction: float) -> bytes:
+    """The only app_metadata that DoGet may carry (airport §5.5)."""
+    return pack({"progress": float(fraction)})
+
+
+def encode_column_statistics(statistics: ColumnStatistics, data_type: pa.DataType) -> bytes:
+    """The answer of `column_statistics` for a column of that type (airport §4.9).
+
+    Raises: CatalogFault when the bounds are not of that type.
+    """
+    minimum, maximum = statistics.minimum, statistics.maximum
+    widest = _widest_bounds(data_type)
+    columns = {}
+    if widest is not None:
+        minimum, maximum = widest[0] if minimum is None else minimum, widest[1] if maximum is None else maximum
+        columns["contains_unicode"] = pa.array([statistics.contains_unicode], pa.bool_())
+        if statistics.max_string_length is not None:
+            columns["max_string_length"] = pa.array([statistics.max_string_length], pa.uint64())
+    batch = pa.record_batch(
+        {
+            "min": _bound(minimum, data_type),
+            "max": _bound(maximum, data_type),
+            "has_not_null": pa.array([statistics.has_not_null], pa.bool_()),
+            "has_null": pa.array([statistics.has_null], pa.bool_()),
+            "distinct_count": pa.array([statistics.distinct_count], pa.uint64()),
+            **columns,
+        }
+    )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream
+
+
+def _widest_bounds(data_type: pa.DataType) -> tuple[str, str] | tuple[bytes, bytes] | None:
+    """For text and blobs, whose bounds must not be NULL: bounds that hold for all values.
+
+    DuckDB keeps eight bytes of a bound and compares no more, and no text is above two of the highest code point.
+    """
+    if data_type in (pa.string(), pa.large_string(), pa.string_view()):
+        return "", "\U0010ffff" * 2
+    if data_type in (pa.binary(), pa.large_binary(), pa.binary_view()):
+        return b"", b"\xff" * 8
+    return None
+
+
+def _bound(value: Any, data_type: pa.DataType) -> pa.Array:
+    if isinstance(value, pa.Scalar):
+        value = value.as_py()
+    try:
+        if isinstance(data_type, pa.OpaqueType):
+            return data_type.wrap_array(pa.array([value], data_type.storage_type))
+        return pa.array([value], data_type)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        raise CatalogFault(f"the statistics of a column of type {data_type} have bounds of another type") from error
+
+
+def _descriptor(fields: Fields, *keys: str) -> flight.FlightDescriptor:
+    return decode_descriptor(fields.blob(*keys))
+
+
+def _filters(fields: Fields) -> str:
+    """Filters are hints, so unreadable ones are none rather than an error (airport §6.1)."""
+    try:
+        return (fields.optional_blob("json_filters") or b"").decode("utf-8")
+    except UnicodeDecodeError:
+        return ""
+
+
+def _arguments(fields: Fields, key: str, what: str) -> pa.RecordBatch | None:
+    stream = fields.optional_blob(key)
+    return None if stream is None else decode_arguments(stream, f"{what}: {key}")
+
+
+def _input_schema(fields: Fields, key: str, what: str) -> pa.Schema | None:
+    message = fields.optional_blob(key)
+    return None if message is None else decode_arrow_schema(message, f"{what}: {key}")
+
+
+def _time_point(fields: Fields) -> TimePoint | None:
+    return decode_time_point(fields.optional_text("at_unit") or "", fields.optional_text("at_value") or "")
+
+
+def _nested_time_point(fields: Fields) -> TimePoint | None:
+    nested = fields.optional_fields("time_point")
+    if nested is None:
+        return None
+    return decode_time_point(nested.optional_text("unit") or "", nested.optional_text("value") or "")

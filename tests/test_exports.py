@@ -1,0 +1,50 @@
+"""The public names of `sparkport`: what is exported, and what importing it costs."""
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import sparkport
+
+_CLASSES_AND_FUNCTIONS = [
+    name
+    for name in sparkport.__all__
+    if inspect.isclass(getattr(sparkport, name, None)) or inspect.isroutine(getattr(sparkport, name, None))
+]
+
+
+def test_importing_sparkport_imports_neither_pyspark_nor_grpc():
+    program = (
+        "import sys, sparkport; print(*sorted({'grpc', 'pyspark', 'py4j', 'pyiceberg'} & sys.modules.keys()))"
+    )
+
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert result.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("name", sparkport.__all__)
+def test_every_exported_name_exists(name):
+    assert hasattr(sparkport, name)
+
+
+def test_exported_names_are_sorted_and_unique():
+    assert list(sparkport.__all__) == sorted(set(sparkport.__all__))
+
+
+def test_star_import_gives_the_exported_names():
+    namespace: dict[str, object] = {}
+    exec("from sparkport import *", namespace)
+
+    assert set(sparkport.__all__) <= namespace.keys()
+
+
+@pytest.mark.parametrize("name", _CLASSES_AND_FUNCTIONS)
+def test_every_exported_class_and_function_has_a_docstring(name):
+    docstring = getattr(sparkport, name).__doc__ or ""
+
+    assert docstring.strip(), f"sparkport.{name} has no docstring"
+    # dataclasses without one are given their signature
+    assert not docstring.startswith(f"{name}("), f"sparkport.{name} has no docstring of its own"
