@@ -50,14 +50,18 @@ def _parser() -> argparse.ArgumentParser:
         "serve", help="serve catalogs to DuckDB", description="Serve catalogs to DuckDB's airport extension."
     )
     serve.add_argument(
-        "catalog", nargs="*", help="module:name or file.py:name of a CatalogBuilder or Catalog; several are served together"
+        "catalog",
+        nargs="*",
+        help="module:name or file.py:name of a CatalogBuilder or Catalog; several are served together",
     )
     serve.add_argument("--demo", action="store_true", help="serve a small catalog to try things with")
     serve.add_argument("--config", type=Path, metavar="FILE", help="TOML file with settings")
     serve.add_argument("--location", help="where to listen (default grpc://127.0.0.1:50051; port 0 picks a free one)")
     serve.add_argument("--log-level", dest="log_level", help="debug, info, warning or error")
     serve.add_argument("--max-calls", dest="max_calls", type=int, help="calls under way at once (default 2000)")
-    serve.add_argument("--secret-file", dest="secret_file", help="file that signs tickets; without it restarts invalidate them")
+    serve.add_argument(
+        "--secret-file", dest="secret_file", help="file that signs tickets; without it restarts invalidate them"
+    )
     serve.add_argument("--tls-certificate", dest="tls_certificate", help="PEM chain for grpc+tls locations")
     serve.add_argument("--tls-key", dest="tls_key", help="PEM key for grpc+tls locations")
     serve.add_argument(

@@ -44,11 +44,6 @@ def test_the_recordings_cover_every_action_the_client_sends() -> None:
 # --------------------------------------------------------------------------------------------------- what it means
 
 
-def octets(value: Any) -> bytes:
-    """A field that holds bytes, as the recording shows it."""
-    return value.encode() if isinstance(value, str) else base64.b64decode(value["str_b64"])
-
-
 def described_field(field: pa.Field) -> dict[str, Any]:
     extension = isinstance(field.type, pa.BaseExtensionType)
     return {

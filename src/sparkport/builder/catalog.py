@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -80,16 +80,9 @@ class SchemaBuilder:
         self._schema.add_table(_table(name, source, comment, arrow_schema, constraints))
         return self
 
-    @overload
-    def scalar_function(self, function: _Function, /) -> _Function: ...
-    @overload
-    def scalar_function(
-        self, *, name: str | None = None, stability: Stability | str = Stability.VOLATILE
-    ) -> Callable[[_Function], _Function]: ...
     def scalar_function(
         self,
         function: Callable[..., Any] | None = None,
-        /,
         *,
         name: str | None = None,
         stability: Stability | str = Stability.VOLATILE,

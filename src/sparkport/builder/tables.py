@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias
 
@@ -50,7 +51,7 @@ class DatasetTable(PartitionedTable):
         count = len(self._fragments)
         parts = min(count, _MAX_PARTITIONS)
         bounds = [count * part // parts for part in range(parts + 1)] if parts else []
-        return [json.dumps(pair).encode() for pair in zip(bounds, bounds[1:], strict=False)]
+        return [json.dumps(pair).encode() for pair in pairwise(bounds)]
 
     def scan(self, ctx: Context, options: ScanOptions) -> Iterator[pa.RecordBatch]:
         first, last = json.loads(options.partition) if options.partition else (0, len(self._fragments))

@@ -165,14 +165,18 @@ def _culprit(conversion: LeafConversion, array: pa.Array, storage: pa.DataType, 
         try:
             conversion(array.slice(index, 1), storage)
         except (ValueError, pa.ArrowException):
-            try:
-                value = array[index].as_py()
-            except (ValueError, OverflowError):
-                return "that was sent"  # a date beyond what Python knows
-            if form(source) in ("hugeint", "uhugeint"):
-                return str(int.from_bytes(value, "little", signed=form(source) == "hugeint"))
-            return repr(value)[:100] if isinstance(value, str | bytes) else str(value)[:100]
+            return _shown(array[index], form(source))
     return "that was sent"
+
+
+def _shown(value: pa.Scalar, source_form: str) -> str:
+    try:
+        python = value.as_py()
+    except (ValueError, OverflowError):  # nanoseconds, or years, that Python's own types do not have
+        return str(value.cast(pa.string()).as_py())
+    if source_form in ("hugeint", "uhugeint"):
+        return str(int.from_bytes(python, "little", signed=source_form == "hugeint"))
+    return (repr(python) if isinstance(python, str | bytes) else str(python))[:100]
 
 
 def _unpack_bits(array: pa.Array) -> pa.Array:

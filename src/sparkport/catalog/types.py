@@ -13,7 +13,7 @@ from pyarrow import lib
 
 from sparkport.errors import BadRequest, Unsupported
 
-__all__ = ["opaque_name", "publishable_schema", "refuse_unsupported", "type_name"]
+__all__ = ["opaque_name", "publishable_schema", "refuse_unreadable", "refuse_unsupported", "type_name"]
 
 
 def refuse_unsupported(arrow_schema: pa.Schema, what: str) -> None:
@@ -26,6 +26,25 @@ def refuse_unsupported(arrow_schema: pa.Schema, what: str) -> None:
         if not name:
             raise BadRequest(f"column number {index + 1} of {what} has no name")
         _refuse_field(field, name, what)
+
+
+def refuse_unreadable(arrow_schema: pa.Schema, what: str) -> None:
+    """Check that all names in an Arrow schema that somebody sent are text, which pyarrow finds out only on access.
+
+    Raises: BadRequest.
+    """
+    for field in arrow_schema:
+        _refuse_unreadable_field(field, what)
+
+
+def _refuse_unreadable_field(field: pa.Field, what: str) -> None:
+    _name(field, f"a column or field of {what}")
+    try:
+        getattr(field.type, "tz", None)
+    except UnicodeError as error:
+        raise BadRequest(f"the time zone of a column of {what} is not text in UTF-8") from error
+    for child, _ in _children(field.type):
+        _refuse_unreadable_field(child, what)
 
 
 def publishable_schema(arrow_schema: pa.Schema) -> pa.Schema:

@@ -29,8 +29,8 @@ class MemoryCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
     """Schemas of tables in memory, with history, DDL, DML and transactions. Gone when the process ends.
 
     A transaction sees the catalog's rows as they were at its first read, and what it changed itself. Its changes become
-    visible all at once, unless somebody has changed one of the same rows meanwhile (snapshot isolation). DDL does not take
-    part: it is visible to everyone at once.
+    visible all at once, unless somebody has changed one of the same rows meanwhile (snapshot isolation). DDL does not
+    take part: it is visible to everyone at once.
     """
 
     def __init__(self, name: str = "", *, settings: MemorySettings | None = None) -> None:

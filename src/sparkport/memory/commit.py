@@ -1,7 +1,7 @@
 """Making changes visible: at once, into a transaction, or of a whole transaction.
 
-What is slow is prepared against the version of the moment without a lock. Under the lock only what others have committed
-since is looked at: whether it touched the same rows, and whether it brought equal keys.
+What is slow is prepared against the version of the moment without a lock. Under the lock only what others have
+committed since is looked at: whether it touched the same rows, and whether it brought equal keys.
 """
 
 from __future__ import annotations

@@ -11,10 +11,21 @@ from sparkport.catalog.constraints.names import folded
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.errors import BadRequest, NotFound
 
-__all__ = ["Definition", "define"]
+__all__ = ["Definition", "TableName", "define"]
 
 _PRIVATE_METADATA = (b"check_constraints", b"can_produce_statistics", b"pandas")
 """Keys of the schema's metadata that are not the user's: the first two would mislead the client (airport §3.6)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableName:
+    """How messages name a table: with its schema, except where DuckDB names it without."""
+
+    schema: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}" if self.schema else self.name
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,11 +46,11 @@ class Definition:
         wanted = folded(name)
         return next((i for i, own in enumerate(self.columns.names) if folded(own) == wanted), None)
 
-    def expect(self, name: str, title: str) -> int:
+    def expect(self, name: str, table: TableName) -> int:
         """Raises: NotFound."""
         position = self.position(name)
         if position is None:
-            raise NotFound(f"column {name} does not exist in table {title}")
+            raise NotFound(f"column {name} does not exist in table {table}")
         return position
 
 

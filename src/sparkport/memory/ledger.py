@@ -21,8 +21,8 @@ __all__ = ["Ledger"]
 class Ledger:
     """One for each catalog; a table or schema that stands alone has its own until it is added to one.
 
-    Readers do not wait for commits. A commit makes its versions with the number `sequence + 1`, and raises `sequence` when
-    they are all in place: a transaction that begins to read meanwhile sees none of them.
+    Readers do not wait for commits. A commit makes its versions with the number `sequence + 1`, and raises `sequence`
+    when they are all in place: a transaction that begins to read meanwhile sees none of them.
     """
 
     def __init__(self, settings: MemorySettings, *, has_transactions: bool = False) -> None:
@@ -46,8 +46,8 @@ class Ledger:
     def version_for(self, ctx: Context, table: MemoryTable) -> Version:
         """What a request sees of a table: the snapshot of its transaction with that transaction's own changes.
 
-        A write that commits by itself inside a transaction of DuckDB sees what that one sees, since it changes rows that
-        were found there. Raises: NotFound, TransactionNotActive.
+        A write that commits by itself inside a transaction of DuckDB sees what that one sees, since it changes rows
+        that were found there. Raises: NotFound, TransactionNotActive.
         """
         if not self.has_transactions:
             return table.current

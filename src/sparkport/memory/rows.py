@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from sparkport.memory.segments import Segment, joined, ramp, with_ids
 
-__all__ = ["MissingRow", "find_missing", "removed", "replaced", "take_rows"]
+__all__ = ["MissingRow", "find_missing", "is_ascending", "removed", "replaced", "take_rows", "take_values"]
 
 _WINDOW = 4096
 """A change of few rows copies so many, not a whole segment; segments are not cut into smaller pieces than this."""
@@ -62,7 +62,7 @@ def _locate(segments: Sequence[Segment], ids: pa.Array) -> Iterator[_Located]:
 def find_missing(segments: Sequence[Segment], ids: pa.Array) -> int | None:
     """One of the row ids, in any order, that no row has; None when all exist."""
     try:
-        for _ in _locate(segments, ids if _ascending(ids) else ids.take(pc.sort_indices(ids))):
+        for _ in _locate(segments, ids if is_ascending(ids) else ids.take(pc.sort_indices(ids))):
             pass
     except MissingRow as missing:
         return missing.row_id
@@ -71,13 +71,13 @@ def find_missing(segments: Sequence[Segment], ids: pa.Array) -> int | None:
 
 def take_rows(segments: Sequence[Segment], ids: pa.Array, columns: Sequence[int]) -> list[pa.Array]:
     """The values of some columns for the rows of the given ids, in their order. Raises: MissingRow."""
-    order = None if _ascending(ids) else pc.sort_indices(ids)
+    order = None if is_ascending(ids) else pc.sort_indices(ids)
     located = list(_locate(segments, ids if order is None else ids.take(order)))
     result = []
     for column in columns:
-        parts = [_take(segments[found.index].columns[column], found.positions) for found in located]
+        parts = [take_values(segments[found.index].columns[column], found.positions) for found in located]
         values = pa.concat_arrays(parts) if parts else _empty(segments, column)
-        result.append(values if order is None else _take(values, pc.sort_indices(order)))
+        result.append(values if order is None else take_values(values, pc.sort_indices(order)))
     return result
 
 
@@ -91,7 +91,7 @@ def replaced(segments: Sequence[Segment], ids: pa.Array, values: Mapping[int, pa
             old = old.slice(first, rows)
             if (new := values.get(column)) is not None:
                 new = new.slice(found.start, found.stop - found.start)
-                old = new if len(new) == rows else _take(pa.concat_arrays([old, new]), source)
+                old = new if len(new) == rows else take_values(pa.concat_arrays([old, new]), source)
             columns.append(old)
         return segment.slice(first, rows).with_columns(columns)
 
@@ -106,7 +106,7 @@ def removed(segments: Sequence[Segment], ids: pa.Array) -> tuple[Segment, ...]:
             return None
         gaps = pc.inverse_permutation(pc.subtract(found.positions, first), max_index=rows - 1).is_null()
         kept = pc.indices_nonzero(gaps)
-        columns = tuple(_take(column.slice(first, rows), kept) for column in segment.columns)
+        columns = tuple(take_values(column.slice(first, rows), kept) for column in segment.columns)
         return with_ids(columns, segment.row_ids(first, rows).take(kept))
 
     return tuple(_without_crumbs(_changed(segments, ids, rewrite)))
@@ -158,15 +158,17 @@ def _merge_order(positions: pa.Array, first: int, rows: int) -> pa.Array:
     return pc.coalesce(pc.add(new, rows), ramp(0, rows))
 
 
-def _ascending(ids: pa.Array) -> bool:
-    return len(ids) < 2 or pc.all(pc.less_equal(ids.slice(0, len(ids) - 1), ids.slice(1))).as_py() is True
+def is_ascending(ids: pa.Array, *, distinct: bool = False) -> bool:
+    compare = pc.less if distinct else pc.less_equal
+    return len(ids) < 2 or pc.all(compare(ids.slice(0, len(ids) - 1), ids.slice(1))).as_py() is True
 
 
 def _empty(segments: Sequence[Segment], column: int) -> pa.Array:
     return segments[0].columns[column].slice(0, 0) if segments else pa.nulls(0)
 
 
-def _take(values: pa.Array, positions: pa.Array) -> pa.Array:
+def take_values(values: pa.Array, positions: pa.Array) -> pa.Array:
+    """`values.take(positions)` for every type."""
     try:
         return values.take(positions)
     except pa.ArrowNotImplementedError:  # string views and run-end encoded values, also inside others

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import pyarrow as pa
 
 from sparkport.catalog import Context, ScanOptions
 from sparkport.catalog.constraints.names import folded
 from sparkport.errors import BadRequest, Conflict, NotFound
+from sparkport.memory.definition import TableName
 from sparkport.memory.segments import SEGMENT_ROWS, Segment
 from sparkport.memory.settings import MemorySettings
 from sparkport.memory.versions import History, Version
@@ -110,11 +112,7 @@ def divide(version: Version, key: bytes, settings: MemorySettings) -> list[bytes
     rows = version.rows
     parts = max(1, min(settings.partitions, rows // settings.partition_rows))
     bounds = [0, *(_aligned(version.segments, rows * part // parts) for part in range(1, parts)), rows]
-    return [
-        _PARTITION.pack(key, version.serial, start, stop)
-        for start, stop in zip(bounds, bounds[1:], strict=False)
-        if start < stop
-    ]
+    return [_PARTITION.pack(key, version.serial, start, stop) for start, stop in pairwise(bounds) if start < stop]
 
 
 def _aligned(segments: Sequence[Segment], row: int) -> int:
@@ -127,14 +125,14 @@ def _aligned(segments: Sequence[Segment], row: int) -> int:
 
 
 def read_partition(
-    ctx: Context, history: History, key: bytes, options: ScanOptions, title: str
+    ctx: Context, history: History, key: bytes, options: ScanOptions, table: TableName
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one part. Raises: Conflict when its version is gone."""
     assert options.partition is not None
     if len(options.partition) != _PARTITION.size:
-        raise BadRequest(f"the partition is not one of table {title}")
+        raise BadRequest(f"the partition is not one of table {table}")
     own, serial, start, stop = _PARTITION.unpack(options.partition)
     version = history.pinned(serial) if own == key else None
     if version is None:
-        raise Conflict(f"table {title} has changed since the query was planned: run it again")
+        raise Conflict(f"table {table} has changed since the query was planned: run it again")
     return scan_version(ctx, version, options, start, stop)

@@ -1,8 +1,8 @@
 """Where rows are kept: immutable runs of rows, shared by all versions of a table that contain them.
 
-The segments of a version are in ascending order of row id and do not overlap, so that a row is found by bisection. What is
-new in a version is what differs from the one before: an INSERT adds segments at the end, an UPDATE or DELETE replaces
-those it touches (`rows.py`).
+The segments of a version are in ascending order of row id and do not overlap, so that a row is found by bisection. What
+is new in a version is what differs from the one before: an INSERT adds segments at the end, an UPDATE or DELETE
+replaces those it touches (`rows.py`).
 """
 
 from __future__ import annotations

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
 from sparkport.catalog import (
+    AddColumnOptions,
+    AddFieldOptions,
     ConstrainedTable,
     Constraints,
     Context,
     DMLOptions,
     DynamicSchemaTable,
+    DynamicTable,
     Operation,
     PartitionedTable,
     RecordReader,
+    RemoveColumnOptions,
+    RemoveFieldOptions,
     ScanOptions,
     SchemaRequest,
     StagedTable,
@@ -24,10 +29,12 @@ from sparkport.catalog import (
 )
 from sparkport.catalog.constraints import validate_constraints
 from sparkport.catalog.constraints.enforce import enforce
-from sparkport.errors import BadRequest, Conflict
+from sparkport.catalog.types import refuse_unsupported
+from sparkport.errors import BadRequest, Conflict, NotFound
+from sparkport.memory import ddl, fields
 from sparkport.memory.changes import Change
-from sparkport.memory.commit import KeyCheck, add_to_transaction, commit_change
-from sparkport.memory.definition import Definition, define
+from sparkport.memory.commit import KeyCheck, add_to_transaction, commit_change, install
+from sparkport.memory.definition import Definition, TableName, define
 from sparkport.memory.ledger import Ledger
 from sparkport.memory.scan import divide, read_partition, scan_version
 from sparkport.memory.segments import Segment, count_rows, segments_of
@@ -37,12 +44,14 @@ from sparkport.memory.write import stage
 
 __all__ = ["MemoryTable"]
 
+_UNLOCKED_ATTEMPTS = 3
 
-class MemoryTable(StagedTable, PartitionedTable, DynamicSchemaTable, ConstrainedTable):
+
+class MemoryTable(StagedTable, PartitionedTable, DynamicSchemaTable, DynamicTable, ConstrainedTable):
     """Rows as immutable Arrow arrays, in versions that share what did not change.
 
-    Readers take no lock and see one version; writers are optimistic, and fail with Conflict when someone else changed the
-    same rows first. It works by itself, or as part of a `MemorySchema` of a `MemoryCatalog`, which adds transactions.
+    Readers take no lock and see one version; writers are optimistic, and fail with Conflict when someone else changed
+    the same rows first. It works by itself, or in a `MemorySchema` of a `MemoryCatalog`, which adds transactions.
     """
 
     def __init__(
@@ -79,9 +88,9 @@ class MemoryTable(StagedTable, PartitionedTable, DynamicSchemaTable, Constrained
         return self._name
 
     @property
-    def title(self) -> str:
-        """How messages name it: with its schema."""
-        return f"{self._schema_name}.{self._name}" if self._schema_name else self._name
+    def title(self) -> TableName:
+        """How messages name it."""
+        return TableName(self._schema_name, self._name)
 
     @property
     def comment(self) -> str:
@@ -118,6 +127,63 @@ class MemoryTable(StagedTable, PartitionedTable, DynamicSchemaTable, Constrained
         if ctx.transaction_id is not None and self.ledger.has_transactions:
             self.ledger.transactions.use_active(ctx.transaction_id)
         return stage(self, ctx, operation, options, self._version(ctx, None))
+
+    def add_column(self, ctx: Context, column_schema: pa.Schema, options: AddColumnOptions) -> None:
+        self._alter(ctx, lambda version: ddl.add_column(version, column_schema, options, self.title))
+
+    def remove_column(self, ctx: Context, name: str, options: RemoveColumnOptions) -> None:
+        self._alter(ctx, lambda version: ddl.remove_column(version, name, options, self.title))
+
+    def rename_column(self, ctx: Context, name: str, new_name: str) -> None:
+        self._alter(ctx, lambda version: ddl.rename_column(version, name, new_name, self.title))
+
+    def set_default(self, ctx: Context, column: str, expression: str) -> None:
+        self._alter(ctx, lambda version: ddl.set_default(version, column, expression, self.title))
+
+    def set_not_null(self, ctx: Context, column: str) -> None:
+        self._alter(ctx, lambda version: ddl.set_not_null(version, column, self.title))
+
+    def drop_not_null(self, ctx: Context, column: str) -> None:
+        self._alter(ctx, lambda version: ddl.drop_not_null(version, column, self.title))
+
+    def change_column_type(self, ctx: Context, column_schema: pa.Schema, expression: str) -> None:
+        self._alter(ctx, lambda version: ddl.change_column_type(version, column_schema, expression, self.title))
+
+    def add_field(self, ctx: Context, path: Sequence[str], column_schema: pa.Schema, options: AddFieldOptions) -> None:
+        self._alter(ctx, lambda version: fields.add_field(version, path, column_schema, options, self.title))
+
+    def remove_field(self, ctx: Context, path: Sequence[str], options: RemoveFieldOptions) -> None:
+        self._alter(ctx, lambda version: fields.remove_field(version, path, options, self.title))
+
+    def rename_field(self, ctx: Context, path: Sequence[str], new_name: str) -> None:
+        self._alter(ctx, lambda version: fields.rename_field(version, path, new_name, self.title))
+
+    def add_constraint(self, ctx: Context, constraint: str) -> None:
+        self._alter(ctx, lambda version: ddl.add_constraint(version, constraint, self.title))
+
+    def _alter(self, ctx: Context, change: Callable[[Version], ddl.Altered | None]) -> None:
+        """Make what `change` makes of the current version the next one; without the lock as long as that works."""
+        self.ledger.expect_no_pending(ctx, self)
+        for _ in range(_UNLOCKED_ATTEMPTS):
+            version = self.current
+            altered = change(version)
+            with self.ledger.lock:
+                if self.current is version:
+                    self._replace(ctx, altered)
+                    return
+        with self.ledger.lock:
+            self._replace(ctx, change(self.current))
+
+    def _replace(self, ctx: Context, altered: ddl.Altered | None) -> None:
+        if self.dropped:
+            raise NotFound(f"table {self.title} does not exist")
+        if altered is None:
+            return
+        (version,) = install(self.ledger, [(self, altered.definition, altered.segments, None)])
+        self.ledger.catalog_changed()
+        # DuckDB binds the next statement of the same transaction to the new columns.
+        for transaction_id in (ctx.transaction_id, ctx.parent_transaction_id):
+            self.ledger.show(transaction_id, {self: version})
 
     # What the other modules of this package use.
 
@@ -162,5 +228,6 @@ class MemoryTable(StagedTable, PartitionedTable, DynamicSchemaTable, Constrained
 
 
 def _defined(name: str, columns: pa.Schema, constraints: Constraints) -> Definition:
+    refuse_unsupported(columns, f"table {name}")
     define(columns, Constraints())  # names first: constraints are about columns that make sense
     return define(columns, validate_constraints(columns, constraints, name))

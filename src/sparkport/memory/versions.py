@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from sparkport.catalog import TimePoint
 from sparkport.errors import BadRequest, NotFound
-from sparkport.memory.definition import Definition
+from sparkport.memory.definition import Definition, TableName
 from sparkport.memory.segments import Segment, count_rows
 from sparkport.memory.settings import MemorySettings
 
@@ -91,11 +91,11 @@ class History:
             needed = bisect_right(self._versions, oldest_pin(), key=attrgetter("sequence")) - 1
             self._versions = self._versions[max(0, min(len(self._versions) - limit, needed)) :]
 
-    def at(self, point: TimePoint, title: str) -> Version:
+    def at(self, point: TimePoint, table: TableName) -> Version:
         """Raises: NotFound when there is no such version; BadRequest when the text cannot be read."""
         if point.unit == "timestamp":
-            return self._at_timestamp(point.value, title)
-        return self._numbered(point, title)
+            return self._at_timestamp(point.value, table)
+        return self._numbered(point, table)
 
     def at_sequence(self, sequence: int) -> Version | None:
         """What a snapshot of the catalog shows; None when the table is younger."""
@@ -130,31 +130,31 @@ class History:
         limit = self._settings.max_versions
         return 0 if limit is None else max(0, self.current.number - limit + 1)
 
-    def _numbered(self, point: TimePoint, title: str) -> Version:
+    def _numbered(self, point: TimePoint, table: TableName) -> Version:
         text = point.value.strip()
         if not re.fullmatch(r"[+-]?[0-9]{1,20}", text):
-            raise BadRequest(f"{point.unit} {point.value!r} of table {title} is not a number, such as 0 for the first")
+            raise BadRequest(f"{point.unit} {point.value!r} of table {table} is not a number, such as 0 for the first")
         versions, number, newest = self._versions, int(text), self.current.number
         if not 0 <= number <= newest:
-            raise NotFound(f"table {title} has no {point.unit} {number}: its latest is {newest}")
+            raise NotFound(f"table {table} has no {point.unit} {number}: its latest is {newest}")
         if number < self._oldest_number:
             raise NotFound(
-                f"{point.unit} {number} of table {title} is no longer kept: the oldest is {self._oldest_number}"
+                f"{point.unit} {number} of table {table} is no longer kept: the oldest is {self._oldest_number}"
             )
         return versions[number - versions[0].number]
 
-    def _at_timestamp(self, text: str, title: str) -> Version:
+    def _at_timestamp(self, text: str, table: TableName) -> Version:
         moment = parse_timestamp(text)
         versions = self._versions
         index = bisect_right(versions, moment, key=attrgetter("timestamp"))
         if index == 0 and versions[0].number == 0:
             raise NotFound(
-                f"table {title} did not exist at {text}: it was created at {versions[0].timestamp.isoformat(' ')}"
+                f"table {table} did not exist at {text}: it was created at {versions[0].timestamp.isoformat(' ')}"
             )
         if index == 0 or versions[index - 1].number < self._oldest_number:
             oldest = versions[self._oldest_number - versions[0].number]
             raise NotFound(
-                f"table {title} is no longer kept as it was at {text}: its oldest version is of "
+                f"table {table} is no longer kept as it was at {text}: its oldest version is of "
                 f"{oldest.timestamp.isoformat(' ')}"
             )
         return versions[index - 1]

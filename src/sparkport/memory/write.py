@@ -15,7 +15,7 @@ from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.errors import BadRequest, Conflict, NotFound
 from sparkport.memory.changes import Change, Deleted, Inserted, Updated
 from sparkport.memory.commit import KeyCheck, read_columns
-from sparkport.memory.rows import find_missing, take_rows
+from sparkport.memory.rows import find_missing, is_ascending, take_rows, take_values
 from sparkport.memory.segments import MERGE_BYTES, SEGMENT_ROWS, Segment
 from sparkport.memory.versions import Version
 
@@ -254,10 +254,10 @@ _STATEMENTS: dict[Operation, type[_Insert] | type[_Update] | type[_Delete]] = {
 def _last_of_each(rows: pa.RecordBatch) -> pa.RecordBatch:
     """The rows in ascending order of row id, of equal ids only the last."""
     ids = rows.column(ROWID_NAME)
+    if is_ascending(ids, distinct=True):
+        return rows
     order = pc.array_sort_indices(ids)  # stable: equal ids stay in the order in which they came
     ids = ids.take(order)
-    if len(ids) > 1:
-        last = pc.not_equal(ids.slice(0, len(ids) - 1), ids.slice(1))
-        if pc.any(pc.invert(last)).as_py():
-            order = order.filter(pa.concat_arrays([last, pa.array([True])]))
-    return rows.take(order)
+    last = pc.not_equal(ids.slice(0, len(ids) - 1), ids.slice(1))
+    order = order.filter(pa.concat_arrays([last, pa.array([True])]))
+    return pa.RecordBatch.from_arrays([take_values(column, order) for column in rows.columns], schema=rows.schema)

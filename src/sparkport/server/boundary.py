@@ -52,7 +52,9 @@ def _streaming(
         try:
             with closing(_iterate(run, call, request)) as messages:
                 yield from messages
-        except Exception as error:  # noqa: BLE001 - the one boundary
+        except GeneratorExit:  # gRPC has let go of the call
+            raise
+        except BaseException as error:  # noqa: BLE001 - the one boundary; what gRPC does not catch hangs the client
             _abort(context, call, error, action=action)
         finally:
             finish()
@@ -65,7 +67,7 @@ def _unary(run: Callable[[Call, bytes], bytes]) -> Callable[[bytes, grpc.Service
         call, finish = _begin(context)
         try:
             return run(call, request)
-        except Exception as error:  # noqa: BLE001 - the one boundary
+        except BaseException as error:  # noqa: BLE001 - the one boundary; what gRPC does not catch hangs the client
             _abort(context, call, error, action=False)
         finally:
             finish()
@@ -73,9 +75,7 @@ def _unary(run: Callable[[Call, bytes], bytes]) -> Callable[[bytes, grpc.Service
     return handle
 
 
-def _iterate(
-    run: Callable[[Call, Any], Iterator[bytes]], call: Call, request: Any
-) -> Generator[bytes, None, None]:
+def _iterate(run: Callable[[Call, Any], Iterator[bytes]], call: Call, request: Any) -> Generator[bytes, None, None]:
     """A generator around `run`, so that there is always something to close."""
     yield from run(call, request)
 
@@ -112,7 +112,7 @@ def _begin(context: grpc.ServicerContext) -> tuple[Call, Callable[[], None]]:
     return Call(headers, cancellation, headers.trace_id or str(uuid.uuid4())), finish
 
 
-def _abort(context: grpc.ServicerContext, call: Call, error: Exception, *, action: bool) -> NoReturn:
+def _abort(context: grpc.ServicerContext, call: Call, error: BaseException, *, action: bool) -> NoReturn:
     if isinstance(error, SparkportError):
         status = status_of(error)
         if not isinstance(error, Cancelled):

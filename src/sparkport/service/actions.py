@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sparkport.errors import Unsupported
-from sparkport.service import ddl, put, scan, transactions
+from sparkport.service import ddl, discovery, put, scan, transactions
 from sparkport.service.calls import Call
 from sparkport.wire.catalogs import (
     CatalogRequest,
@@ -33,6 +33,7 @@ from sparkport.wire.ddl import (
     decode_set_default,
     decode_set_not_null,
 )
+from sparkport.wire.discovery import decode_discovery
 from sparkport.wire.flight import Action, encode_action_type, encode_result
 from sparkport.wire.scan import decode_endpoints, decode_flight_info
 from sparkport.wire.transactions import (
@@ -107,7 +108,13 @@ ACTIONS: Mapping[str, ActionType] = {
     "rename_field": ActionType("Rename a field of a struct", decode_rename_field, ddl.alter_table),
     "add_constraint": ActionType("Add a constraint", decode_add_constraint, ddl.alter_table),
     "delete": ActionType("Delete rows by their ids (JSON)", decode_delete, put.delete),
-    "get_transaction_status": ActionType("The state of a transaction", decode_get_transaction_status, transactions.status),
+    "get_transaction_status": ActionType(
+        "The state of a transaction", decode_get_transaction_status, transactions.status
+    ),
     "commit_transaction": ActionType("Commit a transaction", decode_commit_transaction, transactions.commit),
     "rollback_transaction": ActionType("Roll a transaction back", decode_rollback_transaction, transactions.rollback),
+    "GetCatalogs": ActionType("The catalogs (zstd, Arrow IPC)", decode_discovery, discovery.get_catalogs),
+    "GetDbSchemas": ActionType("The schemas (zstd, Arrow IPC)", decode_discovery, discovery.get_schemas),
+    "GetTables": ActionType("The tables (zstd, Arrow IPC)", decode_discovery, discovery.get_tables),
+    "GetTableTypes": ActionType("The types of tables (zstd, Arrow IPC)", decode_discovery, discovery.get_table_types),
 }

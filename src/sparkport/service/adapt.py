@@ -57,9 +57,7 @@ def _not_writable(bound: PublishedTable, operation: Operation) -> NotWritable:
     return NotWritable(f"table {bound.table.name} does not support {operation.value.upper()} operations{reason}")
 
 
-def _write_of(
-    ctx: Context, table: Table, operation: Operation, options: DMLOptions, rowid: str
-) -> _Write | None:
+def _write_of(ctx: Context, table: Table, operation: Operation, options: DMLOptions, rowid: str) -> _Write | None:
     """The table's method for the operation, as a function of the rows alone."""
     match operation:
         case Operation.INSERT:

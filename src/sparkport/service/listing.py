@@ -76,13 +76,17 @@ class Listing:
         key = (registered, ctx.catalog_name, schema.name)
         remembered = self._remembered.get(key) or _Remembered()
         infos: dict[str, tuple[pa.Schema, str, bytes]] = {}
-        for published in self._tables(ctx, registered, schema):
+        for published in self.tables(ctx, registered, schema):
             name, comment = published.table.name, published.table.comment
             known = remembered.infos.get(name)
             if known is not None and known[0] is published.arrow_schema and known[1] == comment:
                 infos[name] = known
             else:
-                infos[name] = (published.arrow_schema, comment, table_info(ctx, published, published.descriptor(self._signer)))
+                infos[name] = (
+                    published.arrow_schema,
+                    comment,
+                    table_info(ctx, published, published.descriptor(self._signer)),
+                )
         objects = [info for _, _, info in infos.values()]
         if objects == remembered.objects:  # the same bytes objects: compared by identity
             return remembered.contents
@@ -92,14 +96,15 @@ class Listing:
 
     def flight_infos(self, ctx: Context, registered: RegisteredCatalog, schema: Schema) -> Iterator[bytes]:
         """The schema's objects one by one, for ListFlights."""
-        for published in self._tables(ctx, registered, schema):
+        for published in self.tables(ctx, registered, schema):
             yield table_info(ctx, published, published.descriptor(self._signer))
 
     def forget(self, registered: RegisteredCatalog) -> None:
         """Drop what is remembered of a catalog that is no longer served."""
         self._remembered = {key: value for key, value in self._remembered.items() if key[0] is not registered}
 
-    def _tables(self, ctx: Context, registered: RegisteredCatalog, schema: Schema) -> Iterator[PublishedTable]:
+    def tables(self, ctx: Context, registered: RegisteredCatalog, schema: Schema) -> Iterator[PublishedTable]:
+        """The tables that can be published; each of the others is left out, with a line in the log (T9)."""
         seen: set[str] = set()
         for table in schema.tables(ctx):
             try:

@@ -83,3 +83,10 @@ class CatalogRegistry:
                 f"catalog {name!r} not found: ATTACH one that this server has" if name else "this server has no catalog"
             )
         return registered
+
+    def named(self, name: str) -> RegisteredCatalog:
+        """The catalog of exactly this name: a handle of one that is gone must not mean the default one. Raises: NotFound."""
+        registered = self._catalogs.get(name)
+        if registered is None:
+            raise NotFound(f"catalog {name!r} is no longer being served")
+        return registered

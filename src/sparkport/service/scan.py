@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -72,6 +72,8 @@ def bind(
         path = decode_path(target, service.signer)
     if path.kind != "table":
         raise NotFound(f"{path.schema}.{path.name} is not a table")
+    if path.signed:
+        service.registry.named(path.catalog or "")
     ctx, registered = service.enter(call, path.catalog)
     found = find_table(ctx, registered, path.schema, path.name)
     if time_point is None:
@@ -109,7 +111,7 @@ def tickets(
 
 def read(service: Service, call: Call, ticket: ScanTicket) -> Iterator[bytes]:
     """Stream the rows of a ticket as FlightData messages. Closing the iterator closes the table's reader."""
-    registered = service.registry.resolve(ticket.catalog)
+    registered = service.registry.named(ticket.catalog)
     ctx = call.context(ticket.catalog, ticket.transaction_id)
     bound = table_at(ctx, find_table(ctx, registered, ticket.schema, ticket.table), ticket.time_point)
     if bound.fingerprint != ticket.fingerprint:
@@ -122,8 +124,11 @@ def read(service: Service, call: Call, ticket: ScanTicket) -> Iterator[bytes]:
         keep = Evaluator(row_filter, bound.arrow_schema, rowid_column=bound.rowid_name)
     yield encode_schema(fit.arrow_schema)
     writer = BatchWriter(fit.arrow_schema)
-    with _closing(bound.table.scan(ctx, options)) as reader:
-        for batch in reader:
+    reader = bound.table.scan(ctx, options)
+    if not isinstance(reader, Iterable):
+        raise CatalogFault(f"table {bound.title}: its scan returns {type(reader).__name__}, which yields no batches")
+    with _closing(reader) as batches:
+        for batch in batches:
             ctx.check()
             if not isinstance(batch, pa.RecordBatch):
                 raise CatalogFault(f"table {bound.title}: its scan yields {type(batch).__name__}, not record batches")
@@ -142,9 +147,7 @@ def _options(bound: PublishedTable, ticket: ScanTicket, row_filter: Filter | Non
             wanted |= _filter_columns(bound, row_filter)
         # Without any column a batch could not say how many rows it has.
         names = tuple(bound.arrow_schema.field(index).name for index in sorted(wanted or {0}))
-    return ScanOptions(
-        columns=names, filter=row_filter, time_point=ticket.time_point, partition=ticket.partition
-    )
+    return ScanOptions(columns=names, filter=row_filter, time_point=ticket.time_point, partition=ticket.partition)
 
 
 def _filter_columns(bound: PublishedTable, row_filter: Filter) -> set[int]:

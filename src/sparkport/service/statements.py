@@ -88,9 +88,7 @@ class Statement:
 class _Incoming:
     """Converts what is received to the table's own columns, in the order that tables are promised."""
 
-    def __init__(
-        self, bound: PublishedTable, operation: Operation, received: pa.Schema, *, from_duckdb: bool
-    ) -> None:
+    def __init__(self, bound: PublishedTable, operation: Operation, received: pa.Schema, *, from_duckdb: bool) -> None:
         """Raises: BadRequest with the contracts' wording when the columns do not match."""
         self._names = received.names
         self._selected: list[int] | None = None

@@ -100,7 +100,9 @@ def create_transaction(service: Service, call: Call, request: CreateTransaction)
 def status(service: Service, call: Call, request: TransactionRequest) -> Iterator[bytes]:
     """The state of a transaction; one that nobody knows has none."""
     ctx, manager, own = _find(service, call, request)
-    yield encode_transaction_status(request.transaction_id, None if own is None else manager.transaction_status(ctx, own))
+    yield encode_transaction_status(
+        request.transaction_id, None if own is None else manager.transaction_status(ctx, own)
+    )
 
 
 def commit(service: Service, call: Call, request: TransactionRequest) -> Iterator[bytes]:
@@ -123,9 +125,7 @@ def rollback(service: Service, call: Call, request: TransactionRequest) -> Itera
     yield encode_transaction_status(request.transaction_id, TransactionState.ABORTED)
 
 
-def _find(
-    service: Service, call: Call, request: TransactionRequest
-) -> tuple[Context, TransactionManager, str | None]:
+def _find(service: Service, call: Call, request: TransactionRequest) -> tuple[Context, TransactionManager, str | None]:
     """The manager and its own id of the transaction; None when the id is not one of ours."""
     name = call.headers.catalog if request.catalog is None else request.catalog
     registered = service.registry.resolve(name)

@@ -7,8 +7,8 @@
         client.scan("sales", "orders", ["id"], where="amount > 10")
         client.update("sales", "orders", {"amount": "amount * 2"}, where="id = 3", returning=True)
 
-It talks to any Flight server, of Sparkport or not, and shares no code with Sparkport's own. `CatalogContract` needs pytest;
-everything else does not.
+It talks to any Flight server, of Sparkport or not, and shares no code with Sparkport's own. `CatalogContract` needs
+pytest; everything else does not.
 """
 
 from __future__ import annotations
@@ -50,6 +50,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "CatalogContract":
+        import pytest
+
+        # Before the first import, so that its assertions explain themselves as those of a test do.
+        pytest.register_assert_rewrite("sparkport.testing.contract")
         from sparkport.testing.contract import CatalogContract
 
         return CatalogContract

@@ -24,7 +24,7 @@ class AttachedSchema:
     description: str
     tags: dict[str, str]
     is_default: bool
-    contents: Contents
+    contents: Contents = field(repr=False)
     tables: dict[str, AttachedTable] = field(default_factory=dict)
     functions: list[AttachedFunction] = field(default_factory=list)
     loaded: bool = False
@@ -111,13 +111,11 @@ class CatalogCache:
 
     def put_schema(self, name: str, contents: Contents) -> None:
         """Take in a schema that this client created; one that it knows stays as it is."""
-        self.load()
-        assert self._schemas is not None
-        if name.casefold() not in self._schemas:
-            schema = AttachedSchema(name, "", {}, False, contents)
-            if not contents.by_list_flights:
-                self._load_objects(schema)
-            self._schemas[name.casefold()] = schema
+        schema = AttachedSchema(name, "", {}, False, contents)
+        if not contents.by_list_flights:
+            self._load_objects(schema)
+        if self._schemas is not None:
+            self._schemas.setdefault(name.casefold(), schema)
 
     def remove_schema(self, name: str) -> None:
         if self._schemas is not None:

@@ -26,9 +26,10 @@ class DuckDBClient(DDLStatements):
     `ServerError` for the server's own errors, `ClientSideError` for what DuckDB itself refuses. No call outlives
     `timeout` seconds.
 
-    `line` is the client's: "main" (for DuckDB 1.5) or "v1.4". `token` is that of a secret with the location as its scope,
-    sent with every call; `attach_token` that of the ATTACH option, which DuckDB does not send with scans and writes
-    (trap T12). `arrow_lossless` is DuckDB's setting of that name. `user_headers` go with `take_flight`.
+    `line` is the client's: "main" (for DuckDB 1.5) or "v1.4". `token` is that of a secret with the location as its
+    scope, sent with every call; `attach_token` that of the ATTACH option, which DuckDB does not send with scans and
+    writes (trap T12). `arrow_lossless` is DuckDB's setting `arrow_lossless_conversion`. `user_headers` go with
+    `take_flight`.
 
     Conditions and expressions are DuckDB SQL, evaluated by DuckDB itself. Like a DuckDB connection, a client is for
     one thread at a time.
@@ -50,9 +51,10 @@ class DuckDBClient(DDLStatements):
     ) -> pa.Table:
         """SELECT: the columns of the rows that fulfil `where`, with the types that the server published.
 
-        `rowid` names the row id. `where` is SQL, which is pushed down as filter JSON and applied again to what arrives, or
-        a function from rows to a mask, which is not pushed down. `filter` sends that filter JSON instead; without `where`,
-        the rows then come back as the server sent them. `at` is a unit and a value, for instance ("VERSION", "3").
+        `rowid` names the row id. `where` is SQL, which is pushed down as filter JSON and applied again to what
+        arrives, or a function from rows to a mask, which is not pushed down. `filter` sends that filter JSON instead;
+        without `where`, the rows then come back as the server sent them. `at` is a unit and a value, for instance
+        ("VERSION", "3"). Endpoints are read on up to `threads` threads.
         """
         session = self._session
         with session.statement():
@@ -113,8 +115,8 @@ class DuckDBClient(DDLStatements):
     ) -> Changed:
         """`INSERT INTO table BY NAME … [RETURNING *]`: columns that `rows` lacks get their default, or NULL.
 
-        An iterable of batches is consumed while the exchange is open. If it raises, the statement fails as in DuckDB: the
-        exchange is half-closed as if all had been sent (trap T22).
+        An iterable of batches is consumed while the exchange is open. If it raises, the statement fails as in DuckDB:
+        the exchange is half-closed as if all had been sent (trap T22).
         """
         session = self._session
         with session.statement():
@@ -130,7 +132,10 @@ class DuckDBClient(DDLStatements):
         where: str | None = None,
         returning: bool = False,
     ) -> Changed:
-        """`INSERT INTO table BY NAME SELECT … FROM source WHERE …`: the exchange opens first, then the scan (trap T24)."""
+        """`INSERT INTO table BY NAME SELECT … FROM source WHERE …`: first the exchange, then the scan (trap T24).
+
+        `select` gives SQL over the source for columns of the table; by default columns of the same name are copied.
+        """
         session = self._session
         with session.statement():
             bound, scanned = self._bound(schema, table), self._bound(*source)

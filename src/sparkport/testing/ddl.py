@@ -1,4 +1,4 @@
-"""CREATE, DROP and ALTER: which calls, which bodies, and what the client's cache makes of the answers (airport §4.10–4.14)."""
+"""CREATE, DROP and ALTER: their calls, their bodies, and what the client's cache makes of the answers (airport §4)."""
 
 from __future__ import annotations
 

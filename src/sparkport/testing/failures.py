@@ -45,9 +45,10 @@ class ClientHang(ProtocolViolation):
 class ServerError(ClientFailure):
     """The server's own error, as far as the client can tell.
 
-    `code` is the gRPC status code. `message` is the server's text without what Arrow puts around it. `duckdb_exception`
-    is the typed exception that DuckDB raises (airport §14.3), None for its plain IO Error; `shown` is what the user reads.
-    `stalls` tells that the real client would have spent three seconds in useless retries first (trap T13).
+    `code` is the gRPC status code. `message` is the server's text without what Arrow puts around it.
+    `duckdb_exception` is the typed exception that DuckDB raises (airport §14.3), None for its plain IO Error; `shown`
+    is what the user reads. `stalls` tells that the real client would have spent three seconds in useless retries
+    first (trap T13).
     """
 
     code: str

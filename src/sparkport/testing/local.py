@@ -87,8 +87,7 @@ class LocalDuckDB:
         with self._cursor() as cursor:
             cursor.register("rows", rows)
             try:
-                cursor.execute(f"SELECT {items} FROM rows" + (f" WHERE {where}" if where else ""))
-                return cursor.to_arrow_table()
+                return cursor.sql(f"SELECT {items} FROM rows" + (f" WHERE {where}" if where else "")).to_arrow_table()
             except duckdb.Error as error:
                 raise ClientSideError(str(error)) from error
             finally:
@@ -109,8 +108,8 @@ class LocalDuckDB:
         places = ["?"] * len(positional) + [f"{quoted(argument)} := ?" for argument in named]
         with self._cursor() as cursor:
             try:
-                cursor.execute(f"SELECT * FROM {quoted(name)}({', '.join(places)})", [*positional, *named.values()])
-                return cursor.to_arrow_table()
+                sql = f"SELECT * FROM {quoted(name)}({', '.join(places)})"
+                return cursor.sql(sql, params=[*positional, *named.values()]).to_arrow_table()
             except duckdb.Error as error:
                 raise ClientSideError(str(error)) from error
 

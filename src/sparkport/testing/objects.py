@@ -74,7 +74,10 @@ AttachedObject: TypeAlias = AttachedTable | AttachedFunction
 def attached_object(
     info: flight.FlightInfo, catalog: str, schema: str, line: Line, local: LocalDuckDB
 ) -> AttachedObject:
-    """Read the FlightInfo of an object. Raises: ProtocolViolation for whatever would break the loading of its schema."""
+    """Read the FlightInfo of an object.
+
+    Raises: ProtocolViolation for whatever would break the loading of its schema, or the object itself.
+    """
     where = f"an object of schema {schema!r}"
     fields = Fields.unpack(_bytes(info.app_metadata), f"app_metadata of {where}", trap="T9")
     kind, name = fields.text("type"), fields.text("name")

@@ -147,7 +147,7 @@ def _pushed(
 
 
 def _binding_names(filter_json: str, named: Mapping[str, AttachedColumn]) -> list[str]:
-    """The table's columns that a filter of the caller's own is bound to; none if it is no filter, which may be the point."""
+    """The table's columns that a filter of the caller's own is bound to; none if it is no filter at all."""
     try:
         names = json.loads(filter_json)["column_binding_names_by_index"]
     except (ValueError, LookupError, TypeError, RecursionError):

@@ -79,9 +79,7 @@ class Session:
     def transaction(self) -> str | None:
         """The identifier of the present transaction; `create_transaction` is sent at its first use of the catalog."""
         if not self._has_transaction:
-            body = self.answer(
-                "create_transaction", self._catalog_name(), self.headers.of_catalog("create_transaction")
-            )
+            body = self._ask("create_transaction")
             identifier = Fields.unpack(body, "create_transaction").optional_text("identifier")
             if identifier is not None and not printable_ascii(identifier):
                 raise ProtocolViolation(
@@ -103,14 +101,14 @@ class Session:
     def check_version(self) -> None:
         """Ask for the catalog version, unless it is known to be fixed."""
         if self._version is None or not self._version[1]:
-            body = self.answer("catalog_version", self._catalog_name(), self.headers.of_catalog("catalog_version"))
+            body = self._ask("catalog_version")
             self.learn_version(Fields.unpack(body, "catalog_version"))
 
     def learn_version(self, fields: Fields) -> None:
         self._version = fields.unsigned("catalog_version"), fields.boolean("is_fixed")
 
-    def _catalog_name(self) -> bytes:
-        return pack({"catalog_name": self.catalog})
+    def _ask(self, action: str) -> bytes:
+        return self.answer(action, pack({"catalog_name": self.catalog}), self.headers.of_catalog(action))
 
     # --------------------------------------------------------------------------------------------- actions (§4.1)
 

@@ -54,16 +54,16 @@ _DEBUG_CONTEXT = re.compile(r"\.? gRPC client debug context: .*", re.DOTALL)
 
 def grpc_code(bare: str) -> str:
     """The status code that Arrow's text for a bare gRPC status stands for."""
-    for code, (prefix, _) in _CODES.items():
-        if bare.startswith(prefix):
-            return code
-    return "UNKNOWN"
+    found = {code: bare.find(prefix) for code, (prefix, _) in _CODES.items()}
+    # pyarrow has no exception of its own for some statuses and puts their name first: "Already exists: Flight …".
+    return min((code for code in found if 0 <= found[code] <= 20), key=found.__getitem__, default="UNKNOWN")
 
 
 def server_error(bare: str, trailers: Mapping[str, str | bytes], step: Step, at: str) -> ServerError:
     """The error that the client makes of a status.
 
-    `bare` is Arrow's text for the gRPC status alone, `trailers` what came with it, `at` the beginning of what DuckDB shows.
+    `bare` is Arrow's text for the gRPC status alone, `trailers` what came with it, `at` the beginning of what DuckDB
+    shows.
 
     Raises: ProtocolViolation when the status itself is one that the client cannot show to anybody.
     """

@@ -1,11 +1,11 @@
-"""The calls themselves, over Arrow's own Flight client, which is also the real one's: each ends, and each error is named."""
+"""The calls themselves, over Arrow's Flight client, which is the real one's too: each ends, and each error is named."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -144,10 +144,8 @@ class Exchange:
 
     def close(self) -> None:
         """Free the call; its outcome is known by now."""
-        try:
+        with suppress(*_ARROW_ERRORS):
             self._writer.close()
-        except _ARROW_ERRORS:
-            pass
 
 
 def described(descriptor: flight.FlightDescriptor) -> str:
@@ -206,7 +204,10 @@ class _Call:
         self._started = time.monotonic()
 
     def run(self, step: Callable[[], T], kind: Step, at: str, hang: str) -> T:
-        """Run one step of the call. Raises: ServerError, ClientHang, or ProtocolViolation when Arrow cannot read the reply."""
+        """Run one step of the call.
+
+        Raises: ServerError; ClientHang; ProtocolViolation when Arrow cannot read the reply.
+        """
         try:
             return step()
         except _ARROW_ERRORS as error:

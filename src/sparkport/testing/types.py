@@ -169,7 +169,7 @@ class _Reader:
 
 
 def difference(actual: pa.Field, expected: pa.Field) -> str | None:
-    """How the type of `actual` differs from `expected` for a client that reads buffers without looking; None: not at all.
+    """How `actual` differs in type from `expected` for a client that reads buffers without looking; None: not at all.
 
     Names, nullability and metadata of nested fields do not matter, except that they show when fields changed places.
     """
@@ -246,14 +246,13 @@ def _storage(kind: pa.DataType) -> pa.DataType:
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    return (
-        kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_list_view(kind) or kinds.is_large_list_view(kind)
-    )
+    tests = (kinds.is_list, kinds.is_large_list, kinds.is_list_view, kinds.is_large_list_view)
+    return any(test(kind) for test in tests)
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind)
+    return any(test(kind) for test in (kinds.is_string, kinds.is_large_string, kinds.is_string_view))
 
 
 def _is_blob(kind: pa.DataType) -> bool:
-    return kinds.is_binary(kind) or kinds.is_large_binary(kind) or kinds.is_binary_view(kind)
+    return any(test(kind) for test in (kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view))

@@ -23,12 +23,13 @@ Rows: TypeAlias = pa.Table | pa.RecordBatch | Mapping[str, Any] | Iterable[pa.Re
 def insert(session: Session, table: AttachedTable, rows: Rows, returning: bool) -> Changed:
     if isinstance(rows, Mapping):
         rows = pa.table(rows)
+    parts: Iterable[Any] = rows
     if isinstance(rows, pa.Table | pa.RecordBatch):
         _provided(table, rows.schema.names)
-        rows = [rows]
+        parts = [rows]
 
     def source() -> Iterator[pa.RecordBatch]:
-        for part in rows:
+        for part in parts:
             given = pa.Table.from_batches([part]) if isinstance(part, pa.RecordBatch) else part
             provided = _provided(table, given.schema.names)
             select = {name: quoted(given_name) for name, given_name in provided.items()}

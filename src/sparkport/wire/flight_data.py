@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from sparkport.catalog.types import refuse_unreadable
 from sparkport.errors import BadRequest, LimitExceeded
 from sparkport.wire.flight import decode_descriptor, protobuf_fields, varint
 
@@ -93,17 +94,21 @@ class BatchWriter:
 
 
 class BatchReader:
-    """Decodes the messages of one incoming stream. Not thread-safe."""
+    """Decodes the messages of one incoming stream. Not thread-safe.
+
+    Batches point into the messages they came in: nothing is copied.
+    """
 
     def __init__(self, schema_message: FlightData) -> None:
         """`schema_message` is the first message with a header. Raises: BadRequest."""
         self._feed = _Feed()
-        self._feed.add(_encapsulated(schema_message))
+        self._feed.add(schema_message)
         try:
             self._reader = pa.ipc.open_stream(pa.PythonFile(self._feed, mode="r"))
         except (pa.ArrowException, OSError, EOFError, ValueError) as error:
             raise BadRequest("the stream does not begin with a valid Arrow schema") from error
         self.arrow_schema: pa.Schema = self._reader.schema
+        refuse_unreadable(self.arrow_schema, "the stream")
         self._has_dictionaries = any(_has_dictionary(field.type) for field in self.arrow_schema)
 
     def read(self, message: FlightData) -> pa.RecordBatch | None:
@@ -113,19 +118,11 @@ class BatchReader:
         """
         if not message.header:
             return None
-        encapsulated = _encapsulated(message)
         try:
-            arrow_message = pa.ipc.read_message(pa.py_buffer(encapsulated))
-            if self._has_dictionaries:
-                self._feed.add(encapsulated)
-            if arrow_message.type == "dictionary":
-                return None
-            if arrow_message.type != "record batch":
-                raise BadRequest(f"the stream holds an Arrow {arrow_message.type} message where a batch is due")
-            if self._has_dictionaries:
-                batch = self._reader.read_next_batch()
-            else:
-                batch = pa.ipc.read_record_batch(arrow_message, self.arrow_schema)
+            self._feed.add(message)
+            if self._has_dictionaries and _is_dictionary(message):
+                return None  # Arrow reads it together with the next batch
+            batch = self._reader.read_next_batch()
             if batch.num_rows > _MAX_ROWS:
                 raise LimitExceeded(f"a batch has {batch.num_rows} rows; send at most {_MAX_ROWS}")
             batch.validate(full=True)
@@ -161,27 +158,37 @@ class _Feed:
     closed = False
 
     def __init__(self) -> None:
-        self._messages: deque[memoryview] = deque()
+        self._parts: deque[memoryview] = deque()
 
-    def add(self, encapsulated: bytes) -> None:
-        self._messages.append(memoryview(encapsulated))
+    def add(self, message: FlightData) -> None:
+        padding = -len(message.header) % 8
+        prefix = _CONTINUATION + (len(message.header) + padding).to_bytes(4, "little")
+        header = message.header if not padding else memoryview(bytes(message.header) + bytes(padding))
+        self._parts.extend((memoryview(prefix), header))
+        if message.body:
+            self._parts.append(message.body)
 
-    def read(self, size: int) -> bytes:
-        if not self._messages:
+    def read(self, size: int) -> memoryview | bytes:
+        if not self._parts:
             return b""
-        message = self._messages.popleft()
-        if len(message) > size:
-            self._messages.appendleft(message[size:])
-        return bytes(message[:size])
+        part = self._parts.popleft()
+        if len(part) > size:
+            self._parts.appendleft(part[size:])
+        return part[:size]
+
+    read_buffer = read  # what Arrow calls where it can keep the memory instead of copying it
+
+    def readable(self) -> bool:
+        return True
 
     def close(self) -> None: ...
 
 
-def _encapsulated(message: FlightData) -> bytes:
-    """The IPC form of a message. The body is copied once, which also aligns it as Arrow wants it."""
-    padding = -len(message.header) % 8
-    length = (len(message.header) + padding).to_bytes(4, "little")
-    return b"".join((_CONTINUATION, length, message.header, b"\0" * padding, message.body))
+def _is_dictionary(message: FlightData) -> bool:
+    padding = bytes(-len(message.header) % 8)
+    length = (len(message.header) + len(padding)).to_bytes(4, "little")
+    encapsulated = b"".join((_CONTINUATION, length, message.header, padding, message.body))
+    return bool(pa.ipc.read_message(pa.py_buffer(encapsulated)).type == "dictionary")
 
 
 def _has_dictionary(data_type: pa.DataType) -> bool:

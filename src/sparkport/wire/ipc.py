@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from sparkport.catalog.types import refuse_unreadable
 from sparkport.errors import BadRequest
 
 __all__ = ["decode_arguments", "decode_arrow_schema", "encode_arguments"]
@@ -16,7 +17,7 @@ def decode_arrow_schema(message: bytes, what: str) -> pa.Schema:
     """
     try:
         arrow_schema = pa.ipc.read_schema(pa.py_buffer(message))
-        str(arrow_schema)  # pyarrow decodes names only when somebody looks at them
+        refuse_unreadable(arrow_schema, what)
     except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
         raise BadRequest(f"{what} is not a readable Arrow schema") from error
     return arrow_schema
@@ -30,6 +31,7 @@ def decode_arguments(stream: bytes, what: str) -> pa.RecordBatch:
         if len(batches) != 1 or batches[0].num_rows != 1:
             raise BadRequest(f"{what} must hold exactly one row")
         batches[0].validate(full=True)  # Arrow trusts what it reads
+        refuse_unreadable(batches[0].schema, what)
     except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
         raise BadRequest(f"{what} is not a readable Arrow IPC stream") from error
     return batches[0]

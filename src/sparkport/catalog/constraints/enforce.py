@@ -36,9 +36,9 @@ def enforce(
 ) -> None:
     """Check everything.
 
-    `changed` holds the new or changed rows as they will be, with at least the columns of `columns_of(constraints)`; pass
-    `concerning(constraints, …)` to check an UPDATE of some columns only. `existing` is called only if there are keys. For
-    an UPDATE, `row_id` names the row id column of both: existing rows that are changed are not compared.
+    `changed` holds the new or changed rows as they will be, with at least the columns of `columns_of(constraints)`;
+    pass `concerning(constraints, …)` to check an UPDATE of some columns only. `existing` is called only if there are
+    keys. For an UPDATE, `row_id` names the row id column of both: existing rows that are changed are not compared.
 
     Raises: ConstraintViolation, which names the constraint and a value.
     """

@@ -16,6 +16,7 @@ from sparkport.errors import BadRequest, PreconditionFailed
 
 __all__ = [
     "column_types",
+    "expect_check",
     "expect_computable",
     "expect_expression",
     "first_line",
@@ -29,15 +30,17 @@ def expect_expression(text: str, what: str) -> None:
     """Raises: BadRequest unless `text` is one expression that DuckDB can parse."""
     try:
         duckdb.SQLExpression(text)
+        duckdb.SQLExpression(f"{text}\nIS NULL")  # alone, DuckDB takes `7,` and `7 AS x` for expressions too
     except duckdb.Error as error:
         raise BadRequest(f"{what} is not an SQL expression: {first_line(error)}") from error
+    if _classes(text) & {"STAR", "PARAMETER"}:
+        raise BadRequest(f"{what} is not an SQL expression: it has no single value")
 
 
-def expect_computable(text: str, columns: pa.Schema, what: str, table: str = "") -> None:
-    """Raises: BadRequest unless DuckDB can compute `text` from the columns of one row.
+def expect_check(text: str, columns: pa.Schema, what: str, table: str = "") -> None:
+    """Raises: BadRequest unless DuckDB accepts `text` as a CHECK of a table with these columns.
 
-    DuckDB itself decides: the text must be acceptable in a CHECK of a table with these columns, which excludes
-    subqueries, aggregates and unknown columns.
+    That excludes subqueries, aggregates and unknown columns.
     """
     expect_expression(text, what)
     types = column_types(columns)
@@ -49,6 +52,20 @@ def expect_computable(text: str, columns: pa.Schema, what: str, table: str = "")
             raise BadRequest(f"{what} cannot be used: {first_line(error)}") from error
 
 
+def expect_computable(text: str, columns: pa.Schema, what: str, table: str = "rows") -> None:
+    """Raises: BadRequest unless `text` gives one value for each row, computed from that row alone."""
+    expect_expression(text, what)
+    if _classes(text) & {"SUBQUERY", "WINDOW"}:
+        raise BadRequest(f"{what} cannot be used: it must be computed from one row, without subquery or window")
+    with sandbox(rows=columns.empty_table()) as connection:
+        try:
+            result = connection.execute(f"SELECT (\n{text}\n) FROM rows AS {quoted(table)}").fetchall()
+        except duckdb.Error as error:
+            raise BadRequest(f"{what} cannot be used: {first_line(error)}") from error
+    if result:  # of no rows, only an aggregate makes one
+        raise BadRequest(f"{what} cannot be used: it must be computed from one row, without aggregates")
+
+
 def column_types(columns: pa.Schema) -> list[str]:
     """The types that DuckDB gives to the columns, as SQL."""
     with sandbox(columns=columns.empty_table()) as connection:
@@ -57,7 +74,11 @@ def column_types(columns: pa.Schema) -> list[str]:
 
 def used_columns(expression: str, columns: Sequence[str]) -> tuple[str, ...]:
     """Those of `columns` that the expression uses; names that are only parameters of a lambda may be among them."""
-    used = {folded(name) for reference in _references(expression) for name in reference[:2]}
+    own = {folded(column) for column in columns}
+    used = set()
+    for first, *rest in _references(expression):
+        # `a.b` is a field of column `a`, unless there is none: then `a` is the table.
+        used.add(folded(first) if folded(first) in own or not rest else folded(rest[0]))
     return tuple(column for column in columns if folded(column) in used)
 
 
@@ -100,6 +121,10 @@ def first_line(error: BaseException) -> str:
 @lru_cache(maxsize=4096)
 def _references(expression: str) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(node["column_names"]) for node in _column_references(_parse(expression)))
+
+
+def _classes(expression: str) -> set[str]:
+    return {str(node.get("class")) for node in _nodes(_parse(expression))}
 
 
 def _parse(expression: str) -> Any:

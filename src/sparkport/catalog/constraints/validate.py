@@ -9,7 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from sparkport.catalog.constraints.declare import Constraints
-from sparkport.catalog.constraints.expressions import expect_computable, unqualified
+from sparkport.catalog.constraints.expressions import expect_check, unqualified
 from sparkport.catalog.constraints.names import folded
 from sparkport.errors import BadRequest, Unsupported
 
@@ -19,8 +19,8 @@ __all__ = ["parse_constraint", "validate_constraints"]
 def validate_constraints(arrow_schema: pa.Schema, constraints: Constraints, table: str = "") -> Constraints:
     """The same constraints with every column spelled as in the schema, without repetitions, and complete.
 
-    Complete means that columns of the primary key and columns that are not nullable are listed as NOT NULL. `table` is the
-    name that CHECKs may qualify columns with; the returned ones do not.
+    Complete means that columns of the primary key and columns that are not nullable are listed as NOT NULL. `table` is
+    the name that CHECKs may qualify columns with; the returned ones do not.
 
     Raises: BadRequest for a column that does not exist, or a CHECK that is not SQL or cannot be computed from one row.
     """
@@ -39,7 +39,7 @@ def validate_constraints(arrow_schema: pa.Schema, constraints: Constraints, tabl
     required = {*spelled(constraints.not_null, "a NOT NULL constraint"), *primary_key}
     checks = []
     for check in constraints.checks:
-        expect_computable(check, arrow_schema, f"the constraint CHECK({check[:200]})", table)
+        expect_check(check, arrow_schema, f"the constraint CHECK({check[:200]})", table)
         checks.append(unqualified(check, table, arrow_schema.names) if table else check)
     return Constraints(
         not_null=tuple(field.name for field in arrow_schema if field.name in required or not field.nullable),
@@ -66,7 +66,8 @@ def parse_constraint(text: str) -> Constraints:
     match = _CONSTRAINT.fullmatch(text)
     if match is None:
         raise BadRequest(
-            f"the constraint {text[:200]!r} cannot be read; write CHECK(expression), UNIQUE(columns) or PRIMARY KEY(columns)"
+            f"the constraint {text[:200]!r} cannot be read; write CHECK(expression), UNIQUE(columns) or "
+            "PRIMARY KEY(columns)"
         )
     match match["kind"].upper().split()[0]:
         case "CHECK":

@@ -1,0 +1,30 @@
+"""Run all benchmarks: `make bench`, or `make bench ARGS="--rows 2000000 scan"`.
+
+Each line is a ratio or a size measured within this run. Competitors run alternately, so that what else the machine does
+meets both, and the best of several rounds counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+
+from benchmarks import scan, write
+from benchmarks.measure import Line, print_table
+
+GROUPS: dict[str, Callable[[int], Iterator[Line]]] = {"scan": scan.run, "write": write.run}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("groups", nargs="*", choices=[[], *GROUPS], help="which to run (default: all)")
+    parser.add_argument("--rows", type=int, default=20_000_000, help="rows of the large table (default 20 million)")
+    options = parser.parse_args()
+    lines = [line for name in options.groups or GROUPS for line in GROUPS[name](options.rows)]
+    print_table(lines)
+    return 0 if all(line.met for line in lines) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""What the benchmarks ask of a server, as a Flight client."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import msgpack
+import pyarrow as pa
+import pyarrow.flight as flight
+
+__all__ = ["exchange", "plan", "read", "read_in_parallel"]
+
+_TIMEOUT = flight.FlightCallOptions(timeout=300)
+
+
+def plan(client: flight.FlightClient, table: str, columns: int = 7) -> list[bytes]:
+    """The tickets of a scan, as DuckDB asks for them."""
+    descriptor = flight.FlightDescriptor.for_path("s", table).serialize()
+    parameters = {"json_filters": "", "column_ids": list(range(columns)), "at_unit": "", "at_value": ""}
+    body = msgpack.packb({"descriptor": descriptor, "parameters": parameters})
+    result = next(iter(client.do_action(flight.Action("endpoints", body), _TIMEOUT)))
+    endpoints = msgpack.unpackb(result.body.to_pybytes())
+    return [flight.FlightEndpoint.deserialize(endpoint).ticket.ticket for endpoint in endpoints]
+
+
+def read(location: str, tickets: list[bytes]) -> int:
+    """Read streams one after the other; how many bytes of Arrow data they held."""
+    total = 0
+    with flight.connect(location) as client:
+        for ticket in tickets:
+            total += sum(chunk.data.nbytes for chunk in client.do_get(flight.Ticket(ticket), _TIMEOUT))
+    return total
+
+
+def read_in_parallel(location: str, tickets: list[bytes]) -> int:
+    """Read all streams at once, each by a thread with a connection of its own."""
+    with ThreadPoolExecutor(len(tickets)) as threads:
+        return sum(threads.map(lambda ticket: read(location, [ticket]), tickets))
+
+
+def exchange(
+    location: str,
+    descriptor: flight.FlightDescriptor,
+    batches: list[pa.RecordBatch],
+    *,
+    operation: str,
+    lockstep: bool,
+) -> int:
+    """One statement as DuckDB sends it; how many messages came back."""
+    headers = [(b"airport-operation", operation.encode()), (b"return-chunks", b"1" if lockstep else b"0")]
+    options = flight.FlightCallOptions(timeout=300, headers=headers)
+    answers = 0
+    with flight.connect(location) as client:
+        writer, reader = client.do_exchange(descriptor, options)
+        with writer:
+            writer.begin(batches[0].schema)
+            assert reader.schema is not None
+            for batch in batches:
+                writer.write_batch(batch)
+                if lockstep:
+                    answers += reader.read_chunk().data.num_rows
+            writer.done_writing()
+            while True:
+                try:
+                    chunk = reader.read_chunk()
+                except StopIteration:
+                    break
+                answers += 0 if chunk.app_metadata is None else 1
+    return answers

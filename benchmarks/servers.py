@@ -1,0 +1,96 @@
+"""The servers that are compared, each in a process of its own: `python -m benchmarks.servers NAME ROWS`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+import sparkport as sp
+from benchmarks.data import rows
+
+__all__ = ["RunningServer", "start"]
+
+
+@dataclass(frozen=True)
+class RunningServer:
+    """A server that listens."""
+
+    location: str
+    pid: int
+
+
+@contextmanager
+def start(name: str, count: int) -> Iterator[RunningServer]:
+    """Start a server and wait until it listens."""
+    command = [sys.executable, "-m", "benchmarks.servers", name, str(count)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        location = process.stdout.readline().strip()
+        if not location:
+            raise RuntimeError(f"the server {name} did not start")
+        yield RunningServer(location, process.pid)
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+class PlainServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
+    """pyarrow.flight at its plainest: the same batches from memory, and exchanges that count or echo."""
+
+    def __init__(self, table: pa.Table) -> None:
+        super().__init__("grpc://127.0.0.1:0")
+        self._table = table
+
+    def do_get(self, context: Any, ticket: flight.Ticket) -> flight.RecordBatchStream:
+        return flight.RecordBatchStream(self._table)
+
+    def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        echo = descriptor.path == [b"echo"]
+        writer.begin(reader.schema)
+        total = 0
+        for chunk in reader:
+            total += chunk.data.num_rows
+            if echo:
+                writer.write_batch(chunk.data)
+        writer.write_metadata(total.to_bytes(8, "little"))
+
+
+def _plain(count: int) -> None:
+    server = PlainServer(rows(count))
+    print(f"grpc://127.0.0.1:{server.port}", flush=True)
+    server.serve()
+
+
+def _sparkport(count: int) -> None:
+    builder = sp.CatalogBuilder("bench")
+    schema = builder.schema("s")
+    schema.table("big", rows(count))
+    schema.table("small", rows(10))
+    schema.table("sink", rows(1).schema)
+    with sp.Server(builder, "grpc://127.0.0.1:0") as server:
+        print(server.location, flush=True)
+        threading.Event().wait()
+
+
+def _many_tables(count: int) -> None:
+    arrow_schema = pa.schema([(f"column_{index}", pa.int64()) for index in range(50)])
+    builder = sp.CatalogBuilder("bench")
+    schema = builder.schema("s")
+    for index in range(count):
+        schema.table(f"table_{index}", arrow_schema)
+    with sp.Server(builder, "grpc://127.0.0.1:0") as server:
+        print(server.location, flush=True)
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    {"plain": _plain, "sparkport": _sparkport, "many_tables": _many_tables}[sys.argv[1]](int(sys.argv[2]))

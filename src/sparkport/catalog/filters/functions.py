@@ -1,0 +1,145 @@
+"""Which functions and casts mean the same on the server as in the client, whatever its version and settings.
+
+Strategy: a list of what was reviewed, not of what is forbidden. All functions and casts of DuckDB 1.4, 1.5 and 2.0 were
+run against each other over edge values; a function is named here if every version gave the same value (where one raised
+and another did not, the row is kept, or the client's query fails anyway), it asks neither the session nor the platform
+(libm differs in the last digit, so no sine and no power), and its arguments are all in its children. On top of that,
+`weaken` asks DuckDB whether it calls all overloads CONSISTENT.
+"""
+
+from __future__ import annotations
+
+from sparkport.catalog.filters.tree import DuckType
+
+DIVISIONS = frozenset({"/", "//", "%", "mod", "divide"})
+"""By zero: NULL, NaN, infinity or an error, depending on version and on `ieee_floating_point_ops`."""
+
+LAMBDA_FUNCTIONS = frozenset(
+    f"{prefix}_{verb}" for prefix in ("list", "array") for verb in ("transform", "apply", "filter")
+)
+
+TYPED_BY_DATA = frozenset({"struct_pack", "row", "+", "-", "*", "add", "subtract", "multiply"}) | LAMBDA_FUNCTIONS
+"""Functions whose `function_data` repeats types or the lambda, and holds nothing else that matters."""
+
+SINGLE_DIVISION_ARGUMENTS = 2
+
+_TEXT = """
+    ~~ !~~ ~~* !~~* ~~~ like_escape not_like_escape ilike_escape not_ilike_escape prefix suffix contains starts_with
+    ends_with ^@ lower lcase upper ucase length len char_length character_length strlen octet_length bit_length trim ltrim
+    rtrim substr substring left right concat || replace instr position strpos reverse ascii unicode ord chr
+    translate string_split split str_split string_to_array strip_accents nfc_normalize levenshtein
+    damerau_levenshtein editdist3 hamming mismatches regexp_matches regexp_full_match regexp_extract regexp_replace
+    regexp_escape md5 sha1 sha256 hex to_hex unhex from_hex bin to_binary unbin from_binary base64 to_base64 from_base64
+    encode decode length_grapheme left_grapheme right_grapheme url_encode url_decode
+"""
+
+_NUMBERS = """
+    + - * add subtract multiply abs @ sign ceil ceiling floor round trunc isnan isinf isfinite sqrt even
+    & | ~ << >> xor bit_count gcd greatest_common_divisor lcm least_common_multiple greatest least constant_or_null
+"""
+
+_TIMES = """
+    year month day decade century millennium quarter week weekofyear weekday dayofweek isodow dayofmonth dayofyear
+    isoyear yearweek era hour minute second millisecond microsecond date_part datepart date_trunc datetrunc date_diff
+    datediff date_sub datesub dayname monthname last_day make_date make_time epoch epoch_us epoch_ns time_bucket
+    make_timestamp make_timestamp_ms make_timestamp_ns
+    to_years to_months to_weeks to_days to_hours to_minutes to_seconds to_milliseconds to_microseconds to_quarters
+    to_decades to_centuries to_millennia normalized_interval timetz_byte_comparable
+"""
+
+_NESTED = """
+    struct_pack row struct_extract struct_extract_at array_extract list_extract list_element element_at map_extract
+    map_extract_value list_value list_pack array_value list_contains list_has array_contains array_has list_position
+    list_indexof array_position array_indexof list_has_any array_has_any && list_has_all array_has_all @> <@
+    array_slice list_slice array_length list_concat list_cat array_concat array_cat cardinality map map_contains map_keys
+    map_values map_entries flatten union_tag union_extract enum_code json_valid json_type
+    json_array_length json_extract json_extract_path json_extract_string json_extract_path_text json_exists json_keys
+    json_contains ->> uuid_extract_version
+"""
+
+_ZONE_FREE = """
+    greatest least constant_or_null epoch epoch_us epoch_ns isfinite isinf timetz_byte_comparable struct_pack row
+    struct_extract struct_extract_at array_extract list_extract list_element element_at map_extract map_extract_value
+    list_value list_pack array_value list_contains list_has list_position list_indexof array_position list_has_any
+    list_has_all array_slice list_slice len array_length cardinality map_contains map_keys map_values union_tag
+    union_extract
+"""
+
+REVIEWED = frozenset(f"{_TEXT} {_NUMBERS} {_TIMES} {_NESTED}".split()) | DIVISIONS | LAMBDA_FUNCTIONS
+
+ZONE_FREE = frozenset(_ZONE_FREE.split())
+"""Functions that treat a TIMESTAMPTZ or TIMETZ as the instant it is, and do not ask for the client's TimeZone."""
+
+ZONED = ("TIMESTAMP WITH TIME ZONE", "TIME WITH TIME ZONE")
+
+UNSURE_ARGUMENTS = ("BIGNUM", "VARIANT", "GEOMETRY")
+"""Types whose arithmetic differs between versions (BIGNUM subtraction is wrong in 1.4) or is not known here."""
+
+
+def is_exact_cast(source: DuckType, target: DuckType, try_cast: bool) -> bool:
+    """Whether every version casts every value of `source` alike; for TRY_CAST also the errors must be the same."""
+    if source.same_as(target) or source.id == "NULL":
+        return True
+    if source.alias or target.alias:
+        # JSON is a VARCHAR that promises to be valid; casts to and from anything else convert its content.
+        return {source.id, target.id} == {"VARCHAR"} and not try_cast
+    match source.id, target.id:
+        case ("LIST", "LIST") | ("ARRAY", "ARRAY") | ("MAP", "MAP"):
+            same_size = source.size == target.size
+            children = source.child is not None and target.child is not None
+            return (
+                same_size
+                and children
+                and source.child is not None
+                and target.child is not None
+                and is_exact_cast(source.child, target.child, try_cast)
+            )
+        case ("STRUCT", "STRUCT"):
+            # By position or by name, which differs between versions, is the same if the names are.
+            return [name for name, _ in source.fields] == [name for name, _ in target.fields] and all(
+                is_exact_cast(old, new, try_cast)
+                for (_, old), (_, new) in zip(source.fields, target.fields, strict=True)
+            )
+        case _:
+            if target.id in _ALWAYS.get(_family(source), ()) or _family(target) in _ALWAYS.get(_family(source), ()):
+                return True
+            plain = _NOT_IN_TRY.get(_family(source), ())
+            return not try_cast and (target.id in plain or _family(target) in plain)
+
+
+def _family(kind: DuckType) -> str:
+    return _FAMILIES.get(kind.id, kind.id)
+
+
+_FAMILIES = {
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT"), "integers"),
+    **dict.fromkeys(("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"), "integers"),
+    **dict.fromkeys(("HUGEINT", "UHUGEINT"), "wide integers"),
+    **dict.fromkeys(("FLOAT", "DOUBLE"), "floats"),
+}
+
+_ALWAYS: dict[str, tuple[str, ...]] = {
+    "BOOLEAN": ("integers", "wide integers", "floats", "DECIMAL", "VARCHAR"),
+    "integers": ("BOOLEAN", "integers", "wide integers", "floats", "DECIMAL", "VARCHAR"),
+    "wide integers": ("BOOLEAN", "integers", "wide integers", "floats", "DECIMAL", "VARCHAR"),
+    "DECIMAL": ("BOOLEAN", "integers", "wide integers", "floats", "DECIMAL", "VARCHAR"),
+    "floats": ("BOOLEAN", "floats", "VARCHAR"),
+    "VARCHAR": ("BOOLEAN", "integers", "floats", "DECIMAL", "UUID", "TIMESTAMP", "ENUM"),
+    "DATE": ("VARCHAR", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS"),
+    "TIME": ("VARCHAR",),
+    "TIMESTAMP": ("VARCHAR", "DATE", "TIME"),
+    "TIMESTAMP_S": ("VARCHAR", "TIMESTAMP"),
+    "TIMESTAMP_MS": ("VARCHAR", "TIMESTAMP"),
+    "TIMESTAMP_NS": ("VARCHAR",),
+    "UUID": ("VARCHAR",),
+    "ENUM": ("VARCHAR",),
+    "INTERVAL": ("VARCHAR",),
+    "BLOB": ("VARCHAR",),
+}
+
+_NOT_IN_TRY: dict[str, tuple[str, ...]] = {
+    # Where one version raises and another has a value, a plain CAST still never loses a row.
+    "floats": ("integers",),
+    "VARCHAR": ("wide integers", "DATE", "TIME", "BLOB", "TIMESTAMP_S", "TIMESTAMP_MS"),
+    "TIMESTAMP": ("TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"),
+}

@@ -1,0 +1,163 @@
+"""ALTER TABLE on fields of structs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sparkport.catalog import AddFieldOptions, Constraints, RemoveFieldOptions, ScanOptions
+from sparkport.errors import AlreadyExists, BadRequest, ConstraintViolation, NotFound, PreconditionFailed
+from sparkport.memory import MemoryTable
+from tests.memory.statements import CTX, delete, insert, rows_of
+
+INNER = pa.struct([("x", pa.int64()), ("y", pa.string())])
+TYPES: dict[str, pa.DataType] = {
+    "st": pa.struct([("a", pa.int64()), ("b", INNER)]),
+    "li": pa.list_(INNER),
+    "la": pa.large_list(INNER),
+    "fi": pa.list_(INNER, 2),
+    "ma": pa.map_(pa.string(), INNER),
+    "de": pa.struct([("l", pa.list_(pa.struct([("s", INNER)])))]),
+}
+
+
+def _inner(n: int) -> dict[str, Any]:
+    return {"x": n, "y": str(n)}
+
+
+ROWS: list[dict[str, Any]] = [
+    {
+        "st": {"a": n, "b": _inner(n)},
+        "li": [_inner(n), None, _inner(n + 1)],
+        "la": [_inner(n)],
+        "fi": [_inner(n), None],
+        "ma": [("k", _inner(n))],
+        "de": {"l": [{"s": _inner(n)}]},
+    }
+    for n in range(3)
+]
+ROWS.insert(1, dict.fromkeys(TYPES))
+
+
+@pytest.fixture
+def table() -> MemoryTable:
+    """Made of slices: the first row is deleted."""
+    columns = pa.schema(list(TYPES.items()))
+    table = MemoryTable("t", pa.Table.from_pylist([ROWS[-1], *ROWS], schema=columns).slice(0))
+    delete(table, [0])
+    return table
+
+
+def _field(name: str, data_type: pa.DataType | None = None) -> pa.Schema:
+    return pa.schema([(name, data_type or pa.int32())])
+
+
+def _without_nulls(table: MemoryTable, column: str) -> list[Any]:
+    return [row[column] for row in rows_of(table) if row[column] is not None]
+
+
+def test_a_field_is_added_to_a_struct(table: MemoryTable) -> None:
+    table.add_field(CTX, ["st"], _field("c"), AddFieldOptions())
+    table.add_field(CTX, ["ST", "B"], _field("z", pa.list_(pa.string())), AddFieldOptions())
+    first = {"a": 0, "b": {"x": 0, "y": "0", "z": None}, "c": None}
+    assert _without_nulls(table, "st")[0] == first
+    assert rows_of(table)[1]["st"] is None
+    new = {"a": 1, "b": {"x": 1, "y": "", "z": ["!"]}, "c": 5}
+    insert(table, [{**dict.fromkeys(TYPES), "st": new}])
+    assert rows_of(table)[-1]["st"] == new
+    assert rows_of(table, version=1)[0]["st"] == ROWS[0]["st"]
+
+
+@pytest.mark.parametrize(
+    ("path", "select"),
+    [
+        (["st", "b"], lambda row: row["st"]["b"]),
+        (["li", "element"], lambda row: row["li"][0]),
+        (["la", "element"], lambda row: row["la"][0]),
+        (["fi", "element"], lambda row: row["fi"][0]),
+        (["ma", "value"], lambda row: row["ma"][0][1]),
+        (["de", "l", "element", "s"], lambda row: row["de"]["l"][0]["s"]),
+    ],
+    ids=lambda value: ".".join(value) if isinstance(value, list) else "",
+)
+def test_fields_are_changed_at_any_depth(table: MemoryTable, path: list[str], select: Any) -> None:
+    def values() -> list[Any]:
+        return [select(row) for row in rows_of(table) if row[path[0]] is not None]
+
+    nulls = [row[path[0]] is None for row in rows_of(table)]
+    table.add_field(CTX, path, _field("new"), AddFieldOptions())
+    assert values() == [{**_inner(n), "new": None} for n in range(3)]
+    table.rename_field(CTX, [*path, "x"], "ex")
+    assert values() == [{"ex": n, "y": str(n), "new": None} for n in range(3)]
+    table.remove_field(CTX, [*path, "Y"], RemoveFieldOptions())
+    assert values() == [{"ex": n, "new": None} for n in range(3)]
+    assert [row[path[0]] is None for row in rows_of(table)] == nulls
+    for batch in table.scan(CTX, ScanOptions()):
+        batch.validate(full=True)
+
+
+def test_nulls_inside_lists_stay_null(table: MemoryTable) -> None:
+    table.add_field(CTX, ["li", "element"], _field("new"), AddFieldOptions())
+    assert rows_of(table)[0]["li"] == [{**_inner(0), "new": None}, None, {**_inner(1), "new": None}]
+
+
+def test_a_field_that_exists_is_not_added_again(table: MemoryTable) -> None:
+    with pytest.raises(AlreadyExists, match=r"field st\.a exists already in table t"):
+        table.add_field(CTX, ["st"], _field("A"), AddFieldOptions())
+    before = table.current
+    table.add_field(CTX, ["st"], _field("A"), AddFieldOptions(if_field_not_exists=True))
+    assert table.current is before
+    with pytest.raises(AlreadyExists):
+        table.rename_field(CTX, ["st", "a"], "B")
+
+
+def test_a_field_that_does_not_exist(table: MemoryTable) -> None:
+    before = table.current
+    table.remove_field(CTX, ["st", "q"], RemoveFieldOptions(if_field_exists=True))
+    for change in (
+        lambda: table.remove_field(CTX, ["st", "q"], RemoveFieldOptions()),
+        lambda: table.remove_field(CTX, ["nothing", "q"], RemoveFieldOptions()),
+        lambda: table.rename_field(CTX, ["st", "q"], "w"),
+        lambda: table.add_field(CTX, ["st", "q"], _field("w"), AddFieldOptions()),
+        lambda: table.add_field(CTX, ["li", "wrong"], _field("w"), AddFieldOptions()),
+    ):
+        with pytest.raises(NotFound):
+            change()
+    assert table.current is before
+
+
+def test_paths_that_lead_to_no_struct_are_refused(table: MemoryTable) -> None:
+    for change in (
+        lambda: table.add_field(CTX, [], _field("w"), AddFieldOptions()),
+        lambda: table.add_field(CTX, ["st", "a"], _field("w"), AddFieldOptions()),
+        lambda: table.add_field(CTX, ["st"], pa.schema([]), AddFieldOptions()),
+        lambda: table.add_field(CTX, ["st"], _field(""), AddFieldOptions()),
+        lambda: table.remove_field(CTX, ["st"], RemoveFieldOptions()),
+        lambda: table.rename_field(CTX, ["st", "a"], ""),
+    ):
+        with pytest.raises(BadRequest):
+            change()
+
+
+def test_the_last_field_of_a_struct_cannot_be_removed(table: MemoryTable) -> None:
+    table.remove_field(CTX, ["st", "b", "x"], RemoveFieldOptions())
+    with pytest.raises(PreconditionFailed, match=r"field st\.b\.y is the only one"):
+        table.remove_field(CTX, ["st", "b", "y"], RemoveFieldOptions())
+
+
+def test_constraints_on_the_struct_still_hold() -> None:
+    struct = pa.struct([("a", pa.int64()), ("b", pa.int64())])
+    data = pa.table({"st": pa.array([{"a": 1, "b": 1}, {"a": 1, "b": 2}], struct)})
+    table = MemoryTable("t", data, constraints=Constraints(unique=(("st",),), checks=("st.a > 0",)))
+    with pytest.raises(ConstraintViolation, match="Duplicate key"):
+        table.remove_field(CTX, ["st", "b"], RemoveFieldOptions())
+    for change in (
+        lambda: table.remove_field(CTX, ["st", "a"], RemoveFieldOptions()),
+        lambda: table.rename_field(CTX, ["st", "a"], "z"),
+    ):
+        with pytest.raises(PreconditionFailed, match="CHECK"):
+            change()
+    table.rename_field(CTX, ["st", "b"], "z")
+    assert rows_of(table) == [{"st": {"a": 1, "z": 1}}, {"st": {"a": 1, "z": 2}}]

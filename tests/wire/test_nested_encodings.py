@@ -1,0 +1,166 @@
+"""Encodings inside nested types: lists, structs, maps, unions, and the booleans that DuckDB packs (airport §13.1)."""
+
+from __future__ import annotations
+
+import uuid
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.wire.arrow_values import HUGEINT, TIME_TZ, array_of, converted
+
+from sparkport.catalog.encodings import convert_array
+from sparkport.errors import BadRequest
+
+ID = uuid.UUID("123e4567-e89b-12d3-a456-426614174000")
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+LISTS = [pa.list_, pa.large_list, pa.list_view, pa.large_list_view, lambda field: pa.list_(field, 2)]
+
+
+@pytest.mark.parametrize("source", LISTS, ids=["list", "large_list", "list_view", "large_list_view", "fixed"])
+@pytest.mark.parametrize("target", LISTS, ids=["list", "large_list", "list_view", "large_list_view", "fixed"])
+@pytest.mark.parametrize("element", [pa.string(), pa.uuid()], ids=["text", "uuid"])
+def test_lists_in_all_their_layouts(source, target, element) -> None:
+    values = [[str(ID), None], None, [None, str(ID)], [str(ID), str(ID)]]
+    array = pa.array(values, source(pa.field("l", pa.string())))
+    ids = [None if row is None else [text and (ID if element == pa.uuid() else text) for text in row] for row in values]
+    assert converted(array, target(pa.field("element", element))) == ids
+
+
+def test_a_list_that_is_too_short_for_a_fixed_size_is_refused() -> None:
+    with pytest.raises(BadRequest, match="a list of another size was sent"):
+        convert_array(pa.array([[1, 2], [3]]), pa.list_(pa.int64(), 2), "v")
+    with pytest.raises(BadRequest, match="schema mismatch: column v has 3 elements, not 2"):
+        convert_array(pa.array([[1, 2]], pa.list_(pa.int64(), 2)), pa.list_(pa.int64(), 3), "v")
+
+
+def test_views_may_overlap_and_stand_in_any_order() -> None:
+    view = pa.ListViewArray.from_arrays(
+        pa.array([2, 0, 1, 0], pa.int32()), pa.array([2, 3, 0, 4], pa.int32()), pa.array([1, 2, 3, 4])
+    )
+    expected = [[3, 4], [1, 2, 3], [], [1, 2, 3, 4]]
+    assert view.to_pylist() == expected
+    for target in (pa.list_(pa.int8()), pa.large_list(pa.int64()), pa.large_list_view(pa.int32())):
+        assert converted(view, target) == expected
+
+
+def test_fields_of_structs_are_matched_by_name() -> None:
+    rows = [{"a": 1, "b": str(ID)}, None, {"a": None, "b": None}]
+    target = pa.struct([pa.field("B", pa.uuid()), pa.field("a", pa.int8())])
+    assert converted(pa.array(rows), target) == [{"B": ID, "a": 1}, None, {"B": None, "a": None}]
+
+
+def test_what_stands_below_a_null_does_not_matter() -> None:
+    array = pa.StructArray.from_arrays([pa.array(["rubbish", str(ID)])], ["u"], mask=pa.array([True, False]))
+    assert converted(array, pa.struct([("u", pa.uuid())])) == [None, {"u": ID}]
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ({"a": 1}, "schema mismatch: column v has a field b, which was not sent"),
+        ({"a": 1, "b": 1, "c": 1}, "schema mismatch: column v has no field c"),
+        ({"a": 1, "b": "x"}, "schema mismatch: column v.b is int64, and string cannot be converted to it"),
+    ],
+)
+def test_structs_with_other_fields_are_refused(source, problem) -> None:
+    with pytest.raises(BadRequest) as refusal:
+        convert_array(pa.array([source]), pa.struct([("a", pa.int64()), ("b", pa.int64())]), "v")
+    assert refusal.value.message == problem
+
+
+def test_maps_convert_keys_and_values() -> None:
+    entries = [[("a", str(ID))], None, [], [("b", None), ("c", str(ID))]]
+    array = pa.array(entries, pa.map_(pa.string(), pa.string()))
+    expected = [[("a", ID)], None, [], [("b", None), ("c", ID)]]
+    assert converted(array, pa.map_(pa.large_string(), pa.uuid())) == expected
+
+
+def test_unions_are_matched_by_the_names_of_their_members() -> None:
+    array = pa.UnionArray.from_sparse(
+        pa.array([0, 1, 1, 0], pa.int8()),
+        [pa.array([1, None, None, None]), pa.array([None, "x", None, None])],
+        ["num", "str"],
+    )
+    target = pa.sparse_union([pa.field("str", pa.large_string()), pa.field("num", pa.int16())])
+    assert converted(array, target) == [1, "x", None, None]
+
+
+def test_a_problem_deep_inside_is_named_with_its_path() -> None:
+    array = pa.array([[{"m": [("k", 300)]}]], pa.list_(pa.struct([("m", pa.map_(pa.string(), pa.int64()))])))
+    target = pa.list_(pa.struct([("m", pa.map_(pa.string(), pa.int8()))]))
+    with pytest.raises(BadRequest, match=r"^column v\[\]\.m\.value is int8, which cannot hold the value 300$"):
+        convert_array(array, target, "v")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [pa.int8(), pa.uuid(), HUGEINT, pa.list_(pa.uuid()), pa.struct([("a", TIME_TZ)]), pa.map_(pa.string(), pa.int8())],
+    ids=str,
+)
+def test_null_becomes_any_type(target) -> None:
+    assert converted(pa.nulls(3), target) == [None] * 3
+
+
+# ------------------------------------------------------------------------------ packed booleans (airport §13.1, T31)
+
+
+def packed(values: list[bool | None], filler: int) -> pa.Array:
+    """What DuckDB sends: bits, in a buffer that claims to have one byte for each."""
+    bits = pa.array(values, pa.bool_())
+    used = (len(values) + 7) // 8
+    data = bits.buffers()[1].to_pybytes()[:used] if values else b""
+    octets = (data + bytes([filler]) * len(values))[: len(values)]
+    storage = pa.Array.from_buffers(pa.int8(), len(values), [bits.buffers()[0], pa.py_buffer(octets)])
+    return pa.ExtensionArray.from_storage(pa.bool8(), storage)
+
+
+BOOLEANS = st.lists(st.none() | st.booleans(), max_size=20)
+
+
+@UNHURRIED
+@given(rows=st.lists(BOOLEANS, max_size=6), filler=st.integers(0, 255), nulls=st.data())
+def test_booleans_in_lists_are_read_bit_by_bit(rows, filler, nulls) -> None:
+    flat = [value for row in rows for value in row]
+    ends = [sum(len(row) for row in rows[:index]) for index in range(len(rows) + 1)]
+    missing = [nulls.draw(st.booleans()) for _ in rows]
+    array = pa.ListArray.from_arrays(
+        pa.array(ends, pa.int32()), packed(flat, filler), mask=pa.array(missing, pa.bool_())
+    )
+    expected = [None if gone else row for row, gone in zip(rows, missing, strict=True)]
+    for target in (pa.list_(pa.bool_()), pa.list_(pa.bool8()), pa.large_list_view(pa.bool_())):
+        assert converted(array, target) == expected
+
+
+@UNHURRIED
+@given(values=BOOLEANS, filler=st.integers(0, 255), nulls=st.data())
+def test_booleans_in_structs_arrays_and_maps_are_read_bit_by_bit(values, filler, nulls) -> None:
+    missing = [nulls.draw(st.booleans()) for _ in values]
+    struct = pa.StructArray.from_arrays([packed(values, filler)], ["b"], mask=pa.array(missing, pa.bool_()))
+    expected = [None if gone else {"b": value} for value, gone in zip(values, missing, strict=True)]
+    assert converted(struct, pa.struct([("b", pa.bool_())])) == expected
+    assert converted(struct, pa.struct([("b", pa.bool8())])) == expected
+
+    pairs = values[: len(values) // 2 * 2]
+    fixed = pa.FixedSizeListArray.from_arrays(packed(pairs, filler), 2)
+    halves = [pairs[index : index + 2] for index in range(0, len(pairs), 2)]
+    assert converted(fixed, pa.list_(pa.bool_(), 2)) == halves
+
+    keys = pa.array([str(index) for index in range(len(values))])
+    table = pa.MapArray.from_arrays(pa.array([0, len(values)], pa.int32()), keys, packed(values, filler))
+    entries = [(str(index), value) for index, value in enumerate(values)]
+    assert converted(table, pa.map_(pa.string(), pa.bool_())) == [entries]
+
+
+def test_the_recorded_defect_is_repaired() -> None:
+    array = pa.ListArray.from_arrays(pa.array([0, 4], pa.int32()), packed([True, False, True, True], 0xFF))
+    assert array.to_pylist() == [[True] * 4]
+    assert converted(array, pa.list_(pa.bool_())) == [[True, False, True, True]]
+
+
+def test_other_clients_send_nested_booleans_as_declared() -> None:
+    array = array_of([[True, False], [None, True]], pa.list_(pa.bool8()))
+    assert converted(array, pa.list_(pa.bool_()), from_duckdb=False) == [[True, False], [None, True]]
