@@ -23,6 +23,8 @@ from sparkport.service.service import ServiceSettings
 
 __all__ = ["main"]
 
+_log = logging.getLogger("sparkport.cli")
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code is 0, or 2 after one sentence that says what to do."""
@@ -34,12 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not catalogs:
             raise BadRequest("name a catalog to serve, for instance shop.py:catalog, or try --demo")
         server = Server(catalogs, config.location, _settings(config))
-        server.start()
+        server.run_until_signal(lambda: print(_greeting(server, catalogs), flush=True))
     except (SparkportError, OSError) as error:
         print(f"sparkport: {error}", file=sys.stderr)
         return 2
-    print(_greeting(server, catalogs), flush=True)
-    server.run_until_signal()
     return 0
 
 
@@ -89,10 +89,14 @@ def _load(target: str) -> CatalogBuilder | Catalog:
     place, _, name = target.rpartition(":")
     if not place or not name:
         raise BadRequest(f"{target!r} must be of the form module:name or file.py:name")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # as `python -m` does, and the installed command does not
     try:
         module = _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
-    except (ImportError, OSError) as error:
-        raise BadRequest(f"{place} cannot be imported: {error}") from error
+    except Exception as error:
+        _log.debug("importing %s", place, exc_info=error)
+        problem = f"{type(error).__name__}: {error} (--log-level debug shows where)"
+        raise BadRequest(f"{place} cannot be imported: {problem}") from error
     catalog: Any = getattr(module, name, None)
     if callable(catalog) and not isinstance(catalog, Catalog | CatalogBuilder):
         catalog = catalog()
@@ -113,7 +117,10 @@ def _load_file(path: Path) -> Any:
 
 def _settings(config: Config) -> ServerSettings:
     def read(name: str) -> bytes | None:
-        return Path(name).read_bytes() if name else None
+        try:
+            return Path(name).read_bytes() if name else None
+        except OSError as error:
+            raise BadRequest(f"the file {name} cannot be read: {error.strerror}") from error
 
     return ServerSettings(
         service=ServiceSettings(secret=read(config.secret_file), strict_create_schema=config.strict_create_schema),

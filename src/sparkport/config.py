@@ -53,7 +53,9 @@ def load_config(flags: Mapping[str, Any], environment: Mapping[str, str], file: 
         text = environment.get(_PREFIX + name.upper())
         if text is not None:
             values[name] = _convert(name, text, _PREFIX + name.upper())
-    values.update({name: value for name, value in flags.items() if name in names and value is not None})
+    for name, value in flags.items():
+        if name in names and value is not None:
+            values[name] = _convert(name, value, "--" + name.replace("_", "-"))
     return Config(**values)
 
 
@@ -77,10 +79,19 @@ def _convert(name: str, value: Any, source: str) -> Any:
             return value
         raise BadRequest(f"{source}: {name} must be true or false, not {value!r}")
     if isinstance(default, int):
-        try:
-            return int(value)
-        except (TypeError, ValueError):
-            raise BadRequest(f"{source}: {name} must be a number, not {value!r}") from None
+        return _count(name, value, source)
     if not isinstance(value, str):
         raise BadRequest(f"{source}: {name} must be text, not {value!r}")
     return value
+
+
+def _count(name: str, value: Any, source: str) -> int:
+    try:
+        count = int(value) if isinstance(value, str) else value
+    except ValueError:
+        count = None
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise BadRequest(f"{source}: {name} must be a whole number, not {value!r}")
+    if count < 1:
+        raise BadRequest(f"{source}: {name} must be at least 1, not {count}")
+    return count

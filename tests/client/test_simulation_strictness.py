@@ -323,7 +323,6 @@ SCANS = [
     ("endpoint is nil", "§1.3", "endpoint_list", lambda honest: [None]),
     ("endpoint without location", "T48", "locations", lambda honest: []),
     ("unknown scheme", "§5.3", "locations", lambda honest: ["ftp://somewhere/x"]),
-    ("data URI not base64", "T40", "locations", lambda honest: ["data:application/msgpack;base64,!"]),
     ("only the projection", "T4", "rows", columns("id", "amount")),
     ("reordered", "T5", "rows", columns("name", "id", "amount", "row")),
     ("other type", "T5", "rows", retyped("amount", pa.float32())),
@@ -554,6 +553,55 @@ def test_a_row_id_on_a_table_of_data_uris_is_caught(server, client):
         select(client)
 
     assert caught.value.trap == "T40"
+
+
+DATA_URI = "data:application/msgpack;base64,"
+CALL_URI = "data:application/x-msgpack-duckdb-function-call;base64,"
+
+
+def _uri(prefix: str, **fields: Any) -> str:
+    return prefix + base64.b64encode(msgpack.packb(fields)).decode()
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        pytest.param(DATA_URI + "!", id="not base64"),
+        pytest.param(_uri(DATA_URI, uri="x"), id="no format"),
+        pytest.param(_uri(DATA_URI, format="csv", uri="x"), id="unknown format"),
+        pytest.param(_uri(DATA_URI, format="ipc-file", uri="file:///nowhere/at.all"), id="no such file"),
+        pytest.param(_uri(CALL_URI, function_name="range", data=b"x"), id="arguments are no stream"),
+    ],
+)
+def test_data_uris_that_duckdb_cannot_use_are_caught(uri, server, client):
+    server.tables["sales", "orders"] = orders(5).drop_columns("row")
+    server.spoil["locations"] = lambda honest: [uri]
+
+    with pytest.raises(ProtocolViolation) as caught:
+        select(client)
+
+    assert caught.value.trap == "§5.8"
+
+
+def test_text_that_is_not_utf_8_is_caught(server, client):
+    text = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff\xfe"]).buffers())
+    row = orders(1)
+    server.tables["sales", "orders"] = row.set_column(1, row.schema.field(1), text)
+
+    with pytest.raises(ProtocolViolation) as caught:
+        client.scan("sales", "orders", ["name"])
+
+    assert caught.value.trap == "§5.4"
+
+
+def test_a_row_id_that_is_null_is_caught(server, client):
+    row = orders(1)
+    server.tables["sales", "orders"] = row.set_column(3, row.schema.field(3), pa.array([None], pa.int64()))
+
+    with pytest.raises(ProtocolViolation) as caught:
+        client.delete("sales", "orders")
+
+    assert caught.value.trap == "§7.2"
 
 
 def test_a_catalog_name_that_is_no_header_aborts_main_but_not_v1_4(server):

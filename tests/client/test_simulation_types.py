@@ -5,6 +5,7 @@
 """
 
 import json
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,25 +15,33 @@ from sparkport.testing.local import LocalDuckDB
 from sparkport.testing.types import difference, duckdb_type
 
 RECORDED = json.loads(Path(__file__).with_name("recorded_types.json").read_text())
-CASES = [(kind == "lossless_true", case) for kind, cases in RECORDED.items() for case in cases]
+CASES = [
+    pytest.param(kind == "lossless_true", case, id=f"{case['duckdb_type']}, {kind}")
+    for kind, cases in RECORDED.items()
+    for case in cases
+]
 
 # DuckDB 2.0, which evaluates and encodes for the simulation, differs from the recorded 1.5 here.
 NESTED_DICTIONARY = "ENUM('red','green','blue')[]"
 
 
-@pytest.mark.parametrize(
-    ("lossless", "case"),
-    CASES,
-    ids=[f"{case['duckdb_type']}-{'lossless' if lossless else 'default'}" for lossless, case in CASES],
-)
+@pytest.mark.parametrize(("lossless", "case"), CASES)
 def test_a_type_is_sent_and_read_as_recorded(lossless, case):
     field = LocalDuckDB.shared(lossless).arrow_schema({"v": case["duckdb_type"]}).field("v")
     unwrapped, metadata = _unwrapped(field)
 
-    assert str(unwrapped) == case["type"]
+    assert _plain(str(unwrapped)) == case["type"]
     assert {**metadata} == {key: _compact(value) for key, value in case["metadata"].items()}
     if case["duckdb_type"] != NESTED_DICTIONARY:
         assert duckdb_type(field, "main", "here") == case["afterwards"]
+
+
+def _plain(text: str) -> str:
+    """As in the recording, which names extension types inside nested types by their storage, and has another zone."""
+    text = re.sub(r"extension<arrow\.opaque\[storage_type=([^,]+), [^>]*\]>", r"\1", text)
+    for name, storage in {"uuid": "fixed_size_binary[16]", "bool8": "int8", "json": "string"}.items():
+        text = text.replace(f"extension<arrow.{name}>", storage)
+    return text.replace("Etc/UTC", "UTC")
 
 
 def _unwrapped(field: pa.Field) -> tuple[pa.DataType, dict[str, str]]:

@@ -63,7 +63,8 @@ def test_a_check_of_the_columns_is_accepted(check: str) -> None:
         "id > ?",
         "row_number() OVER () > 0",
         "id FROM x",
-        "id > " + "(" * 100_000,
+        "id > " + "(" * 9_000,
+        "id > 0" + " AND id > 0" * 100_000,
     ],
 )
 def test_a_check_that_cannot_be_computed_from_one_row_is_refused(check: str) -> None:
@@ -90,9 +91,7 @@ def test_constraints_on_columns_that_do_not_exist_are_refused(constraints: Const
 
 def test_constraints_are_read_from_sql() -> None:
     assert parse_constraint("UNIQUE(id, u)") == Constraints(unique=(("id", "u"),))
-    assert parse_constraint('unique ("a, b", "say ""hi""" , c$1)') == Constraints(
-        unique=(("a, b", 'say "hi"', "c$1"),)
-    )
+    assert parse_constraint('unique ("a, b", "say ""hi""" , c$1)') == Constraints(unique=(("a, b", 'say "hi"', "c$1"),))
     assert parse_constraint("PRIMARY  KEY\n(id)") == Constraints(primary_key=("id",), not_null=("id",))
     assert parse_constraint("CHECK((v > 0))") == Constraints(checks=("((v > 0))",))
     for text in ("UNIQUE", "UNIQUE(", "UNIQUE(a,)", "UNIQUE(a b)", "NOT NULL", "CHECK v"):

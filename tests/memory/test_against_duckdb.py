@@ -9,11 +9,11 @@ import pyarrow as pa
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.memory.statements import CTX, delete, ids_of, insert, rows_of, update
 
 from sparkport.catalog import AddColumnOptions, Constraints, Context, RemoveColumnOptions
 from sparkport.errors import ConstraintViolation
 from sparkport.memory import MemoryCatalog, MemoryTable
-from tests.memory.statements import CTX, delete, ids_of, insert, rows_of, update
 
 NUMBERS = st.one_of(st.none(), st.integers(-5, 5))
 TEXTS = st.one_of(st.none(), st.sampled_from(["", "a", "b", "A", "ä", "\x00"]))
@@ -54,7 +54,9 @@ class Statements(RuleBasedStateMachine):
             }
         )
         if rows:
-            self.duckdb.execute("INSERT INTO t SELECT range, -1 - range, range::VARCHAR, range + 10 FROM range(?)", [rows])
+            self.duckdb.execute(
+                "INSERT INTO t SELECT range, -1 - range, range::VARCHAR, range + 10 FROM range(?)", [rows]
+            )
         self.table = MemoryTable("t", data, constraints=constraints)
         catalog = MemoryCatalog()
         catalog.add_schema("s").add_table(self.table)
@@ -123,7 +125,9 @@ class Statements(RuleBasedStateMachine):
         """The rows' unique values move on to their neighbours, within one statement."""
         ids = self._some_ids(data, "shift")
         if ids and "f" in self.names:
-            known = {i: row["f"] for i, row in zip(ids_of(self.table, self.ctx), rows_of(self.table, self.ctx), strict=True)}
+            known = {
+                i: row["f"] for i, row in zip(ids_of(self.table, self.ctx), rows_of(self.table, self.ctx), strict=True)
+            }
             rows = [{"f": known[ids[i - 1]], "rowid": row_id} for i, row_id in enumerate(ids)]
             before = self.table.current.number
             update(self.table, rows, self.ctx)

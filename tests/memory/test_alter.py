@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from tests.memory.statements import CTX, ids_of, insert, rows_of, staged, update
 
 from sparkport.catalog import (
     AddColumnOptions,
@@ -22,7 +23,6 @@ from sparkport.errors import (
     Unsupported,
 )
 from sparkport.memory import MemorySchema, MemoryTable
-from tests.memory.statements import CTX, ids_of, insert, rows_of, staged, update
 
 DATA = pa.table({"id": [1, 2, 3], "v": ["a", "b", None], "n": [10, 20, 30]})
 
@@ -53,6 +53,9 @@ def test_an_added_column_is_null_in_the_rows_there_are(table: MemoryTable) -> No
     table.add_column(CTX, _one("new", pa.list_(pa.string())), AddColumnOptions())
     assert table.arrow_schema.names == ["id", "v", "n", "new", "rowid"]
     assert _column(table, "new") == [None] * 3
+    table.add_column(CTX, _one("enum", pa.dictionary(pa.uint8(), pa.string())), AddColumnOptions())
+    assert table.arrow_schema.field("enum").type == pa.string()
+    table.remove_column(CTX, "enum", RemoveColumnOptions())
     insert(table, [{"id": 4, "v": "d", "n": 40, "new": ["x"]}])
     assert _column(table, "new")[-1] == ["x"]
 
@@ -117,11 +120,11 @@ def test_the_last_column_cannot_be_removed(table: MemoryTable) -> None:
 )
 def test_a_column_that_a_constraint_uses_is_removed_only_with_cascade(constraints: dict[str, object]) -> None:
     table = _table(**constraints)
-    with pytest.raises(PreconditionFailed, match="column n of table s.t is used by"):
+    with pytest.raises(PreconditionFailed, match=r"column n of table s\.t is used by"):
         table.remove_column(CTX, "n", RemoveColumnOptions())
     table.remove_column(CTX, "n", RemoveColumnOptions(cascade=True))
     left = table.constraints
-    assert not (left.primary_key or left.unique or left.checks)
+    assert (left.primary_key, left.unique, left.checks) == ((), (), ())
     insert(table, [{"id": 1, "v": "again"}])
 
 
@@ -218,7 +221,6 @@ def test_columns_of_the_primary_key_stay_not_null() -> None:
         ("n", pa.struct([("x", pa.int32())]), "{'x': n}", [{"x": 10}, {"x": 20}, {"x": 30}]),
         ("n", pa.large_string(), "n", ["10", "20", "30"]),
         ("n", pa.timestamp("us", "UTC"), "to_timestamp(t.n)", None),
-        ("n", pa.dictionary(pa.int8(), pa.string()), "n", ["10", "20", "30"]),
         ("n", pa.bool8(), "n > 10", [0, 1, 1]),
         ("v", pa.binary(), "encode(v)", [b"a", b"b", None]),
         ("v", pa.uuid(), "uuid()", None),

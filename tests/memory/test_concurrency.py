@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
+from tests.memory.statements import CTX, catalog_with, delete, ids_of, insert, rows_of, staged, typed, update
 
 from sparkport.catalog import AddColumnOptions, Constraints, Context, Operation, ScanOptions
 from sparkport.errors import Conflict, ConstraintViolation, SparkportError
 from sparkport.memory import MemoryTable
-from tests.memory.statements import CTX, catalog_with, delete, ids_of, insert, rows_of, staged, typed, update
 
 THREADS = 8
 

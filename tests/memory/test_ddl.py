@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.memory.statements import CTX, ids_of, insert, rows_of, update
 
 from sparkport.catalog import (
     AddColumnOptions,
@@ -33,7 +35,6 @@ from sparkport.errors import (
     Unsupported,
 )
 from sparkport.memory import MemoryCatalog, MemorySchema, MemoryTable
-from tests.memory.statements import CTX, ids_of, insert, rows_of, update
 
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string())])
 
@@ -187,6 +188,20 @@ def test_a_partition_of_a_replaced_table_is_refused(schema: MemorySchema) -> Non
         new.scan(CTX, ScanOptions(partition=partition))
 
 
+def test_an_enum_is_kept_as_plain_values(schema: MemorySchema) -> None:
+    columns = pa.schema([("e", pa.dictionary(pa.uint8(), pa.string()))])
+    table = schema.create_table(CTX, "t", columns, CreateTableOptions())
+    assert table.arrow_schema is not None
+    assert table.arrow_schema.field("e").type == pa.string()
+
+
+def test_a_schema_belongs_to_one_catalog(catalog: MemoryCatalog, schema: MemorySchema) -> None:
+    with pytest.raises(BadRequest, match="in a catalog already"):
+        MemoryCatalog("other").add(schema)
+    with pytest.raises(AlreadyExists):
+        catalog.add(schema)
+
+
 def test_dropping_a_table(schema: MemorySchema) -> None:
     schema.create_table(CTX, "t", COLUMNS, CreateTableOptions())
     schema.drop_table(CTX, "t", DropTableOptions())
@@ -250,7 +265,7 @@ def test_the_catalog_version_rises_with_ddl_and_not_with_dml(catalog: MemoryCata
     note()
     catalog.drop_schema(CTX, "s", DropSchemaOptions())
     note()
-    assert all(before < after for before, after in zip(numbers, numbers[1:], strict=False))
+    assert all(before < after for before, after in pairwise(numbers))
     assert not catalog.version(CTX).fixed
 
 

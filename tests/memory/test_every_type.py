@@ -7,11 +7,11 @@ import decimal
 
 import pyarrow as pa
 import pytest
+from tests.memory.statements import CTX, delete, rows_of, staged
 
 from sparkport.catalog import Constraints, Operation, ScanOptions
 from sparkport.errors import ConstraintViolation
 from sparkport.memory import MemoryTable
-from tests.memory.statements import CTX, delete, rows_of, staged
 
 UUIDS = [b"0" * 16, b"1" * 16, b"2" * 16]
 TIMES = [datetime.datetime(2024, 1, day, 3, 4, 5) for day in (1, 2, 3)]
@@ -98,6 +98,6 @@ def test_equal_values_violate_a_unique_constraint(name: str) -> None:
     table = _table(values, Constraints(unique=(("v",),)))
     write = staged(table, Operation.INSERT)
     write.apply(pa.record_batch([pa.array([7]), values.slice(1, 1)], names=["n", "v"]))
-    with pytest.raises(ConstraintViolation, match='Duplicate key "v: .*" violates unique constraint'):
+    with pytest.raises(ConstraintViolation, match=r'Duplicate key "v: .*" violates unique constraint'):
         write.commit()
     assert len(rows_of(table)) == 3

@@ -6,11 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.memory.statements import CTX, delete, insert, rows_of
 
 from sparkport.catalog import AddFieldOptions, Constraints, RemoveFieldOptions, ScanOptions
 from sparkport.errors import AlreadyExists, BadRequest, ConstraintViolation, NotFound, PreconditionFailed
 from sparkport.memory import MemoryTable
-from tests.memory.statements import CTX, delete, insert, rows_of
 
 INNER = pa.struct([("x", pa.int64()), ("y", pa.string())])
 TYPES: dict[str, pa.DataType] = {

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from tests.memory.statements import CTX, delete, ids_of, insert, rows_of, update
 
 from sparkport.catalog import Context, Filter, PartitionedTable, ScanOptions, find_rowid_column
 from sparkport.errors import BadRequest, Cancelled, Conflict, NotFound
 from sparkport.memory import MemorySchema, MemorySettings, MemoryTable
-from tests.memory.statements import CTX, delete, ids_of, insert, rows_of, update
 
 ROWS = 1_000_000
 
@@ -81,7 +81,7 @@ def test_row_ids_count_from_zero_in_the_order_of_the_data(large: pa.Table) -> No
 def test_a_limit_ends_the_scan_unless_rows_are_filtered_later(large: pa.Table) -> None:
     table = MemoryTable("t", large)
     assert sum(batch.num_rows for batch in table.scan(CTX, ScanOptions(limit=150_000))) == 150_000
-    later = ScanOptions(limit=10, filter=Filter())
+    later = ScanOptions(limit=10, filter=Filter(()))
     assert sum(batch.num_rows for batch in table.scan(CTX, later)) == ROWS
     assert not table.applies_filters
 
@@ -124,7 +124,7 @@ def test_partitions_are_disjoint_contiguous_and_complete(large: pa.Table) -> Non
     table = MemoryTable("t", large)
     parts = [_read(table, partition) for partition in table.partitions(CTX, ScanOptions())]
     assert len(parts) == 4
-    assert sum(parts, []) == list(range(ROWS))
+    assert [row for part in parts for row in part] == list(range(ROWS))
     assert max(map(len, parts)) - min(map(len, parts)) < 2048
     assert all(part[0] % 1024 == 0 for part in parts)
 
@@ -140,7 +140,7 @@ def test_partitions_read_the_version_they_were_planned_for_even_if_it_is_no_long
     for n in range(40):
         insert(table, [{"id": n, "half": 0.0}])
     delete(table, range(ROWS))
-    assert sum((_read(table, partition) for partition in partitions), []) == list(range(ROWS))
+    assert [row for partition in partitions for row in _read(table, partition)] == list(range(ROWS))
 
 
 def test_a_plan_that_is_too_old_is_refused() -> None:
@@ -159,7 +159,7 @@ def test_a_plan_that_is_too_old_is_refused() -> None:
 def test_the_number_of_remembered_plans_is_bounded() -> None:
     settings = MemorySettings(max_versions=1, max_pins=3)
     table = MemoryTable("t", pa.table({"id": [1]}), settings=settings)
-    plans = []
+    plans: list[bytes] = []
     for n in range(40):
         plans += table.partitions(CTX, ScanOptions())
         update(table, [{"id": n, "rowid": 0}])

@@ -6,11 +6,11 @@ from datetime import datetime, timedelta, timezone
 
 import pyarrow as pa
 import pytest
+from tests.memory.statements import CTX, delete, insert, rows_of, update
 
 from sparkport.catalog import AddColumnOptions, ScanOptions, SchemaRequest, TimePoint
 from sparkport.errors import BadRequest, NotFound
 from sparkport.memory import MemorySettings, MemoryTable
-from tests.memory.statements import CTX, delete, insert, rows_of, update
 
 START = datetime(2024, 1, 15, 10, 30, tzinfo=timezone.utc)
 
@@ -143,4 +143,4 @@ def test_old_versions_share_the_rows_that_did_not_change() -> None:
     for n in range(100):
         update(table, [{"a": 0, "rowid": n * 10_000}])
     assert pa.total_allocated_bytes() - allocated < 100 * 4096 * 8 * 2.5
-    assert [b.num_rows for b in table.scan(CTX, ScanOptions())][0] >= 4096
+    assert next(iter(table.scan(CTX, ScanOptions()))).num_rows >= 4096

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from tests.memory.statements import CTX, delete, ids_of, insert, rows_of, staged, typed, update
 
-from sparkport.catalog import Constraints, Operation
+from sparkport.catalog import Constraints, Operation, StagedWrite
 from sparkport.errors import BadRequest, Conflict, ConstraintViolation, NotFound
 from sparkport.memory import MemoryTable
-from tests.memory.statements import CTX, delete, ids_of, insert, rows_of, staged, typed, update
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ def test_an_error_in_the_last_of_many_batches_leaves_nothing_behind() -> None:
     assert rows_of(table) == []
 
 
-def _apply_all_and_commit(write, data: pa.Table) -> None:  # type: ignore[no-untyped-def]
+def _apply_all_and_commit(write: StagedWrite, data: pa.Table) -> None:
     for batch in data.to_batches(max_chunksize=2048):
         write.apply(batch)
     write.commit()
@@ -210,6 +210,16 @@ def test_updates_of_scattered_rows_in_a_large_table() -> None:
     expected = [(n, "!" if n % 101 == 7 else str(n)) for n in range(rows) if n % 1000]
     assert [(row["n"], row["s"]) for row in rows_of(table)] == expected
     assert ids_of(table) == [n for n, _ in expected]
+
+
+def test_values_that_a_dictionary_cannot_hold_are_refused() -> None:
+    narrow = pa.dictionary(pa.int8(), pa.string())
+    table = MemoryTable("t", pa.table({"d": pa.array([str(n) for n in range(100)]).dictionary_encode().cast(narrow)}))
+    write = staged(table, Operation.INSERT)
+    write.apply(pa.record_batch({"d": pa.array([str(n) for n in range(100, 200)]).dictionary_encode().cast(narrow)}))
+    with pytest.raises(BadRequest, match="larger index type"):
+        write.commit()
+    assert len(rows_of(table)) == 100
 
 
 def test_many_small_deletes_do_not_leave_many_segments() -> None:

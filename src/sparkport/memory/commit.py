@@ -76,7 +76,7 @@ def commit_change(table: MemoryTable, base: Version, change: Change, keys: KeyCh
     if keys is not None:
         keys.against(ahead.segments)
     prepared = None if isinstance(change, Inserted) else change.applied(ahead.segments)
-    with table.ledger.lock:
+    with table.locked() as ledger:
         current = table.current
         if current is not ahead:
             _expect_no_conflict(table, base, current, change)
@@ -87,7 +87,7 @@ def commit_change(table: MemoryTable, base: Version, change: Change, keys: KeyCh
         if isinstance(change, Inserted):
             change = change.numbered(table.reserve(change.rows))
         segments = change.applied(current.segments) if prepared is None else prepared
-        version = install(table.ledger, [(table, current.definition, segments, change.touched)])[0]
+        version = install(ledger, [(table, current.definition, segments, change.touched)])[0]
     return version
 
 
@@ -124,8 +124,8 @@ def add_to_transaction(
     """Make a change visible to its transaction. Raises: Conflict; ConstraintViolation; LimitExceeded."""
     if keys is not None:
         keys.against(base.segments)
-    with table.ledger.lock:
-        table.ledger.transactions.use_active(transaction.id)
+    with table.locked() as ledger:
+        ledger.transactions.use_active(transaction.id)
         pending = transaction.pending.get(table)
         seen = base if pending is None else pending.view
         if seen is not base:
@@ -138,7 +138,7 @@ def add_to_transaction(
         if isinstance(change, Inserted):
             change = change.numbered(table.reserve(change.rows))
         view = Version(seen.number, seen.timestamp, seen.sequence, seen.definition, change.applied(seen.segments))
-        table.ledger.transactions.writes(transaction)
+        ledger.transactions.writes(transaction)
         first = base if pending is None else pending.base
         changes = [] if pending is None else pending.changes
         transaction.pending[table] = Pending(first, [*changes, change], view)

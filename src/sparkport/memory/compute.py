@@ -38,8 +38,7 @@ def default_column(field: pa.Field, lengths: Sequence[int]) -> list[pa.Array]:
 
 
 def _evaluated(rows: Sequence[pa.RecordBatch], expression: str, field: pa.Field, table: str) -> list[pa.Array]:
-    target = field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
-    (kind,) = column_types(pa.schema([target]))
+    (kind,) = column_types(pa.schema([field]))
     query = f"SELECT CAST((\n{expression}\n) AS {kind}) AS value FROM rows AS {quoted(table)}"
     result = []
     with sandbox() as connection:

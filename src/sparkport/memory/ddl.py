@@ -12,7 +12,7 @@ from sparkport.catalog.constraints.enforce import columns_of, concerning, enforc
 from sparkport.catalog.constraints.expressions import expect_expression, renamed_in, used_columns
 from sparkport.catalog.constraints.validate import parse_constraint, renamed, validate_constraints
 from sparkport.catalog.rowid import ROWID_NAME
-from sparkport.catalog.types import refuse_unsupported
+from sparkport.catalog.types import publishable_schema, refuse_unsupported
 from sparkport.errors import AlreadyExists, BadRequest, PreconditionFailed
 from sparkport.memory.commit import read_columns
 from sparkport.memory.compute import computed_column, default_column
@@ -48,10 +48,10 @@ class Altered:
 
 
 def one_field(column_schema: pa.Schema) -> pa.Field:
-    """Raises: BadRequest unless there is exactly one field."""
+    """The field, with plain values where it is dictionary encoded. Raises: BadRequest unless there is exactly one."""
     if len(column_schema) != 1:
         raise BadRequest(f"the column schema must contain exactly one field, not {len(column_schema)}")
-    return column_schema.field(0)
+    return publishable_schema(column_schema).field(0)
 
 
 def add_column(

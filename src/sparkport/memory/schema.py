@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import cast
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from sparkport.catalog import (
     TableInOutFunction,
 )
 from sparkport.catalog.constraints.names import folded
+from sparkport.catalog.types import publishable_schema
 from sparkport.errors import AlreadyExists, BadRequest, NotFound, Unsupported
 from sparkport.memory.ledger import Ledger
 from sparkport.memory.settings import MemorySettings
@@ -82,28 +84,30 @@ class MemorySchema(DynamicSchema):
 
         Raises: AlreadyExists; BadRequest when it is in another schema already.
         """
-        with self._ledger.lock:
+        with self._locked() as ledger:
             self._expect_free(table.name)
             self._place(table)
-            self._ledger.catalog_changed()
+            ledger.catalog_changed()
 
     def add_scalar_function(self, function: ScalarFunction) -> None:
         """Add a function; several of one name are overloads."""
-        with self._ledger.lock:
+        with self._locked() as ledger:
             self._scalar_functions = (*self._scalar_functions, function)
-            self._ledger.catalog_changed()
+            ledger.catalog_changed()
 
     def add_table_function(self, function: TableFunction | TableInOutFunction) -> None:
         """Add a function; several of one name are overloads."""
-        with self._ledger.lock:
+        with self._locked() as ledger:
             self._table_functions = (*self._table_functions, function)
-            self._ledger.catalog_changed()
+            ledger.catalog_changed()
 
     def create_table(self, ctx: Context, name: str, arrow_schema: pa.Schema, options: CreateTableOptions) -> Table:
         if options.on_conflict is not OnConflict.REPLACE and (known := self._tables.get(folded(name))):
             return self._conflict(known, options)
-        table = MemoryTable(name, arrow_schema, comment=options.comment, constraints=options.constraints)
-        with self._ledger.lock:
+        # An ENUM arrives without its members, as a dictionary: it is kept as plain values, as the client sees it.
+        columns = publishable_schema(arrow_schema)
+        table = MemoryTable(name, columns, comment=options.comment, constraints=options.constraints)
+        with self._locked() as ledger:
             if self.dropped:
                 raise NotFound(f"schema {self._name} does not exist")
             known = self._tables.get(folded(name))
@@ -112,23 +116,23 @@ class MemorySchema(DynamicSchema):
                     return self._conflict(known, options)
                 self._remove(known)
             self._place(table)
-            self._ledger.catalog_changed()
+            ledger.catalog_changed()
         return table
 
     def drop_table(self, ctx: Context, name: str, options: DropTableOptions) -> None:
-        with self._ledger.lock:
+        with self._locked() as ledger:
             table = self._tables.get(folded(name))
             if table is None:
                 if options.ignore_not_found:
                     return
                 raise NotFound(f"table {self._name}.{name} does not exist")
             self._remove(table)
-            self._ledger.catalog_changed()
+            ledger.catalog_changed()
 
     def rename_table(self, ctx: Context, name: str, new_name: str) -> Table:
         if not new_name:
             raise BadRequest("a table needs a name")
-        with self._ledger.lock:
+        with self._locked() as ledger:
             table = self._tables.get(folded(name))
             if table is None:
                 raise NotFound(f"table {self._name}.{name} does not exist")
@@ -139,17 +143,20 @@ class MemorySchema(DynamicSchema):
             # In one step, and in the same place: nobody finds the table under neither name, or under both.
             table.rename(new_name)
             self._tables = {folded(each.name): each for each in self._tables.values()}
-            self._ledger.catalog_changed()
+            ledger.catalog_changed()
             return table
 
     # What the catalog uses, under its lock.
 
     def move_to(self, ledger: Ledger) -> None:
-        """Make it part of a catalog, with all its tables."""
-        self._ledger = ledger
-        for table in self._tables.values():
-            if isinstance(table, MemoryTable):
-                table.move_to(ledger, self._name)
+        """Make it part of a catalog, with all its tables. Raises: BadRequest when it is part of one already."""
+        with self._locked() as before:
+            if before.has_transactions:
+                raise BadRequest(f"schema {self._name} is in a catalog already")
+            for table in self._tables.values():
+                if isinstance(table, MemoryTable):
+                    table.move_to(ledger, self._name)
+            self._ledger = ledger
 
     def clear(self) -> None:
         """Drop everything in it, because it is dropped itself."""
@@ -157,9 +164,15 @@ class MemorySchema(DynamicSchema):
         for table in self._tables.values():
             self._remove(table)
 
-    @property
-    def empty(self) -> bool:
-        return not self._tables
+    @contextmanager
+    def _locked(self) -> Iterator[Ledger]:
+        """Hold the lock of the ledger, which may change while one waits for it."""
+        while True:
+            ledger = self._ledger
+            with ledger.lock:
+                if ledger is self._ledger:
+                    yield ledger
+                    return
 
     def _conflict(self, known: Table, options: CreateTableOptions) -> Table:
         if options.on_conflict is OnConflict.IGNORE:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 
@@ -167,11 +168,11 @@ class MemoryTable(StagedTable, PartitionedTable, DynamicSchemaTable, DynamicTabl
         for _ in range(_UNLOCKED_ATTEMPTS):
             version = self.current
             altered = change(version)
-            with self.ledger.lock:
+            with self.locked():
                 if self.current is version:
                     self._replace(ctx, altered)
                     return
-        with self.ledger.lock:
+        with self.locked():
             self._replace(ctx, change(self.current))
 
     def _replace(self, ctx: Context, altered: ddl.Altered | None) -> None:
@@ -196,6 +197,16 @@ class MemoryTable(StagedTable, PartitionedTable, DynamicSchemaTable, DynamicTabl
             version = commit_change(self, base, change, keys)
             self.ledger.show(ctx.parent_transaction_id, {self: version})
 
+    @contextmanager
+    def locked(self) -> Iterator[Ledger]:
+        """Hold the lock of the ledger, which may change while one waits for it."""
+        while True:
+            ledger = self.ledger
+            with ledger.lock:
+                if ledger is self.ledger:
+                    yield ledger
+                    return
+
     def reserve(self, rows: int) -> int:
         """The first of so many new row ids, which are never given again. Called under the lock."""
         first = self._next_row_id
@@ -213,9 +224,9 @@ class MemoryTable(StagedTable, PartitionedTable, DynamicSchemaTable, DynamicTabl
             raise BadRequest(f"table {self._name} is in schema {self._schema_name} already")
         self._schema_name = schema_name
         if ledger is not self.ledger:
-            with ledger.lock:
-                self.ledger = ledger
+            with ledger.lock, self.locked():
                 self.history.move_to(self._settings or ledger.settings, ledger.sequence)
+                self.ledger = ledger
 
     def rename(self, name: str) -> None:
         """Called under the lock, by its schema."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -43,14 +44,16 @@ class _Statement(StagedWrite):
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         self._expect_open()
-        return self._staged(batch)
+        with self._fitting():
+            return self._staged(batch)
 
     def commit(self) -> int:
         self._expect_open()
         self._open = False
-        change, keys, rows = self._finished()
-        if change is not None:
-            self._table.commit(self._ctx, self._base, change, keys)
+        with self._fitting():
+            change, keys, rows = self._finished()
+            if change is not None:
+                self._table.commit(self._ctx, self._base, change, keys)
         return rows
 
     def abort(self) -> None:
@@ -65,6 +68,15 @@ class _Statement(StagedWrite):
 
     @abstractmethod
     def _forget(self) -> None: ...
+
+    @contextmanager
+    def _fitting(self) -> Iterator[None]:
+        try:
+            yield
+        except (
+            pa.ArrowInvalid
+        ) as error:  # a dictionary that needs wider indices, or more than 2 GB of text in one place
+            raise BadRequest(f"the rows do not fit into table {self._table.title}: {error}") from error
 
     def _expect_open(self) -> None:
         if not self._open:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import TypeAlias
@@ -46,6 +46,8 @@ class ServerSettings:
     tls_key: bytes | None = None
     max_concurrent_calls: int = 2000
     """Further calls are refused with RESOURCE_EXHAUSTED. Each takes a thread while it is under way."""
+    idle_thread_seconds: float = 10.0
+    """A thread that has had no call to serve for so long ends."""
     keepalive_seconds: float = 30.0
     """A connection on which nothing is heard for so long is asked for a sign of life, and closed if there is none."""
 
@@ -93,7 +95,7 @@ class Server:
         """Begin to listen; returns at once. Raises: OSError when the port cannot be had."""
         if self._grpc is not None:
             raise RuntimeError("the server has been started already")
-        self._executor = ElasticExecutor()
+        self._executor = ElasticExecutor(self._settings.idle_thread_seconds)
         server = grpc.server(
             self._executor,  # type: ignore[arg-type]  # any Executor will do; the stubs name one
             options=_options(self._settings),
@@ -108,7 +110,10 @@ class Server:
             else:
                 port = server.add_insecure_port(address)
         except RuntimeError as error:
-            raise OSError(f"cannot listen on {address}: the port is in use or not allowed, choose another") from error
+            tls = ", or the TLS certificate and key are no pair in PEM form" if self._scheme == "grpc+tls" else ""
+            raise OSError(
+                f"cannot listen on {address}: the port is in use or not allowed, or the host is not this one{tls}"
+            ) from error
         self._port = port
         server.start()
         self._grpc = server
@@ -117,10 +122,11 @@ class Server:
 
     def stop(self, grace: float = 5.0) -> None:
         """Take no more calls, let those under way finish for up to `grace` seconds, then cancel them."""
-        if self._grpc is None or self._executor is None:
+        server, executor = self._grpc, self._executor
+        if server is None or executor is None:
             return
-        self._grpc.stop(grace).wait()
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        server.stop(grace).wait()
+        executor.shutdown(wait=False, cancel_futures=True)
         self._grpc = self._executor = None
 
     def wait(self) -> None:
@@ -128,15 +134,22 @@ class Server:
         if self._grpc is not None:
             self._grpc.wait_for_termination()
 
-    def run_until_signal(self) -> None:
-        """Block until Ctrl-C or SIGTERM, then stop gracefully. Only for the main thread."""
+    def run_until_signal(self, announce: Callable[[], None] | None = None) -> None:
+        """Start, call `announce`, block until Ctrl-C or SIGTERM, then stop gracefully. Only for the main thread.
+
+        Raises: OSError when the port cannot be had.
+        """
         stopping = threading.Event()
 
         def stop(_number: int, _frame: FrameType | None) -> None:
             stopping.set()
 
+        # First of all: whoever sees that the server is up may stop it at once.
         previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
+            self.start()
+            if announce is not None:
+                announce()
             stopping.wait()
         finally:
             for number, handler in previous.items():
@@ -161,7 +174,7 @@ def serve(
 
     Raises: OSError when the port cannot be had; BadRequest for a location or name that cannot be served.
     """
-    Server(catalogs, location, settings).start().run_until_signal()
+    Server(catalogs, location, settings).run_until_signal()
 
 
 def _named(catalogs: Catalogs) -> Iterable[tuple[str, Catalog]]:

@@ -3,6 +3,8 @@
 The batch form wins over the form with row ids (contracts/batch-tables). Without RETURNING the table is called once, with
 all rows, when the statement is complete. With RETURNING the protocol wants an answer to every batch before the next one
 (airport §7.4), so the table is called for each; a failure halfway is then undone only by a TransactionManager.
+
+The rows are the caller's, who closes their reader when the table has returned; rows that it returns are closed here too.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ from sparkport.catalog import (
     UpdatableTable,
 )
 from sparkport.errors import BadRequest, CatalogFault, NotWritable
+from sparkport.service.constraints import Guard
 from sparkport.service.objects import PublishedTable
+from sparkport.service.readers import closing_reader
 from sparkport.service.spool import Spool
 
 __all__ = ["stage"]
@@ -47,9 +51,8 @@ def stage(ctx: Context, bound: PublishedTable, operation: Operation, options: DM
     write = _write_of(ctx, table, operation, options, bound.rowid_name or "")
     if write is None:
         raise _not_writable(bound, operation)
-    if options.returning:
-        return _BatchByBatch(write, bound.title)
-    return _AllAtOnce(write)
+    guard = Guard(ctx, bound, operation)
+    return _BatchByBatch(write, guard, bound) if options.returning else _AllAtOnce(write, guard)
 
 
 def _not_writable(bound: PublishedTable, operation: Operation) -> NotWritable:
@@ -94,18 +97,24 @@ def _without_row_ids(rows: RecordReader, rowid: str) -> tuple[list[int], RecordR
 class _AllAtOnce(StagedWrite):
     """Calls the table once, with everything, at the end."""
 
-    def __init__(self, write: _Write) -> None:
+    def __init__(self, write: _Write, guard: Guard) -> None:
         self._write = write
+        self._guard = guard
         self._spool = Spool()
 
     def apply(self, batch: pa.RecordBatch) -> None:
+        self._guard.add(batch)
         self._spool.add(batch)
 
     def commit(self) -> int:
         try:
             if not self._spool.num_rows:
                 return 0
-            return self._write(self._spool.read()).affected_rows
+            self._guard.check()
+            with closing_reader(self._spool.read()) as rows:
+                result = self._write(rows)
+            with closing_reader(result.returning_data or ()):  # nobody asked for it
+                return result.affected_rows
         finally:
             self._spool.close()
 
@@ -116,21 +125,26 @@ class _AllAtOnce(StagedWrite):
 class _BatchByBatch(StagedWrite):
     """Calls the table for every batch, because its rows must be answered at once."""
 
-    def __init__(self, write: _Write, title: str) -> None:
+    def __init__(self, write: _Write, guard: Guard, bound: PublishedTable) -> None:
         self._write = write
-        self._title = title
+        self._guard = guard
+        self._bound = bound
         self._affected = 0
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not batch.num_rows:  # tables are never called without rows
+            return pa.RecordBatch.from_pylist([], self._bound.arrow_schema)
+        self._guard.add(batch)
+        self._guard.check()
         result = self._write([batch])
         self._affected += result.affected_rows
         if result.returning_data is None:
-            raise CatalogFault(f"table {self._title} returned no rows although RETURNING asked for them")
-        returned = list(result.returning_data)
+            raise CatalogFault(f"table {self._bound.title} returned no rows although RETURNING asked for them")
+        with closing_reader(result.returning_data) as batches:
+            returned = list(batches)
         if not returned:
-            raise CatalogFault(f"table {self._title} returned no batch although RETURNING asked for rows")
-        combined = pa.Table.from_batches(returned).combine_chunks().to_batches()
-        return combined[0] if combined else returned[0]
+            raise CatalogFault(f"table {self._bound.title} returned no batch although RETURNING asked for rows")
+        return pa.concat_batches(returned)
 
     def commit(self) -> int:
         return self._affected

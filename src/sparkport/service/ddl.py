@@ -31,7 +31,6 @@ from sparkport.service.calls import Call
 from sparkport.service.listing import table_info
 from sparkport.service.objects import MAIN, PublishedTable, find_schema, find_table, publish_table
 from sparkport.service.registry import RegisteredCatalog
-from sparkport.service.scan import tickets
 from sparkport.wire.ddl import (
     AddColumn,
     AddConstraint,
@@ -51,6 +50,7 @@ from sparkport.wire.ddl import (
     SetDefault,
     SetNotNull,
 )
+from sparkport.wire.tickets import ScanTicket, encode_ticket
 
 if TYPE_CHECKING:
     from sparkport.service.service import Service
@@ -193,7 +193,7 @@ def _alter(ctx: Context, table: DynamicTable, request: _Change) -> None:
 
 
 def _describe(service: Service, call: Call, ctx: Context, published: PublishedTable) -> bytes:
-    """The table's FlightInfo with tickets that can be used, as the contracts promise.
+    """The table's FlightInfo with a ticket that reads all of it, as the contracts promise, also while it has no rows.
 
     DuckDB gets the signed descriptor, which carries the fingerprint; others the contracts' `[schema, table]`.
     """
@@ -201,7 +201,15 @@ def _describe(service: Service, call: Call, ctx: Context, published: PublishedTa
         descriptor = published.descriptor(service.signer)
     else:
         descriptor = flight.FlightDescriptor.for_path(published.published_schema, published.table.name)
-    return table_info(ctx, published, descriptor, tuple(tickets(service, ctx, published, None)))
+    ticket = ScanTicket(
+        published.registered.name,
+        published.schema_name,
+        published.table.name,
+        published.fingerprint,
+        columns=None,
+        transaction_id=ctx.transaction_id,
+    )
+    return table_info(ctx, published, descriptor, (encode_ticket(ticket, service.signer),))
 
 
 def _dynamic_catalog(registered: RegisteredCatalog) -> DynamicCatalog:

@@ -8,14 +8,14 @@ more than the enumeration.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
 from sparkport.catalog import Context, Schema, Table
-from sparkport.errors import SparkportError
+from sparkport.errors import CatalogFault, SparkportError
 from sparkport.service.objects import PublishedTable, publish_table, published_schema_name
 from sparkport.service.registry import RegisteredCatalog
 from sparkport.wire.catalogs import (
@@ -33,11 +33,21 @@ __all__ = ["Listing", "table_info"]
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Info:
+    """A table's FlightInfo, and what it was made of."""
+
+    name: str
+    arrow_schema: pa.Schema
+    comment: str
+    encoded: bytes
+
+
 @dataclass(slots=True)
 class _Remembered:
     """What was made of one schema of one catalog, under one spelling of the catalog's name."""
 
-    infos: dict[str, tuple[pa.Schema, str, bytes]] = field(default_factory=dict)
+    infos: dict[str, _Info] = field(default_factory=dict)
     objects: list[bytes] = field(default_factory=list)
     contents: Contents = field(default_factory=lambda: encode_contents([]))
 
@@ -55,18 +65,23 @@ class Listing:
         version = registered.version(ctx)  # before the objects: a number too old binds once too often, never too rarely
         entries: list[SchemaEntry] = []
         for schema in self.schemas(ctx, registered):
-            contents = self.contents(ctx, registered, schema)
-            name = published_schema_name(schema)
-            entries.append(SchemaEntry(name, contents, schema.comment, schema.tags, is_default=not entries))
+            try:
+                tags = {_text(key): _text(value) for key, value in schema.tags.items()}
+                contents = self.contents(ctx, registered, schema)
+                name, comment = published_schema_name(schema), _text(schema.comment)
+                entries.append(SchemaEntry(name, contents, comment, tags, is_default=not entries))
+            except Exception as error:  # noqa: BLE001 - see above
+                self._refuse(registered, f"schema {schema.name!r}", error)
         return encode_schema_list(entries, version)
 
     def schemas(self, ctx: Context, registered: RegisteredCatalog) -> Iterator[Schema]:
         """The schemas that can be published: named, and each name once, as DuckDB compares them (T45)."""
         seen: set[str] = set()
-        for schema in registered.catalog.schemas(ctx):
-            name = published_schema_name(schema)
-            if not _publishable(name) or name.lower() in seen:
-                self._refuse(registered, f"schema {name!r}", "its name is empty, not text, or taken already")
+        for number, schema in enumerate(registered.catalog.schemas(ctx), 1):
+            try:
+                name = _free_name(published_schema_name(schema), seen)
+            except Exception as error:  # noqa: BLE001 - one broken schema must not hide all others (T9)
+                self._refuse(registered, _title("schema", schema, number), error)
                 continue
             seen.add(name.lower())
             yield schema
@@ -75,19 +90,8 @@ class Listing:
         """The schema's objects, packed."""
         key = (registered, ctx.catalog_name, schema.name)
         remembered = self._remembered.get(key) or _Remembered()
-        infos: dict[str, tuple[pa.Schema, str, bytes]] = {}
-        for published in self.tables(ctx, registered, schema):
-            name, comment = published.table.name, published.table.comment
-            known = remembered.infos.get(name)
-            if known is not None and known[0] is published.arrow_schema and known[1] == comment:
-                infos[name] = known
-            else:
-                infos[name] = (
-                    published.arrow_schema,
-                    comment,
-                    table_info(ctx, published, published.descriptor(self._signer)),
-                )
-        objects = [info for _, _, info in infos.values()]
+        infos = {info.name: info for info in self._infos(ctx, registered, schema, remembered.infos)}
+        objects = [info.encoded for info in infos.values()]
         if objects == remembered.objects:  # the same bytes objects: compared by identity
             return remembered.contents
         contents = encode_contents(objects)
@@ -96,35 +100,42 @@ class Listing:
 
     def flight_infos(self, ctx: Context, registered: RegisteredCatalog, schema: Schema) -> Iterator[bytes]:
         """The schema's objects one by one, for ListFlights."""
-        for published in self.tables(ctx, registered, schema):
-            yield table_info(ctx, published, published.descriptor(self._signer))
+        for info in self._infos(ctx, registered, schema, {}):
+            yield info.encoded
 
     def forget(self, registered: RegisteredCatalog) -> None:
         """Drop what is remembered of a catalog that is no longer served."""
         self._remembered = {key: value for key, value in self._remembered.items() if key[0] is not registered}
 
-    def tables(self, ctx: Context, registered: RegisteredCatalog, schema: Schema) -> Iterator[PublishedTable]:
-        """The tables that can be published; each of the others is left out, with a line in the log (T9)."""
+    def _infos(
+        self, ctx: Context, registered: RegisteredCatalog, schema: Schema, known: Mapping[str, _Info]
+    ) -> Iterator[_Info]:
         seen: set[str] = set()
-        for table in schema.tables(ctx):
+        for number, table in enumerate(schema.tables(ctx), 1):
             try:
-                if not _publishable(table.name) or table.name.lower() in seen:
-                    self._refuse(registered, _title(schema, table), "its name is empty, not text, or taken already")
-                    continue
-                published = publish_table(ctx, registered, schema.name, table)
-            except SparkportError as error:
-                self._refuse(registered, _title(schema, table), error.message)
-                continue
+                name = _free_name(table.name, seen)
+                info = self._info(ctx, publish_table(ctx, registered, schema.name, table), known.get(name))
             except Exception as error:  # noqa: BLE001 - one broken table must not hide all others (T9)
-                self._refuse(registered, _title(schema, table), repr(error))
+                self._refuse(registered, _title(f"schema {schema.name!r}: table", table, number), error)
                 continue
-            seen.add(table.name.lower())
-            yield published
+            seen.add(name.lower())
+            yield info
 
-    def _refuse(self, registered: RegisteredCatalog, what: str, why: str) -> None:
-        if (registered.name, what) not in self._refused:  # once, not at every ATTACH
-            self._refused.add((registered.name, what))
-            _log.warning("catalog %r: %s is left out of the listing: %s", registered.name, what, why)
+    def _info(self, ctx: Context, published: PublishedTable, known: _Info | None) -> _Info:
+        comment = _text(published.table.comment)
+        if known is not None and known.arrow_schema is published.arrow_schema and known.comment == comment:
+            return known
+        encoded = table_info(ctx, published, published.descriptor(self._signer))
+        return _Info(published.table.name, published.arrow_schema, comment, encoded)
+
+    def _refuse(self, registered: RegisteredCatalog, what: str, error: Exception) -> None:
+        if (registered.name, what) in self._refused:  # once, not at every ATTACH
+            return
+        self._refused.add((registered.name, what))
+        if isinstance(error, SparkportError):
+            _log.warning("catalog %r: %s is left out of the listing: %s", registered.name, what, error.message)
+        else:
+            _log.warning("catalog %r: %s is left out of the listing", registered.name, what, exc_info=error)
 
 
 def table_info(
@@ -143,12 +154,24 @@ def table_info(
     return encode_flight_info(published.arrow_schema, descriptor, app_metadata=metadata, tickets=tickets)
 
 
-def _publishable(name: str) -> bool:
+def _free_name(name: str, taken: set[str]) -> str:
+    """Raises: CatalogFault for a name that nobody could look up."""
+    if not _text(name) or name.lower() in taken:
+        raise CatalogFault("its name is empty, or taken already")
+    return name
+
+
+def _text(value: str) -> str:
+    """Raises: CatalogFault for what cannot be sent as text, though the interface asks for it."""
     try:
-        return bool(name.encode())
-    except UnicodeEncodeError:  # half of a surrogate pair
-        return False
+        value.encode()
+    except (AttributeError, UnicodeEncodeError) as error:  # the latter for half of a surrogate pair
+        raise CatalogFault(f"{value!r} is not text") from error
+    return value
 
 
-def _title(schema: Schema, table: Table) -> str:
-    return f"table {schema.name}.{table.name!r}"
+def _title(kind: str, named: Schema | Table, number: int) -> str:
+    try:
+        return f"{kind} {named.name!r}"
+    except Exception:  # noqa: BLE001 - it is being reported as broken already
+        return f"{kind} number {number}"

@@ -157,13 +157,15 @@ def _published(own: pa.Schema, checks: tuple[str, ...], title: str) -> tuple[pa.
     if entry is not None and entry[0] is own and entry[1] == checks:
         return entry[2]
     refuse_unsupported(own, f"table {title}")
-    if not len(own):
-        raise Unsupported(f"table {title} has no columns")
     rowid = find_rowid_column(own)
     plain = publishable_schema(own)
     fields = [field for index, field in enumerate(plain) if index != rowid]
-    if len({field.name for field in fields}) < len(fields):
+    if not fields:
+        raise Unsupported(f"table {title} has no columns")
+    if len(set(own.names)) < len(own):
         raise Unsupported(f"table {title} has two columns of the same name")
+    if any((field.metadata or {}).get(ROWID_MARKER) for field in fields):
+        raise Unsupported(f"table {title} has two columns that are marked as its row id")
     if rowid is not None:
         marked = {**(plain.field(rowid).metadata or {}), ROWID_MARKER: b"1"}
         fields.append(plain.field(rowid).with_metadata(marked))

@@ -7,6 +7,7 @@ that bear its id in the header become visible together when it is committed.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -41,37 +42,51 @@ def put(service: Service, call: Call, messages: Iterator[bytes]) -> Iterator[byt
     if opening.descriptor is None or opening.descriptor.command is None:
         raise BadRequest('DoPut needs a command as its descriptor: {"operation": "insert" or "update", …}')
     command = decode_put_command(opening.descriptor.command)
-    ctx, bound = _enter(service, call, command)
-    reader = BatchReader(opening.schema_message)
-    received = (batch for message in messages if (batch := reader.read(decode_flight_data(message))) is not None)
-    if isinstance(command, InsertCommand):
-        response = _run(call, ctx, bound, Operation.INSERT, reader.arrow_schema, received, command.returning)
-    else:
-        arrow_schema = reader.arrow_schema.append(rowid_field())
-        rows = _with_row_ids(received, command.row_ids, arrow_schema)
-        response = _run(call, ctx, bound, Operation.UPDATE, arrow_schema, rows, command.returning)
+    with _operation(service, call, command) as (ctx, bound):
+        reader = BatchReader(opening.schema_message)
+        received = (batch for message in messages if (batch := reader.read(decode_flight_data(message))) is not None)
+        if isinstance(command, InsertCommand):
+            response = _run(call, ctx, bound, Operation.INSERT, reader.arrow_schema, received, command.returning)
+        else:
+            arrow_schema = reader.arrow_schema.append(rowid_field())
+            rows = _with_row_ids(received, command.row_ids, arrow_schema)
+            response = _run(call, ctx, bound, Operation.UPDATE, arrow_schema, rows, command.returning)
     yield encode_put_result(response)
 
 
 def delete(service: Service, call: Call, command: DeleteCommand) -> Iterator[bytes]:
     """DELETE by the action of that name; one Result with a DMLResponse."""
-    ctx, bound = _enter(service, call, command)
     arrow_schema = pa.schema([rowid_field()])
     rows = pa.RecordBatch.from_arrays([pa.array(command.row_ids, pa.int64())], schema=arrow_schema)
-    yield _run(call, ctx, bound, Operation.DELETE, arrow_schema, iter([rows]), command.returning)
+    with _operation(service, call, command) as (ctx, bound):
+        response = _run(call, ctx, bound, Operation.DELETE, arrow_schema, iter([rows]), command.returning)
+    yield response
 
 
-def _enter(
+@contextmanager
+def _operation(
     service: Service, call: Call, command: InsertCommand | UpdateCommand | DeleteCommand
-) -> tuple[Context, PublishedTable]:
-    """The table, in the transaction that the header names. Raises: TransactionNotActive, Unsupported, NotFound."""
+) -> Iterator[tuple[Context, PublishedTable]]:
+    """The table, in the transaction that the header names.
+
+    When the operation fails, that is rolled back: what follows must not rest on half of it.
+
+    Raises: TransactionNotActive, Unsupported, NotFound.
+    """
     ctx, registered = service.enter(call, command.catalog)
     wrapped = call.headers.transaction_id
-    if wrapped is not None:
-        state = manager_of(registered).transaction_status(ctx, ctx.transaction_id or "")
-        if state is not TransactionState.ACTIVE:
-            raise not_active(wrapped, state)
-    return ctx, find_table(ctx, registered, command.schema, command.table)
+    if wrapped is None:
+        yield ctx, find_table(ctx, registered, command.schema, command.table)
+        return
+    manager, own = manager_of(registered), ctx.transaction_id or ""
+    state = manager.transaction_status(ctx, own)
+    if state is not TransactionState.ACTIVE:
+        raise not_active(wrapped, state)
+    try:
+        yield ctx, find_table(ctx, registered, command.schema, command.table)
+    except BaseException:
+        manager.rollback_transaction(ctx, own)
+        raise
 
 
 def _run(
@@ -85,6 +100,8 @@ def _run(
 ) -> bytes:
     joins = call.headers.transaction_id is not None
     statement = Statement(ctx, bound, operation, arrow_schema, DMLOptions(returning), joins_transaction=joins)
+    if returning:
+        rows = _in_one_piece(rows)
     try:
         returned = [answer for batch in rows if (answer := statement.apply(batch)) is not None]
         data = _ipc_stream(bound, returned) if returning else None
@@ -109,6 +126,13 @@ def _with_row_ids(
         yield pa.RecordBatch.from_arrays(columns, schema=arrow_schema)
     if position != len(ids):
         raise BadRequest(f"there are {len(ids)} row_ids, but {position} rows")
+
+
+def _in_one_piece(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows that are answered in one piece can also be handed to the table so, and it is called once for all of them."""
+    received = list(batches)
+    if received:
+        yield pa.concat_batches(received)
 
 
 def _ipc_stream(bound: PublishedTable, batches: list[pa.RecordBatch]) -> bytes:

@@ -119,9 +119,7 @@ def read(service: Service, call: Call, ticket: ScanTicket) -> Iterator[bytes]:
     fit = Fit(bound.arrow_schema, ticket.columns, bound.title)
     row_filter = decode_filter(ticket.filter)
     options = _options(bound, ticket, row_filter)
-    keep = None
-    if row_filter is not None and not bound.table.applies_filters:
-        keep = Evaluator(row_filter, bound.arrow_schema, rowid_column=bound.rowid_name)
+    keep = _Keep(bound, row_filter)
     yield encode_schema(fit.arrow_schema)
     writer = BatchWriter(fit.arrow_schema)
     reader = bound.table.scan(ctx, options)
@@ -132,11 +130,27 @@ def read(service: Service, call: Call, ticket: ScanTicket) -> Iterator[bytes]:
             ctx.check()
             if not isinstance(batch, pa.RecordBatch):
                 raise CatalogFault(f"table {bound.title}: its scan yields {type(batch).__name__}, not record batches")
-            if keep is not None:
-                batch = keep.apply(batch)
+            batch = keep(batch)
             if batch.num_rows:
                 for piece in slices(fit(batch)):
                     yield from writer.messages(piece)
+
+
+class _Keep:
+    """Keeps the rows that match, for a table that does not look after that itself. Not thread-safe."""
+
+    def __init__(self, bound: PublishedTable, row_filter: Filter | None) -> None:
+        self._filter = None if bound.table.applies_filters else row_filter
+        self._rowid_name = bound.rowid_name
+        self._evaluator: tuple[pa.Schema, Evaluator] | None = None
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self._filter is None:
+            return batch
+        # A table may yield its columns in any order, so what the evaluator needs to know comes with the first batch.
+        if self._evaluator is None or not batch.schema.equals(self._evaluator[0]):
+            self._evaluator = (batch.schema, Evaluator(self._filter, batch.schema, self._rowid_name))
+        return self._evaluator[1].apply(batch)
 
 
 def _options(bound: PublishedTable, ticket: ScanTicket, row_filter: Filter | None) -> ScanOptions:

@@ -24,8 +24,8 @@ __all__ = ["Statement", "rowid_renamed"]
 class Statement:
     """A statement on its way. Used by one thread; ended by `commit` or `abort`, the latter also after a failed commit.
 
-    It runs in a transaction of its own that is committed with it, unless it joins one that its caller will end. When a
-    statement fails that has joined a transaction, that is rolled back: what follows must not rest on half of it.
+    It runs in a transaction of its own that is committed or rolled back with it, unless it joins one, which is its
+    caller's to end.
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class Statement:
         self._returning = options.returning
         self._incoming = _Incoming(bound, operation, received, from_duckdb=ctx.from_duckdb)
         catalog = bound.registered.catalog
-        self._manager = catalog if isinstance(catalog, TransactionManager) else None
-        self._joins_transaction = joins_transaction
-        if self._manager is not None and not joins_transaction:
-            ctx = ctx.with_transaction(self._manager.begin_transaction(ctx))
+        self._manager: TransactionManager | None = None
+        if isinstance(catalog, TransactionManager) and not joins_transaction:
+            self._manager = catalog
+            ctx = ctx.with_transaction(catalog.begin_transaction(ctx))
         self._ctx = ctx
         self._staged: StagedWrite | None = None
         try:
@@ -72,7 +72,7 @@ class Statement:
         assert self._staged is not None
         staged, self._staged = self._staged, None  # `abort` is not called on what has failed to commit
         changed = staged.commit()
-        if self._manager is not None and not self._joins_transaction and self._ctx.transaction_id is not None:
+        if self._manager is not None and self._ctx.transaction_id is not None:
             self._manager.commit_transaction(self._ctx, self._ctx.transaction_id)
         return changed
 
@@ -92,6 +92,7 @@ class _Incoming:
         """Raises: BadRequest with the contracts' wording when the columns do not match."""
         self._names = received.names
         self._selected: list[int] | None = None
+        self._rowid: str | None = None
         columns = [field for index, field in enumerate(bound.arrow_schema) if index != bound.rowid_index]
         if operation is not Operation.INSERT:
             rowid = find_rowid_column(received)
@@ -100,6 +101,9 @@ class _Incoming:
             if bound.rowid_index is None:
                 return  # `stage` refuses it with the contract's message
             rowid_field = bound.arrow_schema.field(bound.rowid_index)
+            if pa.types.is_integer(rowid_field.type) and not pa.types.is_integer(received.field(rowid).type):
+                raise BadRequest("rowid must be integer type")
+            self._rowid = rowid_field.name
             self._names = [*received.names]
             self._names[rowid] = rowid_field.name
             if operation is Operation.DELETE:  # there may be more columns, which do not matter
@@ -107,6 +111,8 @@ class _Incoming:
                 columns = [rowid_field]
             else:
                 sent = {name.lower() for index, name in enumerate(received.names) if index != rowid}
+                if not sent:
+                    raise BadRequest("schema mismatch: UPDATE needs a column to change beside the row id")
                 columns = [*(field for field in columns if field.name.lower() in sent), rowid_field]
         source = pa.schema([field.with_name(name) for field, name in zip(received, self._names, strict=True)])
         if self._selected is not None:
@@ -114,12 +120,15 @@ class _Incoming:
         self._converter = Converter(source, pa.schema(columns), from_duckdb=from_duckdb)
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Raises: BadRequest for values that the table's types cannot hold."""
+        """Raises: BadRequest for values that the table's types cannot hold, and for row ids that are NULL."""
         if batch.schema.names != self._names:
             batch = batch.rename_columns(self._names)
         if self._selected is not None:
             batch = batch.select(self._selected)
-        return self._converter.convert(batch)
+        converted = self._converter.convert(batch)
+        if self._rowid is not None and converted.column(self._rowid).null_count:
+            raise BadRequest("a row id must not be NULL")
+        return converted
 
 
 def rowid_renamed(batch: pa.RecordBatch, rowid: str | None) -> pa.RecordBatch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
@@ -27,7 +28,8 @@ __all__ = [
 
 
 def expect_expression(text: str, what: str) -> None:
-    """Raises: BadRequest unless `text` is one expression that DuckDB can parse."""
+    """Raises: BadRequest unless `text` is one expression that DuckDB can parse, and not of monstrous size."""
+    _expect_moderate(text, what)
     try:
         duckdb.SQLExpression(text)
         duckdb.SQLExpression(f"{text}\nIS NULL")  # alone, DuckDB takes `7,` and `7 AS x` for expressions too
@@ -35,6 +37,21 @@ def expect_expression(text: str, what: str) -> None:
         raise BadRequest(f"{what} is not an SQL expression: {first_line(error)}") from error
     if _classes(text) & {"STAR", "PARAMETER"}:
         raise BadRequest(f"{what} is not an SQL expression: it has no single value")
+
+
+_MAX_LENGTH = 10_000
+_MAX_DEPTH = 100
+"""DuckDB's parser needs seconds for a thousand open brackets, hours for a hundred thousand, and cannot be interrupted."""
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+
+
+def _expect_moderate(text: str, what: str) -> None:
+    depth = deepest = 0
+    for character in _QUOTED.sub("", text) if len(text) <= _MAX_LENGTH else ():
+        depth += (character in "([{") - (character in ")]}")
+        deepest = max(deepest, depth)
+    if len(text) > _MAX_LENGTH or deepest > _MAX_DEPTH:
+        raise BadRequest(f"{what} is not an SQL expression of moderate size")
 
 
 def expect_check(text: str, columns: pa.Schema, what: str, table: str = "") -> None:

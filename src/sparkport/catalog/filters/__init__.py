@@ -1,10 +1,59 @@
-"""PLACEHOLDER until the filters helper writes the real package (overwrite me)."""
-from dataclasses import dataclass
-@dataclass(frozen=True)
-class Filter:
-    expressions: tuple = ()
-    json: str = ""
-    columns: frozenset = frozenset()
-class Evaluator:
-    def __init__(self, f, schema, rowid_column=None): pass
-    def apply(self, batch): return batch
+"""Filters of scans: the tree that tables receive, its weakening, its SQL, and its evaluation on Arrow batches."""
+
+from sparkport.catalog.filters.evaluate import Evaluator
+from sparkport.catalog.filters.tree import (
+    BOOLEAN,
+    ROWID,
+    Between,
+    Case,
+    Cast,
+    ColumnRef,
+    Comparison,
+    ComparisonKind,
+    Conjunction,
+    ConjunctionKind,
+    Constant,
+    DuckType,
+    Expression,
+    Filter,
+    Function,
+    Interval,
+    Lambda,
+    LambdaParameter,
+    Operator,
+    OperatorKind,
+    Unknown,
+    children_of,
+    type_of,
+    walk,
+)
+from sparkport.catalog.filters.weaken import is_exact
+
+__all__ = [
+    "BOOLEAN",
+    "Between",
+    "Case",
+    "Cast",
+    "ColumnRef",
+    "Comparison",
+    "ComparisonKind",
+    "Conjunction",
+    "ConjunctionKind",
+    "Constant",
+    "DuckType",
+    "Evaluator",
+    "Expression",
+    "Filter",
+    "Function",
+    "Interval",
+    "Lambda",
+    "LambdaParameter",
+    "Operator",
+    "OperatorKind",
+    "ROWID",
+    "Unknown",
+    "children_of",
+    "is_exact",
+    "type_of",
+    "walk",
+]

@@ -1,32 +1,30 @@
 """Exact evaluation of filters on Arrow batches, by DuckDB.
 
-Strategy: DuckDB only computes a mask. The columns the filter reads go in without a copy, renamed c0, c1, …, so that no
-name needs quoting and no two are equal but for case; the rows are then taken in Arrow, so that types, dictionaries and
-metadata leave as they came. Whatever goes wrong costs only rows that are sent in vain (airport §6.1).
+Strategy: DuckDB only computes a mask. The columns the filter reads go in without a copy; the rows are then taken in
+Arrow, so that types, dictionaries and metadata leave as they came. Whatever goes wrong costs only rows that are sent in
+vain (airport §6.1).
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkport.catalog.filters.database import can_reopen_streams, forget_database, open_cursor
-from sparkport.catalog.filters.literals import Inexpressible, type_sql
+from sparkport.catalog.filters.columns import Columns, find_columns
+from sparkport.catalog.filters.literals import LARGEST_TEXT, Inexpressible, type_sql
+from sparkport.catalog.filters.session import Session, is_fatal
 from sparkport.catalog.filters.sql import render
-from sparkport.catalog.filters.tree import ROWID, ColumnRef, Expression, Filter, Function, Lambda, children_of
+from sparkport.catalog.filters.tree import Expression, Filter, Function, Lambda, children_of, walk
 from sparkport.catalog.filters.weaken import is_exact
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import duckdb
-
 logger = logging.getLogger(__name__)
+
+MOST_EXPRESSIONS = 500
+"""Evaluated per batch. DuckDB plans about twenty constants in a millisecond: a longer IN costs more than its rows."""
 
 
 class Evaluator:
@@ -37,16 +35,20 @@ class Evaluator:
     """
 
     def __init__(self, row_filter: Filter, arrow_schema: pa.Schema, rowid_column: str | None = None) -> None:
-        self._idle: list[_Session] = []
         self._lock = threading.Lock()
-        self._tolerant = False
-        self._positions: tuple[int, ...] = ()
-        self._fields = pa.schema([])
+        self._idle: list[Session] = []
+        self._rows_may_fail = False
+        self._columns: Columns | None = None
         self._conditions: tuple[str, ...] = ()
         try:
-            self._prepare(row_filter, arrow_schema, rowid_column)
-        except Exception:  # noqa: BLE001 - a filter is a hint: at worst all rows are sent
+            exact = row_filter.weaken(is_exact)
+            if exact.expressions:
+                self._columns, session = find_columns(exact, arrow_schema, rowid_column)
+                self._conditions = tuple(_conditions(exact, self._columns, session))
+                self._idle.append(session)
+        except Exception as error:  # a filter is a hint: at worst all rows are sent
             logger.debug("filter not evaluated", exc_info=True)
+            is_fatal(error)
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -55,112 +57,104 @@ class Evaluator:
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray | None:
         """TRUE for the rows to keep, never NULL; None if every row is kept."""
-        if not self._conditions:
+        if self._columns is None or not self._conditions:
             return None
-        columns = self._columns_of(batch)
-        if columns is None:
-            return None
-        session: _Session | None = None
         try:
-            session = self._take_session()
-            mask = self._evaluate(session, columns)
-        except Exception as error:  # noqa: BLE001 - a filter is a hint: at worst all rows are sent
+            selected = self._columns.select(batch)
+            mask = None if selected is None else self._compute(selected)
+        except Exception as error:  # a filter is a hint: at worst all rows are sent
             logger.debug("filter not evaluated on a batch", exc_info=True)
-            _after_failure(error)
+            if is_fatal(error):
+                with self._lock:
+                    self._idle.clear()
             return None
-        with self._lock:
-            self._idle.append(session)
-        return mask if mask is None or len(mask) == batch.num_rows else None
+        return mask if mask is not None and len(mask) == batch.num_rows else None
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows to keep, in order, with the batch's own schema."""
+        """The rows to keep, in order, in a batch of the same schema."""
         mask = self.mask(batch)
-        if mask is None:
+        if mask is None or mask.true_count == batch.num_rows:
             return batch
-        kept = mask.true_count
-        if kept == batch.num_rows:
-            return batch
-        if kept == 0:
+        if mask.true_count == 0:
             return batch.slice(0, 0)
         try:
             return batch.filter(mask)
         except pa.ArrowException:
-            # Arrow cannot filter every type (run-end encoded, some views).
-            logger.debug("filter not applied to a batch", exc_info=True)
+            # Arrow does not know how to filter every type.
+            logger.debug("mask not applied to a batch", exc_info=True)
             return batch
 
-    def _prepare(self, row_filter: Filter, arrow_schema: pa.Schema, rowid_column: str | None) -> None:
-        exact = row_filter.weaken(is_exact)
-        positions = _positions(exact, arrow_schema, rowid_column)
-        order = {name: number for number, name in enumerate(positions)}
-        self._positions = tuple(positions.values())
-        fields = [arrow_schema.field(position).with_name(f"c{n}") for n, position in enumerate(self._positions)]
-        casts = _casts(exact, fields, order)
-        # A conjunct over a column that DuckDB cannot read must not take the others down.
-        readable = [number for number in range(len(fields)) if number in casts]
-        names = {number: f"c{place}" for place, number in enumerate(readable)}
-        self._positions = tuple(self._positions[number] for number in readable)
-        self._fields = pa.schema([fields[number].with_name(names[number]) for number in readable])
-
-        def column(reference: ColumnRef) -> str:
-            number = order.get(reference.name)
-            if number is None or number not in casts:
-                raise Inexpressible(f"column {reference.name}")
-            target = casts[number].get(reference.type)
-            if target is None:
-                raise Inexpressible(f"column {reference.name} has another type")
-            return target.format(names[number])
-
-        session = self._take_session()
-        conditions = []
-        for conjunct in exact.conjuncts:
-            try:
-                condition = render(conjunct, column)
-                checks = _checks(conjunct, column)
-                if session.binds(condition, checks):
-                    conditions.append(condition)
-            except Inexpressible:
-                continue
-        self._conditions = tuple(conditions)
+    def _compute(self, batch: pa.RecordBatch) -> pa.BooleanArray | None:
+        with self._lock:
+            session = self._idle.pop() if self._idle else None
+        if session is None:
+            session = Session(batch.schema)
+        mask = None if self._rows_may_fail else self._together(session, batch)
+        if mask is None:
+            mask = self._one_by_one(session, batch)
+        # Not in a `finally`: a session in which something fatal happened is not used again.
         with self._lock:
             self._idle.append(session)
+        return mask
 
-    def _take_session(self) -> _Session:
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()
-        return _Session(self._fields)
-
-    def _columns_of(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-        if self._positions and self._positions[-1] >= batch.num_columns and max(self._positions) >= batch.num_columns:
+    def _together(self, session: Session, batch: pa.RecordBatch) -> pa.BooleanArray | None:
+        try:
+            return session.compute(f"({' AND '.join(self._conditions)}) IS TRUE", batch)
+        except Exception as error:
+            if is_fatal(error):
+                raise
+            # Most likely a cast that fails on some row, which another conjunct may well exclude.
+            self._rows_may_fail = True
             return None
-        arrays = [batch.column(position) for position in self._positions]
-        if any(array.type != wanted for array, wanted in zip(arrays, self._fields.types, strict=True)):
-            return None
-        if not arrays:
-            # DuckDB must still see how many rows there are.
-            return pa.record_batch([pa.nulls(batch.num_rows)], schema=_NO_COLUMNS)
-        return pa.record_batch(arrays, schema=self._fields)
 
-    def _evaluate(self, session: _Session, columns: pa.RecordBatch) -> pa.BooleanArray | None:
-        if not self._tolerant:
-            try:
-                return session.compute(f"({' AND '.join(self._conditions)}) IS TRUE", columns)
-            except Exception as error:  # noqa: BLE001 - tried again below
-                _raise_if_fatal(error)
-                # Most likely a cast that fails on some row, which the other conjuncts may well exclude.
-                self._tolerant = True
-        masks = []
+    def _one_by_one(self, session: Session, batch: pa.RecordBatch) -> pa.BooleanArray | None:
+        mask = None
         for condition in self._conditions:
             try:
                 # A row on which the conjunct fails is kept.
-                masks.append(session.compute(f"coalesce(TRY({condition} IS TRUE), true)", columns))
-            except Exception as error:  # noqa: BLE001 - this conjunct is left to the client
-                _raise_if_fatal(error)
+                passed = session.compute(f"coalesce(TRY({condition} IS TRUE), true)", batch)
+            except Exception as error:
+                if is_fatal(error):
+                    raise
                 logger.debug("conjunct not evaluated on a batch", exc_info=True)
-        if not masks:
-            return None
-        result = masks[0]
-        for mask in masks[1:]:
-            result = pc.and_(result, mask)
-        return result
+                continue
+            mask = passed if mask is None else pc.and_(mask, passed)
+        return mask
+
+
+def _conditions(row_filter: Filter, columns: Columns, session: Session) -> Iterator[str]:
+    """The conjuncts as SQL that DuckDB binds, and binds to the same functions as the client."""
+    probes = []
+    remaining = MOST_EXPRESSIONS
+    for conjunct in row_filter.conjuncts:
+        size = sum(1 for _ in walk(conjunct))
+        if size > remaining:
+            continue
+        remaining -= size
+        try:
+            condition = render(conjunct, columns.text)
+            expected = list(_expected_types(conjunct, columns))
+        except Inexpressible:
+            continue
+        if sum(len(text) for text, _ in expected) <= LARGEST_TEXT:
+            pairs = (text for call, kind in expected for text in (call, f"CAST(NULL AS {kind})"))
+            probes.append([condition, *pairs])
+    for (condition, *_), types in zip(probes, session.types(probes), strict=True):
+        if types and types[1::2] == types[2::2]:
+            yield condition
+
+
+def _expected_types(expression: Expression, columns: Columns) -> Iterator[tuple[str, str]]:
+    """Function calls and the types the client says they have: another type would mean another overload."""
+    if isinstance(expression, Function):
+        try:
+            kind = type_sql(expression.type)
+        except Inexpressible:
+            # An unnamed struct, which has the types of its operands.
+            pass
+        else:
+            yield render(expression, columns.text), kind
+    for child in children_of(expression):
+        # What happens inside a lambda has no text outside of it.
+        if not isinstance(child, Lambda):
+            yield from _expected_types(child, columns)

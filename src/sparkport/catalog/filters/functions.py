@@ -21,8 +21,6 @@ LAMBDA_FUNCTIONS = frozenset(
 TYPED_BY_DATA = frozenset({"struct_pack", "row", "+", "-", "*", "add", "subtract", "multiply"}) | LAMBDA_FUNCTIONS
 """Functions whose `function_data` repeats types or the lambda, and holds nothing else that matters."""
 
-SINGLE_DIVISION_ARGUMENTS = 2
-
 _TEXT = """
     ~~ !~~ ~~* !~~* ~~~ like_escape not_like_escape ilike_escape not_ilike_escape prefix suffix contains starts_with
     ends_with ^@ lower lcase upper ucase length len char_length character_length strlen octet_length bit_length trim ltrim
@@ -84,16 +82,10 @@ def is_exact_cast(source: DuckType, target: DuckType, try_cast: bool) -> bool:
         # JSON is a VARCHAR that promises to be valid; casts to and from anything else convert its content.
         return {source.id, target.id} == {"VARCHAR"} and not try_cast
     match source.id, target.id:
-        case ("LIST", "LIST") | ("ARRAY", "ARRAY") | ("MAP", "MAP"):
-            same_size = source.size == target.size
-            children = source.child is not None and target.child is not None
-            return (
-                same_size
-                and children
-                and source.child is not None
-                and target.child is not None
-                and is_exact_cast(source.child, target.child, try_cast)
-            )
+        case ("LIST" | "ARRAY", "LIST") | ("ARRAY", "ARRAY") | ("MAP", "MAP"):
+            if source.child is None or target.child is None or (target.id == "ARRAY" and source.size != target.size):
+                return False
+            return is_exact_cast(source.child, target.child, try_cast)
         case ("STRUCT", "STRUCT"):
             # By position or by name, which differs between versions, is the same if the names are.
             return [name for name, _ in source.fields] == [name for name, _ in target.fields] and all(

@@ -83,7 +83,9 @@ class _Renderer:
             case Function():
                 return self._function(expression)
             case Case():
-                branches = " ".join(f"WHEN {self.text(when)} THEN {self.text(then)}" for when, then in expression.branches)
+                branches = " ".join(
+                    f"WHEN {self.text(when)} THEN {self.text(then)}" for when, then in expression.branches
+                )
                 if not branches:
                     raise Inexpressible("CASE without a branch")
                 return f"(CASE {branches} ELSE {self.text(expression.otherwise)} END)"

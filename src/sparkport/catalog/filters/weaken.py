@@ -153,9 +153,9 @@ def _is_exact_function(function: Function) -> bool:
     if any(kind.contains(*UNSURE_ARGUMENTS) for kind in types):
         return False
     # A lambda function only carries values to its lambda, whose own functions are looked at in their turn.
-    if not lambdas and function.name not in ZONE_FREE:
-        if any(kind.contains(*ZONED) for kind in (*types, function.type)):
-            return False
+    zoned = any(kind.contains(*ZONED) for kind in (*types, function.type))
+    if zoned and not lambdas and function.name not in ZONE_FREE:
+        return False
     if function.name in {"greatest", "least"}:
         return _alike(function.children) and not _has_bits(function.children[0])
     if function.name in DIVISIONS:
@@ -206,11 +206,13 @@ _NUMBERS = _INTEGERS | {"DECIMAL", "FLOAT", "DOUBLE"}
 
 _DAY, _CLOCK, _OFFSET = r"\d{4}-\d\d-\d\d", r"\d\d:\d\d(:\d\d(\.\d{1,6})?)?", r"(Z|[+-]\d\d(:\d\d)?)"
 
+_PERIOD = r"-?\d{1,6} (year|month|day|hour|minute|second)s?"
+
 _CONSTANT_TEXT = {
     "TIMESTAMP WITH TIME ZONE": re.compile(f"{_DAY}[ T]{_CLOCK}{_OFFSET}", re.ASCII),
     "TIME WITH TIME ZONE": re.compile(f"{_CLOCK}[+-]\\d\\d(:\\d\\d)?", re.ASCII),
     "TIMESTAMP_NS": re.compile(f"{_DAY}([ T]{_CLOCK})?", re.ASCII),
     "BIT": re.compile("[01]+"),
     "BIGNUM": re.compile(r"-?\d{1,1000}", re.ASCII),
-    "INTERVAL": re.compile(r"-?\d{1,6} (year|month|day|hour|minute|second)s?", re.ASCII),
+    "INTERVAL": re.compile(f"{_PERIOD}( {_PERIOD})*", re.ASCII),
 }

@@ -1,0 +1,89 @@
+"""Makes the files of this folder from recordings: `python tests/client/replay/compact.py FOLDER SCENARIO …`.
+
+FOLDER holds the recorded traffic of DuckDB's airport client as one JSON file for each scenario. Only what the client
+sent is kept, and how it went for the client; equal messages and header sets are kept once.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+
+class Compact:
+    """One scenario on its way into a small file."""
+
+    def __init__(self, recorded: dict[str, Any]) -> None:
+        self.recorded = recorded
+        self.blobs: list[str] = []
+        self.headers: list[dict[str, str]] = []
+
+    def made(self) -> dict[str, Any]:
+        steps = [self.step(step) for step in self.recorded["steps"]]
+        return {
+            "about": self.recorded["about"],
+            "setup": self.recorded["setup_sql_not_recorded"],
+            "steps": steps,
+            "headers": self.headers,
+            "blobs": self.blobs,
+        }
+
+    def step(self, step: dict[str, Any]) -> dict[str, Any]:
+        kept = {key: step[key] for key in ("sql", "note", "result", "error") if step.get(key)}
+        return {**kept, "calls": [self.call(call) for call in step["rpcs"]]}
+
+    def call(self, call: dict[str, Any]) -> dict[str, Any]:
+        messages: list[Any] = []
+        for message in call["messages"]:
+            if "note" in message:  # "113 messages left out here", in either direction; only requests matter here
+                messages.append({"left_out": int(message["note"].split()[0])})
+            elif message["dir"] == "request" and "event" not in message:
+                messages.append(self.message(message))
+        events = [message.get("event") for message in call["messages"]]
+        if call["method"] != "DoExchange":
+            messages = [message for message in messages if "left_out" not in message]
+        return {
+            "method": call["method"],
+            **({"action": call["action"]} if call.get("action") else {}),
+            "headers": self.place(self.headers, call["request_headers"]),
+            "messages": messages,
+            **({"cancelled": True} if "cancelled_by_client" in events else {}),
+            "status": call["status"]["code"],
+        }
+
+    def message(self, message: dict[str, Any]) -> dict[str, Any]:
+        if message.get("b64") is None:
+            decoded = message["decoded"]
+            return {"rows": decoded["num_rows"], "first": decoded["rows"]}
+        data = base64.b64decode(message["b64"])
+        small = zlib.compress(data, 9)
+        packed = "z" + base64.b64encode(small).decode() if len(small) < len(data) else base64.b64encode(data).decode()
+        return {"blob": self.place(self.blobs, packed)}
+
+    @staticmethod
+    def place(values: list[Any], value: Any) -> int:
+        if value not in values:
+            values.append(value)
+        return values.index(value)
+
+
+def write(value: dict[str, Any], path: Path) -> None:
+    """One line for each step, header set and message, so that a change can be read."""
+    lines = [f' "about": {json.dumps(value["about"])}', f' "setup": {json.dumps(value["setup"], ensure_ascii=False)}']
+    for key in ("steps", "headers", "blobs"):
+        elements = ",\n".join("  " + json.dumps(element, ensure_ascii=False) for element in value[key])
+        lines.append(f' "{key}": [\n{elements}\n ]')
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
+
+
+if __name__ == "__main__":
+    folder, *scenarios = sys.argv[1:]
+    for scenario in scenarios:
+        recorded = json.loads((Path(folder) / f"{scenario}.json").read_text("utf-8"))
+        write(Compact(recorded).made(), HERE / f"{scenario}.json")

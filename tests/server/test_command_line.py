@@ -1,0 +1,173 @@
+"""`sparkport serve`, run as users run it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sparkport.cli import main
+from sparkport.server import Server
+from tests.server.catalogs import catalog_of
+from tests.server.raw_client import RawClient, path
+
+COMMAND = [str(Path(sys.executable).with_name("sparkport"))]
+ANY_PORT = ["--location", "grpc://127.0.0.1:0"]
+
+CATALOG = """
+import pyarrow as pa
+from sparkport import CatalogBuilder
+catalog = CatalogBuilder("cat")
+catalog.schema("s").table("t", pa.table({"id": [1, 2, 3]}))
+def factory():
+    other = CatalogBuilder("other")
+    other.schema("s").table("t", pa.table({"id": [1]}))
+    return other
+nothing = 42
+"""
+
+
+@contextmanager
+def running(*arguments: str, cwd: Path | None = None, command: list[str] = COMMAND) -> Iterator[tuple[str, RawClient]]:
+    """The greeting of a server that runs, and a client of it; it must stop with exit code 0."""
+    process = subprocess.Popen(
+        [*command, "serve", *ANY_PORT, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=cwd
+    )
+    try:
+        assert process.stdout is not None
+        greeting = ""
+        while "Ctrl-C" not in greeting:
+            line = process.stdout.readline()
+            assert line, "it ended before it was ready"
+            greeting += line
+        location = re.search(r"grpc://[\d.]+:\d+", greeting)
+        assert location is not None
+        with RawClient(location[0]) as client:
+            yield greeting, client
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.communicate(timeout=30)
+
+
+@pytest.fixture(autouse=True)
+def _imports_leave_no_trace(monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    for name in ("shop", "broken"):
+        sys.modules.pop(name, None)
+
+
+def refusal(capfd, *arguments: str) -> str:
+    """What it says when it cannot serve: exactly one line, and exit code 2. gRPC's own log is not ours."""
+    assert main(["serve", *arguments]) == 2
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    lines = [line for line in captured.err.splitlines() if not re.match(r"[EWI]\d{4} ", line)]
+    (line,) = lines
+    assert line.startswith("sparkport: ")
+    return line.removeprefix("sparkport: ")
+
+
+@pytest.mark.parametrize("command", [COMMAND, [sys.executable, "-m", "sparkport"]], ids=["sparkport", "python -m"])
+def test_the_demo_says_how_to_attach_it_and_can_be_read(command):
+    with running("--demo", command=command) as (greeting, client):
+        attach = re.search(r"ATTACH 'demo' \(TYPE airport, LOCATION '(grpc://127\.0\.0\.1:\d+)'\);", greeting)
+
+        assert attach is not None
+        assert list(client.list_schemas("demo")) == ["shop"]
+        assert client.scan(path("demo", "shop", "customers"), [0]).table.num_rows == 5
+
+
+def test_a_catalog_of_a_file_is_served(tmp_path):
+    (tmp_path / "shop.py").write_text(CATALOG)
+
+    with running("shop.py:catalog", "shop.py:factory", cwd=tmp_path) as (greeting, client):
+        assert "ATTACH 'cat'" in greeting
+        assert "ATTACH 'other'" in greeting
+        assert client.scan(path("cat", "s", "t"), [0]).table.num_rows == 3
+        assert client.scan(path("other", "s", "t"), [0]).table.num_rows == 1
+
+
+def test_a_catalog_of_a_module_in_the_current_folder_is_served(tmp_path):
+    (tmp_path / "shop.py").write_text(CATALOG)
+
+    with running("shop:catalog", cwd=tmp_path) as (_, client):
+        assert list(client.list_schemas("cat")) == ["s"]
+
+
+def test_without_a_catalog_it_says_what_to_name(capfd):
+    assert "--demo" in refusal(capfd)
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("shop", "module:name"),
+        (":catalog", "module:name"),
+        ("shop.py:", "module:name"),
+        ("no_such_module:catalog", "no_such_module cannot be imported"),
+        ("no_such_file.py:catalog", "no_such_file.py cannot be imported"),
+        ("shop.py:nothing", "no CatalogBuilder or Catalog called 'nothing'"),
+        ("shop.py:missing", "no CatalogBuilder or Catalog called 'missing'"),
+        ("broken.py:catalog", "broken.py cannot be imported"),
+    ],
+)
+def test_a_catalog_that_cannot_be_had_is_named(capfd, tmp_path, monkeypatch, target, said):
+    (tmp_path / "shop.py").write_text(CATALOG)
+    (tmp_path / "broken.py").write_text("this is not Python")
+    monkeypatch.chdir(tmp_path)
+
+    assert said in refusal(capfd, *ANY_PORT, target)
+
+
+def test_a_port_in_use_is_said_in_one_sentence(capfd):
+    with Server(catalog_of(), "grpc://127.0.0.1:0") as server:
+        assert "in use" in refusal(capfd, "--demo", "--location", server.location)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--location", "http://x"], "grpc://host:port"),
+        (["--location", "grpc+tls://127.0.0.1:0"], "certificate"),
+        (["--log-level", "loud"], "the log level must be debug, info, warning, error"),
+        (["--config", "no-such.toml"], "no-such.toml cannot be read"),
+        (["--secret-file", "no-such-secret"], "no-such-secret cannot be read"),
+        (["--tls-certificate", "no-such.pem"], "no-such.pem cannot be read"),
+        (["--max-calls", "0"], "max_calls must be at least 1"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_named(capfd, arguments, said):
+    assert said in refusal(capfd, "--demo", *arguments)
+
+
+def test_two_catalogs_of_one_name_are_refused(capfd, tmp_path, monkeypatch):
+    (tmp_path / "shop.py").write_text(CATALOG)
+    monkeypatch.chdir(tmp_path)
+
+    assert "'cat'" in refusal(capfd, *ANY_PORT, "shop.py:catalog", "shop.py:catalog")
+
+
+def test_settings_of_the_environment_reach_the_server(tmp_path):
+    with Server(catalog_of(), "grpc://127.0.0.1:0") as server:
+        environment = {**os.environ, "SPARKPORT_LOCATION": server.location}
+        result = subprocess.run([*COMMAND, "serve", "--demo"], env=environment, capture_output=True, text=True, timeout=50)
+
+    assert result.returncode == 2
+    assert server.location.removeprefix("grpc://") in result.stderr
+
+
+def test_arguments_that_make_no_sense_end_with_exit_code_2(capfd):
+    for arguments in ([], ["nonsense"], ["serve", "--nonsense"], ["serve", "--max-calls", "many"]):
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        assert caught.value.code == 2
