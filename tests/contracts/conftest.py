@@ -8,11 +8,11 @@ from typing import TypeAlias
 
 import pyarrow as pa
 import pytest
+from tests.contracts.contract_client import ContractClient
 
 from sparkport.memory import MemoryCatalog, MemoryTable
 from sparkport.server import Server, ServerSettings
 from sparkport.server.listen import Catalogs
-from tests.contracts.contract_client import ContractClient
 
 Serve: TypeAlias = Callable[..., ContractClient]
 

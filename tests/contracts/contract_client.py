@@ -12,7 +12,6 @@ import grpc
 import msgpack
 import pyarrow as pa
 import pyarrow.flight as flight
-
 from tests.server.raw_client import Failure, RawClient, failure_of, metadata, path
 
 DUCKDB = {"airport-user-agent": "airport/20250101"}
@@ -50,6 +49,10 @@ class Response:
 
 class ContractClient(RawClient):
     """Every call has a deadline, by `RawClient`."""
+
+    def __init__(self, location: str) -> None:
+        super().__init__(location)
+        self.location = location
 
     # -- changing rows
 
@@ -89,9 +92,7 @@ class ContractClient(RawClient):
         (answer,) = self.action("delete", as_json(delete_body(table, row_ids, returning)), headers)
         return Response(msgpack.unpackb(answer))
 
-    def delete_failure(
-        self, table: str, row_ids: Sequence[int], headers: Mapping[str, str] | None = None
-    ) -> Failure:
+    def delete_failure(self, table: str, row_ids: Sequence[int], headers: Mapping[str, str] | None = None) -> Failure:
         return self.action_failure("delete", as_json(delete_body(table, row_ids)), headers)
 
     def exchange(
@@ -159,7 +160,11 @@ class ContractClient(RawClient):
             entry["name"]: (entry["description"], entry["tags"], entry["is_default"]) for entry in self.schema_entries()
         }
         tables = {
-            f"{schema}.{name}": (info.schema.serialize().to_pybytes(), metadata(info), self.rows_with_ids(f"{schema}.{name}"))
+            f"{schema}.{name}": (
+                info.schema.serialize().to_pybytes(),
+                metadata(info),
+                self.rows_with_ids(f"{schema}.{name}"),
+            )
             for schema, infos in self.list_schemas().items()
             for name, info in infos.items()
         }

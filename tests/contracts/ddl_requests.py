@@ -7,9 +7,7 @@ from typing import Any
 import msgpack
 import pyarrow as pa
 import pyarrow.flight as flight
-
 from tests.contracts.contract_client import ContractClient
-
 
 NEW_TABLE = pa.schema([pa.field("k", pa.int64()), pa.field("v", pa.string())])
 
@@ -83,5 +81,3 @@ def contents(client: ContractClient, body: Any, headers: Any = None) -> dict[str
     (answer,) = client.action("create_schema", body, headers)
     unpacked: dict[str, Any] = msgpack.unpackb(answer)
     return unpacked
-
-

@@ -8,8 +8,6 @@ import msgpack
 import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
-
-from sparkport.catalog import Context, CreateSchemaOptions, DynamicCatalog, Schema
 from tests.contracts.contract_client import DUCKDB
 from tests.contracts.ddl_requests import (
     NEW_TABLE,
@@ -28,6 +26,8 @@ from tests.contracts.ddl_requests import (
 )
 from tests.server.catalogs import ListedCatalog, ListedSchema, ListedTable, catalog_of, numbers
 from tests.server.raw_client import decompress, metadata
+
+from sparkport.catalog import Context, CreateSchemaOptions, DynamicCatalog, Schema
 
 NOTHING = pa.schema([])
 TWO_FIELDS = serialized(pa.schema([("a", pa.int32()), ("b", pa.int32())]))

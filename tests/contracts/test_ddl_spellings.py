@@ -5,9 +5,6 @@ from __future__ import annotations
 import msgpack
 import pyarrow as pa
 import pytest
-
-from sparkport.server import ServerSettings
-from sparkport.service.service import ServiceSettings
 from tests.contracts.contract_client import DUCKDB
 from tests.contracts.ddl_requests import (
     NEW_TABLE,
@@ -23,6 +20,9 @@ from tests.contracts.ddl_requests import (
     serialized,
     without,
 )
+
+from sparkport.server import ServerSettings
+from sparkport.service.service import ServiceSettings
 
 # ------------------------------------------------------------------------------------------ names and missing keys
 
@@ -104,7 +104,9 @@ BOTH_SOURCES = [
     pytest.param(
         {"multi_key_primary_keys": ["v", "k"]}, {"k": [1, 1], "v": ["a", "a"]}, id="client: multi_key_primary_keys"
     ),
-    pytest.param({"extra_constraints": ["UNIQUE(k, v)"]}, {"k": [1, 1], "v": ["a", "a"]}, id="client: extra_constraints"),
+    pytest.param(
+        {"extra_constraints": ["UNIQUE(k, v)"]}, {"k": [1, 1], "v": ["a", "a"]}, id="client: extra_constraints"
+    ),
     pytest.param({"not_null_constraints": [1]}, {"k": [1], "v": [None]}, id="both: not_null_constraints"),
     pytest.param({"check_constraints": ["(k > 0)"]}, {"k": [0], "v": ["a"]}, id="both: check_constraints"),
     pytest.param(
@@ -191,7 +193,9 @@ def test_duckdb_creates_a_schema_that_exists_and_gets_its_contents(client):
 @pytest.mark.parametrize("headers", [None, {"airport-user-agent": "curl/8"}], ids=["no agent", "another agent"])
 def test_everyone_else_is_told_that_a_schema_exists(client, headers):
     with client.unchanged():
-        assert client.action_failure("create_schema", create_schema_body(schema="shop"), headers).code == "ALREADY_EXISTS"
+        assert (
+            client.action_failure("create_schema", create_schema_body(schema="shop"), headers).code == "ALREADY_EXISTS"
+        )
 
 
 def test_the_strict_setting_tells_duckdb_too(serve, catalog):

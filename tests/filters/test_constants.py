@@ -1,12 +1,15 @@
 """Every type of constant (airport §6.6): what DuckDB serialises comes back as SQL that means the same value."""
 
+import base64
+import json
+
 import duckdb
 import pytest
+from tests.filters.plans import constant_json
 
 from sparkport.catalog.filters.literals import Inexpressible, constant_sql
 from sparkport.catalog.filters.tree import Constant, DuckType, Interval
 from sparkport.wire.filter_values import decode_constant
-from tests.filters.plans import constant_json
 
 LITERALS = [
     "true",
@@ -21,8 +24,8 @@ LITERALS = [
     "CAST(18446744073709551615 AS UBIGINT)",
     *(f"CAST('{value}' AS HUGEINT)" for value in (-(2**127), -(2**64), -1, 2**64, 2**127 - 1)),
     *(f"CAST('{value}' AS UHUGEINT)" for value in (0, 2**127, 2**128 - 1)),
-    *(f"CAST('{value}' AS FLOAT)" for value in ("0.1", "-0.0", "3.4028235e38", "1e-45", "inf", "-inf", "nan")),
-    *(f"CAST('{value}' AS DOUBLE)" for value in ("0.1", "-0.0", "1.7976931348623157e308", "5e-324", "inf", "-inf", "nan")),
+    *(f"CAST('{value}' AS FLOAT)" for value in ("0.1", "-0.0", "3.4028235e38", "1e-45", "inf", "-inf")),
+    *(f"CAST('{value}' AS DOUBLE)" for value in ("0.1", "-0.0", "1.7976931348623157e308", "5e-324", "inf", "-inf")),
     *(f"CAST('{value}' AS DECIMAL(4, 2))" for value in ("12.34", "-0.05", "0", "99.99")),
     "CAST('-123456789012345.678' AS DECIMAL(18, 3))",
     *(f"CAST('{value}' AS DECIMAL(38, 5))" for value in ("-123456789012345678901234567890123.45678", "0.00001")),
@@ -30,11 +33,15 @@ LITERALS = [
     *(f"CAST({text} AS VARCHAR)" for text in ("''", "'it''s'", "'日本 \"x\" \\ %'", "'--'", "'a' || chr(0) || 'b'")),
     """CAST('{"a": 1}' AS JSON)""",
     *(f"CAST({text} AS BLOB)" for text in ("''", r"'\x00\xFF\x27\x22\x5C'", "'plain text'")),
-    *(f"CAST('{bits}' AS BIT)" for bits in ("0", "0101", "11111111", "111100001", "0" * 64 + "1")),
-    *(f"CAST('{value}' AS BIGNUM)" for value in (0, 5, -5, 128, -256, 10**40, -(10**40))),
-    *(f"CAST('{date}' AS DATE)" for date in ("1970-01-01", "0044-03-15 (BC)", "infinity", "-infinity", "5874897-12-31")),
+    *(
+        f"CAST('{date}' AS DATE)"
+        for date in ("1970-01-01", "0044-03-15 (BC)", "infinity", "-infinity", "5874897-12-31")
+    ),
     *(f"CAST('{time}' AS TIME)" for time in ("00:00:00", "23:59:59.999999", "24:00:00")),
-    *(f"CAST('{time}' AS TIMETZ)" for time in ("01:02:03.456+02", "00:00:00-15:59:59", "24:00:00+15:59:59", "12:00:00+00")),
+    *(
+        f"CAST('{time}' AS TIMETZ)"
+        for time in ("01:02:03.456+02", "00:00:00-15:59:59", "24:00:00+15:59:59", "12:00:00+00")
+    ),
     *(
         f"CAST('{text}' AS {kind})"
         for kind in ("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS")
@@ -46,7 +53,10 @@ LITERALS = [
     "CAST('2020-02-29 13:14:15.678901234' AS TIMESTAMP_NS)",
     *(f"CAST('{text}' AS TIMESTAMPTZ)" for text in ("2022-06-01 07:00:00.5+02", "1900-01-01 00:00:00+00", "infinity")),
     *(f"INTERVAL '{text}'" for text in ("1 month 6 days", "-40 days", "3 hours -1 microsecond", "-7 months 1 day")),
-    *(f"CAST('{text}' AS UUID)" for text in ("00000000-0000-0000-0000-000000000000", "f1234567-89ab-7def-8123-456789abcdef")),
+    *(
+        f"CAST('{text}' AS UUID)"
+        for text in ("00000000-0000-0000-0000-000000000000", "f1234567-89ab-7def-8123-456789abcdef")
+    ),
     "CAST('b''c' AS ENUM('a', 'b''c', 'd'))",
     "[1, NULL, 3]",
     "CAST([] AS VARCHAR[])",
@@ -60,7 +70,10 @@ LITERALS = [
     "CAST(union_value(s := 'x') AS UNION(n INTEGER, s VARCHAR))",
     "CAST(union_value(n := NULL::INTEGER) AS UNION(n INTEGER, s VARCHAR))",
     "row(1, 'x')",
-    *(f"CAST(NULL AS {kind})" for kind in ("INTEGER", "DECIMAL(10, 2)", "VARCHAR", "INTEGER[]", "STRUCT(a DATE)", "UUID")),
+    *(
+        f"CAST(NULL AS {kind})"
+        for kind in ("INTEGER", "DECIMAL(10, 2)", "VARCHAR", "INTEGER[]", "STRUCT(a DATE)", "UUID")
+    ),
 ]
 
 
@@ -91,10 +104,40 @@ def test_nanosecond_times_mean_what_duckdb_serialised(connection, text):
     test_a_constant_means_what_duckdb_serialised(connection, f"CAST('{text}' AS TIME_NS)")
 
 
-def test_bytes_that_are_not_text_arrive_as_base64():
-    bits = decode_constant({"type": {"id": "BIT", "type_info": None}, "is_null": False, "value": {"base64": "BPU="}})
+@pytest.mark.parametrize("kind", ["FLOAT", "DOUBLE"])
+def test_not_a_number_is_a_number(connection, kind):
+    # json_serialize_plan cannot write it; the client can (airport §6.2).
+    constant = decode_constant(json.loads(f'{{"type": {{"id": "{kind}"}}, "is_null": false, "value": NaN}}'))
 
-    assert constant_sql(bits) == "CAST('0101' AS BIT)"
+    assert connection.execute(
+        f"SELECT isnan({constant_sql(constant)}), typeof({constant_sql(constant)})"
+    ).fetchone() == (
+        True,
+        kind,
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        *(("BIT", bits) for bits in ("0", "0101", "11111111", "111100001", "0" * 64 + "1")),
+        *(("BIGNUM", str(value)) for value in (0, 5, -5, 128, -256, 10**40, -(10**40))),
+    ],
+)
+def test_internal_bytes_mean_what_duckdb_keeps_in_them(connection, kind, text):
+    # Nor can it write bytes that are not text, so they are taken from Arrow, which has the same ones (airport §13.1).
+    connection.execute("SET arrow_lossless_conversion = true")
+    (value,) = connection.sql(f"SELECT CAST('{text}' AS {kind}) AS value").to_arrow_table().column("value").to_pylist()
+    encoded = {"base64": base64.b64encode(value).decode()}
+    constant = decode_constant({"type": {"id": kind, "type_info": None}, "is_null": False, "value": encoded})
+
+    assert constant_sql(constant) == f"CAST('{text}' AS {kind})"
+
+
+def test_internal_bytes_that_are_text_arrive_as_text():
+    number = {"type": {"id": "BIT", "type_info": None}, "is_null": False, "value": "\u0000A"}
+
+    assert constant_sql(decode_constant(number)) == "CAST('01000001' AS BIT)"
 
 
 def test_children_without_a_type_inherit_it():

@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.filters.plans import kept_by
 
 from sparkport.catalog.filters import Evaluator, Filter, Unknown, walk
 from sparkport.wire.filters import decode_filter
-from tests.filters.plans import kept_by
 
 CORPUS = Path(__file__).parent / "corpus"
 VERSIONS = ("1.4", "1.5", "2.0")
@@ -84,6 +84,7 @@ def test_rows_leave_with_the_schema_they_came_with(version):
         assert evaluator.apply(batch()).schema.equals(batch().schema, check_metadata=True), case["sql"]
 
 
+@functools.cache
 def recorded() -> list[Any]:
     return json.loads((CORPUS / "recorded.json").read_text("utf-8"))
 

@@ -100,6 +100,21 @@ def test_changes_of_other_rows_do_not_conflict(bank: Bank) -> None:
     assert bank.amounts()[0] == [1, 2, 3, 4]
 
 
+def test_rows_inserted_earlier_and_committed_later_are_found_by_their_ids(bank: Bank) -> None:
+    bank.schema.add_table(table := MemoryTable("t", pa.table({"n": [0]})))
+    ctx = bank.begin()
+    insert(table, [{"n": 1}, {"n": 2}], ctx)
+    insert(table, [{"n": 3}])
+    insert(table, [{"n": 4}, {"n": 5}])
+    assert [len(ids) for ids in (ids_of(table), ids_of(table, ctx))] == [4, 3]
+    bank.commit(ctx)
+    assert ids_of(table) == [0, 1, 2, 3, 4, 5]
+    update(table, [{"n": -row_id, "rowid": row_id} for row_id in range(6)])
+    assert [row["n"] for row in rows_of(table)] == [0, -1, -2, -3, -4, -5]
+    delete(table, [1, 3])
+    assert ids_of(table) == [0, 2, 4, 5]
+
+
 def test_all_reads_see_the_snapshot_of_the_first(bank: Bank) -> None:
     ctx = bank.begin()
     update(bank.giro, [{"amount": 1, "rowid": 0}])

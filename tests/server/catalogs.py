@@ -77,7 +77,7 @@ class ListedSchema(Schema):
 
 
 class ListedCatalog(Catalog):
-    def __init__(self, name: str = "", schemas: Iterable[Schema] = ()) -> None:
+    def __init__(self, name: str = "", schemas: Iterable[ListedSchema] = ()) -> None:
         self._name = name
         self.contents = list(schemas)
 

@@ -7,10 +7,10 @@ from contextlib import ExitStack
 from typing import TypeAlias
 
 import pytest
+from tests.server.raw_client import RawClient
 
 from sparkport.server import Server, ServerSettings
 from sparkport.server.listen import Catalogs
-from tests.server.raw_client import RawClient
 
 Start: TypeAlias = Callable[..., Server]
 Connect: TypeAlias = Callable[[Server], RawClient]

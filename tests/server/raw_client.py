@@ -59,7 +59,7 @@ class RawClient:
         ]
         target = location.split("://", 1)[1]
         if credentials is None:
-            self.channel = grpc.insecure_channel(target, options)
+            self.channel: Any = grpc.insecure_channel(target, options)  # the stubs want serializers; bytes need none
         else:
             self.channel = grpc.secure_channel(target, credentials, options)
 
@@ -111,7 +111,9 @@ class RawClient:
     def action_failure(self, name: str, body: Any, headers: Headers | None = None) -> Failure:
         return self.failure("DoAction", action_message(name, body), headers)
 
-    def list_schemas(self, catalog: str = "", headers: Headers | None = None) -> dict[str, dict[str, flight.FlightInfo]]:
+    def list_schemas(
+        self, catalog: str = "", headers: Headers | None = None
+    ) -> dict[str, dict[str, flight.FlightInfo]]:
         """The tables of each schema, in the order in which they are listed."""
         listed = {}
         for entry in self.schema_entries(catalog, headers):
@@ -161,9 +163,8 @@ class RawClient:
 
 
 def failure_of(error: grpc.RpcError) -> Failure:
-    assert isinstance(error, grpc.Call)
-    trailers = {key: value for key, value in error.trailing_metadata() or ()}
-    return Failure(error.code().name, error.details() or "", trailers)
+    call: Any = error  # every RpcError that a call raises is the call itself
+    return Failure(call.code().name, call.details() or "", dict(call.trailing_metadata() or ()))
 
 
 def path(*elements: str) -> flight.FlightDescriptor:

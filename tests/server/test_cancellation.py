@@ -8,7 +8,6 @@ import threading
 
 import grpc
 import pytest
-
 from tests.server.catalogs import NUMBERS, Endless, ListedTable, ScriptedTable, Silent, catalog_of, numbers
 from tests.server.raw_client import RawClient, path, ticket_message
 

@@ -6,6 +6,8 @@ import msgpack
 import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
+from tests.server.catalogs import NUMBERS, ListedTable, ScriptedTable, catalog_of, numbers
+from tests.server.raw_client import BOTH_STREAMS, endpoints_body, path, ticket_message
 
 from sparkport.errors import (
     AlreadyExists,
@@ -19,8 +21,6 @@ from sparkport.errors import (
     Unauthenticated,
     Unsupported,
 )
-from tests.server.catalogs import NUMBERS, ListedTable, ScriptedTable, catalog_of, numbers
-from tests.server.raw_client import BOTH_STREAMS, endpoints_body, path, ticket_message
 
 T = path("s", "t")
 
@@ -163,7 +163,9 @@ def test_a_body_that_cannot_be_read_is_a_bad_request(client, action, body):
 
 
 def test_a_point_in_time_that_cannot_be_read_is_a_bad_request(client):
-    assert client.action_failure("endpoints", endpoints_body(T, at_unit="EPOCH", at_value="1")).code == "INVALID_ARGUMENT"
+    assert (
+        client.action_failure("endpoints", endpoints_body(T, at_unit="EPOCH", at_value="1")).code == "INVALID_ARGUMENT"
+    )
     assert client.action_failure("endpoints", endpoints_body(T, at_unit="VERSION")).code == "INVALID_ARGUMENT"
 
 
@@ -233,6 +235,17 @@ def test_a_very_long_message_is_cut_so_that_clients_can_take_it(serve):
 
     assert failure.code == "FAILED_PRECONDITION"
     assert failure.message.startswith("🦆🦆")
+
+
+def test_names_cannot_put_control_characters_or_lines_into_messages_and_logs(client, caplog):
+    descriptor = path("s", "x\x1b[31m\x00\rnot found\nERROR forged")
+
+    with caplog.at_level("INFO"):
+        failure = client.failure("GetSchema", descriptor.serialize())
+
+    assert failure.code == "NOT_FOUND"
+    assert failure.message == "table s.x�[31m��not found\nERROR forged not found"
+    assert not any("\n" in record.getMessage() for record in caplog.records)
 
 
 def test_a_ticket_of_a_catalog_that_is_gone_is_not_found(start, connect):

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.server.catalogs import catalog_of
+from tests.server.raw_client import RawClient, path
 
 from sparkport.cli import main
 from sparkport.server import Server
-from tests.server.catalogs import catalog_of
-from tests.server.raw_client import RawClient, path
 
 COMMAND = [str(Path(sys.executable).with_name("sparkport"))]
 ANY_PORT = ["--location", "grpc://127.0.0.1:0"]
@@ -38,7 +38,11 @@ nothing = 42
 def running(*arguments: str, cwd: Path | None = None, command: list[str] = COMMAND) -> Iterator[tuple[str, RawClient]]:
     """The greeting of a server that runs, and a client of it; it must stop with exit code 0."""
     process = subprocess.Popen(
-        [*command, "serve", *ANY_PORT, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=cwd
+        [*command, "serve", *ANY_PORT, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=cwd,
     )
     try:
         assert process.stdout is not None
@@ -160,7 +164,9 @@ def test_two_catalogs_of_one_name_are_refused(capfd, tmp_path, monkeypatch):
 def test_settings_of_the_environment_reach_the_server(tmp_path):
     with Server(catalog_of(), "grpc://127.0.0.1:0") as server:
         environment = {**os.environ, "SPARKPORT_LOCATION": server.location}
-        result = subprocess.run([*COMMAND, "serve", "--demo"], env=environment, capture_output=True, text=True, timeout=50)
+        result = subprocess.run(
+            [*COMMAND, "serve", "--demo"], env=environment, capture_output=True, text=True, timeout=50, check=False
+        )
 
     assert result.returncode == 2
     assert server.location.removeprefix("grpc://") in result.stderr

@@ -46,7 +46,9 @@ def test_sources_are_combined(toml):
     assert config == Config(max_calls=7, log_level="error", strict_create_schema=True)
 
 
-@pytest.mark.parametrize(("text", "value"), [("true", True), ("1", True), ("YES", True), ("false", False), ("0", False)])
+@pytest.mark.parametrize(
+    ("text", "value"), [("true", True), ("1", True), ("YES", True), ("false", False), ("0", False)]
+)
 def test_a_switch_in_the_environment_is_a_word(text, value):
     assert load_config({}, {"SPARKPORT_STRICT_CREATE_SCHEMA": text}).strict_create_schema is value
 

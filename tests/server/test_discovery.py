@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pyarrow.flight as flight
 import pytest
-
-from sparkport.service.actions import ACTIONS
 from tests.server.catalogs import ListedCatalog, ListedSchema, ListedTable, catalog_of, numbers
 from tests.server.raw_client import REUSE, metadata, path
+
+from sparkport.service.actions import ACTIONS
 
 OPTIONS = flight.FlightCallOptions(timeout=20)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 
+import grpc
 import pyarrow as pa
 import pytest
-
-from sparkport.errors import PreconditionFailed
 from tests.server.catalogs import NUMBERS, ListedTable, ScriptedTable, catalog_of, numbers
 from tests.server.raw_client import RawClient, decode_stream, failure_of, path, ticket_message
+
+from sparkport.errors import PreconditionFailed
 
 BATCH = numbers(10).to_batches()[0]
 T, GOOD = path("s", "t"), path("s", "good")
@@ -28,7 +29,7 @@ def read_until_failure(client: RawClient):
     call = client.open("DoGet", ticket_message(endpoint.ticket.ticket))
     try:
         received.extend(call)
-    except Exception as error:
+    except grpc.RpcError as error:
         return received, failure_of(error)
     raise AssertionError("the scan succeeded")
 
@@ -128,7 +129,9 @@ def _columns(**columns):
         (_columns(id=pa.array([1], pa.int32()), name=["x"], value=[0.5]), "'id' as int32"),
         (_columns(id=["1"], name=["x"], value=[0.5]), "'id' as string"),
         (
-            pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2]), pa.array(["x"]), pa.array([0.5])], ["id", "id", "name", "value"]),
+            pa.RecordBatch.from_arrays(
+                [pa.array([1]), pa.array([2]), pa.array(["x"]), pa.array([0.5])], ["id", "id", "name", "value"]
+            ),
             "more than one column 'id'",
         ),
         (numbers(), "Table"),
@@ -189,6 +192,8 @@ def test_a_record_batch_reader_is_a_reader(serve):
         def close(self):
             closed.append(True)
 
-    assert serve_scan(serve, lambda *_: pa.RecordBatchReader.from_batches(NUMBERS, [BATCH])).scan(T).table.num_rows == 10
+    assert (
+        serve_scan(serve, lambda *_: pa.RecordBatchReader.from_batches(NUMBERS, [BATCH])).scan(T).table.num_rows == 10
+    )
     assert serve_scan(serve, lambda *_: Reader()).scan(T).table.num_rows == 10
     assert closed == [True]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
+from tests.server.catalogs import ListedTable, catalog_of, numbers
+from tests.server.raw_client import RawClient, endpoints_body, path, ticket_message
 
 from sparkport.server import ServerSettings
 from sparkport.service.service import ServiceSettings
-from tests.server.catalogs import ListedTable, catalog_of, numbers
-from tests.server.raw_client import RawClient, endpoints_body, path, ticket_message
 
 
 @pytest.fixture

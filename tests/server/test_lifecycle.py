@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pyarrow.flight as flight
 import pytest
+from tests.server.catalogs import NUMBERS, ListedTable, ScriptedTable, Silent, catalog_of, numbers
+from tests.server.raw_client import Failure, RawClient, decode_stream, failure_of, path, ticket_message
 
 from sparkport.errors import BadRequest
 from sparkport.server import Server, ServerSettings
-from tests.server.catalogs import NUMBERS, ListedTable, ScriptedTable, Silent, catalog_of, numbers
-from tests.server.raw_client import RawClient, decode_stream, failure_of, path, ticket_message
 
 SOON = 10.0
 T = path("s", "t")
@@ -38,7 +38,9 @@ def test_port_0_picks_a_free_port_and_the_location_says_which():
                 assert client.scan(T).table.num_rows == 3
 
 
-@pytest.mark.parametrize("location", ["grpc://localhost:0", "grpc+tcp://127.0.0.1:0", "grpc://127.0.0.1:0/", "grpc://[::1]:0"])
+@pytest.mark.parametrize(
+    "location", ["grpc://localhost:0", "grpc+tcp://127.0.0.1:0", "grpc://127.0.0.1:0/", "grpc://[::1]:0"]
+)
 def test_locations_of_many_forms_are_served(location):
     with Server(small_catalog(), location) as server, flight.connect(server.location) as client:
         info = client.get_flight_info(T, flight.FlightCallOptions(timeout=20))
@@ -48,8 +50,19 @@ def test_locations_of_many_forms_are_served(location):
 
 @pytest.mark.parametrize(
     "location",
-    ["", "127.0.0.1:0", "http://127.0.0.1:0", "grpc://", "grpc://:0", "grpc://host", "grpc://host:port", "grpc://host:70000"]
-    + ["grpc://host:1/path", "grpc://[::1:0", "grpc+unix:///tmp/socket"],
+    [
+        "",
+        "127.0.0.1:0",
+        "http://127.0.0.1:0",
+        "grpc://",
+        "grpc://:0",
+        "grpc://host",
+        "grpc://host:port",
+        "grpc://host:70000",
+        "grpc://host:1/path",
+        "grpc://[::1:0",
+        "grpc+unix:///tmp/socket",
+    ],
 )
 def test_a_location_that_cannot_be_served_is_refused_with_the_form_it_must_have(location):
     with pytest.raises(BadRequest, match=r"grpc://host:port or grpc\+tls://host:port"):
@@ -133,17 +146,21 @@ def test_stopping_lets_a_running_scan_finish_and_takes_no_new_calls():
         stopping = threading.Thread(target=server.stop, args=(30.0,))
         stopping.start()
 
-        while True:
-            try:  # until the server has noticed that it is being stopped
-                late.endpoints(T)
-            except grpc.RpcError as error:
-                assert failure_of(error).code == "UNAVAILABLE"
-                break
+        assert first_refusal(late).code == "UNAVAILABLE"
         go_on.set()
 
         assert decode_stream(call).table.num_rows == 20
         stopping.join(SOON)
         assert not stopping.is_alive()
+
+
+def first_refusal(client: RawClient) -> Failure:
+    """Calls until the server has noticed that it is being stopped."""
+    while True:
+        try:
+            client.endpoints(T)
+        except grpc.RpcError as error:
+            return failure_of(error)
 
 
 def test_stopping_cancels_what_is_not_finished_after_the_grace():

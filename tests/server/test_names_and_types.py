@@ -8,7 +8,6 @@ import uuid
 
 import pyarrow as pa
 import pytest
-
 from tests.server.catalogs import ListedCatalog, ListedSchema, ListedTable, ScriptedTable, catalog_of, numbers
 from tests.server.raw_client import metadata, path
 
@@ -92,7 +91,10 @@ def test_a_schema_called_main_is_published_under_another_name(serve):
 
 
 def test_main_does_not_displace_a_schema_of_the_name_it_is_given(serve):
-    schemas = [ListedSchema("main_", [ListedTable("t", numbers(1))]), ListedSchema("main", [ListedTable("t", numbers(2))])]
+    schemas = [
+        ListedSchema("main_", [ListedTable("t", numbers(1))]),
+        ListedSchema("main", [ListedTable("t", numbers(2))]),
+    ]
     client = serve(ListedCatalog("", schemas))
 
     assert list(client.list_schemas()) == ["main_"]
@@ -121,7 +123,13 @@ def test_a_table_with_2000_columns_can_be_read(serve):
 
 
 DAY, MOMENT = datetime.date(2026, 1, 2), datetime.datetime(2026, 1, 2, 3, 4, 5)
-OPAQUE = {"hugeint": pa.binary(16), "uhugeint": pa.binary(16), "time_tz": pa.binary(8), "bit": pa.binary(), "bignum": pa.binary()}
+OPAQUE = {
+    "hugeint": pa.binary(16),
+    "uhugeint": pa.binary(16),
+    "time_tz": pa.binary(8),
+    "bit": pa.binary(),
+    "bignum": pa.binary(),
+}
 
 TAKEN = {
     **{str(t): pa.array([1, None], t) for t in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
@@ -228,7 +236,15 @@ def test_a_table_of_a_type_that_duckdb_cannot_take_is_left_out_and_the_others_ar
         pa.schema([rowid_ := pa.field("rowid", pa.int64(), metadata={"is_rowid": "1"}), rowid_]).empty_table(),
         pa.schema([pa.field("rowid", pa.int64())]).empty_table(),
     ],
-    ids=["no columns", "name twice", "no name", "NUL", "row id of a name that is taken", "two row ids", "only a row id"],
+    ids=[
+        "no columns",
+        "name twice",
+        "no name",
+        "NUL",
+        "row id of a name that is taken",
+        "two row ids",
+        "only a row id",
+    ],
 )
 def test_a_table_of_columns_that_cannot_be_published_is_left_out(serve, rows):
     client = serve(catalog_of(ListedTable("bad", rows), ListedTable("good", numbers())))

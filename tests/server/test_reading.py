@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from tests.server.catalogs import ListedTable, catalog_of, numbers
+from tests.server.raw_client import REUSE, ROWID, endpoints_body, metadata, path
 
 from sparkport.catalog import (
     DynamicSchemaTable,
@@ -14,8 +16,6 @@ from sparkport.catalog import (
     rowid_field,
 )
 from sparkport.errors import NotFound
-from tests.server.catalogs import ListedTable, catalog_of, numbers
-from tests.server.raw_client import REUSE, ROWID, endpoints_body, metadata, path
 
 T = path("s", "t")
 
@@ -122,7 +122,7 @@ def test_there_is_an_endpoint_for_each_partition(serve, parts):
 
     assert len(endpoints) == parts
     assert {endpoint.locations[0].uri.decode() for endpoint in endpoints} == {REUSE}
-    assert sorted(sum(read, [])) == list(range(parts * 10))
+    assert sorted(row for rows in read for row in rows) == list(range(parts * 10))
     assert all(len(rows) == 10 for rows in read)
     assert table.planned == [ScanOptions(columns=("id",))]
     assert {options.partition for options in table.seen} == {bytes([part]) for part in range(parts)}

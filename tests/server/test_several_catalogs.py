@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgpack
 import pytest
+from tests.server.catalogs import ListedTable, catalog_of, numbers
+from tests.server.raw_client import metadata, path
 
 from sparkport.errors import AlreadyExists, BadRequest, NotFound
 from sparkport.server import Server
-from tests.server.catalogs import ListedTable, catalog_of, numbers
-from tests.server.raw_client import metadata, path
 
 
 def one(name, rows):

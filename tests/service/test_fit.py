@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from tests.server.catalogs import NUMBERS, numbers
 
 from sparkport.errors import CatalogFault
 from sparkport.service.fit import Fit, slices
-from tests.server.catalogs import NUMBERS, numbers
 
 BATCH = numbers(5).to_batches()[0]
 
@@ -62,7 +62,12 @@ def test_a_batch_that_does_not_fit_is_the_tables_fault(batch, problem):
 
 @pytest.mark.parametrize("rows", [0, 1, 63, 64, 65, 1_000_000])
 def test_the_pieces_of_a_batch_are_the_batch(rows):
-    batch = pa.record_batch({"id": pa.array(range(rows), pa.int64()), "flag": pa.array([True, None] * (rows // 2) + [False] * (rows % 2), pa.bool_())})
+    batch = pa.record_batch(
+        {
+            "id": pa.array(range(rows), pa.int64()),
+            "flag": pa.array([True, None] * (rows // 2) + [False] * (rows % 2), pa.bool_()),
+        }
+    )
 
     pieces = list(slices(batch))
 

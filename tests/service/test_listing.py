@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from types import MappingProxyType
 
 import msgpack
 import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 import zstandard
+from tests.server.catalogs import ListedCatalog, ListedSchema, ListedTable, ScriptedTable, catalog_of, numbers
 
 from sparkport.catalog import CatalogVersion, Context, VersionedCatalog
 from sparkport.errors import PermissionDenied
@@ -18,7 +20,6 @@ from sparkport.service import objects as objects_module
 from sparkport.service.listing import Listing
 from sparkport.service.registry import RegisteredCatalog
 from sparkport.wire.signing import Signer
-from tests.server.catalogs import ListedCatalog, ListedSchema, ListedTable, ScriptedTable, catalog_of, numbers
 
 CTX = Context(catalog_name="cat")
 
@@ -69,7 +70,11 @@ class Counted:
 @pytest.fixture
 def work(monkeypatch):
     """The costly steps of a listing."""
-    steps = [(listing_module, "table_info"), (listing_module, "encode_contents"), (objects_module, "refuse_unsupported")]
+    steps = [
+        (listing_module, "table_info"),
+        (listing_module, "encode_contents"),
+        (objects_module, "refuse_unsupported"),
+    ]
     return {name: Counted(monkeypatch, module, name) for module, name in steps}
 
 
@@ -130,10 +135,10 @@ def test_a_listing_shows_what_there_is_now(listing, change):
 
 
 def test_a_new_comment_is_shown(listing):
-    contents = catalog_of(ListedTable("t", numbers(), comment="old"))
-    catalog = registered(contents)
+    table = ListedTable("t", numbers(), comment="old")
+    catalog = registered(catalog_of(table))
     before = listing.schema_list(CTX, catalog)
-    contents.contents[0].contents[0]._comment = "new"
+    table._comment = "new"
 
     assert listing.schema_list(CTX, catalog) != before
 
@@ -165,7 +170,7 @@ def test_a_catalog_that_is_forgotten_leaves_nothing_behind(listing):
 def test_schemas_are_described_and_the_first_is_the_default(listing):
     class Described(ListedSchema):
         comment = "What we sold"
-        tags = {"owner": "sales"}
+        tags = MappingProxyType({"owner": "sales"})
 
     class Versioned(ListedCatalog, VersionedCatalog):
         def version(self, ctx):
@@ -300,7 +305,12 @@ def test_of_tables_with_the_same_name_the_first_is_listed(listing, caplog):
 
 def test_of_schemas_with_the_same_name_the_first_is_listed(listing):
     """Two of one name would make the client refuse the whole catalog (T45)."""
-    schemas = [ListedSchema("a", [ListedTable("t", numbers())]), ListedSchema("a"), ListedSchema("A"), ListedSchema("b")]
+    schemas = [
+        ListedSchema("a", [ListedTable("t", numbers())]),
+        ListedSchema("a"),
+        ListedSchema("A"),
+        ListedSchema("b"),
+    ]
 
     assert names(listing.schema_list(CTX, registered(ListedCatalog("", schemas)))) == {"a": ["t"], "b": []}
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 
 import pytest
+from tests.server.catalogs import ListedCatalog
 
 from sparkport.catalog import Context
 from sparkport.errors import AlreadyExists, BadRequest, NotFound
 from sparkport.service.registry import CatalogRegistry, RegisteredCatalog
-from tests.server.catalogs import ListedCatalog
 
 
 @pytest.fixture
@@ -64,7 +64,12 @@ def test_each_change_raises_the_version():
 
 def test_the_version_never_falls_behind_when_many_change_at_once():
     registered = RegisteredCatalog("a", ListedCatalog("a"))
-    threads = [threading.Thread(target=lambda: [registered.changed() for _ in range(500)]) for _ in range(8)]
+
+    def change():
+        for _ in range(500):
+            registered.changed()
+
+    threads = [threading.Thread(target=change) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

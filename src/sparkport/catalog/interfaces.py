@@ -17,7 +17,7 @@ import pyarrow as pa
 from sparkport.catalog.context import Context
 
 if TYPE_CHECKING:
-    from sparkport.catalog.functions import ScalarFunction, TableFunction
+    from sparkport.catalog.functions import ScalarFunction, TableFunction, TableInOutFunction
     from sparkport.catalog.scan import RecordReader, ScanOptions
 
 __all__ = ["Catalog", "CatalogVersion", "Schema", "Table", "VersionedCatalog"]
@@ -90,8 +90,8 @@ class Schema(ABC):
         """The scalar functions that the caller may see. Several of one name are overloads."""
         return ()
 
-    def table_functions(self, ctx: Context) -> Sequence[TableFunction]:
-        """The table functions that the caller may see. Several of one name are overloads."""
+    def table_functions(self, ctx: Context) -> Sequence[TableFunction | TableInOutFunction]:
+        """The table functions that the caller may see, in/out ones among them. Several of one name are overloads."""
         return ()
 
 

@@ -15,7 +15,7 @@ from sparkport.catalog import (
     TransactionState,
     VersionedCatalog,
 )
-from sparkport.catalog.constraints.names import folded
+from sparkport.catalog.names import folded
 from sparkport.errors import AlreadyExists, BadRequest, NotFound, SchemaNotEmpty, TransactionNotActive
 from sparkport.memory.commit import commit_transaction
 from sparkport.memory.ledger import Ledger

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from sparkport.catalog import Constraints, find_rowid_column, rowid_field
-from sparkport.catalog.constraints.names import folded
+from sparkport.catalog.names import folded
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.errors import BadRequest, NotFound
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkport.catalog import AddFieldOptions, RemoveFieldOptions
-from sparkport.catalog.constraints.names import folded
+from sparkport.catalog.names import folded
 from sparkport.catalog.types import refuse_unsupported
 from sparkport.errors import AlreadyExists, BadRequest, NotFound, PreconditionFailed
 from sparkport.memory.ddl import Altered, one_field, retyped

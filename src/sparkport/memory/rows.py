@@ -10,7 +10,7 @@ from operator import attrgetter
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkport.memory.segments import Segment, joined, ramp, with_ids
+from sparkport.memory.segments import Segment, joined, ramp, shifted, with_ids
 
 __all__ = ["MissingRow", "find_missing", "is_ascending", "removed", "replaced", "take_rows", "take_values"]
 
@@ -50,7 +50,7 @@ def _locate(segments: Sequence[Segment], ids: pa.Array) -> Iterator[_Located]:
         wanted = ids.slice(start, stop - start)
         segment = segments[index]
         if segment.ids is None:
-            positions = pc.subtract(wanted, segment.first_id)
+            positions = shifted(wanted, -segment.first_id)
         else:
             positions = pc.index_in(wanted, value_set=segment.ids).cast(pa.int64())
             if positions.null_count:
@@ -71,6 +71,8 @@ def find_missing(segments: Sequence[Segment], ids: pa.Array) -> int | None:
 
 def take_rows(segments: Sequence[Segment], ids: pa.Array, columns: Sequence[int]) -> list[pa.Array]:
     """The values of some columns for the rows of the given ids, in their order. Raises: MissingRow."""
+    if not columns:
+        return []
     order = None if is_ascending(ids) else pc.sort_indices(ids)
     located = list(_locate(segments, ids if order is None else ids.take(order)))
     result = []
@@ -104,7 +106,7 @@ def removed(segments: Sequence[Segment], ids: pa.Array) -> tuple[Segment, ...]:
     def rewrite(segment: Segment, found: _Located, first: int, rows: int) -> Segment | None:
         if len(found.positions) == rows:
             return None
-        gaps = pc.inverse_permutation(pc.subtract(found.positions, first), max_index=rows - 1).is_null()
+        gaps = pc.inverse_permutation(shifted(found.positions, -first), max_index=rows - 1).is_null()
         kept = pc.indices_nonzero(gaps)
         columns = tuple(take_values(column.slice(first, rows), kept) for column in segment.columns)
         return with_ids(columns, segment.row_ids(first, rows).take(kept))
@@ -154,13 +156,13 @@ def _without_crumbs(segments: Sequence[Segment]) -> Iterator[Segment]:
 
 def _merge_order(positions: pa.Array, first: int, rows: int) -> pa.Array:
     """Where each of `rows` values is in the old ones followed by the new ones, which belong at `positions`."""
-    new = pc.inverse_permutation(pc.subtract(positions, first), max_index=rows - 1)
-    return pc.coalesce(pc.add(new, rows), ramp(0, rows))
+    new = pc.inverse_permutation(shifted(positions, -first), max_index=rows - 1)
+    return pc.coalesce(shifted(new, rows), ramp(0, rows))
 
 
 def is_ascending(ids: pa.Array, *, distinct: bool = False) -> bool:
     compare = pc.less if distinct else pc.less_equal
-    return len(ids) < 2 or pc.all(compare(ids.slice(0, len(ids) - 1), ids.slice(1))).as_py() is True
+    return len(ids) < 2 or compare(ids.slice(0, len(ids) - 1), ids.slice(1)).false_count == 0
 
 
 def _empty(segments: Sequence[Segment], column: int) -> pa.Array:

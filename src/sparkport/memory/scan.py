@@ -9,7 +9,7 @@ from itertools import pairwise
 import pyarrow as pa
 
 from sparkport.catalog import Context, ScanOptions
-from sparkport.catalog.constraints.names import folded
+from sparkport.catalog.names import folded
 from sparkport.errors import BadRequest, Conflict, NotFound
 from sparkport.memory.definition import TableName
 from sparkport.memory.segments import SEGMENT_ROWS, Segment

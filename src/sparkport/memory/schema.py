@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import cast
 
 import pyarrow as pa
 
@@ -19,7 +18,7 @@ from sparkport.catalog import (
     TableFunction,
     TableInOutFunction,
 )
-from sparkport.catalog.constraints.names import folded
+from sparkport.catalog.names import folded
 from sparkport.catalog.types import publishable_schema
 from sparkport.errors import AlreadyExists, BadRequest, NotFound, Unsupported
 from sparkport.memory.ledger import Ledger
@@ -76,8 +75,8 @@ class MemorySchema(DynamicSchema):
     def scalar_functions(self, ctx: Context) -> Sequence[ScalarFunction]:
         return self._scalar_functions
 
-    def table_functions(self, ctx: Context) -> Sequence[TableFunction]:
-        return cast("Sequence[TableFunction]", self._table_functions)
+    def table_functions(self, ctx: Context) -> Sequence[TableFunction | TableInOutFunction]:
+        return self._table_functions
 
     def add_table(self, table: Table) -> None:
         """Add a table of any kind. A `MemoryTable` takes part in the transactions of the catalog.

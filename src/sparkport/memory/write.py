@@ -17,7 +17,7 @@ from sparkport.errors import BadRequest, Conflict, NotFound
 from sparkport.memory.changes import Change, Deleted, Inserted, Updated
 from sparkport.memory.commit import KeyCheck, read_columns
 from sparkport.memory.rows import find_missing, is_ascending, take_rows, take_values
-from sparkport.memory.segments import MERGE_BYTES, SEGMENT_ROWS, Segment
+from sparkport.memory.segments import MERGE_BYTES, SEGMENT_ROWS, Gathered, Segment
 from sparkport.memory.versions import Version
 
 if TYPE_CHECKING:
@@ -73,9 +73,8 @@ class _Statement(StagedWrite):
     def _fitting(self) -> Iterator[None]:
         try:
             yield
-        except (
-            pa.ArrowInvalid
-        ) as error:  # a dictionary that needs wider indices, or more than 2 GB of text in one place
+        except pa.ArrowInvalid as error:
+            # A dictionary that needs wider indices, or more than 2 GB of text in one place.
             raise BadRequest(f"the rows do not fit into table {self._table.title}: {error}") from error
 
     def _expect_open(self) -> None:
@@ -132,19 +131,21 @@ class _Insert(_Statement):
         self._gathered: list[pa.RecordBatch] = []
         self._rows_gathered = 0
         self._bytes_gathered = 0
+        # Putting dictionaries together may need wider indices; that must be known before the commit.
+        self._may_not_fit = any(_has_dictionary(field.type) for field in self._definition.columns)
 
     def _staged(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         columns = self._definition.columns
-        if batch.num_columns != len(columns):
-            raise BadRequest(
-                f"table {self._table.title} has {len(columns)} columns, but {batch.num_columns} were given"
-            )
-        if batch.schema.names == columns.names and batch.schema.types == columns.types:
-            arrays = batch.columns
-        else:
+        if not batch.schema.equals(columns):
+            if batch.num_columns != len(columns):
+                raise BadRequest(
+                    f"table {self._table.title} has {len(columns)} columns, but {batch.num_columns} were given"
+                )
             arrays = [self._column(batch, name) for name in columns.names]
-        batch = pa.RecordBatch.from_arrays(arrays, schema=columns)
+            batch = pa.RecordBatch.from_arrays(arrays, schema=columns)
         enforce_not_null(self._table.name, self._definition.constraints, batch)
+        if self._rows_gathered + batch.num_rows > SEGMENT_ROWS:
+            self._make_segments()
         if batch.num_rows:
             self._gathered.append(batch)
             self._rows_gathered += batch.num_rows
@@ -156,21 +157,33 @@ class _Insert(_Statement):
     def _make_segments(self) -> None:
         if not self._gathered:
             return
-        rows = pa.concat_batches(self._gathered) if len(self._gathered) > 1 else self._gathered[0]
+        batches, rows, nbytes = self._gathered, self._rows_gathered, self._bytes_gathered
         self._gathered, self._rows_gathered, self._bytes_gathered = [], 0, 0
+        columns: Sequence[pa.Array] = batches[0].columns if len(batches) == 1 else Gathered(batches, nbytes)
+        if self._may_not_fit:
+            with self._fitting():
+                columns = list(columns)
         if self._definition.constraints.checks:
-            enforce_rows(self._table.name, self._definition.constraints, rows)
-        for start in range(0, rows.num_rows, SEGMENT_ROWS):
-            part = rows.slice(start, SEGMENT_ROWS)
-            self._segments.append(Segment(tuple(part.columns), part.num_rows, 0))
+            changed = pa.RecordBatch.from_arrays(list(columns), schema=self._definition.columns)
+            enforce_rows(self._table.name, self._definition.constraints, changed)
+        segment = Segment(columns, rows, 0)
+        if rows <= SEGMENT_ROWS:
+            self._segments.append(segment)
+        else:
+            self._segments += [
+                segment.slice(start, min(SEGMENT_ROWS, rows - start)) for start in range(0, rows, SEGMENT_ROWS)
+            ]
 
     def _finished(self) -> tuple[Change | None, KeyCheck | None, int]:
         self._make_segments()
         change = Inserted(tuple(self._segments))
         if not change.segments:
             return None, None, 0
+        constraints = self._definition.constraints
+        if not (constraints.unique or constraints.primary_key):
+            return change, None, change.rows
         changed = read_columns(self._definition, change.segments, self._definition.columns.names)
-        return change, self._key_check(self._definition.constraints, changed, has_row_ids=False), change.rows
+        return change, self._key_check(constraints, changed, has_row_ids=False), change.rows
 
     def _forget(self) -> None:
         self._segments, self._gathered = [], []
@@ -181,30 +194,43 @@ class _Update(_Statement):
 
     def __init__(self, table: MemoryTable, ctx: Context, options: DMLOptions, base: Version) -> None:
         super().__init__(table, ctx, options, base)
-        self._names: list[str] | None = None
+        self._names: list[str] = []
+        self._checked: pa.Schema | None = None
+        self._constraints = Constraints()
         self._batches: list[pa.RecordBatch] = []
 
     def _staged(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         ids = self._row_ids(batch)
-        given = {name: self._column(batch, name) for name in batch.schema.names if name != ROWID_NAME}
-        own = self._definition.columns.names
-        new = {own[self._definition.expect(name, self._table.title)]: values for name, values in given.items()}
-        if self._names is None:
-            self._names = list(new)
-        if not new or list(new) != self._names:
-            raise BadRequest(f"an UPDATE of table {self._table.title} must give the same columns in every batch")
+        if self._checked is None or not batch.schema.equals(self._checked):
+            self._check(batch)
+        given = [batch.column(index) for index, name in enumerate(batch.schema.names) if name != ROWID_NAME]
+        new = dict(zip(self._names, given, strict=True))
         rows = pa.RecordBatch.from_arrays([*new.values(), ids], names=[*new, ROWID_NAME])
-        enforce_not_null(self._table.name, concerning(self._definition.constraints, new), rows)
+        enforce_not_null(self._table.name, self._constraints, rows)
         if len(ids):
             self._batches.append(rows)
         if not self._returning:
             return None
+        own = self._definition.columns.names
         rest = [name for name in own if name not in new]
         values = {**new, **dict(zip(rest, self._rows(ids, rest), strict=True))}
         return self._full([values[name] for name in own], ids)
 
+    def _check(self, batch: pa.RecordBatch) -> None:
+        """Look at the columns once: all batches of a statement have the same."""
+        own = self._definition.columns.names
+        names = []
+        for name in batch.schema.names:
+            if name != ROWID_NAME:
+                self._column(batch, name)
+                names.append(own[self._definition.expect(name, self._table.title)])
+        if not names or (self._names and names != self._names):
+            raise BadRequest(f"an UPDATE of table {self._table.title} must give the same columns in every batch")
+        self._names, self._checked = names, batch.schema
+        self._constraints = concerning(self._definition.constraints, names)
+
     def _finished(self) -> tuple[Change | None, KeyCheck | None, int]:
-        if not self._batches or self._names is None:
+        if not self._batches:
             return None, None, 0
         rows = _last_of_each(pa.concat_batches(self._batches))
         self._batches = []
@@ -273,3 +299,10 @@ def _last_of_each(rows: pa.RecordBatch) -> pa.RecordBatch:
     last = pc.not_equal(ids.slice(0, len(ids) - 1), ids.slice(1))
     order = order.filter(pa.concat_arrays([last, pa.array([True])]))
     return pa.RecordBatch.from_arrays([take_values(column, order) for column in rows.columns], schema=rows.schema)
+
+
+def _has_dictionary(data_type: pa.DataType) -> bool:
+    if isinstance(data_type, pa.BaseExtensionType):
+        return _has_dictionary(data_type.storage_type)
+    children = (data_type.field(index).type for index in range(data_type.num_fields))
+    return pa.types.is_dictionary(data_type) or any(_has_dictionary(child) for child in children)

@@ -116,7 +116,8 @@ def _abort(context: grpc.ServicerContext, call: Call, error: BaseException, *, a
     if isinstance(error, SparkportError):
         status = status_of(error)
         if not isinstance(error, Cancelled):
-            _log.info("trace %s: %s: %s", call.trace_id, status.code, status.message)
+            line = status.message.replace("\n", " ")  # a name from a client must not look like an entry of its own
+            _log.info("trace %s: %s: %s", call.trace_id, status.code, line)
     elif call.cancellation.cancelled:
         status = Status("CANCELLED", "the request was cancelled")
     else:

@@ -29,7 +29,7 @@ from sparkport.catalog.types import refuse_unsupported
 from sparkport.errors import AlreadyExists, BadRequest, NotFound, PreconditionFailed, Unsupported
 from sparkport.service.calls import Call
 from sparkport.service.listing import table_info
-from sparkport.service.objects import MAIN, PublishedTable, find_schema, find_table, publish_table
+from sparkport.service.objects import MAIN, PublishedTable, find_schema, find_table, publish_table, table_named
 from sparkport.service.registry import RegisteredCatalog
 from sparkport.wire.ddl import (
     AddColumn,
@@ -122,7 +122,9 @@ def drop_table(service: Service, call: Call, request: DropTable) -> Iterator[byt
         if not request.ignore_not_found:
             raise
     else:
-        schema.drop_table(ctx, request.name, DropTableOptions(request.ignore_not_found))
+        known = table_named(ctx, schema, request.name)
+        name = request.name if known is None else known.name
+        schema.drop_table(ctx, name, DropTableOptions(request.ignore_not_found))
         registered.changed()
     yield from ()
 
@@ -138,13 +140,13 @@ def alter_table(service: Service, call: Call, request: Alter) -> Iterator[bytes]
         return
     if isinstance(request, RenameTable):
         schema = _dynamic_schema(ctx, registered, request.schema)
-        schema.rename_table(ctx, request.name, request.new_name)
+        schema.rename_table(ctx, found.table.name, request.new_name)
     else:
         if not isinstance(found.table, DynamicTable):
             raise Unsupported(f"table {found.title} does not support DDL operations")
         _alter(ctx, found.table, request)
     registered.changed()
-    name = request.new_name if isinstance(request, RenameTable) else request.name
+    name = request.new_name if isinstance(request, RenameTable) else found.table.name
     yield _describe(service, call, ctx, find_table(ctx, registered, request.schema, name))
 
 

@@ -8,13 +8,14 @@ more than the enumeration.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
 from sparkport.catalog import Context, Schema, Table
+from sparkport.catalog.names import folded
 from sparkport.errors import CatalogFault, SparkportError
 from sparkport.service.objects import PublishedTable, publish_table, published_schema_name
 from sparkport.service.registry import RegisteredCatalog
@@ -33,21 +34,11 @@ __all__ = ["Listing", "table_info"]
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Info:
-    """A table's FlightInfo, and what it was made of."""
-
-    name: str
-    arrow_schema: pa.Schema
-    comment: str
-    encoded: bytes
-
-
 @dataclass(slots=True)
 class _Remembered:
     """What was made of one schema of one catalog, under one spelling of the catalog's name."""
 
-    infos: dict[str, _Info] = field(default_factory=dict)
+    infos: dict[str, tuple[pa.Schema, str, bytes]] = field(default_factory=dict)
     objects: list[bytes] = field(default_factory=list)
     contents: Contents = field(default_factory=lambda: encode_contents([]))
 
@@ -76,22 +67,29 @@ class Listing:
 
     def schemas(self, ctx: Context, registered: RegisteredCatalog) -> Iterator[Schema]:
         """The schemas that can be published: named, and each name once, as DuckDB compares them (T45)."""
-        seen: set[str] = set()
+        seen: set[bytes] = set()
         for number, schema in enumerate(registered.catalog.schemas(ctx), 1):
             try:
                 name = _free_name(published_schema_name(schema), seen)
             except Exception as error:  # noqa: BLE001 - one broken schema must not hide all others (T9)
                 self._refuse(registered, _title("schema", schema, number), error)
                 continue
-            seen.add(name.lower())
+            seen.add(folded(name))
             yield schema
 
     def contents(self, ctx: Context, registered: RegisteredCatalog, schema: Schema) -> Contents:
         """The schema's objects, packed."""
         key = (registered, ctx.catalog_name, schema.name)
         remembered = self._remembered.get(key) or _Remembered()
-        infos = {info.name: info for info in self._infos(ctx, registered, schema, remembered.infos)}
-        objects = [info.encoded for info in infos.values()]
+        infos: dict[str, tuple[pa.Schema, str, bytes]] = {}
+        for published in self.tables(ctx, registered, schema):
+            name, comment = published.table.name, published.table.comment
+            known = remembered.infos.get(name)
+            if known is None or known[0] is not published.arrow_schema or known[1] != comment:
+                encoded = table_info(ctx, published, published.descriptor(self._signer))
+                known = (published.arrow_schema, comment, encoded)
+            infos[name] = known
+        objects = [encoded for _, _, encoded in infos.values()]
         if objects == remembered.objects:  # the same bytes objects: compared by identity
             return remembered.contents
         contents = encode_contents(objects)
@@ -100,33 +98,26 @@ class Listing:
 
     def flight_infos(self, ctx: Context, registered: RegisteredCatalog, schema: Schema) -> Iterator[bytes]:
         """The schema's objects one by one, for ListFlights."""
-        for info in self._infos(ctx, registered, schema, {}):
-            yield info.encoded
+        for published in self.tables(ctx, registered, schema):
+            yield table_info(ctx, published, published.descriptor(self._signer))
+
+    def tables(self, ctx: Context, registered: RegisteredCatalog, schema: Schema) -> Iterator[PublishedTable]:
+        """The tables that can be published."""
+        seen: set[bytes] = set()
+        for number, table in enumerate(schema.tables(ctx), 1):
+            try:
+                name = _free_name(table.name, seen)
+                _text(table.comment)
+                published = publish_table(ctx, registered, schema.name, table)
+            except Exception as error:  # noqa: BLE001 - one broken table must not hide all others (T9)
+                self._refuse(registered, _title(f"schema {schema.name!r}: table", table, number), error)
+                continue
+            seen.add(folded(name))
+            yield published
 
     def forget(self, registered: RegisteredCatalog) -> None:
         """Drop what is remembered of a catalog that is no longer served."""
         self._remembered = {key: value for key, value in self._remembered.items() if key[0] is not registered}
-
-    def _infos(
-        self, ctx: Context, registered: RegisteredCatalog, schema: Schema, known: Mapping[str, _Info]
-    ) -> Iterator[_Info]:
-        seen: set[str] = set()
-        for number, table in enumerate(schema.tables(ctx), 1):
-            try:
-                name = _free_name(table.name, seen)
-                info = self._info(ctx, publish_table(ctx, registered, schema.name, table), known.get(name))
-            except Exception as error:  # noqa: BLE001 - one broken table must not hide all others (T9)
-                self._refuse(registered, _title(f"schema {schema.name!r}: table", table, number), error)
-                continue
-            seen.add(name.lower())
-            yield info
-
-    def _info(self, ctx: Context, published: PublishedTable, known: _Info | None) -> _Info:
-        comment = _text(published.table.comment)
-        if known is not None and known.arrow_schema is published.arrow_schema and known.comment == comment:
-            return known
-        encoded = table_info(ctx, published, published.descriptor(self._signer))
-        return _Info(published.table.name, published.arrow_schema, comment, encoded)
 
     def _refuse(self, registered: RegisteredCatalog, what: str, error: Exception) -> None:
         if (registered.name, what) in self._refused:  # once, not at every ATTACH
@@ -154,9 +145,9 @@ def table_info(
     return encode_flight_info(published.arrow_schema, descriptor, app_metadata=metadata, tickets=tickets)
 
 
-def _free_name(name: str, taken: set[str]) -> str:
+def _free_name(name: str, taken: set[bytes]) -> str:
     """Raises: CatalogFault for a name that nobody could look up."""
-    if not _text(name) or name.lower() in taken:
+    if not _text(name) or folded(name) in taken:
         raise CatalogFault("its name is empty, or taken already")
     return name
 

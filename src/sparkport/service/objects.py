@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -18,6 +20,7 @@ from sparkport.catalog import (
     TimePoint,
     find_rowid_column,
 )
+from sparkport.catalog.names import folded
 from sparkport.catalog.rowid import ROWID_MARKER
 from sparkport.catalog.types import publishable_schema, refuse_unsupported
 from sparkport.errors import NotFound, StaleDescriptor, Unsupported
@@ -33,6 +36,7 @@ __all__ = [
     "publish_table",
     "published_schema_name",
     "table_at",
+    "table_named",
 ]
 
 MAIN = "main"
@@ -93,6 +97,8 @@ def find_schema(ctx: Context, registered: RegisteredCatalog, name: str) -> Schem
     schema = registered.catalog.schema(ctx, name) if name else None
     if schema is None and name == MAIN_PUBLISHED:
         schema = registered.catalog.schema(ctx, MAIN)
+    if schema is None and ctx.from_duckdb:
+        schema = _whatever_its_case(registered.catalog.schemas(ctx), name)
     if schema is None:
         raise NotFound(f"schema {name} not found")
     return schema
@@ -101,10 +107,26 @@ def find_schema(ctx: Context, registered: RegisteredCatalog, name: str) -> Schem
 def find_table(ctx: Context, registered: RegisteredCatalog, schema_name: str, name: str) -> PublishedTable:
     """The table of that name, as it is now. Raises: NotFound, Unsupported."""
     schema = find_schema(ctx, registered, schema_name)
-    table = schema.table(ctx, name) if name else None
+    table = table_named(ctx, schema, name)
     if table is None:
         raise NotFound(f"table {schema_name}.{name} not found")
     return publish_table(ctx, registered, schema.name, table)
+
+
+def table_named(ctx: Context, schema: Schema, name: str) -> Table | None:
+    """The table of that name, as clients call it; None if there is none."""
+    table = schema.table(ctx, name) if name else None
+    if table is None and ctx.from_duckdb:
+        table = _whatever_its_case(schema.tables(ctx), name)
+    return table
+
+
+_Named = TypeVar("_Named", Schema, Table)
+
+
+def _whatever_its_case(objects: Sequence[_Named], name: str) -> _Named | None:
+    """DuckDB's DDL sends names as they were typed, and to its users the case of letters makes no difference."""
+    return next((each for each in objects if folded(each.name) == folded(name)), None)
 
 
 def table_at(ctx: Context, found: PublishedTable, time_point: TimePoint | None) -> PublishedTable:

@@ -90,7 +90,7 @@ def tickets(
     json_filters: str = "",
     time_point: TimePoint | None = None,
 ) -> list[bytes]:
-    """One ticket for each partition of a scan; none when there are no rows."""
+    """One ticket for each partition of a scan; none when there are no rows. Raises: BadRequest."""
     if len(json_filters) > LARGEST_FILTER:
         json_filters = ""
     ticket = ScanTicket(
@@ -103,9 +103,10 @@ def tickets(
         time_point,
         transaction_id=ctx.transaction_id,
     )
+    row_filter = decode_filter(json_filters)  # by every plan: one that cannot be read is refused before rows flow
     partitions: Sequence[bytes | None] = (None,)
     if isinstance(bound.table, PartitionedTable):
-        partitions = bound.table.partitions(ctx, _options(bound, ticket, decode_filter(json_filters)))
+        partitions = bound.table.partitions(ctx, _options(bound, ticket, row_filter))
     return [encode_ticket(replace(ticket, partition=each), service.signer) for each in partitions]
 
 

@@ -13,6 +13,7 @@ from sparkport.catalog import (
     find_rowid_column,
 )
 from sparkport.catalog.encodings import Converter
+from sparkport.catalog.names import folded
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.errors import BadRequest, CatalogFault
 from sparkport.service.adapt import stage
@@ -93,14 +94,15 @@ class _Incoming:
         self._names = received.names
         self._selected: list[int] | None = None
         self._rowid: str | None = None
-        columns = [field for index, field in enumerate(bound.arrow_schema) if index != bound.rowid_index]
+        own = _with_own_types(bound)
+        columns = [field for index, field in enumerate(own) if index != bound.rowid_index]
         if operation is not Operation.INSERT:
             rowid = find_rowid_column(received)
             if rowid is None:
                 raise BadRequest(f"{operation.value.upper()} requires rowid column")
             if bound.rowid_index is None:
                 return  # `stage` refuses it with the contract's message
-            rowid_field = bound.arrow_schema.field(bound.rowid_index)
+            rowid_field = own.field(bound.rowid_index)
             if pa.types.is_integer(rowid_field.type) and not pa.types.is_integer(received.field(rowid).type):
                 raise BadRequest("rowid must be integer type")
             self._rowid = rowid_field.name
@@ -110,10 +112,10 @@ class _Incoming:
                 self._selected = [rowid]
                 columns = [rowid_field]
             else:
-                sent = {name.lower() for index, name in enumerate(received.names) if index != rowid}
+                sent = {folded(name) for index, name in enumerate(received.names) if index != rowid}
                 if not sent:
                     raise BadRequest("schema mismatch: UPDATE needs a column to change beside the row id")
-                columns = [*(field for field in columns if field.name.lower() in sent), rowid_field]
+                columns = [*(field for field in columns if folded(field.name) in sent), rowid_field]
         source = pa.schema([field.with_name(name) for field, name in zip(received, self._names, strict=True)])
         if self._selected is not None:
             source = pa.schema([source.field(index) for index in self._selected])
@@ -129,6 +131,15 @@ class _Incoming:
         if self._rowid is not None and converted.column(self._rowid).null_count:
             raise BadRequest("a row id must not be NULL")
         return converted
+
+
+def _with_own_types(bound: PublishedTable) -> pa.Schema:
+    """The columns as published, with the types they have in the table: dictionaries are published as plain values (T33)."""
+    own = bound.table.arrow_schema
+    if own is None:
+        return bound.arrow_schema
+    known = {field.name: field.type for field in own}
+    return pa.schema([field.with_type(known.get(field.name, field.type)) for field in bound.arrow_schema])
 
 
 def rowid_renamed(batch: pa.RecordBatch, rowid: str | None) -> pa.RecordBatch:

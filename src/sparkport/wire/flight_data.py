@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -21,11 +22,15 @@ from sparkport.wire.flight import decode_descriptor, protobuf_fields, varint
 
 __all__ = ["BatchReader", "BatchWriter", "FlightData", "decode_flight_data", "encode_metadata", "encode_schema"]
 
+_Part: TypeAlias = bytes | memoryview | pa.Buffer
+
 _HEADER = b"\x12"  # field 2, length-delimited
 _APP_METADATA = b"\x1a"  # field 3
 _BODY = b"\xc2\x3e"  # field 1000
 _CONTINUATION = b"\xff\xff\xff\xff"
 _PREFIX = 8  # continuation marker and length
+_SMALL_BATCH = 256 * 1024
+"""Bytes below which copying a batch once more is quicker than collecting its buffers one by one."""
 _MAX_ROWS = 16_777_216
 """Rows of one received message. Columns of type `null` cost no bytes, so a few bytes could claim any number."""
 
@@ -82,6 +87,11 @@ class BatchWriter:
 
     def messages(self, batch: pa.RecordBatch, app_metadata: bytes = b"") -> Iterator[bytes]:
         """The messages of one batch: its dictionaries, where they are new, and the batch, which bears the metadata."""
+        if not self._has_dictionaries and batch.nbytes < _SMALL_BATCH:
+            message = memoryview(batch.serialize())
+            body = _PREFIX + int.from_bytes(message[4:_PREFIX], "little")
+            yield _frame(message[_PREFIX:body], [message[body:]], app_metadata)
+            return
         self._writer.write_batch(batch)
         parts = self._parts.take()
         if self._schema_pending:  # Arrow writes the schema with the first batch; `encode_schema` has sent it already
@@ -137,13 +147,13 @@ class _Parts:
     closed = False
 
     def __init__(self) -> None:
-        self._parts: list[bytes | pa.Buffer] = []
+        self._parts: list[_Part] = []
 
-    def write(self, part: bytes | pa.Buffer) -> int:
+    def write(self, part: _Part) -> int:
         self._parts.append(part)
         return len(part)
 
-    def take(self) -> list[bytes | pa.Buffer]:
+    def take(self) -> list[_Part]:
         parts, self._parts = self._parts, []
         return parts
 
@@ -199,7 +209,7 @@ def _has_dictionary(data_type: pa.DataType) -> bool:
     return any(_has_dictionary(data_type.field(i).type) for i in range(data_type.num_fields))
 
 
-def _header_and_body(parts: list[bytes | pa.Buffer]) -> tuple[bytes, list[bytes | pa.Buffer]]:
+def _header_and_body(parts: list[_Part]) -> tuple[bytes, list[_Part]]:
     """Divide the parts of one encapsulated message: marker, length, metadata (perhaps in pieces), body."""
     length = int.from_bytes(parts[1], "little")
     header, index = b"", 2
@@ -209,12 +219,12 @@ def _header_and_body(parts: list[bytes | pa.Buffer]) -> tuple[bytes, list[bytes 
     return header, parts[index:]
 
 
-def _after_first_message(parts: list[bytes | pa.Buffer]) -> list[bytes | pa.Buffer]:
+def _after_first_message(parts: list[_Part]) -> list[_Part]:
     """What follows the schema message, which has no body."""
     return _header_and_body(parts)[1]
 
 
-def _split(parts: list[bytes | pa.Buffer], app_metadata: bytes) -> Iterator[bytes]:
+def _split(parts: list[_Part], app_metadata: bytes) -> Iterator[bytes]:
     """The messages of a batch with dictionaries, whose boundaries only their metadata tell."""
     messages = list(pa.ipc.MessageReader.open_stream(pa.py_buffer(b"".join(parts))))
     for message in messages:
@@ -222,7 +232,7 @@ def _split(parts: list[bytes | pa.Buffer], app_metadata: bytes) -> Iterator[byte
         yield _frame(message.metadata, [message.body] if message.body is not None else [], metadata)
 
 
-def _frame(header: bytes | pa.Buffer, body: list[bytes | pa.Buffer], app_metadata: bytes) -> bytes:
+def _frame(header: _Part, body: list[_Part], app_metadata: bytes) -> bytes:
     metadata = (_APP_METADATA, varint(len(app_metadata)), app_metadata) if app_metadata else ()
     length = sum(map(len, body))
     return b"".join((_HEADER, varint(len(header)), header, *metadata, _BODY, varint(length), *body))

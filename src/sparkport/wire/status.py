@@ -25,7 +25,7 @@ class Status:
 
 def status_of(error: SparkportError) -> Status:
     """The status of one of our errors; its class attributes are looked up along the MRO."""
-    message = _shorten(error.message)
+    message = _readable(error.message)
     trailers: tuple[tuple[str, str | bytes], ...] = ()
     if error.duckdb_exception is not None:
         # The second trailer is ignored without the first, which says "IOError" (airport §14.3).
@@ -42,8 +42,12 @@ def internal_status(trace_id: str, *, action: bool) -> Status:
     )
 
 
-def _shorten(message: str) -> str:
-    encoded = message.encode(errors="replace")
+_CONTROL = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
+"""Names in messages come from clients, and must not steer the terminal on which somebody reads them."""
+
+
+def _readable(message: str) -> str:
+    encoded = message.translate(_CONTROL).encode(errors="replace")
     if len(encoded) <= _MAX_MESSAGE:
         return encoded.decode()
     return encoded[:_MAX_MESSAGE].decode(errors="ignore") + " …"

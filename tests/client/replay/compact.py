@@ -40,11 +40,13 @@ class Compact:
 
     def call(self, call: dict[str, Any]) -> dict[str, Any]:
         messages: list[Any] = []
+        rows = 0
         for message in call["messages"]:
-            if "note" in message:  # "113 messages left out here", in either direction; only requests matter here
-                messages.append({"left_out": int(message["note"].split()[0])})
+            if "note" in message:  # "113 messages left out here": those of an exchange are batches like the one before
+                messages.append({"left_out": int(message["note"].split()[0]), "of_rows": rows})
             elif message["dir"] == "request" and "event" not in message:
                 messages.append(self.message(message))
+                rows = message["decoded"].get("num_rows", 0)
         events = [message.get("event") for message in call["messages"]]
         if call["method"] != "DoExchange":
             messages = [message for message in messages if "left_out" not in message]

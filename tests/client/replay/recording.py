@@ -19,9 +19,9 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Omitted:
-    """A batch of which only the size and the first rows were kept; None: not even those."""
+    """A batch of which only the size and the first rows were kept, or not even those."""
 
-    rows: int | None
+    rows: int
     first: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -114,15 +114,17 @@ def load(scenario: str) -> Recording:
     raw = json.loads((HERE / f"{scenario}.json").read_text("utf-8"))
     blobs = [zlib.decompress(base64.b64decode(b[1:])) if b[0] == "z" else base64.b64decode(b) for b in raw["blobs"]]
 
-    def message(kept: dict[str, Any]) -> list[bytes | Omitted]:
-        if "blob" in kept:
-            return [blobs[kept["blob"]]]
-        if "left_out" in kept:
-            return [Omitted(None)] * kept["left_out"]
-        return [Omitted(kept["rows"], kept["first"])]
+    def messages_of(kept: list[dict[str, Any]]) -> Iterator[bytes | Omitted]:
+        for message in kept:
+            if "blob" in message:
+                yield blobs[message["blob"]]
+            elif "left_out" in message:
+                yield from [Omitted(message["of_rows"])] * message["left_out"]
+            else:
+                yield Omitted(message["rows"], message["first"])
 
     def call(kept: dict[str, Any]) -> Call:
-        messages = [each for one in kept["messages"] for each in message(one)]
+        messages = list(messages_of(kept["messages"]))
         headers = raw["headers"][kept["headers"]]
         return Call(kept["method"], kept.get("action"), headers, messages, kept["status"])
 

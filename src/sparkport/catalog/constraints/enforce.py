@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from sparkport.catalog.constraints.declare import Constraints
 from sparkport.catalog.constraints.expressions import first_line, used_columns
-from sparkport.catalog.constraints.names import folded
 from sparkport.catalog.constraints.sandbox import quoted, sandbox
+from sparkport.catalog.names import folded
 from sparkport.errors import ConstraintViolation
 
 __all__ = ["ReadColumns", "columns_of", "concerning", "enforce", "enforce_keys", "enforce_not_null", "enforce_rows"]

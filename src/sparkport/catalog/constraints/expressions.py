@@ -11,8 +11,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from sparkport.catalog.constraints.names import folded
 from sparkport.catalog.constraints.sandbox import quoted, sandbox
+from sparkport.catalog.names import folded
 from sparkport.errors import BadRequest, PreconditionFailed
 
 __all__ = [

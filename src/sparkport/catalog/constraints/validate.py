@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sparkport.catalog.constraints.declare import Constraints
 from sparkport.catalog.constraints.expressions import expect_check, unqualified
-from sparkport.catalog.constraints.names import folded
+from sparkport.catalog.names import folded
 from sparkport.errors import BadRequest, Unsupported
 
 __all__ = ["parse_constraint", "validate_constraints"]

@@ -75,7 +75,10 @@ def _position(name: str, arrow_schema: pa.Schema, rowid_column: str | None) -> i
         if rowid_column != ROWID and named:
             return None
         named = arrow_schema.get_all_field_indices(rowid_column)
-    return named[0] if len(named) == 1 else None
+    if len(named) != 1 or pa.types.is_null(arrow_schema.field(named[0]).type):
+        # Nulls stand for a column that was not asked for (airport §5.4); DuckDB 1.x takes them for integers.
+        return None
+    return int(named[0])
 
 
 def _read(references: list[ColumnRef], found: dict[str, int], arrow_schema: pa.Schema) -> tuple[Columns, Session]:

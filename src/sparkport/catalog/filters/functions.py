@@ -18,7 +18,10 @@ LAMBDA_FUNCTIONS = frozenset(
     f"{prefix}_{verb}" for prefix in ("list", "array") for verb in ("transform", "apply", "filter")
 )
 
-TYPED_BY_DATA = frozenset({"struct_pack", "row", "+", "-", "*", "add", "subtract", "multiply"}) | LAMBDA_FUNCTIONS
+DECIMAL_ARITHMETIC = frozenset({"+", "-", "*", "add", "subtract", "multiply"})
+"""Bound again, their result is a digit wider, because the operands have been widened already; the value is the same."""
+
+TYPED_BY_DATA = frozenset({"struct_pack", "row"}) | DECIMAL_ARITHMETIC | LAMBDA_FUNCTIONS
 """Functions whose `function_data` repeats types or the lambda, and holds nothing else that matters."""
 
 _TEXT = """

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from typing_extensions import assert_never
 
+from sparkport.catalog.filters.functions import DECIMAL_ARITHMETIC
 from sparkport.catalog.filters.literals import (
     LARGEST_TEXT,
     Inexpressible,
@@ -148,7 +149,7 @@ class _Renderer:
             pairs = zip(names, texts, strict=True)
             return f"struct_pack({', '.join(f'{quote_identifier(name)} := {text}' for name, text in pairs)})"
         call = f"{quote_identifier(function.name)}({', '.join(texts)})"
-        if function.name in _CAST_BACK:
+        if function.name in _TRUNCATIONS or (function.name in DECIMAL_ARITHMETIC and function.type.id == "DECIMAL"):
             return f"CAST({call} AS {type_sql(function.type)})"
         return call
 
@@ -171,5 +172,5 @@ class _Renderer:
                 raise Inexpressible(f"{function.name} with lambdas in other places")
 
 
-_CAST_BACK = frozenset({"date_trunc", "datetrunc"})
+_TRUNCATIONS = frozenset({"date_trunc", "datetrunc"})
 """DuckDB 1.4 truncates to DATE where 1.5 truncates to TIMESTAMP; the truncated value is the same."""

@@ -13,6 +13,7 @@ from typing_extensions import assert_never
 
 from sparkport.catalog.filters.database import consistent_functions
 from sparkport.catalog.filters.functions import (
+    DECIMAL_ARITHMETIC,
     DIVISIONS,
     LAMBDA_FUNCTIONS,
     REVIEWED,
@@ -158,6 +159,10 @@ def _is_exact_function(function: Function) -> bool:
         return False
     if function.name in {"greatest", "least"}:
         return _alike(function.children) and not _has_bits(function.children[0])
+    if function.name in DECIMAL_ARITHMETIC and function.type.id == "DECIMAL":
+        scales = [kind.scale for kind in types]
+        scale = sum(scales) if function.name in {"*", "multiply"} else max(scales)
+        return all(kind.id == "DECIMAL" for kind in types) and scale == function.type.scale
     if function.name in DIVISIONS:
         return len(function.children) == 2 and _is_certainly_not_zero(function.children[1])
     if function.name == "round" and len(function.children) > 1:
