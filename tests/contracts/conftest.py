@@ -27,7 +27,9 @@ def serve() -> Iterator[Serve]:
         def serve(catalogs: Catalogs, settings: ServerSettings | None = None) -> ContractClient:
             server = Server(catalogs, "grpc://127.0.0.1:0", settings).start()
             stack.callback(server.stop, 0)
-            return stack.enter_context(ContractClient(server.location))
+            client = ContractClient(server.location)
+            stack.callback(client.close)
+            return client
 
         yield serve
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc
 import msgpack
@@ -15,7 +15,7 @@ import pyarrow.flight as flight
 from tests.server.raw_client import Failure, RawClient, failure_of, metadata, path
 
 DUCKDB = {"airport-user-agent": "airport/20250101"}
-PutBody = pa.Table | tuple[pa.Schema, Sequence[pa.RecordBatch]]
+PutBody: TypeAlias = "pa.Table | tuple[pa.Schema, Sequence[pa.RecordBatch]]"
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.contracts.conftest import ITEMS
+from tests.contracts.contract_client import insert_command
 from tests.contracts.ddl_requests import (
     add_column_body,
     alter_body,
@@ -251,17 +253,11 @@ def test_set_default_errors(client, changed, code):
 
 def test_not_null_can_be_set_and_dropped(client):
     assert not described(client, "set_not_null", alter_body(column_name="id")).schema.field("id").nullable
-    nothing = pa.Table.from_pylist(
-        [{"id": None, "name": "x", "price": 1.0}], client.flight_info("shop.items").schema.remove(3)
-    )
-    nothing = nothing.cast(pa.schema([field.with_nullable(True) for field in nothing.schema]))
-    assert (
-        client.put_failure({"operation": "insert", "schema_name": "shop", "table_name": "items"}, nothing).code
-        == "FAILED_PRECONDITION"
-    )
+    without_id = pa.Table.from_pylist([{"id": None, "name": "x", "price": 1.0}], ITEMS)
+    assert client.put_failure(insert_command("shop.items"), without_id).code == "FAILED_PRECONDITION"
 
     assert described(client, "drop_not_null", alter_body(column_name="id")).schema.field("id").nullable
-    assert client.insert("shop.items", nothing).affected_rows == 1
+    assert client.insert("shop.items", without_id).affected_rows == 1
 
 
 @pytest.mark.parametrize("action", ["set_not_null", "drop_not_null"])
@@ -428,12 +424,7 @@ def test_add_constraint_holds_from_then_on(client, constraint):
     bad = {"id": -1, "name": "x", "price": None} if "CHECK" in constraint else {"id": 1, "name": "ant", "price": None}
 
     with client.unchanged():
-        failure = client.put_failure(
-            {"operation": "insert", "schema_name": "shop", "table_name": "items"},
-            pa.Table.from_pylist(
-                [bad], pa.schema([("id", pa.int64()), ("name", pa.string()), ("price", pa.float64())])
-            ),
-        )
+        failure = client.put_failure(insert_command("shop.items"), pa.Table.from_pylist([bad], ITEMS))
 
     assert failure.code == "FAILED_PRECONDITION"
     assert "items" in failure.message

@@ -324,10 +324,8 @@ def test_rows_come_back_whatever_the_row_id_is_called(serve, kind, row_id, posit
 
 def test_a_row_id_of_another_type_serves_batch_forms_and_not_lists_of_integers(serve):
     text = pa.table({"b": ["p"], "rowid": ["10"]})
-    batch, listed = (
-        UpdatesBatches(row_id=rowid_field(data_type=pa.string())),
-        Updates(row_id=rowid_field(data_type=pa.string())),
-    )
+    row_id = rowid_field(data_type=pa.string())
+    batch, listed = UpdatesBatches(row_id=row_id), Updates(row_id=row_id)
     batch.stored = listed.stored = {"10": {"a": 1, "b": "x"}}  # type: ignore[dict-item]
 
     assert serve(catalog_of(batch)).exchange("update", "s.t", text).total_changed == 1

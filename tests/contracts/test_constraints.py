@@ -30,7 +30,7 @@ from sparkport.catalog import (
 from sparkport.memory import MemoryCatalog, MemoryTable
 
 COLUMNS = pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.int64())])
-ROWS = [{"a": 1, "b": "x", "c": 10}, {"a": 2, "b": "y", "c": 20}, {"a": 3, "b": None, "c": 20}]
+ROWS: list[dict[str, Any]] = [{"a": 1, "b": "x", "c": 10}, {"a": 2, "b": "y", "c": 20}, {"a": 3, "b": None, "c": 20}]
 BACKENDS = ["memory", "row id forms", "batch forms"]
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgpack
 import pyarrow as pa
 import pytest
-from tests.contracts.contract_client import DUCKDB
+from tests.contracts.contract_client import DUCKDB, insert_command
 from tests.contracts.ddl_requests import (
     NEW_TABLE,
     add_column_body,
@@ -49,8 +51,10 @@ def test_create_schema_takes_the_name_as_schema_name_too(client):
 @pytest.mark.parametrize("tags", ["missing", "nil", "empty", "filled"])
 def test_create_schema_takes_comment_and_tags_in_every_form(client, comment, tags):
     body = without(create_schema_body(), "comment", "tags")
-    body |= {"nil": {"comment": None}, "text": {"comment": "hello"}}.get(comment, {})
-    body |= {"nil": {"tags": None}, "empty": {"tags": {}}, "filled": {"tags": {"a": "b"}}}.get(tags, {})
+    comments: dict[str, Any] = {"nil": None, "text": "hello"}
+    filled: dict[str, Any] = {"nil": None, "empty": {}, "filled": {"a": "b"}}
+    body |= {"comment": comments[comment]} if comment in comments else {}
+    body |= {"tags": filled[tags]} if tags in filled else {}
 
     client.action("create_schema", body)
 
@@ -121,10 +125,9 @@ BOTH_SOURCES = [
 @pytest.mark.parametrize(("constraint", "rows"), BOTH_SOURCES)
 def test_constraints_of_both_sources_are_enforced(client, constraint, rows):
     client.action("create_table", create_table_body(**constraint))
-    command = {"operation": "insert", "schema_name": "shop", "table_name": "fresh"}
 
     with client.unchanged():
-        failure = client.put_failure(command, pa.table(rows, NEW_TABLE))
+        failure = client.put_failure(insert_command("shop.fresh"), pa.table(rows, NEW_TABLE))
 
     assert failure.code == "FAILED_PRECONDITION"
 
@@ -218,7 +221,7 @@ def test_the_strict_setting_tells_duckdb_too(serve, catalog):
         ({"if_not_exists": False}, "ALREADY_EXISTS"),
         ({"on_conflict": "replace"}, "FAILED_PRECONDITION"),
     ],
-    ids=lambda said: str(said),
+    ids=str,
 )
 def test_who_says_what_shall_happen_gets_that(client, headers, said, code):
     body = create_schema_body(schema="shop", **said)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
@@ -372,7 +374,8 @@ def test_a_required_field_that_is_missing_or_wrong_is_an_invalid_argument(client
     }
     command = {name: value for name, value in commands[operation].items() if name != key}
     empty = [] if key == "row_ids" else ""
-    command |= {"nil": {key: None}, "number": {key: 7}, "map": {key: {}}, "empty": {key: empty}}.get(wrong, {})
+    values: dict[str, Any] = {"nil": None, "number": 7, "map": {}, "empty": empty}
+    command |= {key: values[wrong]} if wrong in values else {}
 
     with client.unchanged():
         if operation == "delete":

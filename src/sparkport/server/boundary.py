@@ -87,6 +87,9 @@ def _received(messages: Iterator[bytes], context: grpc.ServicerContext) -> Itera
     """
     try:
         yield from messages
+        # gRPC notes the end of the messages first and that the call was cancelled second; in between the stream looks
+        # closed. Asking again goes through the same queue, so that by the answer it has noted both.
+        next(messages, None)
     except grpc.RpcError as error:
         raise Cancelled("the client went away") from error
     if not context.is_active():

@@ -13,6 +13,7 @@ from typing_extensions import assert_never
 
 from sparkport.catalog.filters.database import consistent_functions
 from sparkport.catalog.filters.functions import (
+    CARRIERS,
     DECIMAL_ARITHMETIC,
     DIVISIONS,
     LAMBDA_FUNCTIONS,
@@ -153,9 +154,12 @@ def _is_exact_function(function: Function) -> bool:
     types = [kind for child in function.children if (kind := type_of(child)) is not None]
     if any(kind.contains(*UNSURE_ARGUMENTS) for kind in types):
         return False
-    # A lambda function only carries values to its lambda, whose own functions are looked at in their turn.
-    zoned = any(kind.contains(*ZONED) for kind in (*types, function.type))
-    if zoned and not lambdas and function.name not in ZONE_FREE:
+    involved = (*types, function.type)
+    if function.name not in ZONE_FREE and any(kind.contains(*ZONED) for kind in involved):
+        return False
+    if function.name not in CARRIERS and any(kind.contains("TIMESTAMP_NS") for kind in types):
+        return False
+    if function.name in _JSON_FUNCTIONS and types[0].id != "VARCHAR":
         return False
     if function.name in {"greatest", "least"}:
         return _alike(function.children) and not _has_bits(function.children[0])
@@ -202,6 +206,9 @@ def _has_bits(expression: Expression) -> bool:
 _EQUALITIES = frozenset(
     {ComparisonKind.EQUAL, ComparisonKind.NOT_EQUAL, ComparisonKind.DISTINCT, ComparisonKind.NOT_DISTINCT}
 )
+
+_JSON_FUNCTIONS = frozenset(name for name in REVIEWED if name.startswith("json_")) | {"->>"}
+"""What they make of a value that is not text has changed between versions."""
 
 _INTEGERS = frozenset(
     f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG", "HUGE")
