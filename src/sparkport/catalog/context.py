@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -9,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from sparkport.errors import Cancelled
 
 __all__ = ["Cancellation", "Context"]
+
+_log = logging.getLogger(__name__)
 
 
 class Cancellation:
@@ -31,7 +34,10 @@ class Cancellation:
             self._event.set()
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
-            callback()
+            try:
+                callback()
+            except Exception:  # noqa: BLE001 - the others must still be told
+                _log.exception("a callback of a cancelled request failed")
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until cancelled; True if it was."""
@@ -80,7 +86,10 @@ class Context:
             raise Cancelled("the request was cancelled")
 
     def on_cancel(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called, once and from any thread, when the caller goes away; at once if it has already."""
+        """Have `callback` called, once and from any thread, when the caller goes away; at once if it has already.
+
+        It must be quick: the thread that calls it serves other requests too.
+        """
         self.cancellation.add_callback(callback)
 
     def with_transaction(self, transaction_id: str | None) -> Context:

@@ -122,9 +122,7 @@ class DynamicSchema(Schema):
     """A schema whose tables can be created and dropped. A change is durable when the method returns."""
 
     @abstractmethod
-    def create_table(
-        self, ctx: Context, name: str, arrow_schema: pa.Schema, options: CreateTableOptions
-    ) -> Table:
+    def create_table(self, ctx: Context, name: str, arrow_schema: pa.Schema, options: CreateTableOptions) -> Table:
         """Create a table; `arrow_schema` has no row id field, the returned table's has one if rows can be changed.
 
         Raises: AlreadyExists when the table exists and `on_conflict` is ERROR; with IGNORE the existing one is returned.
@@ -175,9 +173,7 @@ class DynamicTable(Table):
         """Give the column named by the one field its type; `expression` is DuckDB SQL that computes the new values."""
         raise _cannot(self, "change the type of a column")
 
-    def add_field(
-        self, ctx: Context, path: Sequence[str], column_schema: pa.Schema, options: AddFieldOptions
-    ) -> None:
+    def add_field(self, ctx: Context, path: Sequence[str], column_schema: pa.Schema, options: AddFieldOptions) -> None:
         """Add the one field of `column_schema` to the struct at `path`."""
         raise _cannot(self, "add a field")
 

@@ -69,9 +69,7 @@ class UpdatableTable(Table):
     """A table whose rows can be changed, given their row ids."""
 
     @abstractmethod
-    def update(
-        self, ctx: Context, row_ids: Sequence[int], rows: RecordReader, options: DMLOptions
-    ) -> DMLResult:
+    def update(self, ctx: Context, row_ids: Sequence[int], rows: RecordReader, options: DMLOptions) -> DMLResult:
         """Give the rows of `row_ids` new values: all of them or, when it raises, none.
 
         `rows` are batches of the changed columns, as many rows as there are ids, in the same order. `row_ids` is never

@@ -200,7 +200,7 @@ def _describe(service: Service, call: Call, ctx: Context, published: PublishedTa
     DuckDB gets the signed descriptor, which carries the fingerprint; others the contracts' `[schema, table]`.
     """
     if call.headers.from_duckdb:
-        descriptor = published.descriptor(service.signer)
+        descriptor = published.descriptor(ctx, service.signer)
     else:
         descriptor = flight.FlightDescriptor.for_path(published.published_schema, published.table.name)
     ticket = ScanTicket(

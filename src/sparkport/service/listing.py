@@ -86,7 +86,7 @@ class Listing:
             name, comment = published.table.name, published.table.comment
             known = remembered.infos.get(name)
             if known is None or known[0] is not published.arrow_schema or known[1] != comment:
-                encoded = table_info(ctx, published, published.descriptor(self._signer))
+                encoded = table_info(ctx, published, published.descriptor(ctx, self._signer))
                 known = (published.arrow_schema, comment, encoded)
             infos[name] = known
         objects = [encoded for _, _, encoded in infos.values()]
@@ -98,8 +98,13 @@ class Listing:
 
     def flight_infos(self, ctx: Context, registered: RegisteredCatalog, schema: Schema) -> Iterator[bytes]:
         """The schema's objects one by one, for ListFlights."""
-        for published in self.tables(ctx, registered, schema):
-            yield table_info(ctx, published, published.descriptor(self._signer))
+        try:
+            published_tables = list(self.tables(ctx, registered, schema))
+        except Exception as error:  # noqa: BLE001 - one broken schema must not hide all others (T9)
+            self._refuse(registered, f"schema {schema.name!r}", error)
+            return
+        for published in published_tables:
+            yield table_info(ctx, published, published.descriptor(ctx, self._signer))
 
     def tables(self, ctx: Context, registered: RegisteredCatalog, schema: Schema) -> Iterator[PublishedTable]:
         """The tables that can be published."""

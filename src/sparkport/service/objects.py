@@ -76,9 +76,16 @@ class PublishedTable:
         index = self.rowid_index
         return None if index is None else str(self.arrow_schema.field(index).name)
 
-    def descriptor(self, signer: Signer) -> flight.FlightDescriptor:
-        """The signed handle under which clients know this table with this Arrow schema."""
-        path = ObjectPath(self.registered.name, self.schema_name, "table", self.table.name, self.fingerprint)
+    def descriptor(self, ctx: Context, signer: Signer) -> flight.FlightDescriptor:
+        """The signed handle under which a client knows this table with this Arrow schema."""
+        path = ObjectPath(
+            self.registered.name,
+            self.schema_name,
+            "table",
+            self.table.name,
+            self.fingerprint,
+            attached_as=ctx.catalog_name,
+        )
         return encode_path(path, signer)
 
     def expect(self, seen: str) -> None:

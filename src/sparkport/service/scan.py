@@ -75,6 +75,8 @@ def bind(
     if path.signed:
         service.registry.named(path.catalog or "")
     ctx, registered = service.enter(call, path.catalog)
+    if path.attached_as is not None:
+        ctx = replace(ctx, catalog_name=path.attached_as)
     found = find_table(ctx, registered, path.schema, path.name)
     if time_point is None:
         found.expect(path.fingerprint)

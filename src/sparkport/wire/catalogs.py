@@ -39,9 +39,9 @@ _LENGTH_LIMIT = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class CatalogRequest:
-    """A question about one catalog; the empty name is the server's default one."""
+    """A question about one catalog; the empty name is the server's default one, None where the body does not say."""
 
-    catalog: str
+    catalog: str | None
 
 
 def decode_list_schemas(body: bytes) -> CatalogRequest:
@@ -54,7 +54,7 @@ def decode_catalog_version(body: bytes) -> CatalogRequest:
 
 def _decode_catalog_request(body: bytes, action: str) -> CatalogRequest:
     fields = read_fields(body, action)
-    return CatalogRequest(fields.optional_text("catalog_name", "catalog") or "")
+    return CatalogRequest(fields.optional_text("catalog_name", "catalog"))
 
 
 def compressed(content: bytes) -> bytes:

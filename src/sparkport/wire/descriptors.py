@@ -1,6 +1,6 @@
 """Descriptors: the handles under which the client knows tables and functions (airport §3.7).
 
-Ours are paths of seven elements, `sparkport/catalog/schema/kind/name/fingerprint/signature`, each percent-encoded, because
+Ours are paths, `sparkport/catalog/schema/kind/name/fingerprint/signature`, each percent-encoded, because
 the client copies them into a header and DuckDB's process aborts on anything but printable ASCII there (T3). The signature
 makes a descriptor proof that this server handed it out. Other clients may name a table by `[schema, table]` or `[catalog,
 schema, table]`, in plain text.
@@ -47,11 +47,15 @@ class ObjectPath:
     name: str
     fingerprint: str = ""
     signed: bool = False
+    attached_as: str | None = None
+    """What the client called the catalog in ATTACH, where that is not its name: it compares answers with it (T9)."""
 
 
 def encode_path(path: ObjectPath, signer: Signer) -> flight.FlightDescriptor:
     """A signed descriptor."""
     names = [path.catalog or "", path.schema, path.kind, path.name, path.fingerprint]
+    if path.attached_as is not None and path.attached_as != path.catalog:
+        names.append(path.attached_as)
     elements = [_MARK, *(quote(name, safe="") for name in names)]
     return flight.FlightDescriptor.for_path(*elements, _signature(elements, signer))
 
@@ -65,14 +69,20 @@ def decode_path(descriptor: flight.FlightDescriptor, signer: Signer) -> ObjectPa
     except UnicodeDecodeError as error:
         raise BadRequest("the descriptor's path is not UTF-8 text") from error
     match elements:
-        case [mark, catalog, schema, kind, name, fingerprint_, signature] if mark == _MARK:
+        case [mark, catalog, schema, kind, name, fingerprint_, *attached_as, signature] if mark == _MARK:
             if not hmac.compare_digest(signature.encode(), _signature(elements[:-1], signer).encode()):
                 raise BadRequest(
                     "this table handle was not made by the running server, or was altered: DETACH the catalog and ATTACH "
                     "it again"
                 )
             return ObjectPath(
-                unquote(catalog), unquote(schema), _kind(kind), unquote(name), unquote(fingerprint_), signed=True
+                unquote(catalog),
+                unquote(schema),
+                _kind(kind),
+                unquote(name),
+                unquote(fingerprint_),
+                signed=True,
+                attached_as=unquote(attached_as[0]) if attached_as else None,
             )
         case [catalog, schema, name]:
             return ObjectPath(catalog, schema, "table", name)
