@@ -177,14 +177,16 @@ class BrokenCatalog(ListedCatalog, DynamicCatalog):
         raise RuntimeError("the password is hunter2")
 
 
+@pytest.mark.parametrize(("agent", "code"), [("another-client/1", "INTERNAL"), ("airport/20250723", "UNKNOWN")])
 @pytest.mark.parametrize("action", ["create_schema", "drop_schema"])
-def test_an_internal_error_shows_a_trace_id_and_nothing_else(serve, action):
+def test_an_internal_error_shows_a_trace_id_and_nothing_else(serve, action, agent, code):
     # The contract says INTERNAL; DuckDB would repeat such an action for three seconds (airport §14.1, §14.4).
     client = serve(BrokenCatalog("lake", [ListedSchema("spare")]))
+    headers = {"airport-trace-id": "trace-me", "airport-user-agent": agent}
 
-    failure = client.action_failure(action, BODIES[action](), {"airport-trace-id": "trace-me"})
+    failure = client.action_failure(action, BODIES[action](), headers)
 
-    assert failure.code == "UNKNOWN"
+    assert failure.code == code
     assert failure.message.startswith("internal error")
     assert "trace-me" in failure.message
     assert "hunter2" not in failure.message

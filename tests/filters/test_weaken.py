@@ -297,3 +297,46 @@ def test_functions_with_state_of_their_own_are_not_called_by_name():
 
 def test_comparisons_of_different_types_are_not_exact():
     assert not is_exact(Comparison(ComparisonKind.EQUAL, ColumnRef("a", INTEGER), Constant(DuckType("BIGINT"), 1)))
+
+
+@pytest.mark.parametrize(("kind", "exact"), [("TIMESTAMP", True), ("TIMESTAMP WITH TIME ZONE", True), ("TIMESTAMP_NS", False)])
+def test_nanoseconds_are_not_handed_to_functions_for_microseconds(kind, exact):
+    micros = Function("epoch_us", (ColumnRef("t", DuckType(kind)),), DuckType("BIGINT"))
+
+    assert is_exact(Comparison(ComparisonKind.EQUAL, micros, Constant(DuckType("BIGINT"), 1))) is exact
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "exact", "exact_as_try"),
+    [
+        ("INTEGER", "BIGINT", True, True),
+        ("BIGINT", "TINYINT", True, True),
+        ("DOUBLE", "INTEGER", True, False),
+        ("DOUBLE", "VARCHAR", True, True),
+        ("VARCHAR", "INTEGER", True, True),
+        ("VARCHAR", "HUGEINT", True, False),
+        ("VARCHAR", "DATE", True, False),
+        ("VARCHAR", "INTERVAL", False, False),
+        ("VARCHAR", "BIGNUM", False, False),
+        ("TIMESTAMP", "DATE", True, True),
+        ("TIMESTAMP_NS", "TIMESTAMP", False, False),
+        ("TIMESTAMP WITH TIME ZONE", "DATE", False, False),
+        ("TIMESTAMP WITH TIME ZONE", "VARCHAR", False, False),
+        ("TIMESTAMP", "TIMESTAMP WITH TIME ZONE", False, False),
+        ("TIME", "TIME WITH TIME ZONE", False, False),
+        ("UUID", "VARCHAR", True, True),
+    ],
+)
+def test_casts_are_exact_if_every_version_agrees(source, target, exact, exact_as_try):
+    def is_exact_as(try_cast: bool) -> bool:
+        cast = Cast(ColumnRef("c", DuckType(source)), DuckType(target), try_cast)
+        return is_exact(Operator(OperatorKind.IS_NULL, (cast,), BOOLEAN))
+
+    assert (is_exact_as(False), is_exact_as(True)) == (exact, exact_as_try)
+
+
+def test_bit_strings_are_equal_but_not_ordered():
+    bits = ColumnRef("c", DuckType("BIT"))
+
+    assert is_exact(Comparison(ComparisonKind.EQUAL, bits, bits))
+    assert not is_exact(Comparison(ComparisonKind.LESS, bits, bits))

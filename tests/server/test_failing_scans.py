@@ -96,7 +96,8 @@ def test_an_unexpected_error_of_an_action_is_unknown_which_costs_no_retry(serve,
 
     client = serve(catalog_of(Broken("t", numbers())))
 
-    failure = client.action_failure("endpoints", {"schema": "s", "table": "t"})
+    headers = {"airport-user-agent": "airport/20250723"}
+    failure = client.action_failure("endpoints", {"schema": "s", "table": "t"}, headers)
 
     assert failure.code == "UNKNOWN"
     assert "trace id" in failure.message

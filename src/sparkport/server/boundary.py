@@ -125,6 +125,6 @@ def _abort(context: grpc.ServicerContext, call: Call, error: BaseException, *, a
         status = Status("CANCELLED", "the request was cancelled")
     else:
         _log.error("trace %s: unexpected error", call.trace_id, exc_info=error)
-        status = internal_status(call.trace_id, action=action)
+        status = internal_status(call.trace_id, retried=action and call.headers.from_duckdb)
     context.set_trailing_metadata(status.trailers)
     context.abort(grpc.StatusCode[status.code], status.message)

@@ -39,6 +39,7 @@ class Guard:
         self._columns = [name for name in bound.arrow_schema.names if name != bound.rowid_name]
         self._given: list[str] | None = None
         self._unchecked: list[pa.RecordBatch] = []
+        self._unchecked_rows = 0
         self._keys: list[pa.Table] = []
         self._existing: pa.Table | None = None
 
@@ -52,7 +53,8 @@ class Guard:
             needed = columns_of(self._constraints, self._columns)
             self._given = [name for name in batch.schema.names if name in needed or name == self._row_id]
         self._unchecked.append(batch.select(self._given))
-        if sum(each.num_rows for each in self._unchecked) >= _ROWS_AT_ONCE:
+        self._unchecked_rows += batch.num_rows
+        if self._unchecked_rows >= _ROWS_AT_ONCE:
             self._check_rows()
 
     def check(self) -> None:
@@ -69,7 +71,7 @@ class Guard:
         if not self._unchecked:
             return
         rows = self._completed(pa.Table.from_batches(self._unchecked))
-        self._unchecked = []
+        self._unchecked, self._unchecked_rows = [], 0
         enforce_rows(self._bound.table.name, self._constraints, rows)
         if keys := self._key_columns():
             self._keys.append(rows.select(keys))

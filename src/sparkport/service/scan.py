@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,6 @@ from sparkport.catalog import (
     Context,
     Filter,
     PartitionedTable,
-    RecordReader,
     ScanOptions,
     TimePoint,
 )
@@ -24,6 +22,7 @@ from sparkport.service.calls import Call
 from sparkport.service.fit import Fit, slices
 from sparkport.service.listing import table_info
 from sparkport.service.objects import PublishedTable, find_table, table_at
+from sparkport.service.readers import closing_reader
 from sparkport.wire.descriptors import ObjectPath, decode_path
 from sparkport.wire.filters import decode_filter
 from sparkport.wire.flight import encode_endpoint
@@ -128,7 +127,7 @@ def read(service: Service, call: Call, ticket: ScanTicket) -> Iterator[bytes]:
     reader = bound.table.scan(ctx, options)
     if not isinstance(reader, Iterable):
         raise CatalogFault(f"table {bound.title}: its scan returns {type(reader).__name__}, which yields no batches")
-    with _closing(reader) as batches:
+    with closing_reader(reader) as batches:
         for batch in batches:
             ctx.check()
             if not isinstance(batch, pa.RecordBatch):
@@ -192,16 +191,3 @@ def _wanted(bound: PublishedTable, column_ids: tuple[int, ...] | None) -> tuple[
         elif column_id < FIRST_VIRTUAL_COLUMN:
             raise BadRequest(f"table {bound.title} has {plain} columns; there is no column with id {column_id}")
     return tuple(sorted(wanted))
-
-
-@contextmanager
-def _closing(reader: RecordReader) -> Iterator[RecordReader]:
-    """Close what can be closed, also when the client has cancelled: generators then see GeneratorExit."""
-    iterator = iter(reader)
-    try:
-        yield iterator
-    finally:
-        for each in (iterator, reader):
-            close = getattr(each, "close", None)
-            if close is not None:
-                close()

@@ -34,10 +34,12 @@ def status_of(error: SparkportError) -> Status:
     return Status(error.code, message, trailers)
 
 
-def internal_status(trace_id: str, *, action: bool) -> Status:
-    """The status of an error nobody foresaw. INTERNAL costs the client three seconds on actions (airport §14.1)."""
+def internal_status(trace_id: str, *, retried: bool) -> Status:
+    """The status of an error nobody foresaw: INTERNAL, but UNKNOWN where DuckDB would retry that for three seconds
+    (airport §14.1).
+    """
     return Status(
-        "UNKNOWN" if action else "INTERNAL",
+        "UNKNOWN" if retried else "INTERNAL",
         f"internal error; the server's log has the details under trace id {trace_id}",
     )
 

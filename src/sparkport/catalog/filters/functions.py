@@ -35,7 +35,7 @@ _TEXT = """
 """
 
 _NUMBERS = """
-    + - * add subtract multiply abs @ sign ceil ceiling floor round trunc isnan isinf isfinite sqrt even
+    + - * add subtract multiply abs @ sign ceil ceiling floor round trunc isnan isinf isfinite sqrt
     & | ~ << >> xor bit_count gcd greatest_common_divisor lcm least_common_multiple greatest least constant_or_null
 """
 
@@ -98,6 +98,9 @@ def is_exact_cast(source: DuckType, target: DuckType, try_cast: bool) -> bool:
                 is_exact_cast(old, new, try_cast)
                 for (_, old), (_, new) in zip(source.fields, target.fields, strict=True)
             )
+        case ("DECIMAL", "FLOAT" | "DOUBLE"):
+            # The division by the scale is exact only if both operands are: else 1.x and 2.0 round differently.
+            return source.scale == 0 or source.width <= (15 if target.id == "DOUBLE" else 6)
         case _:
             if target.id in _ALWAYS.get(_family(source), ()) or _family(target) in _ALWAYS.get(_family(source), ()):
                 return True
@@ -120,7 +123,7 @@ _ALWAYS: dict[str, tuple[str, ...]] = {
     "BOOLEAN": ("integers", "wide integers", "floats", "DECIMAL", "VARCHAR"),
     "integers": ("BOOLEAN", "integers", "wide integers", "floats", "DECIMAL", "VARCHAR"),
     "wide integers": ("BOOLEAN", "integers", "wide integers", "floats", "DECIMAL", "VARCHAR"),
-    "DECIMAL": ("BOOLEAN", "integers", "wide integers", "floats", "DECIMAL", "VARCHAR"),
+    "DECIMAL": ("BOOLEAN", "integers", "wide integers", "DECIMAL", "VARCHAR"),
     "floats": ("BOOLEAN", "floats", "VARCHAR"),
     "VARCHAR": ("BOOLEAN", "integers", "floats", "DECIMAL", "UUID", "TIMESTAMP", "ENUM"),
     "DATE": ("VARCHAR", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS"),

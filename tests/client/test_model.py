@@ -1,0 +1,387 @@
+"""Random DDL and DML through the client simulation and through DuckDB in process, compared after every step.
+
+The settings profile: examples are derandomised, so that every run makes the same ones, and few enough for about a minute.
+`SPARKPORT_MODEL_EXAMPLES=2000 pytest tests/client/test_model.py` looks longer, and at other ones each time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from sparkport.memory import MemoryCatalog
+from sparkport.server import Server
+from sparkport.testing import Changed, ClientSideError, DuckDBClient, ServerError
+
+EXAMPLES = int(os.environ.get("SPARKPORT_MODEL_EXAMPLES", "0"))
+PROFILE = settings(
+    max_examples=EXAMPLES or 20,
+    stateful_step_count=30,
+    derandomize=not EXAMPLES,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    print_blob=False,
+)
+
+VALUES: Mapping[str, Sequence[str]] = {
+    "INTEGER": ["NULL", "-1", "0", "1", "2", "3"],
+    "BIGINT": ["NULL", "-1", "0", "1", "2", "9007199254740993"],
+    "VARCHAR": ["NULL", "''", "'a'", "'1'", "'it''s'", "'ü'"],
+    "DOUBLE": ["NULL", "-1.5", "0.0", "1.0", "2.25"],
+    "BOOLEAN": ["NULL", "true", "false"],
+    "DATE": ["NULL", "DATE '1970-01-01'", "DATE '2024-02-29'"],
+    "DECIMAL(8,2)": ["NULL", "0.00", "1.00", "-12.34"],
+    "INTEGER[]": ["NULL", "[]", "[1, NULL]", "[2, 3]"],
+    "STRUCT(x INTEGER, y VARCHAR)": ["NULL", "{'x': 1, 'y': 'a'}", "{'x': NULL, 'y': 'b'}"],
+}
+KINDS = st.sampled_from(list(VALUES))
+COLUMNS = ["a", "b", "c", "d"]
+SCHEMAS = st.sampled_from(["s1", "s1", "s1", "s2"])
+TABLES = st.sampled_from(["t1", "t2", "T1", "missing"])
+
+LIMITS_OF_DUCKDB = re.compile(
+    "|".join(
+        [
+            "an index depends on it",
+            "an index depends on a column",
+            "Cannot (alter|drop|change).*because there are entries that depend on it",
+            "Cannot change the type of a column that has a CHECK constraint",
+            "Cannot change type of this column",
+        ]
+    )
+)
+"""DuckDB's own tables refuse some changes of columns that have an index. Nobody else need."""
+
+
+class Statements(RuleBasedStateMachine):
+    """Every rule runs one statement on both sides; they agree whether it fails, and on all tables afterwards."""
+
+    server: Server
+    numbers = itertools.count()
+
+    @initialize()
+    def attach(self) -> None:
+        self.catalog = f"c{next(self.numbers)}"
+        self.server.add_catalog(MemoryCatalog(self.catalog))
+        self.client = DuckDBClient(self.server.location, self.catalog, timeout=20)
+        self.duckdb = duckdb.connect()
+        self.duckdb.execute(f"SET arrow_lossless_conversion = true; ATTACH ':memory:' AS {self.catalog}")
+        self.duckdb.execute(f"USE {self.catalog}")
+        self.create_schema("s1")
+
+    def teardown(self) -> None:
+        if not hasattr(self, "duckdb"):
+            return
+        with self.client, self.duckdb, DuckDBClient(self.server.location, self.catalog, timeout=20) as fresh:
+            self._compare(fresh)  # what another client attaches is what this one has made of the answers
+        self.server.remove_catalog(self.catalog)
+
+    # ------------------------------------------------------------------------------------------------------ schemas
+
+    @rule(name=st.sampled_from(["s1", "s2", "S2"]))
+    def create_schema(self, name: str) -> None:
+        self._both(f"CREATE SCHEMA IF NOT EXISTS {name}", lambda: self.client.create_schema(name))
+
+    @rule(name=st.sampled_from(["s2", "S2", "s3"]), if_exists=st.booleans())
+    def drop_schema(self, name: str, if_exists: bool) -> None:
+        sql = f"DROP SCHEMA {'IF EXISTS ' if if_exists else ''}{name}"
+        self._both(sql, lambda: self.client.drop_schema(name, if_exists=if_exists))
+
+    # ------------------------------------------------------------------------------------------------------- tables
+
+    @rule(schema=SCHEMAS, name=TABLES, data=st.data(), if_not_exists=st.booleans())
+    def create_table(self, schema: str, name: str, data: st.DataObject, if_not_exists: bool) -> None:
+        columns = {column: data.draw(KINDS, label=column) for column in COLUMNS[: data.draw(st.integers(1, 4))]}
+        options, clauses = data.draw(constraints(columns))
+        definitions = ", ".join([*(f"{column} {kind}" for column, kind in columns.items()), *clauses])
+        not_null = options.get("not_null", ())
+        for column in not_null:
+            definitions = definitions.replace(f"{column} {columns[column]}", f"{column} {columns[column]} NOT NULL", 1)
+        sql = f"CREATE TABLE {'IF NOT EXISTS ' if if_not_exists else ''}{schema}.{name} ({definitions})"
+        self._both(
+            sql, lambda: self.client.create_table(schema, name, columns, if_not_exists=if_not_exists, **options)
+        )
+
+    @rule(schema=SCHEMAS, name=TABLES, data=st.data())
+    def create_table_as(self, schema: str, name: str, data: st.DataObject) -> None:
+        columns = {column: data.draw(KINDS, label=column) for column in COLUMNS[: data.draw(st.integers(1, 3))]}
+        select = data.draw(rows_of(columns))
+        rows = self._rows(select)
+        self._both(
+            f"CREATE TABLE {schema}.{name} AS {select}", lambda: self.client.create_table_as(schema, name, rows)
+        )
+
+    @rule(schema=SCHEMAS, name=TABLES, if_exists=st.booleans())
+    def drop_table(self, schema: str, name: str, if_exists: bool) -> None:
+        sql = f"DROP TABLE {'IF EXISTS ' if if_exists else ''}{schema}.{name}"
+        self._both(sql, lambda: self.client.drop_table(schema, name, if_exists=if_exists))
+
+    @rule(schema=SCHEMAS, name=TABLES, new_name=st.sampled_from(["t1", "t2", "t3"]))
+    def rename_table(self, schema: str, name: str, new_name: str) -> None:
+        if name.lower() != new_name:
+            sql = f"ALTER TABLE {schema}.{name} RENAME TO {new_name}"
+            self._both(sql, lambda: self.client.rename_table(schema, name, new_name))
+
+    # ------------------------------------------------------------------------------------------------------ columns
+
+    @rule(schema=SCHEMAS, name=TABLES, column=st.sampled_from([*COLUMNS, "B"]), kind=KINDS, if_not_exists=st.booleans())
+    def add_column(self, schema: str, name: str, column: str, kind: str, if_not_exists: bool) -> None:
+        self._alter(
+            f"ALTER TABLE {schema}.{name} ADD COLUMN {'IF NOT EXISTS ' if if_not_exists else ''}{column} {kind}",
+            lambda: self.client.add_column(schema, name, column, kind, if_not_exists=if_not_exists),
+        )
+
+    @rule(schema=SCHEMAS, name=TABLES, column=st.sampled_from([*COLUMNS, "B"]), if_exists=st.booleans())
+    def remove_column(self, schema: str, name: str, column: str, if_exists: bool) -> None:
+        self._alter(
+            f"ALTER TABLE {schema}.{name} DROP COLUMN {'IF EXISTS ' if if_exists else ''}{column}",
+            lambda: self.client.remove_column(schema, name, column, if_exists=if_exists),
+        )
+
+    @rule(schema=SCHEMAS, name=TABLES, old=st.sampled_from([*COLUMNS, "B"]), new=st.sampled_from([*COLUMNS, "e"]))
+    def rename_column(self, schema: str, name: str, old: str, new: str) -> None:
+        if old.lower() != new:
+            self._alter(
+                f"ALTER TABLE {schema}.{name} RENAME COLUMN {old} TO {new}",
+                lambda: self.client.rename_column(schema, name, old, new),
+            )
+
+    @rule(schema=SCHEMAS, name=TABLES, column=st.sampled_from(COLUMNS))
+    def set_not_null(self, schema: str, name: str, column: str) -> None:
+        self._alter(
+            f"ALTER TABLE {schema}.{name} ALTER {column} SET NOT NULL",
+            lambda: self.client.set_not_null(schema, name, column),
+        )
+
+    @rule(schema=SCHEMAS, name=TABLES, column=st.sampled_from(COLUMNS))
+    def drop_not_null(self, schema: str, name: str, column: str) -> None:
+        self._alter(
+            f"ALTER TABLE {schema}.{name} ALTER {column} DROP NOT NULL",
+            lambda: self.client.drop_not_null(schema, name, column),
+        )
+
+    @rule(schema=SCHEMAS, name=TABLES, column=st.sampled_from(COLUMNS), data=st.data())
+    def set_default(self, schema: str, name: str, column: str, data: st.DataObject) -> None:
+        kind = self._columns(schema, name).get(column, "INTEGER")
+        expression = data.draw(st.sampled_from(VALUES[kind]))
+        self._alter(
+            f"ALTER TABLE {schema}.{name} ALTER {column} SET DEFAULT {expression}",
+            lambda: self.client.set_default(schema, name, column, expression),
+        )
+
+    @rule(schema=SCHEMAS, name=TABLES, column=st.sampled_from(COLUMNS), kind=KINDS, data=st.data())
+    def change_column_type(self, schema: str, name: str, column: str, kind: str, data: st.DataObject) -> None:
+        using = data.draw(st.sampled_from([None, None, VALUES[kind][-1], f"CAST({column} AS {kind})"]), label="using")
+        self._alter(
+            f"ALTER TABLE {schema}.{name} ALTER {column} TYPE {kind}{f' USING {using}' if using else ''}",
+            lambda: self.client.change_column_type(schema, name, column, kind, using),
+        )
+
+    # --------------------------------------------------------------------------------------------------------- rows
+
+    @rule(schema=SCHEMAS, name=TABLES, data=st.data(), returning=st.booleans())
+    def insert(self, schema: str, name: str, data: st.DataObject, returning: bool) -> None:
+        known = self._columns(schema, name) or {"a": "INTEGER"}
+        chosen = data.draw(st.lists(st.sampled_from(list(known)), unique=True, min_size=1), label="columns")
+        select = data.draw(rows_of({column: known[column] for column in chosen}))
+        rows = self._rows(select)
+        self._both(
+            f"INSERT INTO {schema}.{name} BY NAME {select}",
+            lambda: self.client.insert(schema, name, rows, returning=returning),
+            returning,
+        )
+
+    @rule(schema=SCHEMAS, name=TABLES, source=TABLES, returning=st.booleans(), data=st.data())
+    def insert_select(self, schema: str, name: str, source: str, returning: bool, data: st.DataObject) -> None:
+        target, scanned = self._columns(schema, name), self._columns("s1", source)
+        copied = [column for column in target if target[column] == scanned.get(column)]
+        if not copied:
+            return
+        where = data.draw(condition(scanned))
+        self._both(
+            f"INSERT INTO {schema}.{name} BY NAME SELECT {', '.join(copied)} FROM s1.{source}{_where(where)}",
+            lambda: self.client.insert_select(
+                schema, name, ("s1", source), {column: column for column in copied}, where=where, returning=returning
+            ),
+            returning,
+        )
+
+    @rule(schema=SCHEMAS, name=TABLES, data=st.data(), returning=st.booleans())
+    def update(self, schema: str, name: str, data: st.DataObject, returning: bool) -> None:
+        known = self._columns(schema, name) or {"a": "INTEGER"}
+        chosen = data.draw(st.lists(st.sampled_from(list(known)), unique=True, min_size=1, max_size=2), label="set")
+        assignments = {column: data.draw(expression(column, known), label=column) for column in chosen}
+        where = data.draw(condition(known))
+        setting = ", ".join(f"{column} = {value}" for column, value in assignments.items())
+        self._both(
+            f"UPDATE {schema}.{name} SET {setting}{_where(where)}",
+            lambda: self.client.update(schema, name, assignments, where, returning=returning),
+            returning,
+        )
+
+    @rule(schema=SCHEMAS, name=TABLES, data=st.data(), returning=st.booleans())
+    def delete(self, schema: str, name: str, data: st.DataObject, returning: bool) -> None:
+        where = data.draw(condition(self._columns(schema, name)))
+        self._both(
+            f"DELETE FROM {schema}.{name}{_where(where)}",
+            lambda: self.client.delete(schema, name, where, returning=returning),
+            returning,
+        )
+
+    # --------------------------------------------------------------------------------------------------- comparison
+
+    @invariant()
+    def tables_are_the_same(self) -> None:
+        if hasattr(self, "duckdb"):
+            self._compare(self.client)
+
+    def _compare(self, client: DuckDBClient) -> None:
+        ours = {(s.name, t.name): t for s in client.schemas().values() for t in s.tables.values()}
+        assert sorted(ours) == sorted(self._known_tables())
+        for schema, name in ours:
+            shown = [(column.name, column.type, column.nullable) for column in ours[schema, name].columns]
+            due = self.duckdb.execute(
+                "SELECT column_name, data_type, is_nullable FROM duckdb_columns() WHERE database_name = ? "
+                "AND schema_name = ? AND table_name = ? ORDER BY column_index",
+                [self.catalog, schema, name],
+            ).fetchall()
+            assert shown == due, f"{schema}.{name}"
+            rows = self.duckdb.sql(f"FROM {schema}.{name}").to_arrow_table()
+            assert _unordered(client.scan(schema, name)) == _unordered(rows), f"{schema}.{name}"
+
+    def _known_tables(self) -> list[tuple[str, str]]:
+        sql = "SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = ?"
+        return self.duckdb.execute(sql, [self.catalog]).fetchall()
+
+    def _columns(self, schema: str, name: str) -> dict[str, str]:
+        """Of a table that exists, else nothing."""
+        found = self.duckdb.execute(
+            "SELECT column_name, data_type FROM duckdb_columns() WHERE database_name = ? AND schema_name = ? "
+            "AND lower(table_name) = lower(?) ORDER BY column_index",
+            [self.catalog, schema, name],
+        )
+        return dict(found.fetchall())
+
+    def _rows(self, select: str) -> pa.Table:
+        return self.duckdb.sql(select).to_arrow_table()
+
+    def _alter(self, sql: str, ours: Callable[[], Any]) -> None:
+        self._both(sql, ours, limits=LIMITS_OF_DUCKDB)
+
+    def _both(
+        self, sql: str, ours: Callable[[], Any], returning: bool = False, limits: re.Pattern[str] | None = None
+    ) -> None:
+        """Run a statement on both sides; they agree whether it fails, how many rows it changed, and which."""
+        theirs: Any = None
+        try:
+            theirs = self.duckdb.sql(sql + (" RETURNING *" if returning else "")) if returning else None
+            theirs = theirs.to_arrow_table() if returning else self.duckdb.execute(sql).fetchall()
+            failure = None
+        except duckdb.Error as error:
+            failure = str(error)
+            if limits is not None and limits.search(failure):
+                return
+        try:
+            result = ours()
+        except (ServerError, ClientSideError) as error:
+            assert failure is not None, f"{sql}\nworks in DuckDB, but not here: {error}"
+            return
+        assert failure is None, f"{sql}\nworks here, but not in DuckDB: {failure}"
+        if isinstance(result, Changed) and returning:
+            assert result.rows is not None
+            assert result.total == theirs.num_rows, sql
+            assert _unordered(result.rows) == _unordered(theirs), sql
+        elif isinstance(result, Changed):
+            assert [(result.total,)] == theirs, sql
+
+
+def _where(condition: str | None) -> str:
+    return "" if condition is None else f" WHERE {condition}"
+
+
+def _unordered(rows: pa.Table) -> list[str]:
+    return sorted(repr(tuple(row.values())) for row in rows.to_pylist())
+
+
+# --------------------------------------------------------------------------------------------------------- strategies
+
+
+@st.composite
+def constraints(draw: st.DrawFn, columns: dict[str, str]) -> tuple[dict[str, Any], list[str]]:
+    """Options of the client's CREATE TABLE, and the clauses of SQL that say the same."""
+    plain = [column for column, kind in columns.items() if "(" not in kind.replace("(8,2)", "") and "[" not in kind]
+    numbers = [column for column in plain if columns[column] in ("INTEGER", "BIGINT", "DOUBLE")]
+    choice = draw(st.sampled_from(["none", "none", "not null", "check", "unique", "unique both", "key", "key both"]))
+    if choice == "not null":
+        column = draw(st.sampled_from(list(columns)))
+        return {"not_null": [column]}, []
+    if choice == "check" and numbers:
+        column = draw(st.sampled_from(numbers))
+        other = draw(st.sampled_from(numbers))
+        check = draw(st.sampled_from([f"({column} < 3)", f"({column} >= {other})", f"(({column} + 1) <> {other})"]))
+        return {"checks": [check]}, [f"CHECK {check}"]
+    if choice == "unique" and plain:
+        column = draw(st.sampled_from(plain))
+        return {"unique": [column]}, [f"UNIQUE ({column})"]
+    if choice == "unique both" and len(plain) > 1:
+        return {"unique": [tuple(plain[:2])]}, [f"UNIQUE ({plain[0]}, {plain[1]})"]
+    if choice == "key" and plain:
+        return {"primary_key": [plain[0]]}, [f"PRIMARY KEY ({plain[0]})"]
+    if choice == "key both" and len(plain) > 1:
+        return {"primary_key": plain[:2]}, [f"PRIMARY KEY ({plain[0]}, {plain[1]})"]
+    return {}, []
+
+
+@st.composite
+def rows_of(draw: st.DrawFn, columns: dict[str, str]) -> str:
+    """A SELECT of up to three rows of constants."""
+    rows = []
+    for _ in range(draw(st.integers(1, 3))):
+        values = (
+            f"CAST({draw(st.sampled_from(VALUES.get(kind, ['NULL'])))} AS {kind}) AS {column}"
+            for column, kind in columns.items()
+        )
+        rows.append("SELECT " + ", ".join(values))
+    return " UNION ALL ".join(rows)
+
+
+@st.composite
+def condition(draw: st.DrawFn, columns: dict[str, str]) -> str | None:
+    if not columns:
+        return None
+    column = draw(st.sampled_from(list(columns)))
+    value = draw(st.sampled_from(VALUES.get(columns[column], ["NULL"])[1:] or ["NULL"]))
+    forms = [None, f"{column} IS NULL", f"{column} IS NOT NULL", f"{column} = {value}", f"{column} > {value}", "false"]
+    return draw(st.sampled_from(forms))
+
+
+@st.composite
+def expression(draw: st.DrawFn, column: str, columns: dict[str, str]) -> str:
+    """Of the column's type, over the columns of the same type."""
+    kind = columns[column]
+    same = [other for other, its in columns.items() if its == kind]
+    forms = [f"CAST({value} AS {kind})" for value in VALUES.get(kind, ["NULL"])] + same
+    if kind in ("INTEGER", "BIGINT", "DOUBLE"):
+        forms += [f"{draw(st.sampled_from(same))} + 1", f"CAST(error('no') AS {kind})"]
+    return draw(st.sampled_from(forms))
+
+
+# --------------------------------------------------------------------------------------------------------------- test
+
+
+@pytest.mark.timeout(240 if not EXAMPLES else 0)
+def test_random_statements_do_the_same_as_in_duckdb() -> None:
+    with Server([], "grpc://127.0.0.1:0") as server:
+        machine = type("Served", (Statements,), {"server": server})
+        run_state_machine_as_test(machine, settings=PROFILE)  # type: ignore[no-untyped-call]
