@@ -8,7 +8,7 @@ import msgpack
 import pyarrow as pa
 import pyarrow.flight as flight
 
-__all__ = ["exchange", "plan", "read", "read_in_parallel"]
+__all__ = ["exchange", "plan", "read", "read_in_parallel", "replace_table"]
 
 _TIMEOUT = flight.FlightCallOptions(timeout=300)
 
@@ -36,6 +36,14 @@ def read_in_parallel(location: str, tickets: list[bytes]) -> int:
     """Read all streams at once, each by a thread with a connection of its own."""
     with ThreadPoolExecutor(len(tickets)) as threads:
         return sum(threads.map(lambda ticket: read(location, [ticket]), tickets))
+
+
+def replace_table(location: str, name: str, arrow_schema: pa.Schema) -> None:
+    """Make a table anew, without rows."""
+    request = {"catalog_name": "bench", "schema_name": "s", "table_name": name, "on_conflict": "replace"}
+    body = msgpack.packb({**request, "arrow_schema": arrow_schema.serialize().to_pybytes()})
+    with flight.connect(location) as client:
+        list(client.do_action(flight.Action("create_table", body), _TIMEOUT))
 
 
 def exchange(

@@ -27,11 +27,17 @@ def seconds(action: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def best_rates(actions: Sequence[Callable[[], float]], rounds: int = 5) -> list[float]:
-    """The best rate of each action, which returns how much it did; in alternation, after a round to warm up."""
+def best_rates(
+    actions: Sequence[Callable[[], float]], rounds: int = 5, before: Callable[[], object] = lambda: None
+) -> list[float]:
+    """The best rate of each action, which returns how much it did; in alternation, after a round to warm up.
+
+    `before` is run before each, and not measured.
+    """
     best = [0.0] * len(actions)
     for number in range(rounds + 1):
         for index, action in enumerate(actions):
+            before()
             start = time.perf_counter()
             amount = action()
             if number:

@@ -265,6 +265,7 @@ def test_exact_predicates_keep_what_duckdb_keeps(connection, predicate):
         "TRY(s::INTEGER) = 12",
         "concat_ws(',', s) = s",
         "hash(a) = 5",
+        "INTERVAL 7 MONTHS * d > INTERVAL 1 YEAR",
         # the platform
         "sin(d) > 0",
         "d ^ 2 > 0",
@@ -299,7 +300,9 @@ def test_comparisons_of_different_types_are_not_exact():
     assert not is_exact(Comparison(ComparisonKind.EQUAL, ColumnRef("a", INTEGER), Constant(DuckType("BIGINT"), 1)))
 
 
-@pytest.mark.parametrize(("kind", "exact"), [("TIMESTAMP", True), ("TIMESTAMP WITH TIME ZONE", True), ("TIMESTAMP_NS", False)])
+@pytest.mark.parametrize(
+    ("kind", "exact"), [("TIMESTAMP", True), ("TIMESTAMP WITH TIME ZONE", True), ("TIMESTAMP_NS", False)]
+)
 def test_nanoseconds_are_not_handed_to_functions_for_microseconds(kind, exact):
     micros = Function("epoch_us", (ColumnRef("t", DuckType(kind)),), DuckType("BIGINT"))
 
@@ -316,6 +319,7 @@ def test_nanoseconds_are_not_handed_to_functions_for_microseconds(kind, exact):
         ("VARCHAR", "INTEGER", True, True),
         ("VARCHAR", "HUGEINT", True, False),
         ("VARCHAR", "DATE", True, False),
+        ("VARCHAR", "TIMESTAMP", True, False),
         ("VARCHAR", "INTERVAL", False, False),
         ("VARCHAR", "BIGNUM", False, False),
         ("TIMESTAMP", "DATE", True, True),
@@ -333,6 +337,29 @@ def test_casts_are_exact_if_every_version_agrees(source, target, exact, exact_as
         return is_exact(Operator(OperatorKind.IS_NULL, (cast,), BOOLEAN))
 
     assert (is_exact_as(False), is_exact_as(True)) == (exact, exact_as_try)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "exact"),
+    [
+        (DuckType("DECIMAL", 15, 2), DuckType("DOUBLE"), True),
+        (DuckType("DECIMAL", 18, 2), DuckType("DOUBLE"), False),
+        (DuckType("DECIMAL", 18, 0), DuckType("DOUBLE"), True),
+        (DuckType("DECIMAL", 6, 2), DuckType("FLOAT"), True),
+        (DuckType("DECIMAL", 9, 2), DuckType("FLOAT"), False),
+        (DuckType("DECIMAL", 38, 10), DuckType("DECIMAL", 9, 2), True),
+        (DuckType("DOUBLE"), DuckType("DECIMAL", 9, 2), False),
+        (DuckType("VARCHAR"), DuckType("DECIMAL", 9, 2), False),
+        (DuckType("VARCHAR"), DuckType("VARCHAR", alias="JSON"), True),
+        (DuckType("VARCHAR", alias="JSON"), DuckType("INTEGER"), False),
+        (DuckType("VARCHAR", collation="NOCASE"), DuckType("VARCHAR"), True),
+        (DuckType("LIST", child=INTEGER), DuckType("LIST", child=DuckType("DOUBLE")), True),
+        (DuckType("LIST", child=INTEGER), DuckType("VARCHAR"), False),
+        (DuckType("STRUCT", fields=(("x", INTEGER),)), DuckType("STRUCT", fields=(("y", INTEGER),)), False),
+    ],
+)
+def test_casts_depend_on_the_whole_types(source, target, exact):
+    assert is_exact(Operator(OperatorKind.IS_NULL, (Cast(ColumnRef("c", source), target),), BOOLEAN)) is exact
 
 
 def test_bit_strings_are_equal_but_not_ordered():

@@ -47,9 +47,9 @@ class Converter:
         self._unchanged = all(step is None for _, step in self._columns) and source.equals(target, check_metadata=True)
 
     @property
-    def unchanged(self) -> bool:
-        """True when batches come out as they went in."""
-        return self._unchanged
+    def keeps_columns(self) -> bool:
+        """True when the columns stay as they are, in their order, and only the schema's metadata may differ."""
+        return all(step is None and index == position for position, (index, step) in enumerate(self._columns))
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The same rows in the target's schema. Raises: BadRequest, which names the column and the value."""

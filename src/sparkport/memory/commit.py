@@ -173,8 +173,10 @@ def _rebased(table: MemoryTable, pending: Pending) -> _Result:
             segments = change.applied(segments)
         _check_rebased_keys(table, current, segments, pending.changes)
     touched = [change.touched for change in pending.changes if change.touched is not None]
-    ids = pc.unique(pa.concat_arrays(touched)) if touched else None
-    return table, current.definition, segments, ids if ids is None else ids.take(pc.sort_indices(ids))
+    if len(touched) < 2:  # what one change has touched ascends already
+        return table, current.definition, segments, touched[0] if touched else None
+    ids = pc.unique(pa.concat_arrays(touched))
+    return table, current.definition, segments, ids.take(pc.sort_indices(ids))
 
 
 def _check_rebased_keys(

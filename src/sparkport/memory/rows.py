@@ -38,6 +38,19 @@ class _Located:
 
 def _locate(segments: Sequence[Segment], ids: pa.Array) -> Iterator[_Located]:
     """Find rows by ascending ids. Raises: MissingRow."""
+    for index, start, stop in _spans(segments, ids):
+        segment, wanted = segments[index], ids.slice(start, stop - start)
+        if segment.ids is None:
+            positions = shifted(wanted, -segment.first_id)
+        else:
+            positions = pc.index_in(wanted, value_set=segment.ids).cast(pa.int64())
+            if positions.null_count:
+                raise MissingRow(int(wanted[pc.index(positions.is_null(), True).as_py()].as_py()))
+        yield _Located(index, positions, start, stop)
+
+
+def _spans(segments: Sequence[Segment], ids: pa.Array) -> Iterator[tuple[int, int, int]]:
+    """The segments whose ranges the ascending ids are in, and which of the ids. Raises: MissingRow for one in no range."""
     if len(ids) == 0:
         return
     values = memoryview(ids.buffers()[1]).cast("q")[ids.offset : ids.offset + len(ids)]
@@ -47,22 +60,17 @@ def _locate(segments: Sequence[Segment], ids: pa.Array) -> Iterator[_Located]:
         if index < 0 or (last := segments[index].last_id) < values[start]:
             raise MissingRow(values[start])
         stop = bisect_right(values, last, start)
-        wanted = ids.slice(start, stop - start)
-        segment = segments[index]
-        if segment.ids is None:
-            positions = shifted(wanted, -segment.first_id)
-        else:
-            positions = pc.index_in(wanted, value_set=segment.ids).cast(pa.int64())
-            if positions.null_count:
-                raise MissingRow(values[start + pc.index(positions.is_null(), True).as_py()])
-        yield _Located(index, positions, start, stop)
+        yield index, start, stop
         start = stop
 
 
 def find_missing(segments: Sequence[Segment], ids: pa.Array) -> int | None:
     """One of the row ids, in any order, that no row has; None when all exist."""
+    ids = ids if is_ascending(ids) else ids.take(pc.sort_indices(ids))
     try:
-        for _ in _locate(segments, ids if is_ascending(ids) else ids.take(pc.sort_indices(ids))):
+        if all(segments[index].ids is None for index, _, _ in _spans(segments, ids)):
+            return None  # there are no gaps in the ranges
+        for _ in _locate(segments, ids):
             pass
     except MissingRow as missing:
         return missing.row_id

@@ -17,7 +17,7 @@ from sparkport.errors import BadRequest, Conflict, NotFound
 from sparkport.memory.changes import Change, Deleted, Inserted, Updated
 from sparkport.memory.commit import KeyCheck, read_columns
 from sparkport.memory.rows import find_missing, is_ascending, take_rows, take_values
-from sparkport.memory.segments import MERGE_BYTES, SEGMENT_ROWS, Gathered, Segment
+from sparkport.memory.segments import MERGE_BYTES, POOL, SEGMENT_ROWS, Gathered, Segment
 from sparkport.memory.versions import Version
 
 if TYPE_CHECKING:
@@ -149,7 +149,9 @@ class _Insert(_Statement):
         if batch.num_rows:
             self._gathered.append(batch)
             self._rows_gathered += batch.num_rows
-            self._bytes_gathered += batch.nbytes
+            # The exact size takes forty times as long to find out, and matters only for parts of something large.
+            size = batch.get_total_buffer_size()
+            self._bytes_gathered += size if size < MERGE_BYTES // 64 else batch.nbytes
         if self._rows_gathered >= SEGMENT_ROWS or self._bytes_gathered >= MERGE_BYTES:
             self._make_segments()
         return batch if self._returning else None
@@ -205,13 +207,18 @@ class _Update(_Statement):
             self._check(batch)
         given = [batch.column(index) for index, name in enumerate(batch.schema.names) if name != ROWID_NAME]
         new = dict(zip(self._names, given, strict=True))
-        rows = pa.RecordBatch.from_arrays([*new.values(), ids], names=[*new, ROWID_NAME])
+        own = self._definition.columns.names
+        if self._names == own:
+            rows = self._full(given, ids)
+        else:
+            rows = pa.RecordBatch.from_arrays([*given, ids], names=[*new, ROWID_NAME])
         enforce_not_null(self._table.name, self._constraints, rows)
         if len(ids):
             self._batches.append(rows)
         if not self._returning:
             return None
-        own = self._definition.columns.names
+        if self._names == own:
+            return rows
         rest = [name for name in own if name not in new]
         values = {**new, **dict(zip(rest, self._rows(ids, rest), strict=True))}
         return self._full([values[name] for name in own], ids)
@@ -232,7 +239,7 @@ class _Update(_Statement):
     def _finished(self) -> tuple[Change | None, KeyCheck | None, int]:
         if not self._batches:
             return None, None, 0
-        rows = _last_of_each(pa.concat_batches(self._batches))
+        rows = _last_of_each(pa.concat_batches(self._batches, memory_pool=POOL))
         self._batches = []
         ids = rows.column(ROWID_NAME)
         new = {name: rows.column(name) for name in self._names}

@@ -14,12 +14,11 @@ from sparkport.catalog import (
 )
 from sparkport.catalog.encodings import Converter
 from sparkport.catalog.names import folded
-from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.errors import BadRequest, CatalogFault
 from sparkport.service.adapt import stage
 from sparkport.service.objects import PublishedTable
 
-__all__ = ["Statement", "rowid_renamed"]
+__all__ = ["Statement"]
 
 
 class Statement:
@@ -140,10 +139,3 @@ def _with_own_types(bound: PublishedTable) -> pa.Schema:
         return bound.arrow_schema
     known = {field.name: field.type for field in own}
     return pa.schema([field.with_type(known.get(field.name, field.type)) for field in bound.arrow_schema])
-
-
-def rowid_renamed(batch: pa.RecordBatch, rowid: str | None) -> pa.RecordBatch:
-    """The batch with the row id under the name that the client uses for it, whatever the table calls it (airport §7.2)."""
-    if rowid is None or rowid == ROWID_NAME or rowid not in batch.schema.names:
-        return batch
-    return batch.rename_columns([ROWID_NAME if name == rowid else name for name in batch.schema.names])

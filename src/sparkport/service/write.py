@@ -9,11 +9,12 @@ import pyarrow as pa
 
 from sparkport.catalog import DMLOptions, Operation
 from sparkport.catalog.encodings import Converter
+from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.errors import BadRequest, CatalogFault, SparkportError
 from sparkport.service import scan
 from sparkport.service.calls import Call
 from sparkport.service.objects import PublishedTable
-from sparkport.service.statements import Statement, rowid_renamed
+from sparkport.service.statements import Statement
 from sparkport.wire.flight_data import (
     BatchReader,
     BatchWriter,
@@ -102,15 +103,25 @@ class _Answer:
             count = len(bound.arrow_schema) - (0 if bound.rowid_index is None else 1)
             self.arrow_schema = pa.schema([bound.arrow_schema.field(index) for index in range(count)])
         self._writer = BatchWriter(self.arrow_schema)
-        self._converter: tuple[pa.Schema, Converter] | None = None
+        self._source: pa.Schema | None = None
+        self._positions: list[int] = []
+        self._converter: Converter | None = None
 
     def messages(self, returned: pa.RecordBatch) -> Iterator[bytes]:
-        returned = rowid_renamed(returned, self._rowid)
+        """Raises: CatalogFault when the table did not return all its columns."""
+        if self._source is None or not returned.schema.equals(self._source):
+            self._locate(returned.schema)
+        batch = returned.select(self._positions)
+        yield from self._writer.messages(batch if self._converter is None else self._converter.convert(batch))
+
+    def _locate(self, source: pa.Schema) -> None:
+        """Look at the columns once: all answers of a table have the same."""
+        # The client calls the row id so, whatever the table does (airport §7.2).
+        names = [ROWID_NAME if name == self._rowid else name for name in source.names]
         try:
-            returned = returned.select(self.arrow_schema.names)
-        except KeyError as error:
+            self._positions = [names.index(name) for name in self.arrow_schema.names]
+        except ValueError as error:
             raise CatalogFault(f"table {self._title} did not return all its columns for RETURNING") from error
-        if self._converter is None or not self._converter[0].equals(returned.schema):
-            converter = Converter(returned.schema, self.arrow_schema, from_duckdb=False)
-            self._converter = (returned.schema, converter)
-        yield from self._writer.messages(self._converter[1].convert(returned))
+        selected = pa.schema([source.field(index).with_name(names[index]) for index in self._positions])
+        converter = Converter(selected, self.arrow_schema, from_duckdb=False)
+        self._source, self._converter = source, None if converter.keeps_columns else converter

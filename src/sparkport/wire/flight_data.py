@@ -87,11 +87,13 @@ class BatchWriter:
 
     def messages(self, batch: pa.RecordBatch, app_metadata: bytes = b"") -> Iterator[bytes]:
         """The messages of one batch: its dictionaries, where they are new, and the batch, which bears the metadata."""
-        if not self._has_dictionaries and batch.nbytes < _SMALL_BATCH:
+        if not self._has_dictionaries and batch.get_total_buffer_size() < _SMALL_BATCH:
             message = memoryview(batch.serialize())
             body = _PREFIX + int.from_bytes(message[4:_PREFIX], "little")
             yield _frame(message[_PREFIX:body], [message[body:]], app_metadata)
             return
+        if not batch.schema.equals(self.arrow_schema):  # Arrow would refuse one that differs only in nullability
+            batch = pa.RecordBatch.from_arrays(batch.columns, schema=self.arrow_schema)
         self._writer.write_batch(batch)
         parts = self._parts.take()
         if self._schema_pending:  # Arrow writes the schema with the first batch; `encode_schema` has sent it already

@@ -146,14 +146,9 @@ def _conditions(row_filter: Filter, columns: Columns, session: Session) -> Itera
 
 def _expected_types(expression: Expression, columns: Columns) -> Iterator[tuple[str, str]]:
     """Function calls and the types the client says they have: another type would mean another overload."""
-    if isinstance(expression, Function):
-        try:
-            kind = type_sql(expression.type)
-        except Inexpressible:
-            # An unnamed struct, which has the types of its operands.
-            pass
-        else:
-            yield render(expression, columns.text), kind
+    # The type of a row, an unnamed struct, cannot be written; it has the types of its operands.
+    if isinstance(expression, Function) and expression.name != "row":
+        yield render(expression, columns.text), type_sql(expression.type)
     for child in children_of(expression):
         # What happens inside a lambda has no text outside of it.
         if not isinstance(child, Lambda):

@@ -1,10 +1,11 @@
 """Which functions and casts mean the same on the server as in the client, whatever its version and settings.
 
-Strategy: a list of what was reviewed, not of what is forbidden. All functions and casts of DuckDB 1.4, 1.5 and 2.0 were
-run against each other over edge values; a function is named here if every version gave the same value (where one raised
-and another did not, the row is kept, or the client's query fails anyway), it asks neither the session nor the platform
-(libm differs in the last digit, so no sine and no power), and its arguments are all in its children. On top of that,
-`weaken` asks DuckDB whether it calls all overloads CONSISTENT.
+Strategy: a list of what was reviewed, not of what is forbidden. The scalar functions, casts and comparisons of DuckDB
+1.4.5, 1.5.6 and 2.0.0 were run against each other over edge values and random ones. A function is named here if every
+version gave the same value (where one raised and another did not, the row is kept, or the client's query fails anyway),
+it asks neither the session nor the platform (libm differs in the last digit, so no sine and no power), and all that it
+depends on is in its children. On top of that, `weaken` asks DuckDB whether it calls all overloads CONSISTENT. What is
+missing here is not known to be wrong; it has not been looked at, or was found to differ (epoch_ms, strftime, concat_ws).
 """
 
 from __future__ import annotations
@@ -125,7 +126,8 @@ _ALWAYS: dict[str, tuple[str, ...]] = {
     "wide integers": ("BOOLEAN", "integers", "wide integers", "floats", "DECIMAL", "VARCHAR"),
     "DECIMAL": ("BOOLEAN", "integers", "wide integers", "DECIMAL", "VARCHAR"),
     "floats": ("BOOLEAN", "floats", "VARCHAR"),
-    "VARCHAR": ("BOOLEAN", "integers", "floats", "DECIMAL", "UUID", "TIMESTAMP", "ENUM"),
+    # Not to DECIMAL: 1.x rounds what has an exponent away from zero.
+    "VARCHAR": ("BOOLEAN", "integers", "floats", "UUID", "ENUM"),
     "DATE": ("VARCHAR", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS"),
     "TIME": ("VARCHAR",),
     "TIMESTAMP": ("VARCHAR", "DATE", "TIME"),
@@ -141,6 +143,6 @@ _ALWAYS: dict[str, tuple[str, ...]] = {
 _NOT_IN_TRY: dict[str, tuple[str, ...]] = {
     # Where one version raises and another has a value, a plain CAST still never loses a row.
     "floats": ("integers",),
-    "VARCHAR": ("wide integers", "DATE", "TIME", "BLOB", "TIMESTAMP_S", "TIMESTAMP_MS"),
+    "VARCHAR": ("wide integers", "DATE", "TIME", "BLOB", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS"),
     "TIMESTAMP": ("TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"),
 }
