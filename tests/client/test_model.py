@@ -56,12 +56,14 @@ LIMITS_OF_DUCKDB = re.compile(
             "an index depends on it",
             "an index depends on a column",
             "Cannot (alter|drop|change).*because there are entries that depend on it",
-            "Cannot change the type of a column that has a CHECK constraint",
+            "Cannot change the type of a column that has a (CHECK|UNIQUE or PRIMARY KEY) constraint",
             "Cannot change type of this column",
         ]
     )
 )
 """DuckDB's own tables refuse some changes of columns that have an index. Nobody else need."""
+CASCADE_IN_DUCKDB = re.compile(LIMITS_OF_DUCKDB.pattern + "|because (it is referenced in|there is a) .*constraint")
+"""To DuckDB's own tables CASCADE makes no difference; elsewhere it drops the constraints."""
 
 
 class Statements(RuleBasedStateMachine):
@@ -69,12 +71,13 @@ class Statements(RuleBasedStateMachine):
 
     server: Server
     numbers = itertools.count()
+    agreed = True
 
-    @initialize(data=st.data())
-    def attach(self, data: st.DataObject) -> None:
+    @initialize(data=st.data(), lossless=st.booleans())
+    def attach(self, data: st.DataObject, lossless: bool) -> None:
         self.catalog = f"c{next(self.numbers)}"
         self.server.add_catalog(MemoryCatalog(self.catalog))
-        self.client = DuckDBClient(self.server.location, self.catalog, timeout=20)
+        self.client = DuckDBClient(self.server.location, self.catalog, arrow_lossless=lossless, timeout=20)
         self.duckdb = duckdb.connect()
         self.duckdb.execute(f"SET arrow_lossless_conversion = true; ATTACH ':memory:' AS {self.catalog}")
         self.duckdb.execute(f"USE {self.catalog}")
@@ -87,12 +90,13 @@ class Statements(RuleBasedStateMachine):
         if not hasattr(self, "duckdb"):
             return
         with self.client, self.duckdb, DuckDBClient(self.server.location, self.catalog, timeout=20) as fresh:
-            self._compare(fresh)  # what another client attaches is what this one has made of the answers
+            if self.agreed:
+                self._compare(fresh)  # what another client attaches is what this one has made of the answers
         self.server.remove_catalog(self.catalog)
 
     # ------------------------------------------------------------------------------------------------------ schemas
 
-    @rule(name=st.sampled_from(["s1", "s2", "S2"]))
+    @rule(name=st.sampled_from(["s1", "s2"]))
     def create_schema(self, name: str) -> None:
         self._both(f"CREATE SCHEMA IF NOT EXISTS {name}", lambda: self.client.create_schema(name))
 
@@ -112,18 +116,14 @@ class Statements(RuleBasedStateMachine):
         for column in not_null:
             definitions = definitions.replace(f"{column} {columns[column]}", f"{column} {columns[column]} NOT NULL", 1)
         sql = f"CREATE TABLE {'IF NOT EXISTS ' if if_not_exists else ''}{schema}.{name} ({definitions})"
-        self._both(
-            sql, lambda: self.client.create_table(schema, name, columns, if_not_exists=if_not_exists, **options)
-        )
+        self._both(sql, lambda: self.client.create_table(schema, name, columns, if_not_exists=if_not_exists, **options))
 
     @rule(schema=SCHEMAS, name=TABLES, data=st.data())
     def create_table_as(self, schema: str, name: str, data: st.DataObject) -> None:
         columns = {column: data.draw(KINDS, label=column) for column in COLUMNS[: data.draw(st.integers(1, 3))]}
         select = data.draw(rows_of(columns))
         rows = self._rows(select)
-        self._both(
-            f"CREATE TABLE {schema}.{name} AS {select}", lambda: self.client.create_table_as(schema, name, rows)
-        )
+        self._both(f"CREATE TABLE {schema}.{name} AS {select}", lambda: self.client.create_table_as(schema, name, rows))
 
     @rule(schema=SCHEMAS, name=TABLES, if_exists=st.booleans())
     def drop_table(self, schema: str, name: str, if_exists: bool) -> None:
@@ -147,11 +147,19 @@ class Statements(RuleBasedStateMachine):
             lambda: self.client.add_column(schema, name, column, kind, if_not_exists=if_not_exists),
         )
 
-    @rule(schema=SCHEMAS, name=TABLES, column=st.sampled_from([*COLUMNS, "B"]), if_exists=st.booleans())
-    def remove_column(self, schema: str, name: str, column: str, if_exists: bool) -> None:
+    @rule(
+        schema=SCHEMAS,
+        name=TABLES,
+        column=st.sampled_from([*COLUMNS, "B"]),
+        if_exists=st.booleans(),
+        cascade=st.booleans(),
+    )
+    def remove_column(self, schema: str, name: str, column: str, if_exists: bool, cascade: bool) -> None:
         self._alter(
-            f"ALTER TABLE {schema}.{name} DROP COLUMN {'IF EXISTS ' if if_exists else ''}{column}",
-            lambda: self.client.remove_column(schema, name, column, if_exists=if_exists),
+            f"ALTER TABLE {schema}.{name} DROP COLUMN {'IF EXISTS ' if if_exists else ''}{column}"
+            + (" CASCADE" if cascade else ""),
+            lambda: self.client.remove_column(schema, name, column, if_exists=if_exists, cascade=cascade),
+            CASCADE_IN_DUCKDB if cascade else LIMITS_OF_DUCKDB,
         )
 
     @rule(schema=SCHEMAS, name=TABLES, old=st.sampled_from([*COLUMNS, "B"]), new=st.sampled_from([*COLUMNS, "e"]))
@@ -254,8 +262,8 @@ class Statements(RuleBasedStateMachine):
     def _compare(self, client: DuckDBClient) -> None:
         ours = {(s.name, t.name): t for s in client.schemas().values() for t in s.tables.values()}
         assert sorted(ours) == sorted(self._known_tables())
-        for schema, name in ours:
-            shown = [(column.name, column.type, column.nullable) for column in ours[schema, name].columns]
+        for (schema, name), table in ours.items():
+            shown = [(column.name, column.type, column.nullable) for column in table.columns]
             due = self.duckdb.execute(
                 "SELECT column_name, data_type, is_nullable FROM duckdb_columns() WHERE database_name = ? "
                 "AND schema_name = ? AND table_name = ? ORDER BY column_index",
@@ -281,34 +289,40 @@ class Statements(RuleBasedStateMachine):
     def _rows(self, select: str) -> pa.Table:
         return self.duckdb.sql(select).to_arrow_table()
 
-    def _alter(self, sql: str, ours: Callable[[], Any]) -> None:
-        self._both(sql, ours, limits=LIMITS_OF_DUCKDB)
+    def _alter(self, sql: str, ours: Callable[[], Any], limits: re.Pattern[str] = LIMITS_OF_DUCKDB) -> None:
+        self._both(sql, ours, limits=limits)
 
     def _both(
         self, sql: str, ours: Callable[[], Any], returning: bool = False, limits: re.Pattern[str] | None = None
     ) -> None:
         """Run a statement on both sides; they agree whether it fails, how many rows it changed, and which."""
         theirs: Any = None
+        failure: str | None = None
         try:
-            theirs = self.duckdb.sql(sql + (" RETURNING *" if returning else "")) if returning else None
-            theirs = theirs.to_arrow_table() if returning else self.duckdb.execute(sql).fetchall()
-            failure = None
+            if returning:
+                theirs = self.duckdb.sql(f"{sql} RETURNING *").to_arrow_table()
+            else:
+                theirs = self.duckdb.execute(sql).fetchall()
         except duckdb.Error as error:
             failure = str(error)
             if limits is not None and limits.search(failure):
                 return
+        self.agreed = False
+        result: Any = None
+        refusal: str | None = None
         try:
             result = ours()
         except (ServerError, ClientSideError) as error:
-            assert failure is not None, f"{sql}\nworks in DuckDB, but not here: {error}"
-            return
-        assert failure is None, f"{sql}\nworks here, but not in DuckDB: {failure}"
+            refusal = str(error)
+        assert failure is not None or refusal is None, f"{sql}\nworks in DuckDB, but not here: {refusal}"
+        assert failure is None or refusal is not None, f"{sql}\nworks here, but not in DuckDB: {failure}"
         if isinstance(result, Changed) and returning:
             assert result.rows is not None
             assert result.total == theirs.num_rows, sql
             assert _unordered(result.rows) == _unordered(theirs), sql
         elif isinstance(result, Changed):
             assert [(result.total,)] == theirs, sql
+        self.agreed = True
 
 
 def _where(condition: str | None) -> str:
@@ -390,4 +404,4 @@ def expression(draw: st.DrawFn, column: str, columns: dict[str, str]) -> str:
 def test_random_statements_do_the_same_as_in_duckdb() -> None:
     with Server([], "grpc://127.0.0.1:0") as server:
         machine = type("Served", (Statements,), {"server": server})
-        run_state_machine_as_test(machine, settings=PROFILE)  # type: ignore[no-untyped-call]
+        run_state_machine_as_test(machine, settings=PROFILE)

@@ -16,16 +16,23 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-
-from sparkport.catalog import Table
-from sparkport.errors import BadRequest, CatalogFault, ConstraintViolation, PermissionDenied, SparkportError, Unauthenticated
-from sparkport.memory import MemoryCatalog, MemoryTable
-from sparkport.server import Server
-from sparkport.testing import DuckDBClient
 from tests.client.replay.expected import Expected, assert_same_contents, shown
 from tests.client.replay.recording import HERE, Recording, Step, load
 from tests.client.replay.replayer import Outcome, Replayer
 from tests.client.replay.tables import FailingTable, SlowTable, keyed_table
+
+from sparkport.catalog import Table
+from sparkport.errors import (
+    BadRequest,
+    CatalogFault,
+    ConstraintViolation,
+    PermissionDenied,
+    SparkportError,
+    Unauthenticated,
+)
+from sparkport.memory import MemoryCatalog, MemoryTable
+from sparkport.server import Server
+from sparkport.testing import DuckDBClient
 
 Refusal = tuple[str, str | None]
 """The gRPC code, and the exception that DuckDB raises for it, where it is typed."""
@@ -77,18 +84,20 @@ def scenario_of(name: str) -> Scenario:
 def test_recorded_statements_do_to_the_memory_backend_what_their_sql_says(name: str) -> None:
     scenario = scenario_of(name)
     recording = load(name)
-    with closing(Expected(scenario.catalog)) as expected:
-        with Server(_catalog(scenario, recording, expected), "grpc://127.0.0.1:0") as server:
-            replayer = Replayer(server.location, scenario.catalog, _omissions(scenario))
-            with closing(replayer), DuckDBClient(server.location, scenario.catalog, timeout=20) as other:
-                for label, step in _labelled(recording.steps):
-                    for sql in scenario.between.get(label, ()):
-                        expected.run([sql])
-                        _run_unrecorded(other, sql)
-                    outcome = replayer.run(step)
-                    _check(scenario, label, step, outcome, expected)
-            with DuckDBClient(server.location, scenario.catalog, timeout=20) as fresh:
-                assert_same_contents(fresh, expected, scenario.endless)
+    with (
+        closing(Expected(scenario.catalog)) as expected,
+        Server(_catalog(scenario, recording, expected), "grpc://127.0.0.1:0") as server,
+        closing(Replayer(server.location, scenario.catalog, _omissions(scenario))) as replayer,
+        DuckDBClient(server.location, scenario.catalog, timeout=20) as other,
+    ):
+        for label, step in _labelled(recording.steps):
+            for sql in scenario.between.get(label, ()):
+                expected.run([sql])
+                _run_unrecorded(other, sql)
+            outcome = replayer.run(step)
+            _check(scenario, label, step, outcome, expected)
+        other.detach()
+        assert_same_contents(other, expected, scenario.endless)
 
 
 def _labelled(steps: Sequence[Step]) -> list[tuple[str, Step]]:
@@ -122,7 +131,9 @@ def _run_unrecorded(client: DuckDBClient, sql: str) -> None:
         head = "INSERT INTO t SELECT"
         assert sql.startswith(head)
         columns = [column.name for column in client.table("s1", "t").columns]
-        client.insert("s1", "t", duckdb.sql("SELECT" + sql[len(head) :]).to_arrow_table().rename_columns(columns))
+        with duckdb.connect() as database:
+            rows = database.sql("SELECT" + sql[len(head) :]).to_arrow_table()
+        client.insert("s1", "t", rows.rename_columns(columns))
 
 
 def _omissions(scenario: Scenario) -> Callable[[str, pa.Schema, Mapping[str, pa.Table]], pa.Table]:
@@ -239,7 +250,9 @@ SCENARIOS = (
             "INSERT INTO c1 (id, code, qty) VALUES (3, 'c', NULL)": CONSTRAINT,
         },
         instead={  # defaults and generated columns are not sent (trap T35)
-            C1: [C1.replace(" DEFAULT 9.99", "").replace(" DEFAULT 'none'", "").replace(" DEFAULT current_timestamp", "")],
+            C1: [
+                C1.replace(" DEFAULT 9.99", "").replace(" DEFAULT 'none'", "").replace(" DEFAULT current_timestamp", "")
+            ],
             "CREATE TABLE s1.c11 (id INTEGER DEFAULT 7, v VARCHAR)": ["CREATE TABLE s1.c11 (id INTEGER, v VARCHAR)"],
         },
     ),

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.client.replay.tables import FailingTable, WatchedTable
 
 from sparkport.catalog import Constraints
 from sparkport.errors import ConstraintViolation, SparkportError
@@ -20,7 +21,6 @@ from sparkport.server import Server
 from sparkport.testing import DuckDBClient, ServerError
 from sparkport.testing.headers import new_trace
 from sparkport.testing.transport import Exchange
-from tests.client.replay.tables import FailingTable, WatchedTable
 
 CATALOG = "shop"
 NAME = ("s", "t")
@@ -96,13 +96,13 @@ def test_a_duplicate_in_the_last_row_of_a_million_leaves_nothing_behind(serve):
 def test_a_statement_that_fails_anywhere_leaves_nothing_behind(serve, operation, returning, point, error):
     before = numbered(5000)
     client = serve(FailingTable("t", before, point, error))
+    statements = {
+        "insert": lambda: client.insert(*NAME, numbered(5000, start=5000), returning=returning),
+        "update": lambda: client.update(*NAME, {"name": "'x'"}, returning=returning),
+        "delete": lambda: client.delete(*NAME, returning=returning),
+    }
     with pytest.raises(ServerError) as caught:
-        if operation == "insert":
-            client.insert(*NAME, numbered(5000, start=5000), returning=returning)
-        elif operation == "update":
-            client.update(*NAME, {"name": "'x'"}, returning=returning)
-        else:
-            client.delete(*NAME, returning=returning)
+        statements[operation]()
     if error is VIOLATION:
         assert caught.value.shown == f"Constraint Error: {VIOLATION.message}"
     else:
@@ -257,7 +257,7 @@ def test_the_number_of_rows_is_told_only_after_the_commit(serve, returning):
     client, other = serve(table), serve(table)
     table.may_commit.clear()
     with ThreadPoolExecutor(1) as pool:
-        inserted = pool.submit(client.insert, *NAME, numbered(5000, start=3), returning=returning)
+        inserted = pool.submit(lambda: client.insert(*NAME, numbered(5000, start=3), returning=returning))
         try:
             assert table.committing.wait(20)
             # All rows have been sent, and with RETURNING they have all come back.

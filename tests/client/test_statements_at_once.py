@@ -42,7 +42,10 @@ def server() -> Iterator[Server]:
         yield server
 
 
-def at_once(server: Server, statement: Callable[[DuckDBClient, int, threading.Barrier], Any], count: int = PARTS) -> list[Any]:
+Statement = Callable[[DuckDBClient, int, threading.Barrier], Any]
+
+
+def at_once(server: Server, statement: Statement, count: int = PARTS) -> list[Any]:
     """Run the statement on as many clients, each in its thread. They meet at the barrier in the middle of it."""
     barrier = threading.Barrier(count, timeout=40)
 
@@ -164,13 +167,17 @@ class Interleaved:
         self._trace = new_trace()
         self._body = endpoints(self.table.descriptor.serialize(), no_filter([]), [0, 1, ROWID], ("", ""))
 
-    def _headers(self, action: str | None = None, **more: str) -> HeaderList:
-        return self._session.headers.of_table(self._trace, self.table.descriptor, self._transaction, action, **more)
+    def _headers(self, action: str | None = None) -> HeaderList:
+        return self._session.headers.of_table(self._trace, self.table.descriptor, self._transaction, action)
 
     def run(self, sent: pa.Schema, change: Callable[[pa.RecordBatch], pa.RecordBatch]) -> tuple[int, int]:
         """How many rows were sent, and how many the server says it has changed."""
         connection = self._session.connection
-        headers = self._headers(airport_operation=self._operation, return_chunks="1" if self._returning else "0")
+        headers = [
+            *self._headers(),
+            (b"airport-operation", self._operation.encode()),
+            (b"return-chunks", b"1" if self._returning else b"0"),
+        ]
         exchange = connection.exchange(self.table.descriptor, headers)
         exchange.begin(sent)
         exchange.schema()

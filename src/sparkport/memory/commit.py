@@ -91,7 +91,9 @@ def commit_change(table: MemoryTable, base: Version, change: Change, keys: KeyCh
     return version
 
 
-def _expect_no_conflict(table: MemoryTable, base: Version, current: Version, change: Change) -> None:
+def _expect_no_conflict(
+    table: MemoryTable, base: Version, current: Version, change: Change, owner: str | None = None
+) -> None:
     if current is base:
         return
     if current.definition is not base.definition:
@@ -99,7 +101,7 @@ def _expect_no_conflict(table: MemoryTable, base: Version, current: Version, cha
     touched = change.touched
     if touched is None:
         return
-    for entry in base.log.later():
+    for entry in base.log.later(owner):
         if entry.row_ids is not None and (both := _common(touched, entry.row_ids)) is not None:
             raise Conflict(
                 f"row {both} of table {table.title} was changed by another statement meanwhile: run it again"
@@ -137,7 +139,8 @@ def add_to_transaction(
                 keys.against(_newer(seen, base))
         if isinstance(change, Inserted):
             change = change.numbered(table.reserve(change.rows))
-        view = Version(seen.number, seen.timestamp, seen.sequence, seen.definition, change.applied(seen.segments))
+        segments = change.applied(seen.segments)
+        view = Version(seen.number, seen.timestamp, seen.sequence, seen.definition, segments, seen.log)
         ledger.transactions.writes(transaction)
         first = base if pending is None else pending.base
         changes = [] if pending is None else pending.changes
@@ -145,22 +148,28 @@ def add_to_transaction(
 
 
 def commit_transaction(ledger: Ledger, transaction: Transaction) -> dict[MemoryTable, Version]:
-    """Make all changes of a transaction visible, or roll it back and raise: Conflict; ConstraintViolation."""
+    """Make all changes of a transaction visible, or roll it back and raise: Conflict; ConstraintViolation.
+
+    Returns what the transaction saw of the tables it changed: its parent goes on with that, without what others did.
+    """
     with ledger.lock:
+        owner = transaction.parent
         try:
-            results = [_rebased(table, pending) for table, pending in transaction.pending.items()]
+            results = [_rebased(table, pending, owner) for table, pending in transaction.pending.items()]
         except BaseException:
             ledger.transactions.end(transaction, TransactionState.ABORTED)
             raise
-        versions = install(ledger, results) if results else []
+        if results:
+            install(ledger, results, owner)
+        views = {table: pending.view for table, pending in transaction.pending.items()}
         ledger.transactions.end(transaction, TransactionState.COMMITTED)
-        return {result[0]: version for result, version in zip(results, versions, strict=True)}
+        return views
 
 
 _Result = tuple["MemoryTable", Definition, tuple[Segment, ...], "pa.Array | None"]
 
 
-def _rebased(table: MemoryTable, pending: Pending) -> _Result:
+def _rebased(table: MemoryTable, pending: Pending, owner: str | None) -> _Result:
     """What the table holds after the transaction's changes, whatever was committed since it began."""
     current, base = table.current, pending.base
     if table.dropped:
@@ -169,7 +178,7 @@ def _rebased(table: MemoryTable, pending: Pending) -> _Result:
     if current is not base:
         segments = current.segments
         for change in pending.changes:
-            _expect_no_conflict(table, base, current, change)
+            _expect_no_conflict(table, base, current, change, owner)
             segments = change.applied(segments)
         _check_rebased_keys(table, current, segments, pending.changes)
     touched = [change.touched for change in pending.changes if change.touched is not None]
@@ -200,15 +209,18 @@ def _check_rebased_keys(
     KeyCheck(table.name, current.definition, keys, changed, has_row_ids=True).against(segments)
 
 
-def install(ledger: Ledger, results: Sequence[_Result]) -> list[Version]:
-    """Make the given contents the current versions of their tables, all with one number. Called under the lock."""
+def install(ledger: Ledger, results: Sequence[_Result], owner: str | None = None) -> list[Version]:
+    """Make the given contents the current versions of their tables, all with one number. Called under the lock.
+
+    `owner` is the transaction of DuckDB whose statement it was.
+    """
     sequence = ledger.sequence + 1
     versions = []
     for table, definition, segments, touched in results:
         before = table.current
         # Clocks can go back; history cannot.
         timestamp = max(ledger.settings.now(), before.timestamp)
-        version = Version(before.number + 1, timestamp, sequence, definition, segments, LogEntry(touched))
+        version = Version(before.number + 1, timestamp, sequence, definition, segments, LogEntry(touched, owner))
         table.history.add(version, ledger.oldest_pin)
         versions.append(version)
     ledger.sequence = sequence

@@ -65,7 +65,7 @@ class Ledger:
         return self._seen(transaction, table)
 
     def show(self, transaction_id: str | None, versions: Mapping[MemoryTable, Version]) -> None:
-        """Let a transaction see new versions of tables, because its own statements have made them."""
+        """Let a transaction see other versions of tables, because its own statements have made them."""
         transaction = self._active(transaction_id)
         if transaction is not None and transaction.pin is not None:
             transaction.seen.update(versions)
@@ -88,5 +88,10 @@ class Ledger:
         if pending is not None:
             return pending.view
         version = transaction.seen.get(table) or table.history.at_sequence(pin)
-        # A table that is younger than the snapshot is seen as it is now, and from then on always so.
-        return version or transaction.seen.setdefault(table, table.current)
+        current = table.current
+        if version is None or version.definition is not current.definition:
+            # Younger than the snapshot, or altered since. DDL of DuckDB bears no transaction id (airport §2.2), and its next
+            # statement expects the new columns; whoever still expects the old ones has been refused by the service. So
+            # it is seen as it is now, and from then on always so.
+            transaction.seen[table] = version = current
+        return version

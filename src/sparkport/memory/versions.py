@@ -32,17 +32,20 @@ class LogEntry:
     reach any more are freed with the versions that led to them.
     """
 
-    __slots__ = ("next", "row_ids")
+    __slots__ = ("next", "owner", "row_ids")
 
-    def __init__(self, row_ids: pa.Array | None = None) -> None:
+    def __init__(self, row_ids: pa.Array | None = None, owner: str | None = None) -> None:
+        """`owner` is the transaction of DuckDB whose statement it was."""
         self.row_ids = row_ids
+        self.owner = owner
         self.next: LogEntry | None = None
 
-    def later(self) -> Iterator[LogEntry]:
-        """The entries of all changes since."""
+    def later(self, owner: str | None) -> Iterator[LogEntry]:
+        """The entries of all changes since by others than `owner`."""
         entry = self.next
         while entry is not None:
-            yield entry
+            if owner is None or entry.owner != owner:
+                yield entry
             entry = entry.next
 
 

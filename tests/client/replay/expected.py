@@ -8,10 +8,10 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+from tests.client.replay.recording import Step
 
 from sparkport.testing import DuckDBClient
 from sparkport.testing.exchange import Changed
-from tests.client.replay.recording import Step
 
 OF_THE_CLIENT = re.compile(r"CREATE SECRET|ATTACH|BEGIN|COMMIT|ROLLBACK", re.IGNORECASE)
 AT = re.compile(r" AT \(.*?\)", re.IGNORECASE)

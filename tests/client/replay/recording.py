@@ -31,13 +31,16 @@ class Call:
 
     method: str
     action: str | None
-    headers: Mapping[str, str]
+    headers: Mapping[str, str | list[str]]
+    """One that was sent twice is a list."""
     messages: list[bytes | Omitted]
     status: str | None
 
     @property
     def operation(self) -> str | None:
-        return self.headers.get("airport-operation")
+        operation = self.headers.get("airport-operation")
+        assert not isinstance(operation, list)
+        return operation
 
     @property
     def returning(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as flight
+from tests.client.replay.recording import Call, Omitted, Step
 
 from sparkport.testing.catalogs import CatalogCache
 from sparkport.testing.contents import Contents, flight_info
@@ -23,7 +24,6 @@ from sparkport.testing.requests import ROWID
 from sparkport.testing.scan import same_descriptor
 from sparkport.testing.session import Session
 from sparkport.testing.transport import Connection
-from tests.client.replay.recording import Call, Omitted, Step
 
 TIMEOUT = 20.0
 DML = ("insert", "update", "delete")
