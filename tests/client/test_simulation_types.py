@@ -8,6 +8,7 @@ import json
 import re
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -27,6 +28,8 @@ NESTED_DICTIONARY = "ENUM('red','green','blue')[]"
 
 @pytest.mark.parametrize(("lossless", "case"), CASES)
 def test_a_type_is_sent_and_read_as_recorded(lossless, case):
+    if case["duckdb_type"] == '"NULL"' and duckdb.__version__.startswith("1."):
+        pytest.skip("DuckDB 1 makes an INTEGER of a column that is only NULL when it is asked for its schema")
     field = LocalDuckDB.shared(lossless).arrow_schema({"v": case["duckdb_type"]}).field("v")
     unwrapped, metadata = _unwrapped(field)
 

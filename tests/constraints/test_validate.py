@@ -31,13 +31,18 @@ def test_names_are_spelled_as_in_the_table_and_keys_imply_not_null() -> None:
     )
 
 
+NO_STRUCT_CHECKS = pytest.mark.skipif(
+    duckdb.__version__.startswith("1."), reason="DuckDB 1 knows no CHECK of a struct's field"
+)
+
+
 @pytest.mark.parametrize(
     "check",
     [
         "id > 0",
         "(v LIKE 'a%' OR v IS NULL)",
         "len(l) < 5",
-        "st.v > 0",
+        pytest.param("st.v > 0", marks=NO_STRUCT_CHECKS),
         "u <> '00000000-0000-0000-0000-000000000000'",
         "e IN ('x', 'y')",
         "random() >= 0",
@@ -73,6 +78,7 @@ def test_a_check_that_cannot_be_computed_from_one_row_is_refused(check: str) -> 
     assert len(caught.value.message) < 1000
 
 
+@NO_STRUCT_CHECKS
 def test_a_check_may_qualify_columns_with_the_table_and_is_kept_without() -> None:
     given = Constraints(checks=("t.Id > 0 AND T.st.v > 1 AND st.v < 9",))
     assert validate_constraints(COLUMNS, given, "t").checks == ("((Id > 0) AND (st.v > 1) AND (st.v < 9))",)
