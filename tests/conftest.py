@@ -26,7 +26,5 @@ def pytest_unconfigure() -> None:
 
 def _waited_for_at_exit() -> list[str]:
     return [
-        thread.name
-        for thread in threading.enumerate()
-        if thread is not threading.main_thread() and not thread.daemon
+        thread.name for thread in threading.enumerate() if thread is not threading.main_thread() and not thread.daemon
     ]
