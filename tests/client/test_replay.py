@@ -32,7 +32,7 @@ from sparkport.errors import (
 )
 from sparkport.memory import MemoryCatalog, MemoryTable
 from sparkport.server import Server
-from sparkport.testing import DuckDBClient
+from sparkport.testing import ClientSideError, DuckDBClient
 
 Refusal = tuple[str, str | None]
 """The gRPC code, and the exception that DuckDB raises for it, where it is typed."""
@@ -98,6 +98,33 @@ def test_recorded_statements_do_to_the_memory_backend_what_their_sql_says(name: 
             _check(scenario, label, step, outcome, expected)
         other.detach()
         assert_same_contents(other, expected, scenario.endless)
+
+
+@pytest.mark.parametrize("name", ["rid_first", "rid_named", "rid_str", "rid_notnull"])
+def test_update_returning_goes_on_where_the_recorded_client_gave_up(name: str) -> None:
+    """The recording server answered with its own name for the row id, which the client could not find."""
+    catalog = MemoryCatalog("cat")
+    columns = pa.schema([("id", pa.int32()), ("name", pa.string()), ("v", pa.float64())])
+    catalog.add_schema("s1").add_table(keyed_table(name, columns))
+    with Server(catalog, "grpc://127.0.0.1:0") as server, DuckDBClient(server.location, "cat", timeout=20) as client:
+        client.insert("s1", name, {"id": [1, 2], "name": ["a", "b"], "v": [1.5, 2.5]})
+        changed = client.update("s1", name, {"name": "'y'"}, where="id = 1", returning=True)
+        assert changed.rows is not None
+        assert changed.rows.to_pylist() == [{"id": 1, "name": "y", "v": 1.5}]
+        deleted = client.delete("s1", name, where="id = 1", returning=True)
+        assert deleted.rows is not None
+        assert deleted.rows.to_pylist() == [{"id": 1, "name": "y", "v": 1.5}]
+        assert client.scan("s1", name).to_pylist() == [{"id": 2, "name": "b", "v": 2.5}]
+
+
+def test_a_table_without_row_id_refuses_to_be_updated() -> None:
+    catalog = MemoryCatalog("cat")
+    catalog.add_schema("s1").add_table(keyed_table("rid_none", pa.schema([("id", pa.int32())])))
+    with Server(catalog, "grpc://127.0.0.1:0") as server, DuckDBClient(server.location, "cat", timeout=20) as client:
+        client.insert("s1", "rid_none", {"id": [1]})
+        with pytest.raises(ClientSideError, match="BindRowIdColumns"):  # trap T39
+            client.update("s1", "rid_none", {"id": 2})
+        assert client.scan("s1", "rid_none").to_pylist() == [{"id": 1}]
 
 
 def _labelled(steps: Sequence[Step]) -> list[tuple[str, Step]]:
