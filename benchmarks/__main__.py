@@ -1,7 +1,7 @@
 """Run all benchmarks: `make bench`, or `make bench ARGS="--rows 2000000 scan"`.
 
-Each line is a ratio or a size measured within this run. Competitors run alternately, so that what else the machine does
-meets both, and the best of several rounds counts.
+Each line is a ratio or a size measured within this run. Competitors run in turns, so that what else the machine does meets
+both, and the median round counts.
 """
 
 from __future__ import annotations

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Line", "best_rates", "print_table", "resident_megabytes", "seconds"]
+__all__ = ["Comparison", "Line", "compare", "print_table", "resident_megabytes", "seconds"]
 
 
 @dataclass(frozen=True)
@@ -27,22 +28,34 @@ def seconds(action: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def best_rates(
-    actions: Sequence[Callable[[], float]], rounds: int = 5, before: Callable[[], object] = lambda: None
-) -> list[float]:
-    """The best rate of each action, which returns how much it did; in alternation, after a round to warm up.
+@dataclass(frozen=True)
+class Comparison:
+    """The rates of competitors that ran in turns: round by round, since what else the machine does changes quickly."""
 
-    `before` is run before each, and not measured.
-    """
-    best = [0.0] * len(actions)
-    for number in range(rounds + 1):
-        for index, action in enumerate(actions):
+    rates: list[list[float]]
+
+    def ratio(self, first: int, second: int) -> float:
+        """How the first compares with the second in the median round."""
+        return statistics.median(rates[first] / rates[second] for rates in self.rates)
+
+    def rate(self, index: int) -> float:
+        """The median rate of one of them."""
+        return statistics.median(rates[index] for rates in self.rates)
+
+
+def compare(
+    actions: Sequence[Callable[[], float]], rounds: int = 9, before: Callable[[], object] = lambda: None
+) -> Comparison:
+    """Run actions in turns, after a round to warm up. Each returns how much it did; `before` each is not measured."""
+    rates: list[list[float]] = []
+    for _ in range(rounds + 1):
+        rates.append([])
+        for action in actions:
             before()
             start = time.perf_counter()
             amount = action()
-            if number:
-                best[index] = max(best[index], amount / (time.perf_counter() - start))
-    return best
+            rates[-1].append(amount / (time.perf_counter() - start))
+    return Comparison(rates[1:])
 
 
 def resident_megabytes(pid: int) -> float:

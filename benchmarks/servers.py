@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -76,9 +75,12 @@ def _sparkport(count: int) -> None:
     schema.table("big", rows(count))
     schema.table("small", rows(10))
     schema.table("sink", rows(1).schema)
-    with sp.Server(builder, "grpc://127.0.0.1:0") as server:
-        print(server.location, flush=True)
-        threading.Event().wait()
+    _serve(builder)
+
+
+def _serve(builder: sp.CatalogBuilder) -> None:
+    server = sp.Server(builder, "grpc://127.0.0.1:0")
+    server.run_until_signal(lambda: print(server.location, flush=True))
 
 
 def _many_tables(count: int) -> None:
@@ -87,9 +89,7 @@ def _many_tables(count: int) -> None:
     schema = builder.schema("s")
     for index in range(count):
         schema.table(f"table_{index}", arrow_schema)
-    with sp.Server(builder, "grpc://127.0.0.1:0") as server:
-        print(server.location, flush=True)
-        threading.Event().wait()
+    _serve(builder)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pyarrow.flight as flight
 
 from benchmarks.client import exchange, replace_table
 from benchmarks.data import rows
-from benchmarks.measure import Line, best_rates
+from benchmarks.measure import Line, compare
 from benchmarks.servers import start
 
 __all__ = ["run"]
@@ -65,12 +65,12 @@ def run(_rows: int) -> Iterator[Line]:
             filled.run(ours.location, "s", filled.table)
 
         for each in statements:
-            theirs, mine = best_rates(
+            compared = compare(
                 [partial(each.run, plain.location, each.peer), partial(each.run, ours.location, "s", each.table)],
                 before=make_tables,
             )
-            rates = f"{mine / 1e6:.2f} : {theirs / 1e6:.2f} M rows/s"
-            yield Line(each.what, f"{mine / theirs:.2f} ({rates})", "≥ 0.5", mine / theirs >= 0.5)
+            rates = f"{compared.rate(1) / 1e6:.2f} : {compared.rate(0) / 1e6:.2f} M rows/s"
+            yield Line(each.what, f"{compared.ratio(1, 0):.2f} ({rates})", "≥ 0.5", compared.ratio(1, 0) >= 0.5)
 
 
 def _with_row_ids(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:

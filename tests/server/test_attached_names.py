@@ -32,3 +32,11 @@ def test_a_body_without_a_catalog_leaves_it_to_the_header():
     length, frame = msgpack.unpackb(result.body.to_pybytes())
     root = msgpack.unpackb(zstandard.decompress(frame, max_output_size=length))
     assert [schema["name"] for schema in root["schemas"]] == ["only_in_second"]
+
+
+@pytest.mark.parametrize(("condition", "kept"), [("false", []), ("true", [1, 2]), ("NULL", [])])
+def test_a_condition_without_columns_keeps_all_rows_or_none(condition, kept):
+    builder = sp.CatalogBuilder("shop")
+    builder.schema("s").table("t", pa.table({"id": [1, 2]}))
+    with sp.Server(builder, "grpc://127.0.0.1:0") as server, DuckDBClient(server.location, "shop") as client:
+        assert client.scan("s", "t", where=condition).column("id").to_pylist() == kept

@@ -205,23 +205,24 @@ class _Update(_Statement):
         ids = self._row_ids(batch)
         if self._checked is None or not batch.schema.equals(self._checked):
             self._check(batch)
-        given = [batch.column(index) for index, name in enumerate(batch.schema.names) if name != ROWID_NAME]
-        new = dict(zip(self._names, given, strict=True))
         own = self._definition.columns.names
-        if self._names == own:
-            rows = self._full(given, ids)
-        else:
-            rows = pa.RecordBatch.from_arrays([*given, ids], names=[*new, ROWID_NAME])
+        given = [batch.column(index) for index, name in enumerate(batch.schema.names) if name != ROWID_NAME]
+        complete = self._names == own
+        rows = self._full(given, ids) if complete else self._partial(given, ids)
         enforce_not_null(self._table.name, self._constraints, rows)
         if len(ids):
             self._batches.append(rows)
         if not self._returning:
             return None
-        if self._names == own:
+        if complete:
             return rows
+        new = dict(zip(self._names, given, strict=True))
         rest = [name for name in own if name not in new]
         values = {**new, **dict(zip(rest, self._rows(ids, rest), strict=True))}
         return self._full([values[name] for name in own], ids)
+
+    def _partial(self, columns: Sequence[pa.Array], ids: pa.Array) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([*columns, ids], names=[*self._names, ROWID_NAME])
 
     def _check(self, batch: pa.RecordBatch) -> None:
         """Look at the columns once: all batches of a statement have the same."""

@@ -16,6 +16,7 @@ import grpc
 from sparkport.builder import CatalogBuilder
 from sparkport.catalog import Catalog
 from sparkport.errors import BadRequest
+from sparkport.server.allocator import keep_freed_memory
 from sparkport.server.boundary import flight_handlers
 from sparkport.server.threads import ElasticExecutor
 from sparkport.service.registry import CatalogRegistry
@@ -137,8 +138,11 @@ class Server:
     def run_until_signal(self, announce: Callable[[], None] | None = None) -> None:
         """Start, call `announce`, block until Ctrl-C or SIGTERM, then stop gracefully. Only for the main thread.
 
+        The process is taken to be a server and nothing else, and its memory is managed accordingly.
+
         Raises: OSError when the port cannot be had.
         """
+        keep_freed_memory()
         stopping = threading.Event()
 
         def stop(_number: int, _frame: FrameType | None) -> None:

@@ -93,6 +93,7 @@ class _Incoming:
         self._names = received.names
         self._selected: list[int] | None = None
         self._rowid: str | None = None
+        self._converter: Converter | None = None
         own = _with_own_types(bound)
         columns = [field for index, field in enumerate(own) if index != bound.rowid_index]
         if operation is not Operation.INSERT:
@@ -118,7 +119,9 @@ class _Incoming:
         source = pa.schema([field.with_name(name) for field, name in zip(received, self._names, strict=True)])
         if self._selected is not None:
             source = pa.schema([source.field(index) for index in self._selected])
-        self._converter = Converter(source, pa.schema(columns), from_duckdb=from_duckdb)
+        converter = Converter(source, pa.schema(columns), from_duckdb=from_duckdb)
+        # An UPDATE may bring its columns as they are: a table finds them by name, and does not look at nullability.
+        self._converter = None if operation is Operation.UPDATE and converter.keeps_columns else converter
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Raises: BadRequest for values that the table's types cannot hold, and for row ids that are NULL."""
@@ -126,7 +129,7 @@ class _Incoming:
             batch = batch.rename_columns(self._names)
         if self._selected is not None:
             batch = batch.select(self._selected)
-        converted = self._converter.convert(batch)
+        converted = batch if self._converter is None else self._converter.convert(batch)
         if self._rowid is not None and converted.column(self._rowid).null_count:
             raise BadRequest("a row id must not be NULL")
         return converted

@@ -71,7 +71,9 @@ class LocalDuckDB:
         names = list(columns)
         for node in _nodes(plan["plans"]):
             if node.get("type") == "LOGICAL_FILTER" and node["children"][0]["type"] == "LOGICAL_GET":
-                scanned = [names[index["index"]] for index in node["children"][0]["column_indexes"]]
+                # A condition without columns reads the row id, whose index is far above all others.
+                indexes = [index["index"] for index in node["children"][0]["column_indexes"]]
+                scanned = [names[index] if index < len(names) else "rowid" for index in indexes]
                 filters = [_with_column_references(expression) for expression in node["expressions"]]
                 return json_text({"filters": filters, "column_binding_names_by_index": scanned})
         return json_text({"filters": [], "column_binding_names_by_index": []})

@@ -1,0 +1,25 @@
+"""How the C library keeps memory in a process that does nothing but serve."""
+
+from __future__ import annotations
+
+import ctypes
+
+__all__ = ["keep_freed_memory"]
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_KEPT = 256 * 1024 * 1024
+_LARGEST_FROM_HEAP = 32 * 1024 * 1024  # glibc takes no more
+
+
+def keep_freed_memory() -> None:
+    """Have glibc keep up to 256 MiB of freed memory instead of giving it back; other C libraries are left alone.
+
+    Every message is a block of memory of its own, and one that comes fresh from the system must be filled with zeros
+    first. Measured, as ratios to pyarrow.flight: INSERT 0.36 without this, 0.50 with it; UPDATE RETURNING 0.45 and 0.51.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    mallopt(_M_MMAP_THRESHOLD, _LARGEST_FROM_HEAP)
+    mallopt(_M_TRIM_THRESHOLD, _KEPT)
