@@ -14,6 +14,7 @@ from sparkport.catalog import (
 )
 from sparkport.catalog.encodings import Converter
 from sparkport.catalog.names import folded
+from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.errors import BadRequest, CatalogFault
 from sparkport.service.adapt import stage
 from sparkport.service.objects import PublishedTable
@@ -120,8 +121,9 @@ class _Incoming:
         if self._selected is not None:
             source = pa.schema([source.field(index) for index in self._selected])
         converter = Converter(source, pa.schema(columns), from_duckdb=from_duckdb)
-        # An UPDATE may bring its columns as they are: a table finds them by name, and does not look at nullability.
-        self._converter = None if operation is Operation.UPDATE and converter.keeps_columns else converter
+        # An UPDATE may bring its columns as they are where a table finds them by name, the row id among them.
+        as_they_are = operation is Operation.UPDATE and self._rowid == ROWID_NAME and converter.keeps_columns
+        self._converter = None if as_they_are else converter
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Raises: BadRequest for values that the table's types cannot hold, and for row ids that are NULL."""
