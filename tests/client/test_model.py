@@ -470,6 +470,9 @@ def expression(draw: st.DrawFn, column: str, columns: dict[str, str]) -> str:
 # --------------------------------------------------------------------------------------------------------------- test
 
 
+@pytest.mark.skipif(
+    duckdb.__version__.startswith("1."), reason="the model is DuckDB 2; DuckDB 1 drops a schema that has renamed tables"
+)
 @pytest.mark.timeout(240 if not EXAMPLES else 0)
 def test_random_statements_do_the_same_as_in_duckdb() -> None:
     with Server([], "grpc://127.0.0.1:0") as server:
