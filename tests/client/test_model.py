@@ -471,7 +471,8 @@ def expression(draw: st.DrawFn, column: str, columns: dict[str, str]) -> str:
 
 
 @pytest.mark.skipif(
-    duckdb.__version__.startswith("1."), reason="the model is DuckDB 2; DuckDB 1 drops a schema that has renamed tables"
+    duckdb.__version__.startswith("1."),
+    reason="the model is DuckDB 2; DuckDB 1 drops schemas whose tables were altered",
 )
 @pytest.mark.timeout(240 if not EXAMPLES else 0)
 def test_random_statements_do_the_same_as_in_duckdb() -> None:
