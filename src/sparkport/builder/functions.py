@@ -25,19 +25,14 @@ from sparkport.errors import BadRequest, CatalogFault
 __all__ = ["PythonScalarFunction", "PythonTableFunction", "PythonTableInOutFunction", "signature_of"]
 
 
-class PythonScalarFunction(ScalarFunction):
-    """Arrays in, an array out."""
+class _Described:
+    """What all of them tell about themselves."""
 
-    def __init__(self, function: Callable[..., Any], name: str, comment: str, stability: Stability) -> None:
+    def __init__(self, function: Callable[..., Any], name: str, comment: str) -> None:
         self._function = function
         self._name = name
         self._comment = comment
-        self.stability = stability
         self._signature = signature_of(function)
-        if self._signature.return_type is None:
-            raise BadRequest(f"the scalar function {name} needs an Arrow type as its return annotation")
-        if any(parameter.kind is not ParameterKind.POSITIONAL for parameter in self._signature.parameters):
-            raise BadRequest(f"the scalar function {name} can have only positional parameters")
 
     @property
     def name(self) -> str:
@@ -50,6 +45,18 @@ class PythonScalarFunction(ScalarFunction):
     @property
     def signature(self) -> FunctionSignature:
         return self._signature
+
+
+class PythonScalarFunction(_Described, ScalarFunction):
+    """Arrays in, an array out."""
+
+    def __init__(self, function: Callable[..., Any], name: str, comment: str, stability: Stability) -> None:
+        super().__init__(function, name, comment)
+        self.stability = stability
+        if self._signature.return_type is None:
+            raise BadRequest(f"the scalar function {name} needs an Arrow type as its return annotation")
+        if any(parameter.kind is not ParameterKind.POSITIONAL for parameter in self._signature.parameters):
+            raise BadRequest(f"the scalar function {name} can have only positional parameters")
 
     def execute(self, ctx: Context, arguments: pa.RecordBatch) -> pa.Array:
         result = self._function(*arguments.columns)
@@ -60,29 +67,14 @@ class PythonScalarFunction(ScalarFunction):
         return result
 
 
-class PythonTableFunction(TableFunction):
+class PythonTableFunction(_Described, TableFunction):
     """Values in, batches out. `returns` is the Arrow schema, or a function of the arguments that tells it."""
 
     def __init__(
         self, function: Callable[..., Any], name: str, comment: str, returns: pa.Schema | Callable[..., pa.Schema]
     ) -> None:
-        self._function = function
-        self._name = name
-        self._comment = comment
+        super().__init__(function, name, comment)
         self._returns = returns
-        self._signature = signature_of(function)
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def comment(self) -> str:
-        return self._comment
-
-    @property
-    def signature(self) -> FunctionSignature:
-        return self._signature
 
     def schema_for_parameters(self, ctx: Context, parameters: Sequence[Any]) -> pa.Schema:
         return _result_schema(self._returns, self._signature, parameters)
@@ -92,33 +84,18 @@ class PythonTableFunction(TableFunction):
         return result
 
 
-class PythonTableInOutFunction(TableInOutFunction):
+class PythonTableInOutFunction(_Described, TableInOutFunction):
     """Values and a stream of batches in, batches out."""
 
     def __init__(
         self, function: Callable[..., Any], name: str, comment: str, returns: pa.Schema | Callable[..., pa.Schema]
     ) -> None:
-        self._function = function
-        self._name = name
-        self._comment = comment
+        super().__init__(function, name, comment)
         self._returns = returns
-        self._signature = signature_of(function)
         kinds = [parameter.kind for parameter in self._signature.parameters]
         if kinds[-1] is not ParameterKind.TABLE or ParameterKind.NAMED in kinds:
             # The client passes neither correctly (airport §9.3, T41).
             raise BadRequest(f"function {name}: the table parameter must be the last one, and none can be named")
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def comment(self) -> str:
-        return self._comment
-
-    @property
-    def signature(self) -> FunctionSignature:
-        return self._signature
 
     def schema_for_input(self, ctx: Context, parameters: Sequence[Any], arrow_schema: pa.Schema) -> pa.Schema:
         return _result_schema(self._returns, self._signature, [*parameters, arrow_schema])
