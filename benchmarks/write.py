@@ -58,19 +58,26 @@ def run(_rows: int) -> Iterator[Line]:
     with start("plain", 1) as plain, start("sparkport", 1) as ours:
 
         def make_tables() -> None:
-            # Every time anew: what is measured is the statement, not how soon a virtual machine is given memory that it
-            # has never used before.
+            # Old rows are let go of, so that the server has memory it has used before. What comes fresh from the system is
+            # slow on a virtual machine, and a table that keeps growing, which is the common case, must have it.
             replace_table(ours.location, "sink", inserted[0].schema)
             replace_table(ours.location, "target", inserted[0].schema)
             filled.run(ours.location, "s", filled.table)
 
+        make_tables()
         for each in statements:
-            compared = compare(
-                [partial(each.run, plain.location, each.peer), partial(each.run, ours.location, "s", each.table)],
-                before=make_tables,
-            )
-            rates = f"{compared.rate(1) / 1e6:.2f} : {compared.rate(0) / 1e6:.2f} M rows/s"
-            yield Line(each.what, f"{compared.ratio(1, 0):.2f} ({rates})", "≥ 0.5", compared.ratio(1, 0) >= 0.5)
+            for case, before in (("tables that keep growing", _nothing), ("tables made anew every time", make_tables)):
+                compared = compare(
+                    [partial(each.run, plain.location, each.peer), partial(each.run, ours.location, "s", each.table)],
+                    before=before,
+                )
+                ratio = compared.ratio(1, 0)
+                rates = f"{compared.rate(1) / 1e6:.2f} : {compared.rate(0) / 1e6:.2f} M rows/s"
+                yield Line(f"{each.what}; {case}", f"{ratio:.2f} ({rates})", "≥ 0.5", ratio >= 0.5)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _with_row_ids(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
