@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sparkport.builder import CatalogBuilder as CatalogBuilder
+    from sparkport.builder import RowCount as RowCount
     from sparkport.builder import SchemaBuilder as SchemaBuilder
     from sparkport.catalog import *  # noqa: F403
     from sparkport.errors import *  # noqa: F403
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
-    "sparkport.builder": ("CatalogBuilder", "SchemaBuilder"),
+    "sparkport.builder": ("CatalogBuilder", "RowCount", "SchemaBuilder"),
     "sparkport.memory": ("MemoryCatalog", "MemorySchema", "MemoryTable"),
     "sparkport.server": ("Server", "ServerSettings", "serve"),
     "sparkport.service.service": ("ServiceSettings",),
@@ -49,8 +50,11 @@ _MODULES = {
         "Unsupported",
     ),
     "sparkport.catalog": (
+        "ActionCatalog",
         "AddColumnOptions",
         "AddFieldOptions",
+        "Arguments",
+        "BatchwiseInOutFunction",
         "Cancellation",
         "Catalog",
         "CatalogVersion",
@@ -60,6 +64,7 @@ _MODULES = {
         "Context",
         "CreateSchemaOptions",
         "CreateTableOptions",
+        "CustomAction",
         "DMLOptions",
         "DMLResult",
         "DeletableBatchTable",
@@ -70,15 +75,22 @@ _MODULES = {
         "DynamicSchema",
         "DynamicSchemaTable",
         "DynamicTable",
+        "FileReference",
         "Filter",
+        "FlightCatalog",
+        "FlightName",
+        "FunctionCall",
         "FunctionSignature",
         "InsertableTable",
+        "NullHandling",
         "OnConflict",
         "Operation",
         "Parameter",
         "ParameterKind",
         "PartitionedTable",
+        "PartitionedTableFunction",
         "RecordReader",
+        "Reference",
         "RemoveColumnOptions",
         "RemoveFieldOptions",
         "ScalarFunction",

@@ -49,11 +49,12 @@ class SparkportError(Exception):
     """Base of all errors whose message may be shown to the person who typed the SQL.
 
     `code` is the name of the gRPC status code; `duckdb_exception` the DuckDB exception type the client should raise
-    (airport §14.3), or None for its plain IO Error.
+    (airport §14.3), or None for its plain IO Error. There are three; "InvalidInputException" stands for everything that is
+    neither about constraints nor about permissions.
     """
 
     code: str = "UNKNOWN"
-    duckdb_exception: str | None = None
+    duckdb_exception: str | None = "InvalidInputException"
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -110,6 +111,7 @@ class Conflict(SparkportError):
     """A concurrent change got there first; nothing was changed, trying again may work."""
 
     code = "ABORTED"
+    duckdb_exception = None  # worth another try, unlike an invalid input
 
 
 class Unsupported(SparkportError):
@@ -122,6 +124,7 @@ class Unauthenticated(SparkportError):
     """The request carries no valid credentials."""
 
     code = "UNAUTHENTICATED"
+    duckdb_exception = "PermissionException"
 
 
 class PermissionDenied(SparkportError):
@@ -141,6 +144,7 @@ class Cancelled(SparkportError):
     """The caller cancelled the request or went away."""
 
     code = "CANCELLED"
+    duckdb_exception = None
 
 
 class CatalogFault(SparkportError):

@@ -34,7 +34,7 @@ ROW = pa.Table.from_pylist([{"id": 9, "name": "new", "price": 9.0}], ITEMS)
 # ------------------------------------------------------------------------------------------------------- refused
 
 
-@pytest.mark.parametrize("operation", [None, "", "select", "INSERT", "scalar_function"])
+@pytest.mark.parametrize("operation", [None, "", "select", "INSERT"])
 def test_an_exchange_without_a_known_operation_is_an_invalid_argument(client, operation):
     headers = {} if operation is None else {"airport-operation": operation}
 

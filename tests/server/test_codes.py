@@ -81,7 +81,7 @@ def test_an_unknown_action_is_unimplemented(client, name):
     assert len(failure.message) < 200
 
 
-@pytest.mark.parametrize("method", ["Handshake", "PollFlightInfo", "CancelFlightInfo"])
+@pytest.mark.parametrize("method", ["PollFlightInfo", "CancelFlightInfo"])
 def test_a_method_that_is_not_offered_is_unimplemented(client, method):
     messages = [b""] if method in BOTH_STREAMS else b""
 

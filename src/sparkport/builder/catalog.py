@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+import inspect
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
-from sparkport.builder.functions import (
-    PythonScalarFunction,
-    PythonTableFunction,
-    PythonTableInOutFunction,
-    signature_of,
-)
-from sparkport.builder.tables import DatasetTable, FunctionTable, ScanFunction, parquet_dataset
-from sparkport.catalog import Catalog, Constraints, ParameterKind, Stability, Table
-from sparkport.errors import BadRequest
-from sparkport.memory import MemoryCatalog, MemorySchema, MemoryTable
+from sparkport.builder.actions import action_body
+from sparkport.builder.functions import FunctionOptions, PythonScalarFunction, Returns, python_table_function
+from sparkport.builder.signatures import describe
+from sparkport.builder.tables import TableSource, table_of
+from sparkport.catalog import Catalog, Constraints, CustomAction, FlightName, NullHandling, Stability
+from sparkport.memory import MemoryCatalog, MemorySchema
 
 __all__ = ["CatalogBuilder", "SchemaBuilder"]
 
@@ -44,6 +39,36 @@ class CatalogBuilder:
         """A new schema. Raises: AlreadyExists, BadRequest."""
         return SchemaBuilder(self._catalog.add_schema(name, comment=comment, tags=tags or {}))
 
+    def action(self, function: Callable[..., Any] | None = None, *, name: str | None = None) -> Any:
+        """Decorate a function `(ctx, parameter: bytes)` that clients can run as an action.
+
+        In SQL: `FROM airport_action('grpc://…', 'name', 'parameter')`. What it returns is one row: text or bytes; or, if it
+        is a generator, one row for each value. Raises: AlreadyExists.
+        """
+
+        def add(function: _Function) -> _Function:
+            comment = inspect.cleandoc(function.__doc__ or "")
+            self._catalog.add_action(CustomAction(name or function.__name__, action_body(function), comment))
+            return function
+
+        return add if function is None else add(function)
+
+    def flight(
+        self,
+        path: str | bytes | Sequence[str],
+        source: TableSource,
+        *,
+        arrow_schema: pa.Schema | None = None,
+    ) -> CatalogBuilder:
+        """Add a table that is in no schema, for `airport_take_flight`: a list of texts is a path, a text a command.
+
+        Its `source` is as for `SchemaBuilder.table`. Raises: AlreadyExists, BadRequest.
+        """
+        name: FlightName = path.encode() if isinstance(path, str) else path if isinstance(path, bytes) else tuple(path)
+        title = "/".join(name) if isinstance(name, tuple) else "flight"
+        self._catalog.add_flight(name, table_of(title, source, "", arrow_schema, None))
+        return self
+
     @property
     def name(self) -> str:
         """What users give in ATTACH."""
@@ -63,7 +88,7 @@ class SchemaBuilder:
     def table(
         self,
         name: str,
-        source: pa.Table | pa.RecordBatch | pa.Schema | ds.Dataset | str | Path | Table | ScanFunction,
+        source: TableSource,
         *,
         comment: str = "",
         arrow_schema: pa.Schema | None = None,
@@ -73,11 +98,13 @@ class SchemaBuilder:
 
         `source` is an Arrow table, a record batch, or an Arrow schema for an empty table: these can be written to, in
         memory. Or an Arrow dataset, the path of a Parquet file or folder, or a function `(ctx, options) -> batches`
-        together with its `arrow_schema`: these can be read. Or any `Table`, which keeps its own name and comment.
+        together with its `arrow_schema`: these can be read. Or files and calls that DuckDB itself is to read: one
+        `FileReference` or `FunctionCall`, or a list of them, together with the `arrow_schema`. Or any `Table`, which keeps
+        its own name and comment.
 
         Raises: AlreadyExists; BadRequest or Unsupported for columns that DuckDB could not take.
         """
-        self._schema.add_table(_table(name, source, comment, arrow_schema, constraints))
+        self._schema.add_table(table_of(name, source, comment, arrow_schema, constraints))
         return self
 
     def scalar_function(
@@ -85,51 +112,60 @@ class SchemaBuilder:
         function: Callable[..., Any] | None = None,
         *,
         name: str | None = None,
+        returns: pa.DataType | None = None,
         stability: Stability | str = Stability.VOLATILE,
+        nulls: NullHandling | str = NullHandling.PASS,
+        time_limit: float | None = 600.0,
+        interruptible: bool = True,
     ) -> Any:
-        """Decorate a function of Arrow arrays; its annotations are Arrow types."""
+        """Decorate a function of Arrow arrays; its annotations are Arrow types (see `describe` for all they can be).
+
+        It returns as many values as it gets, or one Arrow scalar for all rows. With `nulls="propagate"` a row with a NULL
+        among its arguments has the result NULL, and is not shown to the function. `time_limit` is for one batch, in seconds.
+
+        Raises: BadRequest.
+        """
 
         def add(function: _Function) -> _Function:
-            comment = (function.__doc__ or "").strip()
-            self._schema.add_scalar_function(
-                PythonScalarFunction(function, name or function.__name__, comment, Stability(stability))
-            )
+            options = _options(function, name, time_limit, interruptible)
+            for described in describe(function, returns):
+                self._schema.add_scalar_function(
+                    PythonScalarFunction(described, options, Stability(stability), NullHandling(nulls))
+                )
             return function
 
         return add if function is None else add(function)
 
     def table_function(
-        self, *, returns: pa.Schema | Callable[..., pa.Schema], name: str | None = None
+        self,
+        *,
+        returns: Returns,
+        name: str | None = None,
+        partitions: Callable[..., Iterable[bytes]] | None = None,
+        time_limit: float | None = 600.0,
+        interruptible: bool = True,
     ) -> Callable[[_Function], _Function]:
-        """Decorate a function that yields batches; with a `pa.Table` parameter it is an in/out function."""
+        """Decorate a function that yields batches, or returns a table.
+
+        With a `pa.Table` parameter it is an in/out function, which gets an iterator over the batches of a subquery; with a
+        `pa.RecordBatch` parameter it is called for each of them. `returns` is the Arrow schema of the result, or a function
+        that tells it from the arguments. `partitions` tells from the arguments how the work is divided: the function is
+        called once for each, with a `ScanOptions` whose `partition` is that value.
+
+        Raises: BadRequest.
+        """
 
         def add(function: _Function) -> _Function:
-            comment = (function.__doc__ or "").strip()
-            kinds = {parameter.kind for parameter in signature_of(function).parameters}
-            form = PythonTableInOutFunction if ParameterKind.TABLE in kinds else PythonTableFunction
-            self._schema.add_table_function(form(function, name or function.__name__, comment, returns))
+            options = _options(function, name, time_limit, interruptible)
+            for described in describe(function):
+                self._schema.add_table_function(python_table_function(described, options, returns, partitions))
             return function
 
         return add
 
 
-def _table(
-    name: str, source: Any, comment: str, arrow_schema: pa.Schema | None, constraints: Constraints | None
-) -> Table:
-    if isinstance(source, Table):
-        return source
-    if isinstance(source, pa.RecordBatch):
-        source = pa.Table.from_batches([source])
-    if isinstance(source, pa.Table | pa.Schema):
-        return MemoryTable(name, source, comment=comment, constraints=constraints or Constraints())
-    if constraints is not None:
-        raise BadRequest(f"table {name} is read-only, so it can have no constraints")
-    if isinstance(source, str | Path):
-        source = parquet_dataset(source)
-    if isinstance(source, ds.Dataset):
-        return DatasetTable(name, source, comment)
-    if callable(source):
-        if arrow_schema is None:
-            raise BadRequest(f"table {name} is a scan function, so say its arrow_schema")
-        return FunctionTable(name, arrow_schema, source, comment)
-    raise BadRequest(f"table {name}: a {type(source).__name__} cannot be served as a table")
+def _options(
+    function: Callable[..., Any], name: str | None, time_limit: float | None, interruptible: bool
+) -> FunctionOptions:
+    comment = inspect.cleandoc(function.__doc__ or "")
+    return FunctionOptions(name or function.__name__, comment, time_limit, interruptible)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from sparkport.builder.signatures import Described, RowCount
 from sparkport.catalog import (
+    BatchwiseInOutFunction,
     Context,
     FunctionSignature,
-    Parameter,
+    NullHandling,
     ParameterKind,
+    PartitionedTableFunction,
     RecordReader,
     ScalarFunction,
     ScanOptions,
@@ -22,126 +26,165 @@ from sparkport.catalog import (
 )
 from sparkport.errors import BadRequest, CatalogFault
 
-__all__ = ["PythonScalarFunction", "PythonTableFunction", "PythonTableInOutFunction", "signature_of"]
+__all__ = [
+    "FunctionOptions",
+    "Returns",
+    "python_table_function",
+    "PythonScalarFunction",
+]
+
+Returns: TypeAlias = pa.Schema | Callable[..., pa.Schema]
+"""The columns of a result, or a function that tells them from the arguments, by the names of their parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionOptions:
+    """What a decorator says beside the function itself."""
+
+    name: str
+    comment: str
+    time_limit: float | None = 600.0
+    interruptible: bool = True
 
 
 class _Described:
     """What all of them tell about themselves."""
 
-    def __init__(self, function: Callable[..., Any], name: str, comment: str) -> None:
-        self._function = function
-        self._name = name
-        self._comment = comment
-        self._signature = signature_of(function)
+    def __init__(self, described: Described, options: FunctionOptions) -> None:
+        self._described = described
+        self._options = options
+        self.time_limit = options.time_limit
+        self.interruptible = options.interruptible
 
     @property
     def name(self) -> str:
-        return self._name
+        return self._options.name
 
     @property
     def comment(self) -> str:
-        return self._comment
+        return self._options.comment
 
     @property
     def signature(self) -> FunctionSignature:
-        return self._signature
+        return self._described.signature
 
 
 class PythonScalarFunction(_Described, ScalarFunction):
     """Arrays in, an array out."""
 
-    def __init__(self, function: Callable[..., Any], name: str, comment: str, stability: Stability) -> None:
-        super().__init__(function, name, comment)
+    def __init__(
+        self, described: Described, options: FunctionOptions, stability: Stability, null_handling: NullHandling
+    ) -> None:
+        super().__init__(described, options)
         self.stability = stability
-        if self._signature.return_type is None:
-            raise BadRequest(f"the scalar function {name} needs an Arrow type as its return annotation")
-        if any(parameter.kind is not ParameterKind.POSITIONAL for parameter in self._signature.parameters):
-            raise BadRequest(f"the scalar function {name} can have only positional parameters")
+        self.null_handling = null_handling
+        if self.signature.return_type is None:
+            raise BadRequest(f"the scalar function {self.name} needs an Arrow type as its return annotation")
+        if any(parameter.kind is not ParameterKind.POSITIONAL for parameter in self.signature.parameters):
+            raise BadRequest(f"the scalar function {self.name} can have only positional parameters")
 
-    def execute(self, ctx: Context, arguments: pa.RecordBatch) -> pa.Array:
-        result = self._function(*arguments.columns)
-        if isinstance(result, pa.ChunkedArray):
-            result = result.combine_chunks()
-        if not isinstance(result, pa.Array):
-            raise CatalogFault(f"function {self._name} returned {type(result).__name__}, not an Arrow array")
-        return result
+    def execute(self, ctx: Context, arguments: pa.RecordBatch) -> Any:
+        injected = {Context: ctx, RowCount: RowCount(arguments.num_rows)}
+        return self._described.call(arguments.columns, injected)
 
 
 class PythonTableFunction(_Described, TableFunction):
-    """Values in, batches out. `returns` is the Arrow schema, or a function of the arguments that tells it."""
+    """Values in, batches out."""
 
-    def __init__(
-        self, function: Callable[..., Any], name: str, comment: str, returns: pa.Schema | Callable[..., pa.Schema]
-    ) -> None:
-        super().__init__(function, name, comment)
+    def __init__(self, described: Described, options: FunctionOptions, returns: Returns) -> None:
+        super().__init__(described, options)
         self._returns = returns
 
     def schema_for_parameters(self, ctx: Context, parameters: Sequence[Any]) -> pa.Schema:
-        return _result_schema(self._returns, self._signature, parameters)
+        return _result_schema(self._returns, self._described.values_by_name(parameters))
 
     def execute(self, ctx: Context, parameters: Sequence[Any], options: ScanOptions) -> RecordReader:
-        result: RecordReader = _call(self._function, self._signature, parameters)
-        return result
+        return _batches(self._described.call(parameters, {Context: ctx, ScanOptions: options}), self.name)
+
+
+class PartitionedPythonFunction(PythonTableFunction, PartitionedTableFunction):
+    """The same in several parts, which another function names."""
+
+    def __init__(
+        self, described: Described, options: FunctionOptions, returns: Returns, divide: Callable[..., Iterable[bytes]]
+    ) -> None:
+        super().__init__(described, options, returns)
+        self._divide = divide
+
+    def partitions(self, ctx: Context, parameters: Sequence[Any], options: ScanOptions) -> Sequence[bytes]:
+        return list(_by_name(self._divide, self._described.values_by_name(parameters)))
 
 
 class PythonTableInOutFunction(_Described, TableInOutFunction):
     """Values and a stream of batches in, batches out."""
 
-    def __init__(
-        self, function: Callable[..., Any], name: str, comment: str, returns: pa.Schema | Callable[..., pa.Schema]
-    ) -> None:
-        super().__init__(function, name, comment)
+    def __init__(self, described: Described, options: FunctionOptions, returns: Returns) -> None:
+        super().__init__(described, options)
         self._returns = returns
-        kinds = [parameter.kind for parameter in self._signature.parameters]
+        kinds = [parameter.kind for parameter in self.signature.parameters]
         if kinds[-1] is not ParameterKind.TABLE or ParameterKind.NAMED in kinds:
             # The client passes neither correctly (airport §9.3, T41).
-            raise BadRequest(f"function {name}: the table parameter must be the last one, and none can be named")
+            raise BadRequest(f"function {self.name}: the table parameter must be the last one, and none can be named")
 
     def schema_for_input(self, ctx: Context, parameters: Sequence[Any], arrow_schema: pa.Schema) -> pa.Schema:
-        return _result_schema(self._returns, self._signature, [*parameters, arrow_schema])
+        values = self._described.values_by_name(parameters)
+        return _result_schema(self._returns, values | {self.signature.parameters[-1].name: arrow_schema})
 
     def process(self, ctx: Context, parameters: Sequence[Any], rows: RecordReader) -> RecordReader:
-        result: RecordReader = self._function(*parameters, rows)
-        return result
+        return _batches(self._described.call(parameters, {Context: ctx}, rows), self.name)
 
 
-def signature_of(function: Callable[..., Any]) -> FunctionSignature:
-    """The signature that annotations tell: Arrow types, `typing.Any`, or `pa.Table` for a subquery.
+class PythonBatchwiseFunction(PythonTableInOutFunction, BatchwiseInOutFunction):
+    """Values and one batch in, batches out."""
 
-    Keyword-only parameters are passed by name (`name := value`). Raises: BadRequest.
-    """
-    annotations = inspect.get_annotations(function, eval_str=True)
-    parameters: list[Parameter] = []
-    for parameter in inspect.signature(function).parameters.values():
-        annotation = annotations.get(parameter.name)
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise BadRequest(f"function {function.__name__}: DuckDB cannot pass *{parameter.name}, name each parameter")
-        kind = ParameterKind.NAMED if parameter.kind is parameter.KEYWORD_ONLY else ParameterKind.POSITIONAL
-        if annotation is pa.Table:
-            parameters.append(Parameter(parameter.name, None, ParameterKind.TABLE))
-        elif annotation is Any or isinstance(annotation, pa.DataType):
-            parameters.append(Parameter(parameter.name, None if annotation is Any else annotation, kind))
-        else:
-            raise BadRequest(
-                f"function {function.__name__}: annotate parameter {parameter.name} with an Arrow type such as pa.int64(), "
-                "with typing.Any, or with pa.Table for a subquery"
-            )
-    returns = annotations.get("return")
-    return FunctionSignature(tuple(parameters), returns if isinstance(returns, pa.DataType) else None)
+    def process_batch(self, ctx: Context, parameters: Sequence[Any], batch: pa.RecordBatch) -> RecordReader:
+        return _batches(self._described.call(parameters, {Context: ctx}, batch), self.name)
+
+    def process(self, ctx: Context, parameters: Sequence[Any], rows: RecordReader) -> Iterator[pa.RecordBatch]:
+        return BatchwiseInOutFunction.process(self, ctx, parameters, rows)
 
 
-def _call(function: Callable[..., Any], signature: FunctionSignature, values: Sequence[Any]) -> Any:
-    positional, named = [], {}
-    for parameter, value in zip(signature.parameters, values, strict=True):
-        if parameter.kind is ParameterKind.NAMED:
-            if value is not None:  # a named argument that was left out arrives as NULL (airport §4.7)
-                named[parameter.name] = value
-        else:
-            positional.append(value)
-    return function(*positional, **named)
+def python_table_function(
+    described: Described,
+    options: FunctionOptions,
+    returns: Returns,
+    partitions: Callable[..., Iterable[bytes]] | None,
+) -> TableFunction | TableInOutFunction:
+    """The kind of function that the signature asks for. Raises: BadRequest."""
+    takes_rows = any(parameter.kind is ParameterKind.TABLE for parameter in described.signature.parameters)
+    if partitions is not None:
+        if takes_rows:
+            raise BadRequest(f"function {options.name}: a function with a table parameter cannot be partitioned")
+        return PartitionedPythonFunction(described, options, returns, partitions)
+    if not takes_rows:
+        return PythonTableFunction(described, options, returns)
+    form = PythonBatchwiseFunction if described.takes_batches() else PythonTableInOutFunction
+    return form(described, options, returns)
 
 
-def _result_schema(
-    returns: pa.Schema | Callable[..., pa.Schema], signature: FunctionSignature, values: Sequence[Any]
-) -> pa.Schema:
-    return returns if isinstance(returns, pa.Schema) else _call(returns, signature, values)
+def _batches(result: Any, name: str) -> RecordReader:
+    """What a function returned as a reader: a table, one batch or nothing at all will do too."""
+    if result is None:
+        return ()
+    if isinstance(result, pa.RecordBatch):
+        return (result,)
+    if isinstance(result, pa.Table):
+        batches: list[pa.RecordBatch] = result.to_batches()
+        return batches
+    if not isinstance(result, Iterable):
+        raise CatalogFault(f"function {name} returned {type(result).__name__}, which yields no batches")
+    return result
+
+
+def _result_schema(returns: Returns, values: Mapping[str, Any]) -> pa.Schema:
+    return returns if isinstance(returns, pa.Schema) else _by_name(returns, values)
+
+
+def _by_name(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+    """Call it with those of the arguments that it names; one that names others gets all of them in order."""
+    parameters = inspect.signature(function).parameters.values()
+    names = [each.name for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    if all(name in values for name in names):
+        keeps_all = any(each.kind is each.VAR_KEYWORD for each in parameters)
+        return function(**(values if keeps_all else {name: values[name] for name in names}))
+    return function(*values.values())

@@ -16,17 +16,23 @@ from sparkport.catalog.ddl import (
     RemoveColumnOptions,
     RemoveFieldOptions,
 )
+from sparkport.catalog.extras import ActionCatalog, CustomAction, FlightCatalog, FlightName
 from sparkport.catalog.filters import Filter
 from sparkport.catalog.functions import (
+    Arguments,
+    BatchwiseInOutFunction,
     FunctionSignature,
+    NullHandling,
     Parameter,
     ParameterKind,
+    PartitionedTableFunction,
     ScalarFunction,
     Stability,
     TableFunction,
     TableInOutFunction,
 )
 from sparkport.catalog.interfaces import Catalog, CatalogVersion, Schema, Table, VersionedCatalog
+from sparkport.catalog.references import FileReference, FunctionCall, Reference, TableRef
 from sparkport.catalog.rowid import find_rowid_column, rowid_field
 from sparkport.catalog.scan import (
     DynamicSchemaTable,
@@ -34,7 +40,6 @@ from sparkport.catalog.scan import (
     RecordReader,
     ScanOptions,
     SchemaRequest,
-    TableRef,
     TimePoint,
 )
 from sparkport.catalog.statistics import ColumnStatistics, StatisticsTable
@@ -53,8 +58,11 @@ from sparkport.catalog.write import (
 )
 
 __all__ = [
+    "ActionCatalog",
     "AddColumnOptions",
     "AddFieldOptions",
+    "Arguments",
+    "BatchwiseInOutFunction",
     "Cancellation",
     "Catalog",
     "CatalogVersion",
@@ -64,6 +72,7 @@ __all__ = [
     "Context",
     "CreateSchemaOptions",
     "CreateTableOptions",
+    "CustomAction",
     "DMLOptions",
     "DMLResult",
     "DeletableBatchTable",
@@ -74,15 +83,22 @@ __all__ = [
     "DynamicSchema",
     "DynamicSchemaTable",
     "DynamicTable",
+    "FileReference",
     "Filter",
+    "FlightCatalog",
+    "FlightName",
+    "FunctionCall",
     "FunctionSignature",
     "InsertableTable",
+    "NullHandling",
     "OnConflict",
     "Operation",
     "Parameter",
     "ParameterKind",
     "PartitionedTable",
+    "PartitionedTableFunction",
     "RecordReader",
+    "Reference",
     "RemoveColumnOptions",
     "RemoveFieldOptions",
     "ScalarFunction",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from sparkport.errors import Cancelled
 
-__all__ = ["Cancellation", "Context"]
+__all__ = ["Cancellation", "Context", "Progress"]
 
 _log = logging.getLogger(__name__)
 
@@ -51,6 +51,15 @@ class Cancellation:
         callback()
 
 
+class Progress:
+    """How much of a scan is done, as its table says; shown by DuckDB's progress bar."""
+
+    __slots__ = ("fraction",)
+
+    def __init__(self) -> None:
+        self.fraction: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """What a catalog may know about the request it is serving.
@@ -74,6 +83,7 @@ class Context:
     from_duckdb: bool = False
     """True when the caller introduced itself as DuckDB's airport client."""
     cancellation: Cancellation = field(default_factory=Cancellation, compare=False, repr=False)
+    progress: Progress = field(default_factory=Progress, compare=False, repr=False)
 
     @property
     def cancelled(self) -> bool:
@@ -91,6 +101,15 @@ class Context:
         It must be quick: the thread that calls it serves other requests too.
         """
         self.cancellation.add_callback(callback)
+
+    def wait(self, seconds: float) -> None:
+        """Sleep, but no longer than the caller waits. Raises: Cancelled."""
+        if self.cancellation.wait(seconds):
+            raise Cancelled("the request was cancelled")
+
+    def report_progress(self, fraction: float) -> None:
+        """Say how much of this scan, or of this partition of it, has been read: 0 is nothing, 1 all of it."""
+        self.progress.fraction = min(max(float(fraction), 0.0), 1.0)
 
     def with_transaction(self, transaction_id: str | None) -> Context:
         """The same request inside another transaction; the present one becomes its parent."""

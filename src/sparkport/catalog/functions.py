@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -14,9 +14,13 @@ from sparkport.catalog.context import Context
 from sparkport.catalog.scan import RecordReader, ScanOptions
 
 __all__ = [
+    "Arguments",
+    "BatchwiseInOutFunction",
     "FunctionSignature",
+    "NullHandling",
     "Parameter",
     "ParameterKind",
+    "PartitionedTableFunction",
     "ScalarFunction",
     "Stability",
     "TableFunction",
@@ -32,6 +36,15 @@ class Stability(str, Enum):
     VOLATILE = "volatile"
 
 
+class NullHandling(str, Enum):
+    """What a scalar function sees of NULLs."""
+
+    PASS = "pass"  # noqa: S105 - no password
+    """NULLs are passed to it. A constant NULL is not: DuckDB makes the result NULL without calling (airport §9.1)."""
+    PROPAGATE = "propagate"
+    """A row with a NULL among its arguments has the result NULL; the function sees only the other rows."""
+
+
 class ParameterKind(str, Enum):
     """How an argument is passed: by position, by name (`name := value`), or as a subquery."""
 
@@ -42,7 +55,9 @@ class ParameterKind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of a function. `type` None accepts any type."""
+    """One parameter of a function. `type` None accepts any type; a named parameter must have one (DuckDB's client would
+    read another argument's type for it).
+    """
 
     name: str
     type: pa.DataType | None
@@ -53,7 +68,8 @@ class Parameter:
 class FunctionSignature:
     """Parameters in order, and the result's type (None for table functions, whose columns depend on the arguments).
 
-    There may be no parameters at all. `variadic` is for other clients: DuckDB's has no notion of it (airport §15.3).
+    There may be no parameters at all. With `variadic` the last one stands for one or more values. DuckDB's client has no
+    notion of that (airport §15.3), so it is shown overloads with up to eight of them.
     """
 
     parameters: tuple[Parameter, ...] = ()
@@ -61,7 +77,29 @@ class FunctionSignature:
     variadic: bool = False
 
 
+class Arguments(tuple[Any, ...]):
+    """The arguments of a call, as Python values in the order of the parameters; a named one that was left out is None.
+
+    `arrow` holds the same in one row of Arrow values, for those who want to know the type of an argument whose parameter
+    accepts any.
+    """
+
+    arrow: pa.RecordBatch
+
+    def __new__(cls, values: Iterable[Any], arrow: pa.RecordBatch) -> Arguments:
+        made = super().__new__(cls, values)
+        made.arrow = arrow
+        return made
+
+
 class _Function(ABC):
+    time_limit: float | None = 600.0
+    """Seconds that the function may take for one batch, or for telling its columns; then the call fails, and the function
+    is interrupted. None lets it take as long as it likes."""
+    interruptible: bool = True
+    """Whether Python may raise an exception in the midst of it, once its caller has been gone for seconds or its time is
+    up, and it has not looked at `ctx`. False for code that could not bear that."""
+
     @property
     @abstractmethod
     def name(self) -> str:
@@ -82,17 +120,26 @@ class ScalarFunction(_Function):
     """One value for each row. Called from many threads at once."""
 
     stability: Stability = Stability.VOLATILE
+    null_handling: NullHandling = NullHandling.PASS
 
     @abstractmethod
-    def execute(self, ctx: Context, arguments: pa.RecordBatch) -> pa.Array:
+    def execute(
+        self, ctx: Context, arguments: pa.RecordBatch
+    ) -> pa.Array | pa.ChunkedArray | pa.RecordBatch | pa.Scalar:
         """Compute a whole batch: one column for each parameter in, as many values of `return_type` out.
 
-        NULLs arrive as they are. Raises: BadRequest for arguments it cannot take.
+        The result may also be a batch of that one column, or one Arrow scalar for all rows. A function without parameters
+        learns from `arguments.num_rows` how many values are wanted.
+
+        Raises: BadRequest for arguments it cannot take.
         """
 
 
 class TableFunction(_Function):
-    """Rows from arguments."""
+    """Rows from arguments. Where it is given `Arguments`, any sequence of values will do for those who call it directly."""
+
+    applies_filters: bool = False
+    """As for `Table`: True when `execute` needs no help with `ScanOptions.filter`."""
 
     @abstractmethod
     def schema_for_parameters(self, ctx: Context, parameters: Sequence[Any]) -> pa.Schema:
@@ -101,6 +148,18 @@ class TableFunction(_Function):
     @abstractmethod
     def execute(self, ctx: Context, parameters: Sequence[Any], options: ScanOptions) -> RecordReader:
         """Compute the rows; as for `Table.scan`, the caller owns and closes the reader."""
+
+    def estimated_rows(self, ctx: Context, parameters: Sequence[Any]) -> int | None:
+        """About how many rows there will be, for DuckDB's plans; None when that is not known."""
+        return None
+
+
+class PartitionedTableFunction(TableFunction):
+    """A table function whose rows can be computed in parallel, each partition in its own stream."""
+
+    @abstractmethod
+    def partitions(self, ctx: Context, parameters: Sequence[Any], options: ScanOptions) -> Sequence[bytes]:
+        """Divide the work into disjoint parts; each value comes back as `ScanOptions.partition` (see PartitionedTable)."""
 
 
 class TableInOutFunction(_Function):
@@ -112,4 +171,22 @@ class TableInOutFunction(_Function):
 
     @abstractmethod
     def process(self, ctx: Context, parameters: Sequence[Any], rows: RecordReader) -> RecordReader:
-        """Compute rows from `rows`, batch by batch; what is yielded after their end closes the result."""
+        """Compute rows from `rows`, batch by batch; what is yielded after their end closes the result.
+
+        It runs in a thread of its own, which waits in `rows` until the client sends more.
+        """
+
+
+class BatchwiseInOutFunction(TableInOutFunction):
+    """An in/out function that needs no more than one batch at a time, and has nothing to say at the end.
+
+    It is faster than a general one, because it needs no thread of its own.
+    """
+
+    @abstractmethod
+    def process_batch(self, ctx: Context, parameters: Sequence[Any], batch: pa.RecordBatch) -> RecordReader:
+        """Compute rows from one batch."""
+
+    def process(self, ctx: Context, parameters: Sequence[Any], rows: RecordReader) -> Iterator[pa.RecordBatch]:
+        for batch in rows:
+            yield from self.process_batch(ctx, parameters, batch)

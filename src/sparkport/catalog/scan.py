@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
@@ -19,7 +19,6 @@ __all__ = [
     "RecordReader",
     "ScanOptions",
     "SchemaRequest",
-    "TableRef",
     "TimePoint",
 ]
 
@@ -94,12 +93,3 @@ class PartitionedTable(Table):
         changed: pin the version to be read in it, so that all parts read the same one. It is signed on its way, so the
         client can read it but not alter it; keep it small.
         """
-
-
-@dataclass(frozen=True, slots=True)
-class TableRef:
-    """A table that DuckDB reads by itself, by one of its own table functions (airport §5.8)."""
-
-    function: str
-    arguments: tuple[Any, ...] = ()
-    named_arguments: Mapping[str, Any] = field(default_factory=dict)

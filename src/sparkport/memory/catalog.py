@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sparkport.catalog import (
+    ActionCatalog,
     CatalogVersion,
     Context,
     CreateSchemaOptions,
+    CustomAction,
     DropSchemaOptions,
     DynamicCatalog,
+    FlightCatalog,
+    FlightName,
     Schema,
+    Table,
     TransactionManager,
     TransactionState,
     VersionedCatalog,
@@ -25,7 +30,7 @@ from sparkport.memory.settings import MemorySettings
 __all__ = ["MemoryCatalog"]
 
 
-class MemoryCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
+class MemoryCatalog(VersionedCatalog, DynamicCatalog, TransactionManager, ActionCatalog, FlightCatalog):
     """Schemas of tables in memory, with history, DDL, DML and transactions. Gone when the process ends.
 
     A transaction sees the catalog's rows as they were at its first read, and what it changed itself. Its changes become
@@ -37,6 +42,8 @@ class MemoryCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         self._name = name
         self._ledger = Ledger(settings or MemorySettings(), has_transactions=True)
         self._schemas: dict[bytes, Schema] = {}
+        self._actions: tuple[CustomAction, ...] = ()
+        self._flights: dict[FlightName, Table] = {}
 
     @property
     def name(self) -> str:
@@ -70,6 +77,28 @@ class MemoryCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         schema = MemorySchema(name, comment=comment, tags=tags)
         self.add(schema)
         return schema
+
+    def actions(self, ctx: Context) -> Sequence[CustomAction]:
+        return self._actions
+
+    def add_action(self, action: CustomAction) -> None:
+        """Add an action of the catalog's own. Raises: AlreadyExists."""
+        with self._ledger.lock:
+            if any(known.name == action.name for known in self._actions):
+                raise AlreadyExists(f"action {action.name} exists already")
+            self._actions = (*self._actions, action)
+
+    def flight(self, ctx: Context, name: FlightName) -> Table | None:
+        return self._flights.get(name)
+
+    def add_flight(self, name: FlightName, table: Table) -> None:
+        """Add a table that is in no schema, under a path or a command. Raises: AlreadyExists, BadRequest."""
+        if not name:
+            raise BadRequest("a flight needs a path or a command")
+        with self._ledger.lock:
+            if name in self._flights:
+                raise AlreadyExists(f"flight {name!r} exists already")
+            self._flights = {**self._flights, name: table}
 
     def create_schema(self, ctx: Context, name: str, options: CreateSchemaOptions) -> Schema:
         schema = MemorySchema(name, comment=options.comment, tags=options.tags)

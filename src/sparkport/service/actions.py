@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sparkport.errors import Unsupported
-from sparkport.service import ddl, discovery, put, scan, transactions
+from sparkport.catalog import ActionCatalog, Context, CustomAction
+from sparkport.errors import CatalogFault, Unsupported
+from sparkport.service import ddl, discovery, put, scan, table_functions, transactions
 from sparkport.service.calls import Call
+from sparkport.service.readers import closing_reader
 from sparkport.wire.catalogs import (
     CatalogRequest,
     decode_catalog_version,
@@ -35,7 +37,7 @@ from sparkport.wire.ddl import (
 )
 from sparkport.wire.discovery import decode_discovery
 from sparkport.wire.flight import Action, encode_action_type, encode_result
-from sparkport.wire.scan import decode_endpoints, decode_flight_info
+from sparkport.wire.scan import decode_endpoints, decode_flight_info, decode_table_function_flight_info
 from sparkport.wire.transactions import (
     decode_commit_transaction,
     decode_create_transaction,
@@ -63,16 +65,48 @@ def run_action(service: Service, call: Call, action: Action) -> Iterator[bytes]:
     """Result messages. Raises: Unsupported for an action that does not exist."""
     action_type = ACTIONS.get(action.type)
     if action_type is None:
-        raise Unsupported(f"there is no action {action.type[:60]!r}")
+        for body in _run_custom(service, call, action):
+            yield encode_result(body)
+        return
     # The body is decoded before the first result is asked for, so that a bad one is a plain error.
     for body in action_type.run(service, call, action_type.decode(action.body)):
         yield encode_result(body)
 
 
-def list_actions() -> Iterator[bytes]:
+def list_actions(service: Service, call: Call) -> Iterator[bytes]:
     """ActionType messages, for ListActions."""
     for name, action_type in ACTIONS.items():
         yield encode_action_type(name, action_type.description)
+    for _, action in _custom_actions(service, call):
+        yield encode_action_type(action.name, action.description)
+
+
+def _custom_actions(service: Service, call: Call) -> Iterator[tuple[Context, CustomAction]]:
+    """The actions of the catalog that the header names, or of all of them: `airport_action` names none (airport §11)."""
+    named = call.headers.catalog
+    seen = set(ACTIONS)
+    for registered in service.registry.all() if named is None else (service.registry.resolve(named),):
+        if isinstance(registered.catalog, ActionCatalog):
+            ctx, _ = service.enter(call, registered.name)
+            for action in registered.catalog.actions(ctx):
+                if action.name not in seen:
+                    seen.add(action.name)
+                    yield ctx, action
+
+
+def _run_custom(service: Service, call: Call, action: Action) -> Iterator[bytes]:
+    """Raises: Unsupported for an action that nobody has; CatalogFault when it gives anything but bytes."""
+    offered = _custom_actions(service, call)
+    found = next((each for each in offered if each[1].name == action.type), None)
+    if found is None:
+        raise Unsupported(f"there is no action {action.type[:60]!r}")
+    ctx, custom = found
+    with closing_reader(custom.run(ctx, action.body)) as results:
+        for body in results:
+            ctx.check()
+            if not isinstance(body, bytes):
+                raise CatalogFault(f"the action {custom.name} gave {type(body).__name__}, not bytes")
+            yield body
 
 
 def _list_schemas(service: Service, call: Call, request: CatalogRequest) -> Iterator[bytes]:
@@ -91,6 +125,9 @@ ACTIONS: Mapping[str, ActionType] = {
     "create_transaction": ActionType("Begin a transaction", decode_create_transaction, transactions.create_transaction),
     "endpoints": ActionType("Plan a scan: tickets for DoGet", decode_endpoints, scan.endpoints),
     "flight_info": ActionType("A table as of a point in time", decode_flight_info, scan.flight_info),
+    "table_function_flight_info": ActionType(
+        "The columns that a table function gives", decode_table_function_flight_info, table_functions.flight_info
+    ),
     "create_schema": ActionType("Create a schema", decode_create_schema, ddl.create_schema),
     "drop_schema": ActionType("Drop an empty schema", decode_drop_schema, ddl.drop_schema),
     "create_table": ActionType("Create a table", decode_create_table, ddl.create_table),

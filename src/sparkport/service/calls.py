@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sparkport.catalog import Cancellation, Context
@@ -19,6 +20,8 @@ class Call:
     cancellation: Cancellation = field(default_factory=Cancellation)
     trace_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     """The caller's own where it sent one: the key to the log for errors nobody foresaw."""
+    abandon: Callable[[], object] = field(default=lambda: None, compare=False, repr=False)
+    """Ends the call from outside of the thread that serves it."""
 
     def context(self, catalog_name: str, transaction_id: str | None = None) -> Context:
         """The context that catalogs see."""

@@ -9,10 +9,11 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from sparkport.errors import BadRequest, NotFound
-from sparkport.service import scan
+from sparkport.service import flight_sql, scan
 from sparkport.service.calls import Call
 from sparkport.service.listing import table_info
 from sparkport.service.objects import published_schema_name
+from sparkport.service.plan import tickets
 from sparkport.wire.flight import encode_flight_info, encode_schema_result
 from sparkport.wire.flight_data import BatchWriter, encode_schema
 from sparkport.wire.tickets import DatabasesTicket, encode_ticket
@@ -37,19 +38,23 @@ def list_flights(service: Service, call: Call) -> Iterator[bytes]:
 
 
 def get_flight_info(service: Service, call: Call, descriptor: flight.FlightDescriptor) -> bytes:
-    """A table with tickets that read all of it; the descriptor comes back as it was sent (T42)."""
+    """A table or the answer of a command, with tickets that read it; the descriptor comes back as it was sent (T42)."""
     if service.is_databases(descriptor):
         ticket = encode_ticket(DatabasesTicket(), service.signer)
         return encode_flight_info(_DATABASES_SCHEMA, descriptor, tickets=(ticket,))
+    if (command := flight_sql.command_of(descriptor)) is not None:
+        return flight_sql.flight_info(service, call, descriptor, command)
     _refuse_command(descriptor)
     ctx, bound = scan.bind(service, call, descriptor, None)
-    return table_info(ctx, bound, descriptor, tuple(scan.tickets(service, ctx, bound, None)))
+    return table_info(ctx, bound, descriptor, tuple(tickets(service, ctx, bound, None)))
 
 
 def get_schema(service: Service, call: Call, descriptor: flight.FlightDescriptor) -> bytes:
-    """A table's Arrow schema."""
+    """The Arrow schema of a table, or of the answer of a command."""
     if service.is_databases(descriptor):
         return encode_schema_result(_DATABASES_SCHEMA)
+    if (command := flight_sql.command_of(descriptor)) is not None:
+        return encode_schema_result(command.arrow_schema)
     _refuse_command(descriptor)
     return encode_schema_result(scan.bind(service, call, descriptor, None)[1].arrow_schema)
 
@@ -64,6 +69,7 @@ def read_databases(service: Service) -> Iterator[bytes]:
 
 
 def _refuse_command(descriptor: flight.FlightDescriptor) -> None:
+    """Raises: BadRequest, NotFound for a command that nothing above has known."""
     if descriptor.descriptor_type == flight.DescriptorType.CMD:
         if not descriptor.command:
             raise BadRequest("the descriptor is empty; name a table as [schema, table]")

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from sparkport.catalog import Context, Schema, Table
+from sparkport.catalog import Context, ScalarFunction, Schema, Table
 from sparkport.catalog.names import folded
 from sparkport.errors import CatalogFault, SparkportError
+from sparkport.service.functions import Function, PublishedFunction, function_info, publish_function
 from sparkport.service.objects import PublishedTable, publish_table, published_schema_name
 from sparkport.service.registry import RegisteredCatalog
 from sparkport.wire.catalogs import (
@@ -39,6 +40,7 @@ class _Remembered:
     """What was made of one schema of one catalog, under one spelling of the catalog's name."""
 
     infos: dict[str, tuple[pa.Schema, str, bytes]] = field(default_factory=dict)
+    functions: dict[tuple[str, str, str, str], bytes] = field(default_factory=dict)
     objects: list[bytes] = field(default_factory=list)
     contents: Contents = field(default_factory=lambda: encode_contents([]))
 
@@ -89,22 +91,30 @@ class Listing:
                 encoded = table_info(ctx, published, published.descriptor(ctx, self._signer))
                 known = (published.arrow_schema, comment, encoded)
             infos[name] = known
-        objects = [encoded for _, _, encoded in infos.values()]
+        functions: dict[tuple[str, str, str, str], bytes] = {}
+        for each in self.functions(ctx, registered, schema):
+            stability = each.function.stability.value if isinstance(each.function, ScalarFunction) else ""
+            told = (each.function.name, each.fingerprint, each.function.comment, stability)
+            functions[told] = remembered.functions.get(told) or function_info(ctx, each, self._signer)
+        objects = [*(encoded for _, _, encoded in infos.values()), *functions.values()]
         if objects == remembered.objects:  # the same bytes objects: compared by identity
             return remembered.contents
         contents = encode_contents(objects)
-        self._remembered[key] = _Remembered(infos, objects, contents)
+        self._remembered[key] = _Remembered(infos, functions, objects, contents)
         return contents
 
     def flight_infos(self, ctx: Context, registered: RegisteredCatalog, schema: Schema) -> Iterator[bytes]:
         """The schema's objects one by one, for ListFlights."""
         try:
             published_tables = list(self.tables(ctx, registered, schema))
+            published_functions = list(self.functions(ctx, registered, schema))
         except Exception as error:  # noqa: BLE001 - one broken schema must not hide all others (T9)
             self._refuse(registered, f"schema {schema.name!r}", error)
             return
-        for published in published_tables:
-            yield table_info(ctx, published, published.descriptor(ctx, self._signer))
+        for table in published_tables:
+            yield table_info(ctx, table, table.descriptor(ctx, self._signer))
+        for function in published_functions:
+            yield function_info(ctx, function, self._signer)
 
     def tables(self, ctx: Context, registered: RegisteredCatalog, schema: Schema) -> Iterator[PublishedTable]:
         """The tables that can be published."""
@@ -119,6 +129,25 @@ class Listing:
                 continue
             seen.add(folded(name))
             yield published
+
+    def functions(self, ctx: Context, registered: RegisteredCatalog, schema: Schema) -> Iterator[PublishedFunction]:
+        """The functions that can be published, with all their overloads."""
+        seen: set[tuple[str, bytes, str]] = set()
+        functions: list[Function] = [*schema.scalar_functions(ctx), *schema.table_functions(ctx)]
+        for number, function in enumerate(functions, 1):
+            try:
+                _free_name(function.name, set())
+                _text(function.comment)
+                overloads = publish_function(registered, schema.name, function)
+                for overload in overloads:
+                    key = (overload.kind, folded(function.name), overload.fingerprint)
+                    if key in seen:
+                        raise CatalogFault("another of the same name takes the same arguments")
+                    seen.add(key)
+            except Exception as error:  # noqa: BLE001 - one broken function must not hide all others (T9)
+                self._refuse(registered, _title(f"schema {schema.name!r}: function", function, number), error)
+                continue
+            yield from overloads
 
     def forget(self, registered: RegisteredCatalog) -> None:
         """Drop what is remembered of a catalog that is no longer served."""
@@ -166,7 +195,7 @@ def _text(value: str) -> str:
     return value
 
 
-def _title(kind: str, named: Schema | Table, number: int) -> str:
+def _title(kind: str, named: Schema | Table | Function, number: int) -> str:
     try:
         return f"{kind} {named.name!r}"
     except Exception:  # noqa: BLE001 - it is being reported as broken already

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -17,6 +17,7 @@ from sparkport.catalog import (
     Schema,
     SchemaRequest,
     Table,
+    TableRef,
     TimePoint,
     find_rowid_column,
 )
@@ -31,9 +32,13 @@ from sparkport.wire.signing import Signer
 
 __all__ = [
     "PublishedTable",
+    "Reached",
     "find_schema",
     "find_table",
+    "publish_result",
     "publish_table",
+    "published_name",
+    "published_result_schema",
     "published_schema_name",
     "table_at",
     "table_named",
@@ -45,6 +50,17 @@ MAIN_PUBLISHED = "main_"
 
 
 @dataclass(frozen=True, slots=True)
+class Reached:
+    """How a table is found again by a ticket."""
+
+    kind: Literal["table", "table_function", "flight"]
+    name: str
+    """Of the table or function; a flight's serialised descriptor, in hexadecimal digits."""
+    function: str = ""
+    arguments: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PublishedTable:
     """A table as clients see it: the row id last and marked, constraints in the metadata."""
 
@@ -53,16 +69,22 @@ class PublishedTable:
     table: Table
     arrow_schema: pa.Schema
     fingerprint: str
+    reached_by: Reached | None = None
+    """Where that is not simply its name."""
+
+    @property
+    def reached(self) -> Reached:
+        return self.reached_by or Reached("table", self.table.name)
 
     @property
     def title(self) -> str:
         """How messages name it."""
-        return f"{self.schema_name}.{self.table.name}"
+        return f"{self.schema_name}.{self.table.name}" if self.schema_name else self.table.name
 
     @property
     def published_schema(self) -> str:
         """What clients call its schema."""
-        return _published_name(self.schema_name)
+        return published_name(self.schema_name)
 
     @property
     def rowid_index(self) -> int | None:
@@ -142,7 +164,7 @@ def table_at(ctx: Context, found: PublishedTable, time_point: TimePoint | None) 
         return found
     if not isinstance(found.table, DynamicSchemaTable):
         raise Unsupported(f"table {found.title} has no history: query it without AT")
-    return publish_table(ctx, found.registered, found.schema_name, found.table, time_point)
+    return publish_table(ctx, found.registered, found.schema_name, found.table, time_point, found.reached_by)
 
 
 def publish_table(
@@ -151,6 +173,7 @@ def publish_table(
     schema_name: str,
     table: Table,
     time_point: TimePoint | None = None,
+    reached: Reached | None = None,
 ) -> PublishedTable:
     """Raises: Unsupported for a table that the client could not take, before it can break the rest (T9)."""
     own = table.arrow_schema if time_point is None else None
@@ -160,16 +183,46 @@ def publish_table(
         own = table.schema_for_request(ctx, SchemaRequest(time_point=time_point))
     checks = table.constraints.checks if isinstance(table, ConstrainedTable) else ()
     published, digest = _published(own, checks, f"{schema_name}.{table.name}")
-    return PublishedTable(registered, schema_name, table, published, digest)
+    if isinstance(table, TableRef) and find_rowid_column(own) is not None:
+        raise Unsupported(f"table {schema_name}.{table.name} is read by DuckDB itself, so it can have no row id (T40)")
+    return PublishedTable(registered, schema_name, table, published, digest, reached)
+
+
+def publish_result(
+    registered: RegisteredCatalog, schema_name: str, table: Table, reached: Reached, title: str
+) -> PublishedTable:
+    """A table that is in no schema: what a function gives. Raises: Unsupported."""
+    own = table.arrow_schema
+    assert own is not None
+    published = published_result_schema(own, title)
+    return PublishedTable(registered, schema_name, table, published, fingerprint(published), reached)
+
+
+def published_result_schema(own: pa.Schema, title: str) -> pa.Schema:
+    """The columns of a function's result as clients see them: all of them plain, without row id and statistics.
+
+    Raises: Unsupported, BadRequest.
+    """
+    refuse_unsupported(own, title)
+    _refuse_strange(own, title)
+    return pa.schema([field.remove_metadata() for field in publishable_schema(own)])
 
 
 def published_schema_name(schema: Schema) -> str:
     """The name under which clients find the schema."""
-    return _published_name(schema.name)
+    return published_name(schema.name)
 
 
-def _published_name(name: str) -> str:
+def published_name(name: str) -> str:
+    """What clients call the schema of that name."""
     return MAIN_PUBLISHED if name.lower() == MAIN else name
+
+
+def _refuse_strange(own: pa.Schema, title: str) -> None:
+    if not len(own):
+        raise Unsupported(f"{title} has no columns")
+    if len(set(own.names)) < len(own):
+        raise Unsupported(f"{title} has two columns of the same name")
 
 
 _cache: OrderedDict[int, tuple[pa.Schema, tuple[str, ...], tuple[pa.Schema, str]]] = OrderedDict()
@@ -191,8 +244,7 @@ def _published(own: pa.Schema, checks: tuple[str, ...], title: str) -> tuple[pa.
     fields = [field for index, field in enumerate(plain) if index != rowid]
     if not fields:
         raise Unsupported(f"table {title} has no columns")
-    if len(set(own.names)) < len(own):
-        raise Unsupported(f"table {title} has two columns of the same name")
+    _refuse_strange(own, f"table {title}")
     if any((field.metadata or {}).get(ROWID_MARKER) for field in fields):
         raise Unsupported(f"table {title} has two columns that are marked as its row id")
     if rowid is not None:

@@ -17,9 +17,9 @@ from sparkport.catalog.rowid import rowid_field
 from sparkport.errors import BadRequest
 from sparkport.service.calls import Call
 from sparkport.service.objects import PublishedTable, find_table
+from sparkport.service.openings import first_schema
 from sparkport.service.statements import Statement
 from sparkport.service.transactions import manager_of, not_active
-from sparkport.service.write import first_schema
 from sparkport.wire.flight import encode_put_result
 from sparkport.wire.flight_data import BatchReader, decode_flight_data
 from sparkport.wire.write import (

@@ -8,16 +8,18 @@ from dataclasses import dataclass
 import pyarrow.flight as flight
 
 from sparkport.catalog import Context
-from sparkport.service import flights, put, scan, write
+from sparkport.service import flight_sql, flights, in_out_functions, put, read, scalar_functions, write
 from sparkport.service.actions import list_actions, run_action
 from sparkport.service.calls import Call
 from sparkport.service.listing import Listing
+from sparkport.service.openings import first_schema
 from sparkport.service.registry import CatalogRegistry, RegisteredCatalog
 from sparkport.service.transactions import Transactions
+from sparkport.service.watch import Watch
 from sparkport.wire.descriptors import DATABASES
 from sparkport.wire.flight import decode_action, decode_criteria, decode_descriptor, decode_ticket
 from sparkport.wire.signing import Signer
-from sparkport.wire.tickets import DatabasesTicket
+from sparkport.wire.tickets import CommandTicket, DatabasesTicket
 from sparkport.wire.tickets import decode_ticket as decode_signed_ticket
 
 __all__ = ["Service", "ServiceSettings"]
@@ -48,21 +50,27 @@ class Service:
         self.signer = Signer(self.settings.secret)
         self.listing = Listing(self.signer)
         self.transactions = Transactions(self.signer, self.settings.transaction_lifetime)
+        self.watch = Watch()
 
     def do_action(self, call: Call, message: bytes) -> Iterator[bytes]:
         return run_action(self, call, decode_action(message))
 
-    def list_actions(self) -> Iterator[bytes]:
-        return list_actions()
+    def list_actions(self, call: Call) -> Iterator[bytes]:
+        return list_actions(self, call)
 
     def do_get(self, call: Call, message: bytes) -> Iterator[bytes]:
         ticket = decode_signed_ticket(decode_ticket(message), self.signer)
-        if isinstance(ticket, DatabasesTicket):
-            return flights.read_databases(self)
-        return scan.read(self, call, ticket)
+        match ticket:
+            case DatabasesTicket():
+                return flights.read_databases(self)
+            case CommandTicket():
+                return flight_sql.read(self, call, ticket)
+            case _:
+                return read.read(self, call, ticket)
 
     def do_exchange(self, call: Call, messages: Iterator[bytes]) -> Iterator[bytes]:
-        return write.exchange(self, call, messages)
+        exchange = _EXCHANGES.get(call.headers.operation or "", write.exchange)
+        return exchange(self, call, first_schema(messages), messages)
 
     def do_put(self, call: Call, messages: Iterator[bytes]) -> Iterator[bytes]:
         return put.put(self, call, messages)
@@ -77,18 +85,25 @@ class Service:
     def get_schema(self, call: Call, message: bytes) -> bytes:
         return flights.get_schema(self, call, decode_descriptor(message))
 
-    def enter(self, call: Call, catalog_name: str | None) -> tuple[Context, RegisteredCatalog]:
+    def enter(
+        self, call: Call, catalog_name: str | None, attached_as: str | None = None
+    ) -> tuple[Context, RegisteredCatalog]:
         """The catalog a request names, and the context for calling it.
 
-        Where neither body nor descriptor says which catalog is meant, the header does (airport §12). Raises: NotFound,
-        TransactionNotActive.
+        Where neither body nor descriptor says which catalog is meant, the header does (airport §12). `attached_as` is what
+        the client calls it, where that is something else. Raises: NotFound, TransactionNotActive.
         """
         name = call.headers.catalog if catalog_name is None else catalog_name
         registered = self.registry.resolve(name)
-        return call.context(name or "", self.transactions.of_reader(call, registered)), registered
+        shown = name or "" if attached_as is None else attached_as
+        return call.context(shown, self.transactions.of_reader(call, registered)), registered
 
     @staticmethod
     def is_databases(descriptor: flight.FlightDescriptor) -> bool:
         """Whether a descriptor asks for the list of catalogs (airport §11)."""
         is_path = descriptor.descriptor_type == flight.DescriptorType.PATH
         return bool(is_path and descriptor.path == [DATABASES.encode()])
+
+
+_EXCHANGES = {"scalar_function": scalar_functions.exchange, "table_function_in_out": in_out_functions.exchange}
+"""By the header `airport-operation`; any other is a change of rows."""

@@ -10,15 +10,15 @@ import pyarrow as pa
 from sparkport.catalog import DMLOptions, Operation
 from sparkport.catalog.encodings import Converter
 from sparkport.catalog.rowid import ROWID_NAME
-from sparkport.errors import BadRequest, CatalogFault, SparkportError
+from sparkport.errors import CatalogFault, SparkportError
 from sparkport.service import scan
 from sparkport.service.calls import Call
 from sparkport.service.objects import PublishedTable
+from sparkport.service.openings import Opening
 from sparkport.service.statements import Statement
 from sparkport.wire.flight_data import (
     BatchReader,
     BatchWriter,
-    FlightData,
     decode_flight_data,
     encode_metadata,
     encode_schema,
@@ -28,16 +28,13 @@ from sparkport.wire.write import encode_total_changed
 if TYPE_CHECKING:
     from sparkport.service.service import Service
 
-__all__ = ["exchange", "first_schema"]
+__all__ = ["exchange"]
 
 
-def exchange(service: Service, call: Call, messages: Iterator[bytes]) -> Iterator[bytes]:
+def exchange(service: Service, call: Call, opening: Opening, messages: Iterator[bytes]) -> Iterator[bytes]:
     """Run one statement; the count of changed rows is the last message, sent after everything is durable (T21)."""
     operation, returning = call.headers.write_operation, call.headers.returning
-    opening = first_schema(messages)
-    if opening.descriptor is None:
-        raise BadRequest("the exchange does not say which table it is about")
-    ctx, bound = scan.bind(service, call, opening.descriptor, None)
+    ctx, bound = scan.bind(service, call, opening.named, None)
     reader = BatchReader(opening.schema_message)
     statement = Statement(ctx, bound, operation, reader.arrow_schema, DMLOptions(returning))
     try:
@@ -68,25 +65,6 @@ def exchange(service: Service, call: Call, messages: Iterator[bytes]) -> Iterato
         statement.abort()
         raise
     yield encode_metadata(encode_total_changed(changed))
-
-
-class _Opening:
-    """The messages before the first batch, from which nothing but this is needed."""
-
-    def __init__(self, first: FlightData, schema_message: FlightData) -> None:
-        self.descriptor = first.descriptor or schema_message.descriptor
-        self.schema_message = schema_message
-
-
-def first_schema(messages: Iterator[bytes]) -> _Opening:
-    """Read up to the schema; the client's first message has only a descriptor (airport §7.1). Raises: BadRequest."""
-    first: FlightData | None = None
-    for message in messages:
-        data = decode_flight_data(message)
-        first = first or data
-        if data.header:
-            return _Opening(first, data)
-    raise BadRequest("the stream ended before its schema")
 
 
 class _Answer:

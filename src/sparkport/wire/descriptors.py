@@ -21,7 +21,7 @@ from sparkport.catalog import find_rowid_column
 from sparkport.errors import BadRequest, NotFound
 from sparkport.wire.signing import Signer
 
-__all__ = ["DATABASES", "Kind", "ObjectPath", "decode_path", "encode_path", "fingerprint"]
+__all__ = ["DATABASES", "Kind", "ObjectPath", "decode_path", "encode_path", "fingerprint", "is_handle"]
 
 Kind = Literal["table", "scalar_function", "table_function"]
 
@@ -91,6 +91,13 @@ def decode_path(descriptor: flight.FlightDescriptor, signer: Signer) -> ObjectPa
         case [name]:
             raise NotFound(f"there is no flight {_shortened(name)}; name a table as [schema, table]")
     raise BadRequest("the descriptor's path must be [schema, table] or [catalog, schema, table]")
+
+
+def is_handle(descriptor: flight.FlightDescriptor) -> bool:
+    """Whether it looks like one of ours, which nobody else's can be taken for."""
+    return bool(
+        descriptor.descriptor_type == flight.DescriptorType.PATH and (descriptor.path or [b""])[0] == _MARK.encode()
+    )
 
 
 def fingerprint(arrow_schema: pa.Schema) -> str:

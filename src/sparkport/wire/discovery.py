@@ -1,16 +1,45 @@
-"""Flight-SQL-like discovery actions of the contracts: their filters, and their answers (airport §15.3)."""
+"""Discovery, of which there are two encodings: the contracts' actions (airport §15.3) and Flight SQL's commands.
+
+What can be asked for, and the Arrow schemas of the answers, are the same for both, and are here; so are the bodies of the
+actions. The commands are decoded in `flight_sql`.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 import zstandard
 
+from sparkport.errors import BadRequest
 from sparkport.wire.packing import Fields, unpack_json, unpack_map
 
-__all__ = ["DiscoveryRequest", "decode_discovery", "encode_discovery"]
+__all__ = [
+    "CATALOGS",
+    "SCHEMAS",
+    "TABLES",
+    "TABLES_WITH_SCHEMA",
+    "TABLE_TYPES",
+    "DiscoveryRequest",
+    "decode_discovery",
+    "encode_discovery",
+]
+
+# As FlightSql.proto documents them, nullability included: ADBC's driver refuses any other.
+_CATALOG = pa.field("catalog_name", pa.string())
+_SCHEMA = pa.field("db_schema_name", pa.string())
+_TABLE_TYPE = pa.field("table_type", pa.string(), nullable=False)
+CATALOGS = pa.schema([_CATALOG.with_nullable(False)])
+SCHEMAS = pa.schema([_CATALOG, _SCHEMA.with_nullable(False)])
+TABLES = pa.schema([_CATALOG, _SCHEMA, pa.field("table_name", pa.string(), nullable=False), _TABLE_TYPE])
+TABLES_WITH_SCHEMA = TABLES.append(pa.field("table_schema", pa.binary(), nullable=False))
+TABLE_TYPES = pa.schema([_TABLE_TYPE])
+
+_LONGEST_PATTERN = 10_000
+"""Characters. It is tried on every name, so its length must cost whoever sends it more than the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,16 +47,25 @@ class DiscoveryRequest:
     """Which objects are wanted; None means all. Patterns are those of SQL's LIKE, `%` and `_`."""
 
     catalog: str | None = None
+    """Exactly this one."""
     schema_pattern: str | None = None
     table_pattern: str | None = None
     table_types: tuple[str, ...] = ()
+    """None of them means all."""
     include_schema: bool = False
 
+    def __post_init__(self) -> None:
+        if max(len(self.schema_pattern or ""), len(self.table_pattern or "")) > _LONGEST_PATTERN:
+            raise BadRequest(f"a filter pattern is longer than {_LONGEST_PATTERN} characters")
+
     def wants_schema(self, name: str) -> bool:
-        return _like(self.schema_pattern, name)
+        return self.schema_pattern is None or _like(self.schema_pattern, name)
 
     def wants_table(self, name: str) -> bool:
-        return _like(self.table_pattern, name)
+        return self.table_pattern is None or _like(self.table_pattern, name)
+
+    def wants_type(self, table_type: str) -> bool:
+        return not self.table_types or table_type in self.table_types
 
 
 def decode_discovery(body: bytes) -> DiscoveryRequest:
@@ -46,16 +84,32 @@ def decode_discovery(body: bytes) -> DiscoveryRequest:
     )
 
 
-def encode_discovery(table: pa.Table) -> bytes:
+def encode_discovery(arrow_schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> bytes:
     """An Arrow IPC stream in one Zstandard frame; the contracts say no more about the framing."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
+    with pa.ipc.new_stream(sink, arrow_schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
     return zstandard.ZstdCompressor(level=3).compress(sink.getvalue().to_pybytes())
 
 
-def _like(pattern: str | None, name: str) -> bool:
-    if pattern is None:
-        return True
-    parts = (".*" if each == "%" else "." if each == "_" else re.escape(each) for each in pattern)
-    return re.fullmatch("".join(parts), name, re.DOTALL) is not None
+def _like(pattern: str, name: str) -> bool:
+    """Piece by piece, each where it fits first: as one regular expression a pattern of many `%` could take for ever."""
+    first, *others = _pieces(pattern)
+    if not others:
+        return first.fullmatch(name) is not None
+    found = first.match(name)
+    for piece in others[:-1]:
+        if found is None:
+            return False
+        found = piece.search(name, found.end())
+    # What comes after the last `%` is as long as its text, since each `_` stands for one character.
+    start = len(name) - len(pattern.rpartition("%")[2])
+    return found is not None and start >= found.end() and others[-1].fullmatch(name, start) is not None
+
+
+@lru_cache(maxsize=64)
+def _pieces(pattern: str) -> tuple[re.Pattern[str], ...]:
+    """What stands between the `%` of a pattern."""
+    texts = ("".join("." if each == "_" else re.escape(each) for each in piece) for piece in pattern.split("%"))
+    return tuple(re.compile(text, re.DOTALL) for text in texts)

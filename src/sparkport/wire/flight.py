@@ -100,9 +100,11 @@ def encode_schema_result(arrow_schema: pa.Schema) -> bytes:
     return encoded
 
 
-def encode_endpoint(ticket: bytes) -> bytes:
-    """An endpoint that is read on the connection it was asked for on; without a location the client fails (T48)."""
-    encoded: bytes = flight.FlightEndpoint(ticket, [REUSE_CONNECTION]).serialize()
+def encode_endpoint(ticket: bytes, location: str = REUSE_CONNECTION) -> bytes:
+    """An endpoint, read on the connection it was asked for on unless a location says otherwise; without any the client
+    fails (T48).
+    """
+    encoded: bytes = flight.FlightEndpoint(ticket, [location]).serialize()
     return encoded
 
 

@@ -1,4 +1,4 @@
-"""Planning a scan: what is to be read, of which columns, as of when; and statistics of columns."""
+"""Planning a scan: what is to be read, of which columns, as of when."""
 
 from __future__ import annotations
 
@@ -10,26 +10,22 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from sparkport.catalog.scan import TimePoint
-from sparkport.catalog.statistics import ColumnStatistics
-from sparkport.errors import BadRequest, CatalogFault
+from sparkport.errors import BadRequest
 from sparkport.wire.flight import decode_descriptor
 from sparkport.wire.ipc import decode_arguments, decode_arrow_schema
 from sparkport.wire.packing import Fields, pack, read_fields, unpack_text
 
 __all__ = [
-    "ColumnStatisticsRequest",
     "EndpointsRequest",
     "FlightInfoRequest",
     "InOutParameters",
     "ObjectName",
     "TableFunctionFlightInfoRequest",
-    "decode_column_statistics",
     "decode_endpoints",
     "decode_flight_info",
     "decode_in_out_parameters",
     "decode_table_function_flight_info",
     "decode_time_point",
-    "encode_column_statistics",
     "encode_endpoints",
     "encode_progress",
 ]
@@ -91,15 +87,6 @@ class InOutParameters:
     column_ids: tuple[int, ...] = ()
     arguments: pa.RecordBatch | None = None
     time_point: TimePoint | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnStatisticsRequest:
-    """Ask for statistics of a column, whose `type` is given as DuckDB spells it."""
-
-    descriptor: flight.FlightDescriptor
-    column: str
-    type: str
 
 
 def decode_endpoints(body: bytes) -> EndpointsRequest:
@@ -168,13 +155,6 @@ def decode_in_out_parameters(app_metadata: bytes) -> InOutParameters:
     )
 
 
-def decode_column_statistics(body: bytes) -> ColumnStatisticsRequest:
-    fields = read_fields(body, "column_statistics")
-    return ColumnStatisticsRequest(
-        _descriptor(fields, "flight_descriptor", "descriptor"), fields.text("column_name"), fields.text("type")
-    )
-
-
 _UNITS: Mapping[str, Literal["timestamp", "version", "snapshot"]] = {
     "timestamp": "timestamp",
     "version": "version",
@@ -205,59 +185,6 @@ def encode_endpoints(endpoints: Sequence[bytes]) -> bytes:
 def encode_progress(fraction: float) -> bytes:
     """The only app_metadata that DoGet may carry (airport §5.5)."""
     return pack({"progress": float(fraction)})
-
-
-def encode_column_statistics(statistics: ColumnStatistics, data_type: pa.DataType) -> bytes:
-    """The answer of `column_statistics` for a column of that type (airport §4.9).
-
-    Raises: CatalogFault when the bounds are not of that type.
-    """
-    minimum, maximum = statistics.minimum, statistics.maximum
-    widest = _widest_bounds(data_type)
-    columns = {}
-    if widest is not None:
-        minimum, maximum = widest[0] if minimum is None else minimum, widest[1] if maximum is None else maximum
-        columns["contains_unicode"] = pa.array([statistics.contains_unicode], pa.bool_())
-        if statistics.max_string_length is not None:
-            columns["max_string_length"] = pa.array([statistics.max_string_length], pa.uint64())
-    batch = pa.record_batch(
-        {
-            "min": _bound(minimum, data_type),
-            "max": _bound(maximum, data_type),
-            "has_not_null": pa.array([statistics.has_not_null], pa.bool_()),
-            "has_null": pa.array([statistics.has_null], pa.bool_()),
-            "distinct_count": pa.array([statistics.distinct_count], pa.uint64()),
-            **columns,
-        }
-    )
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    stream: bytes = sink.getvalue().to_pybytes()
-    return stream
-
-
-def _widest_bounds(data_type: pa.DataType) -> tuple[str, str] | tuple[bytes, bytes] | None:
-    """For text and blobs, whose bounds must not be NULL: bounds that hold for all values.
-
-    DuckDB keeps eight bytes of a bound and compares no more, and no text is above two of the highest code point.
-    """
-    if data_type in (pa.string(), pa.large_string(), pa.string_view()):
-        return "", "\U0010ffff" * 2
-    if data_type in (pa.binary(), pa.large_binary(), pa.binary_view()):
-        return b"", b"\xff" * 8
-    return None
-
-
-def _bound(value: Any, data_type: pa.DataType) -> pa.Array:
-    if isinstance(value, pa.Scalar):
-        value = value.as_py()
-    try:
-        if isinstance(data_type, pa.OpaqueType):
-            return data_type.wrap_array(pa.array([value], data_type.storage_type))
-        return pa.array([value], data_type)
-    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-        raise CatalogFault(f"the statistics of a column of type {data_type} have bounds of another type") from error
 
 
 def _descriptor(fields: Fields, *keys: str) -> flight.FlightDescriptor:

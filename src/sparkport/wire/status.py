@@ -23,13 +23,19 @@ class Status:
     trailers: tuple[tuple[str, str | bytes], ...] = ()
 
 
-def status_of(error: SparkportError) -> Status:
-    """The status of one of our errors; its class attributes are looked up along the MRO."""
+def status_of(error: SparkportError, *, from_duckdb: bool = True, action: bool = False) -> Status:
+    """The status of one of our errors; its class attributes are looked up along the MRO.
+
+    The exception that DuckDB should raise is left out for an action, where the client does not look for it and would take
+    the first trailer for a reason to try again for three seconds (airport §4.1, §14.1). Other clients would lose sight of
+    the code by it, so they are told only what no code says.
+    """
     message = _readable(error.message)
     trailers: tuple[tuple[str, str | bytes], ...] = ()
-    if error.duckdb_exception is not None:
+    exception = error.duckdb_exception
+    if exception is not None and not action and (from_duckdb or exception != "InvalidInputException"):
         # The second trailer is ignored without the first, which says "IOError" (airport §14.3).
-        extra = msgpack.packb({"exception_type": error.duckdb_exception, "message": message})
+        extra = msgpack.packb({"exception_type": exception, "message": message})
         trailers = (("x-arrow-status", "5"), ("grpc-status-details-bin", extra))
     return Status(error.code, message, trailers)
 

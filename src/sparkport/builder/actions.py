@@ -1,0 +1,22 @@
+"""Python functions as actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from sparkport.catalog import Context
+
+__all__ = ["action_body"]
+
+
+def action_body(function: Callable[..., Any]) -> Callable[[Context, bytes], Iterable[bytes]]:
+    """The function with its results as bytes: text is encoded, nothing at all is no row."""
+
+    def run(ctx: Context, parameter: bytes) -> Iterator[bytes]:
+        result = function(ctx, parameter)
+        single = result is None or isinstance(result, str | bytes)
+        for row in () if result is None else (result,) if single else result:
+            yield row.encode() if isinstance(row, str) else row
+
+    return run

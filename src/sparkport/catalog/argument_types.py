@@ -1,0 +1,120 @@
+"""Arguments of functions: the Arrow types that DuckDB sends them in, and what they are in Python (airport §9, §13.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import lib
+
+from sparkport.catalog.leaf_encodings import form
+from sparkport.catalog.types import publishable_schema
+
+__all__ = ["canonical_schema", "python_value", "sent_type"]
+
+_SETTING_DEPENDENT = frozenset({"boolean", "bool8", "uuid", "hugeint", "uhugeint", "time_tz"})
+"""What the client sends in another layout under `arrow_lossless_conversion`."""
+
+
+def sent_type(data_type: pa.DataType) -> pa.DataType | None:
+    """The Arrow type in which DuckDB sends a scalar function's argument of this type; None when that is not certain.
+
+    The client labels its own buffers with the declared type, without converting them (T32), so a parameter must be
+    declared with the type they really have. Where that depends on the client's settings it has to be declared as ANY,
+    which makes the client say what it sends.
+    """
+    kind = form(data_type)
+    if kind in _SETTING_DEPENDENT:
+        return None
+    if isinstance(data_type, pa.BaseExtensionType):
+        storage = sent_type(data_type.storage_type)
+        return data_type if storage == data_type.storage_type else storage
+    if kind in ("dictionary", "run-end encoded"):
+        return sent_type(data_type.value_type)
+    if kind in _PLAIN:
+        return _PLAIN[kind](data_type)
+    return _sent_nested(data_type, kind)
+
+
+_PLAIN: dict[str, Callable[[pa.DataType], pa.DataType]] = {
+    "text": lambda _: pa.string(),
+    "binary": lambda _: pa.binary(),
+    "date": lambda _: pa.date32(),
+    "time": lambda each: each if each == pa.time64("ns") else pa.time64("us"),
+    "decimal": lambda each: pa.decimal128(each.precision, each.scale),
+    "zoned timestamp": lambda each: pa.timestamp("us", each.tz),
+    "duration": lambda _: pa.month_day_nano_interval(),
+}
+
+
+def _sent_nested(data_type: pa.DataType, kind: str) -> pa.DataType | None:
+    if kind not in ("list", "struct", "map", "union"):
+        return data_type
+    fields = [data_type.field(index) for index in range(data_type.num_fields)]
+    if kind == "map":
+        fields = [data_type.key_field, data_type.item_field]
+    types = [sent_type(field.type) for field in fields]
+    if any(each is None for each in types):
+        return None
+    sent = [field.with_type(each) for field, each in zip(fields, types, strict=True)]
+    match data_type.id:
+        case lib.Type_STRUCT:
+            return pa.struct(sent)
+        case lib.Type_MAP:
+            return pa.map_(*sent)
+        case lib.Type_SPARSE_UNION:
+            return pa.sparse_union(sent, data_type.type_codes)
+        case lib.Type_FIXED_SIZE_LIST:
+            return pa.list_(sent[0], data_type.list_size)
+        case _:
+            return pa.list_(sent[0])
+
+
+def canonical_schema(arrow_schema: pa.Schema) -> pa.Schema:
+    """What functions are shown of columns whose types nobody declared: plain values, and `bool` for every BOOLEAN.
+
+    The client's own encoding of BOOLEAN inside nested types is not to be trusted (T31); converting to this one mends it.
+    """
+    plain = publishable_schema(arrow_schema)
+    return pa.schema([field.with_type(_with_bool(field.type)) for field in plain])
+
+
+def _with_bool(data_type: pa.DataType) -> pa.DataType:
+    if form(data_type) == "bool8":
+        return pa.bool_()
+    if isinstance(data_type, pa.BaseExtensionType) or not data_type.num_fields:
+        return data_type
+    if data_type.id == lib.Type_MAP:
+        return pa.map_(*(_field_with_bool(field) for field in (data_type.key_field, data_type.item_field)))
+    fields = [_field_with_bool(data_type.field(index)) for index in range(data_type.num_fields)]
+    match data_type.id:
+        case lib.Type_STRUCT:
+            return pa.struct(fields)
+        case lib.Type_SPARSE_UNION:
+            return pa.sparse_union(fields, data_type.type_codes)
+        case lib.Type_FIXED_SIZE_LIST:
+            return pa.list_(fields[0], data_type.list_size)
+        case lib.Type_LARGE_LIST:
+            return pa.large_list(fields[0])
+        case lib.Type_LIST_VIEW:
+            return pa.list_view(fields[0])
+        case lib.Type_LARGE_LIST_VIEW:
+            return pa.large_list_view(fields[0])
+        case _:
+            return pa.list_(fields[0])
+
+
+def _field_with_bool(field: pa.Field) -> pa.Field:
+    return field.with_type(_with_bool(field.type))
+
+
+def python_value(scalar: pa.Scalar) -> Any:
+    """An argument as the Python value that fits it best; the Arrow scalar itself where Python has none."""
+    kind = form(scalar.type)
+    if scalar.is_valid and kind in ("hugeint", "uhugeint"):
+        return int.from_bytes(scalar.value.as_py(), "little", signed=kind == "hugeint")
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError):  # nanoseconds, and dates outside of Python's calendar
+        return scalar

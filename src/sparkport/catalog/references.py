@@ -1,0 +1,92 @@
+"""Tables that DuckDB reads by itself: the server only says where (airport §5.8)."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.fs as fs
+
+from sparkport.catalog.context import Context
+from sparkport.catalog.interfaces import Table
+from sparkport.catalog.scan import RecordReader, ScanOptions
+from sparkport.errors import CatalogFault, Unsupported
+
+__all__ = ["FileReference", "FunctionCall", "Reference", "TableRef"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileReference:
+    """A file that DuckDB opens itself.
+
+    Parquet files go through its own reader, with all its file systems and secrets (`s3://…`, `https://…`, paths). Arrow
+    IPC files and streams must be URIs that Arrow's file systems know (`file:///…`), and hold exactly the table's columns.
+    """
+
+    format: Literal["parquet", "ipc-file", "ipc-stream"]
+    uri: str
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """A call of one of DuckDB's own table functions, such as `read_parquet`, `read_csv` or `iceberg_scan`.
+
+    The extension that has it must be loaded already. Arguments are what Arrow can hold in one value.
+    """
+
+    function: str
+    arguments: tuple[Any, ...] = ()
+    named_arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if any(name.startswith("arg_") for name in self.named_arguments):
+            raise CatalogFault("a named argument cannot begin with arg_: that is how positional ones are sent")
+
+
+Reference: TypeAlias = FileReference | FunctionCall
+
+
+class TableRef(Table):
+    """A table whose rows never pass through the server.
+
+    DuckDB matches columns by name and wants exactly the types that `arrow_schema` declares; a column that a source lacks
+    reads as NULL, and filters are DuckDB's own affair. It can have no row id: DuckDB would end in an internal error (T40).
+    """
+
+    @abstractmethod
+    def references(self, ctx: Context, options: ScanOptions) -> Sequence[Reference]:
+        """What DuckDB is to read; together, without overlap, all rows. None at all means that there are no rows."""
+
+    def scan(self, ctx: Context, options: ScanOptions) -> RecordReader:
+        """For clients that are not DuckDB: files are read here, and sent like any table's rows. Raises: Unsupported."""
+        for reference in self.references(ctx, options):
+            if isinstance(reference, FunctionCall):
+                raise Unsupported(f"table {self.name} can be read only by DuckDB, which calls {reference.function}")
+            yield from _read(ctx, reference, options)
+
+
+def _read(ctx: Context, reference: FileReference, options: ScanOptions) -> Iterator[pa.RecordBatch]:
+    try:
+        filesystem, path = (
+            fs.FileSystem.from_uri(reference.uri) if "://" in reference.uri else (fs.LocalFileSystem(), reference.uri)
+        )
+        if reference.format == "parquet":
+            columns = None if options.columns is None else list(options.columns)
+            batches = ds.dataset(path, filesystem=filesystem, format="parquet").to_batches(columns=columns)
+        else:
+            source = filesystem.open_input_file(path)
+            opened = pa.ipc.open_file(source) if reference.format == "ipc-file" else pa.ipc.open_stream(source)
+            batches = (
+                (opened.get_batch(index) for index in range(opened.num_record_batches))
+                if reference.format == "ipc-file"
+                else opened
+            )
+        for batch in batches:
+            ctx.check()
+            yield batch
+    except (pa.ArrowException, OSError) as error:
+        raise CatalogFault("a file of this table cannot be read by the server") from error

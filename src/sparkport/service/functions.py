@@ -1,0 +1,302 @@
+"""Functions as clients see them: published signatures, and the way back from a descriptor and arguments."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from sparkport.catalog import (
+    Arguments,
+    Context,
+    FunctionSignature,
+    Parameter,
+    ParameterKind,
+    ScalarFunction,
+    TableFunction,
+    TableInOutFunction,
+)
+from sparkport.catalog.argument_types import canonical_schema, python_value, sent_type
+from sparkport.catalog.encodings import convert_array
+from sparkport.catalog.names import folded
+from sparkport.catalog.types import publishable_schema, refuse_unsupported
+from sparkport.errors import BadRequest, CatalogFault, NotFound, StaleDescriptor
+from sparkport.service.calls import Call
+from sparkport.service.objects import find_schema, published_name
+from sparkport.service.registry import RegisteredCatalog
+from sparkport.service.watch import Watched
+from sparkport.wire.catalogs import encode_object_metadata
+from sparkport.wire.descriptors import Kind, ObjectPath, decode_path, encode_path
+from sparkport.wire.flight import encode_flight_info
+from sparkport.wire.signing import Signer
+
+if TYPE_CHECKING:
+    from sparkport.service.service import Service
+
+__all__ = [
+    "Function",
+    "PublishedFunction",
+    "arguments_of",
+    "bind_function",
+    "convert_arguments",
+    "find_function",
+    "function_info",
+    "functions_named",
+    "guarded",
+    "publish_function",
+]
+
+Function: TypeAlias = ScalarFunction | TableFunction | TableInOutFunction
+
+RESULT = "result"
+"""What the one column of a scalar function's result is called: fixed, since the client compares it (airport §15.3)."""
+MOST_VARIADIC = 8
+"""How many values of a variadic parameter DuckDB is offered, each as an overload."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedFunction:
+    """One overload of a function."""
+
+    registered: RegisteredCatalog
+    schema_name: str
+    function: Function
+    parameters: tuple[Parameter, ...]
+    """The signature's, with a variadic one repeated as often as this overload takes it."""
+    input_schema: pa.Schema
+    arrow_schema: pa.Schema
+    """A scalar function's result; empty for the others."""
+    fingerprint: str
+
+    @property
+    def kind(self) -> Kind:
+        return "scalar_function" if isinstance(self.function, ScalarFunction) else "table_function"
+
+    @property
+    def title(self) -> str:
+        """How messages name it."""
+        return f"function {self.schema_name}.{self.function.name}"
+
+    @property
+    def values(self) -> tuple[Parameter, ...]:
+        """The parameters that are passed as values, not as a subquery."""
+        return tuple(each for each in self.parameters if each.kind is not ParameterKind.TABLE)
+
+    def descriptor(self, ctx: Context, signer: Signer) -> flight.FlightDescriptor:
+        """The signed handle under which a client knows this overload (airport §3.7)."""
+        name, attached_as = self.function.name, ctx.catalog_name
+        path = ObjectPath(
+            self.registered.name, self.schema_name, self.kind, name, self.fingerprint, attached_as=attached_as
+        )
+        return encode_path(path, signer)
+
+
+def publish_function(registered: RegisteredCatalog, schema_name: str, function: Function) -> list[PublishedFunction]:
+    """Its overloads: one, or several for a variadic function.
+
+    Raises: CatalogFault, BadRequest or Unsupported for what the client could not take.
+    """
+    signature, published = function.signature, []
+    for count in range(1, MOST_VARIADIC + 1 if signature.variadic else 2):
+        parameters = _repeated(signature, count)
+        shape = _shape(parameters, signature.return_type, _form(function))
+        published.append(PublishedFunction(registered, schema_name, function, parameters, *shape))
+    return published
+
+
+def function_info(ctx: Context, published: PublishedFunction, signer: Signer) -> bytes:
+    """A function's FlightInfo (airport §3.5)."""
+    function = published.function
+    metadata = encode_object_metadata(
+        published.kind,
+        ctx.catalog_name,
+        published_name(published.schema_name),
+        function.name,
+        function.comment,
+        published.input_schema,
+        function.comment,
+        function.stability if isinstance(function, ScalarFunction) else None,
+    )
+    return encode_flight_info(published.arrow_schema, published.descriptor(ctx, signer), app_metadata=metadata)
+
+
+def bind_function(
+    service: Service, call: Call, descriptor: flight.FlightDescriptor, kind: Kind
+) -> tuple[Context, PublishedFunction]:
+    """The overload that a descriptor means. Raises: NotFound, BadRequest, StaleDescriptor."""
+    path = decode_path(descriptor, service.signer)
+    if path.kind != kind:
+        raise NotFound(f"{path.schema}.{path.name} is not a {kind.replace('_', ' ')}")
+    service.registry.named(path.catalog or "")
+    ctx, registered = service.enter(call, path.catalog, path.attached_as)
+    return ctx, find_function(ctx, registered, path.schema, kind, path.name, path.fingerprint)
+
+
+def guarded(service: Service, call: Call, ctx: Context, published: PublishedFunction) -> Watched:
+    """What looks after the function while it runs."""
+    function = published.function
+    return service.watch.guard(ctx, published.title, function.time_limit, function.interruptible, call.abandon)
+
+
+def find_function(
+    ctx: Context, registered: RegisteredCatalog, schema_name: str, kind: Kind, name: str, fingerprint: str
+) -> PublishedFunction:
+    """Raises: NotFound; StaleDescriptor when there is one of that name, but with other parameters."""
+    known = False
+    for published in functions_named(ctx, registered, schema_name, kind, name):
+        if published.fingerprint == fingerprint:
+            return published
+        known = True
+    if known:
+        raise StaleDescriptor(
+            f"function {schema_name}.{name} has been changed since it was attached: DETACH the catalog and ATTACH it again"
+        )
+    raise NotFound(f"function {schema_name}.{name} not found")
+
+
+def functions_named(
+    ctx: Context, registered: RegisteredCatalog, schema_name: str, kind: Kind, name: str
+) -> Iterator[PublishedFunction]:
+    """All overloads of that name. Raises: NotFound when there is no such schema."""
+    schema = find_schema(ctx, registered, schema_name)
+    functions: Sequence[Function] = (
+        schema.scalar_functions(ctx) if kind == "scalar_function" else schema.table_functions(ctx)
+    )
+    for function in functions:
+        if folded(function.name) == folded(name):
+            yield from publish_function(registered, schema.name, function)
+
+
+# -------------------------------------------------------------------------------------------------------- arguments
+
+
+def convert_arguments(published: PublishedFunction, row: pa.RecordBatch, *, from_duckdb: bool) -> Arguments:
+    """The arguments of a table function from the row that the client sent, each in the type of its parameter.
+
+    Raises: BadRequest.
+    """
+    parameters = published.values
+    if row.num_columns != len(parameters):
+        raise BadRequest(f"{published.title} takes {len(parameters)} arguments, not {row.num_columns}")
+    sent = canonical_schema(row.schema)
+    arrays = [
+        convert_array(
+            row.column(index),
+            sent.field(index).type if parameter.type is None else parameter.type,
+            parameter.name,
+            from_duckdb=from_duckdb,
+        )
+        for index, parameter in enumerate(parameters)
+    ]
+    return _arguments(parameters, arrays)
+
+
+def arguments_of(published: PublishedFunction, values: Sequence[Any]) -> Arguments:
+    """The arguments from plain values, as the contracts' requests bring them; named ones may be left out at the end.
+
+    Raises: BadRequest.
+    """
+    parameters = published.values
+    least = sum(each.kind is not ParameterKind.NAMED for each in parameters)
+    if not least <= len(values) <= len(parameters):
+        raise BadRequest(f"{published.title} takes {least} arguments, not {len(values)}")
+    given = [*values, *[None] * (len(parameters) - len(values))]
+    return _arguments(parameters, [_array(published, *each) for each in zip(parameters, given, strict=True)])
+
+
+def _array(published: PublishedFunction, parameter: Parameter, value: Any) -> pa.Array:
+    try:
+        array = pa.array([value]) if parameter.type is None else pa.array([value], sent_type(parameter.type))
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        expected = "a value" if parameter.type is None else str(parameter.type)
+        raise BadRequest(
+            f"{published.title}: parameter {parameter.name} must be {expected}, not {type(value).__name__}"
+        ) from None
+    return array if parameter.type is None else convert_array(array, parameter.type, parameter.name, from_duckdb=False)
+
+
+def _arguments(parameters: Sequence[Parameter], arrays: Sequence[pa.Array]) -> Arguments:
+    fields = pa.schema([pa.field(each.name, array.type) for each, array in zip(parameters, arrays, strict=True)])
+    row = pa.RecordBatch.from_arrays(list(arrays), schema=fields)
+    return Arguments((python_value(array[0]) for array in arrays), row)
+
+
+# ------------------------------------------------------------------------------------------------------- publishing
+
+
+def _repeated(signature: FunctionSignature, count: int) -> tuple[Parameter, ...]:
+    if not signature.variadic:
+        return signature.parameters
+    if not signature.parameters:
+        raise CatalogFault("it is variadic, but has no parameter")
+    *first, last = signature.parameters
+    if last.kind is not ParameterKind.POSITIONAL:
+        raise CatalogFault("only a positional parameter can be variadic")
+    more = (Parameter(f"{last.name}_{number}", last.type) for number in range(2, count + 1))
+    return (*first, last, *more)
+
+
+def _form(function: Function) -> str:
+    if isinstance(function, ScalarFunction):
+        return "scalar"
+    return "in/out" if isinstance(function, TableInOutFunction) else "table"
+
+
+@lru_cache(maxsize=4096)
+def _shape(
+    parameters: tuple[Parameter, ...], return_type: pa.DataType | None, form: str
+) -> tuple[pa.Schema, pa.Schema, str]:
+    """The published input schema, the result, and a fingerprint of both.
+
+    Raises: CatalogFault, BadRequest, Unsupported.
+    """
+    _refuse_unusable(parameters, form)
+    input_schema = pa.schema([_field(parameter, form) for parameter in parameters])
+    result = pa.schema([])
+    if form == "scalar":
+        if return_type is None:
+            raise CatalogFault("a scalar function needs a return_type")
+        result = pa.schema([pa.field(RESULT, return_type)])
+        refuse_unsupported(result, "a scalar function")
+        result = publishable_schema(result)
+    content = b"".join((form.encode(), input_schema.serialize().to_pybytes(), result.serialize().to_pybytes()))
+    return input_schema, result, hashlib.sha256(content).hexdigest()[:16]
+
+
+def _refuse_unusable(parameters: Sequence[Parameter], form: str) -> None:
+    """What the client would misunderstand (airport §9.3, T41)."""
+    kinds = [parameter.kind for parameter in parameters]
+    if len({folded(parameter.name) for parameter in parameters}) < len(parameters):
+        raise CatalogFault("two of its parameters have the same name")
+    if form == "scalar" and any(kind is not ParameterKind.POSITIONAL for kind in kinds):
+        raise CatalogFault("a scalar function can have only positional parameters")
+    if form == "table" and ParameterKind.TABLE in kinds:
+        raise CatalogFault("a function with a table parameter must be a TableInOutFunction")
+    if form == "in/out":
+        if ParameterKind.TABLE not in kinds or kinds.index(ParameterKind.TABLE) != len(kinds) - 1:
+            raise CatalogFault("the last parameter of a TableInOutFunction, and only that, must be of kind TABLE")
+        if ParameterKind.NAMED in kinds:
+            raise CatalogFault("an in/out function can have no named parameters: DuckDB would pass NULL for them")
+    for parameter in parameters:
+        if parameter.kind is ParameterKind.NAMED and parameter.type is None:
+            raise CatalogFault(f"the named parameter {parameter.name} must have a type")
+
+
+def _field(parameter: Parameter, form: str) -> pa.Field:
+    if parameter.kind is ParameterKind.TABLE:
+        return pa.field(parameter.name, pa.null(), metadata={"is_table_type": "1"})
+    published = None
+    if parameter.type is not None:
+        declared = pa.schema([pa.field(parameter.name, parameter.type)])
+        refuse_unsupported(declared, "a function")
+        # Only scalar functions' arguments are labelled with the declared type (airport §4.7, §9.1).
+        published = sent_type(parameter.type) if form == "scalar" else publishable_schema(declared).field(0).type
+    if published is None:
+        return pa.field(parameter.name, pa.null(), metadata={"is_any_type": "1"})
+    named = parameter.kind is ParameterKind.NAMED
+    return pa.field(parameter.name, published, metadata={"is_named_parameter": "1"} if named else None)

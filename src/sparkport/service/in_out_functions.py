@@ -1,0 +1,310 @@
+"""Table in/out functions: rows of a subquery in, rows out, in lockstep with the client (airport §9.3).
+
+For every batch it sends, the client reads answers until one says that it was the last. It takes an answer of a multiple of
+2048 rows for one that is not, whatever it says (T18), so such a one is followed by an empty one.
+
+A function that works batch by batch is called in the thread that serves the exchange. Any other is an iterator that asks
+for its input when it wants to, deep inside its own code, where the end of an answer cannot be sent from: it runs in a
+thread of its own and hands its messages over.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from sparkport.catalog import Arguments, BatchwiseInOutFunction, Context, RecordReader, TableInOutFunction
+from sparkport.catalog.argument_types import canonical_schema
+from sparkport.catalog.encodings import Converter
+from sparkport.errors import BadRequest, Cancelled, CatalogFault
+from sparkport.service.calls import Call
+from sparkport.service.fit import Fit, slices
+from sparkport.service.functions import PublishedFunction, bind_function, convert_arguments, guarded
+from sparkport.service.objects import published_result_schema
+from sparkport.service.openings import Opening
+from sparkport.service.readers import closing_reader
+from sparkport.service.watch import Guard, Watched
+from sparkport.wire.flight_data import BatchReader, BatchWriter, decode_flight_data, encode_schema
+from sparkport.wire.scan import TableFunctionFlightInfoRequest, decode_in_out_parameters
+
+if TYPE_CHECKING:
+    from sparkport.service.service import Service
+
+__all__ = ["exchange", "result_schema"]
+
+VECTOR = 2048
+"""DuckDB's vectors have so many rows; the number is part of the protocol (T18)."""
+_CONTINUES = b"chunk_continues"
+_FINISHED = b"chunk_finished"
+
+
+def result_schema(
+    service: Service,
+    call: Call,
+    ctx: Context,
+    published: PublishedFunction,
+    request: TableFunctionFlightInfoRequest,
+) -> pa.Schema:
+    """The columns of the result for these arguments and this input. Raises: BadRequest."""
+    if request.input_schema is None or not isinstance(request.arguments, pa.RecordBatch):
+        raise BadRequest(f"{published.title} wants a subquery as its last argument")
+    arguments = convert_arguments(published, request.arguments, from_duckdb=ctx.from_duckdb)
+    with guarded(service, call, ctx, published) as guard:
+        return _columns(ctx, published, guard, arguments, canonical_schema(request.input_schema))
+
+
+def exchange(service: Service, call: Call, opening: Opening, messages: Iterator[bytes]) -> Iterator[bytes]:
+    """Run the function on what the client sends."""
+    ctx, published = bind_function(service, call, opening.named, "table_function")
+    function = published.function
+    if not isinstance(function, TableInOutFunction):
+        raise BadRequest(f"{published.title} takes no subquery")
+    if not opening.app_metadata:
+        raise BadRequest(f"{published.title}: its arguments must come before the schema of its input")
+    row = decode_in_out_parameters(opening.app_metadata).arguments
+    if row is None:
+        raise BadRequest(f"{published.title}: the exchange brings no arguments")
+    arguments = convert_arguments(published, row, from_duckdb=ctx.from_duckdb)
+    reader = BatchReader(opening.schema_message)
+    rows = _Rows(reader, messages, from_duckdb=ctx.from_duckdb)
+    watched = partial(guarded, service, call, ctx, published)
+    with watched() as guard:
+        arrow_schema = _columns(ctx, published, guard, arguments, rows.arrow_schema)
+    answers = _Answers(arrow_schema, published.title)
+    yield encode_schema(arrow_schema)  # the client sends no batch until it has this (T15)
+    if isinstance(function, BatchwiseInOutFunction):
+        with watched() as guard:
+            yield from _batch_by_batch(function, ctx, arguments, rows, guard, answers)
+    else:
+        yield from _Thread(function, ctx, arguments, rows, watched, answers).messages()
+
+
+def _columns(
+    ctx: Context, published: PublishedFunction, guard: Guard, arguments: Arguments, arrow_schema: pa.Schema
+) -> pa.Schema:
+    function = published.function
+    assert isinstance(function, TableInOutFunction)
+    own = guard.call(function.schema_for_input, ctx, arguments, arrow_schema)
+    if not isinstance(own, pa.Schema):
+        raise CatalogFault(f"{published.title} told {type(own).__name__} as its columns, not an Arrow schema")
+    return published_result_schema(own, published.title)
+
+
+def _batch_by_batch(
+    function: BatchwiseInOutFunction, ctx: Context, arguments: Arguments, rows: _Rows, guard: Guard, answers: _Answers
+) -> Iterator[bytes]:
+    for batch in rows:
+        ctx.check()
+        with closing_reader(_reader(guard.call(function.process_batch, ctx, arguments, batch), guard)) as results:
+            yield from answers.of(guard.iterate(iter(results)))
+    yield from answers.of(())
+
+
+def _reader(result: RecordReader | None, guard: Guard) -> RecordReader:
+    if not isinstance(result, Iterable):
+        raise CatalogFault(f"{guard.title} returned {type(result).__name__}, which yields no batches")
+    return result
+
+
+class _Rows:
+    """The input, in the types that functions are shown: what a client's settings encode otherwise is the same to them."""
+
+    def __init__(self, reader: BatchReader, messages: Iterator[bytes], *, from_duckdb: bool) -> None:
+        self._reader = reader
+        self._messages = messages
+        self.arrow_schema = canonical_schema(reader.arrow_schema)
+        # Columns of a subquery may share a name, so they are told apart by their position.
+        numbers = [str(index) for index in range(len(self.arrow_schema))]
+        source, target = (
+            pa.schema([field.with_name(number) for field, number in zip(each, numbers, strict=True)])
+            for each in (reader.arrow_schema, self.arrow_schema)
+        )
+        converter = Converter(source, target, from_duckdb=from_duckdb)
+        self._converter = None if converter.keeps_columns else converter
+        self._numbers = numbers
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for message in self._messages:
+            batch = self._reader.read(decode_flight_data(message))
+            if batch is not None:
+                yield self._convert(batch)
+
+    def _convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self._converter is None:
+            return batch
+        converted = self._converter.convert(batch.rename_columns(self._numbers))
+        return pa.RecordBatch.from_arrays(converted.columns, schema=self.arrow_schema)
+
+
+class _Answers:
+    """Encodes what a function yields for one batch of its input, or after the last one."""
+
+    def __init__(self, arrow_schema: pa.Schema, title: str) -> None:
+        self._title = title
+        self._fit = Fit(arrow_schema, None, title)
+        self._writer = BatchWriter(arrow_schema)
+        self._empty = pa.RecordBatch.from_arrays([pa.nulls(0, each.type) for each in arrow_schema], schema=arrow_schema)
+
+    def of(self, results: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+        """All messages of one answer; there is at least one."""
+        last: pa.RecordBatch | None = None
+        for piece in self.pieces(results):
+            if last is not None:
+                yield from self.going_on(last)
+            last = piece
+        yield from self.ending(last)
+
+    def pieces(self, results: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Batches with the columns that were promised, of a size that is good to send, and none of them empty."""
+        for batch in results:
+            if not isinstance(batch, pa.RecordBatch):
+                raise CatalogFault(f"{self._title} yielded {type(batch).__name__}, not record batches")
+            if batch.num_rows:
+                yield from slices(self._fit(batch))
+
+    def going_on(self, piece: pa.RecordBatch) -> Iterator[bytes]:
+        """A piece that is not the last of its answer."""
+        return self._writer.messages(piece, _CONTINUES)
+
+    def ending(self, last: pa.RecordBatch | None) -> Iterator[bytes]:
+        """The last piece of an answer, if there was any."""
+        if last is not None and last.num_rows % VECTOR:
+            yield from self._writer.messages(last, _FINISHED)
+            return
+        if last is not None:
+            yield from self.going_on(last)
+        yield from self._writer.messages(self._empty, _FINISHED)
+
+
+class _Thread:
+    """Runs a function in a thread of its own, which reads the input and hands over what is to be sent."""
+
+    def __init__(
+        self,
+        function: TableInOutFunction,
+        ctx: Context,
+        arguments: Arguments,
+        rows: _Rows,
+        watched: Callable[[], Watched],
+        answers: _Answers,
+    ) -> None:
+        self._function = function
+        self._ctx = ctx
+        self._arguments = arguments
+        self._batches = iter(rows)
+        self._watched = watched
+        self._answers = answers
+        self._owed = False
+        """Whether the client waits for the end of an answer to a batch that it has sent."""
+        self._last: pa.RecordBatch | None = None
+        """Held back until it is known whether more follows."""
+        self._handover = _Handover()
+
+    def messages(self) -> Iterator[bytes]:
+        """What the function's thread hands over; closing this ends it."""
+        threading.Thread(target=self._work, name="sparkport-in-out", daemon=True).start()
+        try:
+            yield from self._handover.take_all()
+        finally:
+            self._handover.close()
+
+    def _work(self) -> None:
+        try:
+            with self._watched() as guard:
+                self._run(guard)
+            # The function may have ended before its input: the client still wants an answer to all that it sends.
+            while self._owed:
+                self._end_answer()
+                self._receive()
+            self._end_answer()
+        except BaseException as error:  # noqa: BLE001 - it is raised again where the exchange is served
+            self._handover.fail(error)
+        else:
+            self._handover.end()
+
+    def _run(self, guard: Guard) -> None:
+        first = self._receive()  # nothing may be sent before the client has (airport §9.3)
+        result = guard.call(self._function.process, self._ctx, self._arguments, self._input(guard, first))
+        with closing_reader(_reader(result, guard)) as batches:
+            for piece in self._answers.pieces(guard.iterate(iter(batches))):
+                if self._last is not None:
+                    self._hand_over(self._answers.going_on(self._last))
+                self._last = piece
+
+    def _input(self, guard: Guard, batch: pa.RecordBatch | None) -> Iterator[pa.RecordBatch]:
+        """The input as the function sees it. Asking for the next batch ends the answer to the one before."""
+        while batch is not None:
+            yield batch
+            with guard.paused():  # the time that the client takes is not the function's
+                self._end_answer()
+                batch = self._receive()
+
+    def _receive(self) -> pa.RecordBatch | None:
+        batch = next(self._batches, None)
+        self._owed = batch is not None
+        return batch
+
+    def _end_answer(self) -> None:
+        last, self._last = self._last, None
+        self._hand_over(self._answers.ending(last))
+
+    def _hand_over(self, messages: Iterator[bytes]) -> None:
+        for message in messages:
+            self._handover.put(message)
+
+
+class _Handover:
+    """A short queue between two threads, which either of them can close."""
+
+    _LENGTH = 4
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._messages: deque[bytes] = deque()
+        self._ended = False
+        self._closed = False
+        self._failure: BaseException | None = None
+
+    def put(self, message: bytes) -> None:
+        """Wait for room. Raises: Cancelled when nobody takes any more."""
+        with self._condition:
+            while len(self._messages) >= self._LENGTH and not self._closed:
+                self._condition.wait()
+            if self._closed:
+                raise Cancelled("the request was cancelled")
+            self._messages.append(message)
+            self._condition.notify()
+
+    def end(self) -> None:
+        with self._condition:
+            self._ended = True
+            self._condition.notify()
+
+    def fail(self, error: BaseException) -> None:
+        with self._condition:
+            self._failure = error
+            self._condition.notify()
+
+    def close(self) -> None:
+        with self._condition:
+            self._closed = True
+            self._condition.notify()
+
+    def take_all(self) -> Iterator[bytes]:
+        """All messages until the end. Raises: what the other side failed with."""
+        while True:
+            with self._condition:
+                while not self._messages and not self._ended and self._failure is None:
+                    self._condition.wait()
+                if self._failure is not None:
+                    raise self._failure
+                if not self._messages:
+                    return
+                message = self._messages.popleft()
+                self._condition.notify()
+            yield message

@@ -1,0 +1,43 @@
+"""How the streams that clients send begin: a descriptor, perhaps metadata, and a schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow.flight as flight
+
+from sparkport.errors import BadRequest
+from sparkport.wire.flight_data import FlightData, decode_flight_data
+
+__all__ = ["Opening", "first_schema"]
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What was said before the first batch."""
+
+    schema_message: FlightData
+    descriptor: flight.FlightDescriptor | None
+    app_metadata: bytes
+    """Of the messages before the schema; only the exchange of an in/out function has any (airport §9.3)."""
+
+    @property
+    def named(self) -> flight.FlightDescriptor:
+        """Raises: BadRequest when there is no descriptor."""
+        if self.descriptor is None:
+            raise BadRequest("the exchange does not say what it is about: its first message needs a descriptor")
+        return self.descriptor
+
+
+def first_schema(messages: Iterator[bytes]) -> Opening:
+    """Read up to the schema; the client's first message has only a descriptor (airport §7.1). Raises: BadRequest."""
+    descriptor: flight.FlightDescriptor | None = None
+    app_metadata = b""
+    for message in messages:
+        data = decode_flight_data(message)
+        descriptor = descriptor or data.descriptor
+        if data.header:
+            return Opening(data, descriptor, app_metadata)
+        app_metadata = app_metadata or data.app_metadata
+    raise BadRequest("the stream ended before its schema")

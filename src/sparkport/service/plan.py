@@ -1,0 +1,104 @@
+"""Planning a scan of a table that has been found: options, tickets, endpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sparkport.catalog import Context, Filter, PartitionedTable, ScanOptions, TableRef, TimePoint
+from sparkport.errors import CatalogFault
+from sparkport.service.objects import PublishedTable
+from sparkport.wire.data_uris import encode_data_uri
+from sparkport.wire.filters import decode_filter
+from sparkport.wire.flight import encode_endpoint
+from sparkport.wire.tickets import ScanTicket, encode_ticket
+
+if TYPE_CHECKING:
+    from sparkport.service.service import Service
+
+__all__ = ["endpoints_of", "scan_options", "tickets"]
+
+LARGEST_FILTER = 1024 * 1024
+"""Filters are hints (airport §6.1). A larger one is left to the client: every ticket of the scan would carry it."""
+
+
+def endpoints_of(
+    service: Service,
+    ctx: Context,
+    bound: PublishedTable,
+    columns: tuple[int, ...] | None,
+    json_filters: str = "",
+    time_point: TimePoint | None = None,
+) -> list[bytes]:
+    """Serialised endpoints, none when there are no rows. Raises: BadRequest."""
+    if isinstance(bound.table, TableRef) and ctx.from_duckdb:
+        ticket, row_filter = _ticket(ctx, bound, columns, json_filters, time_point)
+        references = bound.table.references(ctx, scan_options(bound, ticket, row_filter))
+        return [encode_endpoint(b"", encode_data_uri(each)) for each in references]
+    return [encode_endpoint(each) for each in tickets(service, ctx, bound, columns, json_filters, time_point)]
+
+
+def tickets(
+    service: Service,
+    ctx: Context,
+    bound: PublishedTable,
+    columns: tuple[int, ...] | None,
+    json_filters: str = "",
+    time_point: TimePoint | None = None,
+) -> list[bytes]:
+    """One ticket for each partition of a scan; none when there are no rows. Raises: BadRequest."""
+    ticket, row_filter = _ticket(ctx, bound, columns, json_filters, time_point)
+    partitions: Sequence[bytes | None] = (None,)
+    if isinstance(bound.table, PartitionedTable):
+        partitions = bound.table.partitions(ctx, scan_options(bound, ticket, row_filter))
+        if not all(isinstance(each, bytes) for each in partitions):
+            raise CatalogFault(f"{bound.title} is divided into parts that are not named by bytes")
+    return [encode_ticket(replace(ticket, partition=each), service.signer) for each in partitions]
+
+
+def _ticket(
+    ctx: Context,
+    bound: PublishedTable,
+    columns: tuple[int, ...] | None,
+    json_filters: str,
+    time_point: TimePoint | None,
+) -> tuple[ScanTicket, Filter | None]:
+    if len(json_filters) > LARGEST_FILTER:
+        json_filters = ""
+    reached = bound.reached
+    ticket = ScanTicket(
+        bound.registered.name,
+        bound.schema_name,
+        reached.name,
+        bound.fingerprint,
+        columns,
+        json_filters,
+        time_point,
+        transaction_id=ctx.transaction_id,
+        kind=reached.kind,
+        function=reached.function,
+        arguments=reached.arguments,
+    )
+    # By every plan: a filter that cannot be read is refused before rows flow.
+    return ticket, decode_filter(json_filters)
+
+
+def scan_options(bound: PublishedTable, ticket: ScanTicket, row_filter: Filter | None) -> ScanOptions:
+    """What the table is asked for: the columns that the client looks at, and those that the filter needs."""
+    names: tuple[str, ...] | None = None
+    if ticket.columns is not None:
+        wanted = set(ticket.columns)
+        if row_filter is not None and not bound.table.applies_filters:
+            wanted |= _filter_columns(bound, row_filter)
+        # Without any column a batch could not say how many rows it has.
+        names = tuple(bound.arrow_schema.field(index).name for index in sorted(wanted or {0}))
+    return ScanOptions(columns=names, filter=row_filter, time_point=ticket.time_point, partition=ticket.partition)
+
+
+def _filter_columns(bound: PublishedTable, row_filter: Filter) -> set[int]:
+    """Positions of the columns a filter reads; the client says `rowid` whatever the field is called (airport §6.2)."""
+    positions = {field.name: index for index, field in enumerate(bound.arrow_schema)}
+    if bound.rowid_index is not None:
+        positions["rowid"] = bound.rowid_index
+    return {positions[name] for name in row_filter.columns if name in positions}

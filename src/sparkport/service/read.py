@@ -1,0 +1,125 @@
+"""Streaming rows: DoGet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from sparkport.catalog import Context, Filter
+from sparkport.catalog.filters import Evaluator
+from sparkport.errors import CatalogFault, StaleDescriptor
+from sparkport.service import own_flights, table_functions
+from sparkport.service.calls import Call
+from sparkport.service.fit import Fit, slices
+from sparkport.service.objects import PublishedTable, Reached, find_table, table_at
+from sparkport.service.plan import scan_options
+from sparkport.service.readers import closing_reader
+from sparkport.service.table_functions import FunctionResult
+from sparkport.wire.filters import decode_filter
+from sparkport.wire.flight_data import BatchWriter, encode_schema
+from sparkport.wire.scan import encode_progress
+from sparkport.wire.tickets import ScanTicket
+
+if TYPE_CHECKING:
+    from sparkport.service.service import Service
+
+__all__ = ["read"]
+
+
+def read(service: Service, call: Call, ticket: ScanTicket) -> Iterator[bytes]:
+    """Stream the rows of a ticket as FlightData messages. Closing the iterator closes the table's reader."""
+    ctx = call.context(ticket.catalog, ticket.transaction_id)
+    bound = _find(service, call, ctx, ticket)
+    if bound.fingerprint != ticket.fingerprint:
+        raise StaleDescriptor(f"table {bound.title} was altered while it was being read: run the query again")
+    fit = Fit(bound.arrow_schema, ticket.columns, bound.title)
+    row_filter = decode_filter(ticket.filter)
+    keep = _Keep(bound, row_filter)
+    progress = _Progress(ctx)
+    yield encode_schema(fit.arrow_schema)
+    writer = BatchWriter(fit.arrow_schema)
+    with ExitStack() as resources:
+        for batch in _batches(service, call, ctx, bound, ticket, row_filter, resources):
+            ctx.check()
+            if not isinstance(batch, pa.RecordBatch):
+                raise CatalogFault(f"table {bound.title}: its scan yields {type(batch).__name__}, not record batches")
+            batch = keep(batch)
+            if batch.num_rows:
+                for piece in slices(fit(batch)):
+                    yield from writer.messages(piece, progress.news())
+
+
+def _find(service: Service, call: Call, ctx: Context, ticket: ScanTicket) -> PublishedTable:
+    """The table that a ticket was made for. Raises: NotFound, StaleDescriptor."""
+    registered = service.registry.named(ticket.catalog)
+    reached = Reached(ticket.kind, ticket.table, ticket.function, ticket.arguments)
+    match ticket.kind:
+        case "table_function":
+            return table_functions.result_of_ticket(service, call, ctx, registered, reached, ticket.schema)
+        case "flight":
+            found = own_flights.of_ticket(ctx, registered, reached)
+        case _:
+            found = find_table(ctx, registered, ticket.schema, ticket.table)
+    return table_at(ctx, found, ticket.time_point)
+
+
+def _batches(
+    service: Service,
+    call: Call,
+    ctx: Context,
+    bound: PublishedTable,
+    ticket: ScanTicket,
+    row_filter: Filter | None,
+    resources: ExitStack,
+) -> Iterator[pa.RecordBatch]:
+    """The batches that the table yields; what must be closed is left to `resources`."""
+    table, options = bound.table, scan_options(bound, ticket, row_filter)
+    guard = None
+    if isinstance(table, FunctionResult):
+        guard = resources.enter_context(table.guarded(service, call, ctx, bound.title))
+        reader = guard.call(table.scan, ctx, options)
+    else:
+        reader = table.scan(ctx, options)
+    if not isinstance(reader, Iterable):
+        raise CatalogFault(f"table {bound.title}: its scan returns {type(reader).__name__}, which yields no batches")
+    batches = iter(resources.enter_context(closing_reader(reader)))
+    return batches if guard is None else guard.iterate(batches)
+
+
+class _Keep:
+    """Keeps the rows that match, for a table that does not look after that itself. Not thread-safe."""
+
+    def __init__(self, bound: PublishedTable, row_filter: Filter | None) -> None:
+        self._filter = None if bound.table.applies_filters else row_filter
+        self._rowid_name = bound.rowid_name
+        self._evaluator: tuple[pa.Schema, Evaluator] | None = None
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self._filter is None:
+            return batch
+        # A table may yield its columns in any order, so what the evaluator needs to know comes with the first batch.
+        if self._evaluator is None or not batch.schema.equals(self._evaluator[0]):
+            self._evaluator = (batch.schema, Evaluator(self._filter, batch.schema, self._rowid_name))
+        return self._evaluator[1].apply(batch)
+
+
+class _Progress:
+    """What the table says about how far it is, for messages that go out anyway (airport §5.5)."""
+
+    _STEP = 0.01
+
+    def __init__(self, ctx: Context) -> None:
+        # Other clients do not expect metadata.
+        self._source = ctx.progress if ctx.from_duckdb else None
+        self._sent = 0.0
+
+    def news(self) -> bytes:
+        """The app_metadata of the next message; empty when there is nothing new to say."""
+        fraction = None if self._source is None else self._source.fraction
+        if fraction is None or fraction - self._sent < self._STEP:
+            return b""
+        self._sent = fraction
+        return encode_progress(fraction)

@@ -1,0 +1,211 @@
+"""Watching over functions that implementers wrote: none may keep a caller, or a thread, for ever.
+
+A function that looks at its context needs no watching. For others there are three steps, each for those whom the one
+before does not reach: the context is cancelled; an exception is raised in the function's thread, which Python delivers
+between two of its bytecodes; and if it is deep in foreign code, where Python cannot interrupt it, the call is ended without
+it. Its thread is then lost until the foreign code returns.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, TypeVar
+
+from sparkport.catalog import Context
+from sparkport.errors import Cancelled, CatalogFault, LimitExceeded, SparkportError
+
+__all__ = ["Guard", "Watch", "Watched"]
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+_POLL_SECONDS = 0.25
+_LINGER_SECONDS = 5.0
+_GRACE_SECONDS = 1.0
+"""For a function to notice by itself that it is cancelled."""
+_ABANDON_SECONDS = 5.0
+"""After which whatever it is in cannot be interrupted."""
+
+
+class Interrupted(BaseException):
+    """Raised in the thread of a function that must end. Not an Exception, so that few functions catch it by mistake."""
+
+
+class Guard:
+    """Runs one function for one caller, in one thread at a time.
+
+    `call` and `iterate` run a step of it: what it raises becomes an error that may be shown, and while it is outside of a
+    step (waiting for the client, say) the time does not count.
+    """
+
+    __slots__ = (
+        "_abandon",
+        "_ctx",
+        "_entered",
+        "_interruptible",
+        "_limit",
+        "_lock",
+        "_overdue",
+        "_since",
+        "_thread",
+        "title",
+    )
+
+    def __init__(
+        self, ctx: Context, title: str, limit: float | None, interruptible: bool, abandon: Callable[[], object]
+    ) -> None:
+        self.title = title
+        self._ctx = ctx
+        self._limit = limit
+        self._interruptible = interruptible
+        self._abandon = abandon
+        self._lock = threading.Lock()
+        self._thread = 0
+        self._entered: float | None = None
+        self._since: float | None = None
+        self._overdue = False
+
+    def call(self, function: Callable[..., _T], *arguments: Any) -> _T:
+        """Run one step. Raises: CatalogFault when the function fails unexpectedly, LimitExceeded when it takes too long."""
+        try:
+            with self:
+                return function(*arguments)
+        except SparkportError as error:
+            raise self._translated(error) from error
+        except Interrupted:
+            raise self._translated(Cancelled("the request was cancelled")) from None
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # SystemExit too: a function must not end the server
+            if self._ctx.cancelled:
+                raise self._translated(Cancelled("the request was cancelled")) from error
+            _log.error("trace %s: %s failed", self._ctx.trace_id, self.title, exc_info=error)
+            raise CatalogFault(
+                f"{self.title} failed; the server's log has the details under trace id {self._ctx.trace_id}"
+            ) from error
+
+    def iterate(self, steps: Iterator[_T]) -> Iterator[_T]:
+        """What an iterator yields, each step watched."""
+        nothing: Any = object()
+        while (step := self.call(next, steps, nothing)) is not nothing:
+            yield step
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Something inside a step that the function is not to blame for, and that must not be interrupted."""
+        self.__exit__(None, None, None)
+        try:
+            yield
+        finally:
+            self.__enter__()
+
+    def __enter__(self) -> Guard:
+        self._thread = threading.get_ident()
+        self._entered = time.monotonic()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._entered = None
+        with self._lock:  # whoever is about to interrupt the step has done so by now …
+            pass
+        if self._since is not None:
+            for _ in range(2):  # … and Python raises what is pending at the latest when it jumps back
+                pass
+
+    def look(self, now: float) -> None:
+        """Do what is due. Called by the watching thread."""
+        cancel = abandon = False
+        with self._lock:
+            entered = self._entered
+            if entered is None:
+                self._since = None
+                return
+            if self._limit is not None and not self._overdue and now - entered > self._limit:
+                self._overdue = cancel = True
+            if self._overdue or self._ctx.cancelled:
+                self._since = now if self._since is None else self._since
+                if self._interruptible and now - self._since >= _GRACE_SECONDS:
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                        ctypes.c_ulong(self._thread), ctypes.py_object(Interrupted)
+                    )
+                abandon = now - self._since >= _ABANDON_SECONDS
+        if cancel:
+            self._ctx.cancellation.cancel()
+        if abandon:
+            _log.error("trace %s: %s cannot be interrupted; its caller is let go", self._ctx.trace_id, self.title)
+            self._abandon()
+
+    def _translated(self, error: SparkportError) -> SparkportError:
+        if self._overdue and isinstance(error, Cancelled):
+            return LimitExceeded(f"{self.title} took longer than {self._limit:g} seconds and was stopped")
+        return error
+
+
+class Watch:
+    """One thread that looks after all functions that are running; it ends when there have been none for a while."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._guards: set[Guard] = set()
+        self._running = False
+
+    def guard(
+        self,
+        ctx: Context,
+        title: str,
+        limit: float | None,
+        interruptible: bool = True,
+        abandon: Callable[[], object] = lambda: None,
+    ) -> Watched:
+        """A guard, watched as long as the `with` statement around it lasts."""
+        return Watched(self, Guard(ctx, title, limit, interruptible, abandon))
+
+    def add(self, guard: Guard) -> None:
+        with self._condition:
+            self._guards.add(guard)
+            if not self._running:
+                self._running = True
+                threading.Thread(target=self._work, name="sparkport-watch", daemon=True).start()
+            elif len(self._guards) == 1:
+                self._condition.notify()
+
+    def remove(self, guard: Guard) -> None:
+        with self._condition:
+            self._guards.discard(guard)
+
+    def _work(self) -> None:
+        while True:
+            with self._condition:
+                if not self._guards and not self._condition.wait(_LINGER_SECONDS) and not self._guards:
+                    self._running = False
+                    return
+                guards = list(self._guards)
+            now = time.monotonic()
+            for guard in guards:
+                guard.look(now)
+            time.sleep(_POLL_SECONDS)
+
+
+class Watched:
+    """Has a guard watched while a `with` statement lasts."""
+
+    def __init__(self, watch: Watch, guard: Guard) -> None:
+        self._watch = watch
+        self._guard = guard
+
+    def __enter__(self) -> Guard:
+        self._watch.add(self._guard)
+        return self._guard
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._watch.remove(self._guard)

@@ -1,0 +1,201 @@
+"""Statistics of columns (airport §4.9): the client's question, and an answer that it cannot misread."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+from pyarrow import lib
+
+from sparkport.catalog.statistics import ColumnStatistics, shortened_maximum, shortened_minimum
+from sparkport.catalog.types import opaque_name, type_name
+from sparkport.errors import CatalogFault
+from sparkport.wire.flight import decode_descriptor
+from sparkport.wire.packing import read_fields
+
+__all__ = ["ColumnStatisticsRequest", "decode_column_statistics", "encode_column_statistics"]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStatisticsRequest:
+    """Ask for statistics of a column, whose `type` is given as DuckDB spells it."""
+
+    descriptor: flight.FlightDescriptor
+    column: str
+    type: str
+
+
+def decode_column_statistics(body: bytes) -> ColumnStatisticsRequest:
+    fields = read_fields(body, "column_statistics")
+    return ColumnStatisticsRequest(
+        decode_descriptor(fields.blob("flight_descriptor", "descriptor")),
+        fields.text("column_name"),
+        fields.text("type"),
+    )
+
+
+_LARGEST_COUNT = 2**63 - 1
+"""The client fails on more for text."""
+_LARGEST_LENGTH = 2**32 - 1
+"""The client keeps 32 bits of a length, and forgets the others."""
+
+_TEXT = frozenset({lib.Type_STRING, lib.Type_LARGE_STRING, lib.Type_STRING_VIEW})
+_WIDEST_TEXT = ("", "\U0010ffff" * 16)
+"""For text NULL would be read as the word "NULL". DuckDB keeps eight bytes of a bound and compares no more."""
+
+
+def encode_column_statistics(statistics: ColumnStatistics, data_type: pa.DataType) -> bytes:
+    """The answer for a column of that type; a bound that is not known, or cannot be sent, becomes the widest there is.
+
+    Raises: CatalogFault when the statistics are not of that type, or contradict themselves.
+    """
+    _check(statistics, data_type)
+    columns = dict(zip(("min", "max"), _bounds(statistics, data_type), strict=True))
+    columns["has_not_null"] = pa.array([statistics.has_not_null], pa.bool_())
+    columns["has_null"] = pa.array([statistics.has_null], pa.bool_())
+    columns["distinct_count"] = pa.array([min(statistics.distinct_count, _LARGEST_COUNT)], pa.uint64())
+    if _storage(data_type).id in _TEXT:
+        columns["contains_unicode"] = pa.array([statistics.contains_unicode], pa.bool_())
+        length = statistics.max_string_length
+        if length is not None and length <= _LARGEST_LENGTH:
+            columns["max_string_length"] = pa.array([length], pa.uint64())
+    batch = pa.record_batch(columns)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream
+
+
+def _check(statistics: ColumnStatistics, data_type: pa.DataType) -> None:
+    flags = (statistics.has_null, statistics.has_not_null, statistics.contains_unicode)
+    if not all(isinstance(flag, bool) for flag in flags):
+        raise _fault(data_type, "flags that are not bool")
+    length = statistics.max_string_length
+    numbers: tuple[Any, ...] = (statistics.distinct_count, 0 if length is None else length)
+    if not all(isinstance(number, int) and number >= 0 for number in numbers):
+        raise _fault(data_type, "a distinct_count or max_string_length that is no number of values or bytes")
+
+
+def _bounds(statistics: ColumnStatistics, data_type: pa.DataType) -> tuple[pa.Array, pa.Array]:
+    storage = _storage(data_type)
+    if pa.types.is_nested(storage):
+        return pa.nulls(1), pa.nulls(1)  # asked for, but ignored
+    low, high = _bound(statistics.minimum, data_type), _bound(statistics.maximum, data_type)
+    if low is not None and high is not None and _key(low, data_type) > _key(high, data_type):
+        raise _fault(data_type, "a minimum that is greater than the maximum")
+    if low is not None and pa.types.is_floating(storage) and math.isnan(low[0].as_py()):
+        # More likely computed from values of which one is NaN than that all of them are.
+        raise _fault(data_type, "NaN as the minimum")
+    if opaque_name(data_type) == "time_tz":
+        low = high = None  # the client compares bounds otherwise than values: by local time, then by offset
+    elif storage.id in _TEXT:
+        lowest, highest = _WIDEST_TEXT
+        low = pa.array([lowest if low is None else shortened_minimum(low[0].as_py())], storage)
+        high = pa.array([highest if high is None else shortened_maximum(high[0].as_py())], storage)
+    else:
+        low, high = (None if bound is None or not _fits(bound) else bound for bound in (low, high))
+    return _wrapped(low, data_type), _wrapped(high, data_type)
+
+
+def _bound(value: Any, data_type: pa.DataType) -> pa.Array | None:
+    """One value as the column stores it; None for NULL. Raises: CatalogFault."""
+    if isinstance(value, pa.ExtensionScalar):
+        value = value.value
+    storage = _storage(data_type)
+    try:
+        if isinstance(value, pa.Scalar):
+            array = pa.repeat(value, 1)
+            if array.type != storage and not pa.types.is_null(array.type):
+                if not _converts(array.type, storage):
+                    raise TypeError(array.type)
+                array = array.cast(storage)
+        else:
+            array = pa.array([_stored(value, data_type)], storage)
+        if array.null_count:
+            return None
+        array.validate(full=True)  # text that is not UTF-8 would fail the client's query
+    except (pa.ArrowException, ValueError, TypeError, OverflowError, AttributeError) as error:
+        raise _fault(data_type, "bounds of another type") from error
+    return array
+
+
+def _converts(given: pa.DataType, wanted: pa.DataType) -> bool:
+    return (given.id in _TEXT and wanted.id in _TEXT) or (pa.types.is_integer(given) and pa.types.is_integer(wanted))
+
+
+def _stored(value: Any, data_type: pa.DataType) -> Any:
+    """What Python has a type for, but Arrow's constructor does not take."""
+    name = opaque_name(data_type)
+    if isinstance(value, int) and name in ("hugeint", "uhugeint"):
+        return value.to_bytes(16, "little", signed=name == "hugeint")
+    if isinstance(value, uuid.UUID):
+        return value.bytes
+    if isinstance(value, bool) != (_is_boolean(data_type)) and value is not None:
+        raise TypeError(f"{value!r} is not of type {data_type}")
+    return int(value) if isinstance(value, bool) and isinstance(data_type, pa.BaseExtensionType) else value
+
+
+def _is_boolean(data_type: pa.DataType) -> bool:
+    if isinstance(data_type, pa.BaseExtensionType):
+        return bool(data_type.extension_name == "arrow.bool8")
+    return bool(pa.types.is_boolean(data_type))
+
+
+def _key(bound: pa.Array, data_type: pa.DataType) -> tuple[bool, Any]:
+    """What is compared; the first part puts NaN above all other numbers."""
+    name = opaque_name(data_type)
+    if pa.types.is_temporal(bound.type):
+        return False, _number(bound)
+    value = bound[0].as_py()
+    if name in ("hugeint", "uhugeint"):
+        return False, int.from_bytes(value, "little", signed=name == "hugeint")
+    if name == "time_tz":
+        return False, 0
+    if isinstance(value, float):
+        return math.isnan(value), 0.0 if math.isnan(value) else value
+    if isinstance(value, str):
+        return False, value.encode()
+    assert isinstance(value, bool | int | bytes | Decimal)
+    return False, value
+
+
+def _number(bound: pa.Array) -> int:
+    """The count of units, which Python's own types could not always hold."""
+    number: int = bound.view(pa.int32() if bound.type.bit_width == 32 else pa.int64())[0].as_py()
+    return number
+
+
+_PER_DAY: Mapping[str, int] = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+_MICROSECONDS: Mapping[str, int] = {"s": 1_000_000, "ms": 1_000}
+
+
+def _fits(bound: pa.Array) -> bool:
+    """Whether the client can convert it: it fails on instants outside its range of microseconds, and on odd times."""
+    kind = bound.type
+    if pa.types.is_time(kind):
+        return 0 <= _number(bound) <= _PER_DAY[kind.unit]
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return abs(_number(bound)) * _MICROSECONDS.get(kind.unit, 1) < 2**63
+    if pa.types.is_date64(kind):
+        return abs(_number(bound)) // _PER_DAY["ms"] < 2**31
+    return True
+
+
+def _wrapped(bound: pa.Array | None, data_type: pa.DataType) -> pa.Array:
+    array = pa.nulls(1, _storage(data_type)) if bound is None else bound
+    return pa.ExtensionArray.from_storage(data_type, array) if isinstance(data_type, pa.BaseExtensionType) else array
+
+
+def _storage(data_type: pa.DataType) -> pa.DataType:
+    return data_type.storage_type if isinstance(data_type, pa.BaseExtensionType) else data_type
+
+
+def _fault(data_type: pa.DataType, what: str) -> CatalogFault:
+    return CatalogFault(f"the statistics of a column of type {type_name(data_type)} have {what}")
