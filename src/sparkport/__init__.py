@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sparkport.auth import Authenticator as Authenticator
+    from sparkport.auth import TokenAuthenticator as TokenAuthenticator
     from sparkport.builder import CatalogBuilder as CatalogBuilder
     from sparkport.builder import RowCount as RowCount
     from sparkport.builder import SchemaBuilder as SchemaBuilder
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
+    "sparkport.auth": ("Authenticator", "TokenAuthenticator"),
     "sparkport.builder": ("CatalogBuilder", "RowCount", "SchemaBuilder"),
     "sparkport.memory": ("MemoryCatalog", "MemorySchema", "MemoryTable"),
     "sparkport.server": ("Server", "ServerSettings", "serve"),

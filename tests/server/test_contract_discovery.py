@@ -30,12 +30,12 @@ def ask(client, action, body=b""):
 
 
 def test_all_catalogs_are_listed(client):
-    assert ask(client, "GetCatalogs").to_pydict() == {"catalog_name": ["shop", "lake"]}
+    assert ask(client, "GetCatalogs").to_pydict() == {"catalog_name": ["lake", "shop"]}
 
 
 def test_schemas_are_listed_as_they_are_published(client):
     assert ask(client, "GetDbSchemas").to_pydict() == {
-        "catalog_name": ["shop", "shop", "lake"],
+        "catalog_name": ["lake", "shop", "shop"],
         "db_schema_name": ["sales", "main_", "sales"],
     }
 
@@ -50,10 +50,38 @@ def test_schemas_are_filtered_by_catalog_and_pattern(client, encode):
 def test_tables_are_filtered_by_pattern_and_can_bring_their_arrow_schema(client):
     body = json.dumps({"table_name_filter_pattern": "%orders", "include_schema": True}).encode()
     found = ask(client, "GetTables", body)
-    assert found.column("table_name").to_pylist() == ["orders", "old_orders"]
+    assert found.column("table_name").to_pylist() == ["old_orders", "orders"]
     assert set(found.column("table_type").to_pylist()) == {"TABLE"}
     arrow_schema = pa.ipc.read_schema(pa.py_buffer(found.column("table_schema")[0].as_py()))
     assert arrow_schema.names == ["id", "rowid"]
+
+
+def test_without_include_schema_there_is_none(client):
+    for body in (b"", json.dumps({"include_schema": False}).encode()):
+        found = ask(client, "GetTables", body)
+        assert found.column_names == ["catalog_name", "db_schema_name", "table_name", "table_type"]
+        assert found.num_rows == 3
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({"catalog": "lake"}, []),
+        ({"catalog": ""}, ["t", "old_orders", "orders"]),  # the default catalog, as in other actions
+        ({"catalog_name": "shop", "schema_filter_pattern": "main%"}, ["t"]),
+        ({"db_schema_filter_pattern": "sales", "table_name_filter_pattern": "_ld%"}, ["old_orders"]),
+        ({"table_name_filter_pattern": "%o%d%s"}, ["old_orders", "orders"]),
+        ({"table_types": ["VIEW", "TABLE"]}, ["t", "old_orders", "orders"]),
+        ({"table_types": []}, ["t", "old_orders", "orders"]),
+    ],
+)
+def test_filters_can_be_combined(client, filters, expected):
+    found = ask(client, "GetTables", msgpack.packb(filters))
+    assert found.column("table_name").to_pylist() == expected
+
+
+def test_the_list_of_catalogs_can_be_filtered_too(client):
+    assert ask(client, "GetCatalogs", b'{"catalog": "lake"}').to_pydict() == {"catalog_name": ["lake"]}
 
 
 def test_a_pattern_is_not_a_regular_expression(client):
@@ -65,10 +93,17 @@ def test_tables_of_another_type_are_none(client):
     assert ask(client, "GetTableTypes").to_pydict() == {"table_type": ["TABLE"]}
 
 
-@pytest.mark.parametrize("body", [b"\xff\xff", b"{", b"[1]", json.dumps({"table_types": 3}).encode()])
+@pytest.mark.parametrize(
+    "body", [b"\xff\xff", b"{", b"[1]", json.dumps({"table_types": 3}).encode(), b'{"catalog": 1}']
+)
 def test_a_body_that_cannot_be_read_is_refused(client, body):
     with pytest.raises(pa.ArrowInvalid, match="discovery"):
         ask(client, "GetTables", body)
+
+
+def test_a_pattern_that_is_too_long_is_refused(client):
+    with pytest.raises(pa.ArrowInvalid, match="pattern is longer"):
+        ask(client, "GetTables", json.dumps({"table_name_filter_pattern": "%" * 10_001}).encode())
 
 
 def test_an_unknown_catalog_is_not_found(client):

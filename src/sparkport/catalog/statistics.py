@@ -11,13 +11,11 @@ from pyarrow import lib
 
 from sparkport.catalog.context import Context
 from sparkport.catalog.interfaces import Table
-from sparkport.catalog.rowid import find_rowid_column
 from sparkport.catalog.types import opaque_name
 
 __all__ = [
     "ColumnStatistics",
     "StatisticsTable",
-    "produces_statistics",
     "shortened_maximum",
     "shortened_minimum",
     "takes_statistics",
@@ -107,14 +105,6 @@ def takes_statistics(field: pa.Field) -> bool:
             return True
         data_type = data_type.storage_type  # all else is what it is stored as, for the client and here
     return data_type.id in _TAKEN
-
-
-def produces_statistics(table: Table, published_schema: pa.Schema) -> bool:
-    """Whether to tell clients that they may ask for statistics; they then ask about any column but the row id."""
-    if not isinstance(table, StatisticsTable) or not table.offers_statistics:
-        return False
-    rowid = find_rowid_column(published_schema)
-    return all(takes_statistics(field) for index, field in enumerate(published_schema) if index != rowid)
 
 
 _KEPT_CHARACTERS = 64

@@ -6,7 +6,7 @@ import logging
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import grpc
 
@@ -27,22 +27,27 @@ def flight_handlers(service: Service) -> grpc.GenericRpcHandler:
     """Messages are left as bytes: the wire layer reads and writes them itself."""
     unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
     both = grpc.stream_stream_rpc_method_handler
+    admit = service.admit
     methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-        "DoAction": stream(_streaming(service.do_action, action=True)),
-        "DoGet": stream(_streaming(service.do_get)),
-        "DoExchange": both(_streaming(service.do_exchange)),
-        "DoPut": both(_streaming(service.do_put)),
-        "ListFlights": stream(_streaming(service.list_flights)),
-        "ListActions": stream(_streaming(lambda call, _message: service.list_actions(call))),
-        "GetFlightInfo": unary(_unary(service.get_flight_info)),
-        "GetSchema": unary(_unary(service.get_schema)),
-        "Handshake": both(_handshake),
+        "DoAction": stream(_streaming(admit, service.do_action, action=True)),
+        "DoGet": stream(_streaming(admit, service.do_get)),
+        "DoExchange": both(_streaming(admit, service.do_exchange)),
+        "DoPut": both(_streaming(admit, service.do_put)),
+        "ListFlights": stream(_streaming(admit, service.list_flights)),
+        "ListActions": stream(_streaming(admit, lambda call, _message: service.list_actions(call))),
+        "GetFlightInfo": unary(_unary(admit, service.get_flight_info)),
+        "GetSchema": unary(_unary(admit, service.get_schema)),
+        "Handshake": both(_handshake(admit)),
     }
     return grpc.method_handlers_generic_handler(_SERVICE, methods)
 
 
+_Admit: TypeAlias = Callable[[Call], Call]
+"""Refuses a caller, or says who it is."""
+
+
 def _streaming(
-    run: Callable[[Call, Any], Iterator[bytes]], *, action: bool = False
+    admit: _Admit, run: Callable[[Call, Any], Iterator[bytes]], *, action: bool = False
 ) -> Callable[[Any, grpc.ServicerContext], Iterator[bytes]]:
     """Scans fail late, so errors are mapped around the iteration, not around the call."""
 
@@ -51,7 +56,7 @@ def _streaming(
         if not isinstance(request, bytes):
             request = _received(request, context)
         try:
-            with closing(_iterate(run, call, request)) as messages:
+            with closing(_iterate(run, admit(call), request)) as messages:
                 yield from messages
         except GeneratorExit:  # gRPC has let go of the call
             raise
@@ -63,11 +68,11 @@ def _streaming(
     return handle
 
 
-def _unary(run: Callable[[Call, bytes], bytes]) -> Callable[[bytes, grpc.ServicerContext], bytes]:
+def _unary(admit: _Admit, run: Callable[[Call, bytes], bytes]) -> Callable[[bytes, grpc.ServicerContext], bytes]:
     def handle(request: bytes, context: grpc.ServicerContext) -> bytes:
         call, finish = _begin(context)
         try:
-            return run(call, request)
+            return run(admit(call), request)
         except BaseException as error:  # noqa: BLE001 - the one boundary; what gRPC does not catch hangs the client
             _abort(context, call, error, action=False)
         finally:
@@ -76,14 +81,23 @@ def _unary(run: Callable[[Call, bytes], bytes]) -> Callable[[bytes, grpc.Service
     return handle
 
 
-def _handshake(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-    """Let everybody in, since no authentication is configured.
+def _handshake(admit: _Admit) -> Callable[[Any, grpc.ServicerContext], Iterator[bytes]]:
+    """Drivers that were given a user name and a password (ADBC's, pyarrow's) ask here for a token and give up without one.
 
-    Drivers that were given a user name and a password (ADBC's, pyarrow's) ask here for a token and give up without one.
-    They get one that opens nothing, and nothing of what they sent comes back.
+    Where everybody is let in they get one that opens nothing, and nothing of what they sent comes back. Where tokens are
+    asked for, the handshake needs one like any other call.
     """
-    context.send_initial_metadata((("authorization", "Bearer anonymous"),))
-    yield from _streaming(lambda _call, messages: (b"" for _ in messages))(requests, context)
+
+    def handle(requests: Any, context: grpc.ServicerContext) -> Iterator[bytes]:
+        def answer(call: Call, messages: Iterator[bytes]) -> Iterator[bytes]:
+            if call.principal is None:
+                context.send_initial_metadata((("authorization", "Bearer anonymous"),))
+            for _ in messages:
+                yield b""
+
+        yield from _streaming(admit, answer)(requests, context)
+
+    return handle
 
 
 def _iterate(run: Callable[[Call, Any], Iterator[bytes]], call: Call, request: Any) -> Generator[bytes, None, None]:
@@ -123,7 +137,7 @@ def _begin(context: grpc.ServicerContext) -> tuple[Call, Callable[[], None]]:
 
     if not context.add_callback(terminated):
         cancellation.cancel()
-    return Call(headers, cancellation, headers.trace_id or str(uuid.uuid4()), context.cancel), finish
+    return Call(headers, cancellation, headers.trace_id or str(uuid.uuid4()), abandon=context.cancel), finish
 
 
 def _abort(context: grpc.ServicerContext, call: Call, error: BaseException, *, action: bool) -> NoReturn:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkport.catalog import ActionCatalog, Context, CustomAction
 from sparkport.errors import CatalogFault, Unsupported
-from sparkport.service import ddl, discovery, put, scan, table_functions, transactions
+from sparkport.service import ddl, discovery, flight_sql, put, scan, table_functions, transactions
 from sparkport.service.calls import Call
 from sparkport.service.readers import closing_reader
 from sparkport.wire.catalogs import (
@@ -99,6 +99,8 @@ def _run_custom(service: Service, call: Call, action: Action) -> Iterator[bytes]
     offered = _custom_actions(service, call)
     found = next((each for each in offered if each[1].name == action.type), None)
     if found is None:
+        if action.type in flight_sql.SQL_ACTIONS:
+            raise flight_sql.no_sql(action.type)
         raise Unsupported(f"there is no action {action.type[:60]!r}")
     ctx, custom = found
     with closing_reader(custom.run(ctx, action.body)) as results:

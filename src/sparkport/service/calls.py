@@ -20,6 +20,8 @@ class Call:
     cancellation: Cancellation = field(default_factory=Cancellation)
     trace_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     """The caller's own where it sent one: the key to the log for errors nobody foresaw."""
+    principal: str | None = None
+    """Who calls, where the server asks for tokens."""
     abandon: Callable[[], object] = field(default=lambda: None, compare=False, repr=False)
     """Ends the call from outside of the thread that serves it."""
 
@@ -28,6 +30,7 @@ class Call:
         return Context(
             catalog_name=catalog_name,
             transaction_id=transaction_id,
+            principal=self.principal,
             trace_id=self.trace_id,
             session_id=self.headers.session_id or "",
             from_duckdb=self.headers.from_duckdb,

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from sparkport.catalog import Context
 from sparkport.errors import BadRequest, NotFound
-from sparkport.service import flight_sql, scan
+from sparkport.service import flight_sql, own_flights, scan
 from sparkport.service.calls import Call
 from sparkport.service.listing import table_info
-from sparkport.service.objects import published_schema_name
+from sparkport.service.objects import PublishedTable, published_schema_name
 from sparkport.service.plan import tickets
 from sparkport.wire.flight import encode_flight_info, encode_schema_result
 from sparkport.wire.flight_data import BatchWriter, encode_schema
@@ -44,8 +45,7 @@ def get_flight_info(service: Service, call: Call, descriptor: flight.FlightDescr
         return encode_flight_info(_DATABASES_SCHEMA, descriptor, tickets=(ticket,))
     if (command := flight_sql.command_of(descriptor)) is not None:
         return flight_sql.flight_info(service, call, descriptor, command)
-    _refuse_command(descriptor)
-    ctx, bound = scan.bind(service, call, descriptor, None)
+    ctx, bound = _bind(service, call, descriptor)
     return table_info(ctx, bound, descriptor, tuple(tickets(service, ctx, bound, None)))
 
 
@@ -55,8 +55,7 @@ def get_schema(service: Service, call: Call, descriptor: flight.FlightDescriptor
         return encode_schema_result(_DATABASES_SCHEMA)
     if (command := flight_sql.command_of(descriptor)) is not None:
         return encode_schema_result(command.arrow_schema)
-    _refuse_command(descriptor)
-    return encode_schema_result(scan.bind(service, call, descriptor, None)[1].arrow_schema)
+    return encode_schema_result(_bind(service, call, descriptor)[1].arrow_schema)
 
 
 def read_databases(service: Service) -> Iterator[bytes]:
@@ -68,9 +67,11 @@ def read_databases(service: Service) -> Iterator[bytes]:
     yield from BatchWriter(_DATABASES_SCHEMA).messages(batch)
 
 
-def _refuse_command(descriptor: flight.FlightDescriptor) -> None:
-    """Raises: BadRequest, NotFound for a command that nothing above has known."""
-    if descriptor.descriptor_type == flight.DescriptorType.CMD:
+def _bind(service: Service, call: Call, descriptor: flight.FlightDescriptor) -> tuple[Context, PublishedTable]:
+    """Raises: BadRequest, NotFound, also for a command that no catalog knows."""
+    is_command = descriptor.descriptor_type == flight.DescriptorType.CMD
+    if is_command and own_flights.of_descriptor(service, call, descriptor) is None:
         if not descriptor.command:
             raise BadRequest("the descriptor is empty; name a table as [schema, table]")
         raise NotFound("there is no such command; name a table as [schema, table]")
+    return scan.bind(service, call, descriptor, None)

@@ -125,7 +125,7 @@ def find_schema(ctx: Context, registered: RegisteredCatalog, name: str) -> Schem
     """The schema of that name, as clients call it. Raises: NotFound."""
     schema = registered.catalog.schema(ctx, name) if name else None
     if schema is None and name == MAIN_PUBLISHED:
-        schema = registered.catalog.schema(ctx, MAIN)
+        schema = _whatever_its_case(registered.catalog.schemas(ctx), MAIN)
     if schema is None and ctx.from_duckdb:
         schema = _whatever_its_case(registered.catalog.schemas(ctx), name)
     if schema is None:

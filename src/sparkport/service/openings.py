@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pyarrow.flight as flight
@@ -30,13 +30,20 @@ class Opening:
         return self.descriptor
 
 
-def first_schema(messages: Iterator[bytes]) -> Opening:
-    """Read up to the schema; the client's first message has only a descriptor (airport §7.1). Raises: BadRequest."""
+def first_schema(
+    messages: Iterator[bytes], refuse: Callable[[flight.FlightDescriptor], object] = lambda _: None
+) -> Opening:
+    """Read up to the schema; the client's first message has only a descriptor (airport §7.1).
+
+    `refuse` may object to the descriptor before any schema has come. Raises: BadRequest.
+    """
     descriptor: flight.FlightDescriptor | None = None
     app_metadata = b""
     for message in messages:
         data = decode_flight_data(message)
-        descriptor = descriptor or data.descriptor
+        if descriptor is None and data.descriptor is not None:
+            descriptor = data.descriptor
+            refuse(descriptor)
         if data.header:
             return Opening(data, descriptor, app_metadata)
         app_metadata = app_metadata or data.app_metadata

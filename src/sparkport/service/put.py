@@ -15,6 +15,7 @@ import pyarrow as pa
 from sparkport.catalog import Context, DMLOptions, Operation, TransactionState
 from sparkport.catalog.rowid import rowid_field
 from sparkport.errors import BadRequest
+from sparkport.service import flight_sql
 from sparkport.service.calls import Call
 from sparkport.service.objects import PublishedTable, find_table
 from sparkport.service.openings import first_schema
@@ -38,7 +39,7 @@ __all__ = ["delete", "put"]
 
 def put(service: Service, call: Call, messages: Iterator[bytes]) -> Iterator[bytes]:
     """INSERT or UPDATE by DoPut; one PutResult with a DMLResponse."""
-    opening = first_schema(messages)
+    opening = first_schema(messages, refuse=flight_sql.command_of)
     if opening.descriptor is None or opening.descriptor.command is None:
         raise BadRequest('DoPut needs a command as its descriptor: {"operation": "insert" or "update", …}')
     command = decode_put_command(opening.descriptor.command)

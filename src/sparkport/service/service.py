@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow.flight as flight
 
+from sparkport.auth import Authenticator
 from sparkport.catalog import Context
+from sparkport.errors import Unauthenticated
 from sparkport.service import flight_sql, flights, in_out_functions, put, read, scalar_functions, write
 from sparkport.service.actions import list_actions, run_action
 from sparkport.service.calls import Call
@@ -29,6 +31,8 @@ __all__ = ["Service", "ServiceSettings"]
 class ServiceSettings:
     """What an operator may decide about the service."""
 
+    authenticate: Authenticator | None = None
+    """Tells who a bearer token belongs to. Every call then needs one that it knows; None serves everybody."""
     secret: bytes | None = None
     """Signs descriptors, tickets and transaction ids; None draws one, and clients attach again after a restart."""
     transaction_lifetime: float = 24 * 3600.0
@@ -51,6 +55,21 @@ class Service:
         self.listing = Listing(self.signer)
         self.transactions = Transactions(self.signer, self.settings.transaction_lifetime)
         self.watch = Watch()
+
+    def admit(self, call: Call) -> Call:
+        """The call with the name of who makes it; asked before anything else is done. Raises: Unauthenticated."""
+        authenticate = self.settings.authenticate
+        if authenticate is None:
+            return call
+        kind, _, token = (call.headers.authorization or "").partition(" ")
+        if kind.lower() != "bearer" or not token.strip():
+            raise Unauthenticated(
+                "this server wants a token: CREATE SECRET (TYPE airport, auth_token '…', SCOPE 'grpc://…') with its address"
+            )
+        principal = authenticate(token.strip())
+        if principal is None:
+            raise Unauthenticated("this token is not known here, or no longer valid")
+        return replace(call, principal=principal)
 
     def do_action(self, call: Call, message: bytes) -> Iterator[bytes]:
         return run_action(self, call, decode_action(message))

@@ -1,0 +1,85 @@
+"""`column_statistics`: what DuckDB's optimiser learns of a column, and trusts (airport §4.9, T28)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from sparkport.catalog import ColumnStatistics, Context, StatisticsTable, TransactionManager
+from sparkport.catalog.statistics import takes_statistics
+from sparkport.errors import CatalogFault, NotFound, SparkportError, Unsupported
+from sparkport.service import scan
+from sparkport.service.calls import Call
+from sparkport.service.objects import PublishedTable
+from sparkport.wire.statistics import ColumnStatisticsRequest, encode_column_statistics
+
+if TYPE_CHECKING:
+    from sparkport.service.service import Service
+
+__all__ = ["column_statistics"]
+
+_log = logging.getLogger(__name__)
+
+
+def column_statistics(service: Service, call: Call, request: ColumnStatisticsRequest) -> Iterator[bytes]:
+    """Answer with what the table says of the column, or else with what holds for every column of its type.
+
+    An error would fail a query that could do without statistics, so a table that tells nonsense does not raise one.
+    Raises: NotFound, StaleDescriptor, TransactionNotActive; Unsupported for a type that the client would misread.
+    """
+    ctx, bound = scan.bind(service, call, request.descriptor, None)
+    field = _column(bound, request.column)
+    if not takes_statistics(field):
+        raise Unsupported(f"there are no statistics of columns of DuckDB's type {request.type[:100]}")
+    yield _answer(ctx, bound, field)
+
+
+def _column(bound: PublishedTable, name: str) -> pa.Field:
+    index = bound.arrow_schema.get_field_index(name)
+    if index < 0 or index == bound.rowid_index:
+        raise NotFound(f"table {bound.title} has no column {name[:100]}")
+    return bound.arrow_schema.field(index)
+
+
+def _answer(ctx: Context, bound: PublishedTable, field: pa.Field) -> bytes:
+    try:
+        return encode_column_statistics(_known(ctx, bound, field), field.type)
+    except CatalogFault as fault:
+        _complain(bound, field.name, fault)
+        return encode_column_statistics(ColumnStatistics(), field.type)
+
+
+def _known(ctx: Context, bound: PublishedTable, field: pa.Field) -> ColumnStatistics:
+    table = bound.table
+    if not isinstance(table, StatisticsTable) or not table.offers_statistics:
+        return ColumnStatistics()
+    if isinstance(bound.registered.catalog, TransactionManager) and ctx.transaction_id is None:
+        return ColumnStatistics()  # nothing tells the scan that will follow to read the same rows
+    try:
+        known: object = table.column_statistics(ctx, field.name)
+        if known is not None and not isinstance(known, ColumnStatistics):
+            raise CatalogFault(f"column_statistics returned {type(known).__name__}")
+        return known or ColumnStatistics()
+    except SparkportError:
+        raise
+    except Exception as error:  # noqa: BLE001 - see above
+        _complain(bound, field.name, error)
+        return ColumnStatistics()
+
+
+_MOST_COMPLAINTS = 1_000
+_complaints: set[tuple[str, str, str]] = set()
+
+
+def _complain(bound: PublishedTable, column: str, error: Exception) -> None:
+    """Log it once: the client asks several times for every statement."""
+    key = (bound.title, column, str(error)[:200])
+    if key in _complaints:
+        return
+    if len(_complaints) >= _MOST_COMPLAINTS:
+        _complaints.clear()
+    _complaints.add(key)
+    _log.warning("table %s: the statistics of column %s are not used", bound.title, column, exc_info=error)
