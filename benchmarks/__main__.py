@@ -10,10 +10,14 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import scan, write
+from benchmarks import functions, scan, write
 from benchmarks.measure import Line, print_table
 
-GROUPS: dict[str, Callable[[int], Iterator[Line]]] = {"scan": scan.run, "write": write.run}
+GROUPS: dict[str, Callable[[int], Iterator[Line]]] = {
+    "scan": scan.run,
+    "write": write.run,
+    "functions": functions.run,
+}
 
 
 def main() -> int:

@@ -8,7 +8,15 @@ import msgpack
 import pyarrow as pa
 import pyarrow.flight as flight
 
-__all__ = ["exchange", "plan", "read", "read_in_parallel", "replace_table"]
+__all__ = [
+    "exchange",
+    "exchange_in_lockstep",
+    "function_descriptor",
+    "plan",
+    "read",
+    "read_in_parallel",
+    "replace_table",
+]
 
 _TIMEOUT = flight.FlightCallOptions(timeout=300)
 
@@ -76,3 +84,49 @@ def exchange(
                     break
                 answers += 0 if chunk.app_metadata is None else 1
     return answers
+
+
+def function_descriptor(location: str, name: str) -> flight.FlightDescriptor:
+    """The handle of a function of the benchmarked catalog."""
+    with flight.connect(location) as client:
+        for info in client.list_flights():
+            if msgpack.unpackb(info.app_metadata)["name"] == name:
+                return info.descriptor
+    raise RuntimeError(f"there is no function {name}")
+
+
+def exchange_in_lockstep(
+    location: str,
+    descriptor: flight.FlightDescriptor,
+    batch: pa.RecordBatch,
+    count: int,
+    operation: str = "",
+    arguments: bytes = b"",
+) -> float:
+    """Send a batch again and again, each time reading the whole answer to it; how many rows came back.
+
+    Of an in/out function that is all up to a batch that is not marked as going on (airport §9.3).
+    """
+    headers = [(b"airport-operation", operation.encode())] if operation else []
+    options = flight.FlightCallOptions(timeout=300, headers=headers)
+    rows = 0
+    with flight.connect(location) as client:
+        writer, reader = client.do_exchange(descriptor, options)
+        with writer:
+            if arguments:
+                writer.write_metadata(arguments)
+            writer.begin(batch.schema)
+            assert reader.schema is not None
+            for _ in range(count):
+                writer.write_batch(batch)
+                going_on = True
+                while going_on:
+                    chunk = reader.read_chunk()
+                    rows += chunk.data.num_rows
+                    going_on = chunk.app_metadata is not None and chunk.app_metadata.to_pybytes() == b"chunk_continues"
+            writer.done_writing()
+            for chunk in reader:
+                rows += 0 if chunk.data is None else chunk.data.num_rows
+    if rows != count * batch.num_rows:
+        raise RuntimeError(f"{rows} rows came back for {count * batch.num_rows}")
+    return float(rows)

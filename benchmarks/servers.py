@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.flight as flight
 
 import sparkport as sp
@@ -75,7 +76,22 @@ def _sparkport(count: int) -> None:
     schema.table("big", rows(count))
     schema.table("small", rows(10))
     schema.table("sink", rows(1).schema)
+    _add_functions(schema)
     _serve(builder)
+
+
+def _add_functions(schema: sp.SchemaBuilder) -> None:
+    @schema.scalar_function
+    def add(a: pa.int64(), b: pa.int64()) -> pa.int64():  # type: ignore[valid-type]  # annotations are Arrow types
+        return pc.add(a, b)
+
+    @schema.table_function(returns=lambda batch: batch)
+    def passed(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch
+
+    @schema.table_function(returns=lambda rows: rows)
+    def streamed(rows: pa.Table) -> Iterator[pa.RecordBatch]:
+        yield from rows
 
 
 def _serve(builder: sp.CatalogBuilder) -> None:

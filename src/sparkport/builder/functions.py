@@ -84,8 +84,7 @@ class PythonScalarFunction(_Described, ScalarFunction):
             raise BadRequest(f"the scalar function {self.name} can have only positional parameters")
 
     def execute(self, ctx: Context, arguments: pa.RecordBatch) -> Any:
-        injected = {Context: ctx, RowCount: RowCount(arguments.num_rows)}
-        return self._described.call(arguments.columns, injected)
+        return self._described.call(arguments.columns, {Context: ctx, RowCount: arguments.num_rows})
 
 
 class PythonTableFunction(_Described, TableFunction):
@@ -158,7 +157,7 @@ def python_table_function(
         return PartitionedPythonFunction(described, options, returns, partitions)
     if not takes_rows:
         return PythonTableFunction(described, options, returns)
-    form = PythonBatchwiseFunction if described.takes_batches() else PythonTableInOutFunction
+    form = PythonBatchwiseFunction if described.takes_batches else PythonTableInOutFunction
     return form(described, options, returns)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -23,63 +23,98 @@ _INJECTED = (Context, ScanOptions, RowCount)
 _TABLES = (pa.Table, pa.RecordBatch)
 
 
-@dataclass(frozen=True, slots=True)
 class Described:
     """A Python function and one SQL signature of it: one with optional parameters has several."""
 
-    function: Callable[..., Any]
-    signature: FunctionSignature
-    takes: tuple[inspect.Parameter, ...]
-    annotations: Mapping[str, Any]
-
-    def takes_batches(self) -> bool:
-        """Whether it is an in/out function that works batch by batch."""
-        return any(self.annotations.get(each.name) is pa.RecordBatch for each in self.takes)
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        signature: FunctionSignature,
+        takes: Sequence[inspect.Parameter],
+        annotations: Mapping[str, Any],
+    ) -> None:
+        self.signature = signature
+        self.takes_batches = any(annotations.get(each.name) is pa.RecordBatch for each in takes)
+        self._function = function
+        names = [parameter.name for parameter in signature.parameters]
+        self._steps = [step for each in takes for step in _step(each, annotations.get(each.name), names)]
+        self._wants_scalars = {name for name in names if annotations.get(name) is pa.Scalar}
+        # Most functions take their arguments as they come; a batch of them must not cost more than it has to.
+        self._takes_all_in_order = all(
+            step.kind in ("value", "rest") and not step.by_name for step in self._steps
+        ) and (len(self._steps) == len(takes) and not self._wants_scalars)
 
     def call(self, values: Sequence[Any], injected: Mapping[type, Any] | None = None, subquery: Any = None) -> Any:
         """Call the function with SQL's arguments, in the order of the signature, and what it wants to know besides."""
+        if self._takes_all_in_order:
+            return self._function(*values)
         remaining = iter(self._values(values))
         positional: list[Any] = []
         named: dict[str, Any] = {}
-        omitted = False
-        for parameter in self.takes:
-            annotation = self.annotations.get(parameter.name)
-            if parameter.kind is parameter.VAR_POSITIONAL:
-                positional.extend(remaining)
-                continue
-            if annotation in _INJECTED:
-                value = (injected or {})[annotation]
-            elif annotation in _TABLES:
-                value = subquery
-            elif parameter.name in self._names():
-                value = next(remaining)
-                if value is None and parameter.kind is parameter.KEYWORD_ONLY:
-                    continue  # a named argument that was left out arrives as NULL (airport §4.7)
-            else:
-                omitted = True
-                continue
-            if omitted or parameter.kind is parameter.KEYWORD_ONLY:
-                named[parameter.name] = value
+        for step in self._steps:
+            match step.kind:
+                case "rest":
+                    positional.extend(remaining)
+                    continue
+                case "injected":
+                    value = (injected or {})[step.annotation]
+                case "subquery":
+                    value = subquery
+                case _:
+                    value = next(remaining)
+                    if value is None and step.optional:
+                        continue  # a named argument that was left out arrives as NULL (airport §4.7)
+            if step.by_name:
+                named[step.name] = value
             else:
                 positional.append(value)
-        return self.function(*positional, **named)
+        return self._function(*positional, **named)
 
     def values_by_name(self, values: Sequence[Any]) -> dict[str, Any]:
         """The arguments under the names of their parameters."""
         names = [each.name for each in self.signature.parameters if each.kind is not ParameterKind.TABLE]
         return dict(zip(names, self._values(values), strict=False))
 
-    def _names(self) -> set[str]:
-        return {parameter.name for parameter in self.signature.parameters}
-
     def _values(self, values: Sequence[Any]) -> Iterator[Any]:
         """Python's values, but Arrow's where the annotation asks for them."""
+        last = len(self.signature.parameters) - 1
         for index, value in enumerate(values):
-            parameter = self.signature.parameters[min(index, len(self.signature.parameters) - 1)]
-            if self.annotations.get(parameter.name) is pa.Scalar and isinstance(values, Arguments):
-                yield values.arrow.column(index)[0]
-            else:
-                yield value
+            wanted = self.signature.parameters[min(index, last)].name in self._wants_scalars
+            yield values.arrow.column(index)[0] if wanted and isinstance(values, Arguments) else value
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Where one of Python's parameters gets its value from."""
+
+    name: str
+    kind: Literal["value", "rest", "injected", "subquery"]
+    annotation: Any
+    by_name: bool
+    optional: bool
+
+
+def _step(parameter: inspect.Parameter, annotation: Any, names: Sequence[str]) -> Iterator[_Step]:
+    """The step of a parameter; none for one that this signature leaves out."""
+    kind: Literal["value", "rest", "injected", "subquery"] = "value"
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        kind = "rest"
+    elif _is_one_of(annotation, _INJECTED):
+        kind = "injected"
+    elif _is_one_of(annotation, _TABLES):
+        kind = "subquery"
+    elif parameter.name not in names:
+        return
+    # What stands after a parameter that may be left out is passed by name, whether or not it is.
+    by_name = parameter.kind is parameter.KEYWORD_ONLY or (
+        kind == "injected" and parameter.kind is not parameter.POSITIONAL_ONLY
+    )
+    yield _Step(parameter.name, kind, annotation, by_name, parameter.kind is parameter.KEYWORD_ONLY)
+
+
+def _is_one_of(annotation: Any, classes: Sequence[Any]) -> bool:
+    """By identity: Arrow types compare themselves with whatever they are asked about."""
+    return any(annotation is each for each in classes)
 
 
 def describe(function: Callable[..., Any], returns: pa.DataType | None = None) -> list[Described]:
@@ -98,7 +133,7 @@ def describe(function: Callable[..., Any], returns: pa.DataType | None = None) -
     parameters: list[Parameter] = []
     optional = 0
     for parameter in takes:
-        if annotations.get(parameter.name) in _INJECTED:
+        if _is_one_of(annotations.get(parameter.name), _INJECTED):
             continue
         parameters.append(_parameter(function, parameter, annotations))
         if parameter.kind not in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL):
@@ -121,7 +156,7 @@ def _parameter(function: Callable[..., Any], parameter: inspect.Parameter, annot
     annotation = annotations.get(parameter.name)
     if parameter.kind is parameter.VAR_KEYWORD:
         raise BadRequest(f"function {function.__name__}: DuckDB cannot pass **{parameter.name}, name each parameter")
-    if annotation in _TABLES:
+    if _is_one_of(annotation, _TABLES):
         return Parameter(parameter.name, None, ParameterKind.TABLE)
     kind = ParameterKind.NAMED if parameter.kind is parameter.KEYWORD_ONLY else ParameterKind.POSITIONAL
     if annotation is Any or annotation is pa.Scalar:

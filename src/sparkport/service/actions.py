@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkport.catalog import ActionCatalog, Context, CustomAction
 from sparkport.errors import CatalogFault, Unsupported
-from sparkport.service import ddl, discovery, flight_sql, put, scan, table_functions, transactions
+from sparkport.service import ddl, discovery, flight_sql, put, scan, statistics, table_functions, transactions
 from sparkport.service.calls import Call
 from sparkport.service.readers import closing_reader
 from sparkport.wire.catalogs import (
@@ -38,6 +38,7 @@ from sparkport.wire.ddl import (
 from sparkport.wire.discovery import decode_discovery
 from sparkport.wire.flight import Action, encode_action_type, encode_result
 from sparkport.wire.scan import decode_endpoints, decode_flight_info, decode_table_function_flight_info
+from sparkport.wire.statistics import decode_column_statistics
 from sparkport.wire.transactions import (
     decode_commit_transaction,
     decode_create_transaction,
@@ -129,6 +130,9 @@ ACTIONS: Mapping[str, ActionType] = {
     "flight_info": ActionType("A table as of a point in time", decode_flight_info, scan.flight_info),
     "table_function_flight_info": ActionType(
         "The columns that a table function gives", decode_table_function_flight_info, table_functions.flight_info
+    ),
+    "column_statistics": ActionType(
+        "Bounds of a column's values", decode_column_statistics, statistics.column_statistics
     ),
     "create_schema": ActionType("Create a schema", decode_create_schema, ddl.create_schema),
     "drop_schema": ActionType("Drop an empty schema", decode_drop_schema, ddl.drop_schema),

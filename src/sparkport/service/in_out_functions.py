@@ -1,7 +1,9 @@
 """Table in/out functions: rows of a subquery in, rows out, in lockstep with the client (airport §9.3).
 
-For every batch it sends, the client reads answers until one says that it was the last. It takes an answer of a multiple of
-2048 rows for one that is not, whatever it says (T18), so such a one is followed by an empty one.
+For every batch it sends, the client reads batches until one says that it was the last. It takes one of a multiple of 2048
+rows for one that is not, whatever it says (T18). Such a one could be followed by an empty one, but two messages cost twice
+as much as one, and 2048 rows are what a function that keeps all rows answers with. So its last row is kept for the next
+answer instead.
 
 A function that works batch by batch is called in the thread that serves the exchange. Any other is an iterator that asks
 for its input when it wants to, deep inside its own code, where the end of an answer cannot be sent from: it runs in a
@@ -102,7 +104,7 @@ def _batch_by_batch(
         ctx.check()
         with closing_reader(_reader(guard.call(function.process_batch, ctx, arguments, batch), guard)) as results:
             yield from answers.of(guard.iterate(iter(results)))
-    yield from answers.of(())
+    yield from answers.ending_all(None)
 
 
 def _reader(result: RecordReader | None, guard: Guard) -> RecordReader:
@@ -148,6 +150,7 @@ class _Answers:
         self._title = title
         self._fit = Fit(arrow_schema, None, title)
         self._writer = BatchWriter(arrow_schema)
+        self._kept: pa.RecordBatch | None = None
         self._empty = pa.RecordBatch.from_arrays([pa.nulls(0, each.type) for each in arrow_schema], schema=arrow_schema)
 
     def of(self, results: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
@@ -165,7 +168,9 @@ class _Answers:
             if not isinstance(batch, pa.RecordBatch):
                 raise CatalogFault(f"{self._title} yielded {type(batch).__name__}, not record batches")
             if batch.num_rows:
-                yield from slices(self._fit(batch))
+                fitted = self._fit(batch)
+                kept, self._kept = self._kept, None
+                yield from slices(fitted if kept is None else pa.concat_batches([kept, fitted]))
 
     def going_on(self, piece: pa.RecordBatch) -> Iterator[bytes]:
         """A piece that is not the last of its answer."""
@@ -173,11 +178,18 @@ class _Answers:
 
     def ending(self, last: pa.RecordBatch | None) -> Iterator[bytes]:
         """The last piece of an answer, if there was any."""
-        if last is not None and last.num_rows % VECTOR:
-            yield from self._writer.messages(last, _FINISHED)
-            return
-        if last is not None:
-            yield from self.going_on(last)
+        if last is None:
+            last = self._empty
+        elif last.num_rows % VECTOR == 0:
+            self._kept = last.slice(last.num_rows - 1)
+            last = last.slice(0, last.num_rows - 1)
+        return self._writer.messages(last, _FINISHED)
+
+    def ending_all(self, last: pa.RecordBatch | None) -> Iterator[bytes]:
+        """The last piece of all: nothing is kept any more."""
+        for piece in (last, self._kept):
+            if piece is not None:
+                yield from self.going_on(piece)
         yield from self._writer.messages(self._empty, _FINISHED)
 
 
@@ -221,7 +233,7 @@ class _Thread:
             while self._owed:
                 self._end_answer()
                 self._receive()
-            self._end_answer()
+            self._hand_over(self._answers.ending_all(self._last))
         except BaseException as error:  # noqa: BLE001 - it is raised again where the exchange is served
             self._handover.fail(error)
         else:

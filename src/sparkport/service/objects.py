@@ -16,6 +16,7 @@ from sparkport.catalog import (
     DynamicSchemaTable,
     Schema,
     SchemaRequest,
+    StatisticsTable,
     Table,
     TableRef,
     TimePoint,
@@ -23,6 +24,7 @@ from sparkport.catalog import (
 )
 from sparkport.catalog.names import folded
 from sparkport.catalog.rowid import ROWID_MARKER
+from sparkport.catalog.statistics import takes_statistics
 from sparkport.catalog.types import publishable_schema, refuse_unsupported
 from sparkport.errors import NotFound, StaleDescriptor, Unsupported
 from sparkport.service.registry import RegisteredCatalog
@@ -182,7 +184,9 @@ def publish_table(
             raise Unsupported(f"table {schema_name}.{table.name} has no Arrow schema")
         own = table.schema_for_request(ctx, SchemaRequest(time_point=time_point))
     checks = table.constraints.checks if isinstance(table, ConstrainedTable) else ()
-    published, digest = _published(own, checks, f"{schema_name}.{table.name}")
+    # The client asks for statistics without saying of which time (airport §4.9).
+    statistics = time_point is None and isinstance(table, StatisticsTable) and table.offers_statistics
+    published, digest = _published(own, checks, statistics, f"{schema_name}.{table.name}")
     if isinstance(table, TableRef) and find_rowid_column(own) is not None:
         raise Unsupported(f"table {schema_name}.{table.name} is read by DuckDB itself, so it can have no row id (T40)")
     return PublishedTable(registered, schema_name, table, published, digest, reached)
@@ -225,17 +229,17 @@ def _refuse_strange(own: pa.Schema, title: str) -> None:
         raise Unsupported(f"{title} has two columns of the same name")
 
 
-_cache: OrderedDict[int, tuple[pa.Schema, tuple[str, ...], tuple[pa.Schema, str]]] = OrderedDict()
+_cache: OrderedDict[tuple[int, bool], tuple[pa.Schema, tuple[str, ...], tuple[pa.Schema, str]]] = OrderedDict()
 _CACHE_SIZE = 20_000
 
 
-def _published(own: pa.Schema, checks: tuple[str, ...], title: str) -> tuple[pa.Schema, str]:
+def _published(own: pa.Schema, checks: tuple[str, ...], statistics: bool, title: str) -> tuple[pa.Schema, str]:
     """The published Arrow schema and its fingerprint, remembered by the identity of the table's own one.
 
     Arrow schemas are immutable, and the cache keeps them alive, so the same identity means the same schema. Losing an
     entry to a race between threads costs only time.
     """
-    entry = _cache.get(id(own))
+    entry = _cache.get((id(own), statistics))
     if entry is not None and entry[0] is own and entry[1] == checks:
         return entry[2]
     refuse_unsupported(own, f"table {title}")
@@ -251,11 +255,13 @@ def _published(own: pa.Schema, checks: tuple[str, ...], title: str) -> tuple[pa.
         marked = {**(plain.field(rowid).metadata or {}), ROWID_MARKER: b"1"}
         fields.append(plain.field(rowid).with_metadata(marked))
     metadata: dict[bytes, bytes] = {}
+    if statistics and all(takes_statistics(field) for field in fields[: len(fields) - (rowid is not None)]):
+        metadata[b"can_produce_statistics"] = b"1"
     if checks:
         metadata[b"check_constraints"] = pack({"constraints": list(checks)})
     published = pa.schema(fields, metadata=metadata or None)
     result = (published, fingerprint(published))
-    _cache[id(own)] = (own, checks, result)
+    _cache[id(own), statistics] = (own, checks, result)
     while len(_cache) > _CACHE_SIZE:
         try:
             _cache.popitem(last=False)

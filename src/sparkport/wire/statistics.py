@@ -120,7 +120,8 @@ def _bound(value: Any, data_type: pa.DataType) -> pa.Array | None:
             array = pa.array([_stored(value, data_type)], storage)
         if array.null_count:
             return None
-        array.validate(full=True)  # text that is not UTF-8 would fail the client's query
+        if storage.id in _TEXT:
+            array.validate(full=True)  # what is not UTF-8 would fail the client's query
     except (pa.ArrowException, ValueError, TypeError, OverflowError, AttributeError) as error:
         raise _fault(data_type, "bounds of another type") from error
     return array
@@ -177,14 +178,15 @@ _MICROSECONDS: Mapping[str, int] = {"s": 1_000_000, "ms": 1_000}
 
 
 def _fits(bound: pa.Array) -> bool:
-    """Whether the client can convert it: it fails on instants outside its range of microseconds, and on odd times."""
+    """Whether the client can convert it: it fails on instants outside its range, and Arrow has no such times."""
     kind = bound.type
     if pa.types.is_time(kind):
-        return 0 <= _number(bound) <= _PER_DAY[kind.unit]
+        return 0 <= _number(bound) < _PER_DAY[kind.unit]
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return abs(_number(bound)) * _MICROSECONDS.get(kind.unit, 1) < 2**63
     if pa.types.is_date64(kind):
-        return abs(_number(bound)) // _PER_DAY["ms"] < 2**31
+        days, rest = divmod(_number(bound), _PER_DAY["ms"])
+        return rest == 0 and abs(days) < 2**31
     return True
 
 
