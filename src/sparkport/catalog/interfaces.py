@@ -59,6 +59,13 @@ class Table(ABC):
         Raises: NotFound for a time point that does not exist; Unsupported for a time point where there is no history.
         """
 
+    def estimated_rows(self, ctx: Context, options: ScanOptions) -> int | None:
+        """About how many rows a scan would yield, for the client's plans; None when that is not known.
+
+        DuckDB asks only where it learns of a table while it plans: at a point in time, and for flights (airport §5.7).
+        """
+        return None
+
 
 class Schema(ABC):
     """A named set of tables and functions."""

@@ -61,6 +61,7 @@ def _batches(
 ) -> Iterator[pa.RecordBatch]:
     # The service filters after us, so only without a filter do we know when there are enough rows.
     left = options.limit if options.limit > 0 and options.filter is None else None
+    done, total = 0, (version.rows if stop is None else stop) - start
     for segment, first, last in _parts(version.segments, start, stop):
         step = _slice_rows(segment, positions, options.batch_size)
         at = first
@@ -70,6 +71,8 @@ def _batches(
             if left is not None:
                 rows = min(rows, left)
                 left -= rows
+            done += rows
+            ctx.report_progress(done / total)
             yield pa.RecordBatch.from_arrays(
                 [_column(segment, position, at, rows) for position in positions], schema=arrow_schema
             )

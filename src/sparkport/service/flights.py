@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from sparkport.catalog import Context
+from sparkport.catalog import Context, ScanOptions
 from sparkport.errors import BadRequest, NotFound
 from sparkport.service import flight_sql, own_flights, scan
 from sparkport.service.calls import Call
@@ -46,7 +46,8 @@ def get_flight_info(service: Service, call: Call, descriptor: flight.FlightDescr
     if (command := flight_sql.command_of(descriptor)) is not None:
         return flight_sql.flight_info(service, call, descriptor, command)
     ctx, bound = _bind(service, call, descriptor)
-    return table_info(ctx, bound, descriptor, tuple(tickets(service, ctx, bound, None)))
+    rows = bound.table.estimated_rows(ctx, ScanOptions())
+    return table_info(ctx, bound, descriptor, tuple(tickets(service, ctx, bound, None)), rows)
 
 
 def get_schema(service: Service, call: Call, descriptor: flight.FlightDescriptor) -> bytes:

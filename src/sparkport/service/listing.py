@@ -168,15 +168,19 @@ def table_info(
     published: PublishedTable,
     descriptor: flight.FlightDescriptor,
     tickets: tuple[bytes, ...] = (),
+    rows: int | None = None,
 ) -> bytes:
-    """A table's FlightInfo with all that the client needs to know (airport §3.5).
+    """A table's FlightInfo with all that the client needs to know (airport §3.5); `rows` is about how many there are.
 
     The catalog is named as the client spelled it, and the schema as it is published: it compares both (T9).
     """
     metadata = encode_object_metadata(
         "table", ctx.catalog_name, published.published_schema, published.table.name, published.table.comment
     )
-    return encode_flight_info(published.arrow_schema, descriptor, app_metadata=metadata, tickets=tickets)
+    total = -1 if rows is None else rows
+    return encode_flight_info(
+        published.arrow_schema, descriptor, app_metadata=metadata, tickets=tickets, total_records=total
+    )
 
 
 def _free_name(name: str, taken: set[bytes]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.flight as flight
 
-from sparkport.catalog import Context, TimePoint
+from sparkport.catalog import Context, ScanOptions, TimePoint
 from sparkport.errors import BadRequest, NotFound
 from sparkport.service import own_flights, table_functions
 from sparkport.service.calls import Call
@@ -44,7 +44,8 @@ def endpoints(service: Service, call: Call, request: EndpointsRequest) -> Iterat
 def flight_info(service: Service, call: Call, request: FlightInfoRequest) -> Iterator[bytes]:
     """Describe a table as of a point in time; the descriptor must come back as it was sent (airport §4.6, T42)."""
     ctx, bound = bind(service, call, request.descriptor, request.time_point)
-    yield table_info(ctx, bound, request.descriptor)
+    rows = bound.table.estimated_rows(ctx, ScanOptions(time_point=request.time_point))
+    yield table_info(ctx, bound, request.descriptor, rows=rows)
 
 
 def bind(

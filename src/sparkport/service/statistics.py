@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
@@ -34,7 +35,7 @@ def column_statistics(service: Service, call: Call, request: ColumnStatisticsReq
     field = _column(bound, request.column)
     if not takes_statistics(field):
         raise Unsupported(f"there are no statistics of columns of DuckDB's type {request.type[:100]}")
-    yield _answer(ctx, bound, field)
+    yield _answer(service, ctx, bound, field)
 
 
 def _column(bound: PublishedTable, name: str) -> pa.Field:
@@ -44,15 +45,15 @@ def _column(bound: PublishedTable, name: str) -> pa.Field:
     return bound.arrow_schema.field(index)
 
 
-def _answer(ctx: Context, bound: PublishedTable, field: pa.Field) -> bytes:
+def _answer(service: Service, ctx: Context, bound: PublishedTable, field: pa.Field) -> bytes:
     try:
-        return encode_column_statistics(_known(ctx, bound, field), field.type)
+        return encode_column_statistics(_known(service, ctx, bound, field), field.type)
     except CatalogFault as fault:
-        _complain(bound, field.name, fault)
+        _complain(service, bound, field.name, fault)
         return encode_column_statistics(ColumnStatistics(), field.type)
 
 
-def _known(ctx: Context, bound: PublishedTable, field: pa.Field) -> ColumnStatistics:
+def _known(service: Service, ctx: Context, bound: PublishedTable, field: pa.Field) -> ColumnStatistics:
     table = bound.table
     if not isinstance(table, StatisticsTable) or not table.offers_statistics:
         return ColumnStatistics()
@@ -66,20 +67,20 @@ def _known(ctx: Context, bound: PublishedTable, field: pa.Field) -> ColumnStatis
     except SparkportError:
         raise
     except Exception as error:  # noqa: BLE001 - see above
-        _complain(bound, field.name, error)
+        _complain(service, bound, field.name, error)
         return ColumnStatistics()
 
 
 _MOST_COMPLAINTS = 1_000
-_complaints: set[tuple[str, str, str]] = set()
+_complaints: WeakKeyDictionary[Service, set[tuple[str, str, str]]] = WeakKeyDictionary()
 
 
-def _complain(bound: PublishedTable, column: str, error: Exception) -> None:
+def _complain(service: Service, bound: PublishedTable, column: str, error: Exception) -> None:
     """Log it once: the client asks several times for every statement."""
-    key = (bound.title, column, str(error)[:200])
-    if key in _complaints:
+    known, key = _complaints.setdefault(service, set()), (bound.title, column, str(error)[:200])
+    if key in known:
         return
-    if len(_complaints) >= _MOST_COMPLAINTS:
-        _complaints.clear()
-    _complaints.add(key)
+    if len(known) >= _MOST_COMPLAINTS:
+        known.clear()
+    known.add(key)
     _log.warning("table %s: the statistics of column %s are not used", bound.title, column, exc_info=error)

@@ -31,6 +31,17 @@ class ServedContract(Ground):
             }
         assert {(schema.name, table.name) for schema, table in all_tables(catalog, ctx)} <= seen
 
+    def test_duckdb_sees_every_function(self, client: DuckDBClient, catalog: Catalog, ctx: Context) -> None:
+        """One that it could not take would be left out, and only the server's log would say so."""
+        for schema in catalog.schemas(ctx):
+            if schema.name.casefold() == "main":
+                continue
+            seen = {(function.kind, function.name) for function in client.functions(schema.name)}
+            assert seen == {
+                *(("scalar_function", function.name) for function in schema.scalar_functions(ctx)),
+                *(("table_function", function.name) for function in schema.table_functions(ctx)),
+            }, schema.name
+
     def test_duckdb_sees_comments(self, client: DuckDBClient, catalog: Catalog, ctx: Context) -> None:
         for schema, table in all_tables(catalog, ctx):
             assert client.schemas()[schema.name].description == schema.comment
