@@ -247,6 +247,10 @@ def _form(function: Function) -> str:
     return "in/out" if isinstance(function, TableInOutFunction) else "table"
 
 
+_RESERVED_NAMES = frozenset({"auth_token", "secret", "ticket", "at_unit", "at_value", "headers"})
+"""Options of `airport_take_flight`, which the client looks for among the named arguments of every table function."""
+
+
 @lru_cache(maxsize=4096)
 def _shape(
     parameters: tuple[Parameter, ...], return_type: pa.DataType | None, form: str
@@ -285,6 +289,10 @@ def _refuse_unusable(parameters: Sequence[Parameter], form: str) -> None:
     for parameter in parameters:
         if parameter.kind is ParameterKind.NAMED and parameter.type is None:
             raise CatalogFault(f"the named parameter {parameter.name} must have a type")
+        if parameter.kind is ParameterKind.NAMED and parameter.name.lower() in _RESERVED_NAMES:
+            raise CatalogFault(
+                f"DuckDB's client keeps the named parameter {parameter.name} for itself: choose another name"
+            )
 
 
 def _field(parameter: Parameter, form: str) -> pa.Field:

@@ -41,6 +41,8 @@ __all__ = ["exchange", "result_schema"]
 
 VECTOR = 2048
 """DuckDB's vectors have so many rows; the number is part of the protocol (T18)."""
+_LONG_ANSWER = 4
+"""Messages after which one looks whether the client still wants the rest."""
 _CONTINUES = b"chunk_continues"
 _FINISHED = b"chunk_finished"
 
@@ -103,7 +105,10 @@ def _batch_by_batch(
     for batch in rows:
         ctx.check()
         with closing_reader(_reader(guard.call(function.process_batch, ctx, arguments, batch), guard)) as results:
-            yield from answers.of(guard.iterate(iter(results)))
+            for number, message in enumerate(answers.of(guard.iterate(results))):
+                if number >= _LONG_ANSWER and rows.has_ended_early():
+                    return
+                yield message
     yield from answers.ending_all(None)
 
 
@@ -119,6 +124,7 @@ class _Rows:
     def __init__(self, reader: BatchReader, messages: Iterator[bytes], *, from_duckdb: bool) -> None:
         self._reader = reader
         self._messages = messages
+        self._ahead: _Ahead | None = None
         self.arrow_schema = canonical_schema(reader.arrow_schema)
         # Columns of a subquery may share a name, so they are told apart by their position.
         numbers = [str(index) for index in range(len(self.arrow_schema))]
@@ -131,16 +137,58 @@ class _Rows:
         self._numbers = numbers
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        for message in self._messages:
+        while (message := self._next()) is not None:
             batch = self._reader.read(decode_flight_data(message))
             if batch is not None:
                 yield self._convert(batch)
+
+    def has_ended_early(self) -> bool:
+        """Whether the client ends its input while it is still being answered: a LIMIT has got its rows.
+
+        It does not cancel the call then, but reads on to the end without looking, be it ever so far away.
+        """
+        if self._ahead is None:
+            self._ahead = _Ahead(self._messages)
+        return self._ahead.has_ended
+
+    def _next(self) -> bytes | None:
+        ahead, self._ahead = self._ahead, None
+        return next(self._messages, None) if ahead is None else ahead.take()
 
     def _convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self._converter is None:
             return batch
         converted = self._converter.convert(batch.rename_columns(self._numbers))
         return pa.RecordBatch.from_arrays(converted.columns, schema=self.arrow_schema)
+
+
+class _Ahead:
+    """Waits for the next message in a thread of its own, which ends with the call at the latest."""
+
+    def __init__(self, messages: Iterator[bytes]) -> None:
+        self._messages = messages
+        self._done = threading.Event()
+        self._message: bytes | None = None
+        self._failure: BaseException | None = None
+        threading.Thread(target=self._wait, name="sparkport-ahead", daemon=True).start()
+
+    @property
+    def has_ended(self) -> bool:
+        return self._done.is_set() and self._message is None
+
+    def take(self) -> bytes | None:
+        """The message; None at the end. Raises: Cancelled."""
+        self._done.wait()
+        if self._failure is not None:
+            raise self._failure
+        return self._message
+
+    def _wait(self) -> None:
+        try:
+            self._message = next(self._messages, None)
+        except BaseException as error:  # noqa: BLE001 - it is raised again where the message is taken
+            self._failure = error
+        self._done.set()
 
 
 class _Answers:
@@ -193,6 +241,10 @@ class _Answers:
         yield from self._writer.messages(self._empty, _FINISHED)
 
 
+class _Enough(Exception):
+    """The client wants no more rows."""
+
+
 class _Thread:
     """Runs a function in a thread of its own, which reads the input and hands over what is to be sent."""
 
@@ -208,6 +260,7 @@ class _Thread:
         self._function = function
         self._ctx = ctx
         self._arguments = arguments
+        self._rows = rows
         self._batches = iter(rows)
         self._watched = watched
         self._answers = answers
@@ -215,6 +268,8 @@ class _Thread:
         """Whether the client waits for the end of an answer to a batch that it has sent."""
         self._last: pa.RecordBatch | None = None
         """Held back until it is known whether more follows."""
+        self._answered = 0
+        """How many pieces of the present answer have been handed over."""
         self._handover = _Handover()
 
     def messages(self) -> Iterator[bytes]:
@@ -234,6 +289,8 @@ class _Thread:
                 self._end_answer()
                 self._receive()
             self._hand_over(self._answers.ending_all(self._last))
+        except _Enough:
+            self._handover.end()
         except BaseException as error:  # noqa: BLE001 - it is raised again where the exchange is served
             self._handover.fail(error)
         else:
@@ -246,6 +303,9 @@ class _Thread:
             for piece in self._answers.pieces(guard.iterate(iter(batches))):
                 if self._last is not None:
                     self._hand_over(self._answers.going_on(self._last))
+                    self._answered += 1
+                    if self._owed and self._answered >= _LONG_ANSWER and self._rows.has_ended_early():
+                        raise _Enough
                 self._last = piece
 
     def _input(self, guard: Guard, batch: pa.RecordBatch | None) -> Iterator[pa.RecordBatch]:
@@ -262,7 +322,7 @@ class _Thread:
         return batch
 
     def _end_answer(self) -> None:
-        last, self._last = self._last, None
+        last, self._last, self._answered = self._last, None, 0
         self._hand_over(self._answers.ending(last))
 
     def _hand_over(self, messages: Iterator[bytes]) -> None:

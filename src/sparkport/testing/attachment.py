@@ -81,7 +81,7 @@ class Attachment:
         return self._catalog().table(schema, name)
 
     def functions(self, schema: str) -> list[AttachedFunction]:
-        """The functions of a schema; overloads share a name. Calling them is not simulated yet."""
+        """The functions of a schema; overloads share a name."""
         return list(self._catalog().schema(schema).functions)
 
     @property

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from sparkport.testing import scan, write
+from sparkport.testing import in_out_function, scalar_function, scan, table_function, write
 from sparkport.testing.ddl import DDLStatements, TableOptions
 from sparkport.testing.headers import new_trace
+from sparkport.testing.in_out_function import InputRows
+from sparkport.testing.scalar_function import Columns
 from sparkport.testing.scan import NOW, Predicate
 from sparkport.testing.statistics import ReportedStatistics, column_statistics
 from sparkport.testing.write import Changed, Rows
@@ -187,4 +189,70 @@ class DuckDBClient(DDLStatements):
             return write.insert(session, created, rows, returning=False)
 
     # -------------------------------------------------------------------------------------------------- functions
-    # Calls of functions (airport §9) belong here: the scalar exchange, `table_function_flight_info`, in/out lockstep.
+
+    def call(
+        self,
+        schema: str,
+        function: str,
+        arguments: Columns,
+        *,
+        rows: int | None = None,
+        threads: int = 1,
+    ) -> pa.ChunkedArray:
+        """`SELECT function(…)` over many rows: the results in the order of the rows (airport §9.1).
+
+        `arguments` are columns in the order of the parameters; their types choose the overload, and they are cast to
+        those of the parameters. Without any, `rows` says how many results are wanted. The rows are divided among
+        `threads` exchanges that are open at the same time.
+        """
+        session = self._session
+        with session.statement():
+            session.transaction()
+            return scalar_function.call(session, self.functions(schema), function, arguments, rows, threads)
+
+    def table_function(
+        self,
+        schema: str,
+        function: str,
+        *arguments: Any,
+        named: Mapping[str, Any] | None = None,
+        columns: Sequence[str] | None = None,
+        where: Predicate | None = None,
+        filter: str | None = None,
+        threads: int = 4,
+        limit: int | None = None,
+    ) -> pa.Table:
+        """`SELECT columns FROM function(…, name := …) WHERE …`; everything but the arguments is as for `scan`.
+
+        Arguments are Arrow scalars, or Python values with the type that DuckDB gives them as parameters of a statement:
+        5 is an INTEGER, 5.5 a DOUBLE, Decimal("5.5") a DECIMAL(2,1).
+        """
+        session = self._session
+        with session.statement():
+            session.transaction()
+            bound = table_function.bind(session, self.functions(schema), function, arguments, named or {})
+            return table_function.scan(session, bound, columns, where, filter, threads, limit)
+
+    def in_out(
+        self, schema: str, function: str, *arguments: Any, rows: InputRows, where: Predicate | None = None
+    ) -> pa.Table:
+        """`SELECT * FROM function(…, (SELECT …)) WHERE …` with `rows` for the subquery (airport §9.3)."""
+        session = self._session
+        with session.statement():
+            session.transaction()
+            found, batches = in_out_function.in_out(session, self.functions(schema), function, arguments, rows, where)
+            return pa.Table.from_batches(batches, schema=found)
+
+    def in_out_batches(
+        self, schema: str, function: str, *arguments: Any, rows: InputRows, where: Predicate | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """As `in_out`, but keeps neither input nor output: `rows` is consumed while the batches are taken.
+
+        The statement lasts until the batches are exhausted or closed; whoever stops earlier has DuckDB end the exchange
+        as for LIMIT.
+        """
+        session = self._session
+        with session.statement():
+            session.transaction()
+            functions = self.functions(schema)
+            yield from in_out_function.in_out(session, functions, function, arguments, rows, where)[1]

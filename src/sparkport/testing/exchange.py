@@ -16,7 +16,7 @@ from sparkport.testing.session import Session
 from sparkport.testing.transport import Exchange
 from sparkport.testing.types import difference
 
-__all__ = ["VECTOR", "Changed", "Statement"]
+__all__ = ["VECTOR", "Changed", "Statement", "end_quietly"]
 
 VECTOR = 2048
 """DuckDB works in chunks of at most so many rows; the number is part of the protocol."""
@@ -87,7 +87,7 @@ class Statement:
         except ProtocolViolation:
             raise
         except Exception:
-            _end_quietly(exchange)
+            end_quietly(exchange)
             raise
 
     def _answer(self, exchange: Exchange, sent: pa.RecordBatch) -> pa.RecordBatch:
@@ -171,7 +171,8 @@ def _total_changed(chunk: flight.FlightStreamChunk) -> int:
     return fields.unsigned("total_changed")
 
 
-def _end_quietly(exchange: Exchange) -> None:
+def end_quietly(exchange: Exchange) -> None:
+    """What Arrow does for a client that drops an exchange: half-close, and read to the end without looking."""
     try:
         exchange.half_close()
         while exchange.read("T22") is not None:

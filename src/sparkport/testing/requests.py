@@ -8,7 +8,7 @@ from typing import Any
 
 import msgpack
 
-__all__ = ["NO_COLUMN", "ROWID", "endpoints", "no_filter", "pack"]
+__all__ = ["NO_COLUMN", "ROWID", "endpoints", "in_out_parameters", "no_filter", "pack", "table_function_flight_info"]
 
 ROWID = 2**64 - 1
 """The column id of the row id (airport §5.2)."""
@@ -26,19 +26,45 @@ def pack(fields: Mapping[str, Any] | Sequence[tuple[str, Any]]) -> bytes:
     return packed
 
 
-def endpoints(descriptor: bytes, json_filters: str, column_ids: Sequence[int], at: tuple[str, str]) -> bytes:
+def endpoints(
+    descriptor: bytes,
+    json_filters: str,
+    column_ids: Sequence[int],
+    at: tuple[str, str],
+    function_parameters: bytes = b"",
+) -> bytes:
     return pack(
         {
             "descriptor": descriptor,
             "parameters": {
                 "json_filters": json_filters,
                 "column_ids": list(column_ids),
-                "table_function_parameters": "",
+                "table_function_parameters": function_parameters,
                 "table_function_input_schema": "",
                 "at_unit": at[0],
                 "at_value": at[1],
             },
         }
+    )
+
+
+def table_function_flight_info(descriptor: bytes, parameters: bytes, table_input_schema: bytes) -> bytes:
+    """Time travel does not exist for functions: both values are always empty (airport §4.7)."""
+    return pack(
+        {
+            "descriptor": descriptor,
+            "parameters": parameters,
+            "table_input_schema": table_input_schema,
+            "at_unit": "",
+            "at_value": "",
+        }
+    )
+
+
+def in_out_parameters(json_filters: str, parameters: bytes) -> bytes:
+    """The map that opens the exchange of an in/out function; columns are never chosen there (airport §9.3)."""
+    return pack(
+        {"json_filters": json_filters, "column_ids": [], "parameters": parameters, "at_unit": "", "at_value": ""}
     )
 
 

@@ -18,7 +18,7 @@ from sparkport.testing.requests import ROWID, endpoints, no_filter, pack
 from sparkport.testing.session import Session
 from sparkport.testing.statistics import column_statistics
 
-__all__ = ["Predicate", "bind_at", "count", "matching", "scan", "scan_columns", "take_flight"]
+__all__ = ["Predicate", "bind_at", "count", "matching", "pushed", "scan", "scan_columns", "take_flight"]
 
 Predicate = str | Callable[[pa.Table], pa.Array | pa.ChunkedArray | Sequence[bool]]
 """A condition: DuckDB SQL, or a function from the scanned rows to a mask."""
@@ -61,7 +61,7 @@ def scan_columns(
 
     The columns of `tail` are asked for again even when they are there already, as by DuckDB's plans of UPDATE.
     """
-    names, filters = _pushed(session, table, where, filter_json)
+    names, filters = pushed(session, table, where, filter_json)
     chosen = [resolved(table, name) for name in (*dict.fromkeys((*names, *columns)), *tail)]
     distinct = list({column.position: column for column in chosen}.values())
     trace = new_trace()
@@ -126,7 +126,7 @@ def matching(session: Session, rows: pa.Table, where: Predicate | None) -> pa.Ta
     return rows.filter(mask if isinstance(mask, pa.ChunkedArray) else pa.array(mask, pa.bool_()))
 
 
-def _pushed(
+def pushed(
     session: Session, table: AttachedTable, where: Predicate | None, filter_json: str | None
 ) -> tuple[list[str], str | None]:
     """The columns that the condition needs, and the filter JSON to send, if there is one."""
@@ -139,10 +139,10 @@ def _pushed(
         return list(named), None
     names = session.local.columns_in(where, list(named))
     made = session.local.filter_json(where, {name: column.sql_type for name, column in named.items()})
-    pushed = json.loads(made)
-    if not pushed["filters"]:
+    parsed = json.loads(made)
+    if not parsed["filters"]:
         return names, None
-    ordered = pushed["column_binding_names_by_index"]
+    ordered = parsed["column_binding_names_by_index"]
     return [*ordered, *(name for name in names if name not in ordered)], made
 
 

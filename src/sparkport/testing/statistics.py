@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -13,6 +14,9 @@ from sparkport.testing.session import Session
 from sparkport.testing.types import difference
 
 __all__ = ["ReportedStatistics", "column_statistics"]
+
+_REQUIRED = ("min", "max", "has_not_null", "has_null", "distinct_count")
+_MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +46,9 @@ def column_statistics(
     headers = session.headers.of_table(trace, None, session.transaction(), "column_statistics", twice=True)
     answer = session.answer("column_statistics", body, headers)
     where = f"column_statistics of {table.schema}.{table.name}.{column.name}"
-    row = _one_row(answer, where)
-    if pa.types.is_nested(column.field.type):
-        return None
-    return _Row(row, where).read(column)
+    row = _Row(_one_row(answer, where), where)
+    row.expect(_REQUIRED)
+    return None if pa.types.is_nested(column.field.type) else row.read(column)
 
 
 def _one_row(answer: bytes, where: str) -> pa.RecordBatch:
@@ -55,6 +58,10 @@ def _one_row(answer: bytes, where: str) -> pa.RecordBatch:
         raise ProtocolViolation("§4.9", f"{where}: the answer is no IPC stream: {error}") from error
     if len(batches) != 1 or batches[0].num_rows != 1:
         raise ProtocolViolation("§4.9", f"{where}: the answer is not one batch of one row")
+    try:
+        batches[0].validate(full=True)
+    except (pa.ArrowInvalid, pa.ArrowIndexError) as error:
+        raise ProtocolViolation("§4.9", f"{where}: the answer is not valid: {error}") from error
     return batches[0]
 
 
@@ -63,11 +70,18 @@ class _Row:
         self._row = row
         self._where = where
 
+    def expect(self, names: Sequence[str]) -> None:
+        for name in names:
+            if self._row.schema.names.count(name) != 1:
+                raise ProtocolViolation("§4.9", f"{self._where}: the column {name} is missing")
+
     def read(self, column: AttachedColumn) -> ReportedStatistics:
-        text = column.type in ("VARCHAR", "BLOB", "JSON")
+        text = column.type in ("VARCHAR", "JSON")
         distinct = self._value("distinct_count")
         if not pa.types.is_integer(distinct.type):
             raise ProtocolViolation("§4.9", f"{self._where}: distinct_count is {distinct.type}, not an integer")
+        if not 0 <= distinct.as_py() < 2**63:
+            raise ProtocolViolation("§4.9", f"{self._where}: the client cannot hold {distinct} as distinct_count")
         unicode = self._boolean("contains_unicode") if text and self._has("contains_unicode") else False
         return ReportedStatistics(
             minimum=self._bound("min", column, text),
@@ -85,6 +99,10 @@ class _Row:
         problem = difference(self._row.schema.field(name), column.field)
         if problem is not None:
             raise ProtocolViolation("§4.9", f"{self._where}: {name} is {problem}")
+        kind = value.type
+        is_instant = pa.types.is_timestamp(kind) and bool(kind.tz) and value.is_valid
+        if is_instant and abs(value.value) * _MICROSECONDS[kind.unit] >= 2**63:
+            raise ProtocolViolation("§4.9", f"{self._where}: {name} is not in the range of TIMESTAMPTZ")
         return value
 
     def _boolean(self, name: str) -> bool:
@@ -97,14 +115,15 @@ class _Row:
         value = self._value("max_string_length")
         if not pa.types.is_uint64(value.type):
             raise ProtocolViolation("§4.9", f"{self._where}: max_string_length is {value.type}, not uint64")
+        if value.as_py() >= 2**32:
+            raise ProtocolViolation("T28", f"{self._where}: the client takes {value} modulo 2^32")
         return int(value.as_py())
 
     def _has(self, name: str) -> bool:
         return name in self._row.schema.names
 
     def _value(self, name: str, nullable: bool = False) -> pa.Scalar:
-        if self._row.schema.names.count(name) != 1:
-            raise ProtocolViolation("§4.9", f"{self._where}: the column {name} is missing")
+        self.expect((name,))
         value = self._row.column(name)[0]
         if not nullable and not value.is_valid:
             raise ProtocolViolation("§4.9", f"{self._where}: {name} is NULL")

@@ -126,6 +126,10 @@ class Exchange:
     def begin(self, schema: pa.Schema) -> None:
         self._call.run(lambda: self._writer.begin(schema), Step.WRITE, self._at, "§7.1")
 
+    def write_metadata(self, metadata: bytes) -> None:
+        """A message without a batch; the in/out exchange has one even before the schema (airport §9.3)."""
+        self._call.run(lambda: self._writer.write_metadata(pa.py_buffer(metadata)), Step.WRITE, self._at, "§9.3")
+
     def schema(self) -> pa.Schema:
         """The server's schema, for which the client waits before it sends anything else."""
         return self._call.run(lambda: self._reader.schema, Step.READ, self._at, "T15")

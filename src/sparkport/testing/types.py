@@ -48,6 +48,8 @@ _TIMESTAMPS = {"s": "TIMESTAMP_S", "ms": "TIMESTAMP_MS", "us": "TIMESTAMP", "ns"
 _OPAQUE = {"hugeint": "HUGEINT", "uhugeint": "UHUGEINT", "time_tz": "TIME WITH TIME ZONE", "bit": "BIT"}
 _OPAQUE["bignum"] = "BIGNUM"
 
+_WITHOUT_STATISTICS = ("INTERVAL", "BIT", "BIGNUM", "UNION", "ENUM", "GEOMETRY", '"NULL"', "BLOB")
+
 _NAME = b"ARROW:extension:name"
 _METADATA = b"ARROW:extension:metadata"
 _SIMPLE_NAME = re.compile(r"[a-z_][a-z0-9_]*")
@@ -71,9 +73,12 @@ def duckdb_type(field: pa.Field, line: Line, where: str, quote: _Quote = _quoted
 
 
 def has_statistics(duckdb_name: str) -> bool:
-    """Whether the client can hold statistics of a column of that type (airport §4.9, trap T29)."""
+    """Whether the client can hold statistics of a column of that type (airport §4.9, trap T29).
+
+    It fails on the others; only of a BLOB does it take bounds, but as text with escapes, so that they are wrong.
+    """
     kind = duckdb_name.partition("(")[0]
-    return duckdb_name.endswith("]") or kind not in ("INTERVAL", "BIT", "UNION", "ENUM", "GEOMETRY")
+    return duckdb_name.endswith("]") or kind not in _WITHOUT_STATISTICS
 
 
 def updates_in_place(field: pa.Field) -> bool:

@@ -84,8 +84,28 @@ def write(value: dict[str, Any], path: Path) -> None:
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
 
 
+def write_types(recorded: dict[str, Any], path: Path) -> None:
+    """The scenario `types`, which has a form of its own: one line for each type under each of DuckDB's settings."""
+    settings = {key: recorded[key] for key in ("lossless_true", "lossless_false")} | recorded["settings"]
+    lines = []
+    for setting, cases in settings.items():
+        kept = ",\n".join("  " + json.dumps(_type(case), ensure_ascii=False) for case in cases)
+        lines.append(f" {json.dumps(setting)}: [\n{kept}\n ]")
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
+
+
+def _type(case: dict[str, Any]) -> dict[str, Any]:
+    keys = "duckdb_type", "value_sql", "column_type_afterwards", "read_back", "create_error", "insert_error"
+    kept: dict[str, Any] = {key: value for key, value in case.items() if key in keys}
+    return {**kept, "sent": case.get("create_table_field", {}).get("type")}
+
+
 if __name__ == "__main__":
     folder, *scenarios = sys.argv[1:]
     for scenario in scenarios:
         recorded = json.loads((Path(folder) / f"{scenario}.json").read_text("utf-8"))
-        write(Compact(recorded).made(), HERE / f"{scenario}.json")
+        target = HERE / f"{scenario}.json"
+        if scenario == "types":
+            write_types(recorded, target)
+        else:
+            write(Compact(recorded).made(), target)

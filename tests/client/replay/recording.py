@@ -60,26 +60,41 @@ class Call:
     @property
     def path(self) -> tuple[str, str, str, str]:
         """Catalog, schema, kind and name in the recorded descriptor."""
-        if self.method == "DoExchange":
-            descriptor = flight.FlightDescriptor.deserialize(_fields(self._message(0))[1])
-        else:
-            descriptor = flight.FlightDescriptor.deserialize(dict(_pairs(self.body))["descriptor"])
-        catalog, schema, kind, name = descriptor.path[0].decode().split("/")
+        catalog, schema, kind, name = self.descriptor.path[0].decode().split("/")
         return catalog, schema, kind, name
+
+    @property
+    def descriptor(self) -> flight.FlightDescriptor:
+        """The recorded one."""
+        if self.method == "GetFlightInfo":
+            return flight.FlightDescriptor.deserialize(self._message(0))
+        if self.method == "DoExchange":
+            return flight.FlightDescriptor.deserialize(_fields(self._message(0))[1])
+        body = dict(_pairs(self.body))
+        return flight.FlightDescriptor.deserialize(body.get("descriptor") or body["flight_descriptor"])
 
     def body_with(self, descriptor: flight.FlightDescriptor) -> bytes:
         """The body with another descriptor in place of the recorded one, and everything else as it was."""
-        replaced = {"descriptor": descriptor.serialize()}
+        replaced = dict.fromkeys(("descriptor", "flight_descriptor"), descriptor.serialize())
         return _packed(_Map((key, replaced.get(key, value)) for key, value in _pairs(self.body)))
 
     @property
     def sent_schema(self) -> pa.Schema:
         """Of an exchange."""
-        return pa.ipc.read_schema(pa.py_buffer(_encapsulated(self._message(1))))
+        return pa.ipc.read_schema(pa.py_buffer(_encapsulated(self._message(self._schema_at))))
+
+    @property
+    def opening(self) -> bytes:
+        """The metadata with which the exchange of an in/out function begins."""
+        return _fields(self._message(1))[3]
+
+    @property
+    def _schema_at(self) -> int:
+        return 2 if self.operation == "table_function_in_out" else 1
 
     def batches(self) -> Iterator[pa.RecordBatch | Omitted]:
         """Of an exchange."""
-        for message in self.messages[2:]:
+        for message in self.messages[self._schema_at + 1 :]:
             if isinstance(message, Omitted):
                 yield message
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -17,17 +18,21 @@ from sparkport.testing.contents import Contents, flight_info
 from sparkport.testing.exchange import Changed, Statement
 from sparkport.testing.failures import ServerError
 from sparkport.testing.headers import PROCESS_SESSION, HeaderList, Headers, flight_path, printable_ascii
-from sparkport.testing.objects import AttachedTable, bound_table
-from sparkport.testing.reading import Reading, read
+from sparkport.testing.in_out_function import InOutCall
+from sparkport.testing.objects import AttachedFunction, AttachedTable, bound_table
+from sparkport.testing.reading import Reading, check_statistics_hold, read
 from sparkport.testing.replies import Fields
 from sparkport.testing.requests import ROWID
-from sparkport.testing.scan import same_descriptor
+from sparkport.testing.scalar_function import ScalarCall
+from sparkport.testing.scan import resolved, same_descriptor
 from sparkport.testing.session import Session
+from sparkport.testing.statistics import ReportedStatistics, _one_row, _Row
+from sparkport.testing.table_function import BoundFunction, result_of
 from sparkport.testing.transport import Connection
 
 TIMEOUT = 20.0
 DML = ("insert", "update", "delete")
-FUNCTIONS = ("scalar_function", "table_function_in_out")
+LIMIT = re.compile(r" LIMIT (\d+)$")
 Omissions = Callable[[str, pa.Schema, dict[str, pa.Table]], pa.Table]
 """Makes the rows of batches that were not kept: from the SQL, the schema sent, and the tables scanned for it."""
 
@@ -39,8 +44,10 @@ class Outcome:
     scanned: dict[str, pa.Table] = field(default_factory=dict)
     changed: Changed | None = None
     error: ServerError | None = None
-    left_out: list[str] = field(default_factory=list)
-    """Calls of functions, which are not replayed."""
+    computed: list[pa.Table] = field(default_factory=list)
+    """The results of functions: a scalar function's in a column `result`."""
+    answered: list[bytes] = field(default_factory=list)
+    """The results of an `airport_action`."""
 
 
 class Replayer:
@@ -51,6 +58,9 @@ class Replayer:
         self._session = Session(Connection(location, TIMEOUT), headers, lossless=True)
         self._cache = CatalogCache(self._session)
         self._omissions = omissions
+        self._bound: BoundFunction | None = None
+        self._flight: AttachedTable | None = None
+        self._statistics: dict[tuple[str, str], ReportedStatistics] = {}
         self._traces: dict[str, str] = {}
         self._transaction: str | None = None
         self._version = 0
@@ -74,24 +84,40 @@ class Replayer:
         return outcome
 
     def _call(self, sql: str, call: Call, rest: deque[Call], outcome: Outcome) -> None:
-        if self._is_function(call):
-            outcome.left_out.append(call.action or str(call.operation))
-            if call.action == "endpoints":
-                rest.popleft()  # its DoGet
-        elif call.method == "DoExchange":
+        if call.operation in DML:
             outcome.changed = self._exchange(sql, call, rest, outcome)
+        elif call.operation == "scalar_function":
+            outcome.computed.append(self._scalar_function(sql, call, outcome))
+        elif call.operation == "table_function_in_out":
+            outcome.computed.append(self._in_out_function(sql, call, rest, outcome))
+        elif call.action == "table_function_flight_info":
+            self._bind(call)
+        elif call.action == "column_statistics":
+            self._ask_statistics(call)
         elif call.action == "endpoints":
-            outcome.scanned[call.path[3]] = self._scan(call, rest, self._table(call))
+            self._plan(sql, call, rest, outcome)
         elif call.action == "flight_info":
             outcome.scanned[call.path[3]] = self._travel(call, rest)
+        elif call.method == "GetFlightInfo":
+            self._take_flight(call)
+        elif call.action is not None and "airport-catalog" not in call.headers:
+            outcome.answered = self._session.connection.action(call.action, call.body, self._headers(call))
         else:
             assert call.method == "DoAction", call.method
             self._act(call)
 
-    def _is_function(self, call: Call) -> bool:
-        if call.operation in FUNCTIONS or call.action == "table_function_flight_info":
-            return True
-        return call.action == "endpoints" and call.path[2] != "table"
+    def _plan(self, sql: str, call: Call, rest: deque[Call], outcome: Outcome) -> None:
+        """The scan of a table, of a function's result, or of a flight that is in no catalog."""
+        limit = LIMIT.search(sql)
+        sent = int(limit[1]) if limit else 1
+        if "airport-catalog" not in call.headers:
+            assert self._flight is not None
+            outcome.scanned["flight"] = self._scan(call, rest, self._flight, sent)
+        elif call.path[2] == "table_function":
+            assert self._bound is not None
+            outcome.computed.append(self._scan(call, rest, self._bound.result, sent))
+        else:
+            outcome.scanned[call.path[3]] = self._scan(call, rest, self._table(call), sent)
 
     # --------------------------------------------------------------------------------------------------- actions
 
@@ -171,7 +197,9 @@ class Replayer:
         )
         cancelled = any(get.status is None for get in gets)
         rows = read(reading, threads=1, limit=sent if cancelled else None)
-        return rows.rename_columns(list(columns))
+        rows = rows.rename_columns(list(columns))
+        self._check_statistics(table, rows)
+        return rows
 
     def _travel(self, call: Call, rest: deque[Call]) -> pa.Table:
         """AT: `flight_info` to look the table up, `flight_info` to bind it, then the scan (airport §4.6)."""
@@ -190,6 +218,76 @@ class Replayer:
         endpoints = rest.popleft()
         assert endpoints.action == "endpoints"
         return self._scan(endpoints, rest, then)
+
+    def _take_flight(self, call: Call) -> None:
+        """The table that `airport_take_flight` names by its descriptor, here by the one that this server gives it."""
+        asked = call.descriptor
+        name = asked.path[0].decode().split("/") if asked.path else []
+        if len(name) == 4 and (known := self._cache.known_table(name[1], name[3])) is not None:
+            asked = known.descriptor
+        info = self._session.connection.flight_info(asked, self._headers(call, asked))
+        same_descriptor(info, asked, "GetFlightInfo")
+        self._flight = bound_table(info, "", "airport_take_flight", None, "main", self._session.local)
+
+    def _ask_statistics(self, call: Call) -> None:
+        table, body = self._table(call), call.parameters
+        column = resolved(table, body["column_name"])
+        assert column.type == body["type"]
+        answer = self._session.answer("column_statistics", call.body_with(table.descriptor), self._headers(call))
+        where = f"column_statistics of {table.name}.{column.name}"
+        self._statistics[table.name, column.name] = _Row(_one_row(answer, where), where).read(column)
+
+    def _check_statistics(self, table: AttachedTable, rows: pa.Table) -> None:
+        """What was asked before the scan holds for its rows: the client has believed it (trap T28)."""
+        for name in rows.column_names:
+            known = self._statistics.get((table.name, name))
+            if known is not None:
+                wrong = check_statistics_hold(rows.column(name), known.minimum, known.maximum, known.has_null)
+                assert wrong is None, f"{table.name}.{name}: {wrong}"
+
+    # -------------------------------------------------------------------------------------------------- functions
+
+    def _function(self, call: Call) -> AttachedFunction:
+        _, schema, kind, name = call.path
+        found = self._cache.schema(schema).functions
+        (function,) = (each for each in found if (each.kind, each.name) == (kind, name))
+        return function
+
+    def _bind(self, call: Call) -> None:
+        function = self._function(call)
+        body = call.body_with(function.descriptor)
+        answer = self._session.answer(str(call.action), body, self._headers(call, function.descriptor))
+        self._bound = BoundFunction(function, result_of(self._session, function, answer), b"", "")
+
+    def _scalar_function(self, sql: str, call: Call, outcome: Outcome) -> pa.Table:
+        function = self._function(call)
+        scalar = ScalarCall(self._session, function, call.sent_schema)
+        exchange = self._session.connection.exchange(function.descriptor, self._headers(call, function.descriptor))
+        try:
+            scalar.begin(exchange)
+            answers = scalar.answers(exchange, self._batches(sql, call, outcome))
+        except BaseException:
+            exchange.cancel()
+            raise
+        finally:
+            exchange.close()
+        return pa.table({"result": pa.chunked_array(answers, function.arrow_schema.field(0).type)})
+
+    def _in_out_function(self, sql: str, call: Call, rest: deque[Call], outcome: Outcome) -> pa.Table:
+        """First the exchange, then the calls of the scan that feeds it, as for a change."""
+        assert self._bound is not None
+        function = self._bound.function
+        in_out = InOutCall(self._session, self._bound, call.sent_schema)
+        exchange = self._session.connection.exchange(function.descriptor, self._headers(call, function.descriptor))
+
+        def source() -> Iterator[pa.RecordBatch]:
+            while rest:
+                scan = rest.popleft()
+                outcome.scanned[scan.path[3]] = self._scan(scan, rest, self._table(scan))
+            yield from self._batches(sql, call, outcome)
+
+        schema = pa.schema([pa.field(column.name, column.field.type) for column in self._bound.result.columns])
+        return pa.Table.from_batches(in_out.exchanged(exchange, source(), call.opening), schema)
 
     # ---------------------------------------------------------------------------------------------------- writing
 
@@ -252,8 +350,10 @@ class Replayer:
                 if replaced is not None:
                     made.append((name.encode(), replaced.encode("ascii")))
         # Most recordings are of a server without transactions; with one, the client sends the id (airport §2.2).
-        of_table = "airport-flight-path" in call.headers
-        if of_table and self._transaction is not None:
+        path = str(call.headers.get("airport-flight-path", "/table_function/"))
+        of_table = "/table_function/" not in path or call.action == "column_statistics"
+        in_transaction = of_table and "airport-catalog" in call.headers
+        if in_transaction and self._transaction is not None:
             made.append((b"airport-transaction-id", self._transaction.encode("ascii")))
         return made
 
