@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not catalogs:
             raise BadRequest("name a catalog to serve, for instance shop.py:catalog, or try --demo")
         server = Server(catalogs, config.location, _settings(config))
-        server.run_until_signal(lambda: print(_greeting(server, catalogs), flush=True))
+        server.run_until_signal(lambda: print(server.greeting, flush=True))
     except (SparkportError, OSError) as error:
         print(f"sparkport: {error}", file=sys.stderr)
         return 2
@@ -128,10 +128,3 @@ def _settings(config: Config) -> ServerSettings:
         tls_key=read(config.tls_key),
         max_concurrent_calls=config.max_calls,
     )
-
-
-def _greeting(server: Server, catalogs: Sequence[CatalogBuilder | Catalog]) -> str:
-    lines = [f"Sparkport is serving on {server.location}. In DuckDB:", ""]
-    lines += ["  INSTALL airport FROM community; LOAD airport;"]
-    lines += [f"  ATTACH '{each.name}' (TYPE airport, LOCATION '{server.location}');" for each in catalogs]
-    return "\n".join([*lines, "", "Stop with Ctrl-C."])

@@ -37,7 +37,7 @@ class Described:
         self.takes_batches = any(annotations.get(each.name) is pa.RecordBatch for each in takes)
         self._function = function
         names = [parameter.name for parameter in signature.parameters]
-        self._steps = [step for each in takes for step in _step(each, annotations.get(each.name), names)]
+        self._steps = list(_steps(takes, annotations, names))
         self._wants_scalars = {name for name in names if annotations.get(name) is pa.Scalar}
         # Most functions take their arguments as they come; a batch of them must not cost more than it has to.
         self._takes_all_in_order = all(
@@ -94,22 +94,23 @@ class _Step:
     optional: bool
 
 
-def _step(parameter: inspect.Parameter, annotation: Any, names: Sequence[str]) -> Iterator[_Step]:
-    """The step of a parameter; none for one that this signature leaves out."""
-    kind: Literal["value", "rest", "injected", "subquery"] = "value"
-    if parameter.kind is parameter.VAR_POSITIONAL:
-        kind = "rest"
-    elif _is_one_of(annotation, _INJECTED):
-        kind = "injected"
-    elif _is_one_of(annotation, _TABLES):
-        kind = "subquery"
-    elif parameter.name not in names:
-        return
-    # What stands after a parameter that may be left out is passed by name, whether or not it is.
-    by_name = parameter.kind is parameter.KEYWORD_ONLY or (
-        kind == "injected" and parameter.kind is not parameter.POSITIONAL_ONLY
-    )
-    yield _Step(parameter.name, kind, annotation, by_name, parameter.kind is parameter.KEYWORD_ONLY)
+def _steps(takes: Sequence[inspect.Parameter], annotations: Mapping[str, Any], names: Sequence[str]) -> Iterator[_Step]:
+    """One for each parameter, but for those that this signature leaves out: what follows such a one is passed by name."""
+    left_out = False
+    for parameter in takes:
+        annotation = annotations.get(parameter.name)
+        kind: Literal["value", "rest", "injected", "subquery"] = "value"
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            kind = "rest"
+        elif _is_one_of(annotation, _INJECTED):
+            kind = "injected"
+        elif _is_one_of(annotation, _TABLES):
+            kind = "subquery"
+        elif parameter.name not in names:
+            left_out = True
+            continue
+        only_by_name = parameter.kind is parameter.KEYWORD_ONLY
+        yield _Step(parameter.name, kind, annotation, left_out or only_by_name, only_by_name)
 
 
 def _is_one_of(annotation: Any, classes: Sequence[Any]) -> bool:

@@ -83,6 +83,15 @@ class Server:
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"{self._scheme}://{host}:{self._port}"
 
+    @property
+    def greeting(self) -> str:
+        """What to tell the person who has started it."""
+        lines = [f"Sparkport is serving on {self.location}. In DuckDB:", ""]
+        lines += ["  INSTALL airport FROM community; LOAD airport;"]
+        for registered in self._service.registry.all():
+            lines += [f"  ATTACH '{registered.name}' (TYPE airport, LOCATION '{self.location}');"]
+        return "\n".join([*lines, "", "Stop with Ctrl-C."])
+
     def add_catalog(self, catalog: Catalog | CatalogBuilder, name: str | None = None) -> None:
         """Serve one more catalog, at once. Raises: AlreadyExists, BadRequest."""
         self._service.registry.add(_built(catalog), name)
@@ -176,9 +185,12 @@ def serve(
 ) -> None:
     """Serve until interrupted (Ctrl-C or SIGTERM), then stop gracefully. Call it from the main thread.
 
+    When the server is ready it prints where it listens, and the SQL to paste into DuckDB.
+
     Raises: OSError when the port cannot be had; BadRequest for a location or name that cannot be served.
     """
-    Server(catalogs, location, settings).run_until_signal()
+    server = Server(catalogs, location, settings)
+    server.run_until_signal(lambda: print(server.greeting, flush=True))  # noqa: T201 - this is a program's main function
 
 
 def _named(catalogs: Catalogs) -> Iterable[tuple[str, Catalog]]:

@@ -38,11 +38,21 @@ def exchange(service: Service, call: Call, opening: Opening, messages: Iterator[
     writer = BatchWriter(published.arrow_schema)
     with guarded(service, call, ctx, published) as guard:
         for message in messages:
-            batch = reader.read(decode_flight_data(message))
+            batch = _read(reader, message)
             if batch is not None:
                 arguments = incoming.convert(batch)
                 values = guard.call(run, function, ctx, arguments, result)
                 yield from writer.messages(pa.RecordBatch.from_arrays([values], schema=published.arrow_schema))
+
+
+def _read(reader: BatchReader, message: bytes) -> pa.RecordBatch | None:
+    try:
+        return reader.read(decode_flight_data(message))
+    except BadRequest as error:
+        raise BadRequest(
+            f"{error.message}. Under DuckDB's settings arrow_large_buffer_size, produce_arrow_string_view and "
+            "arrow_output_version it mislabels arguments of typed parameters: RESET them, or declare the parameter as ANY"
+        ) from error
 
 
 def _run(function: ScalarFunction, ctx: Context, arguments: pa.RecordBatch, result: _Result) -> pa.Array:

@@ -47,28 +47,45 @@ def _column(bound: PublishedTable, name: str) -> pa.Field:
 
 def _answer(service: Service, ctx: Context, bound: PublishedTable, field: pa.Field) -> bytes:
     try:
-        return encode_column_statistics(_known(service, ctx, bound, field), field.type)
+        return _encoded(_known(service, ctx, bound, field), field.type)
     except CatalogFault as fault:
         _complain(service, bound, field.name, fault)
-        return encode_column_statistics(ColumnStatistics(), field.type)
+        return _encoded(_UNKNOWN, field.type)
+
+
+_UNKNOWN = ColumnStatistics()
+_MOST_ANSWERS = 1_024
+_answers: dict[tuple[int, pa.DataType], tuple[ColumnStatistics, bytes]] = {}
+
+
+def _encoded(known: ColumnStatistics, data_type: pa.DataType) -> bytes:
+    """The answer, remembered by the identity of the statistics: a table that has cached them gives the same again."""
+    key = (id(known), data_type)
+    answer = _answers.get(key)
+    if answer is None:
+        answer = (known, encode_column_statistics(known, data_type))
+        if len(_answers) >= _MOST_ANSWERS:
+            _answers.clear()
+        _answers[key] = answer
+    return answer[1]
 
 
 def _known(service: Service, ctx: Context, bound: PublishedTable, field: pa.Field) -> ColumnStatistics:
     table = bound.table
     if not isinstance(table, StatisticsTable) or not table.offers_statistics:
-        return ColumnStatistics()
+        return _UNKNOWN
     if isinstance(bound.registered.catalog, TransactionManager) and ctx.transaction_id is None:
-        return ColumnStatistics()  # nothing tells the scan that will follow to read the same rows
+        return _UNKNOWN  # nothing tells the scan that will follow to read the same rows
     try:
         known: object = table.column_statistics(ctx, field.name)
         if known is not None and not isinstance(known, ColumnStatistics):
             raise CatalogFault(f"column_statistics returned {type(known).__name__}")
-        return known or ColumnStatistics()
+        return _UNKNOWN if known is None else known
     except SparkportError:
         raise
     except Exception as error:  # noqa: BLE001 - see above
         _complain(service, bound, field.name, error)
-        return ColumnStatistics()
+        return _UNKNOWN
 
 
 _MOST_COMPLAINTS = 1_000
