@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.wire.recordings import SCENARIOS, calls
 
 from sparkport.errors import BadRequest
-from sparkport.wire import catalogs, ddl, scan, transactions, write
+from sparkport.wire import catalogs, ddl, scan, statistics, transactions, write
 from sparkport.wire.flight import decode_action
 from sparkport.wire.packing import Fields, pack, read_fields, unpack_json, unpack_map, unpack_text
 
@@ -98,7 +98,7 @@ DECODERS = [
     scan.decode_endpoints,
     scan.decode_flight_info,
     scan.decode_table_function_flight_info,
-    scan.decode_column_statistics,
+    statistics.decode_column_statistics,
     scan.decode_in_out_parameters,
     ddl.decode_create_schema,
     ddl.decode_drop_schema,

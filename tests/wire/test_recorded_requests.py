@@ -18,7 +18,7 @@ from tests.wire.recordings import SCENARIOS, Call, Message, calls
 from sparkport.catalog.ddl import OnConflict
 from sparkport.catalog.scan import TimePoint
 from sparkport.errors import BadRequest
-from sparkport.wire import catalogs, ddl, scan, transactions
+from sparkport.wire import catalogs, ddl, scan, statistics, transactions
 from sparkport.wire.flight import decode_action, decode_criteria, decode_descriptor, decode_ticket
 from sparkport.wire.flight_data import BatchReader, decode_flight_data
 
@@ -248,7 +248,7 @@ DECODERS: dict[str, tuple[Any, Any]] = {
     "endpoints": (scan.decode_endpoints, check_endpoints),
     "flight_info": (scan.decode_flight_info, check_flight_info),
     "table_function_flight_info": (scan.decode_table_function_flight_info, check_table_function),
-    "column_statistics": (scan.decode_column_statistics, check_statistics),
+    "column_statistics": (statistics.decode_column_statistics, check_statistics),
     "create_schema": (ddl.decode_create_schema, check_create_schema),
     "drop_schema": (ddl.decode_drop_schema, check_drop_schema),
     "create_table": (ddl.decode_create_table, check_create_table),

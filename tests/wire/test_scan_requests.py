@@ -1,10 +1,7 @@
-"""Planning requests in both forms, points in time, and the answer to a question for statistics."""
+"""Planning requests in both forms, and points in time."""
 
 from __future__ import annotations
 
-import datetime
-import uuid
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -12,8 +9,7 @@ import pyarrow.flight as flight
 import pytest
 
 from sparkport.catalog.scan import TimePoint
-from sparkport.catalog.statistics import ColumnStatistics
-from sparkport.errors import BadRequest, CatalogFault
+from sparkport.errors import BadRequest
 from sparkport.wire import scan
 from sparkport.wire.ipc import decode_arguments, encode_arguments
 from sparkport.wire.packing import pack
@@ -219,76 +215,3 @@ def test_parameters_of_an_in_out_exchange() -> None:
     assert scan.decode_in_out_parameters(metadata) == scan.InOutParameters("", (), ARGUMENTS, None)
     with pytest.raises(BadRequest):
         scan.decode_in_out_parameters(b"chunk_continues")
-
-
-# ------------------------------------------------------------------------------------------------------- statistics
-
-
-def answered(statistics: ColumnStatistics, data_type: pa.DataType) -> pa.RecordBatch:
-    with pa.ipc.open_stream(scan.encode_column_statistics(statistics, data_type)) as reader:
-        [batch] = list(reader)
-    assert batch.num_rows == 1
-    return batch
-
-
-def test_a_question_for_statistics() -> None:
-    body = {"flight_descriptor": DESCRIPTOR.serialize(), "column_name": "id", "type": "DECIMAL(10,2)"}
-    assert scan.decode_column_statistics(pack(body)) == scan.ColumnStatisticsRequest(DESCRIPTOR, "id", "DECIMAL(10,2)")
-    for key in body:
-        with pytest.raises(BadRequest, match=f"column_statistics: the field '{key}' is missing"):
-            scan.decode_column_statistics(pack({name: value for name, value in body.items() if name != key}))
-
-
-@pytest.mark.parametrize(
-    ("data_type", "minimum", "maximum"),
-    [
-        (pa.int32(), -5, 9),
-        (pa.uint64(), 0, 2**64 - 1),
-        (pa.float64(), -1.5, float("inf")),
-        (pa.decimal128(10, 2), Decimal("-1.50"), Decimal("2.25")),
-        (pa.date32(), datetime.date(2024, 1, 1), datetime.date(2024, 2, 29)),
-        (pa.timestamp("us"), datetime.datetime(2024, 1, 1), datetime.datetime(2024, 2, 29, 1)),
-        (pa.bool_(), False, True),
-        (pa.uuid(), uuid.UUID(int=1), uuid.UUID(int=2)),
-        (pa.opaque(pa.binary(16), "hugeint", "DuckDB"), b"\0" * 16, b"\1" * 16),
-        (pa.int64(), None, None),
-    ],
-    ids=str,
-)
-def test_bounds_have_the_type_of_the_column(data_type, minimum, maximum) -> None:
-    batch = answered(ColumnStatistics(minimum, maximum, False, True, 7), data_type)
-    assert batch.schema.names == ["min", "max", "has_not_null", "has_null", "distinct_count"]
-    assert (batch.schema.field("min").type, batch.schema.field("max").type) == (data_type, data_type)
-    assert batch.schema.field("distinct_count").type == pa.uint64()
-    assert batch.to_pylist() == [
-        {"min": minimum, "max": maximum, "has_not_null": True, "has_null": False, "distinct_count": 7}
-    ]
-
-
-def test_scalars_of_arrow_serve_as_bounds() -> None:
-    batch = answered(ColumnStatistics(pa.scalar(1, pa.int32()), pa.scalar(9, pa.int32())), pa.int32())
-    assert batch.to_pylist()[0]["max"] == 9
-
-
-def test_text_says_whether_it_is_more_than_ascii_and_how_long_it_gets() -> None:
-    row = answered(ColumnStatistics("a", "z", contains_unicode=False, max_string_length=12), pa.string()).to_pylist()[0]
-    assert (row["min"], row["max"], row["contains_unicode"], row["max_string_length"]) == ("a", "z", False, 12)
-
-
-@pytest.mark.parametrize("data_type", [pa.string(), pa.large_string(), pa.binary(), pa.binary_view()], ids=str)
-def test_text_and_blobs_never_have_null_as_bounds(data_type) -> None:
-    row = answered(ColumnStatistics(None, None), data_type).to_pylist()[0]
-    lowest, highest = row["min"], row["max"]
-    assert not lowest
-    # DuckDB compares the first eight bytes.
-    highest = highest.encode() if isinstance(highest, str) else highest
-    assert len(highest) == 8
-    assert highest >= (b"\xf4\x8f\xbf\xbf" * 2)
-    assert row["contains_unicode"] is True
-    assert "max_string_length" not in row
-
-
-def test_bounds_of_another_type_are_the_catalogs_fault() -> None:
-    for statistics in (ColumnStatistics("a", "z"), ColumnStatistics(0, 2**40)):
-        with pytest.raises(CatalogFault):
-            scan.encode_column_statistics(statistics, pa.int32())

@@ -121,7 +121,9 @@ class Catalog(ABC):
 
 @dataclass(frozen=True, slots=True)
 class CatalogVersion:
-    """A number that rises with every change of the catalog's objects; `fixed` promises that it never will."""
+    """A number that rises with every change of the catalog's objects, and of the rows of tables that offer statistics;
+    `fixed` promises that it never will.
+    """
 
     number: int
     fixed: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from itertools import count
 from typing import TYPE_CHECKING
 
 from sparkport.catalog import Context, TransactionState
@@ -30,14 +31,29 @@ class Ledger:
         self.has_transactions = has_transactions
         """Without, ids of transactions are of another catalog, and every statement commits by itself."""
         self.lock = threading.RLock()
-        self.sequence = 0
+        self._sequence = 0
         self.catalog_version = 1
+        self._later_versions = count(2)
         self.transactions = Transactions(settings)
 
+    @property
+    def sequence(self) -> int:
+        """The number of the latest commit."""
+        return self._sequence
+
+    @sequence.setter
+    def sequence(self, number: int) -> None:
+        self._sequence = number
+        self.catalog_changed()
+
     def catalog_changed(self) -> None:
-        """Count a change of the catalog's objects."""
-        with self.lock:
-            self.catalog_version += 1
+        """Have DuckDB plan its prepared statements again: objects or rows are no longer as they were.
+
+        A plan holds the statistics of its columns and the id of the transaction in which it was made, so without this it
+        would go on reading that snapshot. Called after a change is visible: a plan with too old a number is only made
+        once too often.
+        """
+        self.catalog_version = next(self._later_versions)
 
     def oldest_pin(self) -> int:
         """The oldest snapshot that is still read. Costly; asked for only where history is bounded."""
@@ -63,6 +79,11 @@ class Ledger:
             self._seen(parent, table)
             self.transactions.inherit(transaction, parent)
         return self._seen(transaction, table)
+
+    def lasting_version_for(self, ctx: Context, table: MemoryTable) -> Version | None:
+        """As `version_for`; None when the next request of the same transaction may see another."""
+        version = self.version_for(ctx, table)
+        return None if self._active(ctx.transaction_id) is None else version
 
     def show(self, transaction_id: str | None, versions: Mapping[MemoryTable, Version]) -> None:
         """Let a transaction see other versions of tables, because its own statements have made them."""
@@ -94,4 +115,7 @@ class Ledger:
             # statement expects the new columns; whoever still expects the old ones has been refused by the service. So
             # it is seen as it is now, and from then on always so.
             transaction.seen[table] = version = current
+        if version is not current:
+            # DuckDB may keep a plan made of this, also when the transaction has ended.
+            self.catalog_changed()
         return version

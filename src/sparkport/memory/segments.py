@@ -10,12 +10,15 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from sparkport.memory.statistics import Summary
 
 __all__ = [
     "Gathered",
@@ -96,6 +99,8 @@ class Segment:
     first_id: int
     ids: pa.Array | None = None
     """Ascending int64; None when they are consecutive, which costs nothing."""
+    summaries: dict[int, Summary] = field(default_factory=dict, repr=False)
+    """Of the columns that somebody has asked about, by position; kept by `statistics.py`."""
 
     @property
     def last_id(self) -> int:

@@ -18,8 +18,8 @@ def _utc_now() -> datetime:
 class MemorySettings:
     """Limits of a memory catalog, or of a table that stands alone."""
 
-    max_versions: int | None = None
-    """How many versions of each table can be travelled to, the present one included; None keeps all of them."""
+    max_versions: int | None = 1_000
+    """How many versions of each table can be travelled to, the present one included; None keeps all of them, for ever."""
     partitions: int = 4
     """Into how many parts a scan is divided at most."""
     partition_rows: int = 131_072
@@ -34,6 +34,8 @@ class MemorySettings:
     """How many transactions without pending changes are remembered; DuckDB begins one for every statement."""
     max_writing_transactions: int = 1_000
     """How many transactions may have pending changes at once."""
+    statistics: bool = True
+    """Whether DuckDB's optimiser may ask for the bounds of columns, and thus skip scans that would find nothing."""
     now: Callable[[], datetime] = _utc_now
     """The time that versions are stamped with."""
     monotonic: Callable[[], float] = time.monotonic

@@ -11,6 +11,7 @@ import pyarrow as pa
 from sparkport.catalog import (
     AddColumnOptions,
     AddFieldOptions,
+    ColumnStatistics,
     ConstrainedTable,
     Constraints,
     Context,
@@ -26,6 +27,7 @@ from sparkport.catalog import (
     SchemaRequest,
     StagedTable,
     StagedWrite,
+    StatisticsTable,
     TimePoint,
 )
 from sparkport.catalog.constraints import validate_constraints
@@ -40,6 +42,7 @@ from sparkport.memory.ledger import Ledger
 from sparkport.memory.scan import divide, read_partition, scan_version
 from sparkport.memory.segments import Segment, count_rows, segments_of
 from sparkport.memory.settings import MemorySettings
+from sparkport.memory.statistics import statistics_of
 from sparkport.memory.versions import History, Version
 from sparkport.memory.write import stage
 
@@ -48,7 +51,7 @@ __all__ = ["MemoryTable"]
 _UNLOCKED_ATTEMPTS = 3
 
 
-class MemoryTable(StagedTable, PartitionedTable, DynamicSchemaTable, DynamicTable, ConstrainedTable):
+class MemoryTable(StagedTable, PartitionedTable, DynamicSchemaTable, DynamicTable, ConstrainedTable, StatisticsTable):
     """Rows as immutable Arrow arrays, in versions that share what did not change.
 
     Readers take no lock and see one version; writers are optimistic, and fail with Conflict when someone else changed
@@ -120,8 +123,21 @@ class MemoryTable(StagedTable, PartitionedTable, DynamicSchemaTable, DynamicTabl
         self.history.pin(version)
         return divide(version, self._key, self._settings or self.ledger.settings)
 
+    def estimated_rows(self, ctx: Context, options: ScanOptions) -> int:
+        return self._version(ctx, options.time_point).rows
+
     def schema_for_request(self, ctx: Context, request: SchemaRequest) -> pa.Schema:
         return self._version(ctx, request.time_point).definition.arrow_schema
+
+    @property
+    def offers_statistics(self) -> bool:
+        # Outside of a catalog with transactions the scan that follows may read a later version.
+        return (self._settings or self.ledger.settings).statistics and self.ledger.has_transactions
+
+    def column_statistics(self, ctx: Context, column: str) -> ColumnStatistics | None:
+        version = self.ledger.lasting_version_for(ctx, self)
+        position = None if version is None else version.definition.position(column)
+        return None if version is None or position is None else statistics_of(ctx, version, position)
 
     def stage(self, ctx: Context, operation: Operation, options: DMLOptions) -> StagedWrite:
         self.expect_present()
@@ -181,7 +197,6 @@ class MemoryTable(StagedTable, PartitionedTable, DynamicSchemaTable, DynamicTabl
         if altered is None:
             return
         (version,) = install(self.ledger, [(self, altered.definition, altered.segments, None)])
-        self.ledger.catalog_changed()
         # DuckDB binds the next statement of the same transaction to the new columns.
         for transaction_id in (ctx.transaction_id, ctx.parent_transaction_id):
             self.ledger.show(transaction_id, {self: version})

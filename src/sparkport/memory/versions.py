@@ -14,7 +14,7 @@ from operator import attrgetter
 
 import pyarrow as pa
 
-from sparkport.catalog import TimePoint
+from sparkport.catalog import ColumnStatistics, TimePoint
 from sparkport.errors import BadRequest, NotFound
 from sparkport.memory.definition import Definition, TableName
 from sparkport.memory.segments import Segment, count_rows
@@ -62,6 +62,8 @@ class Version:
     log: LogEntry = field(default_factory=LogEntry)
     serial: int = field(default_factory=lambda: next(_serials))
     """Unique in this process; names this very object in partitions."""
+    statistics: dict[int, ColumnStatistics] = field(default_factory=dict, repr=False)
+    """Of the columns that somebody has asked about, by position; kept by `statistics.py`."""
 
     @property
     def rows(self) -> int:
@@ -74,6 +76,7 @@ class History:
     def __init__(self, first: Version, settings: MemorySettings) -> None:
         self._settings = settings
         self._versions = [first]
+        self._forget_at = 0
         self._pinned: OrderedDict[int, tuple[Version, float]] = OrderedDict()
         self._pin_lock = threading.Lock()
 
@@ -89,10 +92,15 @@ class History:
         self.current.log.next = version.log
         self._versions.append(version)
         limit = self._settings.max_versions
-        # Forgetting many at once, seldom, makes the cost of each commit independent of the length of the history.
-        if limit is not None and len(self._versions) > limit + limit // 2 + 16:
+        if limit is None:
+            return
+        # Forgetting many at once, seldom, makes the cost of each commit independent of the length of the history, also
+        # when most of it is still being read and must stay.
+        spare = limit // 2 + 16
+        if len(self._versions) > max(limit + spare, self._forget_at):
             needed = bisect_right(self._versions, oldest_pin(), key=attrgetter("sequence")) - 1
             self._versions = self._versions[max(0, min(len(self._versions) - limit, needed)) :]
+            self._forget_at = len(self._versions) + spare
 
     def at(self, point: TimePoint, table: TableName) -> Version:
         """Raises: NotFound when there is no such version; BadRequest when the text cannot be read."""

@@ -75,6 +75,7 @@ class Statement:
         changed = staged.commit()
         if self._manager is not None and self._ctx.transaction_id is not None:
             self._manager.commit_transaction(self._ctx, self._ctx.transaction_id)
+        self._bound.registered.changed()  # plans of prepared statements hold statistics of the rows (decision 0007)
         return changed
 
     def abort(self) -> None:
