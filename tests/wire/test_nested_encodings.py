@@ -109,20 +109,30 @@ def test_null_becomes_any_type(target) -> None:
 
 
 def packed(values: list[bool | None], filler: int) -> pa.Array:
-    """What DuckDB sends: bits, in a buffer that claims to have one byte for each."""
+    """What DuckDB sends before 1.5.4: bits, in a buffer that claims to have one byte for each.
+
+    Those that are not used are ones, and what follows is whatever its memory holds.
+    """
     bits = pa.array(values, pa.bool_())
     used = (len(values) + 7) // 8
-    data = bits.buffers()[1].to_pybytes()[:used] if values else b""
-    octets = (data + bytes([filler]) * len(values))[: len(values)]
+    data = bytearray(bits.buffers()[1].to_pybytes()[:used] if values else b"")
+    if len(values) % 8:
+        data[-1] |= 0xFF << len(values) % 8 & 0xFF
+    octets = (bytes(data) + bytes([filler]) * len(values))[: len(values)]
     storage = pa.Array.from_buffers(pa.int8(), len(values), [bits.buffers()[0], pa.py_buffer(octets)])
     return pa.ExtensionArray.from_storage(pa.bool8(), storage)
+
+
+def whole(values: list[bool | None]) -> pa.Array:
+    """What DuckDB sends since 1.5.4: what its type says."""
+    return pa.ExtensionArray.from_storage(pa.bool8(), pa.array(values, pa.bool_()).cast(pa.int8()))
 
 
 BOOLEANS = st.lists(st.none() | st.booleans(), max_size=20)
 
 
 @UNHURRIED
-@given(rows=st.lists(BOOLEANS, max_size=6), filler=st.integers(0, 255), nulls=st.data())
+@given(rows=st.lists(BOOLEANS, max_size=6), filler=st.integers(2, 255), nulls=st.data())
 def test_booleans_in_lists_are_read_bit_by_bit(rows, filler, nulls) -> None:
     flat = [value for row in rows for value in row]
     ends = [sum(len(row) for row in rows[:index]) for index in range(len(rows) + 1)]
@@ -136,7 +146,34 @@ def test_booleans_in_lists_are_read_bit_by_bit(rows, filler, nulls) -> None:
 
 
 @UNHURRIED
-@given(values=BOOLEANS, filler=st.integers(0, 255), nulls=st.data())
+@given(rows=st.lists(BOOLEANS, max_size=6))
+def test_booleans_of_whole_bytes_in_lists_are_read_as_such_or_refused(rows) -> None:
+    ends = [sum(len(row) for row in rows[:index]) for index in range(len(rows) + 1)]
+    array = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), whole([value for row in rows for value in row]))
+    try:
+        assert convert_array(array, pa.list_(pa.bool_()), "v").to_pylist() == rows
+    except BadRequest as error:
+        assert "cannot be told apart" in error.message
+        assert ends[-1] % 8 == 0
+
+
+@pytest.mark.parametrize(
+    "values", [[True, False, True], [False] * 16, [True] * 16, [None, True] * 8, [False] * 15 + [True]]
+)
+def test_common_booleans_are_read_in_either_encoding(values) -> None:
+    for encoded in (whole(values), packed(values, 0xAA)):
+        array = pa.StructArray.from_arrays([encoded], ["b"])
+        assert convert_array(array, pa.struct([("b", pa.bool_())]), "v").field("b").to_pylist() == values
+
+
+def test_booleans_that_could_be_of_either_encoding_are_refused() -> None:
+    array = pa.StructArray.from_arrays([whole([True, True, *[False] * 14])], ["b"])
+    with pytest.raises(BadRequest, match="SET arrow_lossless_conversion = false"):
+        convert_array(array, pa.struct([("b", pa.bool_())]), "v")
+
+
+@UNHURRIED
+@given(values=BOOLEANS, filler=st.integers(2, 255), nulls=st.data())
 def test_booleans_in_structs_arrays_and_maps_are_read_bit_by_bit(values, filler, nulls) -> None:
     missing = [nulls.draw(st.booleans()) for _ in values]
     struct = pa.StructArray.from_arrays([packed(values, filler)], ["b"], mask=pa.array(missing, pa.bool_()))

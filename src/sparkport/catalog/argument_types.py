@@ -111,10 +111,28 @@ def _field_with_bool(field: pa.Field) -> pa.Field:
 
 def python_value(scalar: pa.Scalar) -> Any:
     """An argument as the Python value that fits it best; the Arrow scalar itself where Python has none."""
-    kind = form(scalar.type)
-    if scalar.is_valid and kind in ("hugeint", "uhugeint"):
-        return int.from_bytes(scalar.value.as_py(), "little", signed=kind == "hugeint")
     try:
-        return scalar.as_py()
-    except (ValueError, OverflowError):  # nanoseconds, and dates outside of Python's calendar
+        return _python(scalar)
+    except (ValueError, OverflowError):  # nanoseconds, and times that Python's clock and calendar do not have
         return scalar
+
+
+def _python(scalar: pa.Scalar) -> Any:
+    if not scalar.is_valid:
+        return None
+    match form(scalar.type):
+        case "hugeint":
+            return int.from_bytes(scalar.value.as_py(), "little", signed=True)
+        case "uhugeint":
+            return int.from_bytes(scalar.value.as_py(), "little")
+        case "list":
+            return [_python(each) for each in scalar]
+        case "struct":
+            return {name: _python(each) for name, each in scalar.items()}
+        case "map":
+            entries = [_python(each) for each in scalar.values]
+            return [tuple(entry.values()) for entry in entries]
+        case "union":
+            return _python(scalar.value)
+        case _:
+            return scalar.as_py()

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pyarrow import lib
 
 from sparkport.catalog.leaf_encodings import LEAF_CONVERSIONS, LeafConversion, form
+from sparkport.catalog.nested_booleans import plain_booleans
 from sparkport.catalog.types import type_name
 from sparkport.errors import BadRequest
 
@@ -29,8 +30,8 @@ class Converter:
     Both must have the same columns, in any order. Values that the target cannot hold are refused, never rounded or cut.
     Whether a column may hold NULLs is left to the table's constraints.
 
-    `from_duckdb` says that the batches come from DuckDB's client, whose BOOLEANs inside nested types are packed into
-    bits although their type, arrow.bool8, says otherwise (airport §13.1, T31).
+    `from_duckdb` says that the batches come from DuckDB's client, whose BOOLEANs inside nested types may be packed into
+    bits although their type, arrow.bool8, says otherwise (airport §13.1, T31), and whose UHUGEINTs may be labelled decimals.
 
     Raises: BadRequest, beginning with "schema mismatch", when there is no conversion.
     """
@@ -94,7 +95,7 @@ def _match(source: Sequence[str], target: Sequence[str], kind: str, owner: str) 
 def _plan(source: pa.DataType, target: pa.DataType, path: str, packed: bool, nested: bool) -> _Step | None:
     """The conversion from one type to the other; None when there is nothing to do."""
     if nested and packed and form(source) == "bool8":
-        return _chain(_unpack_bits, _plan(pa.bool_(), target, path, packed, nested))
+        return _chain(lambda array: plain_booleans(array, path), _plan(pa.bool_(), target, path, packed, nested))
     source_form, target_form = form(source), form(target)
     if source_form == "null" and target_form != "null":
         return lambda array: pa.nulls(len(array), target)
@@ -112,11 +113,17 @@ def _plan(source: pa.DataType, target: pa.DataType, path: str, packed: bool, nes
     if source_form == target_form and _storage(source).equals(_storage(target)):
         return _between(source, target, None)
     conversion = LEAF_CONVERSIONS.get((source_form, target_form))
+    if packed and target_form == "uhugeint" and source.equals(_LABELLED_DECIMAL):
+        conversion = lambda array, storage: array.view(storage)  # noqa: E731 - of the same kind as those in the table
     if conversion is None:
         raise BadRequest(
             f"schema mismatch: column {path} is {type_name(target)}, and {type_name(source)} cannot be converted to it"
         )
     return _between(source, target, _leaf(conversion, source, target, path))
+
+
+_LABELLED_DECIMAL = pa.decimal128(38, 0)
+"""What DuckDB calls a UHUGEINT by default: its upper half looks negative then (airport §13.1)."""
 
 
 def _chain(first: _Step | None, second: _Step | None) -> _Step | None:
@@ -177,12 +184,6 @@ def _shown(value: pa.Scalar, source_form: str) -> str:
     if source_form in ("hugeint", "uhugeint"):
         return str(int.from_bytes(python, "little", signed=source_form == "hugeint"))
     return (repr(python) if isinstance(python, str | bytes) else str(python))[:100]
-
-
-def _unpack_bits(array: pa.Array) -> pa.Array:
-    """Read what is declared as one byte for each BOOLEAN as one bit for each."""
-    storage = array.storage
-    return pa.Array.from_buffers(pa.bool_(), len(storage), storage.buffers(), offset=storage.offset)
 
 
 _DECODERS: dict[str, _Step] = {

@@ -13,7 +13,14 @@ from pyarrow import lib
 
 from sparkport.errors import BadRequest, Unsupported
 
-__all__ = ["opaque_name", "publishable_schema", "refuse_unreadable", "refuse_unsupported", "type_name"]
+__all__ = [
+    "extension_metadata",
+    "opaque_name",
+    "publishable_schema",
+    "refuse_unreadable",
+    "refuse_unsupported",
+    "type_name",
+]
 
 
 def refuse_unsupported(arrow_schema: pa.Schema, what: str) -> None:
@@ -55,6 +62,12 @@ def publishable_schema(arrow_schema: pa.Schema) -> pa.Schema:
     """
     fields = [field.with_type(_plain(field.type)) for field in arrow_schema]
     return pa.schema(fields, arrow_schema.metadata)
+
+
+def extension_metadata(field: pa.Field) -> dict[bytes, bytes] | None:
+    """The metadata that tells a field's type where pyarrow has no type for it, as for geoarrow.wkb; None if it has none."""
+    kept = {key: value for key, value in (field.metadata or {}).items() if key.startswith(b"ARROW:extension:")}
+    return kept or None
 
 
 def opaque_name(data_type: pa.DataType) -> str | None:

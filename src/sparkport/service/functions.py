@@ -193,7 +193,7 @@ def convert_arguments(published: PublishedFunction, row: pa.RecordBatch, *, from
         )
         for index, parameter in enumerate(parameters)
     ]
-    return _arguments(parameters, arrays)
+    return _arguments(parameters, arrays, row.schema)
 
 
 def arguments_of(published: PublishedFunction, values: Sequence[Any]) -> Arguments:
@@ -220,8 +220,14 @@ def _array(published: PublishedFunction, parameter: Parameter, value: Any) -> pa
     return array if parameter.type is None else convert_array(array, parameter.type, parameter.name, from_duckdb=False)
 
 
-def _arguments(parameters: Sequence[Parameter], arrays: Sequence[pa.Array]) -> Arguments:
-    fields = pa.schema([pa.field(each.name, array.type) for each, array in zip(parameters, arrays, strict=True)])
+def _arguments(parameters: Sequence[Parameter], arrays: Sequence[pa.Array], sent: pa.Schema | None = None) -> Arguments:
+    """`sent` tells what only metadata does, such as that bytes are a GEOMETRY."""
+    fields = pa.schema(
+        [
+            pa.field(each.name, array.type, metadata=None if sent is None else sent.field(index).metadata)
+            for index, (each, array) in enumerate(zip(parameters, arrays, strict=True))
+        ]
+    )
     row = pa.RecordBatch.from_arrays(list(arrays), schema=fields)
     return Arguments((python_value(array[0]) for array in arrays), row)
 

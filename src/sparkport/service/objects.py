@@ -25,7 +25,7 @@ from sparkport.catalog import (
 from sparkport.catalog.names import folded
 from sparkport.catalog.rowid import ROWID_MARKER
 from sparkport.catalog.statistics import takes_statistics
-from sparkport.catalog.types import publishable_schema, refuse_unsupported
+from sparkport.catalog.types import extension_metadata, publishable_schema, refuse_unsupported
 from sparkport.errors import NotFound, StaleDescriptor, Unsupported
 from sparkport.service.registry import RegisteredCatalog
 from sparkport.wire.descriptors import ObjectPath, encode_path, fingerprint
@@ -209,7 +209,7 @@ def published_result_schema(own: pa.Schema, title: str) -> pa.Schema:
     """
     refuse_unsupported(own, title)
     _refuse_strange(own, title)
-    return pa.schema([field.remove_metadata() for field in publishable_schema(own)])
+    return pa.schema([field.with_metadata(extension_metadata(field)) for field in publishable_schema(own)])
 
 
 def published_schema_name(schema: Schema) -> str:

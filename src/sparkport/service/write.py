@@ -9,7 +9,9 @@ import pyarrow as pa
 
 from sparkport.catalog import DMLOptions, Operation
 from sparkport.catalog.encodings import Converter
+from sparkport.catalog.names import folded
 from sparkport.catalog.rowid import ROWID_NAME
+from sparkport.catalog.types import extension_metadata
 from sparkport.errors import CatalogFault, SparkportError
 from sparkport.service import scan
 from sparkport.service.calls import Call
@@ -67,6 +69,10 @@ def exchange(service: Service, call: Call, opening: Opening, messages: Iterator[
     yield encode_metadata(encode_total_changed(changed))
 
 
+def _typed_as(field: pa.Field, known: pa.Field | None) -> pa.Field:
+    return field if known is None else pa.field(field.name, known.type, metadata=extension_metadata(known))
+
+
 class _Answer:
     """RETURNING: one batch for each received batch."""
 
@@ -74,8 +80,13 @@ class _Answer:
         self._title = bound.title
         self._rowid = bound.rowid_name
         if operation is Operation.UPDATE:
-            # Read by position against what the client has sent, so exactly that comes back (airport §7.4, T17).
-            self.arrow_schema = received
+            # Read by position against what the client has sent (airport §7.4, T17), but with the types that it knows the
+            # columns by: under some settings it sends others, UUIDs as text for instance, and would take that for a UUID.
+            known = {
+                folded(ROWID_NAME if field.name == bound.rowid_name else field.name): field
+                for field in bound.arrow_schema
+            }
+            self.arrow_schema = pa.schema([_typed_as(field, known.get(folded(field.name))) for field in received])
         else:
             # Found by name; the row id cannot be asked for, and tables need not know it after INSERT.
             count = len(bound.arrow_schema) - (0 if bound.rowid_index is None else 1)

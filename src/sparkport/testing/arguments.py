@@ -78,8 +78,11 @@ def sql_type(kind: pa.DataType, session: Session) -> str:
 def as_arrow(value: Any) -> pa.Array:
     """One value as an array: a Python value has the type that DuckDB gives it as a parameter of a statement.
 
-    An int is INTEGER, BIGINT or HUGEINT by its size, a float DOUBLE, a `decimal.Decimal` DECIMAL of just its digits.
+    An int is INTEGER, BIGINT or HUGEINT by its size, a float DOUBLE, a `decimal.Decimal` DECIMAL of just its digits. An
+    array of one value is taken as it is: pyarrow cannot make one from every scalar.
     """
+    if isinstance(value, pa.Array):
+        return value
     if isinstance(value, pa.Scalar):
         return pa.array([value], value.type)
     if value is None:  # of which DuckDB 1 makes an INTEGER

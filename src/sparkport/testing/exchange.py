@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from sparkport.catalog.validation import validate
 from sparkport.testing.failures import ClientFailure, ProtocolViolation, ServerError
 from sparkport.testing.headers import new_trace
 from sparkport.testing.objects import AttachedTable
@@ -101,7 +102,7 @@ class Statement:
         if rows > sent.num_rows:
             raise self._violated("T16", f"{rows} rows came back for {sent.num_rows}")
         try:
-            chunk.data.validate(full=True)
+            validate(chunk.data)
         except (pa.ArrowInvalid, pa.ArrowIndexError) as error:
             raise self._violated("§7.4", f"a returned batch is not valid: {error}") from error
         return chunk.data
@@ -140,15 +141,16 @@ class Statement:
                 raise self._violated("§7.4", f"column {column.field.name!r} is {problem}")
 
     def _check_echo(self, answered: pa.Schema) -> None:
-        """UPDATE … RETURNING is read by position in the schema that was sent."""
+        """UPDATE … RETURNING is read by position in the schema that was sent, into columns of the table's own types."""
         if answered.names != self.sent.names:
             raise self._violated(
                 "T17", f"the columns are {answered.names}, but {self.sent.names} were sent: values are misread"
             )
-        for got, due in zip(answered, self.sent, strict=True):
-            problem = difference(got, due)
+        for got, sent in zip(answered, self.sent, strict=True):
+            column = self.table.column(sent.name)
+            problem = difference(got, sent if column is None else column.field)
             if problem is not None:
-                raise self._violated("T17", f"column {due.name!r} is {problem}: values are misread")
+                raise self._violated("T17", f"column {sent.name!r} is {problem}: values are misread")
 
     def _in_table_order(self, answered: pa.Schema, batches: list[pa.RecordBatch]) -> pa.Table:
         returned = pa.Table.from_batches(batches, schema=answered) if batches else answered.empty_table()

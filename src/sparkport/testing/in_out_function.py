@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from sparkport.catalog.validation import validate
 from sparkport.testing.arguments import encoded, sql_type
 from sparkport.testing.exchange import VECTOR, end_quietly
 from sparkport.testing.failures import ProtocolViolation, ServerError
@@ -75,7 +76,7 @@ def _opened(rows: InputRows) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
 
 
 def _sent_schema(session: Session, schema: pa.Schema) -> pa.Schema:
-    empty = [pa.array([], field.type) for field in schema]
+    empty = [pa.nulls(0, field.type) for field in schema]
     return encoded(session, empty, _types(session, schema)).rename_columns(schema.names).schema
 
 
@@ -203,7 +204,7 @@ class InOutCall:
 
     def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         try:
-            batch.validate(full=True)
+            validate(batch)
         except (pa.ArrowInvalid, pa.ArrowIndexError) as error:
             raise self._violated(f"a batch is not valid: {error}") from error
         arrays = []

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.flight as flight
 
+from sparkport.catalog.validation import validate
 from sparkport.testing.data_uri import is_data_uri, read_data_uri
 from sparkport.testing.failures import ProtocolViolation
 from sparkport.testing.headers import HeaderList
@@ -192,7 +193,7 @@ def _checked_column(reading: Reading, batch: pa.RecordBatch, position: int) -> p
     if len(column) != batch.num_rows:
         raise ProtocolViolation("§5.4", f"column {expected.name!r} has not as many values as the batch rows")
     try:
-        column.validate(full=True)
+        validate(column)
     except (pa.ArrowInvalid, pa.ArrowIndexError) as error:
         raise ProtocolViolation("§5.4", f"column {expected.name!r}: the array is not valid: {error}") from error
     if position == reading.rowid and column.null_count:

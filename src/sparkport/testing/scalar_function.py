@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.types as kinds
 
+from sparkport.catalog.validation import validate
 from sparkport.testing.arguments import chosen, encoded, parameters_of, sql_type
 from sparkport.testing.exchange import VECTOR
 from sparkport.testing.failures import ProtocolViolation, ServerError
@@ -224,7 +225,7 @@ class ScalarCall:
             )
         batch = chunk.data
         try:
-            batch.validate(full=True)
+            validate(batch)
         except (pa.ArrowInvalid, pa.ArrowIndexError) as error:
             raise self._violated(f"a batch is not valid: {error}") from error
         if batch.num_rows == rows:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from sparkport.catalog.types import refuse_unreadable
+from sparkport.catalog.validation import validate
 from sparkport.errors import BadRequest, LimitExceeded
 from sparkport.wire.flight import decode_descriptor, protobuf_fields, varint
 
@@ -142,7 +143,7 @@ class BatchReader:
     def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
         if batch.num_rows > _MAX_ROWS:
             raise LimitExceeded(f"a batch has {batch.num_rows} rows; send at most {_MAX_ROWS}")
-        batch.validate(full=True)
+        validate(batch)
         return batch
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from sparkport.catalog.types import refuse_unreadable
+from sparkport.catalog.validation import validate
 from sparkport.errors import BadRequest
 
 __all__ = ["decode_arguments", "decode_arrow_schema", "encode_arguments"]
@@ -30,7 +31,7 @@ def decode_arguments(stream: bytes, what: str) -> pa.RecordBatch:
             batches = list(reader)
         if len(batches) != 1 or batches[0].num_rows != 1:
             raise BadRequest(f"{what} must hold exactly one row")
-        batches[0].validate(full=True)  # Arrow trusts what it reads
+        validate(batches[0])
         refuse_unreadable(batches[0].schema, what)
     except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
         raise BadRequest(f"{what} is not a readable Arrow IPC stream") from error
