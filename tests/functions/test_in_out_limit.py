@@ -34,7 +34,7 @@ def client() -> Iterator[DuckDBClient]:
     @schema.table_function(returns=lambda times, rows: rows)
     def repeated(times: pa.int64(), rows: pa.Table) -> Iterator[pa.RecordBatch]:  # type: ignore[valid-type]
         for batch in rows:
-            for _ in range(times):  # type: ignore[call-overload]
+            for _ in range(times):
                 yield batch
 
     with sp.Server(builder, "grpc://127.0.0.1:0") as server, DuckDBClient(server.location, "lab", timeout=20) as client:

@@ -15,8 +15,11 @@ def action_body(function: Callable[..., Any]) -> Callable[[Context, bytes], Iter
 
     def run(ctx: Context, parameter: bytes) -> Iterator[bytes]:
         result = function(ctx, parameter)
-        single = result is None or isinstance(result, str | bytes)
-        for row in () if result is None else (result,) if single else result:
+        if result is None:
+            return
+        # What is not even a row is passed on too: the service says what is wrong with it.
+        several = isinstance(result, Iterable) and not isinstance(result, str | bytes)
+        for row in result if several else (result,):
             yield row.encode() if isinstance(row, str) else row
 
     return run

@@ -9,10 +9,17 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from sparkport.builder.actions import action_body
-from sparkport.builder.functions import FunctionOptions, PythonScalarFunction, Returns, python_table_function
+from sparkport.builder.functions import (
+    FunctionOptions,
+    PythonScalarFunction,
+    Returns,
+    python_table_function,
+    refuse_repeated,
+)
 from sparkport.builder.signatures import describe
 from sparkport.builder.tables import TableSource, table_of
-from sparkport.catalog import Catalog, Constraints, CustomAction, FlightName, NullHandling, Stability
+from sparkport.catalog import Catalog, Constraints, Context, CustomAction, FlightName, NullHandling, Stability
+from sparkport.errors import BadRequest
 from sparkport.memory import MemoryCatalog, MemorySchema
 
 __all__ = ["CatalogBuilder", "SchemaBuilder"]
@@ -128,10 +135,17 @@ class SchemaBuilder:
 
         def add(function: _Function) -> _Function:
             options = _options(function, name, time_limit, interruptible)
-            for described in describe(function, returns):
-                self._schema.add_scalar_function(
-                    PythonScalarFunction(described, options, Stability(stability), NullHandling(nulls))
-                )
+            try:
+                chosen = Stability(stability), NullHandling(nulls)
+            except ValueError as error:
+                raise BadRequest(f"function {options.name}: {error}") from error
+            made = [
+                PythonScalarFunction(described, options, *chosen)
+                for described in describe(function, options.name, "scalar", returns)
+            ]
+            refuse_repeated(made, self._schema.scalar_functions(Context()))
+            for each in made:
+                self._schema.add_scalar_function(each)
             return function
 
         return add if function is None else add(function)
@@ -157,8 +171,13 @@ class SchemaBuilder:
 
         def add(function: _Function) -> _Function:
             options = _options(function, name, time_limit, interruptible)
-            for described in describe(function):
-                self._schema.add_table_function(python_table_function(described, options, returns, partitions))
+            made = [
+                python_table_function(described, options, returns, partitions)
+                for described in describe(function, options.name, "table")
+            ]
+            refuse_repeated(made, self._schema.table_functions(Context()))
+            for each in made:
+                self._schema.add_table_function(each)
             return function
 
         return add
@@ -168,4 +187,7 @@ def _options(
     function: Callable[..., Any], name: str | None, time_limit: float | None, interruptible: bool
 ) -> FunctionOptions:
     comment = inspect.cleandoc(function.__doc__ or "")
-    return FunctionOptions(name or function.__name__, comment, time_limit, interruptible)
+    called = name or getattr(function, "__name__", "")
+    if not called:
+        raise BadRequest(f"a {type(function).__name__} has no name of its own: say name=")
+    return FunctionOptions(called, comment, time_limit, interruptible)

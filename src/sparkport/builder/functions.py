@@ -24,14 +24,18 @@ from sparkport.catalog import (
     TableFunction,
     TableInOutFunction,
 )
-from sparkport.errors import BadRequest, CatalogFault
+from sparkport.catalog.names import folded
+from sparkport.errors import AlreadyExists, BadRequest, CatalogFault
 
 __all__ = [
     "FunctionOptions",
     "Returns",
-    "python_table_function",
     "PythonScalarFunction",
+    "python_table_function",
+    "refuse_repeated",
 ]
+
+_Any: TypeAlias = ScalarFunction | TableFunction | TableInOutFunction
 
 Returns: TypeAlias = pa.Schema | Callable[..., pa.Schema]
 """The columns of a result, or a function that tells them from the arguments, by the names of their parameters."""
@@ -78,10 +82,6 @@ class PythonScalarFunction(_Described, ScalarFunction):
         super().__init__(described, options)
         self.stability = stability
         self.null_handling = null_handling
-        if self.signature.return_type is None:
-            raise BadRequest(f"the scalar function {self.name} needs an Arrow type as its return annotation")
-        if any(parameter.kind is not ParameterKind.POSITIONAL for parameter in self.signature.parameters):
-            raise BadRequest(f"the scalar function {self.name} can have only positional parameters")
 
     def execute(self, ctx: Context, arguments: pa.RecordBatch) -> Any:
         return self._described.call(arguments.columns, {Context: ctx, RowCount: arguments.num_rows})
@@ -120,10 +120,6 @@ class PythonTableInOutFunction(_Described, TableInOutFunction):
     def __init__(self, described: Described, options: FunctionOptions, returns: Returns) -> None:
         super().__init__(described, options)
         self._returns = returns
-        kinds = [parameter.kind for parameter in self.signature.parameters]
-        if kinds[-1] is not ParameterKind.TABLE or ParameterKind.NAMED in kinds:
-            # The client passes neither correctly (airport §9.3, T41).
-            raise BadRequest(f"function {self.name}: the table parameter must be the last one, and none can be named")
 
     def schema_for_input(self, ctx: Context, parameters: Sequence[Any], arrow_schema: pa.Schema) -> pa.Schema:
         values = self._described.values_by_name(parameters)
@@ -150,6 +146,8 @@ def python_table_function(
     partitions: Callable[..., Iterable[bytes]] | None,
 ) -> TableFunction | TableInOutFunction:
     """The kind of function that the signature asks for. Raises: BadRequest."""
+    if not isinstance(returns, pa.Schema) and (not callable(returns) or isinstance(returns, type)):
+        raise BadRequest(f"function {options.name}: returns= must be an Arrow schema, or a function that tells it")
     takes_rows = any(parameter.kind is ParameterKind.TABLE for parameter in described.signature.parameters)
     if partitions is not None:
         if takes_rows:
@@ -159,6 +157,17 @@ def python_table_function(
         return PythonTableFunction(described, options, returns)
     form = PythonBatchwiseFunction if described.takes_batches else PythonTableInOutFunction
     return form(described, options, returns)
+
+
+def refuse_repeated(made: Sequence[_Any], known: Sequence[_Any]) -> None:
+    """Raises: AlreadyExists for a function of the same name and arguments as another, which could never be called."""
+    for function in made:
+        types = [parameter.type for parameter in function.signature.parameters]
+        for other in known:
+            if folded(other.name) == folded(function.name) and types == [
+                each.type for each in other.signature.parameters
+            ]:
+                raise AlreadyExists(f"function {function.name} exists already with the same arguments")
 
 
 def _batches(result: Any, name: str) -> RecordReader:

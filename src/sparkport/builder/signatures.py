@@ -10,7 +10,8 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from sparkport.catalog import Arguments, Context, FunctionSignature, Parameter, ParameterKind, ScanOptions
-from sparkport.errors import BadRequest
+from sparkport.catalog.signatures import refuse_unusable
+from sparkport.errors import BadRequest, Unsupported
 
 __all__ = ["Described", "RowCount", "describe"]
 
@@ -62,8 +63,10 @@ class Described:
                     value = subquery
                 case _:
                     value = next(remaining)
-                    if value is None and step.optional:
-                        continue  # a named argument that was left out arrives as NULL (airport §4.7)
+                    if value is None and step.only_by_name:  # a named argument that was left out (airport §4.7)
+                        if step.required:
+                            raise BadRequest(f"the argument {step.name} is missing: pass it by name")
+                        continue
             if step.by_name:
                 named[step.name] = value
             else:
@@ -91,7 +94,8 @@ class _Step:
     kind: Literal["value", "rest", "injected", "subquery"]
     annotation: Any
     by_name: bool
-    optional: bool
+    only_by_name: bool
+    required: bool
 
 
 def _steps(takes: Sequence[inspect.Parameter], annotations: Mapping[str, Any], names: Sequence[str]) -> Iterator[_Step]:
@@ -110,7 +114,8 @@ def _steps(takes: Sequence[inspect.Parameter], annotations: Mapping[str, Any], n
             left_out = True
             continue
         only_by_name = parameter.kind is parameter.KEYWORD_ONLY
-        yield _Step(parameter.name, kind, annotation, left_out or only_by_name, only_by_name)
+        required = parameter.default is parameter.empty
+        yield _Step(parameter.name, kind, annotation, left_out or only_by_name, only_by_name, required)
 
 
 def _is_one_of(annotation: Any, classes: Sequence[Any]) -> bool:
@@ -118,8 +123,10 @@ def _is_one_of(annotation: Any, classes: Sequence[Any]) -> bool:
     return any(annotation is each for each in classes)
 
 
-def describe(function: Callable[..., Any], returns: pa.DataType | None = None) -> list[Described]:
-    """The signatures that annotations tell, the longest first.
+def describe(
+    function: Callable[..., Any], name: str, form: Literal["scalar", "table"], returns: pa.DataType | None = None
+) -> list[Described]:
+    """The signatures that annotations tell, the longest first; `name` is what SQL calls the function.
 
     A parameter is annotated with an Arrow type, with `typing.Any` (any type, as a Python value) or `pa.Scalar` (any type,
     as an Arrow scalar), or as a subquery with `pa.Table` (an iterator over all its batches) or `pa.RecordBatch` (one batch
@@ -127,36 +134,73 @@ def describe(function: Callable[..., Any], returns: pa.DataType | None = None) -
     if it has a default; so may positional parameters at the end. `Context`, `ScanOptions` and `RowCount` are passed by the
     server, not by SQL.
 
-    Raises: BadRequest.
+    Raises: BadRequest, Unsupported.
     """
-    annotations = inspect.get_annotations(function, eval_str=True)
-    takes = tuple(inspect.signature(function).parameters.values())
-    parameters: list[Parameter] = []
-    optional = 0
-    for parameter in takes:
-        if _is_one_of(annotations.get(parameter.name), _INJECTED):
-            continue
-        parameters.append(_parameter(function, parameter, annotations))
-        if parameter.kind not in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL):
-            optional += parameter.default is not parameter.empty
-    declared = annotations.get("return")
-    if returns is None and isinstance(declared, pa.DataType):
-        returns = declared
-    variadic = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in takes)
-    required = [each for each in parameters if each.kind is not ParameterKind.NAMED]
-    named = [each for each in parameters if each.kind is ParameterKind.NAMED]
+    try:
+        signature = inspect.signature(function, eval_str=True)
+    except (NameError, AttributeError, SyntaxError, TypeError, ValueError) as error:
+        raise BadRequest(f"function {name}: its annotations cannot be read: {error}") from error
+    takes = tuple(signature.parameters.values())
+    annotations = {each.name: each.annotation for each in takes}
+    values = [_parameter(name, each) for each in takes if not _is_one_of(each.annotation, _INJECTED)]
+    if returns is None and isinstance(signature.return_annotation, pa.DataType):
+        returns = signature.return_annotation
+    variadic = any(each.kind is each.VAR_POSITIONAL for each in takes)
+    positional = [each for each in values if each.kind is ParameterKind.POSITIONAL]
+    others = [each for each in values if each.kind is not ParameterKind.POSITIONAL]
+    if not variadic and any(each.kind is ParameterKind.TABLE for each in values):
+        # Where the subquery stands matters, unless it is passed by name in Python.
+        others, positional = _around_subquery(values, takes)
+    optional = 0 if variadic else _optional(takes, positional)
     described = []
-    for left_out in range(0 if variadic else optional, -1, -1):
-        kept = required[: len(required) - left_out]
-        signature = FunctionSignature((*kept, *named), returns, variadic)
-        described.append(Described(function, signature, takes, annotations))
-    return described[::-1]
+    for kept in range(len(positional), len(positional) - optional - 1, -1):
+        parameters = (*positional[:kept], *others)
+        made = FunctionSignature(tuple(values) if variadic else parameters, returns, variadic)
+        _refuse(name, form, made, takes)
+        described.append(Described(function, made, takes, annotations))
+    return described
 
 
-def _parameter(function: Callable[..., Any], parameter: inspect.Parameter, annotations: Mapping[str, Any]) -> Parameter:
-    annotation = annotations.get(parameter.name)
+def _around_subquery(
+    values: Sequence[Parameter], takes: Sequence[inspect.Parameter]
+) -> tuple[list[Parameter], list[Parameter]]:
+    """What follows the values of an in/out function, and the values themselves, in the order in which SQL sees them."""
+    by_name = {each.name for each in takes if each.kind is each.KEYWORD_ONLY}
+    tables = [each for each in values if each.kind is ParameterKind.TABLE]
+    first = next(index for index, each in enumerate(values) if each.kind is ParameterKind.TABLE)
+    if len(tables) == 1 and tables[0].name in by_name:
+        return tables, [each for each in values if each is not tables[0]]
+    return list(values[first:]), list(values[:first])
+
+
+def _optional(takes: Sequence[inspect.Parameter], positional: Sequence[Parameter]) -> int:
+    names = {each.name for each in positional if each.kind is ParameterKind.POSITIONAL}
+    return sum(
+        each.default is not each.empty for each in takes if each.name in names and each.kind is not each.KEYWORD_ONLY
+    )
+
+
+def _refuse(
+    name: str, form: Literal["scalar", "table"], signature: FunctionSignature, takes: Sequence[inspect.Parameter]
+) -> None:
+    """Raises: BadRequest, Unsupported for what could never be called, or never be told what it wants to know."""
+    takes_rows = any(each.kind is ParameterKind.TABLE for each in signature.parameters)
+    for parameter in takes:
+        told = {"scalar": (Context, RowCount), "table": (Context,) if takes_rows else (Context, ScanOptions)}[form]
+        if _is_one_of(parameter.annotation, _INJECTED) and not _is_one_of(parameter.annotation, told):
+            raise BadRequest(
+                f"function {name}: there is no {parameter.annotation.__name__} for parameter {parameter.name}"
+            )
+    try:
+        refuse_unusable(signature, "in/out" if takes_rows and form == "table" else form)
+    except (BadRequest, Unsupported) as error:
+        raise type(error)(f"function {name}: {error.message}") from error
+
+
+def _parameter(name: str, parameter: inspect.Parameter) -> Parameter:
+    annotation = parameter.annotation
     if parameter.kind is parameter.VAR_KEYWORD:
-        raise BadRequest(f"function {function.__name__}: DuckDB cannot pass **{parameter.name}, name each parameter")
+        raise BadRequest(f"function {name}: DuckDB cannot pass **{parameter.name}, name each parameter")
     if _is_one_of(annotation, _TABLES):
         return Parameter(parameter.name, None, ParameterKind.TABLE)
     kind = ParameterKind.NAMED if parameter.kind is parameter.KEYWORD_ONLY else ParameterKind.POSITIONAL
@@ -165,6 +209,6 @@ def _parameter(function: Callable[..., Any], parameter: inspect.Parameter, annot
     if isinstance(annotation, pa.DataType):
         return Parameter(parameter.name, annotation, kind)
     raise BadRequest(
-        f"function {function.__name__}: annotate parameter {parameter.name} with an Arrow type such as pa.int64(), "
+        f"function {name}: annotate parameter {parameter.name} with an Arrow type such as pa.int64(), "
         "with typing.Any, or with pa.Table for a subquery"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -109,7 +110,8 @@ class Context:
 
     def report_progress(self, fraction: float) -> None:
         """Say how much of this scan, or of this partition of it, has been read: 0 is nothing, 1 all of it."""
-        self.progress.fraction = min(max(float(fraction), 0.0), 1.0)
+        if not math.isnan(fraction):  # 0 of 0 rows
+            self.progress.fraction = min(max(float(fraction), 0.0), 1.0)
 
     def with_transaction(self, transaction_id: str | None) -> Context:
         """The same request inside another transaction; the present one becomes its parent."""

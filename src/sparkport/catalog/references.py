@@ -66,17 +66,21 @@ class TableRef(Table):
         for reference in self.references(ctx, options):
             if isinstance(reference, FunctionCall):
                 raise Unsupported(f"table {self.name} can be read only by DuckDB, which calls {reference.function}")
-            yield from _read(ctx, reference, options)
+            yield from _read(ctx, reference, options, self.arrow_schema)
 
 
-def _read(ctx: Context, reference: FileReference, options: ScanOptions) -> Iterator[pa.RecordBatch]:
+def _read(
+    ctx: Context, reference: FileReference, options: ScanOptions, arrow_schema: pa.Schema | None
+) -> Iterator[pa.RecordBatch]:
     try:
         filesystem, path = (
             fs.FileSystem.from_uri(reference.uri) if "://" in reference.uri else (fs.LocalFileSystem(), reference.uri)
         )
         if reference.format == "parquet":
             columns = None if options.columns is None else list(options.columns)
-            batches = ds.dataset(path, filesystem=filesystem, format="parquet").to_batches(columns=columns)
+            # With the table's own columns, so that one which the file lacks reads as NULL, as in DuckDB.
+            dataset = ds.dataset(path, arrow_schema, format="parquet", filesystem=filesystem)
+            batches = dataset.to_batches(columns=columns)
         else:
             source = filesystem.open_input_file(path)
             opened = pa.ipc.open_file(source) if reference.format == "ipc-file" else pa.ipc.open_stream(source)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -24,8 +24,9 @@ from sparkport.catalog import (
 from sparkport.catalog.argument_types import canonical_schema, python_value, sent_type
 from sparkport.catalog.encodings import convert_array
 from sparkport.catalog.names import folded
-from sparkport.catalog.types import publishable_schema, refuse_unsupported
-from sparkport.errors import BadRequest, CatalogFault, NotFound, StaleDescriptor
+from sparkport.catalog.signatures import FunctionForm, form_of, refuse_unusable
+from sparkport.catalog.types import publishable_schema
+from sparkport.errors import BadRequest, NotFound, StaleDescriptor
 from sparkport.service.calls import Call
 from sparkport.service.objects import find_schema, published_name
 from sparkport.service.registry import RegisteredCatalog
@@ -33,6 +34,7 @@ from sparkport.service.watch import Watched
 from sparkport.wire.catalogs import encode_object_metadata
 from sparkport.wire.descriptors import Kind, ObjectPath, decode_path, encode_path
 from sparkport.wire.flight import encode_flight_info
+from sparkport.wire.ipc import ONE_ROW
 from sparkport.wire.signing import Signer
 
 if TYPE_CHECKING:
@@ -96,17 +98,24 @@ class PublishedFunction:
         return encode_path(path, signer)
 
 
-def publish_function(registered: RegisteredCatalog, schema_name: str, function: Function) -> list[PublishedFunction]:
-    """Its overloads: one, or several for a variadic function.
+def publish_function(
+    registered: RegisteredCatalog, schema_name: str, function: Function, values: int | None = None
+) -> list[PublishedFunction]:
+    """Its overloads: one, or several for a variadic function, unless it is known how many `values` it is to take.
 
-    Raises: CatalogFault, BadRequest or Unsupported for what the client could not take.
+    Raises: BadRequest or Unsupported for what the client could not take.
     """
-    signature, published = function.signature, []
-    for count in range(1, MOST_VARIADIC + 1 if signature.variadic else 2):
-        parameters = _repeated(signature, count)
-        shape = _shape(parameters, signature.return_type, _form(function))
-        published.append(PublishedFunction(registered, schema_name, function, parameters, *shape))
-    return published
+    signature, form = function.signature, form_of(function)
+    repetitions: Iterable[tuple[Parameter, ...]] = (signature.parameters,)
+    if signature.variadic:
+        refuse_unusable(signature, form)
+        fixed = len(signature.parameters) - 1
+        counts = range(1, MOST_VARIADIC + 1) if values is None else (max(1, values - fixed),)
+        repetitions = (_repeated(signature, count) for count in counts)
+    return [
+        PublishedFunction(registered, schema_name, function, each, *_shape(each, signature.return_type, form))
+        for each in repetitions
+    ]
 
 
 def function_info(ctx: Context, published: PublishedFunction, signer: Signer) -> bytes:
@@ -144,11 +153,17 @@ def guarded(service: Service, call: Call, ctx: Context, published: PublishedFunc
 
 
 def find_function(
-    ctx: Context, registered: RegisteredCatalog, schema_name: str, kind: Kind, name: str, fingerprint: str
+    ctx: Context,
+    registered: RegisteredCatalog,
+    schema_name: str,
+    kind: Kind,
+    name: str,
+    fingerprint: str,
+    values: int | None = None,
 ) -> PublishedFunction:
     """Raises: NotFound; StaleDescriptor when there is one of that name, but with other parameters."""
     known = False
-    for published in functions_named(ctx, registered, schema_name, kind, name):
+    for published in functions_named(ctx, registered, schema_name, kind, name, values):
         if published.fingerprint == fingerprint:
             return published
         known = True
@@ -160,16 +175,21 @@ def find_function(
 
 
 def functions_named(
-    ctx: Context, registered: RegisteredCatalog, schema_name: str, kind: Kind, name: str
+    ctx: Context,
+    registered: RegisteredCatalog,
+    schema_name: str,
+    kind: Kind,
+    name: str,
+    values: int | None = None,
 ) -> Iterator[PublishedFunction]:
-    """All overloads of that name. Raises: NotFound when there is no such schema."""
+    """All overloads of that name, or those of a variadic one for so many values. Raises: NotFound without the schema."""
     schema = find_schema(ctx, registered, schema_name)
     functions: Sequence[Function] = (
         schema.scalar_functions(ctx) if kind == "scalar_function" else schema.table_functions(ctx)
     )
     for function in functions:
         if folded(function.name) == folded(name):
-            yield from publish_function(registered, schema.name, function)
+            yield from publish_function(registered, schema.name, function, values)
 
 
 # -------------------------------------------------------------------------------------------------------- arguments
@@ -210,14 +230,17 @@ def arguments_of(published: PublishedFunction, values: Sequence[Any]) -> Argumen
 
 
 def _array(published: PublishedFunction, parameter: Parameter, value: Any) -> pa.Array:
+    target = parameter.type
     try:
-        array = pa.array([value]) if parameter.type is None else pa.array([value], sent_type(parameter.type))
-    except (pa.ArrowException, ValueError, TypeError, OverflowError):
-        expected = "a value" if parameter.type is None else str(parameter.type)
+        array = pa.array([value], pa.uint64() if isinstance(value, int) and value >= 1 << 63 else None)
+        if target is not None and pa.types.is_floating(array.type) and pa.types.is_floating(target):
+            return array.cast(target)  # to the nearest, as DuckDB does
+        return array if target is None else convert_array(array, target, parameter.name, from_duckdb=False)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError, BadRequest):
+        expected = "a value" if target is None else str(target)
         raise BadRequest(
             f"{published.title}: parameter {parameter.name} must be {expected}, not {type(value).__name__}"
         ) from None
-    return array if parameter.type is None else convert_array(array, parameter.type, parameter.name, from_duckdb=False)
 
 
 def _arguments(parameters: Sequence[Parameter], arrays: Sequence[pa.Array], sent: pa.Schema | None = None) -> Arguments:
@@ -228,7 +251,8 @@ def _arguments(parameters: Sequence[Parameter], arrays: Sequence[pa.Array], sent
             for index, (each, array) in enumerate(zip(parameters, arrays, strict=True))
         ]
     )
-    row = pa.RecordBatch.from_arrays(list(arrays), schema=fields)
+    # A batch without columns would have no row.
+    row = pa.RecordBatch.from_arrays(list(arrays), schema=fields) if arrays else ONE_ROW
     return Arguments((python_value(array[0]) for array in arrays), row)
 
 
@@ -236,78 +260,29 @@ def _arguments(parameters: Sequence[Parameter], arrays: Sequence[pa.Array], sent
 
 
 def _repeated(signature: FunctionSignature, count: int) -> tuple[Parameter, ...]:
-    if not signature.variadic:
-        return signature.parameters
-    if not signature.parameters:
-        raise CatalogFault("it is variadic, but has no parameter")
     *first, last = signature.parameters
-    if last.kind is not ParameterKind.POSITIONAL:
-        raise CatalogFault("only a positional parameter can be variadic")
     more = (Parameter(f"{last.name}_{number}", last.type) for number in range(2, count + 1))
     return (*first, last, *more)
 
 
-def _form(function: Function) -> str:
-    if isinstance(function, ScalarFunction):
-        return "scalar"
-    return "in/out" if isinstance(function, TableInOutFunction) else "table"
-
-
-_RESERVED_NAMES = frozenset({"auth_token", "secret", "ticket", "at_unit", "at_value", "headers"})
-"""Options of `airport_take_flight`, which the client looks for among the named arguments of every table function."""
-
-
 @lru_cache(maxsize=4096)
 def _shape(
-    parameters: tuple[Parameter, ...], return_type: pa.DataType | None, form: str
+    parameters: tuple[Parameter, ...], return_type: pa.DataType | None, form: FunctionForm
 ) -> tuple[pa.Schema, pa.Schema, str]:
-    """The published input schema, the result, and a fingerprint of both.
-
-    Raises: CatalogFault, BadRequest, Unsupported.
-    """
-    _refuse_unusable(parameters, form)
+    """The published input schema, the result, and a fingerprint of both. Raises: BadRequest, Unsupported."""
+    refuse_unusable(FunctionSignature(parameters, return_type), form)
     input_schema = pa.schema([_field(parameter, form) for parameter in parameters])
-    result = pa.schema([])
-    if form == "scalar":
-        if return_type is None:
-            raise CatalogFault("a scalar function needs a return_type")
-        result = pa.schema([pa.field(RESULT, return_type)])
-        refuse_unsupported(result, "a scalar function")
-        result = publishable_schema(result)
+    result = publishable_schema(pa.schema([pa.field(RESULT, return_type)] if form == "scalar" else []))
     content = b"".join((form.encode(), input_schema.serialize().to_pybytes(), result.serialize().to_pybytes()))
     return input_schema, result, hashlib.sha256(content).hexdigest()[:16]
 
 
-def _refuse_unusable(parameters: Sequence[Parameter], form: str) -> None:
-    """What the client would misunderstand (airport §9.3, T41)."""
-    kinds = [parameter.kind for parameter in parameters]
-    if len({folded(parameter.name) for parameter in parameters}) < len(parameters):
-        raise CatalogFault("two of its parameters have the same name")
-    if form == "scalar" and any(kind is not ParameterKind.POSITIONAL for kind in kinds):
-        raise CatalogFault("a scalar function can have only positional parameters")
-    if form == "table" and ParameterKind.TABLE in kinds:
-        raise CatalogFault("a function with a table parameter must be a TableInOutFunction")
-    if form == "in/out":
-        if ParameterKind.TABLE not in kinds or kinds.index(ParameterKind.TABLE) != len(kinds) - 1:
-            raise CatalogFault("the last parameter of a TableInOutFunction, and only that, must be of kind TABLE")
-        if ParameterKind.NAMED in kinds:
-            raise CatalogFault("an in/out function can have no named parameters: DuckDB would pass NULL for them")
-    for parameter in parameters:
-        if parameter.kind is ParameterKind.NAMED and parameter.type is None:
-            raise CatalogFault(f"the named parameter {parameter.name} must have a type")
-        if parameter.kind is ParameterKind.NAMED and parameter.name.lower() in _RESERVED_NAMES:
-            raise CatalogFault(
-                f"DuckDB's client keeps the named parameter {parameter.name} for itself: choose another name"
-            )
-
-
-def _field(parameter: Parameter, form: str) -> pa.Field:
+def _field(parameter: Parameter, form: FunctionForm) -> pa.Field:
     if parameter.kind is ParameterKind.TABLE:
         return pa.field(parameter.name, pa.null(), metadata={"is_table_type": "1"})
     published = None
     if parameter.type is not None:
         declared = pa.schema([pa.field(parameter.name, parameter.type)])
-        refuse_unsupported(declared, "a function")
         # Only scalar functions' arguments are labelled with the declared type (airport §4.7, §9.1).
         published = sent_type(parameter.type) if form == "scalar" else publishable_schema(declared).field(0).type
     if published is None:

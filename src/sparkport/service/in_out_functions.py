@@ -104,7 +104,8 @@ def _batch_by_batch(
 ) -> Iterator[bytes]:
     for batch in rows:
         ctx.check()
-        with closing_reader(_reader(guard.call(function.process_batch, ctx, arguments, batch), guard)) as results:
+        reader = _reader(guard.call(function.process_batch, ctx, arguments, batch), guard)
+        with closing_reader(reader, guard.call) as results:
             for number, message in enumerate(answers.of(guard.iterate(results))):
                 if number >= _LONG_ANSWER and rows.has_ended_early():
                     return
@@ -299,7 +300,7 @@ class _Thread:
     def _run(self, guard: Guard) -> None:
         first = self._receive()  # nothing may be sent before the client has (airport §9.3)
         result = guard.call(self._function.process, self._ctx, self._arguments, self._input(guard, first))
-        with closing_reader(_reader(result, guard)) as batches:
+        with closing_reader(_reader(result, guard), guard.call) as batches:
             for piece in self._answers.pieces(guard.iterate(iter(batches))):
                 if self._last is not None:
                     self._hand_over(self._answers.going_on(self._last))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from sparkport.catalog import Context, Filter
+from sparkport.catalog import Context, Filter, RecordReader
 from sparkport.catalog.filters import Evaluator
 from sparkport.errors import CatalogFault, StaleDescriptor
 from sparkport.service import own_flights, table_functions
@@ -42,7 +42,7 @@ def read(service: Service, call: Call, ticket: ScanTicket) -> Iterator[bytes]:
     yield encode_schema(fit.arrow_schema)
     writer = BatchWriter(fit.arrow_schema)
     with ExitStack() as resources:
-        for batch in _batches(service, call, ctx, bound, ticket, row_filter, resources):
+        for batch in _batches(ctx, bound, ticket, row_filter, resources):
             ctx.check()
             if not isinstance(batch, pa.RecordBatch):
                 raise CatalogFault(f"table {bound.title}: its scan yields {type(batch).__name__}, not record batches")
@@ -67,8 +67,6 @@ def _find(service: Service, call: Call, ctx: Context, ticket: ScanTicket) -> Pub
 
 
 def _batches(
-    service: Service,
-    call: Call,
     ctx: Context,
     bound: PublishedTable,
     ticket: ScanTicket,
@@ -77,16 +75,18 @@ def _batches(
 ) -> Iterator[pa.RecordBatch]:
     """The batches that the table yields; what must be closed is left to `resources`."""
     table, options = bound.table, scan_options(bound, ticket, row_filter)
-    guard = None
     if isinstance(table, FunctionResult):
-        guard = resources.enter_context(table.guarded(service, call, ctx, bound.title))
-        reader = guard.call(table.scan, ctx, options)
-    else:
-        reader = table.scan(ctx, options)
-    if not isinstance(reader, Iterable):
-        raise CatalogFault(f"table {bound.title}: its scan returns {type(reader).__name__}, which yields no batches")
-    batches = iter(resources.enter_context(closing_reader(reader)))
-    return batches if guard is None else guard.iterate(batches)
+        guard = resources.enter_context(table.watched())
+        reader = _reader(guard.call(table.scan, ctx, options), bound)
+        return guard.iterate(resources.enter_context(closing_reader(reader, guard.call)))
+    return resources.enter_context(closing_reader(_reader(table.scan(ctx, options), bound)))
+
+
+def _reader(result: RecordReader, bound: PublishedTable) -> RecordReader:
+    """Raises: CatalogFault."""
+    if not isinstance(result, Iterable):
+        raise CatalogFault(f"table {bound.title}: its scan returns {type(result).__name__}, which yields no batches")
+    return result
 
 
 class _Keep:

@@ -69,9 +69,20 @@ def _skip_nulls(function: ScalarFunction, ctx: Context, arguments: pa.RecordBatc
         complete = pc.and_(complete, column.is_valid())
     if not pc.any(complete).as_py():
         return pa.nulls(arguments.num_rows, result.data_type)
-    values = _run(function, ctx, arguments.filter(complete), result)
-    places = pc.subtract(pc.cumulative_sum(complete.cast(pa.int64())), 1)
-    return values.take(pc.if_else(complete, places, None))
+    rows = pc.indices_nonzero(complete)
+    kept = [_take(column, rows) for column in arguments.columns]
+    values = _run(function, ctx, pa.RecordBatch.from_arrays(kept, schema=arguments.schema), result)
+    return _take(values, pc.if_else(complete, pc.subtract(pc.cumulative_sum(complete.cast(pa.int64())), 1), None))
+
+
+def _take(values: pa.Array, places: pa.Array) -> pa.Array:
+    """The values at these places, and NULL where there is none."""
+    try:
+        return values.take(places)
+    except pa.ArrowNotImplementedError:  # of views, for instance
+        missing = pa.nulls(1, values.type)
+        pieces = [missing if place is None else values.slice(place, 1) for place in places.to_pylist()]
+        return pa.concat_arrays(pieces or [values.slice(0, 0)])
 
 
 class _Incoming:

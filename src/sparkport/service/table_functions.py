@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -78,8 +79,10 @@ def result_of_ticket(
     service: Service, call: Call, ctx: Context, registered: RegisteredCatalog, reached: Reached, schema_name: str
 ) -> PublishedTable:
     """The result that a ticket was made for. Raises: NotFound, StaleDescriptor."""
-    published = find_function(ctx, registered, schema_name, "table_function", reached.name, reached.function)
     row = decode_arguments(reached.arguments or b"", "the ticket")
+    published = find_function(
+        ctx, registered, schema_name, "table_function", reached.name, reached.function, row.num_columns
+    )
     # Whoever asked for the ticket: its arguments were checked then, and are signed.
     arguments = convert_arguments(published, row, from_duckdb=ctx.from_duckdb)
     return _result(service, call, ctx, published, arguments, reached.arguments or b"")
@@ -91,7 +94,7 @@ def _by_name(service: Service, call: Call, target: ObjectName, values: Sequence[
     schemas = [target.schema] if target.schema is not None else _schema_names(service, ctx, registered)
     problem: BadRequest | None = None
     for schema_name in schemas:
-        for published in functions_named(ctx, registered, schema_name, "table_function", target.name):
+        for published in functions_named(ctx, registered, schema_name, "table_function", target.name, len(values)):
             try:
                 arguments = arguments_of(published, list(values))
             except BadRequest as error:
@@ -127,7 +130,7 @@ def _result(
         raise CatalogFault(f"{published.title} told {type(arrow_schema).__name__} as its columns, not an Arrow schema")
     form = PartitionedResult if isinstance(function, PartitionedTableFunction) else FunctionResult
     reached = Reached("table_function", function.name, published.fingerprint, encoded)
-    table = form(function, arguments, arrow_schema)
+    table = form(function, arguments, arrow_schema, partial(guarded, service, call, ctx, published))
     return publish_result(published.registered, published.schema_name, table, reached, published.title)
 
 
@@ -144,8 +147,16 @@ def _estimated_rows(
 class FunctionResult(Table):
     """A table function with its arguments."""
 
-    def __init__(self, function: TableFunction, arguments: Arguments, arrow_schema: pa.Schema) -> None:
+    def __init__(
+        self,
+        function: TableFunction,
+        arguments: Arguments,
+        arrow_schema: pa.Schema,
+        watched: Callable[[], Watched],
+    ) -> None:
+        """`watched` makes what looks after the function while it runs."""
         self.function = function
+        self.watched = watched
         self.applies_filters = function.applies_filters
         self._arguments = arguments
         self._arrow_schema = arrow_schema
@@ -161,15 +172,11 @@ class FunctionResult(Table):
     def scan(self, ctx: Context, options: ScanOptions) -> RecordReader:
         return self.function.execute(ctx, self._arguments, options)
 
-    def guarded(self, service: Service, call: Call, ctx: Context, title: str) -> Watched:
-        """What looks after the function while it is read."""
-        function = self.function
-        return service.watch.guard(ctx, f"function {title}", function.time_limit, function.interruptible, call.abandon)
-
 
 class PartitionedResult(FunctionResult, PartitionedTable):
     """One whose function can be computed in parts."""
 
     def partitions(self, ctx: Context, options: ScanOptions) -> Sequence[bytes]:
         assert isinstance(self.function, PartitionedTableFunction)
-        return self.function.partitions(ctx, self._arguments, options)
+        with self.watched() as guard:
+            return guard.call(self.function.partitions, ctx, self._arguments, options)

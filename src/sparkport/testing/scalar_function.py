@@ -92,7 +92,9 @@ def _sent(
     made = encoded(session, columns, [each.sql_type for each in parameters]).combine_chunks()
     batches = made.to_batches()
     batch = (
-        batches[0] if batches else pa.RecordBatch.from_arrays([pa.array([], f.type) for f in made.schema], made.schema)
+        batches[0]
+        if batches
+        else pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in made.schema], schema=made.schema)
     )
     if any(b"is_any_type" in (field.metadata or {}) for field in function.input_schema):
         # Rebuilt from the types of the arguments: names kept, metadata dropped (airport §9.1).

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from sparkport.catalog.references import FileReference, FunctionCall, Reference
 from sparkport.errors import CatalogFault
-from sparkport.wire.ipc import encode_arguments
+from sparkport.wire.ipc import ONE_ROW, encode_arguments
 from sparkport.wire.packing import pack
 
 __all__ = ["encode_data_uri"]
@@ -26,7 +26,8 @@ def encode_data_uri(reference: Reference) -> str:
 def _arguments(call: FunctionCall) -> pa.RecordBatch:
     values = {f"arg_{index}": value for index, value in enumerate(call.arguments)} | dict(call.named_arguments)
     try:
-        return pa.record_batch({name: _array(value) for name, value in values.items()})
+        # Without any row DuckDB's process would crash.
+        return pa.record_batch({name: _array(value) for name, value in values.items()}) if values else ONE_ROW
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise CatalogFault(f"an argument of {call.function} is of a kind that Arrow cannot hold") from error
 

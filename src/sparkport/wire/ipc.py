@@ -8,7 +8,11 @@ from sparkport.catalog.types import refuse_unreadable
 from sparkport.catalog.validation import validate
 from sparkport.errors import BadRequest
 
-__all__ = ["decode_arguments", "decode_arrow_schema", "encode_arguments"]
+__all__ = ["ONE_ROW", "decode_arguments", "decode_arrow_schema", "encode_arguments"]
+
+
+ONE_ROW = pa.record_batch({"": [None]}).select([])
+"""One row without columns: what a function without parameters is called with."""
 
 
 def decode_arrow_schema(message: bytes, what: str) -> pa.Schema:

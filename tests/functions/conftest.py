@@ -1,0 +1,42 @@
+"""Servers with functions, and clients attached to them; both are gone when the test is."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any, TypeAlias
+
+import pytest
+from tests.functions.catalogs import LOCAL
+
+import sparkport as sp
+from sparkport.service import watch
+from sparkport.testing import DuckDBClient
+
+Serve: TypeAlias = Callable[..., DuckDBClient]
+Start: TypeAlias = Callable[[sp.CatalogBuilder], str]
+
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Starts a server and tells where it is. It is quick to lose patience, and its idle threads end at once."""
+    for name, seconds in {"_POLL_SECONDS": 0.02, "_GRACE_SECONDS": 0.25, "_LINGER_SECONDS": 0.05}.items():
+        monkeypatch.setattr(watch, name, seconds)
+    with ExitStack() as stack:
+
+        def start(builder: sp.CatalogBuilder) -> str:
+            server = sp.Server(builder, LOCAL, sp.ServerSettings(idle_thread_seconds=0.05)).start()
+            stack.callback(server.stop, 0)
+            return server.location
+
+        yield start
+
+
+@pytest.fixture
+def serve(start: Start) -> Iterator[Serve]:
+    """Starts a server and attaches a client to it."""
+    with ExitStack() as stack:
+
+        def serve(builder: sp.CatalogBuilder, **options: Any) -> DuckDBClient:
+            client = DuckDBClient(start(builder), builder.name, **{"timeout": 15.0, **options})
+            return stack.enter_context(client)
+
+        yield serve
