@@ -150,11 +150,13 @@ def test_booleans_in_lists_are_read_bit_by_bit(rows, filler, nulls) -> None:
 def test_booleans_of_whole_bytes_in_lists_are_read_as_such_or_refused(rows) -> None:
     ends = [sum(len(row) for row in rows[:index]) for index in range(len(rows) + 1)]
     array = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), whole([value for row in rows for value in row]))
-    try:
+    flat = [value for row in rows for value in row]
+    # The only case in which bits would look the same, and mean something else.
+    if len(flat) % 8 == 0 and True in flat[1 : len(flat) // 8] and True not in flat[len(flat) // 8 :]:
+        with pytest.raises(BadRequest, match="cannot be told apart"):
+            convert_array(array, pa.list_(pa.bool_()), "v")
+    else:
         assert convert_array(array, pa.list_(pa.bool_()), "v").to_pylist() == rows
-    except BadRequest as error:
-        assert "cannot be told apart" in error.message
-        assert ends[-1] % 8 == 0
 
 
 @pytest.mark.parametrize(
