@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 
 import msgpack
 import pyarrow as pa
@@ -18,6 +20,7 @@ __all__ = ["run"]
 
 _VECTOR = 2048
 _PASSED_THROUGH = 5_000_000
+_ROUNDS = 9
 
 
 def run(rows: int) -> Iterator[Line]:
@@ -25,41 +28,38 @@ def run(rows: int) -> Iterator[Line]:
     print("functions: starting servers …", file=sys.stderr)
     numbers = pa.array(range(_VECTOR), pa.int64())
     batch = pa.record_batch({"a": numbers, "b": numbers})
+    echo = flight.FlightDescriptor.for_path("echo")
     with start("plain", 1) as plain, start("sparkport", 1) as ours:
-        add = function_descriptor(ours.location, "add")
-        echo = flight.FlightDescriptor.for_path("echo")
         count = rows // _VECTOR // 2
-        compared = compare(
-            [
-                lambda: _twice(lambda: exchange_in_lockstep(plain.location, echo, batch, count)),
-                lambda: _twice(lambda: exchange_in_lockstep(ours.location, add, batch, count, "scalar_function")),
-            ],
-            rounds=5,
+        add = function_descriptor(ours.location, "add")
+        yield _line(
+            f"scalar function a + b over {rows:,} rows, 2 exchanges, against an echo of the same batches",
+            partial(_twice, partial(exchange_in_lockstep, ours.location, add, batch, count, "scalar_function")),
+            partial(_twice, partial(exchange_in_lockstep, plain.location, echo, batch, count)),
+            0.6,
         )
-        ratio = compared.ratio(1, 0)
-        rates = f"{compared.rate(1) / 1e6:.2f} : {compared.rate(0) / 1e6:.2f} M rows/s"
-        what = f"scalar function a + b over {rows:,} rows, 2 exchanges, against an echo of the same batches"
-        yield Line(what, f"{ratio:.2f} ({rates})", "≥ 0.6", ratio >= 0.6)
-
-        arguments = _no_arguments()
+        count, arguments = _PASSED_THROUGH // _VECTOR, _no_arguments()
         for name, form in (("passed", "called for each batch"), ("streamed", "iterating over all batches")):
             descriptor = function_descriptor(ours.location, name)
-            count = _PASSED_THROUGH // _VECTOR
             before = resident_megabytes(ours.pid)
-            compared = compare(
-                [
-                    lambda count=count: exchange_in_lockstep(plain.location, echo, batch, count),
-                    lambda count=count, descriptor=descriptor: exchange_in_lockstep(
-                        ours.location, descriptor, batch, count, "table_function_in_out", arguments
-                    ),
-                ],
-                rounds=5,
+            line = _line(
+                f"in/out function ({form}) passing 5 M rows through, against the echo",
+                partial(
+                    exchange_in_lockstep,
+                    *(ours.location, descriptor, batch, count, "table_function_in_out", arguments),
+                ),
+                partial(exchange_in_lockstep, plain.location, echo, batch, count),
+                0.5,
             )
-            ratio = compared.ratio(1, 0)
-            rates = f"{compared.rate(1) / 1e6:.2f} : {compared.rate(0) / 1e6:.2f} M rows/s"
             grown = resident_megabytes(ours.pid) - before
-            what = f"in/out function ({form}) passing 5 M rows through, against the echo; server memory {grown:+.0f} MB"
-            yield Line(what, f"{ratio:.2f} ({rates})", "≥ 0.5", ratio >= 0.5)
+            yield replace(line, what=f"{line.what}; server memory {grown:+.0f} MB")
+
+
+def _line(what: str, ours: Callable[[], float], peer: Callable[[], float], target: float) -> Line:
+    compared = compare([peer, ours], rounds=_ROUNDS)
+    ratio = compared.ratio(1, 0)
+    rates = f"{compared.rate(1) / 1e6:.2f} : {compared.rate(0) / 1e6:.2f} M rows/s"
+    return Line(what, f"{ratio:.2f} ({rates})", f"≥ {target}", ratio >= target)
 
 
 def _twice(action: Callable[[], float]) -> float:
