@@ -84,7 +84,10 @@ class PythonScalarFunction(_Described, ScalarFunction):
         self.null_handling = null_handling
 
     def execute(self, ctx: Context, arguments: pa.RecordBatch) -> Any:
-        return self._described.call(arguments.columns, {Context: ctx, RowCount: arguments.num_rows})
+        described = self._described
+        if described.takes_all_in_order:
+            return described.function(*arguments.columns)
+        return described.call(arguments.columns, {Context: ctx, RowCount: arguments.num_rows})
 
 
 class PythonTableFunction(_Described, TableFunction):

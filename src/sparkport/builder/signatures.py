@@ -36,19 +36,19 @@ class Described:
     ) -> None:
         self.signature = signature
         self.takes_batches = any(annotations.get(each.name) is pa.RecordBatch for each in takes)
-        self._function = function
+        self.function = function
         names = [parameter.name for parameter in signature.parameters]
         self._steps = list(_steps(takes, annotations, names))
         self._wants_scalars = {name for name in names if annotations.get(name) is pa.Scalar}
         # Most functions take their arguments as they come; a batch of them must not cost more than it has to.
-        self._takes_all_in_order = all(
-            step.kind in ("value", "rest") and not step.by_name for step in self._steps
-        ) and (len(self._steps) == len(takes) and not self._wants_scalars)
+        self.takes_all_in_order = all(step.kind in ("value", "rest") and not step.by_name for step in self._steps) and (
+            len(self._steps) == len(takes) and not self._wants_scalars
+        )
 
     def call(self, values: Sequence[Any], injected: Mapping[type, Any] | None = None, subquery: Any = None) -> Any:
         """Call the function with SQL's arguments, in the order of the signature, and what it wants to know besides."""
-        if self._takes_all_in_order:
-            return self._function(*values)
+        if self.takes_all_in_order:
+            return self.function(*values)
         remaining = iter(self._values(values))
         positional: list[Any] = []
         named: dict[str, Any] = {}
@@ -71,7 +71,7 @@ class Described:
                 named[step.name] = value
             else:
                 positional.append(value)
-        return self._function(*positional, **named)
+        return self.function(*positional, **named)
 
     def values_by_name(self, values: Sequence[Any]) -> dict[str, Any]:
         """The arguments under the names of their parameters."""

@@ -221,11 +221,11 @@ class _Answers:
                 kept, self._kept = self._kept, None
                 yield from slices(fitted if kept is None else pa.concat_batches([kept, fitted]))
 
-    def going_on(self, piece: pa.RecordBatch) -> Iterator[bytes]:
+    def going_on(self, piece: pa.RecordBatch) -> Iterable[bytes]:
         """A piece that is not the last of its answer."""
         return self._writer.messages(piece, _CONTINUES)
 
-    def ending(self, last: pa.RecordBatch | None) -> Iterator[bytes]:
+    def ending(self, last: pa.RecordBatch | None) -> Iterable[bytes]:
         """The last piece of an answer, if there was any."""
         if last is None:
             last = self._empty
@@ -326,7 +326,7 @@ class _Thread:
         last, self._last, self._answered = self._last, None, 0
         self._hand_over(self._answers.ending(last))
 
-    def _hand_over(self, messages: Iterator[bytes]) -> None:
+    def _hand_over(self, messages: Iterable[bytes]) -> None:
         for message in messages:
             self._handover.put(message)
 

@@ -15,6 +15,7 @@ from sparkport.errors import BadRequest, CatalogFault
 from sparkport.service.calls import Call
 from sparkport.service.functions import PublishedFunction, bind_function, guarded
 from sparkport.service.openings import Opening
+from sparkport.service.watch import Guard
 from sparkport.wire.flight_data import BatchReader, BatchWriter, decode_flight_data, encode_schema
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def exchange(service: Service, call: Call, opening: Opening, messages: Iterator[
             batch = _read(reader, message)
             if batch is not None:
                 arguments = incoming.convert(batch)
-                values = guard.call(run, function, ctx, arguments, result)
+                values = run(guard, function, ctx, arguments, result)
                 yield from writer.messages(pa.RecordBatch.from_arrays([values], schema=published.arrow_schema))
 
 
@@ -55,15 +56,17 @@ def _read(reader: BatchReader, message: bytes) -> pa.RecordBatch | None:
         ) from error
 
 
-def _run(function: ScalarFunction, ctx: Context, arguments: pa.RecordBatch, result: _Result) -> pa.Array:
-    return result.check(function.execute(ctx, arguments), arguments.num_rows)
+def _run(guard: Guard, function: ScalarFunction, ctx: Context, arguments: pa.RecordBatch, result: _Result) -> pa.Array:
+    return result.check(guard.call(function.execute, ctx, arguments), arguments.num_rows)
 
 
-def _skip_nulls(function: ScalarFunction, ctx: Context, arguments: pa.RecordBatch, result: _Result) -> pa.Array:
+def _skip_nulls(
+    guard: Guard, function: ScalarFunction, ctx: Context, arguments: pa.RecordBatch, result: _Result
+) -> pa.Array:
     """NULL in, NULL out: the function sees the rows without any, and its values are put back where they belong."""
     columns = [column for column in arguments.columns if column.null_count]
     if not columns:
-        return _run(function, ctx, arguments, result)
+        return _run(guard, function, ctx, arguments, result)
     complete = columns[0].is_valid()
     for column in columns[1:]:
         complete = pc.and_(complete, column.is_valid())
@@ -71,7 +74,7 @@ def _skip_nulls(function: ScalarFunction, ctx: Context, arguments: pa.RecordBatc
         return pa.nulls(arguments.num_rows, result.data_type)
     rows = pc.indices_nonzero(complete)
     kept = [_take(column, rows) for column in arguments.columns]
-    values = _run(function, ctx, pa.RecordBatch.from_arrays(kept, schema=arguments.schema), result)
+    values = _run(guard, function, ctx, pa.RecordBatch.from_arrays(kept, schema=arguments.schema), result)
     return _take(values, pc.if_else(complete, pc.subtract(pc.cumulative_sum(complete.cast(pa.int64())), 1), None))
 
 

@@ -74,8 +74,11 @@ class Guard:
     def call(self, function: Callable[..., _T], *arguments: Any) -> _T:
         """Run one step. Raises: CatalogFault when the function fails unexpectedly, LimitExceeded when it takes too long."""
         try:
-            with self:
+            self._enter()
+            try:
                 return function(*arguments)
+            finally:
+                self._leave()
         except SparkportError as error:
             raise self._translated(error) from error
         except Interrupted:
@@ -99,24 +102,21 @@ class Guard:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Something inside a step that the function is not to blame for, and that must not be interrupted."""
-        self.__exit__(None, None, None)
+        self._leave()
         try:
             yield
         finally:
-            self.__enter__()
+            self._enter()
 
-    def __enter__(self) -> Guard:
+    def _enter(self) -> None:
         self._thread = threading.get_ident()
         self._entered = time.monotonic()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def _leave(self) -> None:
         self._entered = None
-        with self._lock:  # whoever is about to interrupt the step has done so by now …
-            pass
-        if self._since is not None:
+        if self._since is not None:  # always so a grace period before anybody is interrupted
+            with self._lock:  # whoever is about to interrupt the step has done so by now …
+                pass
             for _ in range(2):  # … and Python raises what is pending at the latest when it jumps back
                 pass
 

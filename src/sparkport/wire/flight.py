@@ -27,6 +27,7 @@ __all__ = [
     "encode_result",
     "encode_schema_result",
     "protobuf_fields",
+    "short_varint",
     "varint",
 ]
 
@@ -159,6 +160,18 @@ def varint(value: int) -> bytes:
         value >>= 7
     encoded.append(value)
     return bytes(encoded)
+
+
+def short_varint(message: bytes, position: int) -> tuple[int, int]:
+    """An integer of at most four bytes, and where it ends; 0 for the latter when there is none of that kind."""
+    value = shift = 0
+    for byte in message[position : position + 4]:
+        value |= (byte & 0x7F) << shift
+        position += 1
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    return 0, 0
 
 
 def _read_varint(message: memoryview, position: int) -> tuple[int, int]:

@@ -9,9 +9,8 @@ replacements.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -19,7 +18,7 @@ import pyarrow.flight as flight
 from sparkport.catalog.types import refuse_unreadable
 from sparkport.catalog.validation import validate
 from sparkport.errors import BadRequest, LimitExceeded
-from sparkport.wire.flight import decode_descriptor, protobuf_fields, varint
+from sparkport.wire.flight import decode_descriptor, protobuf_fields, short_varint, varint
 
 __all__ = ["BatchReader", "BatchWriter", "FlightData", "decode_flight_data", "encode_metadata", "encode_schema"]
 
@@ -36,8 +35,7 @@ _MAX_ROWS = 16_777_216
 """Rows of one received message. Columns of type `null` cost no bytes, so a few bytes could claim any number."""
 
 
-@dataclass(frozen=True, slots=True)
-class FlightData:
+class FlightData(NamedTuple):
     """One received message. The views point into the message that was received."""
 
     descriptor: flight.FlightDescriptor | None
@@ -48,10 +46,28 @@ class FlightData:
 
 def decode_flight_data(message: bytes) -> FlightData:
     """Raises: BadRequest."""
+    view = memoryview(message)
+    return _decode_batch(message, view) or _decode_any(view)
+
+
+def _decode_batch(message: bytes, view: memoryview) -> FlightData | None:
+    """A message of just a header and a body, as nearly all of them are; None for any other."""
+    if message[:1] != _HEADER:
+        return None
+    length, start = short_varint(message, 1)
+    body = start + length
+    if start and message[body : body + 2] == _BODY:
+        length, first = short_varint(message, body + 2)
+        if first and first + length == len(message):
+            return FlightData(None, view[start:body], b"", view[first:])
+    return None
+
+
+def _decode_any(message: memoryview) -> FlightData:
     descriptor: flight.FlightDescriptor | None = None
     header = body = memoryview(b"")
     app_metadata = b""
-    for number, value in protobuf_fields(memoryview(message)):
+    for number, value in protobuf_fields(message):
         if not isinstance(value, memoryview):
             continue
         if number == 1:
@@ -86,11 +102,13 @@ class BatchWriter:
         self._writer = pa.ipc.new_stream(pa.PythonFile(self._parts, mode="w"), arrow_schema)
         self._schema_pending = True
 
-    def messages(self, batch: pa.RecordBatch, app_metadata: bytes = b"") -> Iterator[bytes]:
+    def messages(self, batch: pa.RecordBatch, app_metadata: bytes = b"") -> Iterable[bytes]:
         """The messages of one batch: its dictionaries, where they are new, and the batch, which bears the metadata."""
         if not self._has_dictionaries and batch.get_total_buffer_size() < _SMALL_BATCH:
-            yield _frame_small(batch, app_metadata)
-            return
+            return (_frame_small(batch, app_metadata),)
+        return self._messages(batch, app_metadata)
+
+    def _messages(self, batch: pa.RecordBatch, app_metadata: bytes) -> Iterator[bytes]:
         if not batch.schema.equals(self.arrow_schema):  # Arrow would refuse one that differs only in nullability
             batch = pa.RecordBatch.from_arrays(batch.columns, schema=self.arrow_schema)
         self._writer.write_batch(batch)
