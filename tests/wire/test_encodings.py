@@ -142,11 +142,17 @@ def test_huge_integers_travel_between_all_their_encodings(data) -> None:
     misfits = [n for n in numbers if n is not None and not low <= n <= high]
     if misfits:
         with pytest.raises(BadRequest, match=f"cannot hold the value {misfits[0]}$"):
-            convert_array(array, target, "v")
+            convert_array(array, target, "v", from_duckdb=False)
     else:
-        result = convert_array(array, target, "v")
+        result = convert_array(array, target, "v", from_duckdb=False)
         assert result.type == target
         assert as_numbers(result) == numbers
+
+
+def test_what_duckdb_labels_as_a_decimal_may_be_the_upper_half_of_an_unsigned_number() -> None:
+    numbers = [0, 1, 2**127 - 1, 2**127, 2**128 - 1, None]
+    labelled = huge(numbers, UHUGEINT).storage.view(pa.decimal128(38, 0))
+    assert as_numbers(convert_array(labelled, UHUGEINT, "v")) == numbers
 
 
 def test_the_bytes_of_a_huge_integer_are_little_endian() -> None:

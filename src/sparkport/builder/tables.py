@@ -58,15 +58,14 @@ _MAX_PARTITIONS = 4
 _BATCH_ROWS = 131_072
 
 
-class DatasetTable(PartitionedTable):
-    """An Arrow dataset, read in parallel by fragments. Columns that nobody asks for are not read."""
+class _Described(Table):
+    """What all of them tell about themselves."""
 
-    def __init__(self, name: str, dataset: ds.Dataset, comment: str = "") -> None:
-        refuse_unsupported(dataset.schema, f"table {name}")
+    def __init__(self, name: str, arrow_schema: pa.Schema, comment: str) -> None:
+        refuse_unsupported(arrow_schema, f"table {name}")
         self._name = name
+        self._arrow_schema = arrow_schema
         self._comment = comment
-        self._dataset = dataset
-        self._fragments = list(dataset.get_fragments())
 
     @property
     def name(self) -> str:
@@ -78,7 +77,16 @@ class DatasetTable(PartitionedTable):
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        return self._dataset.schema
+        return self._arrow_schema
+
+
+class DatasetTable(_Described, PartitionedTable):
+    """An Arrow dataset, read in parallel by fragments. Columns that nobody asks for are not read."""
+
+    def __init__(self, name: str, dataset: ds.Dataset, comment: str = "") -> None:
+        super().__init__(name, dataset.schema, comment)
+        self._dataset = dataset
+        self._fragments = list(dataset.get_fragments())
 
     def partitions(self, ctx: Context, options: ScanOptions) -> Sequence[bytes]:
         """Ranges of fragments: the list of files is fixed when the dataset is made."""
@@ -104,53 +112,23 @@ class DatasetTable(PartitionedTable):
                 yield batch
 
 
-class FunctionTable(Table):
+class FunctionTable(_Described):
     """A table whose scan is a Python function."""
 
     def __init__(self, name: str, arrow_schema: pa.Schema, scan: ScanFunction, comment: str = "") -> None:
-        refuse_unsupported(arrow_schema, f"table {name}")
-        self._name = name
-        self._arrow_schema = arrow_schema
+        super().__init__(name, arrow_schema, comment)
         self._scan = scan
-        self._comment = comment
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def comment(self) -> str:
-        return self._comment
-
-    @property
-    def arrow_schema(self) -> pa.Schema:
-        return self._arrow_schema
 
     def scan(self, ctx: Context, options: ScanOptions) -> RecordReader:
         return self._scan(ctx, options)
 
 
-class ReferencedTable(TableRef):
+class ReferencedTable(_Described, TableRef):
     """A table that DuckDB reads by itself."""
 
     def __init__(self, name: str, arrow_schema: pa.Schema, references: Sequence[Reference], comment: str = "") -> None:
-        refuse_unsupported(arrow_schema, f"table {name}")
-        self._name = name
-        self._arrow_schema = arrow_schema
+        super().__init__(name, arrow_schema, comment)
         self._references = tuple(references)
-        self._comment = comment
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def comment(self) -> str:
-        return self._comment
-
-    @property
-    def arrow_schema(self) -> pa.Schema:
-        return self._arrow_schema
 
     def references(self, ctx: Context, options: ScanOptions) -> Sequence[Reference]:
         return self._references

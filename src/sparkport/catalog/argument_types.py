@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyarrow import lib
 
 from sparkport.catalog.leaf_encodings import form
-from sparkport.catalog.types import publishable_schema
+from sparkport.catalog.types import fields_of, publishable_schema, with_fields
 
 __all__ = ["canonical_schema", "python_value", "sent_type"]
 
@@ -49,26 +49,14 @@ _PLAIN: dict[str, Callable[[pa.DataType], pa.DataType]] = {
 
 
 def _sent_nested(data_type: pa.DataType, kind: str) -> pa.DataType | None:
-    if kind not in ("list", "struct", "map", "union"):
-        return data_type
-    fields = [data_type.field(index) for index in range(data_type.num_fields)]
-    if kind == "map":
-        fields = [data_type.key_field, data_type.item_field]
+    fields = fields_of(data_type)
     types = [sent_type(field.type) for field in fields]
     if any(each is None for each in types):
         return None
     sent = [field.with_type(each) for field, each in zip(fields, types, strict=True)]
-    match data_type.id:
-        case lib.Type_STRUCT:
-            return pa.struct(sent)
-        case lib.Type_MAP:
-            return pa.map_(*sent)
-        case lib.Type_SPARSE_UNION:
-            return pa.sparse_union(sent, data_type.type_codes)
-        case lib.Type_FIXED_SIZE_LIST:
-            return pa.list_(sent[0], data_type.list_size)
-        case _:
-            return pa.list_(sent[0])
+    if kind == "list" and data_type.id != lib.Type_FIXED_SIZE_LIST:
+        return pa.list_(sent[0])  # views and large ones only under further settings
+    return with_fields(data_type, sent)
 
 
 def canonical_schema(arrow_schema: pa.Schema) -> pa.Schema:
@@ -83,30 +71,7 @@ def canonical_schema(arrow_schema: pa.Schema) -> pa.Schema:
 def _with_bool(data_type: pa.DataType) -> pa.DataType:
     if form(data_type) == "bool8":
         return pa.bool_()
-    if isinstance(data_type, pa.BaseExtensionType) or not data_type.num_fields:
-        return data_type
-    if data_type.id == lib.Type_MAP:
-        return pa.map_(*(_field_with_bool(field) for field in (data_type.key_field, data_type.item_field)))
-    fields = [_field_with_bool(data_type.field(index)) for index in range(data_type.num_fields)]
-    match data_type.id:
-        case lib.Type_STRUCT:
-            return pa.struct(fields)
-        case lib.Type_SPARSE_UNION:
-            return pa.sparse_union(fields, data_type.type_codes)
-        case lib.Type_FIXED_SIZE_LIST:
-            return pa.list_(fields[0], data_type.list_size)
-        case lib.Type_LARGE_LIST:
-            return pa.large_list(fields[0])
-        case lib.Type_LIST_VIEW:
-            return pa.list_view(fields[0])
-        case lib.Type_LARGE_LIST_VIEW:
-            return pa.large_list_view(fields[0])
-        case _:
-            return pa.list_(fields[0])
-
-
-def _field_with_bool(field: pa.Field) -> pa.Field:
-    return field.with_type(_with_bool(field.type))
+    return with_fields(data_type, [field.with_type(_with_bool(field.type)) for field in fields_of(data_type)])
 
 
 def python_value(scalar: pa.Scalar) -> Any:

@@ -6,7 +6,7 @@ One column that it cannot take spoils the whole schema it is published in (T9), 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyarrow import lib
@@ -15,11 +15,13 @@ from sparkport.errors import BadRequest, Unsupported
 
 __all__ = [
     "extension_metadata",
+    "fields_of",
     "opaque_name",
     "publishable_schema",
     "refuse_unreadable",
     "refuse_unsupported",
     "type_name",
+    "with_fields",
 ]
 
 
@@ -212,30 +214,44 @@ def _name(field: pa.Field, where: str) -> str:
 
 
 def _plain(data_type: pa.DataType) -> pa.DataType:
+    if data_type.id in (lib.Type_DICTIONARY, lib.Type_RUN_END_ENCODED):
+        return _plain(data_type.value_type)
+    return with_fields(data_type, [field.with_type(_plain(field.type)) for field in fields_of(data_type)])
+
+
+def fields_of(data_type: pa.DataType) -> list[pa.Field]:
+    """The fields inside a nested type; none for any other, extension types among them."""
     if isinstance(data_type, pa.BaseExtensionType):
+        return []
+    if data_type.id == lib.Type_MAP:
+        return [data_type.key_field, data_type.item_field]
+    if data_type.id in _LISTS:
+        return [data_type.value_field]
+    if data_type.id in (lib.Type_STRUCT, lib.Type_SPARSE_UNION):
+        return [data_type.field(index) for index in range(data_type.num_fields)]
+    return []
+
+
+def with_fields(data_type: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
+    """The same type around other fields; the very same object where there are none."""
+    if not fields:
         return data_type
     match data_type.id:
-        case lib.Type_DICTIONARY | lib.Type_RUN_END_ENCODED:
-            return _plain(data_type.value_type)
         case lib.Type_STRUCT:
-            return pa.struct([_plain_field(field) for field in data_type])
+            return pa.struct(fields)
         case lib.Type_MAP:
-            return pa.map_(_plain_field(data_type.key_field), _plain_field(data_type.item_field))
-        case lib.Type_LIST:
-            return pa.list_(_plain_field(data_type.value_field))
-        case lib.Type_LARGE_LIST:
-            return pa.large_list(_plain_field(data_type.value_field))
-        case lib.Type_LIST_VIEW:
-            return pa.list_view(_plain_field(data_type.value_field))
-        case lib.Type_LARGE_LIST_VIEW:
-            return pa.large_list_view(_plain_field(data_type.value_field))
-        case lib.Type_FIXED_SIZE_LIST:
-            return pa.list_(_plain_field(data_type.value_field), data_type.list_size)
+            return pa.map_(*fields)
         case lib.Type_SPARSE_UNION:
-            return pa.sparse_union([_plain_field(field) for field in data_type], data_type.type_codes)
+            return pa.sparse_union(fields, data_type.type_codes)
+        case lib.Type_FIXED_SIZE_LIST:
+            return pa.list_(fields[0], data_type.list_size)
         case _:
-            return data_type
+            return _LIST_MAKERS[data_type.id](fields[0])
 
 
-def _plain_field(field: pa.Field) -> pa.Field:
-    return field.with_type(_plain(field.type))
+_LIST_MAKERS: Mapping[int, Callable[[pa.Field], pa.DataType]] = {
+    lib.Type_LIST: pa.list_,
+    lib.Type_LARGE_LIST: pa.large_list,
+    lib.Type_LIST_VIEW: pa.list_view,
+    lib.Type_LARGE_LIST_VIEW: pa.large_list_view,
+}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 from pyarrow import lib
 
+from sparkport.catalog.types import fields_of, with_fields
+
 __all__ = ["validate"]
 
 
@@ -34,32 +36,15 @@ def _plain(data_type: pa.DataType) -> pa.DataType:
     """The type itself, the very object, where there is nothing to replace in it."""
     if isinstance(data_type, pa.BaseExtensionType):
         return _plain(data_type.storage_type)
-    match data_type.id:
-        case lib.Type_TIME32:
-            return pa.int32()
-        case lib.Type_TIME64:
-            return pa.int64()
-        case lib.Type_DECIMAL128:
-            return pa.binary(16)
-        case lib.Type_STRUCT:
-            fields = [data_type.field(index) for index in range(data_type.num_fields)]
-        case lib.Type_MAP:
-            fields = [data_type.key_field, data_type.item_field]
-        case lib.Type_LIST | lib.Type_LARGE_LIST | lib.Type_FIXED_SIZE_LIST:
-            fields = [data_type.value_field]
-        case _:
-            return data_type
+    if data_type.id in _PLAIN:
+        return _PLAIN[data_type.id]
+    fields = fields_of(data_type) if data_type.id in _VIEWED else []
     plain = [field.with_type(_plain(field.type)) for field in fields]
     if all(new.type is old.type for new, old in zip(plain, fields, strict=True)):
         return data_type
-    match data_type.id:
-        case lib.Type_STRUCT:
-            return pa.struct(plain)
-        case lib.Type_MAP:
-            return pa.map_(*plain)
-        case lib.Type_LARGE_LIST:
-            return pa.large_list(plain[0])
-        case lib.Type_FIXED_SIZE_LIST:
-            return pa.list_(plain[0], data_type.list_size)
-        case _:
-            return pa.list_(plain[0])
+    return with_fields(data_type, plain)
+
+
+_PLAIN = {lib.Type_TIME32: pa.int32(), lib.Type_TIME64: pa.int64(), lib.Type_DECIMAL128: pa.binary(16)}
+_VIEWED = frozenset({lib.Type_STRUCT, lib.Type_MAP, lib.Type_LIST, lib.Type_LARGE_LIST, lib.Type_FIXED_SIZE_LIST})
+"""Nested types whose buffers Arrow can show under another type."""
