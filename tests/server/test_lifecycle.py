@@ -263,6 +263,8 @@ def test_serve_stops_gracefully_on_a_signal(number):
             process.send_signal(number)
 
             output, _ = process.communicate(timeout=30)
-            assert (process.returncode, output) == (0, "stopped\n")
+            assert process.returncode == 0
+            assert f"ATTACH 'cat' (TYPE airport, LOCATION '{location}');" in output  # said when it was ready
+            assert output.endswith("\nstopped\n")
         finally:
             process.kill()
