@@ -4,6 +4,7 @@ DuckDBClient stands in for DuckDB, so that no extension is needed; statements ar
 """
 
 import ast
+import datetime
 import re
 import signal
 import socket
@@ -285,3 +286,11 @@ def test_the_demo_catalog_can_be_read():
     with sp.Server(demo_catalog(), "grpc://127.0.0.1:0") as server, DuckDBClient(server.location, "demo") as client:
         assert client.count("shop", "orders") == 100_000
         assert client.scan("shop", "customers", where="country = 'NL'").column("name").to_pylist() == ["Edsger"]
+        assert client.call("shop", "gross", {"net": [100.0, None]}).to_pylist() == [120.0, None]
+        assert client.call("shop", "gross", {"net": [100.0], "rate": [0.5]}).to_pylist() == [150.0]
+        first = datetime.date(2026, 2, 27)
+        found = client.table_function("shop", "days", first, 2, named={"step": 7}).column("day").to_pylist()
+        assert found == [first, datetime.date(2026, 3, 6)]
+        counted = client.in_out("shop", "counted", rows=pa.table({"n": range(5000)}))
+        assert counted.to_pylist() == [{"rows": 5000, "batches": 3}]
+        assert client.action("ping", "hello") == [b"hello"]

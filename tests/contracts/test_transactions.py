@@ -661,3 +661,19 @@ def test_a_write_of_duckdb_has_its_transaction_as_the_parent(noting):
 
     assert manager.told == [("begin", "tx/1"), ("begin", "tx/2"), ("commit", "tx/2")]
     assert table.seen == [("tx/2", "tx/1")]
+
+
+def test_a_commit_raises_the_version_of_a_catalog_that_does_not_count_itself(serve):
+    """Plans of prepared statements hold statistics of the rows, and become visible rows only now (decision 0007)."""
+    client = serve(NotingManager(Everything("t")))
+
+    def version() -> int:
+        (answer,) = client.action("catalog_version", {"catalog_name": "lake"})
+        return int(msgpack.unpackb(answer)["catalog_version"])
+
+    (answer,) = client.action("create_transaction", {"catalog_name": "lake"})
+    begun = msgpack.unpackb(answer)["identifier"]
+    before = version()
+    client.action("commit_transaction", {"transaction_id": begun})
+
+    assert version() > before

@@ -202,6 +202,16 @@ def test_anything_but_text_and_bytes_is_a_fault_that_names_the_action(serve, res
     assert (caught.value.code, caught.value.stalls) == ("UNKNOWN", False)
 
 
+def test_a_class_of_ones_own_is_told_by_name_what_is_wrong_too(serve):
+    catalog = sp.MemoryCatalog("c")
+    catalog.add_action(sp.CustomAction("act", lambda ctx, parameter: 5))  # type: ignore[arg-type, return-value]
+
+    with pytest.raises(ServerError, match="the action act gave int") as caught:
+        serve(catalog).duckdb.action("act")
+
+    assert caught.value.code == "UNKNOWN"
+
+
 def test_an_action_whose_caller_goes_away_is_closed(serve):
     closed = threading.Event()
 

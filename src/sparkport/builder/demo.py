@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterator
 from decimal import Decimal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from sparkport.builder.catalog import CatalogBuilder
-from sparkport.catalog import Constraints
+from sparkport.builder.catalog import CatalogBuilder, SchemaBuilder
+from sparkport.catalog import Constraints, Context
 
 __all__ = ["demo_catalog"]
 
@@ -17,7 +19,7 @@ _COUNTRIES = ("GB", "US", "NL", "US", "US")
 
 
 def demo_catalog(name: str = "demo") -> CatalogBuilder:
-    """A shop: customers, 100,000 orders, and notes with a CHECK, all of which can be changed, in memory."""
+    """A shop: customers, 100,000 orders, and notes with a CHECK, all of which can be changed, in memory; and functions."""
     builder = CatalogBuilder(name)
     shop = builder.schema("shop", comment="A shop to try things with; changes last until the server stops")
     customers = pa.table({"id": pa.array(range(1, 6), pa.int64()), "name": _CUSTOMERS, "country": _COUNTRIES})
@@ -25,7 +27,34 @@ def demo_catalog(name: str = "demo") -> CatalogBuilder:
     shop.table("orders", _orders(100_000), comment="What was bought")
     note = pa.schema([("id", pa.int64()), ("text", pa.string())])
     shop.table("notes", note, comment="Yours to fill", constraints=Constraints(checks=("(length(text) > 0)",)))
+    _add_functions(shop)
+
+    @builder.action
+    def ping(ctx: Context, parameter: bytes) -> bytes:
+        """Answer with what was sent."""
+        return parameter or b"pong"
+
     return builder
+
+
+def _add_functions(shop: SchemaBuilder) -> None:
+    def gross(net: pa.float64(), rate: pa.float64() = 0.2) -> pa.float64():  # type: ignore[valid-type]
+        """The price with tax, of 20 % unless another rate is given."""
+        return pc.multiply(net, pc.add(1.0, rate))
+
+    shop.scalar_function(gross, stability="consistent")
+
+    @shop.table_function(returns=pa.schema([("day", pa.date32())]))
+    def days(first: pa.date32(), count: pa.int64(), *, step: pa.int64() = 1) -> pa.Table:  # type: ignore[valid-type]
+        """So many days from the first one on, each so many days after the one before."""
+        wanted = [first + datetime.timedelta(days=index * step) for index in range(count)]
+        return pa.table({"day": pa.array(wanted, pa.date32())})
+
+    @shop.table_function(returns=pa.schema([("rows", pa.int64()), ("batches", pa.int64())]))
+    def counted(rows: pa.Table) -> Iterator[pa.RecordBatch]:
+        """How many rows a subquery has, and in how many batches they came."""
+        sizes = [batch.num_rows for batch in rows]
+        yield pa.record_batch({"rows": [sum(sizes)], "batches": [len(sizes)]})
 
 
 def _orders(count: int) -> pa.Table:

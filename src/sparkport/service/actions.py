@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +104,10 @@ def _run_custom(service: Service, call: Call, action: Action) -> Iterator[bytes]
             raise flight_sql.no_sql(action.type)
         raise Unsupported(f"there is no action {action.type[:60]!r}")
     ctx, custom = found
-    with closing_reader(custom.run(ctx, action.body)) as results:
+    answer = custom.run(ctx, action.body)
+    if not isinstance(answer, Iterable):
+        raise CatalogFault(f"the action {custom.name} gave {type(answer).__name__}, not bytes one by one")
+    with closing_reader(answer) as results:
         for body in results:
             ctx.check()
             if not isinstance(body, bytes):

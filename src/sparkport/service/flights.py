@@ -47,7 +47,7 @@ def get_flight_info(service: Service, call: Call, descriptor: flight.FlightDescr
         return flight_sql.flight_info(service, call, descriptor, command)
     ctx, bound = _bind(service, call, descriptor)
     rows = bound.table.estimated_rows(ctx, ScanOptions())
-    return table_info(ctx, bound, descriptor, tuple(tickets(service, ctx, bound, None)), rows)
+    return table_info(ctx, bound, descriptor, tuple(tickets(service, ctx, bound)), rows)
 
 
 def get_schema(service: Service, call: Call, descriptor: flight.FlightDescriptor) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sparkport.catalog import Context, Filter, PartitionedTable, ScanOptions, TableRef, TimePoint
@@ -17,38 +17,34 @@ from sparkport.wire.tickets import ScanTicket, encode_ticket
 if TYPE_CHECKING:
     from sparkport.service.service import Service
 
-__all__ = ["endpoints_of", "scan_options", "tickets"]
+__all__ = ["Wanted", "endpoints_of", "scan_options", "tickets"]
 
 LARGEST_FILTER = 1024 * 1024
 """Filters are hints (airport §6.1). A larger one is left to the client: every ticket of the scan would carry it."""
 
 
-def endpoints_of(
-    service: Service,
-    ctx: Context,
-    bound: PublishedTable,
-    columns: tuple[int, ...] | None,
-    json_filters: str = "",
-    time_point: TimePoint | None = None,
-) -> list[bytes]:
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a client wants of a table; by default all of it, as it is now."""
+
+    columns: tuple[int, ...] | None = None
+    """Positions in the bound Arrow schema; None means all."""
+    json_filters: str = ""
+    time_point: TimePoint | None = None
+
+
+def endpoints_of(service: Service, ctx: Context, bound: PublishedTable, wanted: Wanted) -> list[bytes]:
     """Serialised endpoints, none when there are no rows. Raises: BadRequest."""
     if isinstance(bound.table, TableRef) and ctx.from_duckdb:
-        ticket, row_filter = _ticket(ctx, bound, columns, json_filters, time_point)
+        ticket, row_filter = _ticket(ctx, bound, wanted)
         references = bound.table.references(ctx, scan_options(bound, ticket, row_filter))
         return [encode_endpoint(b"", encode_data_uri(each)) for each in references]
-    return [encode_endpoint(each) for each in tickets(service, ctx, bound, columns, json_filters, time_point)]
+    return [encode_endpoint(each) for each in tickets(service, ctx, bound, wanted)]
 
 
-def tickets(
-    service: Service,
-    ctx: Context,
-    bound: PublishedTable,
-    columns: tuple[int, ...] | None,
-    json_filters: str = "",
-    time_point: TimePoint | None = None,
-) -> list[bytes]:
+def tickets(service: Service, ctx: Context, bound: PublishedTable, wanted: Wanted | None = None) -> list[bytes]:
     """One ticket for each partition of a scan; none when there are no rows. Raises: BadRequest."""
-    ticket, row_filter = _ticket(ctx, bound, columns, json_filters, time_point)
+    ticket, row_filter = _ticket(ctx, bound, wanted or Wanted())
     partitions: Sequence[bytes | None] = (None,)
     if isinstance(bound.table, PartitionedTable):
         partitions = bound.table.partitions(ctx, scan_options(bound, ticket, row_filter))
@@ -57,24 +53,17 @@ def tickets(
     return [encode_ticket(replace(ticket, partition=each), service.signer) for each in partitions]
 
 
-def _ticket(
-    ctx: Context,
-    bound: PublishedTable,
-    columns: tuple[int, ...] | None,
-    json_filters: str,
-    time_point: TimePoint | None,
-) -> tuple[ScanTicket, Filter | None]:
-    if len(json_filters) > LARGEST_FILTER:
-        json_filters = ""
+def _ticket(ctx: Context, bound: PublishedTable, wanted: Wanted) -> tuple[ScanTicket, Filter | None]:
+    json_filters = wanted.json_filters if len(wanted.json_filters) <= LARGEST_FILTER else ""
     reached = bound.reached
     ticket = ScanTicket(
         bound.registered.name,
         bound.schema_name,
         reached.name,
         bound.fingerprint,
-        columns,
+        wanted.columns,
         json_filters,
-        time_point,
+        wanted.time_point,
         transaction_id=ctx.transaction_id,
         kind=reached.kind,
         function=reached.function,

@@ -33,9 +33,8 @@ def exchange(service: Service, call: Call, opening: Opening, messages: Iterator[
     incoming = _Incoming(published, reader.arrow_schema, from_duckdb=ctx.from_duckdb)
     result = _Result(published, function)
     run = _skip_nulls if function.null_handling is NullHandling.PROPAGATE else _run
-    yield encode_schema(
-        published.arrow_schema
-    )  # before any batch is read: the client sends none until it has this (T15)
+    # Before any batch is read: the client sends none until it has this (T15).
+    yield encode_schema(published.arrow_schema)
     writer = BatchWriter(published.arrow_schema)
     with guarded(service, call, ctx, published) as guard:
         for message in messages:

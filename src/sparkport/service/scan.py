@@ -13,7 +13,7 @@ from sparkport.service import own_flights, table_functions
 from sparkport.service.calls import Call
 from sparkport.service.listing import table_info
 from sparkport.service.objects import PublishedTable, find_table, table_at
-from sparkport.service.plan import endpoints_of
+from sparkport.service.plan import Wanted, endpoints_of
 from sparkport.wire.descriptors import ObjectPath, decode_path
 from sparkport.wire.flight import encode_endpoint
 from sparkport.wire.scan import EndpointsRequest, FlightInfoRequest, ObjectName, encode_endpoints
@@ -37,8 +37,8 @@ def endpoints(service: Service, call: Call, request: EndpointsRequest) -> Iterat
         ctx, bound = table_functions.bind_call(service, call, request)
     else:
         ctx, bound = bind(service, call, request.target, request.time_point)
-    columns = _wanted(bound, request.column_ids)
-    yield encode_endpoints(endpoints_of(service, ctx, bound, columns, request.json_filters, request.time_point))
+    wanted = Wanted(_positions(bound, request.column_ids), request.json_filters, request.time_point)
+    yield encode_endpoints(endpoints_of(service, ctx, bound, wanted))
 
 
 def flight_info(service: Service, call: Call, request: FlightInfoRequest) -> Iterator[bytes]:
@@ -74,7 +74,7 @@ def bind(
     return ctx, table_at(ctx, found, time_point)
 
 
-def _wanted(bound: PublishedTable, column_ids: tuple[int, ...] | None) -> tuple[int, ...] | None:
+def _positions(bound: PublishedTable, column_ids: tuple[int, ...] | None) -> tuple[int, ...] | None:
     """Positions in the bound Arrow schema; the client's ids do not count the row id, which is last (T6, T7).
 
     Raises: BadRequest.

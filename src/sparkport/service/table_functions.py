@@ -103,7 +103,7 @@ def _by_name(service: Service, call: Call, target: ObjectName, values: Sequence[
             if isinstance(published.function, TableInOutFunction):
                 raise Unsupported(f"{published.title} takes a subquery, which only DuckDB can pass")
             result = _result(service, call, ctx, published, arguments, encode_arguments(arguments.arrow))
-            made = tuple(tickets(service, ctx, result, None))
+            made = tuple(tickets(service, ctx, result))
             rows = _estimated_rows(service, call, ctx, published, arguments)
             descriptor = published.descriptor(ctx, service.signer)
             return encode_flight_info(result.arrow_schema, descriptor, tickets=made, total_records=rows)

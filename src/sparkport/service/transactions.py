@@ -99,7 +99,8 @@ def create_transaction(service: Service, call: Call, request: CreateTransaction)
 
 def status(service: Service, call: Call, request: TransactionRequest) -> Iterator[bytes]:
     """The state of a transaction; one that nobody knows has none."""
-    ctx, manager, own = _find(service, call, request)
+    ctx, registered, own = _find(service, call, request)
+    manager = manager_of(registered)
     yield encode_transaction_status(
         request.transaction_id, None if own is None else manager.transaction_status(ctx, own)
     )
@@ -107,17 +108,20 @@ def status(service: Service, call: Call, request: TransactionRequest) -> Iterato
 
 def commit(service: Service, call: Call, request: TransactionRequest) -> Iterator[bytes]:
     """Commit; doing so again changes nothing. Raises: TransactionNotActive, Conflict."""
-    ctx, manager, own = _find(service, call, request)
+    ctx, registered, own = _find(service, call, request)
+    manager = manager_of(registered)
     state = None if own is None else manager.transaction_status(ctx, own)
     if own is None or state is None or state is TransactionState.ABORTED:
         raise not_active(request.transaction_id, state)
     manager.commit_transaction(ctx, own)
+    registered.changed()  # plans of prepared statements hold statistics of the rows (decision 0007)
     yield encode_transaction_status(request.transaction_id, TransactionState.COMMITTED)
 
 
 def rollback(service: Service, call: Call, request: TransactionRequest) -> Iterator[bytes]:
     """Roll back; doing so again changes nothing. Raises: TransactionNotActive when it was committed, or is unknown."""
-    ctx, manager, own = _find(service, call, request)
+    ctx, registered, own = _find(service, call, request)
+    manager = manager_of(registered)
     state = None if own is None else manager.transaction_status(ctx, own)
     if own is None or state is None or state is TransactionState.COMMITTED:
         raise not_active(request.transaction_id, state)
@@ -125,13 +129,13 @@ def rollback(service: Service, call: Call, request: TransactionRequest) -> Itera
     yield encode_transaction_status(request.transaction_id, TransactionState.ABORTED)
 
 
-def _find(service: Service, call: Call, request: TransactionRequest) -> tuple[Context, TransactionManager, str | None]:
-    """The manager and its own id of the transaction; None when the id is not one of ours."""
+def _find(service: Service, call: Call, request: TransactionRequest) -> tuple[Context, RegisteredCatalog, str | None]:
+    """The catalog, and its manager's own id of the transaction; None when the id is not one of ours. Raises: Unsupported."""
     name = call.headers.catalog if request.catalog is None else request.catalog
     registered = service.registry.resolve(name)
-    manager = manager_of(registered)
+    manager_of(registered)
     try:
         own: str | None = service.transactions.unwrap(call, registered, request.transaction_id)
     except TransactionNotActive:
         own = None
-    return call.context(name or ""), manager, own
+    return call.context(name or ""), registered, own

@@ -46,6 +46,7 @@ class Guard:
 
     __slots__ = (
         "_abandon",
+        "_abandoned",
         "_ctx",
         "_entered",
         "_interruptible",
@@ -70,6 +71,7 @@ class Guard:
         self._entered: float | None = None
         self._since: float | None = None
         self._overdue = False
+        self._abandoned = False
 
     def call(self, function: Callable[..., _T], *arguments: Any) -> _T:
         """Run one step. Raises: CatalogFault when the function fails unexpectedly, LimitExceeded when it takes too long."""
@@ -136,7 +138,8 @@ class Guard:
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(
                         ctypes.c_ulong(self._thread), ctypes.py_object(Interrupted)
                     )
-                abandon = now - self._since >= _ABANDON_SECONDS
+                abandon = not self._abandoned and now - self._since >= _ABANDON_SECONDS
+                self._abandoned |= abandon
         if cancel:
             self._ctx.cancellation.cancel()
         if abandon:
