@@ -291,6 +291,8 @@ def test_the_demo_catalog_can_be_read():
         first = datetime.date(2026, 2, 27)
         found = client.table_function("shop", "days", first, 2, named={"step": 7}).column("day").to_pylist()
         assert found == [first, datetime.date(2026, 3, 6)]
+        with pytest.raises(ServerError, match="days wants a first day, and a count"):
+            client.table_function("shop", "days", pa.scalar(None, pa.date32()), 2)
         counted = client.in_out("shop", "counted", rows=pa.table({"n": range(5000)}))
         assert counted.to_pylist() == [{"rows": 5000, "batches": 3}]
         assert client.action("ping", "hello") == [b"hello"]

@@ -11,11 +11,13 @@ import pyarrow.compute as pc
 
 from sparkport.builder.catalog import CatalogBuilder, SchemaBuilder
 from sparkport.catalog import Constraints, Context
+from sparkport.errors import BadRequest
 
 __all__ = ["demo_catalog"]
 
 _CUSTOMERS = ("Ada", "Grace", "Edsger", "Barbara", "Donald")
 _COUNTRIES = ("GB", "US", "NL", "US", "US")
+_MOST_DAYS = 10_000
 
 
 def demo_catalog(name: str = "demo") -> CatalogBuilder:
@@ -47,6 +49,8 @@ def _add_functions(shop: SchemaBuilder) -> None:
     @shop.table_function(returns=pa.schema([("day", pa.date32())]))
     def days(first: pa.date32(), count: pa.int64(), *, step: pa.int64() = 1) -> pa.Table:  # type: ignore[valid-type]
         """So many days from the first one on, each so many days after the one before."""
+        if first is None or count is None or not 0 <= count <= _MOST_DAYS:
+            raise BadRequest(f"days wants a first day, and a count from 0 to {_MOST_DAYS}, not {first} and {count}")
         wanted = [first + datetime.timedelta(days=index * step) for index in range(count)]
         return pa.table({"day": pa.array(wanted, pa.date32())})
 
