@@ -72,25 +72,32 @@ class TableRef(Table):
 def _read(
     ctx: Context, reference: FileReference, options: ScanOptions, arrow_schema: pa.Schema | None
 ) -> Iterator[pa.RecordBatch]:
+    read = _parquet if reference.format == "parquet" else _ipc
     try:
         filesystem, path = (
             fs.FileSystem.from_uri(reference.uri) if "://" in reference.uri else (fs.LocalFileSystem(), reference.uri)
         )
-        if reference.format == "parquet":
-            columns = None if options.columns is None else list(options.columns)
-            # With the table's own columns, so that one which the file lacks reads as NULL, as in DuckDB.
-            dataset = ds.dataset(path, arrow_schema, format="parquet", filesystem=filesystem)
-            batches = dataset.to_batches(columns=columns)
-        else:
-            source = filesystem.open_input_file(path)
-            opened = pa.ipc.open_file(source) if reference.format == "ipc-file" else pa.ipc.open_stream(source)
-            batches = (
-                (opened.get_batch(index) for index in range(opened.num_record_batches))
-                if reference.format == "ipc-file"
-                else opened
-            )
-        for batch in batches:
+        for batch in read(filesystem, path, reference, options, arrow_schema):
             ctx.check()
             yield batch
     except (pa.ArrowException, OSError) as error:
         raise CatalogFault("a file of this table cannot be read by the server") from error
+
+
+def _parquet(
+    filesystem: fs.FileSystem, path: str, _: FileReference, options: ScanOptions, arrow_schema: pa.Schema | None
+) -> Iterator[pa.RecordBatch]:
+    # With the table's own columns, so that one which the file lacks reads as NULL, as in DuckDB.
+    dataset = ds.dataset(path, arrow_schema, format="parquet", filesystem=filesystem)
+    yield from dataset.to_batches(columns=None if options.columns is None else list(options.columns))
+
+
+def _ipc(
+    filesystem: fs.FileSystem, path: str, reference: FileReference, _: ScanOptions, __: pa.Schema | None
+) -> Iterator[pa.RecordBatch]:
+    with filesystem.open_input_file(path) as source:
+        if reference.format == "ipc-stream":
+            yield from pa.ipc.open_stream(source)
+        else:
+            opened = pa.ipc.open_file(source)
+            yield from (opened.get_batch(index) for index in range(opened.num_record_batches))
