@@ -8,9 +8,11 @@ VENV := .venv
 PY := $(VENV)/bin/python
 LOG := .setup.log
 PIP := $(PY) -m pip install --disable-pip-version-check --no-input --constraint constraints.txt
-# What to run Sparkport needs, and what to develop it needs on top. Each holds the folder it was made in.
+# What to run Sparkport needs, and on top what to develop it, and what to compare it with, need. Each holds the folder it
+# was made in.
 RUNTIME := $(VENV)/.sparkport-runtime
 DEV := $(VENV)/.sparkport-dev
+BENCH := $(VENV)/.sparkport-bench
 
 CHECKED := $(wildcard src tests benchmarks)
 # Annotations of the examples are Arrow types, which mypy does not take for types.
@@ -26,8 +28,8 @@ help: ## list the targets
 
 setup: $(DEV) ## install everything into .venv; the other targets do it by themselves
 
-serve: $(RUNTIME) ## serve the built-in demo catalog (ARGS="--help" lists the options)
-	@$(VENV)/bin/sparkport serve --demo $(ARGS)
+serve: $(RUNTIME) ## serve the lake in ./lake, with a demo schema; needs Java (ARGS="--help" lists the options)
+	@$(VENV)/bin/sparkport serve --warehouse ./lake --demo $(ARGS)
 
 test: $(DEV) ## run the tests (ARGS="-k filters -x" as for pytest)
 	@$(PY) -m pytest $(ARGS)
@@ -42,7 +44,7 @@ format: $(DEV) ## let ruff format the code and repair what it can
 	@$(PY) -m ruff check --fix-only $(LINTED)
 	@$(PY) -m ruff format $(LINTED)
 
-bench: $(RUNTIME) ## run the benchmarks and print their table
+bench: $(BENCH) ## run the benchmarks and print their table (ARGS="lake" runs one group)
 	@$(PY) -m benchmarks $(ARGS)
 
 clean: ## remove .venv, caches and everything built
@@ -64,6 +66,11 @@ $(RUNTIME): pyproject.toml constraints.txt | venv
 $(DEV): $(RUNTIME) | venv
 	@echo 'Installing the development tools (details in $(LOG)) ...'
 	@$(PIP) --no-build-isolation --editable '.[dev]' >$(LOG) 2>&1 || $(SETUP_FAILED)
+	@pwd -P >$@
+
+$(BENCH): $(RUNTIME) | venv
+	@echo 'Installing what the benchmarks compare with (details in $(LOG)) ...'
+	@$(PIP) --no-build-isolation --editable '.[bench]' >$(LOG) 2>&1 || $(SETUP_FAILED)
 	@pwd -P >$@
 
 # Runs every time and costs some 30 ms: a .venv that cannot work is named here and not by a riddle later.

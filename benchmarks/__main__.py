@@ -10,13 +10,14 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import functions, scan, write
+from benchmarks import functions, lake, scan, write
 from benchmarks.measure import Line, print_table
 
 GROUPS: dict[str, Callable[[int], Iterator[Line]]] = {
     "scan": scan.run,
     "write": write.run,
     "functions": functions.run,
+    "lake": lake.run,
 }
 
 
@@ -25,7 +26,11 @@ def main() -> int:
     parser.add_argument("groups", nargs="*", choices=[[], *GROUPS], help="which to run (default: all)")
     parser.add_argument("--rows", type=int, default=20_000_000, help="rows of the large table (default 20 million)")
     options = parser.parse_args()
-    lines = [line for name in options.groups or GROUPS for line in GROUPS[name](options.rows)]
+    lines = []
+    for name in options.groups or GROUPS:
+        for line in GROUPS[name](options.rows):
+            print(f"{line.what}: {line.measured}", file=sys.stderr)
+            lines.append(line)
     print_table(lines)
     return 0 if all(line.met for line in lines) else 1
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from sparkport.server import ServerSettings as ServerSettings
     from sparkport.server import serve as serve
     from sparkport.service.service import ServiceSettings as ServiceSettings
+    from sparkport.spark import LakeCatalog as LakeCatalog
+    from sparkport.spark import LakeSettings as LakeSettings
 
 __version__ = "0.1.0"
 
@@ -31,6 +33,7 @@ _MODULES = {
     "sparkport.auth": ("Authenticator", "TokenAuthenticator"),
     "sparkport.builder": ("CatalogBuilder", "RowCount", "SchemaBuilder"),
     "sparkport.memory": ("MemoryCatalog", "MemorySchema", "MemoryTable"),
+    "sparkport.spark": ("LakeCatalog", "LakeSettings"),
     "sparkport.server": ("Server", "ServerSettings", "serve"),
     "sparkport.service.service": ("ServiceSettings",),
     "sparkport.errors": (
@@ -72,6 +75,8 @@ _MODULES = {
         "DMLResult",
         "DeletableBatchTable",
         "DeletableTable",
+        "DirectTable",
+        "Directly",
         "DropSchemaOptions",
         "DropTableOptions",
         "DynamicCatalog",
@@ -82,6 +87,9 @@ _MODULES = {
         "Filter",
         "FlightCatalog",
         "FlightName",
+        "FramedTable",
+        "Framer",
+        "Framing",
         "FunctionCall",
         "FunctionSignature",
         "InsertableTable",

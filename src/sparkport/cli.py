@@ -8,7 +8,8 @@ import importlib.util
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +33,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = load_config(vars(options), os.environ, options.config)
         logging.basicConfig(level=_level(config), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        catalogs = [demo_catalog()] if options.demo else [_load(target) for target in options.catalog]
-        if not catalogs:
-            raise BadRequest("name a catalog to serve, for instance shop.py:catalog, or try --demo")
-        server = Server(catalogs, config.location, _settings(config))
-        server.run_until_signal(lambda: print(server.greeting, flush=True))
+        with ExitStack() as open_until_the_end:
+            server = Server(_catalogs(config, options.catalog), config.location, _settings(config))
+            if config.warehouse:
+                server.add_catalog(open_until_the_end.enter_context(_lake(config)))
+            server.run_until_signal(lambda: print(server.greeting, flush=True))
     except (SparkportError, OSError) as error:
         print(f"sparkport: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:  # before it was ready; Spark takes some seconds
+        return 130
     return 0
 
 
@@ -54,9 +57,13 @@ def _parser() -> argparse.ArgumentParser:
         nargs="*",
         help="module:name or file.py:name of a CatalogBuilder or Catalog; several are served together",
     )
-    serve.add_argument("--demo", action="store_true", help="serve a small catalog to try things with")
     serve.add_argument("--config", type=Path, metavar="FILE", help="TOML file with settings")
     serve.add_argument("--location", help="where to listen (default grpc://127.0.0.1:50051; port 0 picks a free one)")
+    serve.add_argument("--listen", metavar="HOST:PORT", help="short for --location grpc://HOST:PORT")
+    _add_lake_arguments(serve)
+    _add_switch(
+        serve, "--demo", "have something to try things with: a schema in the lake; without a lake, a catalog in memory"
+    )
     serve.add_argument("--log-level", dest="log_level", help="debug, info, warning or error")
     serve.add_argument("--max-calls", dest="max_calls", type=int, help="calls under way at once (default 2000)")
     serve.add_argument(
@@ -64,14 +71,36 @@ def _parser() -> argparse.ArgumentParser:
     )
     serve.add_argument("--tls-certificate", dest="tls_certificate", help="PEM chain for grpc+tls locations")
     serve.add_argument("--tls-key", dest="tls_key", help="PEM key for grpc+tls locations")
-    serve.add_argument(
+    _add_switch(
+        serve,
         "--strict-create-schema",
-        dest="strict_create_schema",
-        action="store_const",
-        const=True,
-        help="let CREATE SCHEMA of an existing schema fail, with which IF NOT EXISTS fails too",
+        "let CREATE SCHEMA of an existing schema fail, with which IF NOT EXISTS fails too",
     )
     return parser
+
+
+def _add_lake_arguments(serve: argparse.ArgumentParser) -> None:
+    serve.add_argument(
+        "--warehouse", metavar="DIR", help="serve the Spark and Iceberg lake in this folder; made if missing"
+    )
+    serve.add_argument("--name", help="what the lake is attached as (default lake)")
+    serve.add_argument(
+        "--master", metavar="URL", help="where Spark runs, for instance spark://host:7077 (default: here)"
+    )
+    serve.add_argument(
+        "--spark-conf",
+        dest="spark_conf",
+        action="append",
+        metavar="KEY=VALUE",
+        help="a setting of Spark; several are given one by one",
+    )
+    _add_switch(serve, "--spark-ui", "have Spark's web pages")
+    _add_switch(serve, "--direct", "let DuckDB read the lake's files by itself: for clients that can reach them")
+
+
+def _add_switch(serve: argparse.ArgumentParser, flag: str, meaning: str) -> None:
+    """A flag that, unless it is given, leaves the choice to the environment and the file."""
+    serve.add_argument(flag, action="store_const", const=True, help=meaning)
 
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -82,6 +111,44 @@ def _level(config: Config) -> int:
     if level is None:
         raise BadRequest(f"the log level must be {', '.join(_LEVELS)}, not {config.log_level!r}")
     return level
+
+
+def _catalogs(config: Config, targets: Sequence[str]) -> list[Catalog | CatalogBuilder]:
+    """All that is served but the lake, which takes longer. Raises: BadRequest."""
+    catalogs = [_load(target) for target in targets]
+    if not config.warehouse:
+        if config.master or config.spark_conf or config.spark_ui or config.direct:
+            raise BadRequest(
+                "--master, --spark-conf, --spark-ui and --direct are for a lake: name its folder with --warehouse"
+            )
+        catalogs += [demo_catalog()] if config.demo else []
+        if not catalogs:
+            raise BadRequest("name a catalog to serve, for instance shop.py:catalog, or a --warehouse, or try --demo")
+    return catalogs
+
+
+@contextmanager
+def _lake(config: Config) -> Iterator[Catalog]:
+    """The embedded lake, while it is served. Raises: SparkportError."""
+    from sparkport.spark import LakeCatalog, LakeSettings
+    from sparkport.spark.demo import fill
+
+    _log.info("starting Spark")
+    lake = LakeCatalog(
+        config.warehouse,
+        name=config.name,
+        master=config.master or None,
+        settings=LakeSettings(direct=config.direct),
+        conf=config.spark_conf,
+        ui=config.spark_ui,
+    )
+    try:
+        if config.demo:
+            fill(lake)
+        lake.warm_up()
+        yield lake
+    finally:
+        lake.close()
 
 
 def _load(target: str) -> CatalogBuilder | Catalog:

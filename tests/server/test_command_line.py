@@ -87,6 +87,7 @@ def test_the_demo_says_how_to_attach_it_and_can_be_read(command):
         attach = re.search(r"ATTACH 'demo' \(TYPE airport, LOCATION '(grpc://127\.0\.0\.1:\d+)'\);", greeting)
 
         assert attach is not None
+        assert greeting.count("\n") == 1
         assert list(client.list_schemas("demo")) == ["shop"]
         assert client.scan(path("demo", "shop", "customers"), [0]).table.num_rows == 5
 
@@ -99,6 +100,15 @@ def test_a_catalog_of_a_file_is_served(tmp_path):
         assert "ATTACH 'other'" in greeting
         assert client.scan(path("cat", "s", "t"), [0]).table.num_rows == 3
         assert client.scan(path("other", "s", "t"), [0]).table.num_rows == 1
+
+
+def test_the_demo_is_served_beside_a_catalog_of_ones_own(tmp_path):
+    (tmp_path / "shop.py").write_text(CATALOG)
+
+    with running("--demo", "shop.py:catalog", cwd=tmp_path) as (greeting, client):
+        assert greeting.startswith("Sparkport serves cat, demo on grpc://127.0.0.1:")
+        assert list(client.list_schemas("demo")) == ["shop"]
+        assert list(client.list_schemas("cat")) == ["s"]
 
 
 def test_a_catalog_of_a_module_in_the_current_folder_is_served(tmp_path):
@@ -148,6 +158,16 @@ def test_a_port_in_use_is_said_in_one_sentence(capfd):
         (["--secret-file", "no-such-secret"], "no-such-secret cannot be read"),
         (["--tls-certificate", "no-such.pem"], "no-such.pem cannot be read"),
         (["--max-calls", "0"], "max_calls must be at least 1"),
+        (["--listen", "nowhere"], "grpc://host:port"),
+        (["--listen", "127.0.0.1:0", "--location", "grpc://127.0.0.1:0"], "takes the place of location"),
+        (["--master", "local[2]"], "with --warehouse"),
+        (["--spark-conf", "spark.x=1"], "with --warehouse"),
+        (["--spark-conf", "spark.x"], "spark_conf must be of the form KEY=VALUE"),
+        (["--spark-ui"], "with --warehouse"),
+        (["--direct"], "with --warehouse"),
+        (["--warehouse", "lake", "--location", "http://x"], "grpc://host:port"),
+        (["--warehouse", __file__], "is not a folder"),
+        (["--warehouse", "/proc/lake"], "cannot be written to"),
     ],
 )
 def test_a_setting_that_cannot_be_is_named(capfd, arguments, said):
@@ -170,6 +190,18 @@ def test_settings_of_the_environment_reach_the_server(tmp_path):
 
     assert result.returncode == 2
     assert server.location.removeprefix("grpc://") in result.stderr
+
+
+def test_without_java_a_lake_says_how_to_install_it(tmp_path):
+    environment = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
+    command = [*COMMAND, "serve", *ANY_PORT, "--warehouse", "lake", "--log-level", "error"]
+    result = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=50, check=False
+    )
+
+    assert result.returncode == 2
+    assert result.stderr.startswith("sparkport: Spark needs Java, which was not found: install Java 17 or newer")
+    assert result.stderr.count("\n") == 1
 
 
 def test_arguments_that_make_no_sense_end_with_exit_code_2(capfd):

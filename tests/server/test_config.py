@@ -46,6 +46,42 @@ def test_sources_are_combined(toml):
     assert config == Config(max_calls=7, log_level="error", strict_create_schema=True)
 
 
+def test_listen_is_short_for_a_location_in_every_source(toml):
+    file = toml('listen = "file:1"')
+
+    assert load_config({}, {}, file).location == "grpc://file:1"
+    assert load_config({}, {"SPARKPORT_LISTEN": "environment:1"}, file).location == "grpc://environment:1"
+    assert load_config({"location": "grpc+tls://flag:1"}, {"SPARKPORT_LISTEN": "x:1"}).location == "grpc+tls://flag:1"
+    assert load_config({"listen": "flag:1"}, {"SPARKPORT_LOCATION": "grpc://x:1"}).location == "grpc://flag:1"
+
+
+def test_settings_of_spark_are_pairs_and_in_a_file_a_table(toml):
+    expected = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "7", "spark.x": "a b=c"}
+    file = toml(
+        """
+        [spark_conf]
+        "spark.driver.memory" = "2g"
+        spark.sql.shuffle.partitions = 7
+        spark.x = "a b=c"
+        """
+    )
+    pairs = ["spark.driver.memory=2g", "spark.sql.shuffle.partitions=7", "spark.x=a b=c"]
+
+    assert load_config({}, {}, file).spark_conf == expected
+    assert load_config({"spark_conf": pairs}, {}).spark_conf == expected
+    text = "spark.driver.memory=2g spark.sql.shuffle.partitions=7 'spark.x=a b=c'"
+    assert load_config({}, {"SPARKPORT_SPARK_CONF": text}).spark_conf == expected
+
+
+@pytest.mark.parametrize("value", [True, "true"])
+def test_switches_of_spark_in_a_file_are_words_of_spark(toml, value):
+    text = "true" if value is True else '"true"'
+
+    assert load_config({}, {}, toml(f"[spark_conf]\nspark.speculation = {text}")).spark_conf == {
+        "spark.speculation": "true"
+    }
+
+
 @pytest.mark.parametrize(
     ("text", "value"), [("true", True), ("1", True), ("YES", True), ("false", False), ("0", False)]
 )
@@ -65,6 +101,12 @@ def test_a_switch_in_the_environment_is_a_word(text, value):
         ("strict_create_schema = 'maybe'", "strict_create_schema must be true or false"),
         ("location = ", "is not valid TOML"),
         ("[location]", "location must be text"),
+        ("listen = 50051", "listen must be text of the form HOST:PORT"),
+        ("listen = 'a:1'\nlocation = 'grpc://a:1'", "takes the place of location"),
+        ("spark_conf = 'nonsense'", "spark_conf must be of the form KEY=VALUE"),
+        ("spark_conf = 7", "spark_conf must be of the form KEY=VALUE"),
+        ("[spark_conf]\nspark.x = [1]", "spark.x in spark_conf must be text"),
+        ("demo = 'perhaps'", "demo must be true or false"),
     ],
 )
 def test_a_wrong_setting_in_the_file_is_named_with_the_file(toml, content, said):

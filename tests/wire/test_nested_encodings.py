@@ -203,3 +203,17 @@ def test_the_recorded_defect_is_repaired() -> None:
 def test_other_clients_send_nested_booleans_as_declared() -> None:
     array = array_of([[True, False], [None, True]], pa.list_(pa.bool8()))
     assert converted(array, pa.list_(pa.bool_()), from_duckdb=False) == [[True, False], [None, True]]
+
+
+def test_a_union_inside_of_a_struct_that_is_null_is_converted():
+    """`StructArray.flatten` ends the whole process on it (pyarrow 26)."""
+    union = pa.UnionArray.from_sparse(
+        pa.array([0, 1, 0], pa.int8()), [pa.array([1, 2, 3], pa.int32()), pa.array(["a", "b", "c"])], ["n", "t"]
+    )
+    structs = pa.StructArray.from_arrays([union], ["u"], mask=pa.array([False, True, False]))
+    wide = pa.sparse_union([pa.field("n", pa.int64()), pa.field("t", pa.string())])
+
+    converted = convert_array(structs, pa.struct([pa.field("u", wide)]), "column")
+
+    converted.validate(full=True)
+    assert converted.to_pylist() == [{"u": 1}, None, {"u": 3}]

@@ -32,10 +32,20 @@ from sparkport.catalog.functions import (
     TableInOutFunction,
 )
 from sparkport.catalog.interfaces import Catalog, CatalogVersion, Schema, Table, VersionedCatalog
-from sparkport.catalog.references import FileReference, FunctionCall, Reference, TableRef
+from sparkport.catalog.references import (
+    Directly,
+    DirectTable,
+    FileReference,
+    FunctionCall,
+    Reference,
+    TableRef,
+)
 from sparkport.catalog.rowid import find_rowid_column, rowid_field
 from sparkport.catalog.scan import (
     DynamicSchemaTable,
+    FramedTable,
+    Framer,
+    Framing,
     PartitionedTable,
     RecordReader,
     ScanOptions,
@@ -77,6 +87,8 @@ __all__ = [
     "DMLResult",
     "DeletableBatchTable",
     "DeletableTable",
+    "DirectTable",
+    "Directly",
     "DropSchemaOptions",
     "DropTableOptions",
     "DynamicCatalog",
@@ -87,6 +99,9 @@ __all__ = [
     "Filter",
     "FlightCatalog",
     "FlightName",
+    "FramedTable",
+    "Framer",
+    "Framing",
     "FunctionCall",
     "FunctionSignature",
     "InsertableTable",

@@ -19,7 +19,7 @@ from sparkport.catalog.nested_booleans import plain_booleans
 from sparkport.catalog.types import type_name
 from sparkport.errors import BadRequest
 
-__all__ = ["Converter", "convert_array", "convert_batch"]
+__all__ = ["Converter", "convert_array", "convert_batch", "struct_children"]
 
 _Step: TypeAlias = Callable[[pa.Array], pa.Array]
 
@@ -302,8 +302,7 @@ def _plan_struct(source: pa.DataType, target: pa.DataType, path: str, packed: bo
         return None
 
     def step(array: pa.Array) -> pa.Array:
-        # What stands below a NULL is arbitrary; `flatten` makes it NULL too, without touching the values.
-        children = array.flatten() if array.null_count else [array.field(i) for i in range(array.type.num_fields)]
+        children = struct_children(array)
         converted = [_apply(child, children[index]) for index, child in zip(indices, steps, strict=True)]
         return pa.StructArray.from_arrays(converted, fields=fields, mask=_mask(array))
 
@@ -347,6 +346,18 @@ _NESTED: dict[str, Callable[[pa.DataType, pa.DataType, str, bool], _Step | None]
     "struct": _plan_struct,
     "union": _plan_union,
 }
+
+
+def struct_children(structs: pa.Array) -> list[pa.Array]:
+    """What is inside, with NULL below every NULL, where anything may stand."""
+    children = [structs.field(position) for position in range(structs.type.num_fields)]
+    if not structs.null_count:
+        return children
+    if not any(pa.types.is_union(child.type) for child in children):
+        return list(structs.flatten())
+    # A union has no NULLs of its own, on which `flatten` ends the whole process (pyarrow 26).
+    rows = pc.if_else(structs.is_valid(), pa.arange(0, len(structs)), pa.scalar(None, pa.int64()))
+    return [child.take(rows) for child in children]
 
 
 def _apply(step: _Step | None, array: pa.Array) -> pa.Array:

@@ -13,10 +13,10 @@ import pyarrow.fs as fs
 
 from sparkport.catalog.context import Context
 from sparkport.catalog.interfaces import Table
-from sparkport.catalog.scan import RecordReader, ScanOptions
+from sparkport.catalog.scan import PartitionedTable, RecordReader, ScanOptions
 from sparkport.errors import CatalogFault, Unsupported
 
-__all__ = ["FileReference", "FunctionCall", "Reference", "TableRef"]
+__all__ = ["Directly", "DirectTable", "FileReference", "FunctionCall", "Reference", "TableRef"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,26 @@ class TableRef(Table):
             if isinstance(reference, FunctionCall):
                 raise Unsupported(f"table {self.name} can be read only by DuckDB, which calls {reference.function}")
             yield from _read(ctx, reference, options, self.arrow_schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Directly:
+    """A scan of which DuckDB reads some rows by itself, and the server sends the others."""
+
+    references: tuple[Reference, ...]
+    partitions: tuple[bytes, ...] = ()
+    """The rest; each comes back as `ScanOptions.partition`."""
+
+
+class DirectTable(PartitionedTable):
+    """A table of which DuckDB may read some rows by itself where that is better."""
+
+    @abstractmethod
+    def directly(self, ctx: Context, options: ScanOptions) -> Directly | None:
+        """What DuckDB reads by itself, and what it does not; together, without overlap, all rows. None: nothing of it.
+
+        As with `TableRef`, columns are matched by name and exact type. Never asked when the row id is wanted (T40).
+        """
 
 
 def _read(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -15,6 +15,10 @@ from sparkport.catalog.interfaces import Table
 
 __all__ = [
     "DynamicSchemaTable",
+    "FramedTable",
+    "Framer",
+    "Framing",
+    "MessagePart",
     "PartitionedTable",
     "RecordReader",
     "ScanOptions",
@@ -92,4 +96,69 @@ class PartitionedTable(Table):
         Each value comes back as `ScanOptions.partition`, to any thread, perhaps never, perhaps after the table has
         changed: pin the version to be read in it, so that all parts read the same one. It is signed on its way, so the
         client can read it but not alter it; keep it small.
+        """
+
+    def as_planned(self, ctx: Context, partition: bytes) -> Table:
+        """The table with the columns it had when it was divided, for a stream that begins after they were changed.
+
+        By default it is this one; when its columns have changed since, the client is told to run the query again.
+        """
+        return self
+
+
+MessagePart: TypeAlias = bytes | memoryview | pa.Buffer
+"""A piece of a message; joined in order they are the message, and `socket.sendmsg` takes them as they are."""
+
+
+class Framer(ABC):
+    """Makes the messages of batches. Not thread-safe; nothing is remembered from one batch to the next."""
+
+    @abstractmethod
+    def frames(self, batch: pa.RecordBatch) -> Iterator[list[MessagePart]]:
+        """The messages of a batch, each in parts; none for a batch without rows.
+
+        The batch is as `Table.scan` would yield it. The same batch always makes the same number of messages.
+
+        Raises: CatalogFault when it lacks a wanted column, or has it with another type.
+        """
+
+    @abstractmethod
+    def frame_encoded(self, message: bytes | memoryview) -> list[MessagePart]:
+        """The message of a batch that is encoded already: an Arrow IPC record batch message, from its continuation
+        marker to the end of its body, whose columns are those of `Framing.arrow_schema`. It is not looked into.
+
+        Raises: CatalogFault when it is no such message.
+        """
+
+
+class Framing(ABC):
+    """How the rows of one scan become messages for its client, wherever that is done.
+
+    Made by the service. It can be pickled, so that other processes can make messages, and used by any thread.
+    """
+
+    @property
+    @abstractmethod
+    def arrow_schema(self) -> pa.Schema:
+        """Of the stream: every column in its place, those that nobody asked for with type `null`."""
+
+    @abstractmethod
+    def open(self) -> Framer: ...
+
+
+class FramedTable(Table):
+    """A table whose rows are made into messages by others, such as the workers of a cluster, and only passed on here.
+
+    It applies filters itself: the service does not look into messages.
+    """
+
+    applies_filters = True
+
+    @abstractmethod
+    def scan_framed(self, ctx: Context, options: ScanOptions, framing: Framing) -> Iterable[bytes | pa.RecordBatch]:
+        """Read rows for a client, instead of `scan`: messages that `framing` has made, or batches, or some of each.
+
+        Messages are passed on as they are. What holds for the reader of `scan` holds for this one too.
+
+        Raises: what `scan` raises.
         """

@@ -9,12 +9,13 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from operator import attrgetter
 
 import pyarrow as pa
 
 from sparkport.catalog import ColumnStatistics, TimePoint
+from sparkport.catalog.moments import parse_timestamp
 from sparkport.errors import BadRequest, NotFound
 from sparkport.memory.definition import Definition, TableName
 from sparkport.memory.segments import Segment, count_rows
@@ -169,34 +170,3 @@ class History:
                 f"{oldest.timestamp.isoformat(' ')}"
             )
         return versions[index - 1]
-
-
-_TIMESTAMP = re.compile(
-    r"(?P<date>[0-9]{4}-[0-9]{1,2}-[0-9]{1,2})"
-    r"(?:[T ](?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]{1,9}))?)?)?"
-    r"\s*(?P<zone>Z|UTC|[+-][0-9]{1,2}(?::?[0-9]{2}(?::?[0-9]{2})?)?)?",
-    re.IGNORECASE,
-)
-
-
-def parse_timestamp(text: str) -> datetime:
-    """Read both notations of airport §15.3, and a bare date; without a zone it is UTC. Raises: BadRequest."""
-    match = _TIMESTAMP.fullmatch(text.strip())
-    try:
-        if match is None:
-            raise ValueError(text)
-        year, month, day = (int(part) for part in match["date"].split("-"))
-        microsecond = int((match["fraction"] or "0")[:6].ljust(6, "0"))
-        hour, minute, second = (int(match[part] or 0) for part in ("hour", "minute", "second"))
-        return datetime(year, month, day, hour, minute, second, microsecond, tzinfo=_zone(match["zone"]))
-    except (ValueError, OverflowError) as error:
-        raise BadRequest(f"the timestamp {text!r} cannot be read; write it like '2024-01-15 10:30:00+00'") from error
-
-
-def _zone(text: str | None) -> timezone:
-    if text is None or text.upper() in ("Z", "UTC"):
-        return timezone.utc
-    digits = text[1:].split(":") if ":" in text else re.findall("..?", text[1:])
-    hours, minutes, seconds = (int(part) for part in (*digits, "0", "0")[:3])
-    offset = timedelta(hours=hours, minutes=minutes, seconds=seconds)
-    return timezone(-offset if text[0] == "-" else offset)

@@ -85,12 +85,11 @@ class Server:
 
     @property
     def greeting(self) -> str:
-        """What to tell the person who has started it."""
-        lines = [f"Sparkport is serving on {self.location}. In DuckDB:", ""]
-        lines += ["  INSTALL airport FROM community; LOAD airport;"]
-        for registered in self._service.registry.all():
-            lines += [f"  ATTACH '{registered.name}' (TYPE airport, LOCATION '{self.location}');"]
-        return "\n".join([*lines, "", "Stop with Ctrl-C."])
+        """One line for the person who has started it; it ends with the SQL to paste."""
+        names = [registered.name for registered in self._service.registry.all()]
+        attach = [f"ATTACH '{name}' (TYPE airport, LOCATION '{self.location}');" for name in names]
+        sql = " ".join(["INSTALL airport FROM community; LOAD airport;", *attach])
+        return f"Sparkport serves {', '.join(names)} on {self.location} until Ctrl-C. In DuckDB: {sql}"
 
     def add_catalog(self, catalog: Catalog | CatalogBuilder, name: str | None = None) -> None:
         """Serve one more catalog, at once. Raises: AlreadyExists, BadRequest."""

@@ -112,7 +112,7 @@ class Guard:
                     batch = batch.filter(pc.is_in(batch.column(columns[-1]), value_set=row_ids))
                 found.append(batch)
         fields = pa.schema([self._bound.arrow_schema.field(name) for name in columns])
-        return pa.Table.from_batches(found) if found else fields.empty_table()
+        return pa.Table.from_batches(found) if found else pa.Table.from_batches([], fields)
 
 
 def _last_of_each(rows: pa.Table, row_id: str) -> pa.Table:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sparkport.catalog import Context, Filter, PartitionedTable, ScanOptions, TableRef, TimePoint
+from sparkport.catalog import Context, DirectTable, Filter, PartitionedTable, ScanOptions, TableRef, TimePoint
 from sparkport.errors import CatalogFault
 from sparkport.service.objects import PublishedTable
 from sparkport.wire.data_uris import encode_data_uri
@@ -39,6 +39,13 @@ def endpoints_of(service: Service, ctx: Context, bound: PublishedTable, wanted: 
         ticket, row_filter = _ticket(ctx, bound, wanted)
         references = bound.table.references(ctx, scan_options(bound, ticket, row_filter))
         return [encode_endpoint(b"", encode_data_uri(each)) for each in references]
+    if isinstance(bound.table, DirectTable) and ctx.from_duckdb and not _wants_row_id(bound, wanted):
+        ticket, row_filter = _ticket(ctx, bound, wanted)
+        directly = bound.table.directly(ctx, scan_options(bound, ticket, row_filter))
+        if directly is not None:
+            rest = [encode_ticket(replace(ticket, partition=each), service.signer) for each in directly.partitions]
+            referred = [encode_endpoint(b"", encode_data_uri(each)) for each in directly.references]
+            return [*referred, *(encode_endpoint(each) for each in rest)]
     return [encode_endpoint(each) for each in tickets(service, ctx, bound, wanted)]
 
 
@@ -51,6 +58,11 @@ def tickets(service: Service, ctx: Context, bound: PublishedTable, wanted: Wante
         if not all(isinstance(each, bytes) for each in partitions):
             raise CatalogFault(f"{bound.title} is divided into parts that are not named by bytes")
     return [encode_ticket(replace(ticket, partition=each), service.signer) for each in partitions]
+
+
+def _wants_row_id(bound: PublishedTable, wanted: Wanted) -> bool:
+    """Then DuckDB must not read by itself: it would ask a file for the row id, and end in an internal error (T40)."""
+    return bound.rowid_index is not None and (wanted.columns is None or bound.rowid_index in wanted.columns)
 
 
 def _ticket(ctx: Context, bound: PublishedTable, wanted: Wanted) -> tuple[ScanTicket, Filter | None]:

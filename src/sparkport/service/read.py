@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from sparkport.catalog import Context, Filter, RecordReader
+from sparkport.catalog import Context, Filter, FramedTable, PartitionedTable
 from sparkport.catalog.filters import Evaluator
 from sparkport.errors import CatalogFault, StaleDescriptor
 from sparkport.service import own_flights, table_functions
 from sparkport.service.calls import Call
 from sparkport.service.fit import Fit, slices
-from sparkport.service.objects import PublishedTable, Reached, find_table, table_at
+from sparkport.service.framing import ScanFraming
+from sparkport.service.objects import PublishedTable, Reached, find_table, publish_table, table_at
 from sparkport.service.plan import scan_options
 from sparkport.service.readers import closing_reader
 from sparkport.service.table_functions import FunctionResult
 from sparkport.wire.filters import decode_filter
-from sparkport.wire.flight_data import BatchWriter, encode_schema
+from sparkport.wire.flight_data import BatchWriter, encode_schema, with_metadata
 from sparkport.wire.scan import encode_progress
 from sparkport.wire.tickets import ScanTicket
 
@@ -39,11 +40,16 @@ def read(service: Service, call: Call, ticket: ScanTicket) -> Iterator[bytes]:
     row_filter = decode_filter(ticket.filter)
     keep = _Keep(bound, row_filter)
     progress = _Progress(ctx)
+    framed = isinstance(bound.table, FramedTable)
     yield encode_schema(fit.arrow_schema)
     writer = BatchWriter(fit.arrow_schema)
     with ExitStack() as resources:
         for batch in _batches(ctx, bound, ticket, row_filter, resources):
             ctx.check()
+            if isinstance(batch, bytes) and framed:
+                news = progress.news()
+                yield with_metadata(batch, news) if news else batch
+                continue
             if not isinstance(batch, pa.RecordBatch):
                 raise CatalogFault(f"table {bound.title}: its scan yields {type(batch).__name__}, not record batches")
             batch = keep(batch)
@@ -63,6 +69,10 @@ def _find(service: Service, call: Call, ctx: Context, ticket: ScanTicket) -> Pub
             found = own_flights.of_ticket(ctx, registered, reached)
         case _:
             found = find_table(ctx, registered, ticket.schema, ticket.table)
+    if ticket.partition is not None and isinstance(found.table, PartitionedTable):
+        planned = found.table.as_planned(ctx, ticket.partition)
+        if planned is not found.table:
+            found = publish_table(ctx, registered, found.schema_name, planned, None, found.reached_by)
     return table_at(ctx, found, ticket.time_point)
 
 
@@ -72,17 +82,25 @@ def _batches(
     ticket: ScanTicket,
     row_filter: Filter | None,
     resources: ExitStack,
-) -> Iterator[pa.RecordBatch]:
-    """The batches that the table yields; what must be closed is left to `resources`."""
+) -> Iterator[pa.RecordBatch | bytes]:
+    """The batches, or messages, that the table yields; what must be closed is left to `resources`."""
     table, options = bound.table, scan_options(bound, ticket, row_filter)
     if isinstance(table, FunctionResult):
         guard = resources.enter_context(table.watched())
         reader = _reader(guard.call(table.scan, ctx, options), bound)
         return guard.iterate(resources.enter_context(closing_reader(reader, guard.call)))
+    if isinstance(table, FramedTable):
+        if not table.applies_filters:
+            raise CatalogFault(f"table {bound.title} yields finished messages, so it must apply filters itself")
+        framing = ScanFraming(bound.arrow_schema, ticket.columns, bound.title)
+        return resources.enter_context(closing_reader(_reader(table.scan_framed(ctx, options, framing), bound)))
     return resources.enter_context(closing_reader(_reader(table.scan(ctx, options), bound)))
 
 
-def _reader(result: RecordReader, bound: PublishedTable) -> RecordReader:
+_Yielded = TypeVar("_Yielded")
+
+
+def _reader(result: Iterable[_Yielded], bound: PublishedTable) -> Iterable[_Yielded]:
     """Raises: CatalogFault."""
     if not isinstance(result, Iterable):
         raise CatalogFault(f"table {bound.title}: its scan returns {type(result).__name__}, which yields no batches")

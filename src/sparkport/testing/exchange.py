@@ -153,7 +153,7 @@ class Statement:
                 raise self._violated("T17", f"column {sent.name!r} is {problem}: values are misread")
 
     def _in_table_order(self, answered: pa.Schema, batches: list[pa.RecordBatch]) -> pa.Table:
-        returned = pa.Table.from_batches(batches, schema=answered) if batches else answered.empty_table()
+        returned = pa.Table.from_batches(batches, schema=answered)
         update = self.operation == "update"
         names = [column.name if update else column.field.name for column in self.table.columns]
         present = [(name, column) for name, column in zip(names, self.table.columns, strict=True)]

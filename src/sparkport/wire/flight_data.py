@@ -17,10 +17,19 @@ import pyarrow.flight as flight
 
 from sparkport.catalog.types import refuse_unreadable
 from sparkport.catalog.validation import validate
-from sparkport.errors import BadRequest, LimitExceeded
+from sparkport.errors import BadRequest, CatalogFault, LimitExceeded
 from sparkport.wire.flight import decode_descriptor, protobuf_fields, short_varint, varint
 
-__all__ = ["BatchReader", "BatchWriter", "FlightData", "decode_flight_data", "encode_metadata", "encode_schema"]
+__all__ = [
+    "BatchReader",
+    "BatchWriter",
+    "FlightData",
+    "decode_flight_data",
+    "encode_metadata",
+    "encode_schema",
+    "frame_encoded",
+    "with_metadata",
+]
 
 _Part: TypeAlias = bytes | memoryview | pa.Buffer
 
@@ -92,6 +101,21 @@ def encode_metadata(app_metadata: bytes) -> bytes:
     return b"".join((_APP_METADATA, varint(len(app_metadata)), app_metadata))
 
 
+def with_metadata(message: bytes, app_metadata: bytes) -> bytes:
+    """A finished message that bears metadata too; protobuf's fields may come in any order."""
+    return b"".join((_APP_METADATA, varint(len(app_metadata)), app_metadata, message))
+
+
+def frame_encoded(message: bytes | memoryview) -> list[_Part]:
+    """The message, in parts, of a batch that comes as an encapsulated Arrow IPC message. Raises: CatalogFault."""
+    view = memoryview(message).cast("B")
+    body = _PREFIX + int.from_bytes(view[4:_PREFIX], "little")
+    if view[:4] != _CONTINUATION or not _PREFIX < body <= len(view):
+        raise CatalogFault("a batch was to be passed on that is no Arrow IPC message")
+    header = b"".join((_HEADER, varint(body - _PREFIX), view[_PREFIX:body], _BODY, varint(len(view) - body)))
+    return [header, view[body:]]
+
+
 class BatchWriter:
     """Encodes the batches of one stream. Not thread-safe: it remembers which dictionaries have been sent."""
 
@@ -106,9 +130,15 @@ class BatchWriter:
         """The messages of one batch: its dictionaries, where they are new, and the batch, which bears the metadata."""
         if not self._has_dictionaries and batch.get_total_buffer_size() < _SMALL_BATCH:
             return (_frame_small(batch, app_metadata),)
-        return self._messages(batch, app_metadata)
+        return map(b"".join, self._messages(batch, app_metadata))
 
-    def _messages(self, batch: pa.RecordBatch, app_metadata: bytes) -> Iterator[bytes]:
+    def parts(self, batch: pa.RecordBatch) -> Iterable[list[_Part]]:
+        """The same messages, each in the parts that joined would be the message; they point into the batch."""
+        if not self._has_dictionaries and batch.get_total_buffer_size() < _SMALL_BATCH:
+            return ([_frame_small(batch, b"")],)
+        return self._messages(batch, b"")
+
+    def _messages(self, batch: pa.RecordBatch, app_metadata: bytes) -> Iterator[list[_Part]]:
         if not batch.schema.equals(self.arrow_schema):  # Arrow would refuse one that differs only in nullability
             batch = pa.RecordBatch.from_arrays(batch.columns, schema=self.arrow_schema)
         self._writer.write_batch(batch)
@@ -252,7 +282,7 @@ def _after_first_message(parts: list[_Part]) -> list[_Part]:
     return _header_and_body(parts)[1]
 
 
-def _split(parts: list[_Part], app_metadata: bytes) -> Iterator[bytes]:
+def _split(parts: list[_Part], app_metadata: bytes) -> Iterator[list[_Part]]:
     """The messages of a batch with dictionaries, whose boundaries only their metadata tell."""
     messages = list(pa.ipc.MessageReader.open_stream(pa.py_buffer(b"".join(parts))))
     for message in messages:
@@ -284,7 +314,7 @@ def _frame_small(batch: pa.RecordBatch, app_metadata: bytes) -> bytes:
     return b"".join((_HEADER, header, message[_PREFIX:body], _BODY, length, message[body:]))
 
 
-def _frame(header: _Part, body: list[_Part], app_metadata: bytes) -> bytes:
+def _frame(header: _Part, body: list[_Part], app_metadata: bytes) -> list[_Part]:
     metadata = (_APP_METADATA, varint(len(app_metadata)), app_metadata) if app_metadata else ()
     length = sum(map(len, body))
-    return b"".join((_HEADER, varint(len(header)), header, *metadata, _BODY, varint(length), *body))
+    return [_HEADER, varint(len(header)), header, *metadata, _BODY, varint(length), *body]

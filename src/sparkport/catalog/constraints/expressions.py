@@ -74,7 +74,7 @@ def expect_computable(text: str, columns: pa.Schema, what: str, table: str = "ro
     expect_expression(text, what)
     if _classes(text) & {"SUBQUERY", "WINDOW"}:
         raise BadRequest(f"{what} cannot be used: it must be computed from one row, without subquery or window")
-    with sandbox(rows=columns.empty_table()) as connection:
+    with sandbox(rows=pa.Table.from_batches([], columns)) as connection:
         try:
             result = connection.execute(f"SELECT (\n{text}\n) FROM rows AS {quoted(table)}").fetchall()
         except duckdb.Error as error:
@@ -85,7 +85,7 @@ def expect_computable(text: str, columns: pa.Schema, what: str, table: str = "ro
 
 def column_types(columns: pa.Schema) -> list[str]:
     """The types that DuckDB gives to the columns, as SQL."""
-    with sandbox(columns=columns.empty_table()) as connection:
+    with sandbox(columns=pa.Table.from_batches([], columns)) as connection:
         return [str(row[1]) for row in connection.execute("DESCRIBE columns").fetchall()]
 
 

@@ -1,0 +1,141 @@
+"""Other ways to read the same lake, in a process of their own: `python -m benchmarks.rivals KIND WAREHOUSE`.
+
+It reads commands from standard input, one a line, and answers each with the seconds it took and the bytes of Arrow data.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+__all__ = ["Rival", "start_rival"]
+
+
+class Rival:
+    """A running competitor."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def run(self, command: str, argument: str) -> tuple[float, float]:
+        """The seconds that it took, and the bytes of Arrow data."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([command, argument]) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"the rival ended at {command}")
+        took, size = json.loads(answer)
+        return float(took), float(size)
+
+
+@contextmanager
+def start_rival(kind: str, warehouse: Path) -> Iterator[Rival]:
+    """Start a competitor and wait until it is ready."""
+    command = [sys.executable, "-m", "benchmarks.rivals", kind, str(warehouse)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        if process.stdout.readline().strip() != "ready":
+            raise RuntimeError(f"the rival {kind} did not start")
+        yield Rival(process)
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(60)
+
+
+def _settings(warehouse: Path) -> dict[str, str]:
+    """Spark as its users run it on one machine, with room for what `toArrow` collects in the driver."""
+    from sparkport.spark.session.jars import lake_jars
+
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    return {
+        "spark.jars": ",".join(map(str, lake_jars())),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "6g",
+        "spark.driver.maxResultSize": "0",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.shuffle.partitions": str(os.cpu_count()),
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.catalog.bench": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.bench.type": "jdbc",
+        "spark.sql.catalog.bench.uri": f"jdbc:sqlite:{warehouse / 'catalog.db'}",
+        "spark.sql.catalog.bench.jdbc.schema-version": "V1",
+        "spark.sql.catalog.bench.warehouse": f"file://{warehouse}",
+    }
+
+
+def _spark(warehouse: Path) -> dict[str, Callable[[str], float]]:
+    from pyspark.sql import SparkSession
+
+    builder: Any = SparkSession.builder.master("local[*]")
+    for key, value in _settings(warehouse).items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+
+    def to_arrow(query: str) -> float:
+        return float(spark.sql(query).toArrow().nbytes)
+
+    def collect(query: str) -> float:
+        return float(len(spark.sql(query).collect()))
+
+    return {"to_arrow": to_arrow, "collect": collect, "stop": lambda _: float(spark.stop() is None)}
+
+
+def _connect(warehouse: Path) -> dict[str, Callable[[str], float]]:
+    """Spark Connect: the server is started by PySpark, the client is in this process."""
+    from pyspark.sql import SparkSession
+
+    builder: Any = SparkSession.builder.remote("local[*]")
+    for key, value in _settings(warehouse).items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+
+    def to_arrow(query: str) -> float:
+        return float(spark.sql(query).toArrow().nbytes)
+
+    return {"to_arrow": to_arrow}
+
+
+def _pyiceberg(warehouse: Path) -> dict[str, Callable[[str], float]]:
+    from pyiceberg.table import StaticTable
+
+    def to_arrow(location: str) -> float:
+        table: pa.Table = StaticTable.from_metadata(location).scan().to_arrow()
+        return float(table.nbytes)
+
+    return {"to_arrow": to_arrow}
+
+
+def main() -> None:
+    """Answer commands until there are no more."""
+    kind, warehouse = sys.argv[1], Path(sys.argv[2])
+    commands = {"spark": _spark, "connect": _connect, "pyiceberg": _pyiceberg}[kind](warehouse)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        command, argument = json.loads(line)
+        began = time.perf_counter()
+        size = commands[command](argument)
+        print(json.dumps([time.perf_counter() - began, size]), flush=True)
+    if (stop := commands.get("stop")) is not None:
+        stop("")
+
+
+if __name__ == "__main__":
+    main()

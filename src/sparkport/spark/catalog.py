@@ -1,0 +1,154 @@
+"""The lake as a catalog."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from sparkport.catalog import (
+    CatalogVersion,
+    Context,
+    CreateSchemaOptions,
+    DropSchemaOptions,
+    DynamicCatalog,
+    Schema,
+    TransactionManager,
+    TransactionState,
+    VersionedCatalog,
+)
+from sparkport.errors import BadRequest, TransactionNotActive
+from sparkport.spark.ddl import objects
+from sparkport.spark.gateway import Gateway
+from sparkport.spark.lake import Lake
+from sparkport.spark.listing import Directory, SparkDirectory, SqliteDirectory
+from sparkport.spark.relay.relations import scan_relation_batches
+from sparkport.spark.relay.relay import Relay
+from sparkport.spark.schema import LakeSchema
+from sparkport.spark.session.embedded import adopt, catalog_name, embedded_session, release
+from sparkport.spark.session.warehouse import DATABASE
+from sparkport.spark.settings import LakeSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["LakeCatalog"]
+
+_log = logging.getLogger(__name__)
+
+
+class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
+    """A catalog of Spark: its namespaces, tables and views.
+
+        LakeCatalog(warehouse="./lake")                      an embedded lake: Spark, Iceberg and SQLite in this process
+        LakeCatalog(spark=session, spark_catalog="prod")     any catalog of a session that you made
+
+    Several can share a session. All scans of a transaction read one snapshot of each table.
+    """
+
+    def __init__(
+        self,
+        warehouse: str | Path | None = None,
+        *,
+        name: str = "lake",
+        spark: SparkSession | None = None,
+        spark_catalog: str | None = None,
+        master: str | None = None,
+        settings: LakeSettings | None = None,
+        conf: Mapping[str, str] | None = None,
+        jars: Sequence[str | Path] | None = None,
+        ui: bool = False,
+    ) -> None:
+        """Raises: BadRequest, PreconditionFailed: a warehouse, a Java or jars that cannot be used, and why."""
+        if (warehouse is None) == (spark is None):
+            raise BadRequest("a lake needs either a warehouse folder or a Spark session, and not both")
+        self._name = name
+        self._open = True
+        settings = settings or LakeSettings()
+        directory: Directory
+        if warehouse is not None:
+            folder = Path(warehouse)
+            self.spark_catalog = spark_catalog or catalog_name(folder, name)
+            self.spark = embedded_session(folder, self.spark_catalog, master=master, conf=conf, jars=jars, ui=ui)
+            self._owns_session = True
+            gateway = Gateway(self.spark, self.spark_catalog)
+            _ = gateway.java_catalog  # makes the database, and fails here if it cannot be made
+            directory = SqliteDirectory(folder.expanduser().absolute() / DATABASE, self.spark_catalog)
+        else:
+            assert spark is not None
+            self.spark_catalog = spark_catalog or "spark_catalog"
+            self.spark = adopt(spark)
+            self._owns_session = False
+            gateway = Gateway(self.spark, self.spark_catalog)
+            directory = SparkDirectory(gateway, settings)
+        self._relay = Relay.of(self.spark)
+        self._lake = Lake(gateway, directory, self._relay, settings)
+        directory.contents()
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def version(self, ctx: Context) -> CatalogVersion:
+        return CatalogVersion(self._lake.directory.contents().version)
+
+    def schemas(self, ctx: Context) -> Sequence[Schema]:
+        return tuple(LakeSchema(self._lake, each) for each in self._lake.directory.contents().namespaces.values())
+
+    def schema(self, ctx: Context, name: str) -> Schema | None:
+        namespace = self._lake.directory.namespace(name)
+        return None if namespace is None else LakeSchema(self._lake, namespace)
+
+    def create_schema(self, ctx: Context, name: str, options: CreateSchemaOptions) -> Schema:
+        objects.create_schema(self._lake, name, options)
+        found = self.schema(ctx, name)
+        assert found is not None
+        return found
+
+    def drop_schema(self, ctx: Context, name: str, options: DropSchemaOptions) -> None:
+        objects.drop_schema(self._lake, name, options)
+
+    def begin_transaction(self, ctx: Context) -> str:
+        return self._lake.transactions.begin()
+
+    def commit_transaction(self, ctx: Context, transaction_id: str) -> None:
+        if self._lake.transactions.status(transaction_id) is TransactionState.ABORTED:
+            raise TransactionNotActive(f"transaction {transaction_id} is not active (state: aborted)")
+        self._lake.transactions.end(transaction_id, TransactionState.COMMITTED)
+
+    def rollback_transaction(self, ctx: Context, transaction_id: str) -> None:
+        if self._lake.transactions.status(transaction_id) is not None:
+            self._lake.transactions.end(transaction_id, TransactionState.ABORTED)
+
+    def transaction_status(self, ctx: Context, transaction_id: str) -> TransactionState | None:
+        return self._lake.transactions.status(transaction_id)
+
+    def warm_up(self) -> None:
+        """Run a small job, in a thread of its own: the first that Spark runs takes it some seconds longer."""
+        threading.Thread(target=self._warm_up, name="sparkport-warm-up", daemon=True).start()
+
+    def _warm_up(self) -> None:
+        rows, ctx = self.spark.range(1), Context(trace_id="warm-up")
+        fields = pa.schema([pa.field("id", pa.int64())])
+        try:
+            list(scan_relation_batches(self._relay, ctx, "the first job", rows, fields))
+        except Exception:  # noqa: BLE001 - whoever comes next is told what is wrong
+            _log.debug("the first job failed", exc_info=True)
+
+    def __enter__(self) -> LakeCatalog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of what this catalog holds. A session that it has made is stopped with its last catalog."""
+        if self._open:
+            self._open = False
+            self._relay.release()
+            if self._owns_session:
+                release(self.spark)

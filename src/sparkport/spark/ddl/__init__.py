@@ -1,0 +1,1 @@
+"""CREATE, ALTER and DROP, each as one commit."""

@@ -1,0 +1,290 @@
+"""Writing the data files of a table anew, in the commit that changes one of its columns.
+
+Strategy: file by file and batch by batch, so memory stays flat; each new file belongs to the partition of the old one.
+Values are copied as they are stored, only the new column is computed, by DuckDB. Rows keep their ids, which are written
+along. All files are replaced by the same commit that changes the columns, so nobody sees one without the other.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+from pyiceberg.schema import Schema
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType, UnknownType
+
+from sparkport.catalog import Constraints, Context
+from sparkport.catalog.constraints.enforce import columns_of, enforce_keys, enforce_rows
+from sparkport.catalog.rowid import ROWID_NAME
+from sparkport.errors import Unsupported
+from sparkport.spark.ddl.commits import Draft
+from sparkport.spark.files.locations import open_parquet
+from sparkport.spark.files.parts import FilePart
+from sparkport.spark.files.plan import plan_scan
+from sparkport.spark.files.projection import file_fields
+from sparkport.spark.files.read import ReadRequest, read_parts, read_request
+from sparkport.spark.types.declared import decode, encode, natural_type
+
+__all__ = ["Compute", "files_without", "rewrite"]
+
+Compute: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Array]]
+"""Makes the values of the new column, of its declared type, from the rows as they were, as users see them."""
+
+_ROW_ID = pa.field("_row_id", pa.int64(), metadata={"PARQUET:field_id": "2147483540"})
+_LAST_UPDATED = pa.field("_last_updated_sequence_number", pa.int64(), metadata={"PARQUET:field_id": "2147483539"})
+"""Iceberg's own, of rows that have been somewhere else before; NULL means: by the commit that adds this file."""
+
+
+def rewrite(
+    draft: Draft,
+    ctx: Context,
+    columns: pa.Schema,
+    changed: pa.Field,
+    compute: Compute,
+    constraints: Constraints,
+    parts: Sequence[FilePart] | None = None,
+) -> None:
+    """Replace data files, all of them unless `parts` names some, by ones that fit the columns that `draft` has staged.
+
+    `columns` are the declared ones, as they will be; `changed` is the one that is computed, the others are copied.
+    `constraints` are those that the new values must fulfil.
+
+    Raises: ConstraintViolation, BadRequest; Unsupported for files that are not Parquet or that only Spark can reach.
+    """
+    state = draft.state
+    plan = plan_scan(state, None, None)
+    io = state.io
+    if not plan.readable or io is None:
+        raise Unsupported(
+            f"the files of table {draft.identifier} cannot be written anew here: "
+            "run Iceberg's procedure rewrite_data_files on it in Spark first, or create the table anew"
+        )
+    files = _Files.of(draft, io, columns, changed)
+    keys: list[pa.RecordBatch] = []
+    overwrite = draft.transaction.newOverwrite()
+    present = _data_files(draft)
+    for part in plan.parts if parts is None else parts:
+        written = _rewritten(draft, ctx, files, part, compute, constraints, keys)
+        if written is not None:
+            overwrite.addFile(files.java_file(written, present[part.path]))
+    _check_keys(draft, constraints, keys)
+    for path, old in present.items():
+        if parts is None or any(part.path == path for part in parts):
+            overwrite.deleteFile(old)
+    overwrite.commit()
+
+
+def files_without(draft: Draft, field_id: int) -> list[FilePart]:
+    """Files that lack a column although no row says so: all rows of theirs that are not deleted would be NULL in it.
+
+    Once the column is required, Spark cannot read them any more.
+    """
+    plan = plan_scan(draft.state, None, None)
+    mapping = draft.state.metadata.properties.get("schema.name-mapping.default")
+    found = []
+    for part in plan.parts if plan.readable else ():
+        if part.vector is not None or part.position_deletes:
+            with open_parquet(part.path, draft.lake.file_properties) as file:
+                ids = {each.field_id for each in file_fields(file.schema_arrow, mapping)}
+            if field_id not in ids:
+                found.append(part)
+    return found
+
+
+def _as_stored(draft: Draft) -> ReadRequest:
+    request = read_request(
+        draft.state, None, batch_rows=draft.lake.settings.batch_rows, properties=draft.lake.file_properties
+    )
+    kinds = {each.field_id: each.field_type for each in draft.state.schema.fields}
+    fields = [
+        pa.field(field.name, natural_type(kinds[field_id]))
+        for field_id, field in zip(request.field_ids, request.columns, strict=True)
+    ]
+    return replace(request, columns=pa.schema(fields))
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    path: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Files:
+    """How new files are made."""
+
+    draft: Draft
+    io: FileIO
+    columns: pa.Schema
+    changed: pa.Field
+    schema: Schema
+    """As it will be."""
+    arrow_schema: pa.Schema
+    """Of the files."""
+
+    @classmethod
+    def of(cls, draft: Draft, io: FileIO, columns: pa.Schema, changed: pa.Field) -> _Files:
+        schema = draft.schema()
+        fields = [_in_file(each) for each in schema.fields if not isinstance(each.field_type, UnknownType)]
+        if draft.state.has_row_ids:
+            fields += [_ROW_ID, _LAST_UPDATED]
+        return cls(draft, io, columns, changed, schema, pa.schema(fields))
+
+    def new_place(self, part: FilePart) -> str:
+        """Beside the old file, unless that is not the table's own place."""
+        folder = part.path.rpartition("/")[0]
+        if not folder.startswith(f"{self.draft.state.metadata.location}/"):
+            folder = f"{self.draft.state.metadata.location}/data"
+        return f"{folder}/rewritten-{uuid.uuid4()}.parquet"
+
+    def batch(self, stored: pa.RecordBatch, values: pa.Array) -> pa.RecordBatch:
+        """Rows as they are written: copied, but for the new column."""
+        arrays = []
+        for field in self.schema.fields:
+            if field.name == self.changed.name:
+                array = encode(values, self.changed, field.field_type)
+            else:
+                array = stored.column(field.name)
+            if not isinstance(field.field_type, UnknownType):
+                arrays.append(array)
+        if self.draft.state.has_row_ids:
+            arrays += [stored.column(ROWID_NAME), pa.nulls(stored.num_rows, pa.int64())]
+        fitted = [_relabelled(array, field.type) for array, field in zip(arrays, self.arrow_schema, strict=True)]
+        return pa.RecordBatch.from_arrays(fitted, schema=self.arrow_schema)
+
+    def java_file(self, written: _Written, old: Any) -> Any:
+        """org.apache.iceberg.DataFile, in the partition of the old one."""
+        iceberg = self.draft.lake.gateway.jvm.org.apache.iceberg
+        table = self.draft.transaction.table()
+        metrics = iceberg.parquet.ParquetUtil.fileMetrics(
+            table.io().newInputFile(written.path), iceberg.MetricsConfig.forTable(table)
+        )
+        builder = iceberg.DataFiles.builder(table.specs().get(old.specId()))
+        builder.withPath(written.path).withFormat("parquet").withFileSizeInBytes(written.size).withMetrics(metrics)
+        if table.specs().get(old.specId()).isPartitioned():
+            builder.withPartition(old.partition())
+        return builder.build()
+
+
+def _rewritten(
+    draft: Draft,
+    ctx: Context,
+    files: _Files,
+    part: FilePart,
+    compute: Compute,
+    constraints: Constraints,
+    keys: list[pa.RecordBatch],
+) -> _Written | None:
+    """The new file of an old one; None when no row of it is left."""
+    path = files.new_place(part)
+    stored = _Following(read_parts(_as_stored(draft), [part], ctx.check))
+    needed = columns_of(constraints, files.columns.names)
+    keyed = {name for key in (constraints.primary_key, *constraints.unique) for name in key}
+    writer: pq.ParquetWriter | None = None
+    output: Any = None
+    try:
+        for values in compute(_declared(draft, batch) for batch in stored):
+            if constraints:
+                rows = _checked_rows(draft, files, stored.last, values, needed)
+                enforce_rows(draft.identifier.name, constraints, rows)
+                keys.append(rows.select([name for name in rows.schema.names if name in keyed]))
+            if writer is None:
+                draft.written.append(path)
+                output = files.io.new_output(path).create()
+                writer = pq.ParquetWriter(output, files.arrow_schema, compression="zstd", store_schema=False)
+            writer.write_batch(files.batch(stored.last, values))
+    finally:
+        if writer is not None:
+            writer.close()
+            output.close()
+    return None if writer is None else _Written(path, len(files.io.new_input(path)))
+
+
+class _Following:
+    """Batches one after the other; the one that was handed out last can be looked at again."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.last: pa.RecordBatch = None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            self.last = batch
+            yield batch
+
+
+def _declared(draft: Draft, stored: pa.RecordBatch) -> pa.RecordBatch:
+    """Stored rows as users see them, without their ids."""
+    columns = draft.definition.columns
+    kinds = {each.name: each.field_type for each in draft.state.schema.fields}
+    arrays = [decode(stored.column(field.name), kinds[field.name], field) for field in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([field.with_nullable(True) for field in columns]))
+
+
+def _checked_rows(
+    draft: Draft, files: _Files, stored: pa.RecordBatch, values: pa.Array, needed: Sequence[str]
+) -> pa.RecordBatch:
+    rows = _declared(draft, stored)
+    arrays = [values if name == files.changed.name else rows.column(name) for name in needed]
+    return pa.RecordBatch.from_arrays(arrays, names=list(needed))
+
+
+def _check_keys(draft: Draft, constraints: Constraints, keys: Sequence[pa.RecordBatch]) -> None:
+    if keys and (constraints.unique or constraints.primary_key):
+        rows = pa.Table.from_batches(keys)
+        enforce_keys(draft.identifier.name, constraints, rows, rows.slice(0, 0).select)
+
+
+def _data_files(draft: Draft) -> dict[str, Any]:
+    """All data files of the state, as Iceberg's Java knows them, by their paths."""
+    found: dict[str, Any] = {}
+    snapshot = draft.state.snapshot
+    if snapshot is None:
+        return found
+    tasks = draft.table.newScan().useSnapshot(snapshot.snapshot_id).planFiles()
+    try:
+        iterator = tasks.iterator()
+        while iterator.hasNext():
+            file = iterator.next().file()
+            found[str(file.location())] = file
+    finally:
+        tasks.close()
+    return found
+
+
+# --------------------------------------------------------------------------------------------- Arrow as Iceberg's files
+
+
+def _in_file(field: NestedField) -> pa.Field:
+    return pa.field(
+        field.name,
+        _type_in_file(field.field_type),
+        nullable=not field.required,
+        metadata={"PARQUET:field_id": str(field.field_id)},
+    )
+
+
+def _type_in_file(kind: IcebergType) -> pa.DataType:
+    """Iceberg finds columns by ids, also those inside others."""
+    match kind:
+        case StructType():
+            return pa.struct([_in_file(field) for field in kind.fields])
+        case ListType():
+            return pa.list_(_in_file(kind.element_field))
+        case MapType():
+            return pa.map_(_in_file(kind.key_field), _in_file(kind.value_field))
+        case _:
+            return natural_type(kind)
+
+
+def _relabelled(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """The same values under a type that has the same layout: with other names and ids inside, or as an extension."""
+    if array.type.equals(wanted, check_metadata=True):
+        return array
+    _, values = array.__arrow_c_array__()
+    return pa.Array._import_from_c_capsule(wanted.__arrow_c_schema__(), values)

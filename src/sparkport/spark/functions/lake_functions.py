@@ -1,0 +1,130 @@
+"""The functions of the lake, in each of its schemas.
+
+They are in every schema, not in one of their own: unqualified names in a query then mean tables of the schema whose
+function was called, `USE lake.sales` makes `spark_sql('…')` enough, and no schema appears that Spark does not have.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+
+from sparkport.catalog import (
+    Arguments,
+    Context,
+    FunctionSignature,
+    Parameter,
+    ParameterKind,
+    RecordReader,
+    ScalarFunction,
+    ScanOptions,
+    TableFunction,
+)
+from sparkport.errors import BadRequest
+from sparkport.spark.functions.metadata_functions import metadata_functions
+from sparkport.spark.functions.queries import Queries, Query, read_query
+from sparkport.spark.functions.query_arguments import markers
+from sparkport.spark.functions.sql_functions import SqlFunctions
+from sparkport.spark.lake import Lake
+
+__all__ = ["scalar_functions", "table_functions"]
+
+
+def table_functions(lake: Lake, namespace: tuple[str, ...]) -> Sequence[TableFunction]:
+    """The table functions of a schema: the lake's own, and those that were defined in Spark SQL."""
+    return _functions_of(lake).table_functions(namespace)
+
+
+def scalar_functions(lake: Lake, namespace: tuple[str, ...]) -> Sequence[ScalarFunction]:
+    """The scalar functions of a schema, which were defined in Spark SQL."""
+    return _functions_of(lake).sql_functions.scalar_functions(namespace)
+
+
+class _LakeFunctions:
+    def __init__(self, lake: Lake) -> None:
+        queries = Queries(lake)
+        self._lake = lake
+        self._queries = queries
+        self._own: dict[tuple[str, ...], list[TableFunction]] = {}
+        self.sql_functions = SqlFunctions(lake, queries)
+
+    def table_functions(self, namespace: tuple[str, ...]) -> Sequence[TableFunction]:
+        own = self._own.get(namespace)
+        if own is None:
+            query = [form(self._lake, self._queries, namespace) for form in (SparkSql, SparkSqlWithArguments)]
+            own = self._own.setdefault(namespace, [*query, *metadata_functions(self._lake, namespace)])
+        return [*own, *self.sql_functions.table_functions(namespace)]
+
+
+_lock = threading.Lock()
+_known: WeakKeyDictionary[Lake, _LakeFunctions] = WeakKeyDictionary()
+
+
+def _functions_of(lake: Lake) -> _LakeFunctions:
+    with _lock:
+        found = _known.get(lake)
+        if found is None:
+            found = _known[lake] = _LakeFunctions(lake)
+        return found
+
+
+class SparkSql(TableFunction):
+    """Rows of a query in Spark SQL: `spark_sql('SELECT …')`."""
+
+    applies_filters = False  # Spark applies what it understands of them
+    time_limit = None
+    interruptible = False
+
+    def __init__(self, lake: Lake, queries: Queries, namespace: tuple[str, ...]) -> None:
+        self._lake = lake
+        self._queries = queries
+        self._namespace = namespace
+
+    @property
+    def name(self) -> str:
+        return "spark_sql"
+
+    @property
+    def comment(self) -> str:
+        return (
+            "The rows of a query that Spark runs. Values for its markers :name are passed as "
+            "args := MAP {'name': 'text'}, or with their types as {'name': value}; [value] is for ?."
+        )
+
+    @property
+    def signature(self) -> FunctionSignature:
+        # Named parameters have one type for all calls, so here all values are text, which Spark casts where it must.
+        values = pa.map_(pa.string(), pa.string())
+        return FunctionSignature((Parameter("query", pa.string()), Parameter("args", values, ParameterKind.NAMED)))
+
+    def schema_for_parameters(self, ctx: Context, parameters: Sequence[Any]) -> pa.Schema:
+        return self._understood(ctx, parameters).arrow_schema
+
+    def execute(self, ctx: Context, parameters: Sequence[Any], options: ScanOptions) -> RecordReader:
+        return read_query(self._lake, ctx, self._understood(ctx, parameters), options)
+
+    def _understood(self, ctx: Context, parameters: Sequence[Any]) -> Query:
+        text = parameters[0]
+        if not isinstance(text, str) or not text.strip():
+            raise BadRequest("spark_sql needs a query, such as spark_sql('SELECT 1')")
+        values = self._values(parameters)
+        key = None if values is None else (str(values.type), repr(values))
+        return self._queries.understand(ctx, self._namespace, "spark_sql", text, markers(values), key)
+
+    def _values(self, parameters: Sequence[Any]) -> pa.Scalar | None:
+        if isinstance(parameters, Arguments):
+            return parameters.arrow.column(1)[0] if parameters.arrow.num_columns > 1 else None
+        given = parameters[1] if len(parameters) > 1 else None
+        return None if given is None else pa.scalar(given)
+
+
+class SparkSqlWithArguments(SparkSql):
+    """The same with values of any type: `spark_sql('SELECT … :id', {'id': 5})`."""
+
+    @property
+    def signature(self) -> FunctionSignature:
+        return FunctionSignature((Parameter("query", pa.string()), Parameter("args", None)))

@@ -1,0 +1,82 @@
+"""Values that clients pass to Spark SQL, for the markers `:name` and `?` of a query."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pyarrow as pa
+
+from sparkport.catalog.argument_types import python_value
+from sparkport.errors import BadRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+__all__ = ["literal", "markers"]
+
+
+def markers(arguments: pa.Scalar | None) -> dict[str, Column] | list[Column]:
+    """What the markers of a query stand for: by name from a STRUCT or MAP, in order from a LIST.
+
+    Raises: BadRequest.
+    """
+    if arguments is None or not arguments.is_valid:
+        return {}
+    kind = arguments.type
+    if pa.types.is_struct(kind):
+        return {name: literal(value) for name, value in arguments.items()}
+    if pa.types.is_map(kind) and pa.types.is_string(kind.key_type):
+        return {entry["key"].as_py(): literal(entry["value"]) for entry in arguments.values}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return [literal(each) for each in arguments]
+    raise BadRequest(
+        "spark_sql takes its arguments as {'name': value} or MAP {'name': value} for :name, or as [value] for ?"
+    )
+
+
+def literal(scalar: pa.Scalar) -> Column:
+    """A value as a literal of Spark SQL: parameters take nothing else. Raises: BadRequest for types that Spark lacks."""
+    from pyspark.sql import functions as sql
+
+    kind = scalar.type
+    if not scalar.is_valid or pa.types.is_null(kind):
+        return sql.lit(None)
+    if pa.types.is_timestamp(kind):
+        return sql.expr(_timestamp(scalar))
+    if pa.types.is_time(kind):
+        return sql.expr(f"TIME '{scalar.cast(pa.time64('us')).as_py().isoformat()}'")
+    if pa.types.is_struct(kind):
+        return sql.struct(*(literal(value).alias(name) for name, value in scalar.items()))
+    if pa.types.is_map(kind):
+        pairs = [literal(part) for entry in scalar.values for part in (entry["key"], entry["value"])]
+        return sql.create_map(*pairs)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return sql.array(*(literal(each) for each in scalar))
+    return _plain(kind, python_value(scalar))
+
+
+def _timestamp(scalar: pa.Scalar) -> str:
+    """By its text in UTC: PySpark would read a Python time in the zone of this process."""
+    zone = scalar.type.tz
+    moment = scalar.cast(pa.timestamp("us", None if zone is None else "UTC")).as_py().replace(tzinfo=None)
+    text = moment.isoformat(" ", "microseconds")
+    return f"TIMESTAMP_NTZ '{text}'" if zone is None else f"TIMESTAMP '{text}Z'"
+
+
+def _plain(kind: pa.DataType, value: Any) -> Column:
+    from pyspark.sql import functions as sql
+
+    match value:
+        case bool() | float() | str() | bytes() | Decimal() | date():
+            return sql.lit(value)
+        case int() if -(2**63) <= value < 2**63:
+            return sql.lit(value)
+        case int():
+            return sql.lit(Decimal(value))
+        case UUID():
+            return sql.lit(str(value))
+        case _:
+            raise BadRequest(f"Spark SQL takes no argument of Arrow type {kind}: pass it as text")

@@ -1,0 +1,43 @@
+"""What only Spark can read: views, and tables of other formats than Iceberg."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from sparkport.catalog import Context, FramedTable, Framing, RecordReader, ScanOptions
+from sparkport.spark.lake import Lake
+from sparkport.spark.listing import Entry
+from sparkport.spark.relation_scan import read_relation, read_relation_framed
+from sparkport.spark.scan import FramedReader
+
+__all__ = ["RelationTable"]
+
+
+class RelationTable(FramedTable):
+    """A view or a table of any format, read by Spark."""
+
+    def __init__(self, lake: Lake, entry: Entry, comment: str = "") -> None:
+        self._lake = lake
+        self.entry = entry
+        self._comment = comment
+
+    @property
+    def name(self) -> str:
+        return self.entry.identifier.name
+
+    @property
+    def comment(self) -> str:
+        return self._comment
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        return self._lake.relation_schema(self.entry)
+
+    def scan(self, ctx: Context, options: ScanOptions) -> RecordReader:
+        columns = self.arrow_schema
+        names = tuple(columns.names) if options.columns is None else options.columns or (columns.names[0],)
+        return read_relation(self._lake, ctx, self.entry.identifier, columns, names, options.filter)
+
+    def scan_framed(self, ctx: Context, options: ScanOptions, framing: Framing) -> FramedReader:
+        columns, row_filter = self.arrow_schema, options.filter
+        return read_relation_framed(self._lake, ctx, self.entry.identifier, columns, row_filter, framing)

@@ -1,0 +1,1 @@
+"""Spark jobs whose workers send finished messages to the server."""

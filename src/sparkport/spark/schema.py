@@ -1,0 +1,106 @@
+"""A namespace of the lake."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from sparkport.catalog import (
+    Context,
+    CreateTableOptions,
+    DropTableOptions,
+    DynamicSchema,
+    ScalarFunction,
+    Table,
+    TableFunction,
+    TableInOutFunction,
+)
+from sparkport.errors import NotFound, SparkportError
+from sparkport.spark.ddl import objects
+from sparkport.spark.functions import lake_functions as functions
+from sparkport.spark.identifiers import Identifier
+from sparkport.spark.lake import Lake
+from sparkport.spark.listing import Entry, Kind, Namespace
+from sparkport.spark.relation import RelationTable
+from sparkport.spark.table import LakeTable
+
+__all__ = ["LakeSchema"]
+
+_log = logging.getLogger(__name__)
+_PRIVATE = frozenset({"comment", "exists", "location", "owner"})
+"""Properties of a namespace that are no tags."""
+
+
+class LakeSchema(DynamicSchema):
+    """A namespace as it was when it was looked up; its tables are looked up anew each time."""
+
+    def __init__(self, lake: Lake, namespace: Namespace) -> None:
+        self._lake = lake
+        self._namespace = namespace
+
+    @property
+    def name(self) -> str:
+        return ".".join(self._namespace.parts)
+
+    @property
+    def comment(self) -> str:
+        return self._namespace.properties.get("comment", "")
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        return {key: value for key, value in self._namespace.properties.items() if key not in _PRIVATE}
+
+    def tables(self, ctx: Context) -> Sequence[Table]:
+        """Those that can be described; what is wrong with another is told when somebody asks for it by name."""
+        found: list[Table] = []
+        contents = self._lake.directory.contents().namespaces.get(self.name, self._namespace)
+        for entry in contents.entries.values():
+            try:
+                table = self._table(entry)
+                if table.arrow_schema is not None:
+                    found.append(table)
+            except SparkportError as error:
+                _log.warning("%s is left out of the listing: %s", entry.identifier, error.message)
+        return found
+
+    def table(self, ctx: Context, name: str) -> Table | None:
+        entry = self._lake.directory.entry(self._namespace.parts, name)
+        if entry is None:
+            return None
+        if entry.kind is Kind.ICEBERG:
+            state = self._lake.transactions.seen(ctx.transaction_id, self._lake.state(entry.identifier, entry.location))
+            return LakeTable(self._lake, state)
+        return self._table(entry)
+
+    def _table(self, entry: Entry) -> Table:
+        if entry.kind is Kind.ICEBERG:
+            return LakeTable(self._lake, self._lake.state(entry.identifier, entry.location))
+        return RelationTable(self._lake, entry)
+
+    def scalar_functions(self, ctx: Context) -> Sequence[ScalarFunction]:
+        return functions.scalar_functions(self._lake, self._namespace.parts)
+
+    def table_functions(self, ctx: Context) -> Sequence[TableFunction | TableInOutFunction]:
+        return functions.table_functions(self._lake, self._namespace.parts)
+
+    def create_table(self, ctx: Context, name: str, arrow_schema: pa.Schema, options: CreateTableOptions) -> Table:
+        created = objects.create_table(self._lake, ctx, self._identifier(name), arrow_schema, options)
+        return self._expect(ctx, created.name)
+
+    def drop_table(self, ctx: Context, name: str, options: DropTableOptions) -> None:
+        objects.drop_table(self._lake, self._identifier(name), options)
+
+    def rename_table(self, ctx: Context, name: str, new_name: str) -> Table:
+        objects.rename_table(self._lake, self._identifier(name), new_name)
+        return self._expect(ctx, new_name)
+
+    def _identifier(self, name: str) -> Identifier:
+        return Identifier(self._lake.gateway.catalog, self._namespace.parts, name)
+
+    def _expect(self, ctx: Context, name: str) -> Table:
+        table = self.table(ctx, name)
+        if table is None:
+            raise NotFound(f"table {self.name}.{name} was dropped meanwhile")
+        return table

@@ -1,0 +1,1 @@
+"""Starting Spark: Java, jars, the warehouse, the session."""

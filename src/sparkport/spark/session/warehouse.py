@@ -1,0 +1,127 @@
+"""The folder of an embedded lake, and its catalog: `catalog.db`, the SQLite file that Iceberg's JDBC catalog keeps.
+
+It is looked at before Spark starts, which takes seconds and fails with a Java stack trace. Several programs may work with
+one warehouse at once: SQLite lets them commit one after the other.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sparkport.errors import BadRequest, PreconditionFailed
+
+__all__ = ["DATABASE", "Warehouse", "open_warehouse"]
+
+DATABASE = "catalog.db"
+"""Iceberg's catalog in the folder of a warehouse."""
+
+_BUSY_SECONDS = 5.0
+"""How long a catalog that is being written to is waited for at the start; a commit takes some milliseconds."""
+_BUSY_MILLISECONDS = 60_000
+"""How long a commit waits for its turn."""
+_LAYOUT = 0
+"""SQLite's user_version of the catalogs that we know. Iceberg and PyIceberg leave it alone."""
+_COLUMNS = {"catalog_name", "table_namespace", "table_name", "metadata_location", "previous_metadata_location"}
+"""Of `iceberg_tables` in its first version. What the second has more, for views, Iceberg adds by itself."""
+_FORBIDDEN = "?#%"
+
+
+@dataclass(frozen=True, slots=True)
+class Warehouse:
+    """A warehouse that was found to be usable."""
+
+    path: Path
+    stored_names: tuple[str, ...]
+    """Under which names of a catalog it holds tables or namespaces."""
+
+    def catalog_name(self, wanted: str) -> str:
+        """What Spark's catalog must be called to find what is stored: every row of `catalog.db` holds its name."""
+        return wanted if not self.stored_names or wanted in self.stored_names else self.stored_names[0]
+
+    @property
+    def location(self) -> str:
+        """As Iceberg takes it: not percent-encoded, and independent of Hadoop's default file system."""
+        return f"file://{self.path}"
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Of Spark's Iceberg catalog on this warehouse."""
+        return {
+            "type": "jdbc",
+            "uri": f"jdbc:sqlite:{self.path / DATABASE}",
+            "warehouse": self.location,
+            "jdbc.schema-version": "V1",  # the first with views
+            "jdbc.busy_timeout": str(_BUSY_MILLISECONDS),
+            "cache-enabled": "false",  # other engines commit, too
+        }
+
+
+def open_warehouse(folder: Path) -> Warehouse:
+    """Make the folder where it is missing, and see that it can be worked with.
+
+    Raises: BadRequest for a path that can never be a warehouse; PreconditionFailed for one that cannot be used as it is.
+    """
+    path = folder.expanduser().absolute()
+    if any(sign in str(path) for sign in _FORBIDDEN) or not str(path).isprintable():
+        raise BadRequest(
+            f"the warehouse {str(path)!r} has one of {' '.join(_FORBIDDEN)} in its path: name another folder"
+        )
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):  # what os.access says is not true for root, nor on read-only disks
+            pass
+    except (FileExistsError, NotADirectoryError) as error:
+        raise BadRequest(f"the warehouse {path} is not a folder: name another one") from error
+    except OSError as error:
+        raise PreconditionFailed(
+            f"the warehouse {path} cannot be written to ({error.strerror}): change its permissions, or name another folder"
+        ) from error
+    catalog = path / DATABASE
+    return Warehouse(path, _stored_names(catalog) if catalog.exists() else ())
+
+
+def _stored_names(catalog: Path) -> tuple[str, ...]:
+    """Those of the catalogs in the file, which is checked on the way."""
+    with _plain_errors(catalog), closing(_connect(catalog)) as connection:
+        connection.execute("BEGIN IMMEDIATE")  # as a commit begins: fails where the file cannot be written to
+        (layout,) = connection.execute("PRAGMA user_version").fetchone()
+        if layout > _LAYOUT:
+            raise PreconditionFailed(f"the catalog {catalog} was made by a newer Sparkport: install that one")
+        (state,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if state != "ok":
+            raise sqlite3.DatabaseError(state)
+        columns = {name for _, name, *_ in connection.execute("PRAGMA table_info(iceberg_tables)")}
+        if not columns:
+            return ()
+        if not columns >= _COLUMNS:
+            raise PreconditionFailed(
+                f"the catalog {catalog} is not one of Iceberg: move it away, or name another folder"
+            )
+        names = "SELECT catalog_name FROM iceberg_tables"
+        if connection.execute("PRAGMA table_info(iceberg_namespace_properties)").fetchone() is not None:
+            names += " UNION SELECT catalog_name FROM iceberg_namespace_properties"
+        return tuple(name for (name,) in connection.execute(f"SELECT DISTINCT catalog_name FROM ({names}) ORDER BY 1"))
+
+
+def _connect(catalog: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{catalog}?mode=rw", uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
+
+
+@contextmanager
+def _plain_errors(catalog: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        said = str(error)
+        if "locked" in said:
+            problem = "is locked by another program: end that one, or wait for it"
+        elif "readonly" in said or "unable to open" in said:
+            problem = f"cannot be written to ({said}): change the permissions of the file and of its folder"
+        else:
+            problem = f"is damaged, or no SQLite file ({said}): restore it from a backup, or name another folder"
+        raise PreconditionFailed(f"the catalog {catalog} {problem}") from error

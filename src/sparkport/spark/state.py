@@ -1,0 +1,113 @@
+"""One committed state of an Iceberg table: its metadata, and the schema and snapshot to read."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyiceberg.io import FileIO
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.snapshots import Snapshot
+
+from sparkport.spark.definition import CONSTRAINTS_PROPERTY, DEFAULTS_PROPERTY, Definition, define
+from sparkport.spark.identifiers import Identifier
+from sparkport.spark.types.declared import TYPES_PROPERTY
+
+__all__ = ["States", "TableState", "metadata_text"]
+
+_ROW_LINEAGE = 3
+"""The format version from which on rows have ids."""
+_MOST_STATES = 20_000
+_SHAPING = (TYPES_PROPERTY, CONSTRAINTS_PROPERTY, DEFAULTS_PROPERTY, "comment")
+"""Properties that make a difference to what users see."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableState:
+    """Immutable, so it is read without locks; all files that it names are immutable too."""
+
+    identifier: Identifier
+    metadata: TableMetadata
+    metadata_location: str
+    io: FileIO | None
+    """Reads the metadata's files; None where only Spark can reach them."""
+    schema: Schema
+    snapshot: Snapshot | None
+    """None when there are no rows."""
+    definition: Definition
+
+    @property
+    def has_row_ids(self) -> bool:
+        return self.definition.has_row_ids
+
+
+class States:
+    """The states that were asked for, by the place of their metadata, which never changes. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._states: OrderedDict[tuple[Identifier, str], TableState] = OrderedDict()
+        self._definitions: OrderedDict[tuple[Any, ...], Definition] = OrderedDict()
+
+    def find(self, identifier: Identifier, location: str) -> TableState | None:
+        with self._lock:
+            state = self._states.get((identifier, location))
+            if state is not None:
+                self._states.move_to_end((identifier, location))
+            return state
+
+    def add(self, identifier: Identifier, location: str, text: str, io: FileIO | None) -> TableState:
+        """The state that a metadata file describes. Raises: Unsupported for columns that cannot be shown."""
+        metadata = TableMetadataUtil.parse_raw(text)
+        state = self._state(identifier, metadata, location, io, metadata.schema(), metadata.current_snapshot())
+        with self._lock:
+            # Of two threads that read the same file one wins, so that there is one Definition.
+            known = self._states.setdefault((identifier, location), state)
+            while len(self._states) > _MOST_STATES:
+                self._states.popitem(last=False)
+        return known
+
+    def at(self, state: TableState, snapshot: Snapshot | None, schema: Schema) -> TableState:
+        """Another snapshot of the same metadata, with the schema of its time."""
+        definition = self._defined(state.metadata, schema)
+        return replace(state, snapshot=snapshot, schema=schema, definition=definition)
+
+    def _state(
+        self,
+        identifier: Identifier,
+        metadata: TableMetadata,
+        location: str,
+        io: FileIO | None,
+        schema: Schema,
+        snapshot: Snapshot | None,
+    ) -> TableState:
+        return TableState(identifier, metadata, location, io, schema, snapshot, self._defined(metadata, schema))
+
+    def _defined(self, metadata: TableMetadata, schema: Schema) -> Definition:
+        """The same object for the same columns: the service remembers by identity what it made of them."""
+        shape = tuple(metadata.properties.get(name) for name in _SHAPING)
+        has_row_ids = metadata.format_version >= _ROW_LINEAGE
+        key = (metadata.table_uuid, schema.schema_id, shape, has_row_ids)
+        with self._lock:
+            known = self._definitions.get(key)
+        if known is not None:
+            return known
+        definition = define(schema, metadata.properties, has_row_ids=has_row_ids)
+        with self._lock:
+            known = self._definitions.setdefault(key, definition)
+            while len(self._definitions) > _MOST_STATES:
+                self._definitions.popitem(last=False)
+        return known
+
+
+def metadata_text(io: FileIO, location: str) -> str:
+    """A metadata file's JSON, which may be compressed. Raises: OSError."""
+    with io.new_input(location).open() as source:
+        content = source.read()
+    return (
+        gzip.decompress(content) if location.endswith((".gz.metadata.json", ".metadata.json.gz")) else content
+    ).decode()

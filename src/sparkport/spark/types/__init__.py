@@ -1,0 +1,1 @@
+"""Declared Arrow types and the Iceberg types that hold their values."""

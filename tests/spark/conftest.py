@@ -1,0 +1,55 @@
+"""One lake, and with it one JVM, for all tests that need Spark."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from sparkport.spark import LakeCatalog
+
+_NUMBERS = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the lake. Another lake with other settings may be made on it."""
+    return tmp_path_factory.mktemp("lake")
+
+
+@pytest.fixture(scope="session")
+def lake(warehouse: Path) -> Iterator[LakeCatalog]:
+    """A lake in a folder of its own. Without Java it fails, and says how to get one."""
+    from sparkport.spark import LakeCatalog
+
+    catalog = LakeCatalog(warehouse)
+    yield catalog
+    catalog.close()
+
+
+@pytest.fixture
+def spark(lake: LakeCatalog) -> SparkSession:
+    """The session of the lake."""
+    return lake.spark
+
+
+@pytest.fixture
+def namespace(lake: LakeCatalog) -> str:
+    """The name of a namespace of the lake that nobody else uses; it exists, and is empty."""
+    name = f"n{next(_NUMBERS)}"
+    lake.spark.sql(f"CREATE NAMESPACE `{lake.spark_catalog}`.`{name}`")
+    return name
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever asks for the lake is marked, and the first to ask waits for Spark to start."""
+    for item in items:
+        if "lake" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.timeout(180))

@@ -1,0 +1,240 @@
+"""The lake as users see it: listing, views, versions of the catalog, scans while others change things."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sparkport.catalog import Context, ScanOptions
+from sparkport.errors import BadRequest, Conflict, NotFound, SparkportError
+from sparkport.server import Server
+from sparkport.spark import LakeCatalog, LakeSettings
+from sparkport.spark.scan import planned_state
+from sparkport.testing import DuckDBClient
+
+CTX = Context()
+_V3 = "USING iceberg TBLPROPERTIES ('format-version' = '3', 'write.delete.mode' = 'merge-on-read')"
+
+
+@pytest.fixture
+def server(lake) -> Iterator[Server]:
+    with Server(lake, "grpc://127.0.0.1:0") as server:
+        yield server
+
+
+@pytest.fixture
+def client(server, lake) -> Iterator[DuckDBClient]:
+    with DuckDBClient(server.location, lake.name, timeout=60) as client:
+        yield client.attach()
+
+
+@pytest.fixture
+def sql(lake, namespace):
+    """Runs Spark SQL in which {n} is the namespace."""
+    return lambda text: lake.spark.sql(text.replace("{n}", f"`{lake.spark_catalog}`.{namespace}")).collect()
+
+
+def test_namespaces_and_tables_of_other_engines_are_listed_with_their_comments(lake, namespace, sql):
+    sql("CREATE NAMESPACE {n}.inner COMMENT 'what is inside'")
+    sql(f"CREATE TABLE {{n}}.inner.t (a INT COMMENT 'first', b STRING NOT NULL) {_V3[:13]} COMMENT 'a table'")
+    schema = lake.schema(CTX, f"{namespace}.inner")
+    assert (schema.name, schema.comment) == (f"{namespace}.inner", "what is inside")
+    (table,) = schema.tables(CTX)
+    assert (table.name, table.comment) == ("t", "a table")
+    assert table.arrow_schema.field("b").nullable is False
+    assert namespace in [each.name for each in lake.schemas(CTX)]
+
+
+def test_the_version_of_the_catalog_rises_with_every_commit_and_only_then(lake, namespace, sql):
+    before = lake.version(CTX).number
+    assert lake.version(CTX).number == before
+    sql(f"CREATE TABLE {{n}}.t (a INT) {_V3}")
+    created = lake.version(CTX).number
+    assert created > before
+    sql("INSERT INTO {n}.t VALUES (1)")
+    assert lake.version(CTX).number > created
+
+
+def test_the_arrow_schema_stays_the_same_object_while_only_rows_change(lake, namespace, sql):
+    sql(f"CREATE TABLE {{n}}.t (a INT) {_V3}")
+    schema = lake.schema(CTX, namespace)
+    before = schema.table(CTX, "t").arrow_schema
+    sql("INSERT INTO {n}.t VALUES (1)")
+    assert schema.table(CTX, "t").arrow_schema is before
+
+
+def test_a_client_with_an_old_schema_is_told_so(client, namespace, sql):
+    sql(f"CREATE TABLE {{n}}.t (a INT, b INT) {_V3}")
+    sql("INSERT INTO {n}.t VALUES (1, 2)")
+    assert client.scan(namespace, "t").to_pylist() == [{"a": 1, "b": 2}]
+    sql("ALTER TABLE {n}.t DROP COLUMN a")
+    with pytest.raises(Exception, match=r"attach"):
+        client.scan(namespace, "t")
+    client.detach()
+    assert client.scan(namespace, "t").to_pylist() == [{"b": 2}]
+    assert client.scan(namespace, "t").to_pylist() == [{"b": 2}]
+
+
+def test_views_are_tables_that_can_be_read(client, namespace, sql):
+    sql(f"CREATE TABLE {{n}}.t (a INT, b STRING) {_V3}")
+    sql("INSERT INTO {n}.t VALUES (1, 'x'), (2, 'y'), (3, NULL)")
+    sql("CREATE VIEW {n}.v AS SELECT a * 10 AS ten, b FROM {n}.t WHERE a > 1")
+    assert sorted(client.scan(namespace, "v").to_pylist(), key=str) == [
+        {"ten": 20, "b": "y"},
+        {"ten": 30, "b": None},
+    ]
+    assert client.scan(namespace, "v", ["ten"], where="b = 'y'").to_pylist() == [{"ten": 20}]
+    assert client.count(namespace, "v") == 2
+
+
+def test_a_view_that_no_longer_resolves_says_so_and_the_rest_stays_usable(client, namespace, sql):
+    sql(f"CREATE TABLE {{n}}.t (a INT) {_V3}")
+    sql(f"CREATE TABLE {{n}}.u (a INT) {_V3}")
+    sql("CREATE VIEW {n}.v AS SELECT a FROM {n}.u")
+    sql("DROP TABLE {n}.u")
+    with pytest.raises(Exception, match=rf"{namespace}\.v.*{namespace}.*u"):
+        client.scan(namespace, "v")
+    assert client.scan(namespace, "t").num_rows == 0
+
+
+def test_a_table_whose_files_are_gone_says_so_and_the_rest_stays_usable(lake, namespace, sql, client):
+    sql(f"CREATE TABLE {{n}}.t (a INT) {_V3}")
+    sql("INSERT INTO {n}.t VALUES (1)")
+    (path,) = (row[0] for row in sql("SELECT file_path FROM {n}.t.files"))
+    os.remove(path.removeprefix("file:"))
+    with pytest.raises(Exception, match=rf"a data file of table {namespace}\.t is missing") as caught:
+        client.scan(namespace, "t")
+    assert path not in str(caught.value)
+    assert client.count(namespace, "t") == 1
+
+
+def test_a_table_without_metadata_is_left_out_and_told_about_by_name(lake, namespace, sql):
+    sql(f"CREATE TABLE {{n}}.gone (a INT) {_V3}")
+    sql(f"CREATE TABLE {{n}}.t (a INT) {_V3}")
+    entry = lake._lake.directory.entry((namespace,), "gone")
+    os.remove(entry.location.removeprefix("file:").removeprefix("//"))
+    schema = lake.schema(CTX, namespace)
+    assert [table.name for table in schema.tables(CTX)] == ["t"]
+    with pytest.raises(NotFound, match=rf"the metadata of table {namespace}\.gone is missing"):
+        schema.table(CTX, "gone")
+
+
+def test_a_scan_keeps_its_snapshot_while_others_commit_compact_and_drop_columns(lake, namespace, sql):
+    sql(f"CREATE TABLE {{n}}.t (a INT, b STRING) {_V3}")
+    for number in range(4):
+        sql(f"INSERT INTO {{n}}.t SELECT id + {number * 1000}, 'x' FROM range(1000)")
+    table = lake.schema(CTX, namespace).table(CTX, "t")
+    partitions = table.partitions(CTX, ScanOptions())
+    reader = iter(table.scan(CTX, ScanOptions(batch_size=100)))
+    rows = [next(reader)]
+    sql("DELETE FROM {n}.t WHERE a < 2000")
+    catalog = lake.spark_catalog
+    lake.spark.sql(
+        f"CALL `{catalog}`.system.rewrite_data_files(table => '{namespace}.t', options => map('rewrite-all', 'true'))"
+    )
+    sql("ALTER TABLE {n}.t DROP COLUMN b")
+    sql("INSERT INTO {n}.t VALUES (-1)")
+    rows += list(reader)
+    assert sorted(row["a"] for batch in rows for row in batch.to_pylist()) == list(range(4000))
+    # A stream that begins only now reads the same: its partition says of which snapshot it is.
+    late = lake.schema(CTX, namespace).table(CTX, "t")
+    assert late.arrow_schema.names == ["a", "rowid"]
+    planned = late.as_planned(CTX, partitions[0])
+    assert planned.arrow_schema.names == ["a", "b", "rowid"]
+    assert sum(batch.num_rows for batch in planned.scan(CTX, ScanOptions(partition=partitions[0]))) == 4000
+
+
+def test_a_partition_of_another_table_is_refused(lake, namespace, sql):
+    sql(f"CREATE TABLE {{n}}.t (a INT) {_V3}")
+    sql(f"CREATE TABLE {{n}}.u (a INT) {_V3}")
+    sql("INSERT INTO {n}.t VALUES (1)")
+    sql("INSERT INTO {n}.u VALUES (1)")
+    schema = lake.schema(CTX, namespace)
+    (partition,) = schema.table(CTX, "t").partitions(CTX, ScanOptions())
+    other = schema.table(CTX, "u")
+    with pytest.raises(Conflict, match="has changed since the query was planned"):
+        planned_state(lake._lake, other.state, partition)
+    with pytest.raises(BadRequest):
+        planned_state(lake._lake, other.state, b"something")
+
+
+def test_a_large_scan_is_divided_and_read_by_spark_tasks(lake, warehouse, namespace, sql):
+    sql(f"CREATE TABLE {{n}}.t (id BIGINT, b STRING) {_V3}")
+    for number in range(4):
+        sql(f"INSERT INTO {{n}}.t SELECT id + {number * 50000}, concat('row ', id) FROM range(50000)")
+    sql("DELETE FROM {n}.t WHERE id % 10 = 0")
+    settings = LakeSettings(in_place_bytes=0, endpoint_bytes=1, endpoints=3)
+    with LakeCatalog(warehouse, name="tasks", spark_catalog=lake.spark_catalog, settings=settings) as opened:
+        divided: Any = opened
+        table = divided.schema(CTX, namespace).table(CTX, "t")
+        assert len(table.partitions(CTX, ScanOptions())) == 3
+        with (
+            Server(divided, "grpc://127.0.0.1:0") as server,
+            DuckDBClient(server.location, "tasks", timeout=60) as client,
+        ):
+            found = client.scan(namespace, "t", ["id", "rowid"])
+            assert sorted(found["id"].to_pylist()) == [n for n in range(200_000) if n % 10]
+            assert len(set(found["rowid"].to_pylist())) == 180_000
+            assert client.scan(namespace, "t", where="id = 123").to_pylist() == [{"id": 123, "b": "row 123"}]
+            assert client.count(namespace, "t") == 180_000
+
+
+class _again:  # noqa: N801 - used as a function
+    """Another catalog on the same session and Spark catalog, with other settings."""
+
+    def __init__(self, lake: LakeCatalog, name: str, settings: LakeSettings) -> None:
+        self._catalog = LakeCatalog(spark=lake.spark, spark_catalog=lake.spark_catalog, name=name, settings=settings)
+
+    def __enter__(self) -> Any:
+        return self._catalog
+
+    def __exit__(self, *_: object) -> None:
+        self._catalog.close()
+
+
+def test_any_spark_catalog_can_be_served_on_a_session_of_ones_own(lake, namespace, sql):
+    sql(f"CREATE TABLE {{n}}.t (a INT) {_V3}")
+    sql("INSERT INTO {n}.t VALUES (1)")
+    sql("CREATE VIEW {n}.v AS SELECT a + 1 AS b FROM {n}.t")
+    with _again(lake, "other", replace(LakeSettings(), refresh_seconds=0.2)) as other:
+        names = [table.name for table in other.schema(CTX, namespace).tables(CTX)]
+        assert names == ["t", "v"]
+        version = other.version(CTX).number
+        sql(f"CREATE TABLE {{n}}.later (a INT) {_V3}")
+        deadline = time.monotonic() + 20
+        while "later" not in [table.name for table in other.schema(CTX, namespace).tables(CTX)]:
+            assert time.monotonic() < deadline, "a table that another engine has made is not noticed"
+            time.sleep(0.1)
+        assert other.version(CTX).number > version
+
+
+def test_tables_of_other_formats_in_the_session_catalog_can_be_read(lake):
+    lake.spark.sql("CREATE DATABASE IF NOT EXISTS spark_catalog.plain")
+    lake.spark.sql("CREATE TABLE spark_catalog.plain.parquet_table (a INT, b STRING) USING parquet")
+    try:
+        lake.spark.sql("INSERT INTO spark_catalog.plain.parquet_table VALUES (1, 'x'), (2, NULL)")
+        with LakeCatalog(spark=lake.spark, spark_catalog="spark_catalog", name="session") as other:
+            plain: Any = other.schema(CTX, "plain")
+            table = plain.table(CTX, "parquet_table")
+            assert table.arrow_schema == pa.schema([("a", pa.int32()), ("b", pa.string())])
+            rows = [row for batch in table.scan(CTX, ScanOptions()) for row in batch.to_pylist()]
+            assert sorted(rows, key=str) == [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
+    finally:
+        lake.spark.sql("DROP TABLE spark_catalog.plain.parquet_table")
+
+
+@pytest.mark.parametrize("options", [{}, {"warehouse": "x", "spark": object()}])
+def test_a_lake_is_either_embedded_or_on_a_session(options):
+    with pytest.raises(BadRequest, match="either a warehouse folder or a Spark session"):
+        LakeCatalog(**options)
+
+
+def test_an_unknown_spark_catalog_is_refused(lake):
+    with pytest.raises(SparkportError, match="nowhere"):
+        LakeCatalog(spark=lake.spark, spark_catalog="nowhere")

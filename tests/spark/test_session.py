@@ -1,0 +1,245 @@
+"""The Spark session of an embedded lake: shared in a process, quiet, and gone with it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from sparkport.errors import BadRequest, Unsupported
+from sparkport.spark.session.embedded import DATABASE, adopt, catalog_name, embedded_session, release
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+
+def start(folder: Path, program: str, **environment: str) -> subprocess.Popen[str]:
+    """A Python process that runs `program` in an empty folder."""
+    return subprocess.Popen(
+        [sys.executable, "-c", PROLOGUE + textwrap.dedent(program)],
+        cwd=folder,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+PROLOGUE = """
+from pathlib import Path
+from sparkport.spark.session.embedded import embedded_session, release
+
+small = {"spark.driver.memory": "1g", "spark.executor.extraJavaOptions": "-XX:+UseSerialGC"}
+"""
+
+
+def java_processes_of(pid: int) -> list[int]:
+    """Children of a process that are Java, or about to become it."""
+    found = subprocess.run(["ps", "-o", "pid=,comm=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    return [int(line.split()[0]) for line in found.stdout.splitlines() if line.split()[1] in ("java", "bash")]
+
+
+def wait_until_ended(pid: int, seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return
+        if state == "Z":  # ended, and waits for whoever has inherited it
+            return
+        time.sleep(0.1)
+    pytest.fail(f"process {pid} still runs")
+
+
+def test_a_session_is_set_up_for_a_server(spark):
+    context = spark.sparkContext
+
+    assert context.master.startswith("local[")
+    assert context.getConf().get("spark.driver.host") == "127.0.0.1"
+    assert context.uiWebUrl is None
+    assert context.pythonExec == sys.executable
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert context.getConf().get("spark.scheduler.mode") == "FAIR"
+    assert int(spark.conf.get("spark.sql.shuffle.partitions")) == len(os.sched_getaffinity(0))
+
+
+def test_a_second_lake_of_another_name_shares_the_session(spark, tmp_path):
+    second = embedded_session(tmp_path, "second")
+    try:
+        second.sql("CREATE NAMESPACE second.a")
+
+        assert second is spark
+        assert [row.namespace for row in spark.sql("SHOW NAMESPACES IN second").collect()] == ["a"]
+        assert (tmp_path / DATABASE).exists()
+    finally:
+        release(second)
+
+
+def test_lakes_that_are_called_alike_have_a_session_each(spark, lake, tmp_path):
+    first, second = (embedded_session(tmp_path / name, lake.spark_catalog) for name in ("first", "second"))
+    try:
+        first.sql(f"CREATE NAMESPACE {lake.spark_catalog}.only_in_first")
+
+        assert len({spark, first, second}) == 3
+        assert embedded_session(tmp_path / "second", lake.spark_catalog) is second
+        namespaces = [row.namespace for row in second.sql(f"SHOW NAMESPACES IN {lake.spark_catalog}").collect()]
+        assert namespaces == []
+    finally:
+        for session in (first, second, second):
+            release(session)
+
+
+def test_a_warehouse_keeps_the_name_of_its_catalog(spark, tmp_path):
+    assert catalog_name(tmp_path, "my lake") == "my_lake"
+    session = embedded_session(tmp_path, "my_lake")
+    try:
+        session.sql("CREATE NAMESPACE my_lake.a")
+    finally:
+        release(session)
+
+    assert catalog_name(tmp_path, "other") == "my_lake"
+    with pytest.raises(BadRequest, match="holds the Spark catalog 'my_lake', not 'other'"):
+        embedded_session(tmp_path, "other")
+
+
+def test_settings_can_be_added_while_spark_runs_but_not_those_of_its_start(spark, tmp_path):
+    session = embedded_session(
+        tmp_path, "added", conf={"spark.sql.catalog.added.x": "1", "spark.sql.some.setting": "2"}
+    )
+    release(session)
+
+    assert session.conf.get("spark.sql.catalog.added.x") == "1"
+    assert session.conf.get("spark.sql.some.setting") == "2"
+    with pytest.raises(BadRequest, match=r"spark\.sql\.warehouse\.dir cannot be set once Spark has started"):
+        embedded_session(tmp_path, "added_too", conf={"spark.sql.warehouse.dir": "/nowhere"})
+    with pytest.raises(BadRequest, match="Spark runs already, with the master 'local"):
+        embedded_session(tmp_path, "added_too", master="spark://elsewhere:7077")
+
+
+def test_a_session_of_the_user_is_adopted_as_it_is(spark):
+    before = spark.conf.getAll
+
+    assert adopt(spark) is spark
+    assert spark.conf.getAll == before
+    release(spark.newSession())  # not one of ours
+    assert spark.range(3).count() == 3
+
+
+def test_a_session_without_a_jvm_is_refused():
+    with pytest.raises(Unsupported, match="classic SparkSession"):
+        adopt(object())  # type: ignore[arg-type]  # a Connect session, of which grpcio-status is not installed
+
+
+def test_python_reads_the_catalog_while_two_processes_commit(tmp_path):
+    """SQLite serialises them: nobody is told that the file is busy."""
+    program = """
+        import sys, threading
+        session = embedded_session(Path("shared"), "lake", conf=small)
+        session.sql("CREATE NAMESPACE IF NOT EXISTS lake.a")
+        def work(thread):
+            for n in range(8):
+                session.sql(f"CREATE TABLE lake.a.t{PROCESS}_{thread}_{n} (i INT)")
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+    """
+    several = [start(tmp_path, f"PROCESS = {number}" + textwrap.dedent(program)) for number in (1, 2)]
+    found: list[tuple[int]] = []
+    while any(process.poll() is None for process in several):
+        if (tmp_path / "shared" / DATABASE).exists():
+            with closing(sqlite3.connect(tmp_path / "shared" / DATABASE, timeout=10)) as connection:
+                if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'iceberg_tables'").fetchone():
+                    found = connection.execute("SELECT count(*) FROM iceberg_tables").fetchall()
+        time.sleep(0.02)
+
+    assert [process.communicate()[1] for process in several] == ["", ""]
+    assert found == [(2 * 3 * 8,)]
+
+
+def test_it_is_quiet_leaves_nothing_behind_and_takes_java_with_it(tmp_path):
+    program = """
+        session = embedded_session(Path("my lake"), "lake", conf=small)
+        session.sql("CREATE NAMESPACE lake.a")
+        session.sql("CREATE TABLE lake.a.t AS SELECT id FROM range(10)")
+        session.sql("CREATE VIEW lake.a.v AS SELECT id * 2 AS i FROM lake.a.t")
+        for statement in ("SELECT 1 / (id - 5) FROM lake.a.t", "SELECT nonsense", "SELEC"):
+            try:
+                session.sql(statement).collect()
+            except Exception:
+                pass
+        print(session.sql("SELECT sum(i) FROM lake.a.v").collect()[0][0], session.sparkContext._gateway.proc.pid)
+    """
+    process = start(tmp_path, program)
+    output, complaints = process.communicate(timeout=170)
+    total, java = output.split()
+
+    assert complaints == ""
+    assert total == "90"
+    assert not Path(f"/proc/{java}").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["my lake"]
+    assert sorted(path.name for path in (tmp_path / "my lake").iterdir()) == ["a", DATABASE]
+
+
+def test_java_ends_with_a_process_that_is_killed(tmp_path):
+    process = start(
+        tmp_path,
+        """
+        session = embedded_session(Path("lake"), "lake", conf=small)
+        print("ready", flush=True)
+        session.sparkContext.parallelize(range(2), 2).foreach(lambda n: __import__("time").sleep(600))
+        """,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    (java,) = java_processes_of(process.pid)
+    process.kill()
+    process.communicate(timeout=30)
+
+    wait_until_ended(java)
+
+
+def test_a_spark_that_does_not_start_is_one_sentence_and_can_be_started_again(tmp_path):
+    program = """
+        from sparkport.errors import PreconditionFailed
+        for conf in ({"spark.driver.memory": "nonsense"}, {"spark.master": "nonsense"}, small):
+            try:
+                session = embedded_session(Path("lake"), "lake", conf=conf)
+                print(session.version)
+                release(session)
+            except PreconditionFailed as error:
+                print(error)
+    """
+    process = start(tmp_path, program)
+    output, complaints = process.communicate(timeout=170)
+
+    assert (process.returncode, complaints) == (0, "")
+    memory, master, version = output.splitlines()
+    assert memory == "Spark does not start: Invalid maximum heap size: -Xmxnonsense"
+    assert master == "Spark does not start: Master must either be yarn or start with spark, k8s, or local"
+    assert version.startswith("4.")
+
+
+def test_a_process_that_has_another_spark_is_told_so(tmp_path):
+    program = """
+        from pyspark.sql import SparkSession
+        from sparkport.errors import PreconditionFailed
+        other = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+        try:
+            embedded_session(Path("lake"), "lake")
+        except PreconditionFailed as error:
+            print(error)
+        print(other.range(3).count())
+        other.stop()
+    """
+    output, _ = start(tmp_path, program).communicate(timeout=170)
+
+    refusal, count = output.splitlines()
+    assert refusal.startswith("this process has a Spark session without Iceberg")
+    assert count == "3"
