@@ -153,6 +153,7 @@ def _serve(warehouse: Path, rows: int) -> None:
     sql("CREATE VIEW bench.s.seen AS SELECT * FROM bench.s.big")
     server = sp.Server(lake, "grpc://127.0.0.1:0")
     server.run_until_signal(lambda: print(server.location, flush=True))
+    lake.close()
 
 
 # ------------------------------------------------------------------------------------------------------- the client

@@ -20,6 +20,7 @@ from sparkport.catalog.filters import ROWID, Evaluator
 from sparkport.catalog.rowid import ROWID_NAME, rowid_field
 from sparkport.spark.files.bounds import UNKNOWN, Bounds, bounds_in_row_group
 from sparkport.spark.files.deletes import DeletedPositions, deleted_positions
+from sparkport.spark.files.few_rows import MOST_ROWS, few_rows
 from sparkport.spark.files.locations import open_parquet
 from sparkport.spark.files.manifests import ROW_ID_FIELD
 from sparkport.spark.files.parts import FilePart
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PartReader"]
 
+_LARGE_GROUP = 65_536
+"""Rows of a row group of which it is worth the trouble to read just a few."""
 _ROW_ID = NestedField(ROW_ID_FIELD, "_row_id", LongType(), required=False)
 
 
@@ -231,6 +234,11 @@ class _FileReader:
 
     def _read_rest(self, group: _RowGroup, mask: pa.BooleanArray, matches: pa.Table) -> Iterator[pa.RecordBatch]:
         """The other columns of the rows that match; `matches` has those of the filter."""
+        few = self._few(group, mask) if len(matches) <= MOST_ROWS else None
+        if few is not None:
+            (batch,) = matches.combine_chunks().to_batches()
+            yield self._assembled(batch, self._values(self._rest, few, group.start, group.rows, mask, chosen=True))
+            return
         passed = 0
         for start, rows, raw in self._raw(self._rest, [group]):
             own = mask.slice(start - group.start, rows)
@@ -244,6 +252,13 @@ class _FileReader:
             passed += count
             if passed == len(matches):
                 return
+
+    def _few(self, group: _RowGroup, mask: pa.BooleanArray) -> pa.RecordBatch | None:
+        """The file's columns of just the rows in the mask, where that is quicker than to read the row group."""
+        if self._file is None or not self._rest.fields or group.rows < _LARGE_GROUP:
+            return None
+        positions = [group.start + index for index in pc.indices_nonzero(mask).to_pylist()]
+        return few_rows(self._part.path, self._file.schema_arrow, self._rest.fields, positions)
 
     def _raw(self, found: _Found, groups: Sequence[_RowGroup]) -> Iterator[tuple[int, int, pa.RecordBatch | None]]:
         """Neighbouring row groups in steps: position, number of rows, and the file's own columns."""
@@ -263,13 +278,20 @@ class _FileReader:
             start += batch.num_rows
 
     def _values(
-        self, found: _Found, raw: pa.RecordBatch | None, start: int, rows: int, mask: pa.BooleanArray | None
+        self,
+        found: _Found,
+        raw: pa.RecordBatch | None,
+        start: int,
+        rows: int,
+        mask: pa.BooleanArray | None,
+        *,
+        chosen: bool = False,
     ) -> list[pa.Array]:
-        """The columns of a lot as they are declared, of the rows in the mask."""
+        """The columns of a lot as they are declared, of the rows in the mask; `chosen` says that `raw` has no others."""
         kept = rows
         if mask is not None:
             kept = mask.true_count
-            raw = None if raw is None else raw.filter(mask)
+            raw = raw if raw is None or chosen else raw.filter(mask)
         columns = {} if raw is None else dict(zip(found.fields, raw.columns, strict=True))
         arrays = []
         for column, source in zip(found.lot.columns, found.sources, strict=True):
