@@ -40,6 +40,8 @@ __all__ = ["LakeCatalog"]
 
 _log = logging.getLogger(__name__)
 
+_FIRST_JOB_SECONDS = 20.0
+
 
 class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
     """A catalog of Spark: its namespaces, tables and views.
@@ -68,6 +70,7 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
             raise BadRequest("a lake needs either a warehouse folder or a Spark session, and not both")
         self._name = name
         self._open = True
+        self._first_job: threading.Thread | None = None
         settings = settings or LakeSettings()
         directory: Directory
         if warehouse is not None:
@@ -129,7 +132,8 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
 
     def warm_up(self) -> None:
         """Run a small job, in a thread of its own: the first that Spark runs takes it some seconds longer."""
-        threading.Thread(target=self._warm_up, name="sparkport-warm-up", daemon=True).start()
+        self._first_job = threading.Thread(target=self._warm_up, name="sparkport-warm-up", daemon=True)
+        self._first_job.start()
 
     def _warm_up(self) -> None:
         rows, ctx = self.spark.range(1), Context(trace_id="warm-up")
@@ -149,6 +153,8 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         """Let go of what this catalog holds. A session that it has made is stopped with its last catalog."""
         if self._open:
             self._open = False
+            if self._first_job is not None:
+                self._first_job.join(_FIRST_JOB_SECONDS)  # Spark would complain of a job that is cut off
             self._relay.release()
             if self._owns_session:
                 release(self.spark)

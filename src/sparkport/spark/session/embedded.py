@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DATABASE", "adopt", "catalog_name", "embedded_session", "release"]
 
+_log = logging.getLogger(__name__)
+
 _ICEBERG_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 _DAEMON = "sparkport.spark.relay.daemon"
@@ -193,6 +195,11 @@ class _Context:
             ) from error
         if "spark.pyspark.python" in settings:
             context.pythonExec = settings["spark.pyspark.python"]  # PySpark itself looks at PYSPARK_PYTHON only
+        accumulators: Any = context._accumulatorServer
+        # When the JVM stops, its connection to this one ends; PySpark would print the stack trace of that.
+        accumulators.handle_error = lambda *_: _log.debug(
+            "the connection of Spark's accumulators has ended", exc_info=True
+        )
         self._sessions = [SparkSession.builder.getOrCreate()]
 
     def _with_catalog(self, prefix: str, catalog: Mapping[str, str]) -> SparkSession:
