@@ -77,3 +77,26 @@ def test_what_duckdb_cannot_read_is_left_to_arrow(path, tmp_path):
     assert few_rows("s3://bucket/rows.parquet", schema, [0], [0]) is None
     assert few_rows(path, schema, [0], [ROWS]) is None
     assert few_rows(path, pa.schema([("i", pa.int32()), ("I", pa.int32())]), [0], [0]) is None
+
+
+@pytest.mark.parametrize("folder", ["[ab]", "a*", "a?"])
+def test_a_path_is_a_path_and_no_pattern(tmp_path, folder):
+    for name, value in ((folder, 1), ("a", 2), ("ab", 2)):
+        (tmp_path / name).mkdir()
+        pq.write_table(pa.table({"i": pa.array([value], pa.int32())}), tmp_path / name / "rows.parquet")
+
+    found = few_rows(str(tmp_path / folder / "rows.parquet"), pa.schema([("i", pa.int32())]), [0], [0])
+
+    assert found is None or found.to_pylist() == [{"i": 1}]
+
+
+@pytest.mark.parametrize("folder", ["i=5", "i=null", "i=__HIVE_DEFAULT_PARTITION__"])
+def test_what_folders_are_called_says_nothing_about_columns(tmp_path, folder):
+    (tmp_path / folder).mkdir()
+    place = tmp_path / folder / "rows.parquet"
+    pq.write_table(pa.table({"i": pa.array([None, 5], pa.int32()), "s": ["x", "y"]}), place)
+
+    found = few_rows(str(place), pq.read_schema(place), [0, 1], [0, 1])
+
+    assert found is not None
+    assert found.to_pylist() == [{"i": None, "s": "x"}, {"i": 5, "s": "y"}]

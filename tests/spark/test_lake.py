@@ -244,3 +244,33 @@ def test_a_lake_is_either_embedded_or_on_a_session(options):
 def test_an_unknown_spark_catalog_is_refused(lake):
     with pytest.raises(SparkportError, match="nowhere"):
         LakeCatalog(spark=lake.spark, spark_catalog="nowhere")
+
+
+def test_a_table_with_columns_that_only_spark_knows_is_shown_by_spark(client, namespace, sql):
+    sql("CREATE TABLE {n}.t (a INT, v VARIANT) USING iceberg TBLPROPERTIES ('format-version' = '3')")
+    sql("""INSERT INTO {n}.t SELECT 1, parse_json('{"x": [1, 2]}')""")
+    assert client.scan(namespace, "t").to_pylist() == [{"a": 1, "v": '{"x":[1,2]}'}]
+
+
+def test_a_view_of_any_catalog_that_gets_other_columns_is_noticed(lake, namespace, sql):
+    sql("CREATE VIEW {n}.v AS SELECT 1 AS a")
+    with _again(lake, "other", replace(LakeSettings(), refresh_seconds=0.1)) as other:
+        view = other.schema(CTX, namespace).table(CTX, "v")
+        assert view.arrow_schema.names == ["a"]
+        sql("CREATE OR REPLACE VIEW {n}.v AS SELECT 1 AS a, 2 AS b")
+        with pytest.raises(SparkportError, match="attach"):
+            list(view.scan(CTX, ScanOptions()))
+        later = other.schema(CTX, namespace).table(CTX, "v")
+        assert later.arrow_schema.names == ["a", "b"]
+        assert [row for batch in later.scan(CTX, ScanOptions()) for row in batch.to_pylist()] == [{"a": 1, "b": 2}]
+
+
+def test_what_is_wrong_with_a_table_is_logged_once(lake, namespace, sql, caplog):
+    sql(f"CREATE TABLE {{n}}.gone (a INT) {_V3}")
+    os.remove(lake._lake.directory.entry((namespace,), "gone").location.removeprefix("file:").removeprefix("//"))
+    for _ in range(3):
+        assert list(lake.schema(CTX, namespace).tables(CTX)) == []
+    assert [record.message for record in caplog.records if "left out" in record.message] == [
+        f"{namespace}.gone is left out of the listing: the metadata of table {namespace}.gone is missing: "
+        "it was removed from the storage"
+    ]

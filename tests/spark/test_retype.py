@@ -30,6 +30,7 @@ from sparkport.catalog import (
     ScanOptions,
     TimePoint,
 )
+from sparkport.catalog.constraints.compute import computed_values
 from sparkport.errors import (
     BadRequest,
     Conflict,
@@ -39,7 +40,6 @@ from sparkport.errors import (
 )
 from sparkport.spark import LakeCatalog
 from sparkport.spark.ddl import commits
-from sparkport.spark.ddl.computed import evaluated
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def _computed(table: Any, new: pa.DataType, expression: str) -> list[str | None]
     (batch,) = (
         pa.Table.from_pylist(rows(table), schema=table.arrow_schema).select(["id", "v"]).combine_chunks().to_batches()
     )
-    (array,) = evaluated([batch], expression or "v", pa.field("v", new), "t")
+    (array,) = computed_values([batch], expression or "v", pa.field("v", new), "t")
     return [None if value is None else str(value) for value in array.to_pylist()]
 
 

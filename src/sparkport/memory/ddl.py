@@ -8,14 +8,21 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from sparkport.catalog import AddColumnOptions, Constraints, RemoveColumnOptions
+from sparkport.catalog.columns import DEFAULT, default_of, one_field
+from sparkport.catalog.constraints.alter import (
+    constraints_using,
+    constraints_without,
+    with_constraint,
+    with_renamed_column,
+)
+from sparkport.catalog.constraints.compute import computed_values, default_values
 from sparkport.catalog.constraints.enforce import columns_of, concerning, enforce
-from sparkport.catalog.constraints.expressions import expect_expression, renamed_in, used_columns
-from sparkport.catalog.constraints.validate import parse_constraint, renamed, validate_constraints
+from sparkport.catalog.constraints.expressions import expect_computable, expect_expression
+from sparkport.catalog.constraints.validate import validate_constraints
 from sparkport.catalog.rowid import ROWID_NAME
-from sparkport.catalog.types import publishable_schema, refuse_unsupported
+from sparkport.catalog.types import refuse_unsupported
 from sparkport.errors import AlreadyExists, BadRequest, PreconditionFailed
 from sparkport.memory.commit import read_columns
-from sparkport.memory.compute import computed_column, default_column
 from sparkport.memory.definition import Definition, TableName, define
 from sparkport.memory.segments import Segment
 from sparkport.memory.versions import Version
@@ -27,16 +34,12 @@ __all__ = [
     "change_column_type",
     "checked",
     "drop_not_null",
-    "one_field",
     "remove_column",
     "rename_column",
     "retyped",
     "set_default",
     "set_not_null",
 ]
-
-DEFAULT = b"default"
-"""Key of the field metadata with a column's default (airport §3.6)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +48,6 @@ class Altered:
 
     definition: Definition
     segments: tuple[Segment, ...]
-
-
-def one_field(column_schema: pa.Schema) -> pa.Field:
-    """The field, with plain values where it is dictionary encoded. Raises: BadRequest unless there is exactly one."""
-    if len(column_schema) != 1:
-        raise BadRequest(f"the column schema must contain exactly one field, not {len(column_schema)}")
-    return publishable_schema(column_schema).field(0)
 
 
 def add_column(
@@ -64,11 +60,11 @@ def add_column(
         if options.if_column_not_exists:
             return None
         raise AlreadyExists(f"column {definition.columns.names[known]} exists already in table {table}")
-    if default := (field.metadata or {}).get(DEFAULT):
-        expect_expression(default.decode(), f"the default of column {field.name}")
+    if default := default_of(field):
+        expect_expression(default, f"the default of column {field.name}")
     columns = definition.columns.append(field)
     constraints = validate_constraints(columns, definition.constraints)
-    added = default_column(field, [segment.rows for segment in version.segments])
+    added = list(default_values(field, [segment.rows for segment in version.segments]))
     segments = tuple(
         segment.with_columns((*segment.columns, values))
         for segment, values in zip(version.segments, added, strict=True)
@@ -86,7 +82,7 @@ def remove_column(version: Version, name: str, options: RemoveColumnOptions, tab
     if len(definition.columns) == 1:
         raise PreconditionFailed(f"column {name} is the only one of table {table}: drop the table instead")
     name = definition.columns.names[position]
-    using = _using(definition, name)
+    using = constraints_using(definition.constraints, definition.columns.names, name)
     if using and not options.cascade:
         raise PreconditionFailed(
             f"column {name} of table {table} is used by {using[0]}: drop it with CASCADE to drop that too"
@@ -96,25 +92,8 @@ def remove_column(version: Version, name: str, options: RemoveColumnOptions, tab
         for segment in version.segments
     )
     columns = definition.columns.remove(position)
-    return Altered(define(columns, _without(definition, name)), segments)
-
-
-def _using(definition: Definition, name: str) -> list[str]:
-    constraints, names = definition.constraints, definition.columns.names
-    using = [f"the primary key ({', '.join(constraints.primary_key)})"] if name in constraints.primary_key else []
-    using += [f"UNIQUE({', '.join(key)})" for key in constraints.unique if name in key]
-    using += [f"CHECK({check})" for check in constraints.checks if name in used_columns(check, names)]
-    return using
-
-
-def _without(definition: Definition, name: str) -> Constraints:
-    constraints, names = definition.constraints, definition.columns.names
-    return Constraints(
-        not_null=tuple(column for column in constraints.not_null if column != name),
-        checks=tuple(check for check in constraints.checks if name not in used_columns(check, names)),
-        unique=tuple(key for key in constraints.unique if name not in key),
-        primary_key=() if name in constraints.primary_key else constraints.primary_key,
-    )
+    constraints = constraints_without(definition.constraints, definition.columns.names, name)
+    return Altered(define(columns, constraints), segments)
 
 
 def rename_column(version: Version, name: str, new_name: str, table: TableName) -> Altered:
@@ -125,13 +104,8 @@ def rename_column(version: Version, name: str, new_name: str, table: TableName) 
     taken = definition.position(new_name)
     if new_name == name or taken not in (None, position):
         raise AlreadyExists(f"column {new_name} exists already in table {table}")
-    names = definition.columns.names
-    checks = [
-        renamed_in(check, name, new_name) if name in used_columns(check, names) else check
-        for check in definition.constraints.checks
-    ]
+    constraints = with_renamed_column(definition.constraints, definition.columns.names, name, new_name)
     columns = definition.columns.set(position, definition.columns.field(position).with_name(new_name))
-    constraints = renamed(definition.constraints, name, new_name, checks)
     refuse_unsupported(columns, f"table {table}")
     define(columns, constraints)
     return Altered(define(columns, validate_constraints(columns, constraints)), version.segments)
@@ -183,31 +157,19 @@ def change_column_type(version: Version, column_schema: pa.Schema, expression: s
     field = field.with_metadata({**(old.metadata or {}), **(wanted.metadata or {})} or None)
     refuse_unsupported(pa.schema([field]), f"table {table}")
     expression = expression.strip() or f'"{old.name}"'
-    arrays = computed_column(definition.columns, version.segments, expression, field, table.name)
+    what = f"the expression {expression[:200]} for column {field.name}"
+    expect_computable(expression, definition.columns, what, table.name)
+    rows = (pa.RecordBatch.from_arrays(list(each.columns), schema=definition.columns) for each in version.segments)
+    arrays = list(computed_values(rows, expression, field, table.name))
     return retyped(version, position, field, lambda index, _: arrays[index], table)
 
 
 def add_constraint(version: Version, text: str, table: TableName) -> Altered | None:
     """Raises: ConstraintViolation when the rows do not fulfil it; PreconditionFailed for a second primary key."""
-    definition, new = version.definition, parse_constraint(text)
-    old = definition.constraints
-    if old.primary_key and new.primary_key:
-        raise PreconditionFailed(f"table {table} has a primary key already")
-    merged = Constraints(
-        not_null=(*old.not_null, *new.not_null),
-        checks=(*old.checks, *new.checks),
-        unique=(*old.unique, *new.unique),
-        primary_key=new.primary_key or old.primary_key,
-    )
-    merged = validate_constraints(definition.columns, merged, table.name)
-    if merged == old:
+    definition = version.definition
+    merged, added = with_constraint(definition.columns, definition.constraints, text, table, table.name)
+    if merged == definition.constraints:
         return None
-    added = Constraints(
-        not_null=tuple(name for name in merged.not_null if name not in old.not_null),
-        checks=tuple(check for check in merged.checks if check not in old.checks),
-        unique=tuple(key for key in merged.unique if key not in old.unique),
-        primary_key=() if old.primary_key else merged.primary_key,
-    )
     altered = Altered(define(definition.columns, merged), version.segments)
     return checked(altered, definition.columns.names, table, added)
 

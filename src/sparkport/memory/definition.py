@@ -6,10 +6,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from sparkport.catalog import Constraints, find_rowid_column, rowid_field
-from sparkport.catalog.names import folded
-from sparkport.catalog.rowid import ROWID_NAME
-from sparkport.errors import BadRequest, NotFound
+from sparkport.catalog import Constraints, rowid_field
+from sparkport.catalog.columns import expect_column, expect_columns, find_column
 
 __all__ = ["Definition", "TableName", "define"]
 
@@ -39,19 +37,12 @@ class Definition:
     """As published: with the row id, last (airport §16 T7)."""
 
     def position(self, name: str) -> int | None:
-        """Where the column is, as DuckDB compares names: whatever the case of ASCII letters."""
-        position = self.columns.get_field_index(name)
-        if position >= 0:
-            return int(position)
-        wanted = folded(name)
-        return next((i for i, own in enumerate(self.columns.names) if folded(own) == wanted), None)
+        """Where the column is, as DuckDB compares names."""
+        return find_column(self.columns, name)
 
     def expect(self, name: str, table: TableName) -> int:
         """Raises: NotFound."""
-        position = self.position(name)
-        if position is None:
-            raise NotFound(f"column {name} does not exist in table {table}")
-        return position
+        return expect_column(self.columns, name, table)
 
 
 def define(columns: pa.Schema, constraints: Constraints) -> Definition:
@@ -59,19 +50,7 @@ def define(columns: pa.Schema, constraints: Constraints) -> Definition:
 
     Raises: BadRequest for columns that cannot be those of a table.
     """
-    if len(columns) == 0:
-        raise BadRequest("a table needs at least one column")
-    seen: set[bytes] = set()
-    for name in columns.names:
-        if not name:
-            raise BadRequest("a column needs a name")
-        if folded(name) == folded(ROWID_NAME):
-            raise BadRequest(f"a column cannot be called {name}: the name is reserved for the row id")
-        if folded(name) in seen:
-            raise BadRequest(f"there are two columns called {name}; case makes no difference")
-        seen.add(folded(name))
-    if (marked := find_rowid_column(columns)) is not None:
-        raise BadRequest(f"column {columns.names[marked]} is marked as row id: the table makes its own")
+    expect_columns(columns)
     metadata = {k: v for k, v in (columns.metadata or {}).items() if k not in _PRIVATE_METADATA}
     fields = [field.with_nullable(field.nullable and field.name not in constraints.not_null) for field in columns]
     return Definition(

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkport.catalog import AddFieldOptions, RemoveFieldOptions
+from sparkport.catalog.columns import one_field
 from sparkport.catalog.names import folded
 from sparkport.catalog.types import refuse_unsupported
 from sparkport.errors import AlreadyExists, BadRequest, NotFound, PreconditionFailed
-from sparkport.memory.ddl import Altered, one_field, retyped
+from sparkport.memory.ddl import Altered, retyped
 from sparkport.memory.definition import TableName
 from sparkport.memory.versions import Version
 

@@ -15,10 +15,11 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 
 from sparkport.catalog import Constraints, rowid_field
+from sparkport.catalog.columns import DEFAULT, default_of, expect_column, find_column
 from sparkport.catalog.constraints.expressions import renamed_in, used_columns
 from sparkport.catalog.names import folded
 from sparkport.catalog.rowid import ROWID_NAME
-from sparkport.errors import NotFound, SparkportError
+from sparkport.errors import SparkportError
 from sparkport.spark.identifiers import Identifier
 from sparkport.spark.types.declared import declared_fields
 
@@ -26,7 +27,6 @@ __all__ = [
     "COMMENT_PROPERTY",
     "CONSTRAINTS_PROPERTY",
     "DEFAULTS_PROPERTY",
-    "DEFAULT_METADATA",
     "Definition",
     "constraints_property",
     "define",
@@ -37,8 +37,6 @@ CONSTRAINTS_PROPERTY = "sparkport.constraints"
 DEFAULTS_PROPERTY = "sparkport.defaults"
 COMMENT_PROPERTY = "comment"
 """Spark's own."""
-DEFAULT_METADATA = b"default"
-"""Key of the field metadata with a column's default (airport §3.6)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,19 +54,12 @@ class Definition:
     has_row_ids: bool
 
     def position(self, name: str) -> int | None:
-        """Where the column is, as DuckDB compares names: whatever the case of ASCII letters."""
-        position = self.columns.get_field_index(name)
-        if position >= 0:
-            return int(position)
-        wanted = folded(name)
-        return next((i for i, own in enumerate(self.columns.names) if folded(own) == wanted), None)
+        """Where the column is, as DuckDB compares names."""
+        return find_column(self.columns, name)
 
     def expect(self, name: str, table: Identifier) -> int:
         """Raises: NotFound."""
-        position = self.position(name)
-        if position is None:
-            raise NotFound(f"column {name} does not exist in table {table}")
-        return position
+        return expect_column(self.columns, name, table)
 
 
 def define(schema: Schema, properties: Mapping[str, str], *, has_row_ids: bool) -> Definition:
@@ -79,7 +70,7 @@ def define(schema: Schema, properties: Mapping[str, str], *, has_row_ids: bool) 
     for field_id, field in zip(ids, declared_fields(schema, properties), strict=True):
         default = defaults.get(str(field_id))
         if isinstance(default, str):
-            field = field.with_metadata({**(field.metadata or {}), DEFAULT_METADATA: default.encode()})
+            field = field.with_metadata({**(field.metadata or {}), DEFAULT: default.encode()})
         fields.append(field)
     columns = pa.schema(fields)
     # A column of another engine may be called rowid; then there is no place for ours.
@@ -97,9 +88,7 @@ def define(schema: Schema, properties: Mapping[str, str], *, has_row_ids: bool) 
 def defaults_property(fields: Sequence[pa.Field], field_ids: Sequence[int]) -> str | None:
     """The defaults of columns as the property keeps them; None when there are none."""
     defaults = {
-        str(field_id): (field.metadata or {})[DEFAULT_METADATA].decode()
-        for field, field_id in zip(fields, field_ids, strict=True)
-        if (field.metadata or {}).get(DEFAULT_METADATA)
+        str(field_id): default_of(field) for field, field_id in zip(fields, field_ids, strict=True) if default_of(field)
     }
     return json.dumps(defaults) if defaults else None
 

@@ -14,7 +14,7 @@ from pyarrow import lib
 from pyiceberg.types import NestedField
 
 from sparkport.catalog import FunctionCall
-from sparkport.spark.files.locations import local_path, open_parquet
+from sparkport.spark.files.locations import is_pattern, local_path, open_parquet
 from sparkport.spark.files.parts import FilePart
 from sparkport.spark.state import TableState
 from sparkport.spark.types.declared import needs_decoding
@@ -33,7 +33,7 @@ _ALIKE = frozenset(
 
 def qualifies(state: TableState, part: FilePart, names: Sequence[str], properties: Mapping[str, str]) -> bool:
     """Whether a plain read of the file gives the rows of a part, in the wanted columns."""
-    if part.vector is not None or part.position_deletes or part.row_groups is not None:
+    if part.vector is not None or part.position_deletes or part.row_groups is not None or is_pattern(part.path):
         return False
     definition = state.definition
     try:
@@ -86,5 +86,7 @@ def direct_calls(parts: Sequence[FilePart], groups: int) -> list[FunctionCall]:
         smallest = sizes.index(min(sizes))
         found[smallest].append(local_path(part.path) or part.path)
         sizes[smallest] += part.bytes
-    # Files may differ in columns that nobody wants, and lack some that somebody does.
-    return [FunctionCall("read_parquet", (group,), {"union_by_name": True}) for group in found if group]
+    # Files may differ in columns that nobody wants, and lack some that somebody does. What their folders are called says
+    # nothing: DuckDB would take `day=null` for a value of the column.
+    options = {"union_by_name": True, "hive_partitioning": False}
+    return [FunctionCall("read_parquet", (group,), options) for group in found if group]

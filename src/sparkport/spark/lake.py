@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyiceberg.exceptions import ValidationError as IcebergValidationError
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
@@ -39,6 +38,7 @@ __all__ = ["Lake"]
 
 _log = logging.getLogger(__name__)
 _MOST_SCHEMAS = 10_000
+_MOST_COMPLAINTS = 1_000
 
 
 class Lake:
@@ -53,6 +53,7 @@ class Lake:
         self.transactions = Transactions(settings)
         self.file_properties = file_properties(gateway.spark)
         self._lock = threading.Lock()
+        self._complaints: set[str] = set()
         self._relation_schemas: OrderedDict[tuple[Identifier, str], pa.Schema] = OrderedDict()
 
     @property
@@ -81,7 +82,7 @@ class Lake:
             return self.states.add(identifier, location, text, io)
         except FileNotFoundError as error:
             raise NotFound(f"the metadata of table {identifier} is missing: it was removed from the storage") from error
-        except (OSError, ValueError, IcebergValidationError) as error:
+        except (OSError, ValueError) as error:
             raise CatalogFault(f"the metadata of table {identifier} cannot be read") from error
 
     def _metadata(self, identifier: Identifier, location: str, io: FileIO | None) -> tuple[str, FileIO | None]:
@@ -109,11 +110,14 @@ class Lake:
 
     def relation_schema(self, entry: Entry) -> pa.Schema:
         """The columns of a view, or of a table of another format. Raises: PreconditionFailed when it does not resolve."""
-        key = (entry.identifier, entry.location)
+        key = (entry.identifier, entry.location or entry.columns)
         with self._lock:
             known = self._relation_schemas.get(key)
         if known is None:
-            known = self._view_schema(entry) if entry.kind is Kind.VIEW and entry.location else self._resolved(entry)
+            is_described = entry.kind is Kind.VIEW and entry.location
+            known = self._view_schema(entry) if is_described else self._resolved(entry)
+            if not (entry.location or entry.columns):
+                return known  # nothing would tell when it changes
             with self._lock:
                 known = self._relation_schemas.setdefault(key, known)
                 while len(self._relation_schemas) > _MOST_SCHEMAS:
@@ -147,9 +151,19 @@ class Lake:
         )
         return job.result(meanwhile=self.relay.make_room)
 
-    def changed(self) -> None:
-        """This server has changed something: look again."""
-        self.directory.changed()
+    def changed(self, identifier: Identifier | None = None) -> None:
+        """Look again: this server has changed something, or has found that an object is not what it was."""
+        self.directory.changed(identifier)
+
+    def complain(self, what: str) -> None:
+        """Log it, once: a catalog is listed again and again."""
+        with self._lock:
+            if what in self._complaints:
+                return
+            if len(self._complaints) >= _MOST_COMPLAINTS:
+                self._complaints.clear()
+            self._complaints.add(what)
+        _log.warning("%s", what)
 
     def quietly(self, what: str, action: Callable[[], None]) -> None:
         """Do something whose failure must not fail a statement that has already happened."""

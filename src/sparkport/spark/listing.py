@@ -32,11 +32,14 @@ class Kind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A table or view; `location` of Iceberg's is where its metadata is, and changes with every commit."""
+    """A table or view."""
 
     identifier: Identifier
     kind: Kind
     location: str = ""
+    """Where Iceberg's metadata of it are, which changes with every commit; empty for all that is not Iceberg's."""
+    columns: str = ""
+    """What the columns look like, where nothing else tells that they were altered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +75,8 @@ class Directory(ABC):
         return self.contents().namespaces.get(name)
 
     @abstractmethod
-    def changed(self) -> None:
-        """Look again: this server has changed something."""
+    def changed(self, identifier: Identifier | None = None) -> None:
+        """Look again: this server has changed something, or has found that an object is not what it was."""
 
 
 class SqliteDirectory(Directory):
@@ -104,7 +107,7 @@ class SqliteDirectory(Directory):
         found = self.contents().namespaces.get(".".join(namespace))
         return None if found is None else found.entries.get(name)
 
-    def changed(self) -> None:
+    def changed(self, identifier: Identifier | None = None) -> None:
         """Nothing to do: SQLite tells."""
 
     def _refreshed(self) -> Contents:
@@ -193,11 +196,17 @@ class SparkDirectory(Directory):
     def namespace(self, name: str) -> Namespace | None:
         found = self.contents().namespaces.get(name)
         parts = tuple(name.split("."))
-        if found is None and all(parts) and self._gateway.has_namespace(parts):
+        if found is None and all(parts) and self._has(parts):
             with self._lock:  # younger than the list
                 found = self._namespace(parts, None)
                 self._set({**self._known(), name: found})
         return found
+
+    def _has(self, parts: tuple[str, ...]) -> bool:
+        try:
+            return self._gateway.has_namespace(parts)
+        except SparkportError:
+            return False  # catalogs of one level refuse nested names in many ways
 
     def entry(self, namespace: tuple[str, ...], name: str) -> Entry | None:
         found = self.contents().namespaces.get(".".join(namespace))
@@ -214,7 +223,10 @@ class SparkDirectory(Directory):
                 self._put(namespace, name, entry)
         return entry
 
-    def changed(self) -> None:
+    def changed(self, identifier: Identifier | None = None) -> None:
+        if identifier is not None:
+            with self._lock:
+                self._put(identifier.namespace, identifier.name, None)  # to be found anew
         self._stale = True
 
     def _known(self) -> Mapping[str, Namespace]:
@@ -263,24 +275,26 @@ class SparkDirectory(Directory):
                     entry = Entry(identifier, Kind.OTHER)
             entries[identifier.name] = entry
         for name in views:
-            entries[name] = Entry(Identifier(self._gateway.catalog, parts, name), Kind.VIEW)
+            entry = known.get(name)
+            if entry is None or entry.kind is not Kind.VIEW:
+                entry = self._view(Identifier(self._gateway.catalog, parts, name), None)
+            entries[name] = entry
         properties = self._properties(parts) if before is None else before.properties
         return Namespace(parts, properties, dict(sorted(entries.items())))
 
     def _look_again(self, found: dict[str, Namespace]) -> None:
         """At some tables, those that have waited longest."""
         if not self._turns:
-            self._turns.extend(
-                e.identifier for n in found.values() for e in n.entries.values() if e.kind is not Kind.VIEW
-            )
+            self._turns.extend(entry.identifier for each in found.values() for entry in each.entries.values())
         for _ in range(min(_LOOKED_AT, len(self._turns))):
             identifier = self._turns.popleft()
             namespace = found.get(identifier.schema_name)
             known = None if namespace is None else namespace.entries.get(identifier.name)
-            if namespace is None or known is None or known.kind is Kind.VIEW:
+            if namespace is None or known is None:
                 continue
             try:
-                entry = self._entry(identifier, known)
+                is_view = known.kind is Kind.VIEW
+                entry = self._view(identifier, known) if is_view else self._entry(identifier, known)
             except SparkportError:
                 continue
             if entry != known:
@@ -298,12 +312,17 @@ class SparkDirectory(Directory):
         handle = self._gateway.iceberg(identifier)
         if handle is not None:
             return Entry(identifier, Kind.ICEBERG, handle.location)
-        # The columns tell whether it was altered.
+        return Entry(identifier, Kind.OTHER, columns=self._columns(identifier, known))
+
+    def _view(self, identifier: Identifier, known: Entry | None) -> Entry:
+        return Entry(identifier, Kind.VIEW, columns=self._columns(identifier, known))
+
+    def _columns(self, identifier: Identifier, known: Entry | None) -> str:
+        """Empty while Spark cannot resolve them."""
         try:
-            columns = json.dumps(self._gateway.schema(identifier).jsonValue(), sort_keys=True)
+            return json.dumps(self._gateway.schema(identifier).jsonValue(), sort_keys=True)
         except SparkportError:
-            columns = "" if known is None else known.location
-        return Entry(identifier, Kind.OTHER, columns)
+            return "" if known is None else known.columns
 
 
 _LOOKED_AT = 20

@@ -113,7 +113,7 @@ def _relation_rows(lake: Lake, identifier: Identifier, columns: pa.Schema, row_f
     with translated(f"table {identifier}"):
         rows, _ = presented(lake.gateway.relation(identifier))
         if rows.columns != columns.names:
-            lake.changed()
+            lake.changed(identifier)
             raise StaleDescriptor(f"the columns of {identifier} have changed: attach the catalog again")
         return _kept(rows, row_filter, None)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
@@ -17,7 +16,7 @@ from sparkport.catalog import (
     TableFunction,
     TableInOutFunction,
 )
-from sparkport.errors import NotFound, SparkportError
+from sparkport.errors import NotFound, SparkportError, Unsupported
 from sparkport.spark.ddl import objects
 from sparkport.spark.functions import lake_functions as functions
 from sparkport.spark.identifiers import Identifier
@@ -28,7 +27,6 @@ from sparkport.spark.table import LakeTable
 
 __all__ = ["LakeSchema"]
 
-_log = logging.getLogger(__name__)
 _PRIVATE = frozenset({"comment", "exists", "location", "owner"})
 """Properties of a namespace that are no tags."""
 
@@ -62,21 +60,24 @@ class LakeSchema(DynamicSchema):
                 if table.arrow_schema is not None:
                     found.append(table)
             except SparkportError as error:
-                _log.warning("%s is left out of the listing: %s", entry.identifier, error.message)
+                self._lake.complain(f"{entry.identifier} is left out of the listing: {error.message}")
         return found
 
     def table(self, ctx: Context, name: str) -> Table | None:
         entry = self._lake.directory.entry(self._namespace.parts, name)
         if entry is None:
             return None
-        if entry.kind is Kind.ICEBERG:
-            state = self._lake.transactions.seen(ctx.transaction_id, self._lake.state(entry.identifier, entry.location))
-            return LakeTable(self._lake, state)
-        return self._table(entry)
+        table = self._table(entry)
+        if not isinstance(table, LakeTable):
+            return table
+        return LakeTable(self._lake, self._lake.transactions.seen(ctx.transaction_id, table.state))
 
     def _table(self, entry: Entry) -> Table:
         if entry.kind is Kind.ICEBERG:
-            return LakeTable(self._lake, self._lake.state(entry.identifier, entry.location))
+            try:
+                return LakeTable(self._lake, self._lake.state(entry.identifier, entry.location))
+            except Unsupported:
+                pass  # columns that only Spark knows, such as VARIANT: it shows what it can of them
         return RelationTable(self._lake, entry)
 
     def scalar_functions(self, ctx: Context) -> Sequence[ScalarFunction]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import json
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pyiceberg.exceptions import ValidationError as IcebergValidationError
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
 
+from sparkport.errors import Unsupported
 from sparkport.spark.definition import CONSTRAINTS_PROPERTY, DEFAULTS_PROPERTY, Definition, define
 from sparkport.spark.identifiers import Identifier
 from sparkport.spark.types.declared import TYPES_PROPERTY
@@ -61,8 +64,15 @@ class States:
             return state
 
     def add(self, identifier: Identifier, location: str, text: str, io: FileIO | None) -> TableState:
-        """The state that a metadata file describes. Raises: Unsupported for columns that cannot be shown."""
-        metadata = TableMetadataUtil.parse_raw(text)
+        """The state that a metadata file describes.
+
+        Raises: Unsupported for columns that only Spark knows; ValueError for what is no metadata.
+        """
+        try:
+            metadata = TableMetadataUtil.parse_raw(text)
+        except (ValueError, IcebergValidationError) as error:
+            json.loads(text)
+            raise Unsupported(f"table {identifier} has columns of a type that only Spark can read") from error
         state = self._state(identifier, metadata, location, io, metadata.schema(), metadata.current_snapshot())
         with self._lock:
             # Of two threads that read the same file one wins, so that there is one Definition.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable
 
 import pyarrow as pa
 
@@ -92,18 +91,3 @@ def _names(body: str, text: str) -> tuple[str, ...]:
     if position != len(body):
         raise BadRequest(f"the columns of the constraint {text[:200]!r} cannot be read")
     return tuple(names)
-
-
-def renamed(constraints: Constraints, old: str, new: str, checks: Sequence[str]) -> Constraints:
-    """The same constraints after a column was renamed; `checks` are rewritten already."""
-
-    def names(columns: Iterable[str]) -> tuple[str, ...]:
-        return tuple(new if column == old else column for column in columns)
-
-    return replace(
-        constraints,
-        not_null=names(constraints.not_null),
-        checks=tuple(checks),
-        unique=tuple(names(key) for key in constraints.unique),
-        primary_key=names(constraints.primary_key),
-    )

@@ -9,18 +9,22 @@ from typing import Any
 import pyarrow as pa
 
 from sparkport.catalog import AddColumnOptions, Constraints, Context, RemoveColumnOptions
-from sparkport.catalog.constraints.expressions import expect_expression, renamed_in, used_columns
-from sparkport.catalog.constraints.validate import parse_constraint, renamed, validate_constraints
-from sparkport.catalog.names import folded
-from sparkport.catalog.rowid import ROWID_NAME
-from sparkport.catalog.types import publishable_schema, refuse_unsupported
-from sparkport.errors import AlreadyExists, BadRequest, ConstraintViolation, PreconditionFailed
+from sparkport.catalog.columns import DEFAULT, default_of, expect_name, one_field
+from sparkport.catalog.constraints.alter import (
+    constraints_using,
+    constraints_without,
+    with_constraint,
+    with_renamed_column,
+)
+from sparkport.catalog.constraints.compute import default_values
+from sparkport.catalog.constraints.expressions import expect_expression
+from sparkport.catalog.constraints.validate import validate_constraints
+from sparkport.catalog.types import refuse_unsupported
+from sparkport.errors import AlreadyExists, ConstraintViolation, PreconditionFailed
 from sparkport.spark.ddl.commits import Draft, alter, assigned
-from sparkport.spark.ddl.computed import default_values
 from sparkport.spark.ddl.existing_rows import check_rows
 from sparkport.spark.ddl.literals import java_literal
 from sparkport.spark.ddl.rewrite import files_without, rewrite
-from sparkport.spark.definition import DEFAULT_METADATA, Definition
 from sparkport.spark.files.plan import plan_scan
 from sparkport.spark.identifiers import Identifier
 from sparkport.spark.lake import Lake
@@ -30,9 +34,7 @@ __all__ = [
     "add_column",
     "add_constraint",
     "drop_not_null",
-    "expect_name",
     "layout_using",
-    "one_field",
     "remove_column",
     "rename_column",
     "set_default",
@@ -43,21 +45,6 @@ _DEFAULTS_SINCE = 3
 """The format version from which on a column can have a value in files from before it was added."""
 
 
-def one_field(column_schema: pa.Schema) -> pa.Field:
-    """The field, with plain values where it is dictionary encoded. Raises: BadRequest unless there is exactly one."""
-    if len(column_schema) != 1:
-        raise BadRequest(f"the column schema must contain exactly one field, not {len(column_schema)}")
-    return publishable_schema(column_schema).field(0)
-
-
-def expect_name(name: str) -> None:
-    """Raises: BadRequest for what cannot be the name of a column."""
-    if not name:
-        raise BadRequest("a column needs a name")
-    if folded(name) == folded(ROWID_NAME):
-        raise BadRequest(f"a column cannot be called {name}: the name is reserved for the row id")
-
-
 def add_column(
     lake: Lake, ctx: Context, identifier: Identifier, column_schema: pa.Schema, options: AddColumnOptions
 ) -> None:
@@ -65,8 +52,7 @@ def add_column(
     field = one_field(column_schema)
     refuse_unsupported(pa.schema([field]), f"table {identifier}")
     expect_name(field.name)
-    default = (field.metadata or {}).get(DEFAULT_METADATA, b"").decode()
-    if default:
+    if default := default_of(field):
         expect_expression(default, f"the default of column {field.name}")
 
     def edit(draft: Draft) -> bool:
@@ -77,7 +63,7 @@ def add_column(
             raise AlreadyExists(f"column {definition.columns.names[known]} exists already in table {identifier}")
         columns = definition.columns.append(field)
         constraints = validate_constraints(columns, definition.constraints)
-        value, is_rewritten = _value_of_old_rows(draft, field, default)
+        value, is_rewritten = _value_of_old_rows(draft, field)
         _stage_new_column(draft, field, value)
         stored, tokens = stored_field(field, draft.state.metadata.last_column_id + 1)
         draft.describe(columns, constraints, draft.tokens | assigned([stored], draft.schema().fields[-1:], tokens))
@@ -88,7 +74,7 @@ def add_column(
                 ctx,
                 columns,
                 field,
-                lambda rows: (default_values(default, field, batch.num_rows) for batch in rows),
+                lambda rows: default_values(field, (batch.num_rows for batch in rows)),
                 required,
             )
         return True
@@ -96,7 +82,7 @@ def add_column(
     alter(lake, identifier, edit)
 
 
-def _value_of_old_rows(draft: Draft, field: pa.Field, default: str) -> tuple[Any | None, bool]:
+def _value_of_old_rows(draft: Draft, field: pa.Field) -> tuple[Any | None, bool]:
     """What Iceberg can be told about rows from before the column, and whether their files must be written anew.
 
     Raises: ConstraintViolation.
@@ -104,7 +90,7 @@ def _value_of_old_rows(draft: Draft, field: pa.Field, default: str) -> tuple[Any
     plan = plan_scan(draft.state, (), None)
     if not plan.parts and plan.readable:
         return None, False
-    values = default_values(default, field, 2)
+    (values,) = default_values(field, [2])
     is_constant = bool(values[0].equals(values[1]))
     if is_constant and not values[0].is_valid:
         if not field.nullable and plan.rows:
@@ -140,7 +126,7 @@ def remove_column(lake: Lake, identifier: Identifier, name: str, options: Remove
         if len(definition.columns) == 1:
             raise PreconditionFailed(f"column {name} is the only one of table {identifier}: drop the table instead")
         own = definition.columns.names[position]
-        using = _using(definition, own)
+        using = constraints_using(definition.constraints, definition.columns.names, own)
         if using and not options.cascade:
             raise PreconditionFailed(
                 f"column {own} of table {identifier} is used by {using[0]}: drop it with CASCADE to drop that too"
@@ -149,7 +135,8 @@ def remove_column(lake: Lake, identifier: Identifier, name: str, options: Remove
         if (layout := layout_using(draft, field_id)) is not None:
             raise PreconditionFailed(f"column {own} of table {identifier} is used by its {layout}: change that first")
         draft.transaction.updateSchema().deleteColumn(draft.name_of(field_id)).commit()
-        draft.describe(definition.columns.remove(position), _without(definition, own))
+        left = constraints_without(definition.constraints, definition.columns.names, own)
+        draft.describe(definition.columns.remove(position), left)
         return True
 
     alter(lake, identifier, edit)
@@ -167,24 +154,6 @@ def layout_using(draft: Draft, field_id: int) -> str | None:
     return "identifier fields" if field_id in metadata.schema().identifier_field_ids else None
 
 
-def _using(definition: Definition, name: str) -> list[str]:
-    constraints, names = definition.constraints, definition.columns.names
-    using = [f"the primary key ({', '.join(constraints.primary_key)})"] if name in constraints.primary_key else []
-    using += [f"UNIQUE({', '.join(key)})" for key in constraints.unique if name in key]
-    using += [f"CHECK({check})" for check in constraints.checks if name in used_columns(check, names)]
-    return using
-
-
-def _without(definition: Definition, name: str) -> Constraints:
-    constraints, names = definition.constraints, definition.columns.names
-    return Constraints(
-        not_null=tuple(column for column in constraints.not_null if column != name),
-        checks=tuple(check for check in constraints.checks if name not in used_columns(check, names)),
-        unique=tuple(key for key in constraints.unique if name not in key),
-        primary_key=() if name in constraints.primary_key else constraints.primary_key,
-    )
-
-
 def rename_column(lake: Lake, identifier: Identifier, name: str, new_name: str) -> None:
     """Constraints follow. Raises: PreconditionFailed when a CHECK cannot be rewritten for certain."""
     expect_name(new_name)
@@ -192,17 +161,13 @@ def rename_column(lake: Lake, identifier: Identifier, name: str, new_name: str) 
     def edit(draft: Draft) -> bool:
         definition = draft.definition
         position = definition.expect(name, identifier)
-        names = definition.columns.names
-        own = names[position]
+        own = definition.columns.names[position]
         if new_name == own or definition.position(new_name) not in (None, position):
             raise AlreadyExists(f"column {new_name} exists already in table {identifier}")
-        checks = [
-            renamed_in(check, own, new_name) if own in used_columns(check, names) else check
-            for check in definition.constraints.checks
-        ]
+        constraints = with_renamed_column(definition.constraints, definition.columns.names, own, new_name)
         columns = definition.columns.set(position, definition.columns.field(position).with_name(new_name))
         refuse_unsupported(columns, f"table {identifier}")
-        constraints = validate_constraints(columns, renamed(definition.constraints, own, new_name, checks))
+        constraints = validate_constraints(columns, constraints)
         draft.transaction.updateSchema().renameColumn(draft.name_of(definition.field_ids[position]), new_name).commit()
         draft.describe(columns, constraints)
         return True
@@ -218,7 +183,7 @@ def set_default(lake: Lake, identifier: Identifier, name: str, expression: str) 
         columns = draft.definition.columns
         position = draft.definition.expect(name, identifier)
         field = columns.field(position)
-        field = field.with_metadata({**(field.metadata or {}), DEFAULT_METADATA: expression.encode()})
+        field = field.with_metadata({**(field.metadata or {}), DEFAULT: expression.encode()})
         draft.describe(columns.set(position, field))
         return True
 
@@ -285,27 +250,12 @@ def drop_not_null(lake: Lake, identifier: Identifier, name: str) -> None:
 
 def add_constraint(lake: Lake, ctx: Context, identifier: Identifier, text: str) -> None:
     """Raises: ConstraintViolation when the rows do not fulfil it; PreconditionFailed for a second primary key."""
-    new = parse_constraint(text)
 
     def edit(draft: Draft) -> bool:
         definition, old = draft.definition, draft.definition.constraints
-        if old.primary_key and new.primary_key:
-            raise PreconditionFailed(f"table {identifier} has a primary key already")
-        merged = Constraints(
-            not_null=(*old.not_null, *new.not_null),
-            checks=(*old.checks, *new.checks),
-            unique=(*old.unique, *new.unique),
-            primary_key=new.primary_key or old.primary_key,
-        )
-        merged = validate_constraints(definition.columns, merged, identifier.name)
+        merged, added = with_constraint(definition.columns, old, text, identifier, identifier.name)
         if merged == old:
             return False
-        added = Constraints(
-            not_null=tuple(name for name in merged.not_null if name not in old.not_null),
-            checks=tuple(check for check in merged.checks if check not in old.checks),
-            unique=tuple(key for key in merged.unique if key not in old.unique),
-            primary_key=() if old.primary_key else merged.primary_key,
-        )
         if added.not_null:
             _require(draft, ctx, added)
         else:

@@ -13,11 +13,11 @@ import pyarrow as pa
 from pyiceberg.types import ListType, MapType, NestedField, StructType
 
 from sparkport.catalog import AddFieldOptions, RemoveFieldOptions
+from sparkport.catalog.columns import one_field
 from sparkport.catalog.constraints.validate import validate_constraints
 from sparkport.catalog.names import folded
 from sparkport.catalog.types import refuse_unsupported
 from sparkport.errors import AlreadyExists, BadRequest, NotFound, PreconditionFailed, Unsupported
-from sparkport.spark.ddl.alter import one_field
 from sparkport.spark.ddl.commits import Draft, alter, assigned, fields_inside
 from sparkport.spark.identifiers import Identifier
 from sparkport.spark.lake import Lake

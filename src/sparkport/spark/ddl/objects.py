@@ -14,17 +14,16 @@ from sparkport.catalog import (
     DropSchemaOptions,
     DropTableOptions,
     OnConflict,
-    find_rowid_column,
 )
+from sparkport.catalog.columns import default_of, expect_columns
 from sparkport.catalog.constraints.expressions import expect_expression
 from sparkport.catalog.constraints.validate import validate_constraints
 from sparkport.catalog.names import folded
 from sparkport.catalog.types import publishable_schema, refuse_unsupported
 from sparkport.errors import AlreadyExists, BadRequest, NotFound, SchemaNotEmpty, SparkportError, Unsupported
 from sparkport.spark.ddl import folders
-from sparkport.spark.ddl.alter import expect_name
 from sparkport.spark.ddl.commits import assigned, describe, inner_ids, java_schema, staged_schema
-from sparkport.spark.definition import COMMENT_PROPERTY, DEFAULT_METADATA
+from sparkport.spark.definition import COMMENT_PROPERTY
 from sparkport.spark.errors import translated
 from sparkport.spark.gateway import IcebergHandle
 from sparkport.spark.identifiers import Identifier, quoted
@@ -149,19 +148,10 @@ def _checked_columns(
     # An ENUM arrives without its members, as a dictionary: it is kept as plain values, as the client sees it.
     columns = publishable_schema(arrow_schema)
     refuse_unsupported(columns, f"table {identifier.name}")
-    if len(columns) == 0:
-        raise BadRequest("a table needs at least one column")
-    seen: set[bytes] = set()
-    for name in columns.names:
-        expect_name(name)
-        if folded(name) in seen:
-            raise BadRequest(f"there are two columns called {name}; case makes no difference")
-        seen.add(folded(name))
-    if (marked := find_rowid_column(columns)) is not None:
-        raise BadRequest(f"column {columns.names[marked]} is marked as row id: the table makes its own")
+    expect_columns(columns)
     for field in columns:
-        if default := (field.metadata or {}).get(DEFAULT_METADATA):
-            expect_expression(default.decode(), f"the default of column {field.name}")
+        if default := default_of(field):
+            expect_expression(default, f"the default of column {field.name}")
     constraints = validate_constraints(columns, constraints, identifier.name)
     fields = [field.with_nullable(field.name not in constraints.not_null) for field in columns]
     return pa.schema(fields), constraints
@@ -210,7 +200,7 @@ def _create_with_spark(
     stored, _ = stored_schema(columns)
     texts = []
     for field, column in zip(stored.fields, columns, strict=True):
-        if needs_decoding(field.field_type, column) or (column.metadata or {}).get(DEFAULT_METADATA):
+        if needs_decoding(field.field_type, column) or default_of(column):
             raise Unsupported(
                 f"column {column.name} of table {identifier} has a type or a default that this catalog cannot keep"
             )

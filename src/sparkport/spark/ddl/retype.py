@@ -23,18 +23,18 @@ from pyiceberg.types import (
 )
 
 from sparkport.catalog import Constraints, Context
+from sparkport.catalog.columns import DEFAULT, default_of, one_field
+from sparkport.catalog.constraints.compute import computed_values, is_plain_cast
 from sparkport.catalog.constraints.enforce import columns_of, concerning, enforce_rows
 from sparkport.catalog.constraints.expressions import expect_computable
 from sparkport.catalog.constraints.sandbox import quoted
 from sparkport.catalog.constraints.validate import validate_constraints
 from sparkport.catalog.types import refuse_unsupported
 from sparkport.errors import BadRequest, PreconditionFailed
-from sparkport.spark.ddl.alter import layout_using, one_field
+from sparkport.spark.ddl.alter import layout_using
 from sparkport.spark.ddl.commits import Draft, alter, assigned, inner_ids
-from sparkport.spark.ddl.computed import evaluated, is_plain_cast
 from sparkport.spark.ddl.existing_rows import existing_rows
 from sparkport.spark.ddl.rewrite import rewrite
-from sparkport.spark.definition import DEFAULT_METADATA
 from sparkport.spark.identifiers import Identifier
 from sparkport.spark.lake import Lake
 from sparkport.spark.types.declared import encode, natural_type, stored_field
@@ -72,8 +72,8 @@ def change_column_type(
 
 def _declared(old: pa.Field, wanted: pa.Field) -> pa.Field:
     """The field as it will be: whether it may be NULL and its default stay, what else the metadata say is the type's."""
-    default = (old.metadata or {}).get(DEFAULT_METADATA)
-    metadata = {**({DEFAULT_METADATA: default} if default else {}), **(wanted.metadata or {})}
+    default = default_of(old)
+    metadata = {**({DEFAULT: default.encode()} if default else {}), **(wanted.metadata or {})}
     return wanted.with_name(old.name).with_nullable(old.nullable).with_metadata(metadata or None)
 
 
@@ -123,7 +123,7 @@ class _Change:
         needed = columns_of(constraints, names)
         checked = Constraints(not_null=constraints.not_null, checks=constraints.checks)
         for batch in existing_rows(draft.lake, self._ctx, draft.state, names):
-            (values,) = evaluated([batch.select(names)], self._expression, self._field, draft.identifier.name)
+            (values,) = computed_values([batch.select(names)], self._expression, self._field, draft.identifier.name)
             before = encode(batch.column(self._old.name), self._old, self._stored.field_type)
             after = encode(values, self._field, self._new.field_type)
             same = bool(before.cast(kind).equals(after))
@@ -163,7 +163,7 @@ class _Change:
                 self._ctx,
                 self._columns,
                 field,
-                lambda rows: evaluated(rows, self._expression, field, table),
+                lambda rows: computed_values(rows, self._expression, field, table),
                 concerning(constraints, [field.name]),
             )
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import lib
 
 from sparkport.catalog.names import folded
-from sparkport.spark.files.locations import local_path
+from sparkport.spark.files.locations import is_pattern, local_path
 
 if TYPE_CHECKING:
     import duckdb
@@ -37,12 +37,14 @@ def few_rows(
     """Top-level fields of a local Parquet file at ascending positions, as Arrow reads them; None where Arrow should."""
     local = local_path(path)
     fields = [file_schema.field(index) for index in wanted]
-    names = {folded(name) for name in file_schema.names}
-    if local is None or not fields or len(names) < len(file_schema) or not all(_is_alike(each.type) for each in fields):
+    distinct = {folded(name) for name in file_schema.names}
+    if local is None or is_pattern(local) or len(distinct) < len(file_schema):
+        return None
+    if not fields or not all(_is_alike(field.type) for field in fields):
         return None
     columns = ", ".join('"' + field.name.replace('"', '""') + '"' for field in fields)
     query = (
-        f"SELECT {columns} FROM read_parquet({_text(local)}, file_row_number = true)"
+        f"SELECT {columns} FROM read_parquet({_text(local)}, file_row_number = true, hive_partitioning = false)"
         f" WHERE file_row_number IN ({', '.join(map(str, positions))}) ORDER BY file_row_number"
     )
     try:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-__all__ = ["local_path", "open_parquet", "reachable", "read_range"]
+__all__ = ["is_pattern", "local_path", "open_parquet", "reachable", "read_range"]
 
 _REMOTE = frozenset({"s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "wasb", "wasbs"})
 """Object stores that Arrow reads by itself. HDFS is not among them: it needs Java in the process."""
@@ -31,6 +31,11 @@ def local_path(path: str) -> str | None:
         return rest
     host, slash, place = rest[2:].partition("/")
     return slash + place if host in {"", "localhost"} else None
+
+
+def is_pattern(path: str) -> bool:
+    """Whether DuckDB would take a path for a pattern, which names other files as well, or only others."""
+    return any(sign in path for sign in "*?[")
 
 
 def open_parquet(path: str, properties: Mapping[str, str]) -> pq.ParquetFile:

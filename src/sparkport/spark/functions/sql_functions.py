@@ -163,20 +163,13 @@ class SqlFunctions:
             return self._plain[namespace], parse(function, _parser(self._plain[namespace]))
 
 
-class SqlScalarFunction(ScalarFunction):
-    """A scalar function, computed by Spark for a batch at a time; `count` is how many arguments this overload takes."""
-
-    time_limit = None
-    interruptible = False
+class _SqlFunction:
+    """What all of them have in common; `count` is how many arguments this overload takes."""
 
     def __init__(self, lake: Lake, described: _Described, count: int) -> None:
         self._lake = lake
         self._described = described
         self._count = count
-        if not described.is_deterministic:
-            self.stability = Stability.VOLATILE
-        else:
-            self.stability = Stability.CONSISTENT_WITHIN_QUERY if described.reads_data else Stability.CONSISTENT
 
     @property
     def name(self) -> str:
@@ -189,6 +182,20 @@ class SqlScalarFunction(ScalarFunction):
     @property
     def signature(self) -> FunctionSignature:
         return _signature(self._described, self._count)
+
+
+class SqlScalarFunction(_SqlFunction, ScalarFunction):
+    """A scalar function, computed by Spark for a batch at a time."""
+
+    time_limit = None
+    interruptible = False
+
+    def __init__(self, lake: Lake, described: _Described, count: int) -> None:
+        super().__init__(lake, described, count)
+        if not described.is_deterministic:
+            self.stability = Stability.VOLATILE
+        else:
+            self.stability = Stability.CONSISTENT_WITHIN_QUERY if described.reads_data else Stability.CONSISTENT
 
     def execute(self, ctx: Context, arguments: pa.RecordBatch) -> pa.Array:
         """The rows of a batch are few, so they go to Spark as they are, and the results come back at once."""
@@ -218,28 +225,11 @@ class SqlScalarFunction(ScalarFunction):
         return ordered.column(1).combine_chunks().cast(self.signature.return_type)
 
 
-class SqlTableFunction(TableFunction):
-    """A table function: a query, with `count` arguments in their places."""
+class SqlTableFunction(_SqlFunction, TableFunction):
+    """A table function: a query, with arguments in their places."""
 
     time_limit = None
     interruptible = False
-
-    def __init__(self, lake: Lake, described: _Described, count: int) -> None:
-        self._lake = lake
-        self._described = described
-        self._count = count
-
-    @property
-    def name(self) -> str:
-        return self._described.identifier.name
-
-    @property
-    def comment(self) -> str:
-        return self._described.comment
-
-    @property
-    def signature(self) -> FunctionSignature:
-        return _signature(self._described, self._count)
 
     def schema_for_parameters(self, ctx: Context, parameters: Sequence[Any]) -> pa.Schema:
         return self._call(parameters).arrow_schema

@@ -9,15 +9,16 @@ from functools import cache
 import duckdb
 import pyarrow as pa
 
+from sparkport.catalog.columns import default_of
 from sparkport.catalog.constraints.expressions import column_types, first_line
 from sparkport.catalog.constraints.sandbox import quoted, sandbox
 from sparkport.catalog.encodings import convert_array
 from sparkport.errors import BadRequest
 
-__all__ = ["default_values", "evaluated", "is_plain_cast"]
+__all__ = ["computed_values", "default_values", "is_plain_cast"]
 
 
-def evaluated(rows: Iterable[pa.RecordBatch], expression: str, field: pa.Field, table: str) -> Iterator[pa.Array]:
+def computed_values(rows: Iterable[pa.RecordBatch], expression: str, field: pa.Field, table: str) -> Iterator[pa.Array]:
     """The values of an expression for each batch, as `field` wants them. `table` may qualify columns. Raises: BadRequest."""
     (kind,) = column_types(pa.schema([field]))
     query = f"SELECT CAST((\n{expression}\n) AS {kind}) AS value FROM rows AS {quoted(table)}"
@@ -37,12 +38,14 @@ def evaluated(rows: Iterable[pa.RecordBatch], expression: str, field: pa.Field, 
             yield convert_array(values, field.type, field.name, from_duckdb=_packs_booleans())
 
 
-def default_values(default: str, field: pa.Field, rows: int) -> pa.Array:
-    """The default of a column, or NULL, for so many rows, about which it can say nothing. Raises: BadRequest."""
+def default_values(field: pa.Field, lengths: Iterable[int]) -> Iterator[pa.Array]:
+    """The default of a column, or NULL, for so many rows each time. Raises: BadRequest."""
+    default = default_of(field)
     if not default:
-        return pa.nulls(rows, field.type)
-    (values,) = evaluated([pa.record_batch([pa.nulls(rows)], names=["row"])], default, field, "rows")
-    return values
+        return (pa.nulls(length, field.type) for length in lengths)
+    # The rows have nothing to say: a default cannot use columns.
+    rows = (pa.record_batch([pa.nulls(length)], names=["row"]) for length in lengths)
+    return computed_values(rows, default, field, "rows")
 
 
 def is_plain_cast(expression: str, field: pa.Field) -> bool:
