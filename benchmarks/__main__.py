@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import functions, lake, scan, write
+from benchmarks import functions, lake, lake_write, scan, write
 from benchmarks.measure import Line, print_table
 
 GROUPS: dict[str, Callable[[int], Iterator[Line]]] = {
@@ -18,6 +18,7 @@ GROUPS: dict[str, Callable[[int], Iterator[Line]]] = {
     "write": write.run,
     "functions": functions.run,
     "lake": lake.run,
+    "lake_write": lake_write.run,
 }
 
 

@@ -23,12 +23,13 @@ from benchmarks.measure import Line, resident_megabytes, seconds
 from benchmarks.rivals import Rival, start_rival
 from sparkport.testing import DuckDBClient
 
-__all__ = ["run"]
+__all__ = ["Running", "run", "start_lake"]
 
 _ROUNDS = 5
 _TIMEOUT = flight.FlightCallOptions(timeout=300)
 _ROW_ID = 2**64 - 1
 _COLUMNS = """id BIGINT, customer BIGINT, quantity INT, amount DOUBLE, day DATE, at TIMESTAMP_NTZ, code STRING"""
+_WRITTEN = """id BIGINT, customer INT, amount DOUBLE, price DOUBLE, day DATE, at TIMESTAMP_NTZ, code STRING"""
 _ID_IS_500 = json.dumps(
     {
         "filters": [
@@ -101,7 +102,7 @@ def run(rows: int) -> Iterator[Line]:
     with tempfile.TemporaryDirectory(prefix="sparkport-bench-") as folder:
         warehouse = Path(folder) / "lake"
         print(f"the lake: writing {rows:,} rows …", file=sys.stderr)
-        with _server(warehouse, rows) as server, ExitStack() as rivals:
+        with start_lake(warehouse, rows) as server, ExitStack() as rivals:
             spark = rivals.enter_context(start_rival("spark", warehouse))
             yield from _full_scan(server, spark, warehouse)
             yield _first_batch(server)
@@ -114,14 +115,17 @@ def run(rows: int) -> Iterator[Line]:
 
 
 @dataclass(frozen=True)
-class _Running:
+class Running:
+    """The server of a lake."""
+
     location: str
     pid: int
     jvm: int
 
 
 @contextmanager
-def _server(warehouse: Path, rows: int) -> Iterator[_Running]:
+def start_lake(warehouse: Path, rows: int) -> Iterator[Running]:
+    """Serve a lake with a table of so many rows, in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.lake", str(warehouse), str(rows)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -130,7 +134,7 @@ def _server(warehouse: Path, rows: int) -> Iterator[_Running]:
         if not location:
             raise RuntimeError("the lake did not start")
         jvm = subprocess.run(["pgrep", "-P", str(process.pid), "java"], capture_output=True, text=True, check=False)
-        yield _Running(location, process.pid, int(jvm.stdout.split()[0]) if jvm.stdout.split() else process.pid)
+        yield Running(location, process.pid, int(jvm.stdout.split()[0]) if jvm.stdout.split() else process.pid)
     finally:
         process.terminate()
         process.wait(60)
@@ -143,10 +147,13 @@ def _serve(warehouse: Path, rows: int) -> None:
     lake = sp.LakeCatalog(warehouse, name="bench")
     sql = lake.spark.sql
     sql("CREATE NAMESPACE bench.s")
-    properties = "TBLPROPERTIES ('format-version' = '3', 'write.distribution-mode' = 'none')"
     row = """id, pmod(xxhash64(id), 1000000000) AS customer, cast(id % 100 AS INT) AS quantity, id / 7D AS amount,
         date_add(DATE '2020-01-01', cast(id % 1000 AS INT)) AS day,
         timestamp_micros(id * 1000)::TIMESTAMP_NTZ AS at, concat('code ', id % 65536) AS code"""
+    modes = ", ".join(f"'write.{kind}.mode' = 'merge-on-read'" for kind in ("delete", "update", "merge"))
+    properties = f"TBLPROPERTIES ('format-version' = '3', 'write.distribution-mode' = 'none', {modes})"
+    for name in ("sink", "sink_of_spark", "one"):
+        sql(f"CREATE TABLE bench.s.{name} ({_WRITTEN}) USING iceberg {properties}")
     for name, count, files in (("big", rows, 8), ("small", 1000, 1)):
         sql(f"CREATE TABLE bench.s.{name} ({_COLUMNS}) USING iceberg {properties}")
         sql(f"INSERT INTO bench.s.{name} SELECT {row} FROM range(0, {count}, 1, {files})")
@@ -168,7 +175,7 @@ def _tickets(client: flight.FlightClient, table: str, columns: list[int], filter
     return [flight.FlightEndpoint.deserialize(endpoint).ticket.ticket for endpoint in endpoints]
 
 
-def _scan(server: _Running, table: str, columns: list[int], on_batch: Callable[[], None] = lambda: None) -> float:
+def _scan(server: Running, table: str, columns: list[int], on_batch: Callable[[], None] = lambda: None) -> float:
     """Plan and read, all streams at once as DuckDB does; how many bytes of Arrow data came."""
     total: list[float] = []
     with flight.connect(server.location) as client:
@@ -197,7 +204,7 @@ def _rates(actions: list[Callable[[], tuple[float, float]]]) -> list[list[float]
     return rounds[1:]
 
 
-def _ours(server: _Running, table: str) -> tuple[float, float]:
+def _ours(server: Running, table: str) -> tuple[float, float]:
     began = time.perf_counter()
     size = _scan(server, table, _ALL)
     return time.perf_counter() - began, size
@@ -209,7 +216,7 @@ def _compared(what: str, rates: list[list[float]], rival: int, target: float) ->
     return Line(what, f"{ratio:.2f} ({ours:.0f} : {theirs:.0f} MB/s)", f"≥ {target}", ratio >= target)
 
 
-def _full_scan(server: _Running, spark: Rival, warehouse: Path) -> Iterator[Line]:
+def _full_scan(server: Running, spark: Rival, warehouse: Path) -> Iterator[Line]:
     query = "SELECT * FROM bench.s.big"
     with sqlite3.connect(warehouse / "catalog.db") as catalog:
         found = "SELECT metadata_location FROM iceberg_tables WHERE table_name = 'big'"
@@ -232,7 +239,7 @@ def _full_scan(server: _Running, spark: Rival, warehouse: Path) -> Iterator[Line
     yield _compared("full scan, against Spark Connect's toArrow()", rates, 1, 4)
 
 
-def _first_batch(server: _Running) -> Line:
+def _first_batch(server: Running) -> Line:
     def first() -> float:
         with flight.connect(server.location) as client:
             began = time.perf_counter()
@@ -247,7 +254,7 @@ def _first_batch(server: _Running) -> Line:
     return Line("first batch of the full scan, median of 7", f"{median:.2f} s", "≤ 0.25 s", median <= 0.25)
 
 
-def _memory(server: _Running, table: str, what: str) -> Line:
+def _memory(server: Running, table: str, what: str) -> Line:
     def used() -> float:
         return resident_megabytes(server.pid) + (resident_megabytes(server.jvm) if server.jvm != server.pid else 0)
 
@@ -264,13 +271,13 @@ def _memory(server: _Running, table: str, what: str) -> Line:
     return Line(what, f"{peak - idle:.0f} MB", "< 300 MB", peak - idle < 300)
 
 
-def _view(server: _Running, spark: Rival) -> Iterator[Line]:
+def _view(server: Running, spark: Rival) -> Iterator[Line]:
     rates = _rates([lambda: _ours(server, "seen"), lambda: spark.run("to_arrow", "SELECT * FROM bench.s.seen")])
     yield _compared("the same rows through a view, against toArrow() of it", rates, 1, 1.1)
     yield _memory(server, "seen", "server and driver memory above idle while the view streams")
 
 
-def _points(server: _Running, spark: Rival, rows: int) -> Iterator[Line]:
+def _points(server: Running, spark: Rival, rows: int) -> Iterator[Line]:
     with DuckDBClient(server.location, "bench", timeout=60) as client:
         wanted = rows // 3
         customer = client.scan("s", "big", ["customer"], where=f"id = {wanted}")["customer"][0].as_py()
@@ -291,7 +298,7 @@ def _points(server: _Running, spark: Rival, rows: int) -> Iterator[Line]:
             )
 
 
-def _small(server: _Running) -> Line:
+def _small(server: Running) -> Line:
     """`endpoints` with DuckDB's filter, and DoGet; on a connection that is there already, as DuckDB's is."""
     with flight.connect(server.location) as client:
 
@@ -313,7 +320,7 @@ def _small(server: _Running) -> Line:
     )
 
 
-def _count(server: _Running) -> Line:
+def _count(server: Running) -> Line:
     took = [
         (seconds(lambda: _scan(server, "big", [_ROW_ID])), seconds(lambda: _scan(server, "big", _ALL)))
         for _ in range(_ROUNDS)
@@ -328,7 +335,7 @@ def _count(server: _Running) -> Line:
     )
 
 
-def _group(server: _Running, spark: Rival) -> Line:
+def _group(server: Running, spark: Rival) -> Line:
     with DuckDBClient(server.location, "bench", timeout=120) as client:
         took = [
             (seconds(lambda: client.table_function("s", "spark_sql", _GROUP)), spark.run("collect", _GROUP)[0])

@@ -77,6 +77,7 @@ def _settings(warehouse: Path) -> dict[str, str]:
         "spark.sql.catalog.bench.uri": f"jdbc:sqlite:{warehouse / 'catalog.db'}",
         "spark.sql.catalog.bench.jdbc.schema-version": "V1",
         "spark.sql.catalog.bench.warehouse": f"file://{warehouse}",
+        "spark.sql.catalog.bench.cache-enabled": "false",  # others change the tables too
     }
 
 

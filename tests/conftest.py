@@ -1,11 +1,15 @@
 """What holds for the whole run; fixtures live beside the tests that use them."""
 
+from __future__ import annotations
+
 import faulthandler
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -28,3 +32,20 @@ def _waited_for_at_exit() -> list[str]:
     return [
         thread.name for thread in threading.enumerate() if thread is not threading.main_thread() and not thread.daemon
     ]
+
+
+class _TogetherByFile(LoadScopeScheduling):
+    """Keeps the tests of a file in one process, and all that may use the one Spark of a process, which costs a minute."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        folder, _, name = file.rpartition("/")
+        return folder if folder == "tests/spark" and name not in _SPARKS_OF_THEIR_OWN else file
+
+
+_SPARKS_OF_THEIR_OWN = ("test_cluster.py", "test_killed_server.py", "test_many_writers.py", "test_serve.py")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    return _TogetherByFile(config, log)

@@ -1,6 +1,8 @@
 """Random DDL and DML through the client simulation and through DuckDB in process, compared after every step.
 
-The settings profile: examples are derandomised, so that every run makes the same ones, few enough for about a minute, and
+A step compares the columns of all tables, and the rows of those that it named; the end compares all rows.
+
+The settings profile: examples are derandomised, so that every run makes the same ones, few enough for half a minute, and
 a failing one is shown as it is, since making it smaller takes many minutes. `SPARKPORT_MODEL_EXAMPLES=2000 pytest
 tests/client/test_model.py` looks longer, at other ones each time, and makes what it finds smaller.
 """
@@ -77,6 +79,8 @@ class Statements(RuleBasedStateMachine):
     server: Server
     numbers = itertools.count()
     agreed = True
+    named: frozenset[tuple[str, str]] = frozenset()
+    """The tables that statements since the last comparison were about, in lower case."""
 
     @initialize(data=st.data(), lossless=st.booleans())
     def attach(self, data: st.DataObject, lossless: bool) -> None:
@@ -96,7 +100,9 @@ class Statements(RuleBasedStateMachine):
             return
         with self.client, self.duckdb, DuckDBClient(self.server.location, self.catalog, timeout=20) as fresh:
             if self.agreed:
-                self._compare(fresh)  # what another client attaches is what this one has made of the answers
+                everything = frozenset(self._known_tables())
+                self._compare(self.client, everything)
+                self._compare(fresh, everything)  # what another client attaches is what this one made of the answers
         self.server.remove_catalog(self.catalog)
 
     # ------------------------------------------------------------------------------------------------------ schemas
@@ -129,6 +135,7 @@ class Statements(RuleBasedStateMachine):
             self.rename_table(data, data.draw(st.sampled_from(["t1", "t2", "t3"])))
 
     def create_table(self, schema: str, name: str, data: st.DataObject, if_not_exists: bool) -> None:
+        self._name(schema, name)
         columns = {column: data.draw(KINDS, label=column) for column in COLUMNS[: data.draw(st.integers(1, 4))]}
         options, clauses = data.draw(constraints(columns))
         definitions = ", ".join([*(f"{column} {kind}" for column, kind in columns.items()), *clauses])
@@ -139,6 +146,7 @@ class Statements(RuleBasedStateMachine):
         self._both(sql, lambda: self.client.create_table(schema, name, columns, if_not_exists=if_not_exists, **options))
 
     def create_table_as(self, schema: str, name: str, data: st.DataObject) -> None:
+        self._name(schema, name)
         columns = {column: data.draw(KINDS, label=column) for column in COLUMNS[: data.draw(st.integers(1, 3))]}
         select = data.draw(rows_of(columns))
         rows = self._rows(select)
@@ -153,6 +161,7 @@ class Statements(RuleBasedStateMachine):
 
     def rename_table(self, data: st.DataObject, new_name: str) -> None:
         schema, name = self._table(data)
+        self._name(schema, new_name)
         if name.lower() != new_name:
             sql = f"ALTER TABLE {schema}.{name} RENAME TO {new_name}"
             self._both(sql, lambda: self.client.rename_table(schema, name, new_name))
@@ -294,8 +303,12 @@ class Statements(RuleBasedStateMachine):
         """Mostly one that there is."""
         known = sorted(self._known_tables())
         if known and not data.draw(ONE_IN_EIGHT, label="any table"):
-            return data.draw(st.sampled_from(known), label="table")
-        return data.draw(SCHEMAS, label="schema"), data.draw(TABLES, label="table")
+            return self._name(*data.draw(st.sampled_from(known), label="table"))
+        return self._name(data.draw(SCHEMAS, label="schema"), data.draw(TABLES, label="table"))
+
+    def _name(self, schema: str, name: str) -> tuple[str, str]:
+        self.named |= {(schema, name.lower())}
+        return schema, name
 
     def _column(self, data: st.DataObject) -> tuple[str, str, str]:
         """Mostly one that there is."""
@@ -310,21 +323,28 @@ class Statements(RuleBasedStateMachine):
     @invariant()
     def tables_are_the_same(self) -> None:
         if hasattr(self, "duckdb"):
-            self._compare(self.client)
+            self._compare(self.client, self.named)
+            self.named = frozenset()
 
-    def _compare(self, client: DuckDBClient) -> None:
+    def _compare(self, client: DuckDBClient, with_rows: frozenset[tuple[str, str]]) -> None:
         ours = {(s.name, t.name): t for s in client.schemas().values() for t in s.tables.values()}
-        assert sorted(ours) == sorted(self._known_tables())
-        for (schema, name), table in ours.items():
-            shown = [(column.name, column.type, column.nullable) for column in table.columns]
-            due = self.duckdb.execute(
-                "SELECT column_name, data_type, is_nullable FROM duckdb_columns() WHERE database_name = ? "
-                "AND schema_name = ? AND table_name = ? ORDER BY column_index",
-                [self.catalog, schema, name],
-            ).fetchall()
-            assert shown == due, f"{schema}.{name}"
-            rows = self.duckdb.sql(f"FROM {schema}.{name}").to_arrow_table()
-            assert _unordered(client.scan(schema, name)) == _unordered(rows), f"{schema}.{name}"
+        due: dict[tuple[str, str], list[tuple[Any, ...]]] = {table: [] for table in self._known_tables()}
+        columns = self.duckdb.execute(
+            "SELECT schema_name, table_name, column_name, data_type, is_nullable FROM duckdb_columns() "
+            "WHERE database_name = ? ORDER BY column_index",
+            [self.catalog],
+        )
+        for schema, name, *column in columns.fetchall():
+            due[schema, name].append(tuple(column))
+        shown = {
+            name: [(column.name, column.type, column.nullable) for column in table.columns]
+            for name, table in ours.items()
+        }
+        assert shown == due
+        for schema, name in ours:
+            if (schema, name.lower()) in with_rows or (schema, name) in with_rows:
+                rows = self.duckdb.sql(f"FROM {schema}.{name}").to_arrow_table()
+                assert _unordered(client.scan(schema, name)) == _unordered(rows), f"{schema}.{name}"
 
     def _known_tables(self) -> list[tuple[str, str]]:
         sql = "SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = ?"

@@ -186,8 +186,8 @@ def made_no_more(made: list[int]) -> bool:
 @pytest.mark.slow
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize("form", FORMS)
-def test_five_million_rows_pass_without_memory_growing(form):
-    rows = 5_000_000
+def test_three_million_rows_pass_without_memory_growing(form):
+    rows = 3_000_000
     code = "from tests.functions.catalogs import serve_echoing; serve_echoing()"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
@@ -205,7 +205,7 @@ def test_five_million_rows_pass_without_memory_growing(form):
 
     assert count == rows
     assert total == 3 * (rows * (rows - 1) // 2)
-    assert most - before < 20_000_000  # the input alone has 40 MB
+    assert most - before < 20_000_000  # the input alone has 24 MB, the output three times as much
 
 
 def counted(client: DuckDBClient, form: str, rows: int, measure: Any = lambda: 0) -> tuple[int, int, int]:

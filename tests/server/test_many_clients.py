@@ -17,11 +17,11 @@ from tests.server.test_threads import eventually
 
 from sparkport.server import ServerSettings
 
-CLIENTS, SCANS, CANCELLING = 64, 100, 8
+CLIENTS, SCANS, CANCELLING = 64, 40, 8
 
 
 @pytest.mark.timeout(120)
-def test_64_clients_with_100_scans_each_leave_nothing_behind(start):
+def test_64_clients_with_40_scans_each_leave_nothing_behind(start):
     endless = Endless(rows=200)
     tables = [ListedTable("t", numbers(20)), ScriptedTable("endless", endless.batch.schema, endless)]
     server = start(catalog_of(*tables), ServerSettings(idle_thread_seconds=0.2))

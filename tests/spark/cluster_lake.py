@@ -6,10 +6,12 @@ import os
 
 from sparkport.spark import LakeCatalog, LakeSettings
 
-__all__ = ["EXECUTOR_SECONDS", "LARGE", "lake"]
+__all__ = ["CHANGED", "EXECUTOR_SECONDS", "LARGE", "lake"]
 
 LARGE = 200_000
 """Rows of `s.large` and `s.view`, in two halves; they have so many bytes that no buffer holds most of them."""
+CHANGED = 100_000
+"""Rows of `s.changed`, which are updated by Spark."""
 EXECUTOR_SECONDS = 5
 """How long scans wait for executors."""
 
@@ -30,6 +32,9 @@ _STATEMENTS = (
     "DELETE FROM lake.s.small WHERE id % 10 = 0",
     f"CREATE TABLE lake.s.large USING iceberg AS SELECT {_ROWS.format(rows=LARGE)}",
     "CREATE TABLE lake.s.foreign USING iceberg AS SELECT 1 AS a",
+    "CREATE TABLE lake.s.changed USING iceberg TBLPROPERTIES ('format-version' = '3', 'write.update.mode' = 'merge-on-read',"
+    " 'write.merge.mode' = 'merge-on-read', 'write.delete.mode' = 'merge-on-read')"
+    f" AS SELECT id, 0 AS v FROM range(0, {CHANGED}, 1, 4)",
     f"CREATE VIEW lake.s.view AS SELECT {_ROWS.format(rows=LARGE)}",
 )
 
@@ -41,7 +46,7 @@ def lake() -> LakeCatalog:
         name="tasks",
         spark_catalog="lake",
         master=os.environ["CLUSTER_MASTER"],
-        settings=LakeSettings(in_place_bytes=0, batch_rows=5_000),
+        settings=LakeSettings(in_place_bytes=0, batch_rows=5_000, update_rows_in_place=0),
         conf=_CONF,
     )
     for statement in _STATEMENTS:

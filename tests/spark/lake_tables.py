@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.table import StaticTable
+from pyiceberg.utils.concurrent import ExecutorFactory
 
 from sparkport.catalog import (
     Context,
@@ -17,7 +19,6 @@ from sparkport.catalog import (
     ScanOptions,
 )
 from sparkport.spark import LakeCatalog
-from sparkport.spark.history import changes_of
 
 CTX = Context()
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.int32()), ("name", pa.string())])
@@ -51,7 +52,8 @@ def values(table: Any, *names: str) -> list[Any]:
 
 
 def version(table: Any) -> int:
-    return changes_of(table.state)[-1].number
+    """How many metadata files came before the present one."""
+    return len(table.state.metadata.metadata_log)
 
 
 def sql_name(lake: LakeCatalog, namespace: str, name: str) -> str:
@@ -61,6 +63,15 @@ def sql_name(lake: LakeCatalog, namespace: str, name: str) -> str:
 def in_spark(lake: LakeCatalog, namespace: str, name: str, columns: str = "*") -> list[tuple[Any, ...]]:
     found = lake.spark.sql(f"SELECT {columns} FROM {sql_name(lake, namespace, name)} ORDER BY _row_id").collect()
     return [tuple(row) for row in found]
+
+
+def in_pyiceberg(table: Any) -> pa.Table:
+    """All rows as PyIceberg reads them, in no particular order and without row ids."""
+    try:
+        return StaticTable.from_metadata(table.state.metadata_location).scan().to_arrow()
+    finally:
+        ExecutorFactory.get_or_create().shutdown()  # it would keep its threads for ever
+        ExecutorFactory._instance = None
 
 
 def insert(lake: LakeCatalog, namespace: str, name: str, text: str) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
 import pytest
 from tests.server.raw_client import RawClient, decode_stream, path, ticket_message
 from tests.spark.cluster import Cluster, ServerProcess
-from tests.spark.cluster_lake import EXECUTOR_SECONDS, LARGE
+from tests.spark.cluster_lake import CHANGED, EXECUTOR_SECONDS, LARGE
 
-from sparkport.testing import DuckDBClient
+from sparkport.testing import DuckDBClient, ServerError
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(280)]
 
@@ -68,7 +69,7 @@ def raw(server) -> Iterator[RawClient]:
 
 def test_schemas_tables_and_views_are_listed(in_place):
     assert "s" in in_place.schemas()
-    assert set(in_place.tables("s")) == {"small", "large", "foreign", "view"}
+    assert set(in_place.tables("s")) == {"small", "large", "foreign", "view", "changed"}
 
 
 def test_executors_read_the_files_with_row_ids_and_without_deleted_rows(tasks, both_workers):
@@ -161,6 +162,20 @@ def test_a_worker_killed_in_the_middle_of_a_view_fails_the_query_clearly(raw, cl
     with pytest.raises(grpc.RpcError) as caught:
         list(messages)
     assert "run the query again" in str(caught.value.details())
+
+
+def test_a_worker_killed_in_the_middle_of_an_update_leaves_all_or_nothing(tasks, cluster, both_workers):
+    with ThreadPoolExecutor(1) as thread:
+        update = thread.submit(tasks.update, "s", "changed", {"v": "v + 1"})
+        time.sleep(1.0)
+        cluster.kill_worker()
+        try:
+            assert update.result(200).total == CHANGED
+            expected = 1
+        except ServerError:
+            expected = 0
+
+    assert Counter(tasks.scan("s", "changed", ["v"])["v"].to_pylist()) == {expected: CHANGED}
 
 
 def test_without_workers_spark_is_given_up_soon_and_what_needs_none_goes_on(raw, in_place, cluster):

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkport.spark.files.few_rows import few_rows
+from sparkport.spark.files.few_rows import few_rows, neighbouring_rows
 
 ROWS = 100_000
 POSITIONS = [0, 1, 2047, 2048, 65_535, 65_536, 99_999]
@@ -48,6 +48,15 @@ def test_every_type_is_read_as_arrow_reads_it(path):
     assert found is not None
     assert found.schema.equals(whole.schema)
     assert str(found.to_pylist()) == str(whole.take(POSITIONS).to_pylist())
+
+
+def test_neighbouring_rows_are_read_as_arrow_reads_them(path):
+    whole = pq.read_table(path)
+    found = neighbouring_rows(path, pq.read_schema(path), [0, 5], 65_000, 68_000)
+
+    assert found is not None
+    assert found.to_pylist() == whole.select([0, 5]).slice(65_000, 3_001).to_pylist()
+    assert neighbouring_rows(path, pq.read_schema(path), [0], ROWS - 5, ROWS) is None
 
 
 def test_columns_come_in_the_order_in_which_they_are_wanted(path):

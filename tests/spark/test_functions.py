@@ -8,49 +8,16 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from tests.spark.calling import Caller
 
 import sparkport as sp
 from sparkport import errors
-from sparkport.catalog import Arguments, Context, ScanOptions, Stability
+from sparkport.catalog import Context, ScanOptions, Stability
 from sparkport.catalog.filters import ColumnRef, Comparison, ComparisonKind, Constant, DuckType, Filter
 from sparkport.spark import LakeCatalog
 from sparkport.spark.functions.query_arguments import markers
 from sparkport.spark.functions.result_columns import distinct_names
 from sparkport.testing import DuckDBClient, ServerError
-
-
-class Caller:
-    """Calls the functions of a schema as the service does."""
-
-    def __init__(self, lake, namespace):
-        self.schema = lake.schema(Context(), namespace)
-
-    def function(self, name, count=None):
-        found = [
-            each
-            for each in (*self.schema.table_functions(Context()), *self.schema.scalar_functions(Context()))
-            if each.name == name and count in (None, len(each.signature.parameters))
-        ]
-        return found[0]
-
-    def call(self, name, *values, options=None):
-        function, ctx, options = self.function(name), Context(), options or ScanOptions()
-        arguments = self.arguments(*values)
-        expected = function.schema_for_parameters(ctx, arguments)
-        batches = list(function.execute(ctx, arguments, options))
-        names = expected.names if options.columns is None else options.columns
-        wanted = pa.schema([expected.field(each) for each in names])
-        return pa.Table.from_batches([batch.select(names) for batch in batches], wanted)
-
-    def sql(self, query, *values, **rest):
-        return self.call("spark_sql", query, *values, **rest)
-
-    @staticmethod
-    def arguments(*values):
-        columns = [value if isinstance(value, pa.Array) else pa.array([value]) for value in values]
-        names = [f"p{number}" for number in range(len(columns))]
-        row = pa.record_batch(columns, names) if columns else pa.record_batch([pa.nulls(1)], ["none"]).select([])
-        return Arguments([column[0].as_py() for column in columns], row)
 
 
 @pytest.fixture
@@ -320,10 +287,28 @@ def test_snapshots_are_listed_with_their_versions(caller, changed):
 def test_history_tells_what_each_change_changed(caller, changed):
     found = caller.call("history", "t")
 
-    assert found["version"].to_pylist() == [0, 1, 2, 3, 4, 5]
-    assert found["change"].to_pylist() == ["create", "append", "columns", "append", "tags and branches", "properties"]
-    assert found["schema_id"].to_pylist() == [0, 0, 1, 1, 1, 1]
-    assert found["snapshot_id"][0].as_py() is None
+    assert found["version"].to_pylist() == [0, 1, 2, 3], "a tag and a setting of Iceberg change nothing that is shown"
+    assert found["change"].to_pylist() == ["create", "append", "columns", "append"]
+    assert found["schema_id"].to_pylist() == [0, 0, 1, 1]
+    assert found["snapshot_id"].to_pylist() == [
+        None,
+        *caller.call("snapshots", "t")["snapshot_id"].to_pylist()[:1] * 2,
+        caller.call("snapshots", "t")["snapshot_id"][1].as_py(),
+    ]
+    assert caller.function("history").estimated_rows(Context(), ["t"]) == 4
+
+
+def test_history_tells_rollbacks_comments_and_constraints(caller, changed, spark, lake):
+    name = changed.rpartition(".")[0].rpartition(".")[2]
+    first = caller.call("snapshots", "t")["snapshot_id"][0].as_py()
+    spark.sql(f"CALL {lake.spark_catalog}.system.set_current_snapshot('{name}.t', {first})")
+    spark.sql(f"COMMENT ON TABLE {changed} IS 'a table'")
+    spark.sql(f"ALTER TABLE {changed} CREATE BRANCH b")
+    spark.sql(f"INSERT INTO {changed}.branch_b VALUES (9, 'q', 1)")
+    found = caller.call("history", "t")
+
+    assert found["version"].to_pylist()[4:] == [4, 5]
+    assert found["change"].to_pylist()[4:] == ["rollback", "comment"]
 
 
 def test_files_are_listed_with_their_partitions(caller, lake, spark, namespace):
@@ -451,9 +436,11 @@ def test_a_table_function_is_a_query(defined):
 
 
 def test_an_iceberg_catalog_has_no_functions_of_its_own(caller):
-    assert caller.schema.scalar_functions(Context()) == []
+    scalars = {each.name for each in caller.schema.scalar_functions(Context())}
+    assert scalars == {"lake_begin", "lake_commit", "lake_rollback"}
     names = {each.name for each in caller.schema.table_functions(Context())}
-    assert names == {"spark_sql", "snapshots", "files", "history"}
+    care = {"optimize", "expire_snapshots", "rollback_to", "tag", "table_changes"}
+    assert names == {"spark_sql", "snapshots", "files", "history", "upsert", "merge_delete", *care}
 
 
 def test_the_functions_of_a_schema_stay_the_same_objects(caller):

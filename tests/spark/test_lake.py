@@ -204,17 +204,27 @@ class _again:  # noqa: N801 - used as a function
         self._catalog.close()
 
 
-def test_any_spark_catalog_can_be_served_on_a_session_of_ones_own(lake, namespace, sql):
-    sql(f"CREATE TABLE {{n}}.t (a INT) {_V3}")
-    sql("INSERT INTO {n}.t VALUES (1)")
-    sql("CREATE VIEW {n}.v AS SELECT a + 1 AS b FROM {n}.t")
-    with _again(lake, "other", replace(LakeSettings(), refresh_seconds=0.2)) as other:
-        names = [table.name for table in other.schema(CTX, namespace).tables(CTX)]
+@pytest.fixture(scope="module")
+def small(lake, tmp_path_factory) -> Iterator[LakeCatalog]:
+    """Another catalog in the session of the lake, with two schemas only: what is asked by SQL is asked of all tables."""
+    with LakeCatalog(tmp_path_factory.mktemp("small"), name="small") as catalog:
+        for name in ("n", "m"):
+            catalog.spark.sql(f"CREATE NAMESPACE small.{name}")
+        yield catalog
+
+
+def test_any_spark_catalog_can_be_served_on_a_session_of_ones_own(small):
+    spark = small.spark
+    spark.sql(f"CREATE TABLE small.n.t (a INT) {_V3}")
+    spark.sql("INSERT INTO small.n.t VALUES (1)")
+    spark.sql("CREATE VIEW small.n.v AS SELECT a + 1 AS b FROM small.n.t")
+    with _again(small, "other", replace(LakeSettings(), refresh_seconds=0.2)) as other:
+        names = [table.name for table in other.schema(CTX, "n").tables(CTX)]
         assert names == ["t", "v"]
         version = other.version(CTX).number
-        sql(f"CREATE TABLE {{n}}.later (a INT) {_V3}")
-        deadline = time.monotonic() + 20
-        while "later" not in [table.name for table in other.schema(CTX, namespace).tables(CTX)]:
+        spark.sql(f"CREATE TABLE small.n.later (a INT) {_V3}")
+        deadline = time.monotonic() + 60
+        while "later" not in [table.name for table in other.schema(CTX, "n").tables(CTX)]:
             assert time.monotonic() < deadline, "a table that another engine has made is not noticed"
             time.sleep(0.1)
         assert other.version(CTX).number > version
@@ -252,15 +262,15 @@ def test_a_table_with_columns_that_only_spark_knows_is_shown_by_spark(client, na
     assert client.scan(namespace, "t").to_pylist() == [{"a": 1, "v": '{"x":[1,2]}'}]
 
 
-def test_a_view_of_any_catalog_that_gets_other_columns_is_noticed(lake, namespace, sql):
-    sql("CREATE VIEW {n}.v AS SELECT 1 AS a")
-    with _again(lake, "other", replace(LakeSettings(), refresh_seconds=0.1)) as other:
-        view = other.schema(CTX, namespace).table(CTX, "v")
+def test_a_view_of_any_catalog_that_gets_other_columns_is_noticed(small):
+    small.spark.sql("CREATE VIEW small.m.v AS SELECT 1 AS a")
+    with _again(small, "other", replace(LakeSettings(), refresh_seconds=0.1)) as other:
+        view = other.schema(CTX, "m").table(CTX, "v")
         assert view.arrow_schema.names == ["a"]
-        sql("CREATE OR REPLACE VIEW {n}.v AS SELECT 1 AS a, 2 AS b")
+        small.spark.sql("CREATE OR REPLACE VIEW small.m.v AS SELECT 1 AS a, 2 AS b")
         with pytest.raises(SparkportError, match="attach"):
             list(view.scan(CTX, ScanOptions()))
-        later = other.schema(CTX, namespace).table(CTX, "v")
+        later = other.schema(CTX, "m").table(CTX, "v")
         assert later.arrow_schema.names == ["a", "b"]
         assert [row for batch in later.scan(CTX, ScanOptions()) for row in batch.to_pylist()] == [{"a": 1, "b": 2}]
 

@@ -165,7 +165,7 @@ def test_time_travel_after_a_change_of_type(lake, namespace, filled):
 
 def test_a_change_is_made_on_what_was_looked_at(lake, namespace, filled, monkeypatch):
     """Another engine adds a NULL between the check and the commit."""
-    commit = commits._commit
+    commit = commits.commit
     calls: list[Any] = []
 
     def slow(draft: Any) -> bool:
@@ -174,7 +174,7 @@ def test_a_change_is_made_on_what_was_looked_at(lake, namespace, filled, monkeyp
         calls.append(draft)
         return commit(draft)
 
-    monkeypatch.setattr(commits, "_commit", slow)
+    monkeypatch.setattr(commits, "commit", slow)
     with pytest.raises(ConstraintViolation, match=r"NOT NULL constraint failed: t\.id"):
         filled().set_not_null(CTX, "id")
     calls.clear()

@@ -147,7 +147,7 @@ def test_stalled_clients_leave_room_for_point_queries(stalled, tasks, in_place):
         for number in (700, 800, 900):
             began = time.monotonic()
             found = client.scan("running", "point", ["name"], where=f"id = {number}")
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 10  # without room for others there was no answer within a minute
             assert found["name"].to_pylist() == [f"name {number}"]
 
 

@@ -7,10 +7,12 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
+from tests.spark.lake_tables import find
 
 from sparkport.catalog import Context, ScanOptions, SchemaRequest, TimePoint
 from sparkport.errors import BadRequest, NotFound
 from sparkport.server import Server
+from sparkport.spark.outlines import Outlines
 from sparkport.testing import DuckDBClient
 
 _PROPERTIES = "TBLPROPERTIES ('format-version' = '3', 'write.delete.mode' = 'merge-on-read')"
@@ -61,6 +63,46 @@ def test_versions_count_changes_of_rows_and_of_columns(lake, history):
         ["id", "w", "extra", "rowid"],
         [{"id": 2, "w": "b", "extra": None}],
     )
+
+
+def test_what_changes_nothing_that_is_shown_does_not_count(lake, history):
+    table = f"`{lake.spark_catalog}`.{history}.t"
+    shown = [_rows(lake, history, "version", number) for number in range(5)]
+    for statement in (
+        f"ALTER TABLE {table} CREATE TAG now",
+        f"ALTER TABLE {table} CREATE BRANCH side",
+        f"INSERT INTO {table}.branch_side VALUES (7, 'z', 1)",
+        f"ALTER TABLE {table} SET TBLPROPERTIES ('write.target-file-size-bytes' = '1000000')",
+        f"ALTER TABLE {table} DROP BRANCH side",
+    ):
+        lake.spark.sql(statement)
+    assert [_rows(lake, history, "version", number) for number in range(5)] == shown
+    with pytest.raises(NotFound, match="its latest is 4"):
+        _rows(lake, history, "version", 5)
+
+    find(lake, history, "t").set_default(Context(), "extra", "5")
+    lake.spark.sql(f"INSERT INTO {table} VALUES (8, 'y', 1)")
+    assert _rows(lake, history, "version", 4) == shown[4]
+    assert _rows(lake, history, "version", 5)[1] == shown[4][1]
+    assert len(_rows(lake, history, "version", 6)[1]) == 2
+
+
+def test_versions_keep_their_numbers_when_the_log_is_cut(lake, namespace):
+    table = f"`{lake.spark_catalog}`.{namespace}.t"
+    lake.spark.sql(
+        f"CREATE TABLE {table} (id BIGINT) USING iceberg"
+        " TBLPROPERTIES ('format-version' = '3', 'write.metadata.previous-versions-max' = '2')"
+    )
+    for number in range(1, 5):
+        lake.spark.sql(f"INSERT INTO {table} VALUES ({number})")
+        lake.spark.sql(f"ALTER TABLE {table} CREATE TAG t{number}")
+        assert len(_rows(lake, namespace, "version", number)[1]) == number
+    lake._lake.outlines = Outlines(lake._lake.outlines._open)  # as after a restart
+    assert len(_rows(lake, namespace, "version", 3)[1]) == 3
+    with pytest.raises(NotFound, match=r"version 2 .* is no longer kept: the oldest is 3"):
+        _rows(lake, namespace, "version", 2)
+    with pytest.raises(NotFound, match="its latest is 4"):
+        _rows(lake, namespace, "version", 5)
 
 
 def test_the_client_travels_with_the_columns_of_that_time(client, history):

@@ -133,7 +133,7 @@ def test_what_python_has_a_type_for() -> None:
         (ColumnStatistics(pa.scalar("1"), pa.scalar("2")), pa.int64()),
         (ColumnStatistics(pa.scalar(1.0), pa.scalar(2.0)), pa.int64()),
         (ColumnStatistics(pa.scalar(2**40), None), pa.int32()),
-        (ColumnStatistics(object(), None), pa.int64()),
+        pytest.param(ColumnStatistics(object(), None), pa.int64(), id="an object-int64"),
         (ColumnStatistics("\ud800", None), pa.string()),
         (ColumnStatistics(has_null=None), pa.int64()),  # type: ignore[arg-type]
         (ColumnStatistics(has_not_null=1), pa.int64()),  # type: ignore[arg-type]

@@ -31,6 +31,13 @@ class TransactionManager(ABC):
     def begin_transaction(self, ctx: Context) -> str:
         """Begin a transaction; the id is unique for ever. The service makes it unguessable before it hands it out."""
 
+    def begin_statement(self, ctx: Context) -> str:
+        """Begin the transaction of one write, which commits by itself; `ctx` may be in a transaction of DuckDB's.
+
+        Override it where a transaction that holds a single statement can be made cheaper than one that may hold many.
+        """
+        return self.begin_transaction(ctx)
+
     @abstractmethod
     def commit_transaction(self, ctx: Context, transaction_id: str) -> None:
         """Make all its changes visible at once. Committing a committed transaction does nothing.

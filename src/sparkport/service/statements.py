@@ -47,7 +47,7 @@ class Statement:
         self._manager: TransactionManager | None = None
         if isinstance(catalog, TransactionManager) and not joins_transaction:
             self._manager = catalog
-            ctx = ctx.with_transaction(catalog.begin_transaction(ctx))
+            ctx = ctx.with_transaction(catalog.begin_statement(ctx))
         self._ctx = ctx
         self._staged: StagedWrite | None = None
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from sparkport.catalog import (
 )
 from sparkport.errors import BadRequest, TransactionNotActive
 from sparkport.spark.ddl import objects
+from sparkport.spark.files.locations import local_path
 from sparkport.spark.gateway import Gateway
 from sparkport.spark.lake import Lake
 from sparkport.spark.listing import Directory, SparkDirectory, SqliteDirectory
@@ -32,6 +34,7 @@ from sparkport.spark.schema import LakeSchema
 from sparkport.spark.session.embedded import adopt, catalog_name, embedded_session, release
 from sparkport.spark.session.warehouse import DATABASE
 from sparkport.spark.settings import LakeSettings
+from sparkport.spark.write.publish import publish_transaction, roll_back
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,6 +44,7 @@ __all__ = ["LakeCatalog"]
 _log = logging.getLogger(__name__)
 
 _FIRST_JOB_SECONDS = 20.0
+_STAGING = ".staging"
 
 
 class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
@@ -80,6 +84,7 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
             self._owns_session = True
             gateway = Gateway(self.spark, self.spark_catalog)
             _ = gateway.java_catalog  # makes the database, and fails here if it cannot be made
+            staging = Path(settings.staging or folder / _STAGING).expanduser().absolute()
             directory = SqliteDirectory(folder.expanduser().absolute() / DATABASE, self.spark_catalog)
         else:
             assert spark is not None
@@ -87,10 +92,12 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
             self.spark = adopt(spark)
             self._owns_session = False
             gateway = Gateway(self.spark, self.spark_catalog)
+            staging = _staging_of(spark, settings)
             directory = SparkDirectory(gateway, settings)
         self._relay = Relay.of(self.spark)
-        self._lake = Lake(gateway, directory, self._relay, settings)
+        self._lake = Lake(gateway, directory, self._relay, settings, staging)
         directory.contents()
+        self._lake.staging.sweep(self._lake)
 
     @property
     def name(self) -> str:
@@ -116,16 +123,34 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         objects.drop_schema(self._lake, name, options)
 
     def begin_transaction(self, ctx: Context) -> str:
+        self._drop_abandoned()
         return self._lake.transactions.begin()
 
+    def begin_statement(self, ctx: Context) -> str:
+        return self._lake.transactions.begin(statement_of=ctx)
+
     def commit_transaction(self, ctx: Context, transaction_id: str) -> None:
-        if self._lake.transactions.status(transaction_id) is TransactionState.ABORTED:
+        transactions = self._lake.transactions
+        transaction = transactions.find(transaction_id)
+        if transaction is not None and transaction.state is TransactionState.ABORTED:
             raise TransactionNotActive(f"transaction {transaction_id} is not active (state: aborted)")
-        self._lake.transactions.end(transaction_id, TransactionState.COMMITTED)
+        if transaction is not None and transaction.pending:
+            try:
+                publish_transaction(self._lake, ctx, transaction)
+            except BaseException:
+                transactions.end(transaction_id, TransactionState.ABORTED)
+                raise
+        transactions.end(transaction_id, TransactionState.COMMITTED)
 
     def rollback_transaction(self, ctx: Context, transaction_id: str) -> None:
-        if self._lake.transactions.status(transaction_id) is not None:
+        transaction = self._lake.transactions.find(transaction_id)
+        if transaction is not None:
+            roll_back(self._lake, transaction)
             self._lake.transactions.end(transaction_id, TransactionState.ABORTED)
+
+    def _drop_abandoned(self, *, all_of_them: bool = False) -> None:
+        for transaction in self._lake.transactions.abandoned(all_of_them=all_of_them):
+            self.rollback_transaction(Context(), transaction.id)
 
     def transaction_status(self, ctx: Context, transaction_id: str) -> TransactionState | None:
         return self._lake.transactions.status(transaction_id)
@@ -155,6 +180,16 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
             self._open = False
             if self._first_job is not None:
                 self._first_job.join(_FIRST_JOB_SECONDS)  # Spark would complain of a job that is cut off
+            self._drop_abandoned(all_of_them=True)
+            self._lake.staging.close()
             self._relay.release()
             if self._owns_session:
                 release(self.spark)
+
+
+def _staging_of(spark: SparkSession, settings: LakeSettings) -> Path:
+    """Where statements are staged: in a folder that Spark's executors can read too."""
+    if settings.staging is not None:
+        return Path(settings.staging).expanduser().absolute()
+    folder = local_path(spark.conf.get("spark.sql.warehouse.dir") or "")
+    return Path(tempfile.gettempdir() if folder is None else folder) / ".sparkport-staging"

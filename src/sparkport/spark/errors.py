@@ -282,6 +282,12 @@ _RULES: Sequence[_Rule] = (
     _rule(
         "", Conflict, "{what}: the lake's catalog is locked by another process: try again", "SQLITE_BUSY|SQLITE_LOCKED"
     ),
+    _rule(
+        "",
+        LimitExceeded,
+        "{what}: the storage is full: ask the administrator for room",
+        "No space left on device|Disk quota exceeded|File too large|SQLITE_FULL",
+    ),
     _rule("", PreconditionFailed, "{what}: the lake's catalog is read-only for Spark", "SQLITE_READONLY|SQLITE_PERM"),
     _rule(
         "",

@@ -47,6 +47,11 @@ class Gateway:
         self._identifier = jvm.org.apache.spark.sql.connector.catalog.Identifier
 
     @property
+    def jvm_process(self) -> int:
+        """The id of the process that Spark's driver runs in."""
+        return int(self.jvm.java.lang.ProcessHandle.current().pid())
+
+    @property
     def java_catalog(self) -> Any:
         """org.apache.spark.sql.connector.catalog.CatalogPlugin. Raises: NotFound."""
         with translated(f"Spark catalog {self.catalog}"):

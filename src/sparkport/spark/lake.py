@@ -6,8 +6,11 @@ import json
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyiceberg.io import FileIO
@@ -22,12 +25,14 @@ from sparkport.spark.functions.result_columns import presented
 from sparkport.spark.gateway import Gateway
 from sparkport.spark.identifiers import Identifier
 from sparkport.spark.listing import Directory, Entry, Kind
+from sparkport.spark.outlines import Outlines
 from sparkport.spark.relay.jobs import start_job
 from sparkport.spark.settings import LakeSettings
-from sparkport.spark.state import States, TableState, metadata_text
+from sparkport.spark.state import States, TableState, metadata_text, opened_metadata
 from sparkport.spark.storage import file_properties
 from sparkport.spark.transactions import Transactions
 from sparkport.spark.types.declared import declared_fields
+from sparkport.spark.write.staging import StagingArea
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -44,21 +49,39 @@ _MOST_COMPLAINTS = 1_000
 class Lake:
     """One catalog of a Spark session. Thread-safe."""
 
-    def __init__(self, gateway: Gateway, directory: Directory, relay: Relay, settings: LakeSettings) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        directory: Directory,
+        relay: Relay,
+        settings: LakeSettings,
+        staging: Path,
+    ) -> None:
         self.gateway = gateway
         self.directory = directory
         self.relay = relay
         self.settings = settings
         self.states = States()
+        self.outlines = Outlines(self._open_metadata)
         self.transactions = Transactions(settings)
         self.file_properties = file_properties(gateway.spark)
+        self.staging = StagingArea(staging, self.file_properties, (gateway.jvm_process,))
         self._lock = threading.Lock()
+        self._table_locks: dict[Identifier, threading.Lock] = {}
         self._complaints: set[str] = set()
         self._relation_schemas: OrderedDict[tuple[Identifier, str], pa.Schema] = OrderedDict()
 
     @property
     def spark(self) -> SparkSession:
         return self.gateway.spark
+
+    @contextmanager
+    def locked(self, identifier: Identifier) -> Iterator[None]:
+        """Keeps other writers of this server away from a table while one of them commits."""
+        with self._lock:
+            lock = self._table_locks.setdefault(identifier, threading.Lock())
+        with lock:
+            yield
 
     def entry(self, identifier: Identifier) -> Entry | None:
         """An object as it is now; None if there is none."""
@@ -99,6 +122,18 @@ class Lake:
                     "table %s is left to Spark: its storage cannot be reached from here", identifier, exc_info=True
                 )
         return self.gateway.metadata_text(identifier, location), None
+
+    def _open_metadata(self, identifier: Identifier, location: str) -> IO[bytes]:
+        io = self.io(location)
+        if io is not None:
+            try:
+                return opened_metadata(io, location)
+            except FileNotFoundError as error:
+                raise NotFound(f"old metadata of table {identifier} are missing") from error
+            except OSError:
+                if local_path(location) is not None:
+                    raise
+        return BytesIO(self.gateway.metadata_text(identifier, location).encode())
 
     def io(self, location: str) -> FileIO | None:
         """What reads a file of the lake in this process; None where only Spark can."""

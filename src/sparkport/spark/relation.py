@@ -1,20 +1,31 @@
-"""What only Spark can read: views, and tables of other formats than Iceberg."""
+"""What only Spark can read and write: views, and tables of other formats than Iceberg."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from sparkport.catalog import Context, FramedTable, Framing, RecordReader, ScanOptions
+from sparkport.catalog import (
+    Context,
+    DMLOptions,
+    FramedTable,
+    Framing,
+    Operation,
+    RecordReader,
+    ScanOptions,
+    StagedTable,
+    StagedWrite,
+)
 from sparkport.spark.lake import Lake
 from sparkport.spark.listing import Entry
 from sparkport.spark.relation_scan import read_relation, read_relation_framed
 from sparkport.spark.scan import FramedReader
+from sparkport.spark.write.relation_inserts import stage_insert
 
 __all__ = ["RelationTable"]
 
 
-class RelationTable(FramedTable):
-    """A view or a table of any format, read by Spark."""
+class RelationTable(StagedTable, FramedTable):
+    """A view or a table of any format, read by Spark; rows can be added to tables."""
 
     def __init__(self, lake: Lake, entry: Entry, comment: str = "") -> None:
         self._lake = lake
@@ -41,3 +52,6 @@ class RelationTable(FramedTable):
     def scan_framed(self, ctx: Context, options: ScanOptions, framing: Framing) -> FramedReader:
         columns, row_filter = self.arrow_schema, options.filter
         return read_relation_framed(self._lake, ctx, self.entry.identifier, columns, row_filter, framing)
+
+    def stage(self, ctx: Context, operation: Operation, options: DMLOptions) -> StagedWrite:
+        return stage_insert(self._lake, ctx, self.entry, self.arrow_schema, operation, options)

@@ -7,7 +7,7 @@ import json
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import IO, Any, cast
 
 from pyiceberg.exceptions import ValidationError as IcebergValidationError
 from pyiceberg.io import FileIO
@@ -16,16 +16,22 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
 
 from sparkport.errors import Unsupported
-from sparkport.spark.definition import CONSTRAINTS_PROPERTY, DEFAULTS_PROPERTY, Definition, define
+from sparkport.spark.definition import (
+    COMMENT_PROPERTY,
+    CONSTRAINTS_PROPERTY,
+    DEFAULTS_PROPERTY,
+    Definition,
+    define,
+)
 from sparkport.spark.identifiers import Identifier
 from sparkport.spark.types.declared import TYPES_PROPERTY
 
-__all__ = ["States", "TableState", "metadata_text"]
+__all__ = ["SHAPING", "States", "TableState", "has_row_lineage", "metadata_text", "opened_metadata"]
 
 _ROW_LINEAGE = 3
 """The format version from which on rows have ids."""
 _MOST_STATES = 20_000
-_SHAPING = (TYPES_PROPERTY, CONSTRAINTS_PROPERTY, DEFAULTS_PROPERTY, "comment")
+SHAPING = (TYPES_PROPERTY, CONSTRAINTS_PROPERTY, DEFAULTS_PROPERTY, COMMENT_PROPERTY)
 """Properties that make a difference to what users see."""
 
 
@@ -99,8 +105,8 @@ class States:
 
     def _defined(self, metadata: TableMetadata, schema: Schema) -> Definition:
         """The same object for the same columns: the service remembers by identity what it made of them."""
-        shape = tuple(metadata.properties.get(name) for name in _SHAPING)
-        has_row_ids = metadata.format_version >= _ROW_LINEAGE
+        shape = tuple(metadata.properties.get(name) for name in SHAPING)
+        has_row_ids = has_row_lineage(metadata.format_version)
         key = (metadata.table_uuid, schema.schema_id, shape, has_row_ids)
         with self._lock:
             known = self._definitions.get(key)
@@ -114,10 +120,32 @@ class States:
         return known
 
 
+def has_row_lineage(format_version: int) -> bool:
+    """Whether rows have ids in tables of that version of Iceberg's format."""
+    return format_version >= _ROW_LINEAGE
+
+
 def metadata_text(io: FileIO, location: str) -> str:
     """A metadata file's JSON, which may be compressed. Raises: OSError."""
-    with io.new_input(location).open() as source:
-        content = source.read()
-    return (
-        gzip.decompress(content) if location.endswith((".gz.metadata.json", ".metadata.json.gz")) else content
-    ).decode()
+    with opened_metadata(io, location) as source:
+        return source.read().decode()
+
+
+def opened_metadata(io: FileIO, location: str) -> IO[bytes]:
+    """The same, to be read bit by bit. Raises: OSError."""
+    source: Any = io.new_input(location).open()
+    if location.endswith((".gz.metadata.json", ".metadata.json.gz")):
+        source = _Compressed(source)
+    return cast(IO[bytes], source)
+
+
+class _Compressed(gzip.GzipFile):
+    """Closes what it reads."""
+
+    def __init__(self, source: Any) -> None:
+        super().__init__(fileobj=source)
+        self._source = source
+
+    def close(self) -> None:
+        super().close()
+        self._source.close()

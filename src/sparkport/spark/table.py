@@ -15,15 +15,19 @@ from sparkport.catalog import (
     Context,
     Directly,
     DirectTable,
+    DMLOptions,
     DynamicSchemaTable,
     DynamicTable,
     FramedTable,
     Framing,
+    Operation,
     RecordReader,
     RemoveColumnOptions,
     RemoveFieldOptions,
     ScanOptions,
     SchemaRequest,
+    StagedTable,
+    StagedWrite,
     StatisticsTable,
     TimePoint,
 )
@@ -37,11 +41,14 @@ from sparkport.spark.lake import Lake
 from sparkport.spark.scan import FramedReader
 from sparkport.spark.state import TableState
 from sparkport.spark.statistics import column_statistics
+from sparkport.spark.write import statements
 
 __all__ = ["LakeTable"]
 
 
-class LakeTable(FramedTable, DirectTable, DynamicSchemaTable, DynamicTable, ConstrainedTable, StatisticsTable):
+class LakeTable(
+    StagedTable, FramedTable, DirectTable, DynamicSchemaTable, DynamicTable, ConstrainedTable, StatisticsTable
+):
     """A table as one request sees it: `state` is what its transaction reads."""
 
     def __init__(self, lake: Lake, state: TableState) -> None:
@@ -71,26 +78,26 @@ class LakeTable(FramedTable, DirectTable, DynamicSchemaTable, DynamicTable, Cons
     # Reading.
 
     def schema_for_request(self, ctx: Context, request: SchemaRequest) -> pa.Schema:
-        return self._at(request.time_point).definition.arrow_schema
+        return self._at(ctx, request.time_point).definition.arrow_schema
 
     def scan(self, ctx: Context, options: ScanOptions) -> RecordReader:
-        return scan.read(self._lake, ctx, self._at(options.time_point), options)
+        return scan.read(self._lake, ctx, self._at(ctx, options.time_point), options)
 
     def scan_framed(self, ctx: Context, options: ScanOptions, framing: Framing) -> FramedReader:
-        return scan.read_framed(self._lake, ctx, self._at(options.time_point), options, framing)
+        return scan.read_framed(self._lake, ctx, self._at(ctx, options.time_point), options, framing)
 
     def partitions(self, ctx: Context, options: ScanOptions) -> Sequence[bytes]:
-        return scan.partitions(self._lake, self._at(options.time_point), options)
+        return scan.partitions(self._lake, self._at(ctx, options.time_point), options)
 
     def directly(self, ctx: Context, options: ScanOptions) -> Directly | None:
-        return scan.directly(self._lake, self._at(options.time_point), options)
+        return scan.directly(self._lake, self._at(ctx, options.time_point), options)
 
     def as_planned(self, ctx: Context, partition: bytes) -> LakeTable:
         state = scan.planned_state(self._lake, self.state, partition)
         return self if state is self.state else LakeTable(self._lake, state)
 
     def estimated_rows(self, ctx: Context, options: ScanOptions) -> int | None:
-        return scan.estimated_rows(self._at(options.time_point))
+        return scan.estimated_rows(self._at(ctx, options.time_point))
 
     @property
     def offers_statistics(self) -> bool:
@@ -101,15 +108,17 @@ class LakeTable(FramedTable, DirectTable, DynamicSchemaTable, DynamicTable, Cons
             return None  # nothing tells the scan that will follow to read the same rows
         return column_statistics(self.state, column)
 
-    def _at(self, point: TimePoint | None) -> TableState:
+    def _at(self, ctx: Context, point: TimePoint | None) -> TableState:
         if point is None:
             return self.state
-        return state_at(
-            self._lake.states,
-            self._lake.current(self.identifier),
-            point,
-            lambda location: self._lake.state(self.identifier, location),
-        )
+        then = state_at(self._lake, self._lake.current(self.identifier), point, ctx.check)
+        self._lake.transactions.travels(ctx.transaction_id, then)
+        return then
+
+    # Changing rows.
+
+    def stage(self, ctx: Context, operation: Operation, options: DMLOptions) -> StagedWrite:
+        return statements.stage(self._lake, ctx, self.state, operation, options)
 
     # Changing the columns.
 

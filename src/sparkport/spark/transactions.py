@@ -1,6 +1,7 @@
-"""Transactions: which state of each table the scans of one transaction read.
+"""Transactions: which state of each table the scans of one transaction read, and what it has changed but not published.
 
-DuckDB begins one for every statement and never says that it has ended (airport §10), so they are forgotten by time.
+DuckDB begins one for every statement and never says that it has ended (airport §10), so they are forgotten by time. Those
+that collect changes, because a caller of the contracts' actions or `lake_begin()` wants it, are kept apart from those many.
 """
 
 from __future__ import annotations
@@ -10,21 +11,64 @@ import threading
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from sparkport.catalog import TransactionState
-from sparkport.errors import NotFound
+from sparkport.catalog import Context, TransactionState
+from sparkport.errors import LimitExceeded, NotFound, TransactionNotActive
 from sparkport.spark.identifiers import Identifier
 from sparkport.spark.settings import LakeSettings
 from sparkport.spark.state import TableState
 
-__all__ = ["Transactions"]
+if TYPE_CHECKING:
+    from sparkport.spark.write.changes import Change
+    from sparkport.spark.write.staging import Staging
+
+__all__ = ["Pending", "Transaction", "Transactions"]
+
+
+@dataclass(slots=True)
+class Pending:
+    """What a transaction has changed in one table, all statements together."""
+
+    change: Change
+    stagings: list[Staging]
+    """Of its statements: they know the files."""
 
 
 @dataclass(slots=True, eq=False)
-class _Transaction:
+class Transaction:
+    """Its changes are made under its own lock, one after the other; the rest under that of all transactions."""
+
+    id: str
     last_used: float
+    parent: str | None = None
+    """For a single statement: the transaction of DuckDB that it belongs to."""
+    is_statement: bool = False
+    collects: bool = False
+    """Whether statements of DuckDB in this transaction wait for `lake_commit()`."""
     state: TransactionState = TransactionState.ACTIVE
     seen: dict[Identifier, TableState] = field(default_factory=dict)
+    travelled: set[tuple[Identifier, int]] = field(default_factory=set)
+    """Older snapshots of tables that it has read."""
+    pending: dict[Identifier, Pending] = field(default_factory=dict)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    @property
+    def branch(self) -> str:
+        """Where its changes are until they are published."""
+        return f"sparkport_{self.id}"
+
+    def expect_active(self) -> None:
+        if self.state is not TransactionState.ACTIVE:
+            raise TransactionNotActive(f"transaction {self.id} is not active (state: {self.state.value})")
+
+    def snapshots_of(self, identifier: Identifier) -> set[int]:
+        """The snapshots of a table that it has read, and may read again."""
+        states = [self.seen.get(identifier)]
+        if (pending := self.pending.get(identifier)) is not None:
+            states.append(pending.change.base)
+        found = {each.snapshot.snapshot_id for each in states if each is not None and each.snapshot is not None}
+        return found | {snapshot_id for table, snapshot_id in self.travelled if table == identifier}
 
 
 class Transactions:
@@ -33,36 +77,73 @@ class Transactions:
     def __init__(self, settings: LakeSettings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, _Transaction] = OrderedDict()
+        self._known: OrderedDict[str, Transaction] = OrderedDict()
+        self._writing: OrderedDict[str, Transaction] = OrderedDict()
 
-    def begin(self) -> str:
-        transaction_id = secrets.token_urlsafe(16)
+    def begin(self, *, statement_of: Context | None = None) -> str:
+        """A new transaction; with `statement_of` one for a single statement, in the transaction of that request."""
         now = time.monotonic()
+        transaction = Transaction(secrets.token_hex(16), now, is_statement=statement_of is not None)
         with self._lock:
-            self._known[transaction_id] = _Transaction(now)
+            if statement_of is not None:
+                transaction.parent = statement_of.transaction_id
+            self._known[transaction.id] = transaction
             self._expire(now)
-        return transaction_id
+        return transaction.id
 
     def status(self, transaction_id: str) -> TransactionState | None:
         with self._lock:
             self._expire(time.monotonic())
-            transaction = self._known.get(transaction_id)
+            transaction = self._find(transaction_id)
             return None if transaction is None else transaction.state
+
+    def find(self, transaction_id: str | None) -> Transaction | None:
+        with self._lock:
+            return self._find(transaction_id)
 
     def end(self, transaction_id: str, state: TransactionState) -> None:
         """Raises: NotFound."""
         with self._lock:
-            transaction = self._known.get(transaction_id)
+            transaction = self._find(transaction_id)
             if transaction is None:
                 raise NotFound(f"transaction {transaction_id} does not exist, or ended long ago")
             if transaction.state is TransactionState.ACTIVE:
                 transaction.state = state
-                transaction.seen = {}
+                transaction.seen, transaction.pending = {}, {}
+            self._move(transaction, self._known)
 
     def is_active(self, transaction_id: str | None) -> bool:
         with self._lock:
-            transaction = self._known.get(transaction_id or "")
+            transaction = self._find(transaction_id)
             return transaction is not None and transaction.state is TransactionState.ACTIVE
+
+    def collecting(self, ctx: Context) -> Transaction | None:
+        """The transaction that a statement's change waits in; None when it is published at once.
+
+        Raises: TransactionNotActive.
+        """
+        transaction = self.find(ctx.transaction_id)
+        if transaction is not None and transaction.is_statement:
+            parent = self.find(transaction.parent)
+            transaction = parent if parent is not None and parent.collects else None
+        if transaction is not None:
+            transaction.expect_active()
+        return transaction
+
+    def writes(self, transaction: Transaction) -> None:
+        """Keep a transaction that has pending changes until it ends. Raises: LimitExceeded."""
+        with self._lock:
+            if transaction.id not in self._writing:
+                if len(self._writing) >= self._settings.max_open_transactions:
+                    raise LimitExceeded(
+                        f"{len(self._writing)} transactions have changes that wait for a commit, and more are not allowed"
+                    )
+                self._move(transaction, self._writing)
+
+    def settled(self, transaction: Transaction) -> None:
+        """Nothing of it is pending any more."""
+        with self._lock:
+            self._move(transaction, self._known)
 
     def seen(self, transaction_id: str | None, current: TableState) -> TableState:
         """What a transaction reads of a table: what its first scan read, unless the table was altered since.
@@ -74,22 +155,56 @@ class Transactions:
             return current
         now = time.monotonic()
         with self._lock:
-            transaction = self._known.get(transaction_id)
+            transaction = self._find(transaction_id)
             if transaction is None or transaction.state is not TransactionState.ACTIVE:
                 return current
             transaction.last_used = now
-            self._known.move_to_end(transaction_id)
+            (self._writing if transaction.id in self._writing else self._known).move_to_end(transaction.id)
             known = transaction.seen.get(current.identifier)
-            if known is None or known.definition is not current.definition:
+            if known is None or (
+                known.definition is not current.definition and current.identifier not in transaction.pending
+            ):
                 transaction.seen[current.identifier] = known = current
             return known
 
     def show(self, transaction_id: str | None, state: TableState) -> None:
         """Let a transaction read another state, because one of its own statements has made it."""
         with self._lock:
-            transaction = self._known.get(transaction_id or "")
+            transaction = self._find(transaction_id)
             if transaction is not None and transaction.state is TransactionState.ACTIVE:
                 transaction.seen[state.identifier] = state
+
+    def travels(self, transaction_id: str | None, state: TableState) -> None:
+        """A transaction reads an older state of a table as well."""
+        with self._lock:
+            transaction = self._find(transaction_id)
+            if transaction is not None and state.snapshot is not None:
+                transaction.travelled.add((state.identifier, state.snapshot.snapshot_id))
+
+    def snapshots_read(self, identifier: Identifier) -> set[int]:
+        """The snapshots of a table that active transactions have read, and may read again."""
+        with self._lock:
+            self._expire(time.monotonic())
+            active = [
+                each
+                for each in (*self._known.values(), *self._writing.values())
+                if each.state is TransactionState.ACTIVE
+            ]
+            return {snapshot_id for each in active for snapshot_id in each.snapshots_of(identifier)}
+
+    def abandoned(self, *, all_of_them: bool = False) -> list[Transaction]:
+        """Those with pending changes that nobody has used for long, or all; whoever asks for them rolls them back."""
+        oldest = time.monotonic() - self._settings.transaction_idle_seconds
+        with self._lock:
+            return [each for each in self._writing.values() if all_of_them or each.last_used < oldest]
+
+    def _find(self, transaction_id: str | None) -> Transaction | None:
+        return self._known.get(transaction_id or "") or self._writing.get(transaction_id or "")
+
+    def _move(self, transaction: Transaction, where: OrderedDict[str, Transaction]) -> None:
+        self._known.pop(transaction.id, None)
+        self._writing.pop(transaction.id, None)
+        where[transaction.id] = transaction
 
     def _expire(self, now: float) -> None:
         oldest = now - self._settings.transaction_idle_seconds

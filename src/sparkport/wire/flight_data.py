@@ -191,7 +191,10 @@ class BatchReader:
     def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
         if batch.num_rows > _MAX_ROWS:
             raise LimitExceeded(f"a batch has {batch.num_rows} rows; send at most {_MAX_ROWS}")
-        validate(batch)
+        try:
+            validate(batch)
+        except (pa.ArrowInvalid, pa.ArrowIndexError) as error:
+            raise BadRequest(f"the stream holds an invalid Arrow batch: {error}") from error
         return batch
 
 

@@ -112,10 +112,12 @@ class FailingTable(MemoryTable):
     def stage(self, ctx: Context, operation: Operation, options: DMLOptions) -> StagedWrite:
         if self.point == "start":
             raise self.error
-        return _Failing(super().stage(ctx, operation, options), self.point, self.error)
+        return FailingWrite(super().stage(ctx, operation, options), self.point, self.error)
 
 
-class _Failing(StagedWrite):
+class FailingWrite(StagedWrite):
+    """Fails at its batch of that number, or at its commit, after which nothing is left of it."""
+
     def __init__(self, inner: StagedWrite, point: str | int, error: Exception) -> None:
         self._inner = inner
         self._point = point

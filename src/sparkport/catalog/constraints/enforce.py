@@ -140,13 +140,14 @@ def _repeated(connection: duckdb.DuckDBPyConnection, key: Sequence[str]) -> Sequ
 def _present(
     connection: duckdb.DuckDBPyConnection, key: Sequence[str], row_id: str | None
 ) -> Sequence[str | None] | None:
-    # Both joins have the changed rows on the right, where DuckDB builds its hash table: they are the smaller side.
-    source = "existing"
+    # IN, not joins: with it DuckDB builds its hash table of the changed rows. Of a join it builds it of the side that it
+    # takes for smaller, and of a stream, such as a table's keys may be, it knows no size and believes that it is tiny.
+    columns = ", ".join(map(quoted, key))
+    condition = f"({columns}) IN (SELECT {columns} FROM changed)"
     if row_id is not None:
-        source = f"(SELECT e.* FROM existing AS e ANTI JOIN changed AS c ON e.{quoted(row_id)} = c.{quoted(row_id)})"
-    equal = " AND ".join(f"e.{quoted(name)} = c.{quoted(name)}" for name in key)
+        condition += f" AND {quoted(row_id)} NOT IN (SELECT {quoted(row_id)} FROM changed)"
     row: tuple[str | None, ...] | None = connection.execute(
-        f"SELECT {_as_text(key)} FROM (SELECT e.* FROM {source} AS e SEMI JOIN changed AS c ON {equal} LIMIT 1)"
+        f"SELECT {_as_text(key)} FROM (SELECT * FROM existing WHERE {condition} LIMIT 1)"
     ).fetchone()
     return row
 

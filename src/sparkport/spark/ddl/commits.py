@@ -34,7 +34,19 @@ from sparkport.spark.state import TableState
 from sparkport.spark.types.declared import TYPES_PROPERTY, tokens_in, written_tokens
 from sparkport.spark.types.tokens import union_members, union_token
 
-__all__ = ["Draft", "alter", "assigned", "describe", "fields_inside", "inner_ids", "java_schema", "staged_schema"]
+__all__ = [
+    "Draft",
+    "alter",
+    "assigned",
+    "begin",
+    "commit",
+    "describe",
+    "fields_inside",
+    "forget",
+    "inner_ids",
+    "java_schema",
+    "staged_schema",
+]
 
 _ATTEMPTS = 10
 
@@ -111,13 +123,13 @@ def alter(lake: Lake, identifier: Identifier, edit: Callable[[Draft], bool]) -> 
     """
     for _ in range(_ATTEMPTS):
         with translated(f"table {identifier}"):
-            draft = _begin(lake, identifier)
+            draft = begin(lake, identifier)
             is_done = False
             try:
-                is_done = not edit(draft) or _commit(draft)
+                is_done = not edit(draft) or commit(draft)
             finally:
                 if not is_done:
-                    lake.quietly("files of a change that was not made", partial(_forget, draft))
+                    lake.quietly("files of a change that was not made", partial(forget, draft))
         if is_done:
             lake.changed()
             return
@@ -126,7 +138,8 @@ def alter(lake: Lake, identifier: Identifier, edit: Callable[[Draft], bool]) -> 
     raise Conflict(f"table {identifier} was changed by somebody else at the same time; nothing was changed: try again")
 
 
-def _begin(lake: Lake, identifier: Identifier) -> Draft:
+def begin(lake: Lake, identifier: Identifier) -> Draft:
+    """An empty change of a table as it is now. Raises: NotFound, Unsupported."""
     handle = lake.gateway.iceberg(identifier)
     if handle is None:
         raise Unsupported(f"table {identifier} is not an Iceberg table: change it where it was made")
@@ -136,23 +149,32 @@ def _begin(lake: Lake, identifier: Identifier) -> Draft:
     return Draft(lake, state, transaction, handle.table, base)
 
 
-def _commit(draft: Draft) -> bool:
-    """Whether it is made now; False when somebody else was faster."""
+_UNKNOWN = frozenset({"CommitStateUnknownException", "UncheckedSQLException", "UncheckedInterruptedException"})
+"""Java's exceptions after which a catalog may have heard of a commit all the same."""
+
+
+def commit(draft: Draft, metadata: Any = None) -> bool:
+    """Whether it is made now; False when somebody else was faster. `metadata` are to be put there instead of the draft's."""
     from py4j.protocol import Py4JJavaError
 
+    after = draft.transaction.table().operations().current() if metadata is None else metadata
     try:
-        draft.table.operations().commit(draft.base, draft.transaction.table().operations().current())
+        draft.table.operations().commit(draft.base, after)
     except Py4JJavaError as error:
         name = str(error.java_exception.getClass().getSimpleName())
-        if name == "CommitStateUnknownException":
+        if name in _UNKNOWN:
             draft.is_unknown.set()
         if name != "CommitFailedException":
             raise
         return False
+    except BaseException:  # Java does not answer any more
+        draft.is_unknown.set()
+        raise
     return True
 
 
-def _forget(draft: Draft) -> None:
+def forget(draft: Draft) -> None:
+    """Remove the files of a change that was not made."""
     if draft.is_unknown.is_set():
         return  # perhaps the files are needed
     table = draft.transaction.table()

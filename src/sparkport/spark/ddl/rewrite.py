@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
-from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType, UnknownType
+from pyiceberg.types import UnknownType
 
 from sparkport.catalog import Constraints, Context
 from sparkport.catalog.constraints.enforce import columns_of, enforce_keys, enforce_rows
@@ -24,20 +23,18 @@ from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.errors import Unsupported
 from sparkport.spark.ddl.commits import Draft
 from sparkport.spark.files.locations import open_parquet
+from sparkport.spark.files.parquet_output import ParquetOutput, ParquetStyle, file_schema, relabelled, style_of, writing
 from sparkport.spark.files.parts import FilePart
 from sparkport.spark.files.plan import plan_scan
 from sparkport.spark.files.projection import file_fields
 from sparkport.spark.files.read import ReadRequest, read_parts, read_request
 from sparkport.spark.types.declared import decode, encode, natural_type
+from sparkport.spark.write.java_files import java_file
 
 __all__ = ["Compute", "files_without", "rewrite"]
 
 Compute: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Array]]
 """Makes the values of the new column, of its declared type, from the rows as they were, as users see them."""
-
-_ROW_ID = pa.field("_row_id", pa.int64(), metadata={"PARQUET:field_id": "2147483540"})
-_LAST_UPDATED = pa.field("_last_updated_sequence_number", pa.int64(), metadata={"PARQUET:field_id": "2147483539"})
-"""Iceberg's own, of rows that have been somewhere else before; NULL means: by the commit that adds this file."""
 
 
 def rewrite(
@@ -54,7 +51,8 @@ def rewrite(
     `columns` are the declared ones, as they will be; `changed` is the one that is computed, the others are copied.
     `constraints` are those that the new values must fulfil.
 
-    Raises: ConstraintViolation, BadRequest; Unsupported for files that are not Parquet or that only Spark can reach.
+    Raises: ConstraintViolation, BadRequest; Unsupported for files that are not Parquet or that only Spark can reach;
+    LimitExceeded when the storage is full.
     """
     state = draft.state
     plan = plan_scan(state, None, None)
@@ -69,7 +67,8 @@ def rewrite(
     overwrite = draft.transaction.newOverwrite()
     present = _data_files(draft)
     for part in plan.parts if parts is None else parts:
-        written = _rewritten(draft, ctx, files, part, compute, constraints, keys)
+        with writing(draft.identifier):
+            written = _rewritten(draft, ctx, files, part, compute, constraints, keys)
         if written is not None:
             overwrite.addFile(files.java_file(written, present[part.path]))
     _check_keys(draft, constraints, keys)
@@ -130,10 +129,7 @@ class _Files:
     @classmethod
     def of(cls, draft: Draft, io: FileIO, columns: pa.Schema, changed: pa.Field) -> _Files:
         schema = draft.schema()
-        fields = [_in_file(each) for each in schema.fields if not isinstance(each.field_type, UnknownType)]
-        if draft.state.has_row_ids:
-            fields += [_ROW_ID, _LAST_UPDATED]
-        return cls(draft, io, columns, changed, schema, pa.schema(fields))
+        return cls(draft, io, columns, changed, schema, file_schema(schema, with_row_ids=draft.state.has_row_ids))
 
     def new_place(self, part: FilePart) -> str:
         """Beside the old file, unless that is not the table's own place."""
@@ -154,21 +150,21 @@ class _Files:
                 arrays.append(array)
         if self.draft.state.has_row_ids:
             arrays += [stored.column(ROWID_NAME), pa.nulls(stored.num_rows, pa.int64())]
-        fitted = [_relabelled(array, field.type) for array, field in zip(arrays, self.arrow_schema, strict=True)]
+        fitted = [relabelled(array, field.type) for array, field in zip(arrays, self.arrow_schema, strict=True)]
         return pa.RecordBatch.from_arrays(fitted, schema=self.arrow_schema)
+
+    def new_file(self, part: FilePart) -> ParquetOutput:
+        path = self.new_place(part)
+        self.draft.written.append(path)
+        style = style_of(self.draft.state.metadata.properties) or ParquetStyle()
+        return ParquetOutput(self.io, path, self.arrow_schema, style)
 
     def java_file(self, written: _Written, old: Any) -> Any:
         """org.apache.iceberg.DataFile, in the partition of the old one."""
-        iceberg = self.draft.lake.gateway.jvm.org.apache.iceberg
         table = self.draft.transaction.table()
-        metrics = iceberg.parquet.ParquetUtil.fileMetrics(
-            table.io().newInputFile(written.path), iceberg.MetricsConfig.forTable(table)
-        )
-        builder = iceberg.DataFiles.builder(table.specs().get(old.specId()))
-        builder.withPath(written.path).withFormat("parquet").withFileSizeInBytes(written.size).withMetrics(metrics)
-        if table.specs().get(old.specId()).isPartitioned():
-            builder.withPartition(old.partition())
-        return builder.build()
+        spec = table.specs().get(old.specId())
+        partition = old.partition() if spec.isPartitioned() else None
+        return java_file(self.draft.lake, table, spec, written.path, written.size, partition)
 
 
 def _rewritten(
@@ -181,28 +177,23 @@ def _rewritten(
     keys: list[pa.RecordBatch],
 ) -> _Written | None:
     """The new file of an old one; None when no row of it is left."""
-    path = files.new_place(part)
     stored = _Following(read_parts(_as_stored(draft), [part], ctx.check))
     needed = columns_of(constraints, files.columns.names)
     keyed = {name for key in (constraints.primary_key, *constraints.unique) for name in key}
-    writer: pq.ParquetWriter | None = None
-    output: Any = None
+    output: ParquetOutput | None = None
     try:
         for values in compute(_declared(draft, batch) for batch in stored):
             if constraints:
                 rows = _checked_rows(draft, files, stored.last, values, needed)
                 enforce_rows(draft.identifier.name, constraints, rows)
                 keys.append(rows.select([name for name in rows.schema.names if name in keyed]))
-            if writer is None:
-                draft.written.append(path)
-                output = files.io.new_output(path).create()
-                writer = pq.ParquetWriter(output, files.arrow_schema, compression="zstd", store_schema=False)
-            writer.write_batch(files.batch(stored.last, values))
+            if output is None:
+                output = files.new_file(part)
+            output.write(pa.Table.from_batches([files.batch(stored.last, values)]))
+        return None if output is None else _Written(output.location, output.finish())
     finally:
-        if writer is not None:
-            writer.close()
-            output.close()
-    return None if writer is None else _Written(path, len(files.io.new_input(path)))
+        if output is not None:
+            output.abandon()
 
 
 class _Following:
@@ -255,36 +246,3 @@ def _data_files(draft: Draft) -> dict[str, Any]:
     finally:
         tasks.close()
     return found
-
-
-# --------------------------------------------------------------------------------------------- Arrow as Iceberg's files
-
-
-def _in_file(field: NestedField) -> pa.Field:
-    return pa.field(
-        field.name,
-        _type_in_file(field.field_type),
-        nullable=not field.required,
-        metadata={"PARQUET:field_id": str(field.field_id)},
-    )
-
-
-def _type_in_file(kind: IcebergType) -> pa.DataType:
-    """Iceberg finds columns by ids, also those inside others."""
-    match kind:
-        case StructType():
-            return pa.struct([_in_file(field) for field in kind.fields])
-        case ListType():
-            return pa.list_(_in_file(kind.element_field))
-        case MapType():
-            return pa.map_(_in_file(kind.key_field), _in_file(kind.value_field))
-        case _:
-            return natural_type(kind)
-
-
-def _relabelled(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """The same values under a type that has the same layout: with other names and ids inside, or as an extension."""
-    if array.type.equals(wanted, check_metadata=True):
-        return array
-    _, values = array.__arrow_c_array__()
-    return pa.Array._import_from_c_capsule(wanted.__arrow_c_schema__(), values)

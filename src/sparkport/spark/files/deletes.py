@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from array import array
-from bisect import bisect_left
 from collections.abc import Mapping
 
 import pyarrow as pa
@@ -13,45 +11,46 @@ from pyroaring import BitMap64
 
 from sparkport.spark.files.locations import open_parquet, read_range
 from sparkport.spark.files.parts import DeleteVector, FilePart
+from sparkport.spark.files.positions import array_of, between, bitmap_of
 
-__all__ = ["DeletedPositions", "deleted_positions", "read_vector"]
+__all__ = ["VECTOR_MAGIC", "DeletedPositions", "deleted_bitmap", "deleted_positions", "read_vector"]
 
-_MAGIC = bytes.fromhex("d1d33964")
+VECTOR_MAGIC = bytes.fromhex("d1d33964")
 
 
 class DeletedPositions:
     """Which rows of a file are gone. Positions are sorted and unique."""
 
-    def __init__(self, positions: array[int]) -> None:
-        self._positions = positions
-        self._values = pa.Array.from_buffers(pa.int64(), len(positions), [None, pa.py_buffer(positions)])
+    def __init__(self, positions: BitMap64) -> None:
+        self._values = array_of(positions)
 
     def __len__(self) -> int:
-        return len(self._positions)
+        return len(self._values)
 
     def kept(self, start: int, rows: int) -> pa.BooleanArray | None:
         """TRUE for those of the rows from `start` on that are not deleted; None if that is all of them."""
-        first = bisect_left(self._positions, start)
-        last = bisect_left(self._positions, start + rows, first)
-        if first == last:
+        gone = between(self._values, start, start + rows - 1)
+        if not len(gone):
             return None
-        if last - first == rows:
+        if len(gone) == rows:
             return pa.repeat(False, rows)
-        return pc.invert(pc.is_in(pa.arange(start, start + rows), value_set=self._values.slice(first, last - first)))
+        return pc.invert(pc.is_in(pa.arange(start, start + rows), value_set=gone))
 
 
 def deleted_positions(part: FilePart, properties: Mapping[str, str]) -> DeletedPositions | None:
     """None if no row is deleted. Raises: OSError, ValueError, ArrowInvalid for damaged files."""
+    found = deleted_bitmap(part, properties)
+    return DeletedPositions(found) if found else None
+
+
+def deleted_bitmap(part: FilePart, properties: Mapping[str, str]) -> BitMap64:
+    """The caller's own, to change as it likes. Raises: OSError, ValueError, ArrowInvalid for damaged files."""
     if part.vector is not None:
-        positions = read_vector(part.vector, properties)
-    elif part.position_deletes:
-        positions = _read_position_deletes(part, properties)
-    else:
-        return None
-    return DeletedPositions(positions) if positions else None
+        return read_vector(part.vector, properties)
+    return _read_position_deletes(part, properties)
 
 
-def read_vector(vector: DeleteVector, properties: Mapping[str, str]) -> array[int]:
+def read_vector(vector: DeleteVector, properties: Mapping[str, str]) -> BitMap64:
     """The positions in a `deletion-vector-v1` blob. Raises: OSError; ValueError if it is damaged.
 
     Its layout, by the Puffin specification: length of the next two (big-endian), magic, 64-bit roaring bitmap, CRC-32
@@ -60,19 +59,18 @@ def read_vector(vector: DeleteVector, properties: Mapping[str, str]) -> array[in
     blob = read_range(vector.path, vector.offset, vector.length, properties)
     length = int.from_bytes(blob[:4], "big")
     content = blob[4 : 4 + length]
-    if len(blob) != length + 8 or content[:4] != _MAGIC:
+    if len(blob) != length + 8 or content[:4] != VECTOR_MAGIC:
         raise ValueError("not a delete vector")
     if zlib.crc32(content) != int.from_bytes(blob[-4:], "big"):
         raise ValueError("the delete vector's checksum is wrong")
-    positions: array[int] = BitMap64.deserialize(content[4:]).to_array()
-    return array("q", positions.tobytes()) if positions.typecode != "q" else positions
+    return BitMap64.deserialize(content[4:])
 
 
-def _read_position_deletes(part: FilePart, properties: Mapping[str, str]) -> array[int]:
+def _read_position_deletes(part: FilePart, properties: Mapping[str, str]) -> BitMap64:
     found = BitMap64()
     for path in part.position_deletes:
         with open_parquet(path, properties) as file:
             for batch in file.iter_batches(columns=["file_path", "pos"], use_threads=False):
                 own = pc.equal(batch.column("file_path"), part.path)
-                found.update(batch.column("pos").filter(own).to_pylist())
-    return array("q", found.to_array().tobytes())
+                found |= bitmap_of(batch.column("pos").filter(own))
+    return found

@@ -1,4 +1,4 @@
-"""A few rows of a file by their positions. DuckDB skips the pages that hold none of them, which Arrow cannot."""
+"""Some rows of a file by their positions. DuckDB skips the pages that hold none of them, which Arrow cannot."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sparkport.spark.files.locations import is_pattern, local_path
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["MOST_ROWS", "few_rows"]
+__all__ = ["MOST_ROWS", "few_rows", "neighbouring_rows"]
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +35,19 @@ def few_rows(
     path: str, file_schema: pa.Schema, wanted: Sequence[int], positions: Sequence[int]
 ) -> pa.RecordBatch | None:
     """Top-level fields of a local Parquet file at ascending positions, as Arrow reads them; None where Arrow should."""
+    return _rows_where(path, file_schema, wanted, f"IN ({', '.join(map(str, positions))})", len(positions))
+
+
+def neighbouring_rows(
+    path: str, file_schema: pa.Schema, wanted: Sequence[int], first: int, last: int
+) -> pa.RecordBatch | None:
+    """Likewise, but all rows from one position up to another, and that one too."""
+    return _rows_where(path, file_schema, wanted, f"BETWEEN {first} AND {last}", last - first + 1)
+
+
+def _rows_where(
+    path: str, file_schema: pa.Schema, wanted: Sequence[int], condition: str, count: int
+) -> pa.RecordBatch | None:
     local = local_path(path)
     fields = [file_schema.field(index) for index in wanted]
     distinct = {folded(name) for name in file_schema.names}
@@ -45,7 +58,7 @@ def few_rows(
     columns = ", ".join('"' + field.name.replace('"', '""') + '"' for field in fields)
     query = (
         f"SELECT {columns} FROM read_parquet({_text(local)}, file_row_number = true, hive_partitioning = false)"
-        f" WHERE file_row_number IN ({', '.join(map(str, positions))}) ORDER BY file_row_number"
+        f" WHERE file_row_number {condition} ORDER BY file_row_number"
     )
     try:
         with _database().cursor() as cursor:
@@ -53,7 +66,7 @@ def few_rows(
     except Exception:  # noqa: BLE001 - then Arrow reads them, and says what is wrong
         _log.debug("rows not read by DuckDB", exc_info=True)
         return None
-    return found.to_batches()[0] if found.num_rows == len(positions) else None
+    return found.to_batches()[0] if found.num_rows == count else None
 
 
 def _text(value: str) -> str:

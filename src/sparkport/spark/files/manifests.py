@@ -91,6 +91,7 @@ class Entry:
     referenced_data_file: str | None
     content_offset: int | None
     content_length: int | None
+    spec_id: int = 0
 
 
 def read_manifest_list(io: FileIO, path: str) -> tuple[Manifest, ...]:
@@ -165,6 +166,7 @@ def _live_entries(io: FileIO, manifest: Manifest) -> Iterator[Entry]:
                 referenced_data_file=values["referenced_data_file"],
                 content_offset=values["content_offset"],
                 content_length=values["content_size_in_bytes"],
+                spec_id=manifest.spec_id,
             )
 
 

@@ -20,10 +20,11 @@ from sparkport.catalog.filters import ROWID, Evaluator
 from sparkport.catalog.rowid import ROWID_NAME, rowid_field
 from sparkport.spark.files.bounds import UNKNOWN, Bounds, bounds_in_row_group
 from sparkport.spark.files.deletes import DeletedPositions, deleted_positions
-from sparkport.spark.files.few_rows import MOST_ROWS, few_rows
+from sparkport.spark.files.few_rows import MOST_ROWS, few_rows, neighbouring_rows
 from sparkport.spark.files.locations import open_parquet
 from sparkport.spark.files.manifests import ROW_ID_FIELD
 from sparkport.spark.files.parts import FilePart
+from sparkport.spark.files.positions import between
 from sparkport.spark.files.projection import FileField, Source, file_fields, sources_of, values_of
 from sparkport.spark.files.pruning import Condition, condition_of, prunable_columns
 from sparkport.spark.types.declared import decode, needs_decoding
@@ -35,6 +36,8 @@ __all__ = ["PartReader"]
 
 _LARGE_GROUP = 65_536
 """Rows of a row group of which it is worth the trouble to read just a few."""
+_NEAR = 5
+"""Rows are near each other if the row group has so many times the rows that they are apart."""
 _ROW_ID = NestedField(ROW_ID_FIELD, "_row_id", LongType(), required=False)
 
 
@@ -119,6 +122,17 @@ class PartReader:
         else:
             yield from _FileReader(self, part, deleted, None).read()
 
+    def read_at(self, part: FilePart, positions: pa.Array) -> Generator[pa.RecordBatch | None, None, None]:
+        """The rows at ascending positions of a whole file, deleted ones among them; for a request without a filter.
+
+        Raises: OSError, ValueError, ArrowException for files that are missing or damaged.
+        """
+        if self._needs_file(part):
+            with open_parquet(part.path, self._properties) as file:
+                yield from _FileReader(self, part, None, file).read_at(positions)
+        else:
+            yield from _FileReader(self, part, None, None).read_at(positions)
+
     def _needs_file(self, part: FilePart) -> bool:
         """Row ids that follow from positions need none, nor does the number of rows."""
         if self.filtered.columns or self.rest.columns or part.row_groups is not None:
@@ -182,6 +196,37 @@ class _FileReader:
                 arrays = self._values(self._rest, raw, start, rows, mask)
                 yield self._batch(arrays, rows if mask is None else mask.true_count)
 
+    def read_at(self, positions: pa.Array) -> Iterator[pa.RecordBatch]:
+        for group in self._row_groups():
+            wanted = between(positions, group.start, group.start + group.rows - 1)
+            few = self._some(group, wanted) if len(wanted) else None
+            if few is not None:
+                yield self._batch(self._arrays(self._rest, few, wanted), len(wanted))
+            elif len(wanted):
+                yield from self._read_group_at(group, wanted)
+
+    def _some(self, group: _RowGroup, positions: pa.Array) -> pa.RecordBatch | None:
+        """The file's columns at those positions, where there is a quicker way than to read the row group."""
+        if len(positions) <= MOST_ROWS:
+            return self._few(group, positions)
+        first, last = positions[0].as_py(), positions[-1].as_py()
+        if self._file is None or not self._rest.fields or group.rows < max(_LARGE_GROUP, _NEAR * (last - first)):
+            return None
+        rows = neighbouring_rows(self._part.path, self._file.schema_arrow, self._rest.fields, first, last)
+        return None if rows is None else rows.take(pc.subtract(positions, first))
+
+    def _read_group_at(self, group: _RowGroup, positions: pa.Array) -> Iterator[pa.RecordBatch]:
+        passed = 0
+        for start, rows, raw in self._raw(self._rest, [group]):
+            own = between(positions, start, start + rows - 1)
+            if len(own):
+                if raw is not None and len(own) < rows:
+                    raw = raw.take(pc.subtract(own, start))
+                yield self._batch(self._arrays(self._rest, raw, own), len(own))
+                passed += len(own)
+            if passed == len(positions):
+                return
+
     def _row_groups(self) -> list[_RowGroup]:
         """Those of the part that may hold a row which the filter keeps."""
         if self._file is None:
@@ -234,11 +279,13 @@ class _FileReader:
 
     def _read_rest(self, group: _RowGroup, mask: pa.BooleanArray, matches: pa.Table) -> Iterator[pa.RecordBatch]:
         """The other columns of the rows that match; `matches` has those of the filter."""
-        few = self._few(group, mask) if len(matches) <= MOST_ROWS else None
-        if few is not None:
-            (batch,) = matches.combine_chunks().to_batches()
-            yield self._assembled(batch, self._values(self._rest, few, group.start, group.rows, mask, chosen=True))
-            return
+        if len(matches) <= MOST_ROWS:
+            positions = pc.add(pc.indices_nonzero(mask).cast(pa.int64()), group.start)
+            few = self._few(group, positions)
+            if few is not None:
+                (batch,) = matches.combine_chunks().to_batches()
+                yield self._assembled(batch, self._arrays(self._rest, few, positions))
+                return
         passed = 0
         for start, rows, raw in self._raw(self._rest, [group]):
             own = mask.slice(start - group.start, rows)
@@ -253,12 +300,11 @@ class _FileReader:
             if passed == len(matches):
                 return
 
-    def _few(self, group: _RowGroup, mask: pa.BooleanArray) -> pa.RecordBatch | None:
-        """The file's columns of just the rows in the mask, where that is quicker than to read the row group."""
+    def _few(self, group: _RowGroup, positions: pa.Array) -> pa.RecordBatch | None:
+        """The file's columns of just some rows of a row group, where that is quicker than to read all of it."""
         if self._file is None or not self._rest.fields or group.rows < _LARGE_GROUP:
             return None
-        positions = [group.start + index for index in pc.indices_nonzero(mask).to_pylist()]
-        return few_rows(self._part.path, self._file.schema_arrow, self._rest.fields, positions)
+        return few_rows(self._part.path, self._file.schema_arrow, self._rest.fields, positions.to_pylist())
 
     def _raw(self, found: _Found, groups: Sequence[_RowGroup]) -> Iterator[tuple[int, int, pa.RecordBatch | None]]:
         """Neighbouring row groups in steps: position, number of rows, and the file's own columns."""
@@ -278,40 +324,41 @@ class _FileReader:
             start += batch.num_rows
 
     def _values(
-        self,
-        found: _Found,
-        raw: pa.RecordBatch | None,
-        start: int,
-        rows: int,
-        mask: pa.BooleanArray | None,
-        *,
-        chosen: bool = False,
+        self, found: _Found, raw: pa.RecordBatch | None, start: int, rows: int, mask: pa.BooleanArray | None
     ) -> list[pa.Array]:
-        """The columns of a lot as they are declared, of the rows in the mask; `chosen` says that `raw` has no others."""
-        kept = rows
+        """The columns of a lot as they are declared, of the rows in the mask."""
+        positions: pa.Array | range = range(start, start + rows)
         if mask is not None:
-            kept = mask.true_count
-            raw = raw if raw is None or chosen else raw.filter(mask)
+            raw = raw if raw is None else raw.filter(mask)
+            if found.lot.has_row_id:
+                positions = pa.arange(start, start + rows).filter(mask)
+            else:
+                positions = range(mask.true_count)
+        return self._arrays(found, raw, positions)
+
+    def _arrays(self, found: _Found, raw: pa.RecordBatch | None, positions: pa.Array | range) -> list[pa.Array]:
+        """The columns of a lot as they are declared; `raw` has the file's own, at these positions."""
         columns = {} if raw is None else dict(zip(found.fields, raw.columns, strict=True))
         arrays = []
         for column, source in zip(found.lot.columns, found.sources, strict=True):
-            array = values_of(source, kept, columns.__getitem__)
+            array = values_of(source, len(positions), columns.__getitem__)
             arrays.append(decode(array, column.stored.field_type, column.declared) if column.decodes else array)
         if found.lot.has_row_id:
-            arrays.append(self._row_ids(found, columns.__getitem__, start, rows, mask))
+            arrays.append(self._row_ids(found, columns.__getitem__, positions))
         return arrays
 
-    def _row_ids(
-        self, found: _Found, columns: Callable[[int], pa.Array], start: int, rows: int, mask: pa.BooleanArray | None
-    ) -> pa.Array:
+    def _row_ids(self, found: _Found, columns: Callable[[int], pa.Array], positions: pa.Array | range) -> pa.Array:
+        own = None if found.row_ids is None else values_of(found.row_ids, len(positions), columns)
+        if own is not None and not own.null_count:
+            return own
         first = self._part.first_row_id
-        by_position = pa.nulls(rows, pa.int64()) if first is None else pa.arange(first + start, first + start + rows)
-        if mask is not None:
-            by_position = by_position.filter(mask)
-        if found.row_ids is None:
-            return by_position
-        own = values_of(found.row_ids, len(by_position), columns)
-        return pc.coalesce(own, by_position) if own.null_count else own
+        if first is None:
+            by_position = pa.nulls(len(positions), pa.int64())
+        elif isinstance(positions, range):
+            by_position = pa.arange(first + positions.start, first + positions.stop)
+        else:
+            by_position = pc.add(positions, first)
+        return by_position if own is None else pc.coalesce(own, by_position)
 
     def _assembled(self, filtered: pa.RecordBatch, rest: list[pa.Array] | None) -> pa.RecordBatch:
         """Both lots in the order in which they are wanted."""

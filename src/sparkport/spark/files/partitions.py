@@ -35,7 +35,7 @@ from typing_extensions import assert_never
 
 from sparkport.spark.files.pruning import All, AnyOf, Condition, Nullness, OneOf, Range, all_of, any_of
 
-__all__ = ["identity_sources", "projected", "result_type"]
+__all__ = ["hashed_bytes", "identity_sources", "projected", "result_type"]
 
 
 def projected(condition: Condition, spec: PartitionSpec, kinds: Mapping[int, IcebergType]) -> Condition | None:
@@ -107,7 +107,7 @@ def _in_buckets(condition: Range | OneOf, field: PartitionField, kind: IcebergTy
         values = (condition.lower,)
     else:
         return None
-    hashed = _hashed_bytes(kind)
+    hashed = hashed_bytes(kind)
     if hashed is None:
         return None
     # Bytes are hashed as they are. PyIceberg makes one byte too many of some negative decimals.
@@ -115,7 +115,7 @@ def _in_buckets(condition: Range | OneOf, field: PartitionField, kind: IcebergTy
     return OneOf(field.field_id, tuple(sorted({int(bucket(hashed(value)) or 0) for value in values})))
 
 
-def _hashed_bytes(kind: IcebergType) -> Callable[[Any], bytes] | None:
+def hashed_bytes(kind: IcebergType) -> Callable[[Any], bytes] | None:
     """What is hashed of a value (appendix B of Iceberg's specification)."""
     match kind:
         case IntegerType() | LongType() | DateType() | TimestampType() | TimestamptzType():

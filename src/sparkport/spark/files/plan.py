@@ -37,12 +37,12 @@ from sparkport.spark.files.manifests import (
 )
 from sparkport.spark.files.partitions import identity_sources, projected, result_type
 from sparkport.spark.files.parts import DeleteVector, FilePart
-from sparkport.spark.files.pruning import Condition, condition_of, prunable_columns
+from sparkport.spark.files.pruning import Condition, OneOf, condition_of, prunable_columns
 from sparkport.spark.files.removals import Removals
 from sparkport.spark.identifiers import Identifier
 from sparkport.spark.state import TableState
 
-__all__ = ["DeleteVector", "FilePart", "ScanPlan", "divide", "plan_scan"]
+__all__ = ["DataFile", "DeleteVector", "FilePart", "ScanPlan", "divide", "plan_rows", "plan_scan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,16 @@ class ScanPlan:
     """False: only Spark can read it, and `parts` are for estimates."""
 
 
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file to be read, and all that the table's metadata say of it."""
+
+    part: FilePart
+    entry: Entry
+    replaced: tuple[Entry, ...]
+    """The delete files that a new delete vector takes the place of."""
+
+
 def plan_scan(state: TableState, columns: Sequence[str] | None, row_filter: Filter | None) -> ScanPlan:
     """The files that may hold rows which the filter keeps. `columns` None means all; the row id is called `rowid`.
 
@@ -66,14 +76,32 @@ def plan_scan(state: TableState, columns: Sequence[str] | None, row_filter: Filt
     """
     if state.snapshot is None:
         return ScanPlan((), 0, 0, True)
-    if state.io is None or not state.snapshot.manifest_list:
+    selection = _Selection.of(state, columns, row_filter)
+    files = _planned(state, selection)
+    if files is None:
         return _for_spark(state)
-    try:
-        return _planned(state, state.io, state.snapshot.manifest_list, columns, row_filter)
-    except FileNotFoundError as error:
-        raise _damaged(state.identifier, "is missing") from error
-    except (OSError, ValueError, EOFError, KeyError, ResolveError, zlib.error) as error:
-        raise _damaged(state.identifier, "cannot be read") from error
+    parts = tuple(selection.part(entry, manifest, files.removals) for entry, manifest in files.found)
+    rows = sum(part.rows - (part.vector.rows if part.vector else 0) for part in parts)
+    return ScanPlan(parts, rows, sum(part.bytes for part in parts), files.readable)
+
+
+def plan_rows(state: TableState, row_ids: Sequence[int]) -> tuple[DataFile, ...] | None:
+    """The files that may hold rows of these ids, which ascend; None where only Spark can read them.
+
+    Raises: PreconditionFailed when metadata files are missing or damaged.
+    """
+    if state.snapshot is None or not len(row_ids):
+        return ()
+    selection = replace(_Selection.of(state, (), None), condition=OneOf(ROW_ID_FIELD, row_ids))
+    files = _planned(state, selection)
+    if files is None or not files.readable:
+        return None
+    return tuple(
+        DataFile(
+            selection.part(entry, manifest, files.removals), entry, files.removals.replaced(entry, manifest.spec_id)
+        )
+        for entry, manifest in files.found
+    )
 
 
 def divide(plan: ScanPlan, pieces: int) -> list[tuple[FilePart, ...]]:
@@ -124,34 +152,46 @@ def _joined(group: Sequence[FilePart]) -> tuple[FilePart, ...]:
     return tuple(joined)
 
 
-def _planned(
-    state: TableState, io: FileIO, manifest_list: str, columns: Sequence[str] | None, row_filter: Filter | None
-) -> ScanPlan:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Files:
+    """What a plan is made of."""
+
+    found: Sequence[tuple[Entry, Manifest]]
+    removals: Removals
+    readable: bool
+
+
+def _planned(state: TableState, selection: _Selection) -> _Files | None:
+    """None where only Spark can read the metadata. Raises: PreconditionFailed."""
+    assert state.snapshot is not None
+    if state.io is None or not state.snapshot.manifest_list:
+        return None
+    try:
+        return _selected(state.io, state.snapshot.manifest_list, selection)
+    except FileNotFoundError as error:
+        raise _damaged(state.identifier, "is missing") from error
+    except (OSError, ValueError, EOFError, KeyError, ResolveError, zlib.error) as error:
+        raise _damaged(state.identifier, "cannot be read") from error
+
+
+def _selected(io: FileIO, manifest_list: str, selection: _Selection) -> _Files | None:
     manifests = read_manifest_list(io, manifest_list)
-    selection = _Selection.of(state, columns, row_filter)
     found: list[tuple[Entry, Manifest]] = []
     for manifest in manifests:
         if manifest.holds_deletes or not selection.keeps_manifest(manifest):
             continue
         if manifest.encrypted:
-            return _for_spark(state)
+            return None
         found += ((entry, manifest) for entry in read_manifest(io, manifest) if selection.keeps(entry, manifest))
     removals = Removals.of(io, [manifest for manifest in manifests if manifest.holds_deletes] if found else ())
-    readable = not removals.encrypted
-    parts = []
-    for entry, manifest in sorted(found, key=_order):
-        vector = removals.vector(entry)
-        files = () if vector is not None else removals.position_files(entry, manifest.spec_id)
-        readable = (
-            readable
-            and entry.format == "PARQUET"
-            and not entry.encrypted
-            and reachable(entry.path, io.properties)
-            and removals.understood(entry, manifest.spec_id)
-        )
-        parts.append(selection.part(entry, manifest, vector, files))
-    rows = sum(part.rows - (part.vector.rows if part.vector else 0) for part in parts)
-    return ScanPlan(tuple(parts), rows, sum(part.bytes for part in parts), readable)
+    readable = not removals.encrypted and all(
+        entry.format == "PARQUET"
+        and not entry.encrypted
+        and reachable(entry.path, io.properties)
+        and removals.understood(entry, manifest.spec_id)
+        for entry, manifest in found
+    )
+    return _Files(sorted(found, key=_order), removals, readable)
 
 
 def _order(found: tuple[Entry, Manifest]) -> tuple[int, int, str]:
@@ -231,9 +271,8 @@ class _Selection:
 
         return self.condition.may_match(of_column)
 
-    def part(
-        self, entry: Entry, manifest: Manifest, vector: DeleteVector | None, position_deletes: tuple[str, ...]
-    ) -> FilePart:
+    def part(self, entry: Entry, manifest: Manifest, removals: Removals) -> FilePart:
+        vector = removals.vector(entry)
         spec = self.specs.get(manifest.spec_id)
         sources = {} if spec is None or not entry.partition else identity_sources(spec)
         return FilePart(
@@ -243,7 +282,7 @@ class _Selection:
             first_row_id=entry.first_row_id,
             may_hold_row_ids=self._may_hold_row_ids(entry),
             vector=vector,
-            position_deletes=position_deletes,
+            position_deletes=() if vector is not None else removals.position_files(entry, manifest.spec_id),
             partition=tuple((sources[each], value) for each, value in entry.partition.items() if each in sources),
             split_offsets=entry.split_offsets,
             bytes=self._bytes(entry),

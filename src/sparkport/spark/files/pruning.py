@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -109,7 +109,7 @@ class OneOf:
     """Some of these values, which are sorted."""
 
     field_id: int
-    values: tuple[Any, ...]
+    values: Sequence[Any]
 
     def may_match(self, bounds_of: BoundsOf) -> bool:
         bounds = bounds_of(self.field_id)

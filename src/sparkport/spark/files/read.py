@@ -9,7 +9,8 @@ Runs in the server and in Spark's Python workers; imports neither pyspark nor gr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from sparkport.spark.files.parts import FilePart
 if TYPE_CHECKING:
     from sparkport.spark.state import TableState
 
-__all__ = ["ReadRequest", "reachable", "read_parts", "read_request"]
+__all__ = ["ReadRequest", "file_errors", "gathered", "reachable", "read_parts", "read_positions", "read_request"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +95,28 @@ def read_parts(
     Raises: PreconditionFailed when a file is missing or damaged; what `check` raises.
     """
     reader = PartReader(request, use_threads=use_threads)
-    yield from _gathered(_checked(request, reader, parts, check), request.batch_rows)
+    yield from gathered(_checked(request, map(reader.read, parts), check), request.batch_rows)
+
+
+def read_positions(
+    request: ReadRequest,
+    places: Sequence[tuple[FilePart, pa.Array]],
+    check: Callable[[], None],
+    *,
+    use_threads: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """The rows at ascending positions of files, deleted or not; the request has no filter. Otherwise as `read_parts`."""
+    reader = PartReader(request, use_threads=use_threads)
+    read = (reader.read_at(part, positions) for part, positions in places)
+    yield from gathered(_checked(request, read, check), request.batch_rows)
 
 
 def _checked(
-    request: ReadRequest, reader: PartReader, parts: Sequence[FilePart], check: Callable[[], None]
+    request: ReadRequest,
+    read: Iterable[Generator[pa.RecordBatch | None, None, None]],
+    check: Callable[[], None],
 ) -> Iterator[pa.RecordBatch]:
-    for part in parts:
-        batches = reader.read(part)
+    for batches in read:
         try:
             while True:
                 check()  # outside of `_next`: its errors are not the file's
@@ -118,20 +133,27 @@ _END = object()
 
 
 def _next(request: ReadRequest, batches: Iterator[pa.RecordBatch | None]) -> Any:
-    try:
+    with file_errors(request.table):
         return next(batches, _END)
+
+
+@contextmanager
+def file_errors(table: str) -> Iterator[None]:
+    """Raises: PreconditionFailed when a file of a table is missing or damaged."""
+    try:
+        yield
     except FileNotFoundError as error:
         raise PreconditionFailed(
-            f"a data file of table {request.table} is missing: it was removed from the storage by other means than the"
+            f"a data file of table {table} is missing: it was removed from the storage by other means than the"
             " table's own; restore it, or roll the table back to an older snapshot"
         ) from error
     except (OSError, ValueError, pa.ArrowException) as error:
         raise PreconditionFailed(
-            f"a data file of table {request.table} cannot be read: it is damaged, or the storage does not answer"
+            f"a data file of table {table} cannot be read: it is damaged, or the storage does not answer"
         ) from error
 
 
-def _gathered(batches: Iterator[pa.RecordBatch], batch_rows: int) -> Iterator[pa.RecordBatch]:
+def gathered(batches: Iterator[pa.RecordBatch], batch_rows: int) -> Iterator[pa.RecordBatch]:
     """Small batches, as selective filters leave them, put together: each costs the client a message."""
     small: list[pa.RecordBatch] = []
     rows = 0

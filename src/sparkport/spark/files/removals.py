@@ -58,6 +58,13 @@ class Removals:
         entries = self._position_entries(data, spec_id)
         return tuple(entry.path for entry in entries)
 
+    def replaced(self, data: Entry, spec_id: int) -> tuple[Entry, ...]:
+        """The delete files that go when this data file gets a new vector: those that are about no other file."""
+        entry = self.vectors.get(data.path)
+        if entry is not None:
+            return (entry,)
+        return tuple(entry for entry in self._position_entries(data, spec_id) if _only_path(entry) is not None)
+
     def understood(self, data: Entry, spec_id: int) -> bool:
         """Whether all that deletes rows of this file can be read here."""
         for key in (None, _partition(data, spec_id)) if self.others else ():

@@ -23,25 +23,40 @@ from sparkport.catalog import (
     ScalarFunction,
     ScanOptions,
     TableFunction,
+    TableInOutFunction,
 )
 from sparkport.errors import BadRequest
-from sparkport.spark.functions.metadata_functions import metadata_functions
+from sparkport.spark.functions.care import ExpireSnapshots, Optimize
+from sparkport.spark.functions.metadata_functions import Files, History, Snapshots
+from sparkport.spark.functions.of_table import FunctionOfTable
 from sparkport.spark.functions.queries import Queries, Query, read_query
 from sparkport.spark.functions.query_arguments import markers
 from sparkport.spark.functions.sql_functions import SqlFunctions
+from sparkport.spark.functions.table_changes import TableChanges, TableChangesSince
+from sparkport.spark.functions.transaction_functions import transaction_functions
+from sparkport.spark.functions.upsert import merging_functions
+from sparkport.spark.functions.versions import RollbackTo, Tag
 from sparkport.spark.lake import Lake
 
 __all__ = ["scalar_functions", "table_functions"]
 
 
-def table_functions(lake: Lake, namespace: tuple[str, ...]) -> Sequence[TableFunction]:
+def table_functions(lake: Lake, namespace: tuple[str, ...]) -> Sequence[TableFunction | TableInOutFunction]:
     """The table functions of a schema: the lake's own, and those that were defined in Spark SQL."""
     return _functions_of(lake).table_functions(namespace)
 
 
 def scalar_functions(lake: Lake, namespace: tuple[str, ...]) -> Sequence[ScalarFunction]:
-    """The scalar functions of a schema, which were defined in Spark SQL."""
-    return _functions_of(lake).sql_functions.scalar_functions(namespace)
+    """The scalar functions of a schema: those of transactions, and those that were defined in Spark SQL."""
+    functions = _functions_of(lake)
+    return [*functions.transactions, *functions.sql_functions.scalar_functions(namespace)]
+
+
+_OF_TABLES: Sequence[type[FunctionOfTable]] = (
+    *(Snapshots, Files, History),
+    *(Optimize, ExpireSnapshots, RollbackTo, Tag),
+    *(TableChanges, TableChangesSince),
+)
 
 
 class _LakeFunctions:
@@ -49,14 +64,17 @@ class _LakeFunctions:
         queries = Queries(lake)
         self._lake = lake
         self._queries = queries
-        self._own: dict[tuple[str, ...], list[TableFunction]] = {}
+        self._own: dict[tuple[str, ...], list[TableFunction | TableInOutFunction]] = {}
         self.sql_functions = SqlFunctions(lake, queries)
+        self.transactions = transaction_functions(lake)
 
-    def table_functions(self, namespace: tuple[str, ...]) -> Sequence[TableFunction]:
+    def table_functions(self, namespace: tuple[str, ...]) -> Sequence[TableFunction | TableInOutFunction]:
         own = self._own.get(namespace)
         if own is None:
             query = [form(self._lake, self._queries, namespace) for form in (SparkSql, SparkSqlWithArguments)]
-            own = self._own.setdefault(namespace, [*query, *metadata_functions(self._lake, namespace)])
+            merging = merging_functions(self._lake, namespace)
+            of_tables = [form(self._lake, namespace) for form in _OF_TABLES]
+            own = self._own.setdefault(namespace, [*query, *of_tables, *merging])
         return [*own, *self.sql_functions.table_functions(namespace)]
 
 

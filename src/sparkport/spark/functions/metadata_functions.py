@@ -12,49 +12,30 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
-from sparkport.catalog import Context, FunctionSignature, Parameter, ScanOptions, TableFunction
-from sparkport.catalog.names import folded
-from sparkport.errors import NotFound, SparkportError, Unsupported
+from sparkport.catalog import Context, ScanOptions
+from sparkport.errors import Unsupported
+from sparkport.spark.definition import COMMENT_PROPERTY, CONSTRAINTS_PROPERTY, DEFAULTS_PROPERTY
 from sparkport.spark.errors import translated
 from sparkport.spark.files.manifests import Entry as FileEntry
 from sparkport.spark.files.manifests import read_manifest, read_manifest_list
-from sparkport.spark.history import Change, changes_of
-from sparkport.spark.identifiers import Identifier
-from sparkport.spark.lake import Lake
-from sparkport.spark.listing import Entry, Kind
-from sparkport.spark.state import TableState
+from sparkport.spark.functions.of_table import FunctionOfTable
+from sparkport.spark.history import WORKING_BRANCH, Change, ancestors_of, changes_of, versions_of
+from sparkport.spark.outlines import Outline
+from sparkport.spark.state import SHAPING, TableState
+from sparkport.spark.types.declared import TYPES_PROPERTY
 
-__all__ = ["metadata_functions"]
+__all__ = ["Files", "History", "Snapshots"]
 
 _MOMENT = pa.timestamp("us", "UTC")
 _MICROSECONDS = 1_000
 _BATCH_ROWS = 10_000
 
 
-def metadata_functions(lake: Lake, namespace: tuple[str, ...]) -> list[TableFunction]:
-    """The functions for tables of a schema."""
-    return [Snapshots(lake, namespace), Files(lake, namespace), History(lake, namespace)]
-
-
-class _MetadataFunction(TableFunction):
-    """A function of a table's name: `table` in its own schema, or `schema.table`."""
-
-    columns: pa.Schema
-
-    def __init__(self, lake: Lake, namespace: tuple[str, ...]) -> None:
-        self._lake = lake
-        self._namespace = namespace
-
-    @property
-    def signature(self) -> FunctionSignature:
-        return FunctionSignature((Parameter("table", pa.string()),))
-
-    def schema_for_parameters(self, ctx: Context, parameters: Sequence[Any]) -> pa.Schema:
-        self._state(parameters)  # so that a wrong name is told before anything is planned
-        return self.columns
+class _MetadataFunction(FunctionOfTable):
+    """Rows that are made one by one from what is known of a table."""
 
     def estimated_rows(self, ctx: Context, parameters: Sequence[Any]) -> int | None:
-        return self._count(self._state(parameters))
+        return self._count(ctx, self._state(parameters))
 
     def execute(self, ctx: Context, parameters: Sequence[Any], options: ScanOptions) -> Iterator[pa.RecordBatch]:
         state = self._state(parameters)
@@ -67,37 +48,10 @@ class _MetadataFunction(TableFunction):
         yield pa.RecordBatch.from_pylist(rows, self.columns)
 
     @abstractmethod
-    def _count(self, state: TableState) -> int | None: ...
+    def _count(self, ctx: Context, state: TableState) -> int | None: ...
 
     @abstractmethod
     def _rows(self, ctx: Context, state: TableState) -> Iterator[Mapping[str, Any]]: ...
-
-    def _state(self, parameters: Sequence[Any]) -> TableState:
-        """Raises: NotFound, Unsupported."""
-        name = parameters[0]
-        if name is None:
-            raise NotFound(f"{self.name} needs the name of a table, such as {self.name}('orders')")
-        entry = self._entry(str(name))
-        if entry is None:
-            raise NotFound(f"table {name} does not exist")
-        if entry.kind is not Kind.ICEBERG:
-            raise Unsupported(f"{entry.identifier} is not an Iceberg table: it has no {self.name}")
-        return self._lake.state(entry.identifier, entry.location)
-
-    def _entry(self, name: str) -> Entry | None:
-        found = self._lake.directory.contents().namespaces
-        # A name with dots in it may be cut at any of them; the table's own schema comes first.
-        own = ".".join(self._namespace)
-        cuts = [(own, name), *((name[:at], name[at + 1 :]) for at, char in enumerate(name) if char == ".")]
-        for exact in (True, False):
-            for schema_name, table_name in cuts:
-                for each, namespace in found.items():
-                    if not _same(each, schema_name, exact):
-                        continue
-                    table = next((own for own in namespace.entries if _same(own, table_name, exact)), None)
-                    if table is not None:
-                        return self._lake.directory.entry(namespace.parts, table)
-        return None
 
     def _metadata_files(self, state: TableState) -> FileIO:
         if state.io is None:
@@ -106,10 +60,6 @@ class _MetadataFunction(TableFunction):
                 f"ask spark_sql('SELECT * FROM {state.identifier}.{self.name}')"
             )
         return state.io
-
-
-def _same(name: str, wanted: str, exact: bool) -> bool:
-    return name == wanted if exact else folded(name) == folded(wanted)
 
 
 class Snapshots(_MetadataFunction):
@@ -138,13 +88,13 @@ class Snapshots(_MetadataFunction):
     def comment(self) -> str:
         return "The snapshots of a table, the oldest first; version is what AT (VERSION => …) takes."
 
-    def _count(self, state: TableState) -> int:
-        return len(state.metadata.snapshots)
+    def _count(self, ctx: Context, state: TableState) -> int:
+        return len(_seen(state.metadata))
 
     def _rows(self, ctx: Context, state: TableState) -> Iterator[Mapping[str, Any]]:
         metadata = state.metadata
-        versions = _versions(ctx, self._lake, state)
-        for snapshot in sorted(metadata.snapshots, key=lambda each: (each.timestamp_ms, each.sequence_number or 0)):
+        versions = versions_of(self._lake, state, ctx.check)
+        for snapshot in sorted(_seen(metadata), key=lambda each: (each.timestamp_ms, each.sequence_number or 0)):
             yield {
                 "version": versions.get(snapshot.snapshot_id),
                 "snapshot_id": snapshot.snapshot_id,
@@ -159,30 +109,24 @@ class Snapshots(_MetadataFunction):
             }
 
 
-def _versions(ctx: Context, lake: Lake, state: TableState) -> dict[int, int]:
-    """By snapshot, the number of the change that made it current; those that never were, or long ago, are missing."""
-    found: dict[int, int] = {}
-    changes = changes_of(state)
-    for index, change in enumerate(changes):
-        ctx.check()
-        ctx.report_progress(index / len(changes))
-        then = _state_after(lake, state.identifier, change)
-        if then is not None and then.metadata.current_snapshot_id is not None:
-            found.setdefault(then.metadata.current_snapshot_id, change.number)
-    return found
-
-
-def _state_after(lake: Lake, table: Identifier, change: Change) -> TableState | None:
-    try:
-        return lake.state(table, change.location)
-    except SparkportError:  # its file was removed, as old ones are
-        return None
+def _seen(metadata: TableMetadata) -> list[Snapshot]:
+    """All snapshots but those on which transactions and statements are still at work."""
+    heads = {name: each.snapshot_id for name, each in metadata.refs.items()}
+    hidden: set[int] = set()
+    shown = {entry.snapshot_id for entry in metadata.snapshot_log}
+    for name, head in heads.items():
+        (hidden if name.startswith(WORKING_BRANCH) else shown).update(ancestors_of(metadata, head))
+    return [each for each in metadata.snapshots if each.snapshot_id in shown or each.snapshot_id not in hidden]
 
 
 def _references(metadata: TableMetadata, snapshot: Snapshot, kind: SnapshotRefType) -> list[str]:
     found = metadata.refs.items()
     return sorted(
-        name for name, each in found if each.snapshot_id == snapshot.snapshot_id and each.snapshot_ref_type is kind
+        name
+        for name, each in found
+        if each.snapshot_id == snapshot.snapshot_id
+        and each.snapshot_ref_type is kind
+        and not name.startswith(WORKING_BRANCH)
     )
 
 
@@ -216,7 +160,7 @@ class Files(_MetadataFunction):
             "The data and delete files of a table, as it is now; data_file is the one whose rows a delete vector hides."
         )
 
-    def _count(self, state: TableState) -> int | None:
+    def _count(self, ctx: Context, state: TableState) -> int | None:
         if state.snapshot is None:
             return 0
         summary = {} if state.snapshot.summary is None else state.snapshot.summary.additional_properties
@@ -301,58 +245,56 @@ class History(_MetadataFunction):
     def comment(self) -> str:
         return "The changes of a table, the oldest first: AT (VERSION => version) shows it as it was after one of them."
 
-    def _count(self, state: TableState) -> int:
-        return len(changes_of(state))
+    def _count(self, ctx: Context, state: TableState) -> int:
+        return len(changes_of(self._lake, state, ctx.check))
 
     def _rows(self, ctx: Context, state: TableState) -> Iterator[Mapping[str, Any]]:
-        changes = changes_of(state)
-        before: TableMetadata | None = None
-        for index, change in enumerate(changes):
-            ctx.check()
-            ctx.report_progress(index / len(changes))
-            then = _state_after(self._lake, state.identifier, change)
-            metadata = None if then is None else then.metadata
+        changes = changes_of(self._lake, state, ctx.check)
+        places = dict.fromkeys(each for change in changes for each in (change.before, change.location) if each)
+        outlines = self._lake.outlines.of(state.identifier, str(state.metadata.table_uuid), list(places), ctx.check)
+        shown: set[int | None] = set()
+        for change in changes:
+            after = outlines[change.location]
+            before = None if change.before is None else outlines[change.before]
             yield {
                 "version": change.number,
                 "committed_at": change.milliseconds * _MICROSECONDS,
-                "change": _difference(change, before, metadata),
-                "snapshot_id": None if metadata is None else metadata.current_snapshot_id,
-                "schema_id": None if metadata is None else metadata.current_schema_id,
+                "change": _difference(state, change, before, after, shown),
+                "snapshot_id": None if after is None else after.snapshot_id,
+                "schema_id": None if after is None or isinstance(after.schema, str) else after.schema,
             }
-            before = metadata
+            if after is not None:
+                shown.add(after.snapshot_id)
 
 
-def _difference(change: Change, before: TableMetadata | None, after: TableMetadata | None) -> str | None:
-    """What a change has changed; None if nobody knows any more."""
-    if after is None:
+def _difference(
+    state: TableState, change: Change, before: Outline | None, after: Outline | None, shown: set[int | None]
+) -> str | None:
+    """What a change has changed, where `shown` were current earlier; None if nobody knows any more."""
+    if change.number == 0 and change.before is None:
+        return "create"
+    if before is None or after is None:
         return None
-    if before is None:
-        return "create" if change.number == 0 else None
     found = []
-    if before.current_snapshot_id != after.current_snapshot_id:
-        found.append(_operation(before, after))
-    for name, aspect in _ASPECTS.items():
-        if getattr(before, aspect) != getattr(after, aspect):
-            found.append(name)
-    known = {name: each for name, each in before.refs.items() if name != "main"}
-    if known != {name: each for name, each in after.refs.items() if name != "main"}:
-        found.append("tags and branches")
-    return ", ".join(found) or "metadata"
+    if before.snapshot_id != after.snapshot_id:
+        found.append("rollback" if after.snapshot_id in shown else _operation(state, after.snapshot_id))
+    shapes = zip(SHAPING, before.shape, after.shape, strict=True)
+    differing = [_ASPECTS.get(name, "properties") for name, old, new in shapes if old != new]
+    if before.schema != after.schema:
+        differing.insert(0, "columns")
+    if before.has_row_ids != after.has_row_ids:
+        differing.append("row ids")
+    return ", ".join(dict.fromkeys([*found, *differing]))
 
 
-def _operation(before: TableMetadata, after: TableMetadata) -> str:
-    snapshot = after.current_snapshot()
-    if snapshot is None:
-        return "replace"
-    if before.snapshot_by_id(snapshot.snapshot_id) is not None:
-        return "rollback"
-    return "snapshot" if snapshot.summary is None else str(snapshot.summary.operation.value)
+def _operation(state: TableState, snapshot_id: int | None) -> str:
+    snapshot = None if snapshot_id is None else state.metadata.snapshot_by_id(snapshot_id)
+    return "rows" if snapshot is None or snapshot.summary is None else str(snapshot.summary.operation.value)
 
 
 _ASPECTS = {
-    "columns": "current_schema_id",
-    "partitioning": "default_spec_id",
-    "sort order": "default_sort_order_id",
-    "properties": "properties",
-    "format version": "format_version",
+    TYPES_PROPERTY: "columns",
+    DEFAULTS_PROPERTY: "defaults",
+    CONSTRAINTS_PROPERTY: "constraints",
+    COMMENT_PROPERTY: "comment",
 }

@@ -150,6 +150,8 @@ class Job(Generic[_T]):
         try:
             # Future ones too: the thread may be about to start the job.
             self._spark_context._jsc.sc().cancelJobGroupAndFutureJobs(self._group)
+            # Iceberg's procedures put their jobs into groups of their own.
+            self._spark_context.cancelJobsWithTag(self._group)
         except Exception:  # noqa: BLE001 - Spark has gone, and the job with it
             _log.warning("a Spark job could not be cancelled", exc_info=True)
             return False
@@ -173,4 +175,5 @@ class Job(Generic[_T]):
             raise CatalogFault(f"{self._title}: the job was cancelled")
         context = self._spark_context
         context.setJobGroup(self._group, self._description, interruptOnCancel=self._interrupt)
+        context.addJobTag(self._group)
         context.setLocalProperty("spark.scheduler.pool", self._pool)

@@ -1,0 +1,29 @@
+"""Days since 1970 as dates of the calendar, also of years that Python's own dates do not have."""
+
+from __future__ import annotations
+
+__all__ = ["civil_day", "iso_day"]
+
+_DAYS_IN_400_YEARS = 146_097
+_FROM_MARCH_OF_YEAR_0 = 719_468
+
+
+def civil_day(days: int) -> tuple[int, int, int]:
+    """Year, month and day. Years begin in March here, so that a leap day is the last of one."""
+    era, day = divmod(days + _FROM_MARCH_OF_YEAR_0, _DAYS_IN_400_YEARS)
+    year = (day - day // 1460 + day // 36_524 - day // 146_096) // 365
+    day -= 365 * year + year // 4 - year // 100
+    month = (5 * day + 2) // 153
+    after_new_year = month >= 10
+    return (
+        400 * era + year + after_new_year,
+        month - 9 if after_new_year else month + 3,
+        day - (153 * month + 2) // 5 + 1,
+    )
+
+
+def iso_day(days: int) -> str:
+    """As Java writes and reads it: years of more than four digits have a sign."""
+    year, month, day = civil_day(days)
+    sign = "-" if year < 0 else "+" if year > 9999 else ""
+    return f"{sign}{abs(year):04}-{month:02}-{day:02}"

@@ -1,0 +1,30 @@
+"""Tables that are named by a text: `table` in the function's own schema, or `schema.table`."""
+
+from __future__ import annotations
+
+from sparkport.catalog.names import folded
+from sparkport.spark.lake import Lake
+from sparkport.spark.listing import Entry
+
+__all__ = ["find_named"]
+
+
+def find_named(lake: Lake, namespace: tuple[str, ...], name: str) -> Entry | None:
+    """The table or view of that name, as it is now; the exact name wins over one that differs in case."""
+    found = lake.directory.contents().namespaces
+    # A name with dots in it may be cut at any of them; the function's own schema comes first.
+    own = ".".join(namespace)
+    cuts = [(own, name), *((name[:at], name[at + 1 :]) for at, char in enumerate(name) if char == ".")]
+    for exact in (True, False):
+        for schema_name, table_name in cuts:
+            for each, there in found.items():
+                if not _same(each, schema_name, exact):
+                    continue
+                table = next((own for own in there.entries if _same(own, table_name, exact)), None)
+                if table is not None:
+                    return lake.directory.entry(there.parts, table)
+    return None
+
+
+def _same(name: str, wanted: str, exact: bool) -> bool:
+    return name == wanted if exact else folded(name) == folded(wanted)

@@ -1,0 +1,1 @@
+"""Writing the lake: staging, files, commits."""

@@ -1,0 +1,46 @@
+"""What a statement, or a whole transaction, does to the rows of a table: a value that fits any later state of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from sparkport.catalog import Constraints
+from sparkport.spark.files.parts import FilePart
+from sparkport.spark.identifiers import Identifier
+from sparkport.spark.state import TableState
+from sparkport.spark.write.data_files import WrittenFile
+
+__all__ = ["NO_ROWS", "Change", "part_of"]
+
+NO_ROWS = pa.array([], pa.int64())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Change:
+    """New files, and rows that are gone; an updated row is both, and its file brings its id along."""
+
+    base: TableState
+    """What the statement has seen."""
+    files: tuple[WrittenFile, ...] = ()
+    removed: pa.Array = field(default_factory=lambda: NO_ROWS)
+    """The ids of rows of `base`, ascending and distinct."""
+    gone: Mapping[str, pa.Array] = field(default_factory=dict)
+    """Positions of rows in `files` that were removed again by the same transaction, by the file's path."""
+    keys: Constraints = field(default_factory=Constraints)
+    """The UNIQUE and PRIMARY KEY constraints that it can break."""
+
+    @property
+    def identifier(self) -> Identifier:
+        return self.base.identifier
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.files and not len(self.removed)
+
+
+def part_of(file: WrittenFile) -> FilePart:
+    """A new file, to be read back."""
+    return FilePart(file.path, file.rows, file.size, bytes=file.size)

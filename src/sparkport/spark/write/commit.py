@@ -1,0 +1,250 @@
+"""Making a change of rows visible, by one swap of the table's metadata.
+
+Strategy: everything that can be false is checked against the very state that the change is put on top of, and the swap is
+made only if that still is the present (ddl/commits.py). When somebody else was faster, the same files are tried again on
+what is there now; only if the same rows were changed, or the columns, is it a conflict. Writers of one server wait for each
+other rather than race, so that only other servers and engines make anybody try again.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from sparkport.catalog import Context
+from sparkport.errors import CatalogFault, Conflict, NotFound
+from sparkport.spark.ddl.commits import Draft, begin, commit, forget
+from sparkport.spark.errors import translated
+from sparkport.spark.lake import Lake
+from sparkport.spark.state import TableState
+from sparkport.spark.write.changes import Change, part_of
+from sparkport.spark.write.data_files import java_data_files
+from sparkport.spark.write.keys import KeyCheck
+from sparkport.spark.write.locate import Located, Location, changed_since, locate
+from sparkport.spark.write.staging import Staging
+from sparkport.spark.write.vectors import java_delete_files, write_vectors
+
+__all__ = [
+    "STATEMENT",
+    "OutcomeUnknown",
+    "add_rows",
+    "attempts",
+    "changed_by_others",
+    "commit_change",
+    "summary_of",
+    "verified",
+    "verify_columns",
+    "view_of",
+]
+
+_log = logging.getLogger(__name__)
+
+
+class OutcomeUnknown(CatalogFault):
+    """Perhaps the change was made: its files must stay."""
+
+
+STATEMENT = "sparkport.statement"
+"""What names a statement in the summary of its snapshot."""
+_SECONDS_TO_TRY = 60.0
+_LONGEST_PAUSE = 0.5
+
+
+def commit_change(
+    lake: Lake,
+    ctx: Context,
+    change: Change,
+    staging: Staging,
+    summary: Mapping[str, str],
+    branch: str | None = None,
+) -> tuple[TableState, Location]:
+    """Make a change visible to everyone, or on a branch; what the table is then, and where the removed rows were.
+
+    Raises: Conflict, ConstraintViolation, NotFound; then nothing has changed.
+    """
+    identifier = change.identifier
+    keys = KeyCheck(lake, change, ctx.check)
+    keys.against(view_of(lake, lake.current(identifier), branch, change.base))
+    with lake.locked(identifier):
+        for _ in attempts(ctx, f"table {identifier}"):
+            with translated(f"table {identifier}"):
+                draft, is_made = begin(lake, identifier), False
+                try:
+                    now = view_of(lake, draft.state, branch, change.base)
+                    location = verified(lake, change, now)
+                    keys.against(now)
+                    if branch is not None and branch not in draft.state.metadata.refs:
+                        _create_branch(draft, branch, change.base)
+                    add_rows(draft, now, change, location, staging, summary, branch)
+                    is_made = _swapped(draft, staging)
+                finally:
+                    if not is_made:
+                        lake.quietly("files of a commit that was not made", partial(forget, draft))
+            if is_made:
+                return _made(lake, change, branch), location
+    raise AssertionError("the attempts end with a Conflict")
+
+
+def _made(lake: Lake, change: Change, branch: str | None) -> TableState:
+    """What a change has made of the table. Raises: OutcomeUnknown, since whatever happens now, the files are in use."""
+    try:
+        lake.changed(change.identifier)
+        return view_of(lake, lake.current(change.identifier), branch, change.base)
+    except Exception as error:
+        raise OutcomeUnknown(
+            f"table {change.identifier} was changed, but cannot be read any more: look at the table"
+        ) from error
+
+
+def summary_of(ctx: Context, operation: str, staging: Staging) -> dict[str, str]:
+    """Who did what, for the summary of the snapshot."""
+    found = {
+        STATEMENT: staging.id,
+        "sparkport.operation": operation,
+        "sparkport.principal": ctx.principal,
+        "sparkport.trace-id": ctx.trace_id,
+        "sparkport.transaction": ctx.parent_transaction_id or ctx.transaction_id,
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def view_of(lake: Lake, state: TableState, branch: str | None, base: TableState) -> TableState:
+    """What a change is made to: the table, or a branch of it, which begins with what the first statement has seen."""
+    if branch is None:
+        return state
+    ref = state.metadata.refs.get(branch)
+    snapshot = base.snapshot if ref is None else state.metadata.snapshot_by_id(ref.snapshot_id)
+    return lake.states.at(state, snapshot, state.schema)
+
+
+def attempts(ctx: Context, what: str) -> Iterator[int]:
+    """Try again for a while, with growing pauses. Raises: Conflict; Cancelled."""
+    deadline, pause, number = time.monotonic() + _SECONDS_TO_TRY, 0.01, 0
+    while time.monotonic() < deadline:
+        ctx.check()
+        yield (number := number + 1)
+        time.sleep(random.uniform(0, pause))  # noqa: S311 - so that two servers do not keep meeting
+        pause = min(2 * pause, _LONGEST_PAUSE)
+    raise Conflict(f"{what} is changed by others all the time; nothing was changed: try again later")
+
+
+def _create_branch(draft: Draft, branch: str, base: TableState) -> None:
+    """At the snapshot that its transaction has seen."""
+    snapshots = draft.transaction.manageSnapshots()
+    if base.snapshot is None:
+        snapshots.createBranch(branch).commit()
+    else:
+        snapshots.createBranch(branch, base.snapshot.snapshot_id).commit()
+
+
+def verified(lake: Lake, change: Change, now: TableState) -> Location:
+    """Where the removed rows are now. Raises: Conflict when others have changed them, or the columns; NotFound."""
+    verify_columns(change, now)
+    location = locate(now, change.removed, lake.file_properties)
+    row = changed_since(change.base, now, location, lake.file_properties)
+    if row is not None:
+        raise changed_by_others(change, f"row {row}")
+    if len(location.missing):
+        raise NotFound(f"row id {location.missing[0].as_py()} does not exist in table {change.identifier}")
+    return location
+
+
+def changed_by_others(change: Change, what: str) -> Conflict:
+    return Conflict(
+        f"{what} of table {change.identifier} was changed by somebody else meanwhile; nothing was changed: run it again"
+    )
+
+
+def verify_columns(change: Change, now: TableState) -> None:
+    """Raises: Conflict when the table is another one now, or has other columns."""
+    title = f"table {change.identifier}"
+    if now.metadata.table_uuid != change.base.metadata.table_uuid:
+        raise Conflict(f"{title} was dropped and created anew while the statement ran; nothing was changed")
+    if now.definition is not change.base.definition:
+        raise Conflict(f"{title} was altered while the statement ran; nothing was changed: run it again")
+
+
+def add_rows(
+    draft: Draft,
+    now: TableState,
+    change: Change,
+    location: Location,
+    staging: Staging,
+    summary: Mapping[str, str],
+    branch: str | None = None,
+) -> None:
+    """Put a change of `now` into a draft, as one snapshot."""
+    table = draft.transaction.table()
+    files = java_data_files(draft.lake, table, change.files)
+    removed = [*location.found, *_removed_again(change)]
+    if removed:
+        update = draft.transaction.newRowDelta()
+        if now.snapshot is not None:  # else Iceberg takes the vectors that there are for ones of others
+            update.validateFromSnapshot(now.snapshot.snapshot_id)
+        for file in files:
+            update.addRows(file)
+        _add_vectors(draft, table, update, removed, staging)
+    else:
+        update = draft.transaction.newAppend()
+        for file in files:
+            update.appendFile(file)
+    for name, value in summary.items():
+        update.set(name, value)
+    if branch is not None:
+        update.toBranch(branch)
+    update.commit()
+
+
+def _removed_again(change: Change) -> Iterator[Located]:
+    specs = change.base.metadata.specs()
+    for file in change.files:
+        positions = change.gone.get(file.path)
+        if positions is not None:
+            fields = specs[file.spec_id].fields
+            partition = {field.field_id: value for field, value in zip(fields, file.partition or (), strict=True)}
+            yield Located(part_of(file), positions, positions, file.spec_id, partition)
+
+
+def _add_vectors(draft: Draft, table: Any, update: Any, removed: Sequence[Located], staging: Staging) -> None:
+    written = write_vectors(draft.state, removed, staging, draft.lake.file_properties)
+    draft.written.append(written[0].path)
+    added, replaced = java_delete_files(draft.lake, table, written)
+    for file in added:
+        update.addDeletes(file)
+    for file in replaced:
+        update.removeDeletes(file)
+
+
+def _swapped(draft: Draft, staging: Staging) -> bool:
+    try:
+        return commit(draft)
+    except Exception as error:
+        if not draft.is_unknown.is_set():
+            raise
+        # The catalog did not answer. The table says whether it has heard.
+        _log.warning("table %s: looking whether a commit was made", draft.identifier, exc_info=True)
+        has_heard = _has_heard(draft, staging)
+        if has_heard:
+            return True
+        if has_heard is False and "SQLITE" in str(error):
+            draft.is_unknown.clear()  # a database on this machine: what is not there now does not come later
+            raise
+        raise OutcomeUnknown(
+            f"the catalog did not say whether the change of table {draft.identifier} was made: look at the table"
+        ) from error
+
+
+def _has_heard(draft: Draft, staging: Staging) -> bool | None:
+    """Whether the table has the statement's snapshot; None when it cannot be looked at."""
+    try:
+        table = draft.lake.gateway.iceberg(draft.identifier)
+        return table is not None and any(
+            staging.id == snapshot.summary().get(STATEMENT) for snapshot in table.metadata.snapshots()
+        )
+    except Exception:  # noqa: BLE001 - then nobody knows
+        _log.warning("table %s: nobody knows whether a commit was made", draft.identifier, exc_info=True)
+        return None

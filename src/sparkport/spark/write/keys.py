@@ -1,0 +1,149 @@
+"""UNIQUE and PRIMARY KEY: comparing the keys of changed rows with each other and with the table's.
+
+Strategy: the changed rows' keys are read back from the files that were just written; those of the table stream past them,
+so that memory depends on the change only. Each data file is compared once: when a commit is tried again, what others have
+added since is all that is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkport.catalog import Constraints
+from sparkport.catalog.constraints.enforce import enforce_keys
+from sparkport.catalog.filters import Between, ColumnRef, Constant, DuckType, Filter
+from sparkport.catalog.rowid import ROWID_NAME
+from sparkport.errors import Unsupported
+from sparkport.spark.files.parts import FilePart
+from sparkport.spark.files.plan import plan_scan
+from sparkport.spark.files.read import read_parts, read_request
+from sparkport.spark.lake import Lake
+from sparkport.spark.state import TableState
+from sparkport.spark.write.changes import Change, part_of
+
+__all__ = ["KeyCheck", "Stream", "key_range"]
+
+_RANGED = {
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INTEGER",
+    pa.int64(): "BIGINT",
+    pa.string(): "VARCHAR",
+    pa.date32(): "DATE",
+    pa.timestamp("us"): "TIMESTAMP",
+}
+"""Types of keys by whose range files can be left out."""
+
+
+class Stream:
+    """Batches for DuckDB, which makes a text of what they raise; here it is kept."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.failure: Exception | None = None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._batches
+        except Exception as error:
+            self.failure = error
+            raise
+
+
+class KeyCheck:
+    """Compares the keys of one change; for one thread."""
+
+    def __init__(self, lake: Lake, change: Change, check: Callable[[], None]) -> None:
+        keys = [Constraints(unique=(key,)) for key in change.keys.unique]
+        if change.keys.primary_key:
+            keys.insert(0, Constraints(primary_key=change.keys.primary_key))
+        self._keys = [_Key(lake, change, check, key) for key in keys] if change.files else []
+
+    def against(self, now: TableState) -> None:
+        """Raises: ConstraintViolation; Unsupported where the table's files cannot be read here."""
+        for key in self._keys:
+            key.against(now)
+
+
+class _Key:
+    def __init__(self, lake: Lake, change: Change, check: Callable[[], None], constraint: Constraints) -> None:
+        self._properties = lake.file_properties
+        self._change = change
+        self._check = check
+        self._constraint = constraint
+        self._columns = constraint.primary_key or constraint.unique[0]
+        self._compared: set[FilePart] | None = None
+
+    def against(self, now: TableState) -> None:
+        changed = self._changed
+        plan = plan_scan(now, [*self._columns, ROWID_NAME], row_filter := key_range(changed))
+        if not plan.readable:
+            raise Unsupported(f"the keys of table {now.identifier} cannot be compared: only Spark can read its files")
+        parts = [part for part in plan.parts if self._compared is None or part not in self._compared]
+        if parts or self._compared is None:
+            stream = Stream(self._existing(now, parts, row_filter))
+            fields = _fields(now, self._columns)
+            try:
+                enforce_keys(
+                    now.identifier.name,
+                    self._constraint,
+                    changed,
+                    lambda _: pa.RecordBatchReader.from_batches(fields, stream),
+                )
+            except duckdb.Error as error:
+                raise stream.failure or error from error
+        self._compared = {*(self._compared or ()), *parts}
+
+    @cached_property
+    def _changed(self) -> pa.Table:
+        base, gone = self._change.base, self._change.gone
+        request = read_request(base, self._columns, properties=self._properties)
+        batches = []
+        for file in self._change.files:
+            start = 0
+            for batch in read_parts(request, [part_of(file)], self._check):
+                rows = batch.num_rows
+                if file.path in gone:
+                    positions = pa.arange(start, start + rows)
+                    batch = batch.filter(pc.invert(pc.is_in(positions, value_set=gone[file.path])))
+                start += rows
+                batches.append(batch)
+        return pa.Table.from_batches(batches, _fields(base, self._columns))
+
+    def _existing(
+        self, now: TableState, parts: Sequence[FilePart], row_filter: Filter | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The keys of the table's rows, but for those that are removed."""
+        removed = self._change.removed
+        columns = [*self._columns, ROWID_NAME] if len(removed) else self._columns
+        request = read_request(now, columns, row_filter, properties=self._properties)
+        for batch in read_parts(request, parts, self._check):
+            if len(removed):
+                batch = batch.filter(pc.invert(pc.is_in(batch.column(ROWID_NAME), value_set=removed)))
+            yield batch.select(list(self._columns))
+
+
+def _fields(state: TableState, names: Sequence[str]) -> pa.Schema:
+    return pa.schema([state.definition.columns.field(name).remove_metadata() for name in names])
+
+
+def key_range(changed: pa.Table) -> Filter | None:
+    """What rows with a key of the changed ones fulfil: enough to leave out most files of many tables."""
+    bounds = []
+    for name, column in zip(changed.schema.names, changed.columns, strict=True):
+        kind = _RANGED.get(column.type)
+        if kind is None or not len(column) or column.null_count:
+            continue
+        if pa.types.is_date32(column.type):
+            column = column.cast(pa.int32())
+        elif pa.types.is_timestamp(column.type):
+            column = column.cast(pa.int64())
+        duck, found = DuckType(kind), pc.min_max(column)
+        low, high = Constant(duck, found["min"].as_py()), Constant(duck, found["max"].as_py())
+        bounds.append(Between(ColumnRef(name, duck), low, high, True, True))
+    return Filter(tuple(bounds)) if bounds else None

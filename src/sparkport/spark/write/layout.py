@@ -1,0 +1,165 @@
+"""Where a table wants its data files, and what they are like."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.io import FileIO
+from pyiceberg.table.locations import LocationProvider, ObjectStoreLocationProvider, SimpleLocationProvider
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER_ID
+from pyiceberg.types import GeographyType, GeometryType, IcebergType, LongType, MapType, NestedField, UnknownType
+
+from sparkport.errors import ConstraintViolation
+from sparkport.spark.ddl.commits import fields_inside
+from sparkport.spark.files.locations import reachable
+from sparkport.spark.files.metrics import described_columns, has_usual_metrics
+from sparkport.spark.files.parquet_output import (
+    LAST_UPDATED,
+    ROW_ID,
+    ParquetOutput,
+    ParquetStyle,
+    file_schema,
+    relabelled,
+    style_of,
+)
+from sparkport.spark.identifiers import Identifier
+from sparkport.spark.state import TableState
+from sparkport.spark.types.declared import natural_type
+from sparkport.spark.write.java_files import partition_values
+from sparkport.spark.write.partitioning import Partitioning, Values, partitioning_of
+
+__all__ = ["FileLayout", "layout_of"]
+
+_ROW_IDS = tuple(
+    NestedField(int(field.metadata[b"PARQUET:field_id"]), field.name, LongType()) for field in (ROW_ID, LAST_UPDATED)
+)
+_JAVA_ONLY = ("write.location-provider.impl", "encryption.key-id")
+_FILE_BYTES = 512 * 1024 * 1024
+_GROUP_BYTES = 64 * 1024 * 1024
+"""Of a row group in memory: with Iceberg's 128 MB, three of them under way would be too much for a server."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileLayout:
+    """How data files of a table are made."""
+
+    identifier: Identifier
+    io: FileIO
+    columns: pa.Schema
+    """Of the files."""
+    stored_types: tuple[pa.DataType, ...]
+    """Of the columns, as rows have them that come from elsewhere."""
+    style: ParquetStyle
+    spec_id: int
+    partitioning: Partitioning
+    file_bytes: int
+    """From this size on no more is written to a file."""
+    group_bytes: int
+    """About so much of rows in memory makes a row group."""
+    places: LocationProvider
+    has_partition_folders: bool
+    fields: tuple[NestedField, ...]
+    """Of the files."""
+    metadata: TableMetadata
+
+    def described(self, file: ParquetOutput, size: int, values: Values) -> Mapping[str, Any]:
+        """A finished file as Iceberg's JSON of files has it; empty where only Java knows what the table wants to be kept."""
+        if not has_usual_metrics(self.fields, self.metadata.properties):
+            return {}
+        ids = [each.field.field_id for each in self.partitioning.fields]
+        return {
+            "spec-id": self.spec_id,
+            "content": "data",
+            "file-path": file.location,
+            "file-format": "PARQUET",
+            "partition": partition_values(self.metadata, self.spec_id, dict(zip(ids, values, strict=True))),
+            "file-size-in-bytes": size,
+            "record-count": file.rows,
+            "sort-order-id": UNSORTED_SORT_ORDER_ID,
+            **described_columns(file.metadata, self.fields),
+        }
+
+    def fitted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of stored types, with columns by name, as the files have them. Raises: ConstraintViolation."""
+        arrays = []
+        for field, stored in zip(self.columns, self.stored_types, strict=True):
+            position = rows.schema.get_field_index(field.name)
+            array = rows.column(position) if position >= 0 else pa.nulls(rows.num_rows, stored)
+            if array.null_count and not field.nullable:
+                raise ConstraintViolation(f"NOT NULL constraint failed: {self.identifier.name}.{field.name}")
+            if not array.type.equals(stored):
+                array = array.cast(stored)
+            arrays.append(relabelled(array, field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.columns)
+
+    def new_location(self, statement: str, values: Values) -> str:
+        """Of a file that there is not yet."""
+        name = f"{statement}-{uuid.uuid4().hex[:16]}.parquet"
+        folder = self.partitioning.folder(values) if self.has_partition_folders else ""
+        return self.places.new_data_location(f"{folder}/{name}" if folder else name)
+
+    def new_file(self, location: str) -> ParquetOutput:
+        """Raises: OSError."""
+        return ParquetOutput(self.io, location, self.columns, self.style)
+
+
+def layout_of(state: TableState, *, with_row_ids: bool = False) -> FileLayout | None:
+    """How new data files of a table are made; None where only Spark can make them as the table wants it."""
+    metadata, properties = state.metadata, state.metadata.properties
+    style, partitioning = style_of(properties), partitioning_of(state)
+    if (
+        state.io is None
+        or style is None
+        or partitioning is None
+        or metadata.default_sort_order_id != UNSORTED_SORT_ORDER_ID
+        or properties.get("write.format.default", "parquet").lower() != "parquet"
+        or any(name in properties for name in _JAVA_ONLY)
+        or not all(_is_writable(each.field_type) for each in state.schema.fields)
+    ):
+        return None
+    in_store = properties.get("write.object-storage.enabled", "").lower() == "true"
+    places = (ObjectStoreLocationProvider if in_store else SimpleLocationProvider)(metadata.location, properties)
+    columns = file_schema(state.schema, with_row_ids=with_row_ids)
+    if not reachable(places.data_path, {}) or not len(columns):
+        return None
+    known = tuple(each for each in state.schema.fields if not isinstance(each.field_type, UnknownType))
+    own = [natural_type(each.field_type) for each in known]
+    return FileLayout(
+        identifier=state.identifier,
+        io=state.io,
+        columns=columns,
+        stored_types=(*own, ROW_ID.type, LAST_UPDATED.type) if with_row_ids else tuple(own),
+        style=style,
+        spec_id=metadata.default_spec_id,
+        partitioning=partitioning,
+        file_bytes=_number(properties, "write.target-file-size-bytes", _FILE_BYTES),
+        group_bytes=min(_GROUP_BYTES, _number(properties, "write.parquet.row-group-size-bytes", _GROUP_BYTES)),
+        places=places,
+        has_partition_folders=not in_store
+        or properties.get("write.object-storage.partitioned-paths", "true").lower() == "true",
+        fields=(*known, *_ROW_IDS) if with_row_ids else known,
+        metadata=metadata,
+    )
+
+
+def _is_writable(kind: IcebergType) -> bool:
+    """Arrow marks no bytes as geometries, and takes what stands below a NULL for values, which may be NULL themselves."""
+    match kind:
+        case GeometryType() | GeographyType():
+            return False
+        case MapType():
+            return not kind.value_required and _is_writable(kind.key_type) and _is_writable(kind.value_type)
+        case _:
+            return all(not each.required and _is_writable(each.field_type) for each in fields_inside(kind))
+
+
+def _number(properties: Mapping[str, str], name: str, usual: int) -> int:
+    try:
+        return max(1, int(properties.get(name, usual)))
+    except ValueError:
+        return usual

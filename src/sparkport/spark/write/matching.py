@@ -1,0 +1,120 @@
+"""Which rows of a table have the keys that somebody looks for.
+
+Strategy: the table's keys stream past those, so that memory depends on what is looked for only; files and row groups that
+are outside of its range are not read. DuckDB compares, so that keys are equal here when they are in UNIQUE constraints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import duckdb
+import pyarrow as pa
+
+from sparkport.catalog import Context
+from sparkport.catalog.constraints.sandbox import sandbox
+from sparkport.catalog.rowid import ROWID_NAME
+from sparkport.errors import Unsupported
+from sparkport.spark.files.plan import ScanPlan, plan_scan
+from sparkport.spark.files.read import read_parts, read_request
+from sparkport.spark.lake import Lake
+from sparkport.spark.state import TableState
+from sparkport.spark.write.changes import NO_ROWS
+from sparkport.spark.write.keys import Stream, key_range
+
+__all__ = ["Matches", "find_matches", "first_repeated", "shown_key"]
+
+_SHOWN = 80
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Matches:
+    """Pairs of a key and a row that has it, in the order of the keys."""
+
+    places: pa.Array
+    """Positions of keys among those that were looked for; one for each row that has it."""
+    row_ids: pa.Array
+
+
+def find_matches(lake: Lake, ctx: Context, state: TableState, keys: pa.Table) -> Matches:
+    """The rows of a state that have one of the keys, whose columns are called as the table's. NULL equals nothing.
+
+    Raises: Unsupported where only Spark can read the table's files; PreconditionFailed when one is damaged; Cancelled.
+    """
+    if not keys.num_rows or state.snapshot is None:
+        return Matches(NO_ROWS, NO_ROWS)
+    row_filter = key_range(keys)
+    columns = [*keys.schema.names, ROWID_NAME]
+    plan = plan_scan(state, columns, row_filter)
+    if not plan.readable:
+        raise Unsupported(f"rows of table {state.identifier} cannot be found by a key: only Spark can read its files")
+    names = _stand_ins(keys)
+    request = read_request(state, columns, row_filter, properties=lake.file_properties)
+    batches = read_parts(request, plan.parts, ctx.check, use_threads=_is_large(plan))
+    existing = Stream(batch.select(columns).rename_columns([*names, "row"]) for batch in batches)
+    fields = [state.definition.columns.field(name).remove_metadata() for name in keys.schema.names]
+    arrow_schema = pa.schema([*(field.with_name(name) for field, name in zip(fields, names, strict=True)), _ROW])
+    listed = ", ".join(names)
+    equal = " AND ".join(f"f.{name} = w.{name}" for name in names)
+    # IN keeps the side that is looked for where DuckDB builds its hash table. Of a join it would take the other one: of a
+    # stream it knows no size, and believes that it is small.
+    query = (
+        f"WITH found AS MATERIALIZED (SELECT * FROM existing WHERE ({listed}) IN (SELECT {listed} FROM wanted)) "
+        f"SELECT w.place, f.row FROM found AS f JOIN wanted AS w ON {equal} ORDER BY ALL"
+    )
+    with sandbox(wanted=_numbered(keys, names)) as connection:
+        connection.register("existing", pa.RecordBatchReader.from_batches(arrow_schema, iter(existing)))
+        try:
+            pairs = connection.sql(query).to_arrow_table().combine_chunks()
+        except duckdb.Error:
+            if existing.failure is not None:
+                raise existing.failure from None
+            raise
+    return Matches(_array(pairs.column(0)), _array(pairs.column(1)))
+
+
+_ROW = pa.field("row", pa.int64())
+
+
+def first_repeated(keys: pa.Table) -> int | None:
+    """The place of a key that occurs more than once; of those with a NULL none does."""
+    names = _stand_ins(keys)
+    present = " AND ".join(f"{name} IS NOT NULL" for name in names)
+    with sandbox(wanted=_numbered(keys, names)) as connection:
+        row = connection.execute(
+            f"SELECT min(place) FROM wanted WHERE {present} GROUP BY {', '.join(names)} HAVING count(*) > 1 LIMIT 1"
+        ).fetchone()
+    return None if row is None else int(row[0])
+
+
+def shown_key(keys: pa.Table, place: int) -> str:
+    """A key as messages show it, with the names of its columns."""
+    names = _stand_ins(keys)
+    texts = ", ".join(f"CAST({name} AS VARCHAR)" for name in names)
+    with sandbox(wanted=_numbered(keys.slice(place, 1), names)) as connection:
+        values = connection.execute(f"SELECT {texts} FROM wanted").fetchone() or ()
+    return ", ".join(f"{name}: {_shortened(value)}" for name, value in zip(keys.schema.names, values, strict=True))
+
+
+def _shortened(value: str | None) -> str:
+    text = "NULL" if value is None else value
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+
+
+def _stand_ins(keys: pa.Table) -> list[str]:
+    """Names that need no quotes, and that are none of ours."""
+    return [f"k{number}" for number in range(keys.num_columns)]
+
+
+def _numbered(keys: pa.Table, names: Sequence[str]) -> pa.Table:
+    return keys.rename_columns(list(names)).append_column("place", pa.arange(0, keys.num_rows))
+
+
+def _is_large(plan: ScanPlan) -> bool:
+    return plan.rows >= 1_000_000
+
+
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    combined = column.combine_chunks()
+    return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined

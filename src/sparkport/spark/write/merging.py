@@ -1,0 +1,286 @@
+"""Rows of a query merged into a table by a key: those that are there are updated, or deleted, the others inserted.
+
+Strategy: when all rows have come, the table's rows with their keys are looked for, and the change is put together and
+committed like that of any statement. The client sees the table only through this, so nothing binds it to an older state: if
+somebody else has changed one of those rows meanwhile, or has inserted one of the keys, all is looked up again on what is
+there then. So that the latter is noticed, the key counts as UNIQUE for what is inserted, whether the table says so or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkport.catalog import Constraints, Context, Operation
+from sparkport.catalog.constraints.compute import default_values
+from sparkport.catalog.constraints.enforce import columns_of, concerning, enforce_rows
+from sparkport.catalog.rowid import ROWID_NAME
+from sparkport.errors import Conflict, ConstraintViolation, PreconditionFailed
+from sparkport.spark.definition import Definition
+from sparkport.spark.files.parquet_output import ROW_ID
+from sparkport.spark.files.positions import between
+from sparkport.spark.identifiers import Identifier
+from sparkport.spark.lake import Lake
+from sparkport.spark.state import TableState
+from sparkport.spark.write.changes import Change
+from sparkport.spark.write.commit import OutcomeUnknown, attempts, summary_of
+from sparkport.spark.write.data_files import DataFileWriter, can_write, encoded
+from sparkport.spark.write.locate import locate
+from sparkport.spark.write.matching import Matches, find_matches, shown_key
+from sparkport.spark.write.publish import publish
+from sparkport.spark.write.rows import rows_of, take_rows
+from sparkport.spark.write.source import SourceWriter
+from sparkport.spark.write.spark_way import SparkWrite, publish_by_spark
+from sparkport.spark.write.staging import Staging
+from sparkport.spark.write.waiting import Waiting
+
+__all__ = ["Counts", "Target", "delete_matching", "upsert_rows"]
+
+_MOST_VIOLATIONS = 10
+"""How often a key may have been inserted by somebody else before it is taken for a broken constraint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A table as it was when the first row came."""
+
+    identifier: Identifier
+    definition: Definition
+    key: tuple[str, ...]
+    given: tuple[str, ...]
+    """The columns that the rows bring, the key among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    inserted: int
+    updated: int
+
+
+def upsert_rows(lake: Lake, ctx: Context, target: Target, rows: Waiting, keys: pa.Table) -> Counts:
+    """Update the rows that have one of the keys, which are distinct and not NULL, and insert the others; by one commit.
+
+    Raises: ConstraintViolation, Conflict; PreconditionFailed for a key that the table has twice; Unsupported.
+    """
+    updated = 0
+
+    def change_of(base: TableState, staging: Staging) -> Change:
+        nonlocal updated
+        matches = find_matches(lake, ctx, base, keys)
+        _expect_single(target, keys, matches)
+        updated = len(matches.row_ids)
+        return _Upsert(lake, ctx, target, base, staging).change(rows, matches, keys.num_rows)
+
+    _commit(lake, ctx, target, "upsert", change_of)
+    return Counts(keys.num_rows - updated, updated)
+
+
+def delete_matching(lake: Lake, ctx: Context, target: Target, keys: pa.Table) -> int:
+    """Delete all rows that have one of the keys, by one commit; how many. Raises: Conflict; Unsupported."""
+    deleted = 0
+
+    def change_of(base: TableState, staging: Staging) -> Change:
+        nonlocal deleted
+        ids = find_matches(lake, ctx, base, keys).row_ids.unique().sort()
+        deleted = len(ids)
+        return Change(base, removed=ids)
+
+    _commit(lake, ctx, target, "merge_delete", change_of)
+    return deleted
+
+
+def _commit(
+    lake: Lake,
+    ctx: Context,
+    target: Target,
+    operation: str,
+    change_of: Callable[[TableState, Staging], Change],
+) -> None:
+    violations = 0
+    for _ in attempts(ctx, f"table {target.identifier}"):
+        base = _present(lake, target)
+        staging = lake.staging.begin(target.identifier, base)
+        try:
+            change = change_of(base, staging)
+            try:
+                if not change.is_empty:
+                    _publish(lake, ctx, change, staging, operation)
+            except (Conflict, ConstraintViolation) as error:
+                violations += isinstance(error, ConstraintViolation)
+                if _head(lake.current(target.identifier)) == _head(base) or violations > _MOST_VIOLATIONS:
+                    raise
+                staging.discard()
+                continue
+        except OutcomeUnknown:
+            staging.leave()
+            raise
+        except BaseException:
+            staging.discard()
+            raise
+        staging.done()
+        return
+
+
+def _publish(lake: Lake, ctx: Context, change: Change, staging: Staging, operation: str) -> None:
+    summary = summary_of(ctx, operation, staging)
+    if not change.files or can_write(change.base):
+        publish(lake, ctx, change, staging, summary)
+    else:
+        names = tuple(field.name for field in change.base.schema.fields)
+        write = SparkWrite(Operation.UPDATE, change.files, names, change, inserts=True)
+        publish_by_spark(lake, ctx, write, staging, summary)
+
+
+def _present(lake: Lake, target: Target) -> TableState:
+    state = lake.current(target.identifier)
+    if state.definition is not target.definition:
+        raise Conflict(
+            f"table {target.identifier} was altered while the statement ran; nothing was changed: run it again"
+        )
+    return state
+
+
+def _head(state: TableState) -> int | None:
+    return None if state.snapshot is None else state.snapshot.snapshot_id
+
+
+def _expect_single(target: Target, keys: pa.Table, matches: Matches) -> None:
+    twice = pc.equal(matches.places.slice(1), matches.places.slice(0, max(0, len(matches.places) - 1)))
+    if twice.true_count:
+        place = matches.places.slice(1).filter(twice)[0].as_py()
+        raise PreconditionFailed(
+            f'the key "{shown_key(keys, place)}" is in table {target.identifier} more than once: an upsert needs a key '
+            "that tells its rows apart"
+        )
+
+
+class _Upsert:
+    """Puts the change together, on one state of the table."""
+
+    def __init__(self, lake: Lake, ctx: Context, target: Target, base: TableState, staging: Staging) -> None:
+        self._lake = lake
+        self._ctx = ctx
+        self._target = target
+        self._base = base
+        self._staging = staging
+        columns = target.definition.columns
+        self._rest = [field for field in columns if field.name not in target.given]
+
+    def change(self, rows: Waiting, matches: Matches, count: int) -> Change:
+        has_updates, has_inserts = bool(len(matches.row_ids)), len(matches.row_ids) < count
+        writer = self._writer(with_row_ids=has_updates)
+        try:
+            start = 0
+            for piece in rows.pieces():
+                self._ctx.check()
+                end = start + sum(batch.num_rows for batch in piece)
+                for batch in self._written(piece, _within(matches, start, end), with_row_ids=has_updates):
+                    writer.write(batch)
+                start = end
+            files = tuple(writer.finish())
+        except BaseException:
+            writer.abort()
+            raise
+        return Change(self._base, files, matches.row_ids.sort(), keys=self._keys(has_inserts=has_inserts))
+
+    def _writer(self, *, with_row_ids: bool) -> DataFileWriter | SourceWriter:
+        """For files of the table, or for Spark to MERGE. Rows that have no id there get the next ones."""
+        if can_write(self._base):
+            return DataFileWriter(self._base, self._staging, with_row_ids=with_row_ids)
+        names = [field.name for field in self._base.schema.fields]
+        return SourceWriter(self._base, self._staging, names, with_row_ids=True)
+
+    def _keys(self, *, has_inserts: bool) -> Constraints:
+        """What has to be compared with other rows: an update leaves the values of the key as they are."""
+        key, constraints = set(self._target.key), self._target.definition.constraints
+        if not has_inserts:
+            constraints = concerning(constraints, self._target.given)
+        unique = [each for each in constraints.unique if has_inserts or not key.issuperset(each)]
+        primary = constraints.primary_key if has_inserts or not key.issuperset(constraints.primary_key) else ()
+        if has_inserts and not any(key == set(each) for each in (primary, *unique)):
+            unique.append(self._target.key)
+        return Constraints(unique=tuple(unique), primary_key=primary)
+
+    def _written(
+        self, piece: Sequence[pa.RecordBatch], matches: Matches, *, with_row_ids: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows as they will be stored."""
+        declared = pa.Table.from_batches(piece)
+        (stored,) = pa.Table.from_batches([encoded(self._base, batch) for batch in piece]).combine_chunks().to_batches()
+        if len(matches.row_ids):
+            yield from self._updated(declared, stored, matches)
+        new = pa.arange(0, declared.num_rows)
+        if len(matches.places):
+            new = new.filter(pc.invert(pc.is_in(new, value_set=matches.places)))
+        if len(new):
+            inserted = self._inserted(declared.take(new), stored.take(new))
+            if with_row_ids:
+                inserted = inserted.append_column(ROW_ID.name, pa.nulls(len(new), pa.int64()))
+            yield inserted
+
+    def _updated(self, declared: pa.Table, stored: pa.RecordBatch, matches: Matches) -> Iterator[pa.RecordBatch]:
+        order = pc.array_sort_indices(matches.row_ids)
+        ids, places = matches.row_ids.take(order), matches.places.take(order)
+        self._enforce_on_updated(declared, ids, places)
+        new = stored.take(places)
+        if not self._rest:
+            yield new.append_column(ROW_ID.name, ids)
+            return
+        for old in rows_of(
+            self._base,
+            locate(self._base, ids, self._lake.file_properties).found,
+            [field.name for field in self._rest],
+            stored=True,
+            properties=self._lake.file_properties,
+            check=self._ctx.check,
+        ):
+            own = old.column(ROWID_NAME)
+            values = new.take(pc.index_in(own, value_set=ids))
+            kept = old.drop_columns([ROWID_NAME])
+            yield pa.RecordBatch.from_arrays(
+                [*kept.columns, *values.columns, own], names=[*kept.schema.names, *values.schema.names, ROW_ID.name]
+            )
+
+    def _enforce_on_updated(self, declared: pa.Table, ids: pa.Array, places: pa.Array) -> None:
+        constraints = concerning(self._target.definition.constraints, self._target.given)
+        constraints = Constraints(not_null=constraints.not_null, checks=constraints.checks)
+        needed = columns_of(constraints, self._target.definition.columns.names)
+        if not needed:
+            return
+        rows = declared.select([name for name in needed if name in self._target.given]).take(places)
+        rest = [name for name in needed if name not in self._target.given]
+        if rest:
+            properties = self._lake.file_properties
+            old = take_rows(self._base, ids, rest, properties=properties, check=self._ctx.check)
+            for name in rest:
+                rows = rows.append_column(name, old.column(name))
+        enforce_rows(self._target.identifier.name, constraints, rows)
+
+    def _inserted(self, declared: pa.Table, stored: pa.RecordBatch) -> pa.RecordBatch:
+        count = stored.num_rows
+        defaults = pa.RecordBatch.from_arrays(
+            [next(iter(default_values(field, [count]))) for field in self._rest], schema=pa.schema(self._rest)
+        )
+        constraints = self._target.definition.constraints
+        if constraints:
+            needed = columns_of(constraints, self._target.definition.columns.names)
+            columns = {
+                name: declared.column(name) if name in self._target.given else defaults.column(name) for name in needed
+            }
+            enforce_rows(self._target.identifier.name, constraints, pa.table(columns))
+        if not self._rest:
+            return stored
+        rest = encoded(self._base, defaults)
+        return pa.RecordBatch.from_arrays(
+            [*stored.columns, *rest.columns], names=[*stored.schema.names, *rest.schema.names]
+        )
+
+
+def _within(matches: Matches, start: int, end: int) -> Matches:
+    """Those whose keys are in a range of places, counted from its start."""
+    before = len(between(matches.places, None, start - 1))
+    places = between(matches.places, start, end - 1)
+    return Matches(pc.subtract(places, start), matches.row_ids.slice(before, len(places)))

@@ -1,0 +1,256 @@
+"""Where a statement's change goes: to everyone at once, or to a branch of the table until its transaction ends.
+
+Strategy: on the branch the transaction reads its own writes, and nobody else does. To publish it, all its statements
+together are put on top of the table as it is then, as one snapshot, by the same swap of metadata that removes the branch,
+whose own snapshots are not kept. Several tables are all verified, under this server's locks, before the first is swapped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkport.catalog import Constraints, Context
+from sparkport.errors import Conflict, SparkportError
+from sparkport.spark.ddl.commits import Draft, begin, commit, forget
+from sparkport.spark.errors import translated
+from sparkport.spark.identifiers import Identifier
+from sparkport.spark.lake import Lake
+from sparkport.spark.transactions import Pending, Transaction
+from sparkport.spark.write.changes import Change
+from sparkport.spark.write.commit import OutcomeUnknown, add_rows, attempts, commit_change, verified
+from sparkport.spark.write.keys import KeyCheck
+from sparkport.spark.write.locate import Location
+from sparkport.spark.write.staging import Staging
+
+__all__ = ["drop_branch", "publish", "publish_transaction", "roll_back"]
+
+_log = logging.getLogger(__name__)
+_MAIN = "main"
+
+
+def publish(lake: Lake, ctx: Context, change: Change, staging: Staging, summary: Mapping[str, str]) -> bool:
+    """Commit a statement's change; whether that is final, or waits for the end of its transaction.
+
+    Raises: Conflict, ConstraintViolation, NotFound, TransactionNotActive; then nothing has changed.
+    """
+    transaction = lake.transactions.collecting(ctx)
+    if transaction is None:
+        state, _ = commit_change(lake, ctx, change, staging, summary)
+        lake.transactions.show(ctx.parent_transaction_id, state)
+        return True
+    with transaction.lock:
+        transaction.expect_active()
+        lake.transactions.writes(transaction)
+        _add(lake, ctx, transaction, change, staging, summary)
+    return False
+
+
+def _add(
+    lake: Lake, ctx: Context, transaction: Transaction, change: Change, staging: Staging, summary: Mapping[str, str]
+) -> None:
+    pending = transaction.pending.get(change.identifier)
+    if pending is None:
+        staging.will_branch(transaction.branch)
+    elif change.base is not transaction.seen.get(change.identifier) and len(change.removed):
+        raise Conflict(
+            f"another statement of the same transaction changed table {change.identifier} meanwhile: run it again"
+        )
+    state, location = commit_change(lake, ctx, change, staging, summary, transaction.branch)
+    if pending is None:
+        transaction.pending[change.identifier] = Pending(change, [staging])
+    else:
+        pending.change = _joined(pending.change, change, location)
+        pending.stagings.append(staging)
+    lake.transactions.show(transaction.id, state)
+
+
+def _joined(before: Change, later: Change, location: Location) -> Change:
+    """Both as one change of what the first has seen."""
+    own = {file.path for file in before.files}
+    gone = dict(before.gone)
+    removed = [before.removed]
+    for found in location.found:
+        if found.part.path in own:
+            known = gone.get(found.part.path)
+            gone[found.part.path] = found.positions if known is None else _union([known, found.positions])
+        else:
+            removed.append(found.row_ids)
+    keys = Constraints(
+        unique=tuple(dict.fromkeys([*before.keys.unique, *later.keys.unique])),
+        primary_key=before.keys.primary_key or later.keys.primary_key,
+    )
+    return replace(before, files=(*before.files, *later.files), removed=_union(removed), gone=gone, keys=keys)
+
+
+def _union(arrays: list[pa.Array]) -> pa.Array:
+    values = pc.unique(pa.concat_arrays(arrays))
+    return values.take(pc.array_sort_indices(values))
+
+
+def publish_transaction(lake: Lake, ctx: Context, transaction: Transaction) -> None:
+    """Make all changes of a transaction visible; it goes on without any.
+
+    Raises: Conflict, ConstraintViolation; then it is rolled back.
+    """
+    with transaction.lock:
+        try:
+            transaction.expect_active()
+            _publish_all(lake, ctx, transaction)
+        except BaseException:
+            roll_back(lake, transaction)
+            raise
+        lake.transactions.settled(transaction)
+
+
+def _publish_all(lake: Lake, ctx: Context, transaction: Transaction) -> None:
+    identifiers = sorted(transaction.pending, key=str)
+    with ExitStack() as locks:
+        for identifier in identifiers:
+            locks.enter_context(lake.locked(identifier))
+        checks = {each: KeyCheck(lake, transaction.pending[each].change, ctx.check) for each in identifiers}
+        published: list[Identifier] = []
+        try:
+            for _ in attempts(ctx, "a table of the transaction"):
+                _publish_more(lake, ctx, transaction, checks, published)
+                if not transaction.pending:
+                    return
+        except SparkportError as error:
+            if published:
+                raise _half(error, published, [each for each in identifiers if each not in published]) from error
+            raise
+
+
+def _publish_more(
+    lake: Lake,
+    ctx: Context,
+    transaction: Transaction,
+    checks: Mapping[Identifier, KeyCheck],
+    published: list[Identifier],
+) -> None:
+    """All tables that are pending, up to the first that somebody else has changed meanwhile."""
+    drafts: dict[Identifier, tuple[Draft, Any]] = {}
+    try:
+        for each in sorted(transaction.pending, key=str):
+            drafts[each] = _draft(lake, ctx, transaction, each, checks[each])
+        for each, (draft, metadata) in drafts.items():
+            if not _swapped(lake, transaction, each, draft, metadata):
+                return
+            published.append(each)
+    finally:
+        _forget(lake, {each: drafts[each] for each in drafts if each not in published})
+
+
+def _swapped(lake: Lake, transaction: Transaction, identifier: Identifier, draft: Draft, metadata: Any) -> bool:
+    """Whether one table is published. What is, or may be, is no longer pending: to roll back would remove its files."""
+    try:
+        with translated(f"table {identifier}"):
+            if not commit(draft, metadata):
+                return False
+    except Exception as error:
+        if not draft.is_unknown.is_set():
+            raise
+        for staging in transaction.pending.pop(identifier).stagings:
+            staging.leave()
+        raise OutcomeUnknown(
+            f"the catalog did not say whether the transaction's changes of table {identifier} were made: look at the table"
+        ) from error
+    for staging in transaction.pending.pop(identifier).stagings:
+        staging.done()
+    lake.changed(identifier)
+    lake.transactions.show(transaction.id, lake.current(identifier))
+    return True
+
+
+def _draft(
+    lake: Lake, ctx: Context, transaction: Transaction, identifier: Identifier, keys: KeyCheck
+) -> tuple[Draft, Any]:
+    """A transaction's change of one table on top of what it is now, and the metadata that go with it."""
+    pending = transaction.pending[identifier]
+    with translated(f"table {identifier}"):
+        draft = begin(lake, identifier)
+        location = verified(lake, pending.change, draft.state)
+        keys.against(draft.state)
+        summary = {"sparkport.operation": "transaction", "sparkport.transaction": transaction.id}
+        if ctx.principal:
+            summary["sparkport.principal"] = ctx.principal
+        if ctx.trace_id:
+            summary["sparkport.trace-id"] = ctx.trace_id
+        if not pending.change.is_empty:
+            add_rows(draft, draft.state, pending.change, location, pending.stagings[0], summary)
+        after = draft.transaction.table().operations().current()
+        return draft, _without_branch(lake, after, transaction.branch)
+
+
+def _half(error: SparkportError, published: list[Identifier], waiting: list[Identifier]) -> SparkportError:
+    done, not_done = (", ".join(map(str, each)) for each in (published, waiting))
+    return Conflict(
+        f"the transaction was published in part: {done} have its changes, {not_done} have not ({error.message})"
+    )
+
+
+def _forget(lake: Lake, drafts: Mapping[Identifier, tuple[Draft, Any]]) -> None:
+    for draft, _ in drafts.values():
+        lake.quietly("files of a commit that was not made", partial(forget, draft))
+
+
+def roll_back(lake: Lake, transaction: Transaction) -> None:
+    """Undo what a transaction has not published. Never raises."""
+    with transaction.lock:
+        for identifier, pending in transaction.pending.items():
+            lake.quietly(
+                f"the branch of a transaction on table {identifier}",
+                partial(drop_branch, lake, identifier, transaction.branch),
+            )
+            for staging in pending.stagings:
+                staging.discard()
+        transaction.pending = {}
+        transaction.seen = {}
+        lake.transactions.settled(transaction)
+
+
+def drop_branch(lake: Lake, identifier: Identifier, branch: str) -> None:
+    """Remove a branch and the snapshots that only it has; nothing happens if there is none."""
+    for _ in attempts(Context(), f"table {identifier}"):
+        with translated(f"table {identifier}"):
+            draft = begin(lake, identifier)
+            if branch not in draft.state.metadata.refs or commit(draft, _without_branch(lake, draft.base, branch)):
+                lake.changed(identifier)
+                return
+
+
+def _without_branch(lake: Lake, metadata: Any, branch: str) -> Any:
+    """org.apache.iceberg.TableMetadata without a branch and what only it leads to."""
+    refs = metadata.refs()
+    if not refs.containsKey(branch):
+        return metadata
+    heads = {name: int(refs.get(name).snapshotId()) for name in refs}
+    parents: dict[int, Any] = {}
+    by_id = {}
+    for snapshot in metadata.snapshots():
+        number = int(snapshot.snapshotId())
+        by_id[number], parents[number] = snapshot, snapshot.parentId()
+    kept: set[int] = set()
+    for name, head in heads.items():
+        if name != branch:
+            kept |= _ancestors(head, parents)
+    builder = lake.gateway.jvm.org.apache.iceberg.TableMetadata.buildFrom(metadata).removeRef(branch)
+    own = [by_id[each] for each in _ancestors(heads[branch], parents) - kept]
+    return builder.removeSnapshots(own).build() if own else builder.build()
+
+
+def _ancestors(head: int, parents: Mapping[int, Any]) -> set[int]:
+    found: set[int] = set()
+    while head in parents and head not in found:
+        found.add(head)
+        if parents[head] is None:
+            break
+        head = int(parents[head])
+    return found

@@ -1,0 +1,198 @@
+"""INSERT into tables of other formats than Iceberg: rows staged as Parquet, then added by one Spark job.
+
+What is promised depends on the format. Nothing is added before all rows have come and Spark has written its files, and
+what Spark refuses leaves the table as it was. Where the format has commits of its own, as Delta has, the rows appear at
+once. Files in folders (Parquet, ORC, CSV, JSON, …) appear one after the other at the end of the job, and a server that dies
+at that moment may leave some of them. Up to 128 MB of staged rows become a single file of a table without partitions, so
+they too appear at once or not at all. There are no constraints, no row ids, and no transactions.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparkport.catalog import Context, DMLOptions, Operation, StagedWrite
+from sparkport.errors import BadRequest, Conflict, NotWritable, StaleDescriptor, Unsupported
+from sparkport.spark.errors import translated
+from sparkport.spark.files.parquet_output import writing
+from sparkport.spark.functions.result_columns import presentable
+from sparkport.spark.identifiers import Identifier, quoted
+from sparkport.spark.lake import Lake
+from sparkport.spark.listing import Entry, Kind
+from sparkport.spark.relay.jobs import start_job
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = ["stage_insert"]
+
+_GROUP_ROWS = 131_072
+_GROUP_BYTES = 32 * 1024 * 1024
+_ONE_FILE_BYTES = 128 * 1024 * 1024
+
+
+def stage_insert(
+    lake: Lake, ctx: Context, entry: Entry, columns: pa.Schema, operation: Operation, options: DMLOptions
+) -> StagedWrite:
+    """Begin a statement on a table that only Spark can write, whose columns the caller knows.
+
+    Raises: NotWritable for views, for anything but an INSERT, and for columns that only Spark can write.
+    """
+    identifier = entry.identifier
+    if _is_view(lake, entry):
+        raise NotWritable(f"{identifier} is a view: change the tables that it is made of")
+    if operation is not Operation.INSERT:
+        raise NotWritable(
+            f"rows of table {identifier} cannot be changed: it is not an Iceberg table, so they have no row ids; "
+            "use Spark, or keep them in an Iceberg table"
+        )
+    return _RelationInsert(lake, ctx, identifier, columns, _spark_columns(lake, identifier, columns), options)
+
+
+def _is_view(lake: Lake, entry: Entry) -> bool:
+    if entry.kind is not Kind.OTHER:
+        return entry.kind is Kind.VIEW
+    # Spark's session catalog lists its views among the tables.
+    with translated(f"table {entry.identifier}"):
+        return bool(lake.spark.catalog.getTable(entry.identifier.sql).tableType == "VIEW")
+
+
+def _spark_columns(lake: Lake, identifier: Identifier, columns: pa.Schema) -> StructType:
+    """The columns as Spark has them. Raises: StaleDescriptor when the caller knows others; NotWritable."""
+    found = lake.gateway.schema(identifier)
+    if found.names != columns.names:
+        lake.changed(identifier)
+        raise StaleDescriptor(f"the columns of {identifier} have changed: attach the catalog again")
+    for field in found.fields:
+        if presentable(field.dataType) != field.dataType:
+            raise NotWritable(
+                f"table {identifier} cannot be written to from here: its column {field.name} is of type "
+                f"{field.dataType.simpleString()}, which only Spark knows"
+            )
+    return found
+
+
+class _RelationInsert(StagedWrite):
+    """Rows on their way to files in the statement's folder, and from there to the table."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        ctx: Context,
+        identifier: Identifier,
+        columns: pa.Schema,
+        spark_columns: StructType,
+        options: DMLOptions,
+    ) -> None:
+        self._lake = lake
+        self._ctx = ctx
+        self._identifier = identifier
+        self._columns = columns
+        self._spark_columns = spark_columns
+        self._returning = options.returning
+        self._staging = lake.staging.begin(identifier)
+        self._open = True
+        self._gathered: list[pa.RecordBatch] = []
+        self._rows = self._rows_gathered = self._bytes_gathered = 0
+        self._writer: pq.ParquetWriter | None = None
+
+    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        if not self._open:
+            raise Conflict(f"the statement on table {self._identifier} has ended already")
+        if batch.schema.types != self._columns.types:
+            raise BadRequest(f"table {self._identifier} has columns of other types than were given")
+        if batch.num_rows:
+            self._gathered.append(batch)
+            self._rows += batch.num_rows
+            self._rows_gathered += batch.num_rows
+            self._bytes_gathered += batch.nbytes
+        if self._rows_gathered >= _GROUP_ROWS or self._bytes_gathered >= _GROUP_BYTES:
+            self._write()
+        return batch if self._returning else None
+
+    def commit(self) -> int:
+        if not self._open:
+            raise Conflict(f"the statement on table {self._identifier} has ended already")
+        self._open = False
+        try:
+            if self._rows:
+                self._finish()
+                self._add()
+        finally:
+            self._forget()
+        return self._rows
+
+    def abort(self) -> None:
+        self._open = False
+        self._forget()
+
+    @property
+    def _path(self) -> Path:
+        return self._staging.folder / "rows.parquet"
+
+    def _write(self) -> None:
+        rows = pa.Table.from_batches(self._gathered)
+        self._gathered, self._rows_gathered, self._bytes_gathered = [], 0, 0
+        arrays = [_as_staged(column) for column in rows.columns]
+        staged = pa.Table.from_arrays(arrays, names=self._columns.names)
+        with writing(self._identifier):
+            if self._writer is None:
+                self._writer = pq.ParquetWriter(self._path, staged.schema, compression="lz4", store_schema=False)
+            self._writer.write_table(staged, row_group_size=max(1, staged.num_rows))
+
+    def _finish(self) -> None:
+        if self._gathered:
+            self._write()
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            with writing(self._identifier):
+                writer.close()
+
+    def _add(self) -> None:
+        self._ctx.check()
+        job = start_job(self._lake.spark.sparkContext, self._ctx, f"table {self._identifier}", self._insert)
+        self._ctx.on_cancel(job.cancel)
+        job.result(meanwhile=self._lake.relay.make_room)
+        self._lake.changed(self._identifier)
+
+    def _insert(self) -> None:
+        rows = self._staged()
+        if self._path.stat().st_size <= _ONE_FILE_BYTES:
+            rows = rows.coalesce(1)
+        # By position, which tables of all versions of Spark's interface take; partition columns are the last ones.
+        rows.write.insertInto(self._identifier.sql)
+
+    def _staged(self) -> DataFrame:
+        with translated(f"table {self._identifier}"):
+            reader = self._lake.spark.read.schema(self._spark_columns)
+            rows = reader.parquet(self._path.absolute().as_uri())
+            return rows.select(*(quoted(name) for name in self._spark_columns.names))
+
+    def _forget(self) -> None:
+        self._gathered = []
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            with suppress(OSError, pa.ArrowException):
+                writer.close()
+        self._staging.discard()
+
+
+def _as_staged(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """What Spark reads from Parquet: intervals of days are numbers there."""
+    if _has_durations(column.type):
+        if not pa.types.is_duration(column.type):
+            raise Unsupported("intervals inside of lists, maps and structs cannot be written from here: use Spark")
+        return column.cast(pa.duration("us")).cast(pa.int64())
+    return column
+
+
+def _has_durations(kind: pa.DataType) -> bool:
+    if pa.types.is_duration(kind):
+        return True
+    return any(_has_durations(kind.field(index).type) for index in range(kind.num_fields))

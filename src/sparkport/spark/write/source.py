@@ -1,0 +1,77 @@
+"""Rows that Spark is to read: staged as Parquet, in the types that the table stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
+
+from sparkport.spark.files.parquet_output import file_schema, relabelled, writing
+from sparkport.spark.state import TableState
+from sparkport.spark.write.data_files import WrittenFile
+from sparkport.spark.write.staging import Staging
+
+__all__ = ["SourceWriter"]
+
+_FILE_ROWS = 4_000_000
+
+
+class SourceWriter:
+    """Files in the statement's folder, which go with it. They can be read back like data files, by field id."""
+
+    def __init__(self, state: TableState, staging: Staging, names: Iterable[str], *, with_row_ids: bool) -> None:
+        """`names` are the stored names of the columns that the statement brings."""
+        wanted = set(names)
+        columns = Schema(*(field for field in state.schema.fields if field.name in wanted))
+        self._staging = staging
+        self._columns = file_schema(columns, with_row_ids=with_row_ids)
+        self._writer: pq.ParquetWriter | None = None
+        self._rows = 0
+        self._files: list[WrittenFile] = []
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Those that there are, without the row id's."""
+        return tuple(name for name in self._columns.names if name not in ("_row_id", "_last_updated_sequence_number"))
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Add rows: stored columns by name, and `_row_id`. Raises: LimitExceeded when the storage is full; …"""
+        arrays = []
+        for field in self._columns:
+            position = rows.schema.get_field_index(field.name)
+            array = rows.column(position) if position >= 0 else pa.nulls(rows.num_rows, field.type)
+            arrays.append(relabelled(array, field.type))
+        with writing(self._staging.identifier):
+            if self._writer is None:
+                self._writer = pq.ParquetWriter(self._path(), self._columns, compression="lz4", store_schema=False)
+            self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._columns))
+            self._rows += rows.num_rows
+            if self._rows >= _FILE_ROWS:
+                self._close()
+
+    def finish(self) -> list[WrittenFile]:
+        with writing(self._staging.identifier):
+            self._close()
+        return self._files
+
+    def abort(self) -> None:
+        """Let go of the file; it goes with the folder. Never raises."""
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            with suppress(OSError, pa.ArrowException):
+                writer.close()
+
+    def _path(self) -> str:
+        return str(self._staging.folder / f"{len(self._files)}.parquet")
+
+    def _close(self) -> None:
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            writer.close()
+            path = self._path()
+            size = (self._staging.folder / f"{len(self._files)}.parquet").stat().st_size
+            self._files.append(WrittenFile(path, size, self._rows, 0))
+            self._rows = 0

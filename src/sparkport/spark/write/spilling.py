@@ -1,0 +1,51 @@
+"""Rows that wait on disk until all have come: those of partitions that are too small for a file yet."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+__all__ = ["Spill"]
+
+
+class Spill:
+    """Rows by a key, in a file of Arrow's own format that somebody else removes. First all are put there, then taken."""
+
+    def __init__(self, path: Path, columns: pa.Schema) -> None:
+        """Raises: OSError."""
+        self._path = str(path)
+        self._sink = pa.OSFile(self._path, "wb")
+        self._writer = pa.ipc.new_file(self._sink, columns, options=pa.ipc.IpcWriteOptions(compression="lz4"))
+        self._reader: Any = None
+        self._places: defaultdict[str, list[int]] = defaultdict(list)
+        """The numbers of the batches of each key."""
+        self._batches = 0
+
+    def put(self, pieces: Iterable[tuple[str, pa.Table]]) -> None:
+        """Raises: OSError."""
+        for key, rows in pieces:
+            self._writer.write_batch(rows.combine_chunks().to_batches()[0])
+            self._places[key].append(self._batches)
+            self._batches += 1
+
+    def take(self, key: str) -> Iterator[pa.RecordBatch]:
+        """The rows of a key, in the order in which they came. Raises: OSError."""
+        if self._reader is None:
+            self.close()
+            self._reader = pa.ipc.open_file(pa.OSFile(self._path))
+        for number in self._places.pop(key, ()):
+            yield self._reader.get_batch(number)
+
+    def close(self) -> None:
+        """Raises: OSError when not all of it was written."""
+        self._writer.close()
+        self._sink.close()
+
+    def abandon(self) -> None:
+        with suppress(OSError, pa.ArrowException):
+            self.close()

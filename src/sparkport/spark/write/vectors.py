@@ -1,0 +1,181 @@
+"""Delete vectors of version 3: which rows of data files are deleted, written into one Puffin file for each commit.
+
+Its layout, by the Puffin specification and as Iceberg's BaseDVFileWriter has it: magic, blobs, and a footer of magic, JSON
+that says what is where, its length, flags, magic. For the layout of the blobs see `read_vector`.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyiceberg.table.locations import ObjectStoreLocationProvider, SimpleLocationProvider
+from pyiceberg.table.metadata import TableMetadata
+from pyroaring import BitMap64
+
+from sparkport.errors import NotWritable
+from sparkport.spark.files.deletes import VECTOR_MAGIC, deleted_bitmap
+from sparkport.spark.files.manifests import Entry
+from sparkport.spark.files.output import write_durably
+from sparkport.spark.files.parquet_output import writing
+from sparkport.spark.files.positions import bitmap_of
+from sparkport.spark.files.read import file_errors
+from sparkport.spark.lake import Lake
+from sparkport.spark.state import TableState
+from sparkport.spark.write.java_files import java_content_files, partition_values
+from sparkport.spark.write.locate import Located
+from sparkport.spark.write.staging import Staging
+
+__all__ = ["WrittenVector", "java_delete_files", "write_vectors"]
+
+_PUFFIN = b"PFA1"
+_ROW_POSITION = 2147483645
+"""The reserved field id of a row's position, which vectors are about."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenVector:
+    """A blob of a Puffin file, among others."""
+
+    path: str
+    described: Mapping[str, Any]
+    """As Iceberg's JSON of files has it."""
+    replaced: tuple[Mapping[str, Any], ...]
+    """The delete files that go, because their rows are in this vector too; likewise."""
+
+
+def write_vectors(
+    state: TableState, removed: Sequence[Located], staging: Staging, properties: Mapping[str, str]
+) -> list[WrittenVector]:
+    """A vector for each of the data files, with the rows that are to be deleted and those that are already.
+
+    All of them are in one Puffin file. The state must be of storage that this process reaches.
+
+    Raises: PreconditionFailed when the present delete files are missing or damaged, or the storage takes no new ones;
+    LimitExceeded when it is full; PermissionDenied; NotWritable.
+    """
+    if not removed:
+        return []
+    assert state.io is not None
+    _expect_writable_partitions(state, removed)
+    content, blobs = bytearray(_PUFFIN), []
+    for located in removed:
+        with file_errors(str(state.identifier)):
+            positions = deleted_bitmap(located.part, properties) | bitmap_of(located.positions)
+        blob = _content(positions)
+        blobs.append(_Blob(len(content), len(blob), len(positions), located))
+        content += blob
+    content += _footer(blobs)
+    path = _new_location(state, staging)
+    staging.will_write(path)
+    with writing(state.identifier):
+        write_durably(state.io, path, bytes(content))
+    return [each.written(state.metadata, path, len(content)) for each in blobs]
+
+
+def _expect_writable_partitions(state: TableState, removed: Sequence[Located]) -> None:
+    """Iceberg forgets the type of a partition with its column, and takes a vector in another partition for damage."""
+    columns, specs = state.metadata.schema().field_ids, state.metadata.specs()
+    lost = {
+        spec_id: [each.field_id for each in spec.fields if each.source_id not in columns]
+        for spec_id, spec in specs.items()
+    }
+    for located in removed:
+        if any(located.partition.get(field_id) is not None for field_id in lost[located.spec_id]):
+            raise NotWritable(
+                f"rows of table {state.identifier} are in partitions of a column that was dropped, where they cannot be "
+                "changed: run Iceberg's procedure rewrite_data_files on it in Spark first"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Blob:
+    offset: int
+    length: int
+    rows: int
+    located: Located
+
+    def written(self, metadata: TableMetadata, path: str, size: int) -> WrittenVector:
+        place, of = (path, "PUFFIN", size, self.rows), self.located
+        partition = partition_values(metadata, of.spec_id, of.partition)
+        vector = _described(*place, of.spec_id, partition, of.part.path, self.offset, self.length)
+        return WrittenVector(path, vector, tuple(_described_entry(metadata, entry) for entry in of.replaced))
+
+    def in_footer(self) -> dict[str, Any]:
+        return {
+            "type": "deletion-vector-v1",
+            "fields": [_ROW_POSITION],
+            # Nobody knows them yet; the specification wants that said so.
+            "snapshot-id": -1,
+            "sequence-number": -1,
+            "offset": self.offset,
+            "length": self.length,
+            "properties": {"referenced-data-file": self.located.part.path, "cardinality": str(self.rows)},
+        }
+
+
+def _content(positions: BitMap64) -> bytes:
+    positions.run_optimize()
+    content = VECTOR_MAGIC + positions.serialize()
+    return len(content).to_bytes(4, "big") + content + zlib.crc32(content).to_bytes(4, "big")
+
+
+def _footer(blobs: Sequence[_Blob]) -> bytes:
+    contents = {"blobs": [each.in_footer() for each in blobs], "properties": {"created-by": "Sparkport"}}
+    payload = json.dumps(contents).encode()
+    flags = bytes(4)
+    return _PUFFIN + payload + len(payload).to_bytes(4, "little") + flags + _PUFFIN
+
+
+def _new_location(state: TableState, staging: Staging) -> str:
+    location, properties = state.metadata.location, state.metadata.properties
+    in_store = properties.get("write.object-storage.enabled", "").lower() == "true"
+    places = (ObjectStoreLocationProvider if in_store else SimpleLocationProvider)(location, properties)
+    return places.new_data_location(f"{staging.id}-{uuid.uuid4().hex[:16]}-deletes.puffin")
+
+
+def _described_entry(metadata: TableMetadata, entry: Entry) -> Mapping[str, Any]:
+    partition = partition_values(metadata, entry.spec_id, entry.partition)
+    place = (entry.path, entry.format, entry.size, entry.rows, entry.spec_id, partition)
+    return _described(*place, entry.referenced_data_file, entry.content_offset, entry.content_length)
+
+
+def _described(
+    path: str,
+    file_format: str,
+    size: int,
+    rows: int,
+    spec_id: int,
+    partition: Sequence[Any],
+    data_file: str | None,
+    offset: int | None,
+    length: int | None,
+) -> Mapping[str, Any]:
+    said = {
+        "spec-id": spec_id,
+        "content": "position-deletes",
+        "file-path": path,
+        "file-format": file_format,
+        "partition": partition,
+        "file-size-in-bytes": size,
+        "record-count": rows,
+        "referenced-data-file": data_file,
+        "content-offset": offset,
+        "content-size-in-bytes": length,
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def java_delete_files(lake: Lake, table: Any, written: Sequence[WrittenVector]) -> tuple[list[Any], list[Any]]:
+    """The vectors as org.apache.iceberg.DeleteFile of org.apache.iceberg.Table `table`, and the ones that they replace.
+
+    For RowDelta's addDeletes and removeDeletes, with validateFromSnapshot of the snapshot in which the rows were located.
+    """
+    added = [each.described for each in written]
+    replaced = [described for each in written for described in each.replaced]
+    files = java_content_files(lake, table, [*added, *replaced])
+    return files[: len(added)], files[len(added) :]

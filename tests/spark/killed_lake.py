@@ -1,0 +1,80 @@
+"""A lake that is killed at a certain point of a statement: `python killed_lake.py WAREHOUSE [POINT]`.
+
+A point is `before:` or `after:` a function, or `during:` one, a few milliseconds into it. The process is killed as `kill -9`
+does it, the first time that point is reached after a table `s.t` exists.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import sparkport as sp
+
+PLACES = {
+    "stage": ("sparkport.spark.write.statements", "stage"),
+    "batch": ("sparkport.spark.write.statements", "_Statement.apply"),
+    "journal": ("sparkport.spark.write.staging", "Staging.will_write"),
+    "encode": ("sparkport.spark.write.statements", "encoded"),
+    "file": ("sparkport.spark.files.parquet_output", "ParquetOutput.write"),
+    "files": ("sparkport.spark.write.gathering", "GatheringWriter.finish"),
+    "locate": ("sparkport.spark.write.commit", "locate"),
+    "draft": ("sparkport.spark.write.commit", "begin"),
+    "vectors": ("sparkport.spark.write.commit", "write_vectors"),
+    "rows": ("sparkport.spark.write.commit", "add_rows"),
+    "swap": ("sparkport.spark.write.commit", "commit"),
+    "done": ("sparkport.spark.write.staging", "Staging.done"),
+    "end": ("sparkport.spark.catalog", "LakeCatalog.commit_transaction"),
+}
+"""What the points are called, and where they are used."""
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arm(point: str) -> None:
+    """Let the process die at a point."""
+    when, _, place = point.partition(":")
+    module_name, path = PLACES[place]
+    owner: Any = importlib.import_module(module_name)
+    *outer, name = path.split(".")
+    for each in outer:
+        owner = getattr(owner, each)
+    function: Callable[..., Any] = getattr(owner, name)
+
+    def fatal(*args: Any, **kwargs: Any) -> Any:
+        if when == "before":
+            _die()
+        if when == "during":
+            threading.Timer(0.01, _die).start()
+        result = function(*args, **kwargs)
+        if when == "during":
+            threading.Event().wait(5)
+        _die()
+        return result
+
+    setattr(owner, name, fatal)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    catalog = sp.LakeCatalog(sys.argv[1], name="lake")
+    if len(sys.argv) > 2:
+        arm(sys.argv[2])
+    server = sp.Server(catalog, "grpc://127.0.0.1:0")
+    server.run_until_signal(lambda: _say(server.location))
+    catalog.close()
+
+
+if __name__ == "__main__":
+    main()

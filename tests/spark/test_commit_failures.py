@@ -1,0 +1,142 @@
+"""Commits that fail, or of which nobody knows whether they were made: what is or may be in use is never removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sparkport.catalog import Context
+from sparkport.errors import Conflict
+from sparkport.server import Server
+from sparkport.spark import LakeCatalog
+from sparkport.spark.ddl.commits import Draft
+from sparkport.spark.ddl.commits import commit as draft_commit
+from sparkport.spark.write import commit as commits
+from sparkport.spark.write import publish
+from sparkport.testing import DuckDBClient, ServerError
+
+_ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
+_MORE = pa.table({"id": pa.array([4], pa.int64())})
+Commit = Callable[..., bool]
+
+
+@pytest.fixture(scope="module")
+def server(lake: LakeCatalog) -> Iterator[Server]:
+    with Server(lake, "grpc://127.0.0.1:0") as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: Server, lake: LakeCatalog) -> Iterator[DuckDBClient]:
+    with DuckDBClient(server.location, lake.name, timeout=60) as client:
+        yield client.attach()
+
+
+@pytest.fixture
+def tables(client: DuckDBClient, namespace: str) -> tuple[str, str]:
+    for name in ("a", "b"):
+        client.create_table_as(namespace, name, _ROWS)
+    return "a", "b"
+
+
+def _ids(lake: LakeCatalog, namespace: str, table: str) -> list[int]:
+    """As Spark reads them: all files must be there."""
+    sql = f"SELECT id FROM `{lake.spark_catalog}`.{namespace}.{table} ORDER BY id"
+    return [row[0] for row in lake.spark.sql(sql).collect()]
+
+
+def _refs(lake: LakeCatalog, namespace: str, table: str) -> list[str]:
+    return [
+        row[0] for row in lake.spark.sql(f"SELECT name FROM `{lake.spark_catalog}`.{namespace}.{table}.refs").collect()
+    ]
+
+
+def _data_files(lake: LakeCatalog, namespace: str, table: str) -> int:
+    found: Any = lake.schema(Context(), namespace).table(Context(), table)  # type: ignore[union-attr]
+    folder = Path(found.state.metadata.location.removeprefix("file:"))
+    return len([path for path in (folder / "data").rglob("*.parquet") if not path.name.startswith(".")])
+
+
+@pytest.mark.parametrize("error", [Conflict("somebody was faster"), RuntimeError("no answer")])
+def test_a_transaction_that_is_published_in_part_keeps_that_part(
+    client: DuckDBClient,
+    lake: LakeCatalog,
+    namespace: str,
+    tables: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+) -> None:
+    real: Commit = draft_commit
+
+    def failing(draft: Draft, *metadata: Any) -> bool:
+        if draft.identifier.name == "b" and metadata and "publishing" in state:
+            state.remove("publishing")
+            raise error
+        return real(draft, *metadata)
+
+    state = {"publishing"}
+    client.begin()
+    client.call(namespace, "lake_begin", {}, rows=1)
+    for table in tables:
+        client.insert(namespace, table, _MORE)
+        client.update(namespace, table, {"id": "id + 10"}, where="id = 1")
+    monkeypatch.setattr(publish, "commit", failing)
+    with pytest.raises(ServerError) as caught:
+        client.call(namespace, "lake_commit", {}, rows=1)
+    client.commit()
+    if isinstance(error, Conflict):
+        assert (caught.value.code, "published in part" in caught.value.message) == ("ABORTED", True)
+    assert _ids(lake, namespace, "a") == [2, 3, 4, 11]
+    assert _ids(lake, namespace, "b") == [1, 2, 3]
+    assert _data_files(lake, namespace, "b") == 1
+    assert _refs(lake, namespace, "a") == _refs(lake, namespace, "b") == ["main"]
+    client.insert(namespace, "b", _MORE)
+    assert _ids(lake, namespace, "b") == [1, 2, 3, 4]
+
+
+def _unanswered(real: Commit, *, made: bool) -> Commit:
+    """As when the connection to the catalog is lost at the worst moment."""
+
+    def commit(draft: Draft, *metadata: Any) -> bool:
+        if made:
+            assert real(draft, *metadata)
+        draft.is_unknown.set()
+        raise RuntimeError("no answer")
+
+    return commit
+
+
+def test_a_commit_that_was_made_without_an_answer_is_found(
+    client: DuckDBClient, lake: LakeCatalog, namespace: str, tables: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commits, "commit", _unanswered(draft_commit, made=True))
+    assert client.insert(namespace, "a", _MORE).total == 1
+    assert client.delete(namespace, "a", "id = 1").total == 1
+    assert _ids(lake, namespace, "a") == [2, 3, 4]
+
+
+def test_files_of_a_commit_that_nobody_knows_of_stay(
+    client: DuckDBClient, lake: LakeCatalog, namespace: str, tables: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commits, "commit", _unanswered(draft_commit, made=False))
+    with pytest.raises(ServerError, match=r"did not say whether the change of table .*a was made"):
+        client.insert(namespace, "a", _MORE)
+    assert _data_files(lake, namespace, "a") == 2
+    assert _ids(lake, namespace, "a") == [1, 2, 3]
+
+
+def test_files_of_a_commit_stay_when_the_catalog_is_lost_right_after_it(
+    client: DuckDBClient, lake: LakeCatalog, namespace: str, tables: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object) -> None:
+        raise RuntimeError("no answer")
+
+    monkeypatch.setattr(lake._lake, "changed", lost)
+    with pytest.raises(ServerError, match="was changed, but cannot be read"):
+        client.insert(namespace, "a", _MORE)
+    monkeypatch.undo()
+    assert _ids(lake, namespace, "a") == [1, 2, 3, 4]

@@ -1,0 +1,150 @@
+"""A server that is killed in the midst of a statement leaves the table as it was before, or as it is after.
+
+Each start is both the restart after one kill and the victim of the next. All twenty points take some minutes, so the suite
+kills at three of them; `SPARKPORT_KILL=insert make test ARGS="-k killed_server"` kills at all points of an operation.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.table import StaticTable
+
+from sparkport.testing import DuckDBClient, ServerError
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+
+_BEFORE, _AFTER, _EITHER = "before", "after", "either"
+_POINTS = [
+    ("insert", "after:stage", _BEFORE),
+    ("insert", "before:batch", _BEFORE),
+    ("insert", "before:journal", _BEFORE),
+    ("insert", "after:journal", _BEFORE),
+    ("insert", "after:file", _BEFORE),
+    ("insert", "after:files", _BEFORE),
+    ("insert", "after:rows", _BEFORE),
+    ("insert", "before:swap", _BEFORE),
+    ("insert", "during:swap", _EITHER),
+    ("insert", "after:swap", _AFTER),
+    ("insert", "before:done", _AFTER),
+    ("insert", "after:end", _AFTER),
+    ("update", "after:encode", _BEFORE),
+    ("update", "after:file", _BEFORE),
+    ("update", "after:vectors", _BEFORE),
+    ("update", "during:swap", _EITHER),
+    ("update", "after:swap", _AFTER),
+    ("delete", "after:locate", _BEFORE),
+    ("delete", "after:vectors", _BEFORE),
+    ("delete", "after:swap", _AFTER),
+]
+_FEW = [4, 15, 19]
+_DRIVER = Path(__file__).with_name("killed_lake.py")
+
+
+def _points() -> list[tuple[str, str, str]]:
+    operation = os.environ.get("SPARKPORT_KILL")
+    return [point for point in _POINTS if point[0] == operation] or [_POINTS[index] for index in _FEW]
+
+
+@contextmanager
+def _server(warehouse: Path, *point: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    process = subprocess.Popen(
+        [sys.executable, _DRIVER, warehouse, *point], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        location = process.stdout.readline().strip()
+        assert location, process.communicate(timeout=60)[1]
+        yield process, location
+    finally:
+        process.kill()
+        process.communicate(timeout=60)
+
+
+def _rows(client: DuckDBClient) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row.values()) for row in client.scan("s", "t").to_pylist()), key=repr)
+
+
+def _statement(client: DuckDBClient, operation: str, number: int) -> None:
+    if operation == "insert":
+        ids = pa.array(range(number * 10_000, number * 10_000 + 5_000), pa.int64())
+        client.insert("s", "t", pa.table({"id": ids, "v": pa.array([number] * 5_000, pa.int64())}))
+    elif operation == "update":
+        client.update("s", "t", {"v": "v + 1"}, where="id % 3 = 0")
+    else:
+        client.delete("s", "t", "id % 5 = 0")
+
+
+def _expected(rows: list[tuple[Any, ...]], operation: str, number: int) -> list[tuple[Any, ...]]:
+    if operation == "insert":
+        rows = [*rows, *((number * 10_000 + index, number) for index in range(5_000))]
+    elif operation == "update":
+        rows = [(key, value + 1 if key % 3 == 0 else value) for key, value in rows]
+    else:
+        rows = [row for row in rows if row[0] % 5]
+    return sorted(rows, key=repr)
+
+
+def test_a_killed_server_leaves_the_table_before_or_after(tmp_path):
+    warehouse = tmp_path / "lake"
+    with _server(warehouse) as (process, location):
+        with DuckDBClient(location, "lake", timeout=120) as client:
+            client.attach()
+            client.create_schema("s")
+            client.create_table("s", "t", pa.schema([("id", pa.int64()), ("v", pa.int64())]))
+            _statement(client, "insert", 0)
+            rows = _rows(client)
+        process.terminate()
+        process.wait(60)
+    waiting: tuple[str, str, list[tuple[Any, ...]]] | None = None
+    for number, (operation, point, outcome) in enumerate([*_points(), ("", "", "")], 1):
+        with _server(warehouse, *([point] if point else [])) as (process, location):
+            with DuckDBClient(location, "lake", timeout=120) as client:
+                client.attach()
+                found = _rows(client)
+                if waiting is not None:
+                    killed_at, expected_outcome, after = waiting
+                    allowed = {_BEFORE: [rows], _AFTER: [after], _EITHER: [rows, after]}[expected_outcome]
+                    assert found in allowed, f"killed at {killed_at}: {len(rows)} rows were there, now {len(found)}"
+                _expect_nothing_left(warehouse)
+                rows = found
+                if not point:
+                    return
+                with pytest.raises((ServerError, ConnectionError)):
+                    _statement(client, operation, number)
+            assert process.wait(60) == -9
+        waiting = (f"{operation} {point}", outcome, _expected(rows, operation, number))
+
+
+def _expect_nothing_left(warehouse: Path) -> None:
+    """No journal, no staged file, no data file that the table does not know."""
+    staging = warehouse / ".staging"
+    assert not staging.exists() or [path for path in staging.rglob("*") if path.is_file() and path.name != "lock"] == []
+    table = StaticTable.from_metadata(_metadata(warehouse))
+    known = {
+        _local(entry.data_file.file_path)
+        for snapshot in table.snapshots()
+        for manifest in snapshot.manifests(table.io)
+        for entry in manifest.fetch_manifest_entry(table.io)
+    }
+    assert {path for path in _local(table.location()).rglob("data/*") if path.is_file()} - known == set()
+
+
+def _local(location: str) -> Path:
+    return Path(re.sub("^file:/+", "/", location))
+
+
+def _metadata(warehouse: Path) -> str:
+    with sqlite3.connect(warehouse / "catalog.db") as catalog:
+        found = catalog.execute("SELECT metadata_location FROM iceberg_tables WHERE table_name = 't'").fetchone()
+    return str(found[0])
