@@ -35,15 +35,19 @@ def _waited_for_at_exit() -> list[str]:
 
 
 class _TogetherByFile(LoadScopeScheduling):
-    """Keeps the tests of a file in one process, and all that may use the one Spark of a process, which costs a minute."""
+    """Keeps the tests of a file in one process, and those that share the Spark of a process, in two halves."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         folder, _, name = file.rpartition("/")
-        return folder if folder == "tests/spark" and name not in _SPARKS_OF_THEIR_OWN else file
+        if folder != "tests/spark" or name in _SPARKS_OF_THEIR_OWN:
+            return file
+        return f"{folder} {'before' if name < _SECOND_HALF else 'from'} {_SECOND_HALF}"
 
 
 _SPARKS_OF_THEIR_OWN = ("test_cluster.py", "test_killed_server.py", "test_many_writers.py", "test_serve.py")
+_SECOND_HALF = "test_relations"
+"""About half of the time has passed when the tests of Spark come to this file."""
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -61,10 +61,10 @@ class SparkWrite:
         return self.change.identifier
 
 
-def can_change(state: TableState) -> bool:
+def can_change(state: TableState, operation: Operation) -> bool:
     """Whether Spark finds rows by their ids: it does not know them while it rewrites whole files."""
-    modes = (f"write.{operation}.mode" for operation in ("merge", "delete"))
-    return all(state.metadata.properties.get(mode) == "merge-on-read" for mode in modes)
+    statement = "delete" if operation is Operation.DELETE else "merge"
+    return state.metadata.properties.get(f"write.{statement}.mode") == "merge-on-read"
 
 
 def publish_by_spark(lake: Lake, ctx: Context, write: SparkWrite, staging: Staging, summary: Mapping[str, str]) -> None:
@@ -74,7 +74,7 @@ def publish_by_spark(lake: Lake, ctx: Context, write: SparkWrite, staging: Stagi
             f"this change of table {write.identifier} is left to Spark, which cannot do it inside a transaction: "
             "run it outside, or in smaller parts"
         )
-    if write.operation is not Operation.INSERT and not can_change(write.change.base):
+    if write.operation is not Operation.INSERT and not can_change(write.change.base, write.operation):
         raise Unsupported(
             f"Spark can change rows of table {write.identifier} by their ids only with merge-on-read: set its properties "
             "write.update.mode, write.merge.mode and write.delete.mode to merge-on-read, and run it again"

@@ -202,7 +202,9 @@ class _Update(_Statement):
         self._ids: list[pa.Array] = []
         self._held = _Gathered()
         self._is_own = can_write(state)
-        self._must_be_own = self._is_own and (lake.transactions.collecting(ctx) is not None or not can_change(state))
+        self._must_be_own = self._is_own and (
+            lake.transactions.collecting(ctx) is not None or not can_change(state, operation)
+        )
         self._source: SourceWriter | None = None
         self._writer: DataFileWriter | None = None
 
