@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from sparkport.catalog import Context
 from sparkport.server import Server
 from sparkport.testing import DuckDBClient, ServerError
 
@@ -142,3 +145,48 @@ def test_what_others_have_changed_meanwhile_is_a_conflict(client, server, lake, 
         assert caught.value.code == "ABORTED"
         client.commit()
     assert _rows(client, namespace, people)[:2] == [(1, "again"), (2, "mine")]
+
+
+def _travelled(client: DuckDBClient, schema: str, table: str, version: int) -> int:
+    return client.scan(schema, table, at=("version", str(version))).num_rows
+
+
+@pytest.mark.parametrize("ending", ["lake_commit", "lake_rollback"])
+def test_a_transaction_takes_nothing_along_that_others_have_left(client, server, lake, namespace, people, ending):
+    client.delete(namespace, people, "id = 4")
+    client.begin()
+    client.call(namespace, "lake_begin", {}, rows=1)
+    client.insert(namespace, people, pa.table({"id": pa.array([9], pa.int64()), "name": ["i"]}))
+    with DuckDBClient(server.location, lake.name, timeout=60) as other:
+        other.attach().table_function(namespace, "rollback_to", "people", "1")
+        client.call(namespace, ending, {}, rows=1)
+        client.commit()
+        assert [_travelled(other, namespace, people, version) for version in (1, 2, 3)] == [4, 3, 4]
+
+
+@pytest.mark.parametrize("ending", ["lake_commit", "lake_rollback"])
+def test_a_transaction_leaves_no_file_that_the_table_does_not_know(client, lake, namespace, people, ending):
+    client.begin()
+    client.call(namespace, "lake_begin", {}, rows=1)
+    client.delete(namespace, people, "id = 1")
+    client.insert(namespace, people, pa.table({"id": pa.array([7, 8], pa.int64()), "name": ["g", "h"]}))
+    client.update(namespace, people, {"name": "'new'"}, where="id IN (2, 7)")
+    client.call(namespace, ending, {}, rows=1)
+    client.commit()
+    assert _unknown_files(lake, namespace, people) == set()
+
+
+def _unknown_files(lake: Any, namespace: str, table: str) -> set[Path]:
+    state = lake.schema(Context(), namespace).table(Context(), table).state
+    known = set()
+    for snapshot in state.metadata.snapshots:
+        known.add(_local(snapshot.manifest_list))
+        for manifest in snapshot.manifests(state.io):
+            known.add(_local(manifest.manifest_path))
+            known |= {_local(entry.data_file.file_path) for entry in manifest.fetch_manifest_entry(state.io)}
+    files = {path for path in _local(state.metadata.location).rglob("*") if path.is_file() and path.suffix != ".crc"}
+    return {path for path in files if not path.name.endswith(".metadata.json")} - known
+
+
+def _local(location: str) -> Path:
+    return Path(re.sub("^file:/+", "/", location))

@@ -45,6 +45,7 @@ __all__ = [
     "forget",
     "inner_ids",
     "java_schema",
+    "manifests_of",
     "staged_schema",
 ]
 
@@ -178,18 +179,20 @@ def forget(draft: Draft) -> None:
     if draft.is_unknown.is_set():
         return  # perhaps the files are needed
     table = draft.transaction.table()
-    io, snapshot = table.io(), table.currentSnapshot()
+    io, after = table.io(), table.operations().current()
+    before = {snapshot.snapshotId() for snapshot in draft.base.snapshots()}
     paths = list(draft.written)
-    before = draft.base.currentSnapshot()
-    if snapshot is not None and (before is None or before.snapshotId() != snapshot.snapshotId()):
-        paths += [
-            str(manifest.path())
-            for manifest in snapshot.allManifests(io)
-            if manifest.snapshotId() == snapshot.snapshotId()
-        ]
-        paths.append(str(snapshot.manifestListLocation()))
+    for snapshot in after.snapshots():
+        if snapshot.snapshotId() not in before:
+            paths += manifests_of(snapshot, io)
     for path in paths:
         io.deleteFile(path)
+
+
+def manifests_of(snapshot: Any, io: Any) -> list[str]:
+    """The metadata files that were written for an org.apache.iceberg.Snapshot alone."""
+    own = [manifest for manifest in snapshot.allManifests(io) if manifest.snapshotId() == snapshot.snapshotId()]
+    return [*(str(manifest.path()) for manifest in own), str(snapshot.manifestListLocation())]
 
 
 # ------------------------------------------------------------------------------------------------ what Iceberg lacks

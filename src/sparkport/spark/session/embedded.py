@@ -155,6 +155,7 @@ class _Context:
             self._used.remove(session)
             if self._used or self._jvm is None:
                 return
+            self._jvm.stop_listening()
             if not self._stopped():
                 self._sessions[0].stop()
             self._jvm.stop()

@@ -47,7 +47,9 @@ class Jvm:
     def __init__(self, conf: SparkConf, environment: Mapping[str, str]) -> None:
         """Raises: PreconditionFailed when it does not come up."""
         self._said: list[str] = []
-        self._up = False  # until then, what it says is part of the error
+        self._heard = False
+        """Whether what it says goes to the log: until it is up, that is part of the error; once it stops, it tells of what
+        was under way."""
         with tempfile.TemporaryDirectory(prefix="sparkport-jvm-") as folder:
             address = Path(folder) / "address"
             self._process = subprocess.Popen(  # noqa: S603 - Spark's own program
@@ -72,7 +74,7 @@ class Jvm:
                 self._end(0)
                 raise
         self.gateway.proc = self._process  # as PySpark does
-        self._up = True
+        self._heard = True
         atexit.register(self.stop)  # it would outlive us by a second, and nobody would collect its exit code
 
     def _address(self, file: Path) -> tuple[int, str]:
@@ -91,11 +93,16 @@ class Jvm:
         lines = [line for line in self._said if line and not line.startswith(("\t", *_NOTES))]
         return _EXCEPTION.sub("", lines[0]) if lines else "Java says nothing"
 
+    def stop_listening(self) -> None:
+        """For when Spark is about to be stopped: it complains of every task and connection that ends by that."""
+        self._heard = False
+
     def stop(self) -> None:
         """End it, and wait until it has ended."""
         from pyspark import SparkContext
 
         atexit.unregister(self.stop)
+        self.stop_listening()
         self.gateway.shutdown()
         SparkContext._gateway = SparkContext._jvm = None  # the next SparkContext starts a JVM of its own
         self._end(_SECONDS_TO_END)
@@ -117,7 +124,7 @@ class Jvm:
                 text = line.rstrip()
                 if len(self._said) < _FIRST_LINES:
                     self._said.append(text)
-                note = not self._up or not text or text.startswith(_NOTES)
+                note = not self._heard or not text or text.startswith(_NOTES)
                 _log.log(logging.DEBUG if note else logging.WARNING, "%s", text)
 
 

@@ -29,6 +29,7 @@ from sparkport.spark.write.staging import Staging
 from sparkport.spark.write.vectors import java_delete_files, write_vectors
 
 __all__ = [
+    "BRANCH",
     "STATEMENT",
     "OutcomeUnknown",
     "add_rows",
@@ -50,6 +51,8 @@ class OutcomeUnknown(CatalogFault):
 
 STATEMENT = "sparkport.statement"
 """What names a statement in the summary of its snapshot."""
+BRANCH = "sparkport.branch"
+"""What says in the summary of a snapshot that it was made on a branch of ours, and goes with it."""
 _SECONDS_TO_TRY = 60.0
 _LONGEST_PAUSE = 0.5
 
@@ -133,12 +136,11 @@ def attempts(ctx: Context, what: str) -> Iterator[int]:
 
 
 def _create_branch(draft: Draft, branch: str, base: TableState) -> None:
-    """At the snapshot that its transaction has seen."""
-    snapshots = draft.transaction.manageSnapshots()
-    if base.snapshot is None:
-        snapshots.createBranch(branch).commit()
-    else:
-        snapshots.createBranch(branch, base.snapshot.snapshot_id).commit()
+    """At the snapshot that its transaction has seen. Of a table without any, the first commit makes the branch."""
+    if base.snapshot is not None:
+        draft.transaction.manageSnapshots().createBranch(branch, base.snapshot.snapshot_id).commit()
+    elif draft.state.snapshot is not None:
+        draft.transaction.manageSnapshots().createBranch(branch).commit()
 
 
 def verified(lake: Lake, change: Change, now: TableState) -> Location:
@@ -195,6 +197,7 @@ def add_rows(
     for name, value in summary.items():
         update.set(name, value)
     if branch is not None:
+        update.set(BRANCH, branch)
         update.toBranch(branch)
     update.commit()
 

@@ -19,13 +19,13 @@ import pyarrow.compute as pc
 
 from sparkport.catalog import Constraints, Context
 from sparkport.errors import Conflict, SparkportError
-from sparkport.spark.ddl.commits import Draft, begin, commit, forget
+from sparkport.spark.ddl.commits import Draft, begin, commit, forget, manifests_of
 from sparkport.spark.errors import translated
 from sparkport.spark.identifiers import Identifier
 from sparkport.spark.lake import Lake
 from sparkport.spark.transactions import Pending, Transaction
 from sparkport.spark.write.changes import Change
-from sparkport.spark.write.commit import OutcomeUnknown, add_rows, attempts, commit_change, verified
+from sparkport.spark.write.commit import BRANCH, OutcomeUnknown, add_rows, attempts, commit_change, verified
 from sparkport.spark.write.keys import KeyCheck
 from sparkport.spark.write.locate import Location
 from sparkport.spark.write.staging import Staging
@@ -33,7 +33,6 @@ from sparkport.spark.write.staging import Staging
 __all__ = ["drop_branch", "publish", "publish_transaction", "roll_back"]
 
 _log = logging.getLogger(__name__)
-_MAIN = "main"
 
 
 def publish(lake: Lake, ctx: Context, change: Change, staging: Staging, summary: Mapping[str, str]) -> bool:
@@ -164,6 +163,7 @@ def _swapped(lake: Lake, transaction: Transaction, identifier: Identifier, draft
         ) from error
     for staging in transaction.pending.pop(identifier).stagings:
         staging.done()
+    lake.quietly("files of a branch", partial(_remove_files, draft, transaction.branch, with_rows=False))
     lake.changed(identifier)
     lake.transactions.show(transaction.id, lake.current(identifier))
     return True
@@ -217,40 +217,39 @@ def roll_back(lake: Lake, transaction: Transaction) -> None:
 
 
 def drop_branch(lake: Lake, identifier: Identifier, branch: str) -> None:
-    """Remove a branch and the snapshots that only it has; nothing happens if there is none."""
+    """Remove a branch, its snapshots, and all files that they have added; nothing happens if there is none."""
     for _ in attempts(Context(), f"table {identifier}"):
         with translated(f"table {identifier}"):
             draft = begin(lake, identifier)
             if branch not in draft.state.metadata.refs or commit(draft, _without_branch(lake, draft.base, branch)):
                 lake.changed(identifier)
+                lake.quietly("files of a branch", partial(_remove_files, draft, branch, with_rows=True))
                 return
 
 
 def _without_branch(lake: Lake, metadata: Any, branch: str) -> Any:
-    """org.apache.iceberg.TableMetadata without a branch and what only it leads to."""
-    refs = metadata.refs()
-    if not refs.containsKey(branch):
+    """org.apache.iceberg.TableMetadata without a branch and its snapshots."""
+    if not metadata.refs().containsKey(branch):
         return metadata
-    heads = {name: int(refs.get(name).snapshotId()) for name in refs}
-    parents: dict[int, Any] = {}
-    by_id = {}
-    for snapshot in metadata.snapshots():
-        number = int(snapshot.snapshotId())
-        by_id[number], parents[number] = snapshot, snapshot.parentId()
-    kept: set[int] = set()
-    for name, head in heads.items():
-        if name != branch:
-            kept |= _ancestors(head, parents)
     builder = lake.gateway.jvm.org.apache.iceberg.TableMetadata.buildFrom(metadata).removeRef(branch)
-    own = [by_id[each] for each in _ancestors(heads[branch], parents) - kept]
+    own = _snapshots_of(metadata, branch)
     return builder.removeSnapshots(own).build() if own else builder.build()
 
 
-def _ancestors(head: int, parents: Mapping[int, Any]) -> set[int]:
-    found: set[int] = set()
-    while head in parents and head not in found:
-        found.add(head)
-        if parents[head] is None:
-            break
-        head = int(parents[head])
+def _snapshots_of(metadata: Any, branch: str) -> list[Any]:
+    """Those that were made on a branch of ours. What it began with can still be travelled to, also when main has left it."""
+    ref, found = metadata.refs().get(branch), []
+    snapshot = None if ref is None else metadata.snapshot(ref.snapshotId())
+    while snapshot is not None and snapshot.summary().get(BRANCH) == branch:
+        found.append(snapshot)
+        snapshot = None if snapshot.parentId() is None else metadata.snapshot(snapshot.parentId())
     return found
+
+
+def _remove_files(draft: Draft, branch: str, *, with_rows: bool) -> None:
+    """What only the snapshots of a branch had: metadata and delete vectors, and the rows unless they are published."""
+    io = draft.table.io()
+    for snapshot in _snapshots_of(draft.base, branch):
+        files = [*snapshot.addedDeleteFiles(io), *(snapshot.addedDataFiles(io) if with_rows else ())]
+        for path in [*(str(file.location()) for file in files), *manifests_of(snapshot, io)]:
+            io.deleteFile(path)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkport.catalog import Context, Operation
 from sparkport.errors import NotFound, Unsupported
-from sparkport.spark.ddl.commits import begin, commit
+from sparkport.spark.ddl.commits import Draft, begin, commit
 from sparkport.spark.errors import translated
 from sparkport.spark.files.plan import plan_rows
 from sparkport.spark.files.positions import numbers_of
@@ -25,7 +25,14 @@ from sparkport.spark.lake import Lake
 from sparkport.spark.relay.jobs import start_job
 from sparkport.spark.state import TableState
 from sparkport.spark.write.changes import Change
-from sparkport.spark.write.commit import attempts, changed_by_others, verified, verify_columns
+from sparkport.spark.write.commit import (
+    BRANCH,
+    OutcomeUnknown,
+    attempts,
+    changed_by_others,
+    verified,
+    verify_columns,
+)
 from sparkport.spark.write.data_files import WrittenFile
 from sparkport.spark.write.keys import KeyCheck
 from sparkport.spark.write.publish import drop_branch
@@ -101,7 +108,7 @@ def _publish_branch(lake: Lake, ctx: Context, write: SparkWrite, summary: Mappin
             base = _branched(lake, ctx, write, keys, branch)
             if base is None:
                 continue
-            _run(lake, ctx, write, summary, branch)
+            _run(lake, ctx, write, {**summary, BRANCH: branch}, branch)
             if _swapped(lake, write.identifier, base, branch):
                 return
             drop_branch(lake, write.identifier, branch)
@@ -134,6 +141,7 @@ def _verify(lake: Lake, ctx: Context, write: SparkWrite, now: TableState) -> Non
     )
     found = staged.join(table, "_row_id").selectExpr("count(*)", f"count_if(updated > {sequence})")
     job = start_job(lake.spark.sparkContext, ctx, f"table {write.identifier}", found.collect)
+    ctx.on_cancel(job.cancel)
     ((present, changed),) = job.result(meanwhile=lake.relay.make_room)
     if changed:
         raise changed_by_others(change, "a row")
@@ -151,9 +159,25 @@ def _swapped(lake: Lake, identifier: Identifier, base: TableState, branch: str) 
                 return False
             builder = lake.gateway.jvm.org.apache.iceberg.TableMetadata.buildFrom(draft.base)
             head = now.metadata.refs[branch].snapshot_id
-            if commit(draft, builder.setBranchSnapshot(head, _MAIN).removeRef(branch).build()):
+            after = builder.setBranchSnapshot(head, _MAIN).removeRef(branch).build()
+            if _committed(lake, draft, after, head):
                 return True
     return False
+
+
+def _committed(lake: Lake, draft: Draft, after: Any, head: int) -> bool:
+    """As `commit`; where the catalog does not answer, the table says whether it has heard."""
+    try:
+        return commit(draft, after)
+    except Exception as error:
+        if not draft.is_unknown.is_set():
+            raise
+        lake.changed(draft.identifier)
+        if _head(lake.current(draft.identifier)) == head:
+            return True
+        raise OutcomeUnknown(
+            f"the catalog did not say whether the change of table {draft.identifier} was made: look at the table"
+        ) from error
 
 
 def _head(state: TableState) -> int | None:

@@ -70,7 +70,8 @@ class _Statement(StagedWrite):
                 rows = self._finished()
         except OutcomeUnknown:
             self._forget()
-            raise  # its files are looked at again when a server starts
+            self._staging.leave()  # its files are looked at again when a server starts
+            raise
         except BaseException:
             self._forget()
             self._staging.discard()
