@@ -1,7 +1,7 @@
 """Tokens: only those who have one are served, and tables and functions know who asks.
 
-Run `python examples/auth.py`. (`sparkport serve examples/auth.py:catalog` works, too, but knows of no tokens and serves
-everybody.) Then, in DuckDB:
+Run `python examples/auth.py`. (`sparkport serve examples/auth.py:catalog` works, too, but serves everybody, unless its flag
+`--authenticator` names the tokens of this file in the same way.) Then, in DuckDB:
 
     INSTALL airport FROM community; LOAD airport;
     CREATE SECRET ada (TYPE airport, auth_token 'ada-token', SCOPE 'grpc://127.0.0.1:50051');
@@ -17,7 +17,8 @@ everybody.) Then, in DuckDB:
     SELECT * FROM office.desk.letters;                       -- ('grace', 'Dear Grace')
     SELECT * FROM office.desk.salaries();                    -- Permission Error: grace may not see salaries
 
-Tokens travel as they are: outside of your own machine use `grpc+tls://`.
+Tokens travel as they are: outside of your own machine use `grpc+tls://`. Permissions, row filters and masks that need no
+code are in docs/how-to/security.md.
 """
 
 import pyarrow as pa

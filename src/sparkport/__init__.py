@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sparkport.auth import Authenticator as Authenticator
+    from sparkport.auth import Grant as Grant
+    from sparkport.auth import Mask as Mask
+    from sparkport.auth import Policy as Policy
+    from sparkport.auth import RowFilter as RowFilter
     from sparkport.auth import TokenAuthenticator as TokenAuthenticator
     from sparkport.builder import CatalogBuilder as CatalogBuilder
     from sparkport.builder import RowCount as RowCount
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from sparkport.server import Server as Server
     from sparkport.server import ServerSettings as ServerSettings
     from sparkport.server import serve as serve
+    from sparkport.service.limits import Limits as Limits
     from sparkport.service.service import ServiceSettings as ServiceSettings
     from sparkport.spark import LakeCatalog as LakeCatalog
     from sparkport.spark import LakeSettings as LakeSettings
@@ -30,11 +35,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
-    "sparkport.auth": ("Authenticator", "TokenAuthenticator"),
+    "sparkport.auth": ("Authenticator", "Grant", "Mask", "Policy", "RowFilter", "TokenAuthenticator"),
     "sparkport.builder": ("CatalogBuilder", "RowCount", "SchemaBuilder"),
     "sparkport.memory": ("MemoryCatalog", "MemorySchema", "MemoryTable"),
     "sparkport.spark": ("LakeCatalog", "LakeSettings"),
     "sparkport.server": ("Server", "ServerSettings", "serve"),
+    "sparkport.service.limits": ("Limits",),
     "sparkport.service.service": ("ServiceSettings",),
     "sparkport.errors": (
         "AlreadyExists",
@@ -56,6 +62,7 @@ _MODULES = {
         "Unsupported",
     ),
     "sparkport.catalog": (
+        "Access",
         "ActionCatalog",
         "AddColumnOptions",
         "AddFieldOptions",
@@ -92,6 +99,7 @@ _MODULES = {
         "Framing",
         "FunctionCall",
         "FunctionSignature",
+        "Identity",
         "InsertableTable",
         "NullHandling",
         "OnConflict",
@@ -100,10 +108,13 @@ _MODULES = {
         "ParameterKind",
         "PartitionedTable",
         "PartitionedTableFunction",
+        "Privilege",
+        "Quotas",
         "RecordReader",
         "Reference",
         "RemoveColumnOptions",
         "RemoveFieldOptions",
+        "Restrictions",
         "ScalarFunction",
         "ScanOptions",
         "Schema",

@@ -28,7 +28,7 @@ from sparkport.testing import Changed, ClientSideError, DuckDBClient, ServerErro
 
 EXAMPLES = int(os.environ.get("SPARKPORT_MODEL_EXAMPLES", "0"))
 PROFILE = settings(
-    max_examples=EXAMPLES or 30,
+    max_examples=EXAMPLES or 12,
     phases=[Phase.generate, *([Phase.shrink] if EXAMPLES else [])],
     stateful_step_count=30,
     derandomize=not EXAMPLES,

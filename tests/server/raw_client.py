@@ -12,6 +12,7 @@ import msgpack
 import pyarrow as pa
 import pyarrow.flight as flight
 import zstandard
+from typing_extensions import Self
 
 SERVICE = "/arrow.flight.protocol.FlightService/"
 UNARY = ("GetFlightInfo", "GetSchema")
@@ -66,7 +67,7 @@ class RawClient:
     def close(self) -> None:
         self.channel.close()
 
-    def __enter__(self) -> RawClient:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -89,15 +89,22 @@ def test_every_call_is_asked_for_a_token(location: str) -> None:
             writer.close()
 
 
-def test_a_handle_is_no_token(location: str) -> None:
-    """Table handles and tickets are signed, but who has no token gets nothing for them yet."""
+def test_what_was_handed_out_stands_for_the_token_of_whom_it_was_handed_out_to(location: str) -> None:
+    """The client sends the token of ATTACH with half of its calls (airport §2.3)."""
     options = flight.FlightCallOptions(timeout=10, headers=[(b"authorization", f"Bearer {TOKEN}".encode())])
+    theirs = flight.FlightCallOptions(timeout=10, headers=[(b"authorization", b"Bearer other")])
+    nobody = flight.FlightCallOptions(timeout=10)
     with flight.connect(location) as client:
         info = client.get_flight_info(flight.FlightDescriptor.for_path("s", "who"), options)
         ticket = info.endpoints[0].ticket
-        assert client.do_get(ticket, options).read_all().num_rows == 1
+        for shown in (options, nobody):
+            assert client.do_get(ticket, shown).read_all().to_pylist() == [{"who": "ada"}]
+        with pytest.raises(REFUSED, match="somebody else"):
+            client.do_get(ticket, theirs).read_all()
         with pytest.raises(REFUSED, match="wants a token"):
-            client.do_get(ticket, flight.FlightCallOptions(timeout=10)).read_all()
+            client.get_flight_info(flight.FlightDescriptor.for_path("s", "who"), nobody)
+        with pytest.raises(REFUSED, match="wants a token"):
+            client.do_get(flight.Ticket(ticket.ticket[:-1]), nobody).read_all()
 
 
 def test_tokens_and_names_must_not_be_empty() -> None:

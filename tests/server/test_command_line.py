@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -63,9 +64,13 @@ def running(*arguments: str, cwd: Path | None = None, command: list[str] = COMMA
 
 
 @pytest.fixture(autouse=True)
-def _imports_leave_no_trace(monkeypatch):
+def _leaves_no_trace(monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
     yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
     for name in ("shop", "broken"):
         sys.modules.pop(name, None)
 
@@ -153,10 +158,21 @@ def test_a_port_in_use_is_said_in_one_sentence(capfd):
     [
         (["--location", "http://x"], "grpc://host:port"),
         (["--location", "grpc+tls://127.0.0.1:0"], "certificate"),
-        (["--log-level", "loud"], "the log level must be debug, info, warning, error"),
+        (["--log-level", "loud"], "log_level must be debug, info, warning or error"),
+        (["--log-format", "xml"], "log_format must be text or json"),
+        (["--max-calls", "many"], "max_calls must be a whole number"),
+        (["--listen", "0.0.0.0:0"], "say --insecure --anonymous"),
+        (["--listen", "0.0.0.0:0", "--anonymous"], "say --insecure"),
+        (["--tokens-file", "no-such-tokens"], "no-such-tokens cannot be read"),
+        (["--authenticator", "no_such_module:who"], "no_such_module cannot be imported"),
+        (["--jwks-url", "https://127.0.0.1:1/"], "jwt_issuer and jwt_audience"),
+        (["--jwks-url", "http://id.example.com/", "--jwt-issuer", "i", "--jwt-audience", "a"], "https://"),
+        (["--http", "nowhere"], "HOST:PORT"),
+        (["--audit-file", "/no/such/folder/audit"], "cannot be written"),
         (["--config", "no-such.toml"], "no-such.toml cannot be read"),
         (["--secret-file", "no-such-secret"], "no-such-secret cannot be read"),
-        (["--tls-certificate", "no-such.pem"], "no-such.pem cannot be read"),
+        (["--tls-certificate", "no-such.pem"], "belong together"),
+        (["--tls-certificate", "no-such.pem", "--tls-key", "no-such.key"], "no-such.pem cannot be read"),
         (["--max-calls", "0"], "max_calls must be at least 1"),
         (["--listen", "nowhere"], "grpc://host:port"),
         (["--listen", "127.0.0.1:0", "--location", "grpc://127.0.0.1:0"], "takes the place of location"),
@@ -205,7 +221,7 @@ def test_without_java_a_lake_says_how_to_install_it(tmp_path):
 
 
 def test_arguments_that_make_no_sense_end_with_exit_code_2(capfd):
-    for arguments in ([], ["nonsense"], ["serve", "--nonsense"], ["serve", "--max-calls", "many"]):
+    for arguments in ([], ["nonsense"], ["serve", "--nonsense"], ["token"]):
         with pytest.raises(SystemExit) as caught:
             main(arguments)
         assert caught.value.code == 2

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import itertools
+import sys
 
 import pytest
 
-from sparkport.config import Config, load_config
+from sparkport.auth import Grant, Mask, RowFilter
+from sparkport.catalog import Identity, Privilege
+from sparkport.cli.assembly import limits
+from sparkport.cli.commands import parser
+from sparkport.config import SETTINGS, Config, Setting, example_toml, load_config, settings_markdown
 from sparkport.errors import BadRequest
+from sparkport.server import ServerSettings
+from sparkport.service.limits import Limits
+from sparkport.service.service import ServiceSettings
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 LOCATION = {"flag": "grpc://flag:1", "environment": "grpc://environment:1", "file": "grpc://file:1"}
 
@@ -44,6 +57,37 @@ def test_sources_are_combined(toml):
     config = load_config({"log_level": "error"}, {"SPARKPORT_MAX_CALLS": "7"}, file)
 
     assert config == Config(max_calls=7, log_level="error", strict_create_schema=True)
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda each: each.name)
+def test_every_setting_is_a_line_a_variable_and_a_flag(toml, setting):
+    text, line, value = _sample(setting)
+    expected = load_config({}, {}, toml(f"{setting.name} = {line}"))
+
+    assert getattr(expected, setting.name) == value != getattr(Config(), setting.name)
+    assert load_config({}, {setting.variable: text}) == expected
+    options = parser().parse_args(["serve", *([setting.flag] if value is True else [setting.flag, text])])
+    assert load_config(vars(options), {}) == expected
+    if value is True:
+        options = parser().parse_args(["serve", setting.flag.replace("--", "--no-", 1)])
+        assert load_config(vars(options), {}, toml(f"{setting.name} = true")) == Config()
+
+
+def _sample(setting: Setting) -> tuple[str, str, object]:
+    """A value other than the default: as text, in TOML, in Python."""
+    if setting.choices:
+        return setting.choices[-1], f'"{setting.choices[-1]}"', setting.choices[-1]
+    match setting.default:
+        case bool():
+            return "true", "true", True
+        case int() | float():
+            return "7", "7", 7
+        case tuple():
+            return "a,b", '["a", "b"]', ("a", "b")
+        case dict():
+            return "a=b", '{ a = "b" }', {"a": "b"}
+        case _:
+            return "grpc+tls://x:1", '"grpc+tls://x:1"', "grpc+tls://x:1"
 
 
 def test_listen_is_short_for_a_location_in_every_source(toml):
@@ -92,7 +136,16 @@ def test_a_switch_in_the_environment_is_a_word(text, value):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("nonsense = 1", "there is no setting 'nonsense'; the settings are location"),
+        ("nonsense = 1", "line 1: there is no setting 'nonsense'; `sparkport config` lists them"),
+        ("demo = true\nmax_call = 1", "line 2: there is no setting 'max_call'; did you mean max_calls?"),
+        ("[row_filter]", "line 1: there is no setting 'row_filter'; did you mean row_filters?"),
+        ("Token_File = 'x'", "there is no setting 'Token_File'; did you mean tokens_file?"),
+        ("log_level = 'loud'", "log_level must be debug, info, warning or error, not 'loud'"),
+        ("stop_seconds = nan", "stop_seconds must be a number"),
+        ("stop_seconds = -1", "stop_seconds must be at least 0"),
+        ("max_scans = -1", "max_scans must be at least 0"),
+        ("jwt_attributes = 7", "jwt_attributes must be a list of texts"),
+        ("jwt_attributes = ['a', 7]", "jwt_attributes must be a list of texts"),
         ("max_calls = 'many'", "max_calls must be a whole number"),
         ("max_calls = 2.5", "max_calls must be a whole number"),
         ("max_calls = true", "max_calls must be a whole number"),
@@ -122,6 +175,8 @@ def test_a_wrong_setting_in_the_file_is_named_with_the_file(toml, content, said)
         ("MAX_CALLS", "many", "max_calls must be a whole number"),
         ("MAX_CALLS", "-1", "max_calls must be at least 1"),
         ("STRICT_CREATE_SCHEMA", "", "strict_create_schema must be true or false"),
+        ("TOKEN_FILE", "tokens", "did you mean SPARKPORT_TOKENS_FILE?"),
+        ("MAX_CALL", "7", "did you mean SPARKPORT_MAX_CALLS?"),
     ],
 )
 def test_a_wrong_setting_in_the_environment_is_named_with_its_variable(name, text, said):
@@ -142,3 +197,155 @@ def test_a_file_that_is_no_text_is_named(tmp_path):
 
     with pytest.raises(BadRequest, match=r"binary\.toml is not valid TOML"):
         load_config({}, {}, file)
+
+
+def test_variables_of_others_do_not_matter():
+    """Kubernetes makes them up for a service called sparkport."""
+    others = {"SPARKPORT_SERVICE_HOST": "10.0.0.1", "SPARKPORT_PORT": "tcp://10.0.0.1:80", "SPARKPORT_JARS": "/jars"}
+
+    assert load_config({}, others) == Config()
+
+
+def test_listen_is_encrypted_where_there_is_a_certificate(toml):
+    file = toml('listen = "file:1"')
+    encrypted = {"tls_certificate": "tls.crt"}
+
+    assert load_config(encrypted, {}, file).location == "grpc+tls://file:1"
+    assert load_config(encrypted, {}).location == "grpc+tls://127.0.0.1:50051"
+    assert load_config({**encrypted, "location": "grpc://flag:1"}, {}).location == "grpc://flag:1"
+
+
+def test_lists_are_written_with_commas_or_as_lists(toml):
+    assert load_config({}, {}, toml('jwt_attributes = ["region", "team"]')).jwt_attributes == ("region", "team")
+    assert load_config({}, {"SPARKPORT_JWT_ATTRIBUTES": "region, team"}).jwt_attributes == ("region", "team")
+    assert load_config({"jwt_attributes": ["region", "team"]}, {}).jwt_attributes == ("region", "team")
+
+
+def test_seconds_need_not_be_whole():
+    assert load_config({"stop_seconds": "0.5"}, {}).stop_seconds == 0.5
+    assert load_config({}, {"SPARKPORT_IDLE_SECONDS": "0"}).idle_seconds == 0
+
+
+RULES = """
+admins = "group:operators"
+
+[[grants]]
+to = "ada"
+on = "lake.sales"
+may = ["read", "WRITE"]
+
+[[grants]]
+to = ["group:analysts", "*"]
+on = "lake.*.orders"
+may = "list"
+
+[[row_filters]]
+on = "lake.sales.orders"
+rows = "region = $region OR list_contains($groups, 'all')"
+but = "ada"
+
+[[masks]]
+on = "lake.sales.customers"
+column = "email"
+value = "'$' || $principal"
+
+[[masks]]
+on = "lake.sales.customers"
+column = "phone"
+"""
+
+
+def test_rules_become_a_policy(toml):
+    config = load_config({}, {}, toml(RULES))
+
+    assert config.grants == (
+        Grant(("ada",), "lake.sales", (Privilege.READ, Privilege.WRITE)),
+        Grant(("group:analysts", "*"), "lake.*.orders", (Privilege.LIST,)),
+    )
+    condition = "region = $region OR list_contains($groups, 'all')"
+    assert config.row_filters == (RowFilter("lake.sales.orders", condition, ("*",), ("ada",)),)
+    assert config.masks == (
+        Mask("lake.sales.customers", "email", "'$' || $principal"),
+        Mask("lake.sales.customers", "phone", "NULL"),
+    )
+    assert config.policy is not None
+    access = config.policy.access(Identity("ada"), "lake")
+    assert access.may(Privilege.WRITE, "sales", "orders")
+    assert not access.may(Privilege.ALTER, "sales", "orders")
+    assert config.policy.is_admin(Identity("bob", frozenset({"operators"})))
+
+
+def test_without_rules_there_is_no_policy_and_without_grants_everything_is_allowed(toml):
+    assert load_config({}, {}, toml("demo = true")).policy is None
+    policy = load_config({}, {}, toml('admins = ["ada"]')).policy
+    assert policy is not None
+    assert policy.access(None, "lake").may(Privilege.ALTER, "s", "t")
+    nothing = load_config({}, {}, toml("grants = []")).policy
+    assert nothing is not None
+    assert not nothing.access(Identity("ada"), "lake").sees_catalog()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            "\n[[grants]]\nto = 'a'\non = 'x'\nmay = ['reed']",
+            "line 2, grants 1: there is no privilege 'reed'; did you mean read?",
+        ),
+        ("[[grants]]\nto = 'a'\non = 'x'\nmay = 'fly'", "there are list, read, write, alter, spark_sql"),
+        ("[[grants]]\nto = 'a'\non = 'x'", "grants 1: may is missing"),
+        ("[[grants]]\non = 'x'\nmay = 'read'", "grants 1: to is missing"),
+        ("[[grants]]\nto = 7\non = 'x'\nmay = 'read'", "to must be text or a list of texts, not 7"),
+        ("[[grants]]\nto = ['']\non = 'x'\nmay = 'read'", "to must be text or a list of texts"),
+        (
+            "[[grants]]\nto = 'a'\non = '.a'\nmay = 'read'",
+            "on must be catalog, catalog.schema or catalog.schema.object",
+        ),
+        ("[[grants]]\nto = 'a'\non = 'a..b'\nmay = 'read'", "on must be catalog"),
+        ("[[grants]]\nwho = 'a'", "grants 1: there is no 'who'; there are to, on, may"),
+        ("[grants]\nto = 'a'", "grants must be a list of tables: begin each with [[grants]]"),
+        ("[[row_filters]]\non = 'x'\nrow = 'true'", "row_filters 1: there is no 'row'; did you mean rows?"),
+        ("[[row_filters]]\non = 'x'\nrows = 'a ='", "rows is not an SQL expression"),
+        ("[[row_filters]]\non = 'x'\nrows = 'true; DROP TABLE t'", "rows is not an SQL expression"),
+        ("[[row_filters]]\non = 'x'\nrows = '(SELECT 1)'", "rows cannot be used"),
+        ("[[masks]]\non = 'x'\nvalue = '1'", "masks 1: column is missing"),
+        ("[[masks]]\non = 'x'\ncolumn = 'c'\n[[masks]]\non = 'x'\ncolumn = 'c'\nvalue = ')'", "line 4, masks 2: value"),
+    ],
+)
+def test_a_wrong_rule_is_named_with_its_place(toml, content, said):
+    with pytest.raises(BadRequest, match=r"sparkport\.toml") as caught:
+        load_config({}, {}, toml(content))
+
+    assert said in caught.value.message
+
+
+def test_the_example_explains_every_setting_and_is_valid_when_uncommented(toml):
+    text = example_toml()
+    uncommented = [line[2:] for line in text.splitlines() if line.startswith("# ") and _is_toml(line[2:])]
+    values = tomllib.loads("\n".join(uncommented))
+
+    assert tomllib.loads(text) == {}
+    assert values.keys() == {*(each.name for each in SETTINGS), "grants", "row_filters", "masks"}
+    config = load_config({}, {}, toml("\n".join(uncommented)))
+    assert config.max_calls == Config().max_calls
+    assert config.spark_conf == {"spark.driver.memory": "4g"}
+
+
+def _is_toml(line: str) -> bool:
+    return line.startswith("[[") or " = " in line
+
+
+def test_the_reference_has_every_setting():
+    text = settings_markdown()
+
+    assert [each.name for each in SETTINGS if f"| `{each.name}` |" not in text] == []
+    assert all(line.count("|") - line.count("\\|") == 4 for line in text.splitlines() if line.startswith("|"))
+
+
+def test_defaults_are_those_of_the_server_in_python():
+    config, server, service = Config(), ServerSettings(), ServiceSettings()
+
+    assert limits(config) == Limits() == service.limits
+    assert config.max_calls == server.max_concurrent_calls
+    assert (config.idle_seconds, config.stop_seconds) == (server.idle_seconds, server.stop_seconds)
+    assert config.handle_seconds == service.handle_lifetime

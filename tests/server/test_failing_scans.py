@@ -77,6 +77,7 @@ def test_any_other_error_halfway_is_only_a_trace_id(serve, caplog, error):
 
     client = serve_scan(serve, scan)
     (endpoint,) = client.endpoints(T)
+    caplog.handler.setFormatter(logging.Formatter())  # PySpark puts its own on it, which cannot print everything
     with caplog.at_level(logging.ERROR, "sparkport.server"):
         failure = client.failure("DoGet", ticket_message(endpoint.ticket.ticket), {"airport-trace-id": "trace-4711"})
 
@@ -86,6 +87,23 @@ def test_any_other_error_halfway_is_only_a_trace_id(serve, caplog, error):
     assert "trace-4711" in record.getMessage()
     assert record.exc_info is not None
     assert client.scan(GOOD).table.num_rows == 3
+
+
+def test_an_error_that_the_log_does_not_take_is_only_a_trace_id_too(serve, caplog, monkeypatch):
+    def scan(_ctx, _options):
+        yield BATCH
+        raise Unprintable
+
+    def refuse(record):
+        raise RuntimeError("secret password")
+
+    client = serve_scan(serve, scan)
+    (endpoint,) = client.endpoints(T)
+    monkeypatch.setattr(caplog.handler, "format", lambda record: refuse(record) if record.exc_info else "fine")
+    failure = client.failure("DoGet", ticket_message(endpoint.ticket.ticket), {"airport-trace-id": "trace-4712"})
+
+    assert failure.code == "INTERNAL"
+    assert failure.message == "internal error; the server's log has the details under trace id trace-4712"
 
 
 def test_an_unexpected_error_of_an_action_is_unknown_which_costs_no_retry(serve, caplog):

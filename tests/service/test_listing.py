@@ -13,7 +13,7 @@ import pytest
 import zstandard
 from tests.server.catalogs import ListedCatalog, ListedSchema, ListedTable, ScriptedTable, catalog_of, numbers
 
-from sparkport.catalog import CatalogVersion, Context, VersionedCatalog
+from sparkport.catalog import CatalogVersion, Context, Identity, VersionedCatalog
 from sparkport.errors import PermissionDenied
 from sparkport.service import listing as listing_module
 from sparkport.service import objects as objects_module
@@ -155,6 +155,19 @@ def test_each_caller_sees_what_the_catalog_shows_to_them(listing):
     for _ in range(2):
         assert names(listing.schema_list(owner, catalog)) == {"s": ["secret", "open"]}
         assert names(listing.schema_list(CTX, catalog)) == {"s": ["open"]}
+
+
+def test_what_is_remembered_for_many_callers_is_bounded(listing, monkeypatch):
+    monkeypatch.setattr(listing_module, "_MOST_OBJECTS", 25)
+    catalog = registered(catalog_of(*(ListedTable(f"t{number}", numbers()) for number in range(10))))
+    callers = [Context(catalog_name="cat", identity=Identity(name)) for name in ("ann", "bob", "eve")]
+
+    answers = [listing.schema_list(ctx, catalog) for ctx in callers]
+
+    assert len(set(answers)) == 3, "what is handed out says to whom"
+    assert len(listing._remembered) == 2
+    assert listing._objects == 20
+    assert [listing.schema_list(ctx, catalog) for ctx in callers] == answers
 
 
 def test_a_catalog_that_is_forgotten_leaves_nothing_behind(listing):

@@ -21,7 +21,7 @@ from sparkport.server import Server
 from sparkport.spark import LakeCatalog
 from sparkport.testing import DuckDBClient
 
-_PROFILE = settings(PROFILE, max_examples=EXAMPLES or 4, stateful_step_count=16)
+_PROFILE = settings(PROFILE, max_examples=EXAMPLES or 3, stateful_step_count=16)
 _SCHEMA = "s1"
 
 

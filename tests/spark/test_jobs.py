@@ -3,26 +3,27 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from sparkport.catalog import Context
-from sparkport.errors import SparkportError
+from sparkport.catalog import Context, Quotas
+from sparkport.errors import LimitExceeded, SparkportError
 from sparkport.spark.relay.jobs import start_job
 
 SOON = 30.0
 
 
-def sleeping(spark: Any, seconds: float) -> Callable[[], int]:
-    """An action whose only task takes its time."""
+def sleeping(spark: Any, seconds: float, tasks: int = 1) -> Callable[[], int]:
+    """An action each of whose tasks takes its time."""
 
     def sleep(rows: Iterator[int]) -> Iterator[int]:
         list(rows)
         time.sleep(seconds)
         return iter(())
 
-    rdd = spark.sparkContext.parallelize([1], 1).mapPartitions(sleep)
+    rdd = spark.sparkContext.parallelize([1] * tasks, tasks).mapPartitions(sleep)
     return lambda: int(rdd._jrdd.count())
 
 
@@ -71,18 +72,71 @@ def test_spark_knows_for_whom_it_works(spark):
     assert seen["spark.job.interruptOnCancel"] == "true"
 
 
-def test_jobs_at_the_same_time_are_in_different_pools(spark):
-    pools: list[str] = []
-    both = threading.Barrier(2, timeout=SOON)
+def test_every_principal_has_a_pool_of_its_own_while_it_has_jobs(spark):
+    pools: dict[str | None, set[str]] = {}
+    together = threading.Barrier(6, timeout=SOON)
 
-    def look() -> None:
-        pools.append(spark.sparkContext.getLocalProperty("spark.scheduler.pool"))
-        both.wait()
+    def look(principal: str | None) -> None:
+        name = spark.sparkContext.getLocalProperty("spark.scheduler.pool")
+        pools.setdefault(principal, set()).add(name)
+        together.wait()
 
-    for job in [start_job(spark.sparkContext, Context(), "a job", look) for _ in range(2)]:
+    def start(principal: str | None) -> Any:
+        context = Context(principal=principal)
+        return start_job(spark.sparkContext, context, "a job", lambda: look(principal))
+
+    for job in [start(principal) for principal in ("ada", "bob", None) for _ in range(2)]:
         job.result(SOON)
 
-    assert len(set(pools)) == 2
+    names = [name for each in pools.values() for name in each]
+    assert len(names) == len(set(names)) == 3
+    scheduler = spark.sparkContext._jsc.sc()
+    assert {scheduler.getPoolForName(name).get().schedulingMode().toString() for name in names} == {"FAIR"}
+
+
+def test_a_new_principal_does_not_wait_for_the_many_jobs_of_another(spark):
+    """Half of the cluster is its; among nine jobs that are all alike, the others would do eight tasks for each of its."""
+    tasks = 12
+    actions = [sleeping(spark, 0.1, tasks=1000) for _ in range(8)]
+    busy = [start_job(spark.sparkContext, Context(principal="busy"), "a job", action) for action in actions]
+    try:
+        assert wait_for(lambda: running(spark) == 8)
+        tracker = spark.sparkContext.statusTracker()
+        stages = tracker.getActiveStageIds()
+        action = sleeping(spark, 0.1, tasks=tasks)
+        before = sum(tracker.getStageInfo(stage).numCompletedTasks for stage in stages)
+        start_job(spark.sparkContext, Context(principal="modest"), "a job", action).result(SOON)
+        meanwhile = sum(tracker.getStageInfo(stage).numCompletedTasks for stage in stages) - before
+        assert not any(job.ended for job in busy)
+        assert meanwhile <= 4 * tasks
+    finally:
+        for job in busy:
+            job.cancel()
+    assert wait_for(lambda: all(job.ended for job in busy))
+
+
+def test_a_principal_has_only_so_many_jobs(spark):
+    class OneJob(Quotas):
+        held = 0
+
+        @contextmanager
+        def hold(self, what: str, amount: int = 1) -> Iterator[None]:
+            assert what == "spark_jobs"
+            if self.held:
+                raise LimitExceeded("there is one already")
+            self.held += amount
+            yield
+            self.held -= amount
+
+    context = Context(quotas=OneJob())
+    job = start_job(spark.sparkContext, context, "a job", sleeping(spark, 60))
+
+    with pytest.raises(LimitExceeded):
+        start_job(spark.sparkContext, context, "another", sleeping(spark, 0))
+    job.cancel()
+
+    assert wait_for(lambda: context.quotas.held == 0)  # type: ignore[attr-defined]
+    assert start_job(spark.sparkContext, context, "a third", sleeping(spark, 0)).result(SOON) == 0
 
 
 def test_a_cancelled_job_ends_soon(spark):

@@ -11,10 +11,13 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from tests.spark.processes import java_of, wait_until_ended
 
+from sparkport.catalog import Context, CreateSchemaOptions, CreateTableOptions, DynamicSchema
 from sparkport.errors import BadRequest, Unsupported
+from sparkport.spark import LakeCatalog
 from sparkport.spark.session.embedded import DATABASE, adopt, catalog_name, embedded_session, release
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(280)]
@@ -76,6 +79,22 @@ def test_lakes_that_are_called_alike_have_a_session_each(spark, lake, tmp_path):
     finally:
         for session in (first, second, second):
             release(session)
+
+
+def test_lakes_in_two_folders_may_be_called_alike(lake, tmp_path):
+    ctx = Context()
+    with (
+        LakeCatalog(tmp_path / "first", name=lake.name) as first,
+        LakeCatalog(tmp_path / "second", name=lake.name) as second,
+    ):
+        for each, name in ((first, "a"), (second, "b")):
+            schema = each.create_schema(ctx, name, CreateSchemaOptions())
+            assert isinstance(schema, DynamicSchema)
+            schema.create_table(ctx, "t", pa.schema([("i", pa.int64())]), CreateTableOptions())
+
+        assert [schema.name for schema in first.schemas(ctx)] == ["a"]
+        assert [schema.name for schema in second.schemas(ctx)] == ["b"]
+    assert sorted(path.name for path in (tmp_path / "second").iterdir() if path.is_dir()) == ["b"]
 
 
 def test_a_warehouse_keeps_the_name_of_its_catalog(spark, tmp_path):

@@ -7,12 +7,16 @@ import hmac
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+from sparkport.catalog import Identity
 from sparkport.errors import BadRequest
 
 __all__ = ["Authenticator", "TokenAuthenticator"]
 
-Authenticator: TypeAlias = Callable[[str], str | None]
-"""Tells who a bearer token belongs to; None when it is nobody's. Called for every request, from many threads at once."""
+Authenticator: TypeAlias = Callable[[str], Identity | str | None]
+"""Tells who a bearer token belongs to, at least by name; None when it is nobody's.
+
+Called for every request, from many threads at once. One that can revoke tokens also has `recognises(identity) -> bool`,
+which is asked where the caller shows no token but what this server has handed out to it before."""
 
 
 class TokenAuthenticator:

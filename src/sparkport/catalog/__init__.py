@@ -1,5 +1,6 @@
 """What implementers see: interfaces, their options and results, the filter tree."""
 
+from sparkport.catalog.access import Access, Privilege, Restrictions
 from sparkport.catalog.constraints import ConstrainedTable, Constraints
 from sparkport.catalog.context import Cancellation, Context
 from sparkport.catalog.ddl import (
@@ -31,7 +32,9 @@ from sparkport.catalog.functions import (
     TableFunction,
     TableInOutFunction,
 )
+from sparkport.catalog.identity import Identity
 from sparkport.catalog.interfaces import Catalog, CatalogVersion, Schema, Table, VersionedCatalog
+from sparkport.catalog.quotas import Quotas
 from sparkport.catalog.references import (
     Directly,
     DirectTable,
@@ -68,6 +71,7 @@ from sparkport.catalog.write import (
 )
 
 __all__ = [
+    "Access",
     "ActionCatalog",
     "AddColumnOptions",
     "AddFieldOptions",
@@ -104,6 +108,7 @@ __all__ = [
     "Framing",
     "FunctionCall",
     "FunctionSignature",
+    "Identity",
     "InsertableTable",
     "NullHandling",
     "OnConflict",
@@ -112,10 +117,13 @@ __all__ = [
     "ParameterKind",
     "PartitionedTable",
     "PartitionedTableFunction",
+    "Privilege",
+    "Quotas",
     "RecordReader",
     "Reference",
     "RemoveColumnOptions",
     "RemoveFieldOptions",
+    "Restrictions",
     "ScalarFunction",
     "ScanOptions",
     "Schema",

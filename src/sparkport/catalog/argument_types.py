@@ -100,4 +100,14 @@ def _python(scalar: pa.Scalar) -> Any:
         case "union":
             return _python(scalar.value)
         case _:
-            return scalar.as_py()
+            return _in_microseconds(scalar).as_py()
+
+
+def _in_microseconds(scalar: pa.Scalar) -> pa.Scalar:
+    """What pyarrow makes of nanoseconds depends on whether pandas is installed, and may lose them. Raises: ValueError."""
+    kind = scalar.type
+    if not (pa.types.is_timestamp(kind) or pa.types.is_time64(kind) or pa.types.is_duration(kind)) or kind.unit != "ns":
+        return scalar
+    if pa.types.is_timestamp(kind):
+        return scalar.cast(pa.timestamp("us", kind.tz))
+    return scalar.cast(pa.time64("us") if pa.types.is_time64(kind) else pa.duration("us"))

@@ -8,6 +8,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from sparkport.catalog.access import Access
+from sparkport.catalog.identity import Identity
+from sparkport.catalog.quotas import Quotas
 from sparkport.errors import Cancelled
 
 __all__ = ["Cancellation", "Context", "Progress"]
@@ -53,12 +56,21 @@ class Cancellation:
 
 
 class Progress:
-    """How much of a scan is done, as its table says; shown by DuckDB's progress bar."""
+    """What a catalog tells about a request while it serves it; there is one for all contexts of a request."""
 
-    __slots__ = ("fraction",)
+    __slots__ = ("fraction", "route", "writes")
 
     def __init__(self) -> None:
         self.fraction: float | None = None
+        """How much of a scan is done, as its table says; shown by DuckDB's progress bar."""
+        self.route = ""
+        """Which way a scan has gone."""
+        self.writes: list[tuple[str, str, int | None]] = []
+        """What has been changed: the kind of change, the object, how many rows."""
+
+
+_EVERYTHING = Access()
+_UNLIMITED = Quotas()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +89,13 @@ class Context:
     scans should see this write."""
     principal: str | None = None
     """Who asks, once authentication has said so."""
+    identity: Identity | None = None
+    """The same with groups and attributes."""
+    access: Access = field(default=_EVERYTHING, compare=False, repr=False)
+    """What the caller may do in this catalog. The service asks it about all that it finds by name; a catalog asks about
+    what only it knows, such as a table that a function's argument names."""
+    quotas: Quotas = field(default=_UNLIMITED, compare=False, repr=False)
+    """How much the caller may use at once."""
     trace_id: str = ""
     """One value for all calls of one scan or write; for logs and audit."""
     session_id: str = ""
@@ -112,6 +131,17 @@ class Context:
         """Say how much of this scan, or of this partition of it, has been read: 0 is nothing, 1 all of it."""
         if not math.isnan(fraction):  # 0 of 0 rows
             self.progress.fraction = min(max(float(fraction), 0.0), 1.0)
+
+    def report_route(self, route: str) -> None:
+        """Say which way a scan goes, where there are several: one of a few fixed words, by which metrics count scans."""
+        self.progress.route = route
+
+    def report_write(self, kind: str, name: str, rows: int | None = None) -> None:
+        """Say that something has been changed, for the audit log: by what, such as `upsert`, which object, how many rows.
+
+        The service says so of statements and DDL itself. Names only: values of rows do not belong there.
+        """
+        self.progress.writes.append((kind, name, rows))
 
     def with_transaction(self, transaction_id: str | None) -> Context:
         """The same request inside another transaction; the present one becomes its parent."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from sparkport.catalog.access import Privilege
 from sparkport.catalog.context import Context
 from sparkport.catalog.scan import RecordReader, ScanOptions
 
@@ -96,6 +97,8 @@ class _Function(ABC):
     time_limit: float | None = 600.0
     """Seconds that the function may take for one batch, or for telling its columns; then the call fails, and the function
     is interrupted. None lets it take as long as it likes."""
+    privilege: Privilege = Privilege.READ
+    """What a caller needs to have been granted on the function, to see and call it."""
     interruptible: bool = True
     """Whether Python may raise an exception in the midst of it, once its caller has been gone for seconds or its time is
     up, and it has not looked at `ctx`. False for code that could not bear that."""

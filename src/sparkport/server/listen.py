@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TypeAlias
 from urllib.parse import urlsplit
@@ -18,7 +19,12 @@ from sparkport.catalog import Catalog
 from sparkport.errors import BadRequest
 from sparkport.server.allocator import keep_freed_memory
 from sparkport.server.boundary import flight_handlers
+from sparkport.server.health import Health
+from sparkport.server.http import StatusServer
+from sparkport.server.reflection import reflection_handlers
 from sparkport.server.threads import ElasticExecutor
+from sparkport.server.tls import PEM, Certificates, server_credentials
+from sparkport.server.watching import Watching
 from sparkport.service.registry import CatalogRegistry
 from sparkport.service.service import Service, ServiceSettings
 
@@ -31,6 +37,10 @@ Catalogs: TypeAlias = (
 )
 """One catalog, several, or several by the name they are served under."""
 
+_LAST_WORDS_SECONDS = 0.5
+"""For the last messages of calls that have ended to reach their clients."""
+_ROLL_BACK_SECONDS = 5.0
+
 DEFAULT_LOCATION = "grpc://127.0.0.1:50051"
 _HEADER_LIMIT = 1024 * 1024
 """Bytes of one request's headers. The client copies descriptors into one (airport §2.1), and percent-encoded names of
@@ -42,15 +52,26 @@ class ServerSettings:
     """What an operator may decide about the server."""
 
     service: ServiceSettings = field(default_factory=ServiceSettings)
-    tls_certificate: bytes | None = None
-    """PEM chain; needed for `grpc+tls://` locations, together with the key."""
-    tls_key: bytes | None = None
+    tls_certificate: PEM | None = None
+    """PEM chain; needed for `grpc+tls://` locations, together with the key. A path is read again when the file changes."""
+    tls_key: PEM | None = None
+    tls_client_ca: PEM | None = None
+    """Authorities that must have signed the certificates of clients; None wants no certificate of them."""
     max_concurrent_calls: int = 2000
     """Further calls are refused with RESOURCE_EXHAUSTED. Each takes a thread while it is under way."""
     idle_thread_seconds: float = 10.0
     """A thread that has had no call to serve for so long ends."""
     keepalive_seconds: float = 30.0
     """A connection on which nothing is heard for so long is asked for a sign of life, and closed if there is none."""
+    idle_seconds: float = 1800.0
+    """A call whose client takes no message of its stream, or sends none, for so long is cut off; 0 waits for ever."""
+    stop_seconds: float = 30.0
+    """After Ctrl-C or SIGTERM, calls under way may finish for so long; a second signal hurries."""
+    http: str | None = None
+    """HOST:PORT of the status page, of /metrics and of /healthz; None has none. It speaks plain HTTP: keep it on this
+    host, or behind a proxy that speaks TLS."""
+    audit_file: str | Path | None = None
+    """Where every change and every denial is written down, a line of JSON each; None keeps no such log."""
 
 
 class Server:
@@ -76,6 +97,10 @@ class Server:
         self._service = Service(CatalogRegistry(_named(catalogs)), self._settings.service)
         self._executor: ElasticExecutor | None = None
         self._grpc: grpc.Server | None = None
+        self._watching: Watching | None = None
+        self._health: Health | None = None
+        self._http: StatusServer | None = None
+        self._stopping = threading.Lock()
 
     @property
     def location(self) -> str:
@@ -91,6 +116,11 @@ class Server:
         sql = " ".join(["INSTALL airport FROM community; LOAD airport;", *attach])
         return f"Sparkport serves {', '.join(names)} on {self.location} until Ctrl-C. In DuckDB: {sql}"
 
+    @property
+    def status_page(self) -> str | None:
+        """Where the status page is; None when there is none, or the server has not been started."""
+        return None if self._http is None else self._http.address
+
     def add_catalog(self, catalog: Catalog | CatalogBuilder, name: str | None = None) -> None:
         """Serve one more catalog, at once. Raises: AlreadyExists, BadRequest."""
         self._service.registry.add(_built(catalog), name)
@@ -101,21 +131,34 @@ class Server:
         self._service.listing.forget(registered)
 
     def start(self) -> Server:
-        """Begin to listen; returns at once. Raises: OSError when the port cannot be had."""
+        """Begin to listen; returns at once.
+
+        Raises: OSError when a port cannot be had; BadRequest when the audit log cannot be written.
+        """
         if self._grpc is not None:
             raise RuntimeError("the server has been started already")
-        self._executor = ElasticExecutor(self._settings.idle_thread_seconds)
+        settings = self._settings
+        watching = Watching(self._service, idle_seconds=settings.idle_seconds, audit_file=settings.audit_file)
+        health = Health()
+        self._executor = ElasticExecutor(settings.idle_thread_seconds)
         server = grpc.server(
             self._executor,  # type: ignore[arg-type]  # any Executor will do; the stubs name one
             options=_options(self._settings),
             maximum_concurrent_rpcs=self._settings.max_concurrent_calls,
         )
-        server.add_generic_rpc_handlers((flight_handlers(self._service),))
+        handlers = (
+            flight_handlers(self._service, watching),
+            health.handlers(),
+            *reflection_handlers(self._service, watching),
+        )
+        server.add_generic_rpc_handlers(handlers)
         address = f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
         try:
             key, certificate = self._settings.tls_key, self._settings.tls_certificate
             if self._scheme == "grpc+tls" and key is not None and certificate is not None:
-                port = server.add_secure_port(address, grpc.ssl_server_credentials([(key, certificate)]))
+                port = server.add_secure_port(
+                    address, server_credentials(Certificates(certificate, key, self._settings.tls_client_ca))
+                )
             else:
                 port = server.add_insecure_port(address)
         except RuntimeError as error:
@@ -124,19 +167,44 @@ class Server:
                 f"cannot listen on {address}: the port is in use or not allowed, or the host is not this one{tls}"
             ) from error
         self._port = port
+        if settings.http is not None:
+            try:
+                self._http = StatusServer(settings.http, self._service, watching, self.location)
+            except BaseException:
+                server.stop(None)
+                raise
+        watching.start()
         server.start()
-        self._grpc = server
+        self._grpc, self._watching, self._health = server, watching, health
         _log.info("serving on %s", self.location)
         return self
 
-    def stop(self, grace: float = 5.0) -> None:
-        """Take no more calls, let those under way finish for up to `grace` seconds, then cancel them."""
-        server, executor = self._grpc, self._executor
-        if server is None or executor is None:
-            return
-        server.stop(grace).wait()
-        executor.shutdown(wait=False, cancel_futures=True)
-        self._grpc = self._executor = None
+    def stop(self, grace: float = 5.0, hurry: Callable[[], bool] = lambda: False) -> None:
+        """Take no more calls, let those under way finish for up to `grace` seconds, then cancel them.
+
+        From its beginning on health is NOT_SERVING, and new calls are answered UNAVAILABLE. When `hurry` says so, those
+        under way are cancelled before their time is over.
+        """
+        with self._stopping:
+            server, executor, watching, health = self._grpc, self._executor, self._watching, self._health
+            if server is None or executor is None or watching is None or health is None:
+                return
+            watching.draining = True
+            health.stop_serving()
+            if not watching.activity.wait_until_idle(grace, hurry):
+                for work in watching.activity.running():
+                    _log.info("trace %s: %s is cancelled: the server stops", work.trace_id, work.rpc)
+                    work.cut("the server was stopped")
+            health.close()
+            server.stop(_LAST_WORDS_SECONDS).wait()
+            # What was cancelled rolls back what it had staged, before the catalogs are closed.
+            if not watching.activity.wait_until_idle(_ROLL_BACK_SECONDS):
+                _log.warning("%d calls do not end although they were cancelled", len(watching.activity.running()))
+            if self._http is not None:
+                self._http.close()
+            watching.stop()
+            executor.shutdown(wait=False, cancel_futures=True)
+            self._grpc = self._executor = self._watching = self._health = self._http = None
 
     def wait(self) -> None:
         """Block until the server has stopped."""
@@ -151,10 +219,10 @@ class Server:
         Raises: OSError when the port cannot be had.
         """
         keep_freed_memory()
-        stopping = threading.Event()
+        stopping, hurry = threading.Event(), threading.Event()
 
         def stop(_number: int, _frame: FrameType | None) -> None:
-            stopping.set()
+            (hurry if stopping.is_set() else stopping).set()
 
         # First of all: whoever sees that the server is up may stop it at once.
         previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -163,10 +231,13 @@ class Server:
             if announce is not None:
                 announce()
             stopping.wait()
+            _log.info("stopping; calls under way may finish for %g s", self._settings.stop_seconds)
         finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
-            self.stop()
+            try:
+                self.stop(self._settings.stop_seconds, hurry.is_set)
+            finally:
+                for number, handler in previous.items():
+                    signal.signal(number, handler)
 
     def __enter__(self) -> Server:
         return self.start()
@@ -219,7 +290,7 @@ def _options(settings: ServerSettings) -> list[tuple[str, int]]:
     keepalive = int(settings.keepalive_seconds * 1000)
     return [
         # The protocol has no limit on the size of messages (airport §1.2).
-        ("grpc.max_receive_message_length", -1),
+        ("grpc.max_receive_message_length", settings.service.limits.max_message_bytes or -1),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_metadata_size", _HEADER_LIMIT),
         ("grpc.absolute_max_metadata_size", _HEADER_LIMIT),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sparkport.catalog import ActionCatalog, Context, CustomAction
+from sparkport.catalog import ActionCatalog, Context, CustomAction, Privilege
 from sparkport.errors import CatalogFault, Unsupported
 from sparkport.service import ddl, discovery, flight_sql, put, scan, statistics, table_functions, transactions
 from sparkport.service.calls import Call
@@ -70,7 +70,10 @@ def run_action(service: Service, call: Call, action: Action) -> Iterator[bytes]:
             yield encode_result(body)
         return
     # The body is decoded before the first result is asked for, so that a bad one is a plain error.
-    for body in action_type.run(service, call, action_type.decode(action.body)):
+    with service.refusing_strangers(call):
+        request = action_type.decode(action.body)
+    call.work.asks(request)
+    for body in action_type.run(service, call, request):
         yield encode_result(body)
 
 
@@ -86,9 +89,11 @@ def _custom_actions(service: Service, call: Call) -> Iterator[tuple[Context, Cus
     """The actions of the catalog that the header names, or of all of them: `airport_action` names none (airport §11)."""
     named = call.headers.catalog
     seen = set(ACTIONS)
-    for registered in service.registry.all() if named is None else (service.registry.resolve(named),):
+    for registered in service.catalogs(call) if named is None else (service.catalog(call, named),):
         if isinstance(registered.catalog, ActionCatalog):
             ctx, _ = service.enter(call, registered.name)
+            if not ctx.access.may(Privilege.READ):  # what they do only the catalog knows
+                continue
             for action in registered.catalog.actions(ctx):
                 if action.name not in seen:
                     seen.add(action.name)

@@ -6,10 +6,17 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sparkport.catalog import Cancellation, Context
+from sparkport.catalog import Access, Cancellation, Context, Identity, Quotas
+from sparkport.errors import Unauthenticated
+from sparkport.service.activity import Work
+from sparkport.service.limits import LimitKeeper
 from sparkport.wire.headers import RequestHeaders
 
-__all__ = ["Call"]
+__all__ = ["HOW_TO_SIGN_IN", "Call"]
+
+HOW_TO_SIGN_IN = (
+    "this server wants a token: CREATE SECRET (TYPE airport, auth_token '…', SCOPE 'grpc://…') with its address"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,19 +27,45 @@ class Call:
     cancellation: Cancellation = field(default_factory=Cancellation)
     trace_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     """The caller's own where it sent one: the key to the log for errors nobody foresaw."""
-    principal: str | None = None
+    identity: Identity | None = None
     """Who calls, where the server asks for tokens."""
+    admitted: bool = True
+    """False while the caller has not shown who it is, and may yet do so by what this server has handed out to it."""
     abandon: Callable[[], object] = field(default=lambda: None, compare=False, repr=False)
     """Ends the call from outside of the thread that serves it."""
+    work: Work = field(default_factory=Work, compare=False, repr=False)
+    """Where what it does is noted, for those who watch the server."""
+    keeper: LimitKeeper | None = field(default=None, compare=False, repr=False)
+    """Counts what callers use at once."""
 
-    def context(self, catalog_name: str, transaction_id: str | None = None) -> Context:
-        """The context that catalogs see."""
+    @property
+    def principal(self) -> str | None:
+        """The name of who calls."""
+        return None if self.identity is None else self.identity.name
+
+    @property
+    def quotas(self) -> Quotas:
+        """How much the caller may use at once."""
+        return Quotas() if self.keeper is None else self.keeper.quotas(self.principal)
+
+    def context(self, catalog_name: str, transaction_id: str | None = None, access: Access | None = None) -> Context:
+        """The context that catalogs see. Without one nothing can be asked of a catalog, so here is the last check.
+
+        Raises: Unauthenticated.
+        """
+        if not self.admitted:
+            raise Unauthenticated(HOW_TO_SIGN_IN)
+        self.work.principal = self.principal
         return Context(
             catalog_name=catalog_name,
             transaction_id=transaction_id,
             principal=self.principal,
+            identity=self.identity,
+            access=access or Access(),
+            quotas=self.quotas,
             trace_id=self.trace_id,
             session_id=self.headers.session_id or "",
             from_duckdb=self.headers.from_duckdb,
             cancellation=self.cancellation,
+            progress=self.work.progress,
         )

@@ -21,12 +21,13 @@ from sparkport.catalog import (
     DynamicSchema,
     DynamicTable,
     OnConflict,
+    Privilege,
     RemoveColumnOptions,
     RemoveFieldOptions,
 )
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.catalog.types import refuse_unsupported
-from sparkport.errors import AlreadyExists, BadRequest, NotFound, PreconditionFailed, Unsupported
+from sparkport.errors import AlreadyExists, BadRequest, NotFound, PermissionDenied, PreconditionFailed, Unsupported
 from sparkport.service.calls import Call
 from sparkport.service.listing import table_info
 from sparkport.service.objects import MAIN, PublishedTable, find_schema, find_table, publish_table, table_named
@@ -62,6 +63,7 @@ def create_schema(service: Service, call: Call, request: CreateSchema) -> Iterat
     """Create a schema; the answer describes its (no) objects."""
     ctx, registered = service.enter(call, request.catalog)
     catalog = _dynamic_catalog(registered)
+    _require_alter(ctx, request.name)
     if request.name.lower() == MAIN and call.headers.from_duckdb:
         raise BadRequest("DuckDB cannot look up a schema called main in an attached catalog: choose another name")
     options = CreateSchemaOptions(request.comment, request.tags)
@@ -95,6 +97,11 @@ def drop_schema(service: Service, call: Call, request: DropSchema) -> Iterator[b
         if not request.ignore_not_found:
             raise
     else:
+        _require_alter(ctx, name)
+        if request.cascade and ctx.access.restricted:
+            raise PermissionDenied(
+                f"you see only part of some tables, and so cannot drop schema {name} with all that is in it"
+            )
         catalog.drop_schema(ctx, name, DropSchemaOptions(request.ignore_not_found, request.cascade))
         registered.changed()
     yield from ()
@@ -104,6 +111,9 @@ def create_table(service: Service, call: Call, request: CreateTable) -> Iterator
     """Create a table; the answer describes it as it is now, which the client believes over its own statement."""
     ctx, registered = service.enter(call, request.catalog)
     schema = _dynamic_schema(ctx, registered, request.schema)
+    _require_alter(ctx, schema.name, request.name)
+    if request.on_conflict is OnConflict.REPLACE:
+        _require_whole(ctx, schema.name, request.name)
     if not len(request.arrow_schema):
         raise BadRequest(f"table {request.schema}.{request.name} must have at least one column")
     _check_columns(request.arrow_schema, f"table {request.schema}.{request.name}")
@@ -124,6 +134,12 @@ def drop_table(service: Service, call: Call, request: DropTable) -> Iterator[byt
     else:
         known = table_named(ctx, schema, request.name)
         name = request.name if known is None else known.name
+        if known is None and service.settings.policy is not None:  # it may be there, and kept from the caller
+            if not request.ignore_not_found:
+                raise NotFound(f"table {request.schema}.{request.name} not found")
+            return
+        _require_alter(ctx, schema.name, name)
+        _require_whole(ctx, schema.name, name)
         schema.drop_table(ctx, name, DropTableOptions(request.ignore_not_found))
         registered.changed()
     yield from ()
@@ -138,7 +154,10 @@ def alter_table(service: Service, call: Call, request: Alter) -> Iterator[bytes]
         if not request.ignore_not_found:
             raise
         return
+    # Who sees only part of it could take it out of the reach of the rules that say so.
+    ctx.access.require(Privilege.ALTER, found.schema_name, found.table.name, whole=True)
     if isinstance(request, RenameTable):
+        _require_alter(ctx, found.schema_name, request.new_name)
         schema = _dynamic_schema(ctx, registered, request.schema)
         schema.rename_table(ctx, found.table.name, request.new_name)
     else:
@@ -210,6 +229,7 @@ def _describe(service: Service, call: Call, ctx: Context, published: PublishedTa
         published.fingerprint,
         columns=None,
         transaction_id=ctx.transaction_id,
+        bearer=ctx.identity,
     )
     return table_info(ctx, published, descriptor, (encode_ticket(ticket, service.signer),))
 
@@ -225,6 +245,18 @@ def _dynamic_schema(ctx: Context, registered: RegisteredCatalog, name: str) -> D
     if not isinstance(schema, DynamicSchema):
         raise Unsupported(f"schema {name} does not support DDL operations")
     return schema
+
+
+def _require_alter(ctx: Context, schema_name: str, name: str = "") -> None:
+    """Raises: PermissionDenied."""
+    if not ctx.access.may(Privilege.ALTER, schema_name, name):
+        raise PermissionDenied(f"you have no alter permission on {'.'.join(filter(None, (schema_name, name)))}")
+
+
+def _require_whole(ctx: Context, schema_name: str, name: str) -> None:
+    """Who does not see all rows of a table does not throw all of them away. Raises: PermissionDenied."""
+    if ctx.access.restrictions(schema_name, name) is not None:
+        raise PermissionDenied(f"you see only part of {schema_name}.{name}, and that takes all of it")
 
 
 def _check_columns(arrow_schema: pa.Schema, what: str) -> None:

@@ -58,17 +58,17 @@ _BATCH_BYTES = 1024 * 1024
 
 def get_catalogs(service: Service, call: Call, request: DiscoveryRequest) -> Iterator[bytes]:
     """All catalogs of the server."""
-    yield encode_discovery(CATALOGS, catalogs(service, call, _resolved(service, request)))
+    yield encode_discovery(CATALOGS, catalogs(service, call, _resolved(service, call, request)))
 
 
 def get_schemas(service: Service, call: Call, request: DiscoveryRequest) -> Iterator[bytes]:
     """The schemas that match."""
-    yield encode_discovery(SCHEMAS, schemas(service, call, _resolved(service, request)))
+    yield encode_discovery(SCHEMAS, schemas(service, call, _resolved(service, call, request)))
 
 
 def get_tables(service: Service, call: Call, request: DiscoveryRequest) -> Iterator[bytes]:
     """The tables that match; with `include_schema` each with its Arrow schema as an IPC message."""
-    yield encode_discovery(tables_schema(request), tables(service, call, _resolved(service, request)))
+    yield encode_discovery(tables_schema(request), tables(service, call, _resolved(service, call, request)))
 
 
 def get_table_types(service: Service, call: Call, request: DiscoveryRequest) -> Iterator[bytes]:
@@ -76,16 +76,16 @@ def get_table_types(service: Service, call: Call, request: DiscoveryRequest) -> 
     yield encode_discovery(TABLE_TYPES, table_types(service, call, request))
 
 
-def _resolved(service: Service, request: DiscoveryRequest) -> DiscoveryRequest:
+def _resolved(service: Service, call: Call, request: DiscoveryRequest) -> DiscoveryRequest:
     """An action may ask for the default catalog by an empty name, as all others may. Raises: NotFound."""
     if request.catalog is None:
         return request
-    return replace(request, catalog=service.registry.resolve(request.catalog).name)
+    return replace(request, catalog=service.catalog(call, request.catalog).name)
 
 
-def catalogs(service: Service, _call: Call, request: DiscoveryRequest) -> Iterator[pa.RecordBatch]:
+def catalogs(service: Service, call: Call, request: DiscoveryRequest) -> Iterator[pa.RecordBatch]:
     """Their names."""
-    return _batches(CATALOGS, ((registered.name,) for registered in _catalogs(service, request.catalog)))
+    return _batches(CATALOGS, ((registered.name,) for registered in _catalogs(service, call, request.catalog)))
 
 
 def schemas(service: Service, call: Call, request: DiscoveryRequest) -> Iterator[pa.RecordBatch]:
@@ -114,7 +114,7 @@ def each_schema(
     service: Service, call: Call, catalog: str | None
 ) -> Iterator[tuple[Context, RegisteredCatalog, Schema]]:
     """The schemas of the catalog of exactly that name, or of all; no such catalog is no error, but none."""
-    for each in _catalogs(service, catalog):
+    for each in _catalogs(service, call, catalog):
         ctx, registered = service.enter(call, each.name)
         for schema in sorted(service.listing.schemas(ctx, registered), key=published_schema_name):
             yield ctx, registered, schema
@@ -136,8 +136,8 @@ def batch_of(arrow_schema: pa.Schema, rows: Iterable[tuple[Any, ...]]) -> pa.Rec
     return pa.RecordBatch.from_arrays([pa.array(values, field.type) for field, values in columns], schema=arrow_schema)
 
 
-def _catalogs(service: Service, name: str | None) -> list[RegisteredCatalog]:
-    wanted = [each for each in service.registry.all() if name is None or each.name == name]
+def _catalogs(service: Service, call: Call, name: str | None) -> list[RegisteredCatalog]:
+    wanted = [each for each in service.catalogs(call) if name is None or each.name == name]
     return sorted(wanted, key=lambda registered: registered.name)
 
 

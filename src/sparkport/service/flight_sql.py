@@ -86,8 +86,8 @@ def command_of(descriptor: flight.FlightDescriptor) -> Command | None:
 def flight_info(service: Service, call: Call, descriptor: flight.FlightDescriptor, command: Command) -> bytes:
     """Where to get the answer. Raises: NotFound when the header names a catalog that is not there."""
     header = call.headers.catalog
-    catalog = None if header is None else service.registry.resolve(header).name
-    ticket = encode_ticket(CommandTicket(descriptor.command, catalog), service.signer)
+    catalog = None if header is None else service.catalog(call, header).name
+    ticket = encode_ticket(CommandTicket(descriptor.command, catalog, call.identity), service.signer)
     return encode_flight_info(command.arrow_schema, descriptor, tickets=(ticket,))
 
 

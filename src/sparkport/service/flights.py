@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from sparkport.catalog import Context, ScanOptions
+from sparkport.catalog import Context, Privilege, ScanOptions
 from sparkport.errors import BadRequest, NotFound
 from sparkport.service import flight_sql, own_flights, scan
 from sparkport.service.calls import Call
@@ -30,7 +30,7 @@ _DATABASES_SCHEMA = pa.schema([pa.field("name", pa.string(), nullable=False), pa
 def list_flights(service: Service, call: Call) -> Iterator[bytes]:
     """Every object, or those of the catalog and schema that the headers name (airport §3.4)."""
     wanted_catalog, wanted_schema = call.headers.filter_catalog, call.headers.filter_schema
-    names = [each.name for each in service.registry.all()] if wanted_catalog is None else [wanted_catalog]
+    names = [each.name for each in service.catalogs(call)] if wanted_catalog is None else [wanted_catalog]
     for name in names:
         ctx, registered = service.enter(call, name)
         for schema in service.listing.schemas(ctx, registered):
@@ -41,11 +41,12 @@ def list_flights(service: Service, call: Call) -> Iterator[bytes]:
 def get_flight_info(service: Service, call: Call, descriptor: flight.FlightDescriptor) -> bytes:
     """A table or the answer of a command, with tickets that read it; the descriptor comes back as it was sent (T42)."""
     if service.is_databases(descriptor):
-        ticket = encode_ticket(DatabasesTicket(), service.signer)
+        ticket = encode_ticket(DatabasesTicket(call.identity), service.signer)
         return encode_flight_info(_DATABASES_SCHEMA, descriptor, tickets=(ticket,))
     if (command := flight_sql.command_of(descriptor)) is not None:
         return flight_sql.flight_info(service, call, descriptor, command)
     ctx, bound = _bind(service, call, descriptor)
+    bound.require(ctx, Privilege.READ)
     rows = bound.table.estimated_rows(ctx, ScanOptions())
     return table_info(ctx, bound, descriptor, tuple(tickets(service, ctx, bound)), rows)
 
@@ -59,10 +60,10 @@ def get_schema(service: Service, call: Call, descriptor: flight.FlightDescriptor
     return encode_schema_result(_bind(service, call, descriptor)[1].arrow_schema)
 
 
-def read_databases(service: Service) -> Iterator[bytes]:
+def read_databases(service: Service, call: Call) -> Iterator[bytes]:
     """The names of the catalogs; that is all that a Catalog says about itself."""
     yield encode_schema(_DATABASES_SCHEMA)
-    names = [registered.name for registered in service.registry.all()]
+    names = [registered.name for registered in service.catalogs(call)]
     columns = [pa.array(names, pa.string()), pa.nulls(len(names), pa.string())]
     batch = pa.RecordBatch.from_arrays(columns, schema=_DATABASES_SCHEMA)
     yield from BatchWriter(_DATABASES_SCHEMA).messages(batch)

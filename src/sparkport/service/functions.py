@@ -18,6 +18,7 @@ from sparkport.catalog import (
     Parameter,
     ParameterKind,
     ScalarFunction,
+    Schema,
     TableFunction,
     TableInOutFunction,
 )
@@ -91,9 +92,14 @@ class PublishedFunction:
 
     def descriptor(self, ctx: Context, signer: Signer) -> flight.FlightDescriptor:
         """The signed handle under which a client knows this overload (airport §3.7)."""
-        name, attached_as = self.function.name, ctx.catalog_name
         path = ObjectPath(
-            self.registered.name, self.schema_name, self.kind, name, self.fingerprint, attached_as=attached_as
+            self.registered.name,
+            self.schema_name,
+            self.kind,
+            self.function.name,
+            self.fingerprint,
+            attached_as=ctx.catalog_name,
+            bearer=ctx.identity,
         )
         return encode_path(path, signer)
 
@@ -138,9 +144,12 @@ def bind_function(
     service: Service, call: Call, descriptor: flight.FlightDescriptor, kind: Kind
 ) -> tuple[Context, PublishedFunction]:
     """The overload that a descriptor means. Raises: NotFound, BadRequest, StaleDescriptor."""
-    path = decode_path(descriptor, service.signer)
+    with service.refusing_strangers(call):
+        path = decode_path(descriptor, service.signer)
+    call.work.concerns(path.catalog, path.schema, path.name)
     if path.kind != kind:
         raise NotFound(f"{path.schema}.{path.name} is not a {kind.replace('_', ' ')}")
+    call = service.identified(call, path.bearer)
     service.registry.named(path.catalog or "")
     ctx, registered = service.enter(call, path.catalog, path.attached_as)
     return ctx, find_function(ctx, registered, path.schema, kind, path.name, path.fingerprint)
@@ -188,8 +197,13 @@ def functions_named(
         schema.scalar_functions(ctx) if kind == "scalar_function" else schema.table_functions(ctx)
     )
     for function in functions:
-        if folded(function.name) == folded(name):
+        if folded(function.name) == folded(name) and may_call(ctx, schema, function):
             yield from publish_function(registered, schema.name, function, values)
+
+
+def may_call(ctx: Context, schema: Schema, function: Function) -> bool:
+    """Whether the caller may use the function; otherwise it is not there for it."""
+    return ctx.access.may(function.privilege, schema.name, function.name)
 
 
 # -------------------------------------------------------------------------------------------------------- arguments

@@ -8,18 +8,20 @@ more than the enumeration.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from sparkport.catalog import Context, ScalarFunction, Schema, Table
+from sparkport.catalog import Context, Privilege, ScalarFunction, Schema, Table
 from sparkport.catalog.names import folded
 from sparkport.errors import CatalogFault, SparkportError
-from sparkport.service.functions import Function, PublishedFunction, function_info, publish_function
+from sparkport.service.functions import Function, PublishedFunction, function_info, may_call, publish_function
 from sparkport.service.objects import PublishedTable, publish_table, published_schema_name
 from sparkport.service.registry import RegisteredCatalog
+from sparkport.wire.bearers import bearer_text
 from sparkport.wire.catalogs import (
     Contents,
     SchemaEntry,
@@ -45,12 +47,18 @@ class _Remembered:
     contents: Contents = field(default_factory=lambda: encode_contents([]))
 
 
+_MOST_OBJECTS = 200_000
+"""Tables and functions that are remembered, a kilobyte each, for each caller: what is handed out says to whom."""
+
+
 class Listing:
     """Lists catalogs. Thread-safe: a race between two listings only repeats work."""
 
     def __init__(self, signer: Signer) -> None:
         self._signer = signer
-        self._remembered: dict[tuple[RegisteredCatalog, str, str], _Remembered] = {}
+        self._remembered: dict[tuple[RegisteredCatalog, str, str, str], _Remembered] = {}
+        self._lock = threading.Lock()
+        self._objects = 0
         self._refused: set[tuple[str, str]] = set()
 
     def schema_list(self, ctx: Context, registered: RegisteredCatalog) -> bytes:
@@ -72,6 +80,8 @@ class Listing:
         seen: set[bytes] = set()
         for number, schema in enumerate(registered.catalog.schemas(ctx), 1):
             try:
+                if not ctx.access.sees_schema(schema.name):
+                    continue
                 name = _free_name(published_schema_name(schema), seen)
             except Exception as error:  # noqa: BLE001 - one broken schema must not hide all others (T9)
                 self._refuse(registered, _title("schema", schema, number), error)
@@ -81,7 +91,8 @@ class Listing:
 
     def contents(self, ctx: Context, registered: RegisteredCatalog, schema: Schema) -> Contents:
         """The schema's objects, packed."""
-        key = (registered, ctx.catalog_name, schema.name)
+        bearer = "" if ctx.identity is None else bearer_text(ctx.identity)
+        key = (registered, ctx.catalog_name, schema.name, bearer)
         remembered = self._remembered.get(key) or _Remembered()
         infos: dict[str, tuple[pa.Schema, str, bytes]] = {}
         for published in self.tables(ctx, registered, schema):
@@ -97,11 +108,19 @@ class Listing:
             told = (each.function.name, each.fingerprint, each.function.comment, stability)
             functions[told] = remembered.functions.get(told) or function_info(ctx, each, self._signer)
         objects = [*(encoded for _, _, encoded in infos.values()), *functions.values()]
-        if objects == remembered.objects:  # the same bytes objects: compared by identity
-            return remembered.contents
-        contents = encode_contents(objects)
-        self._remembered[key] = _Remembered(infos, functions, objects, contents)
-        return contents
+        if objects != remembered.objects:  # bytes objects, compared by identity where they are the same
+            remembered = _Remembered(infos, functions, objects, encode_contents(objects))
+        self._remember(key, remembered)
+        return remembered.contents
+
+    def _remember(self, key: tuple[RegisteredCatalog, str, str, str], made: _Remembered) -> None:
+        with self._lock:
+            before = self._remembered.pop(key, None)
+            self._remembered[key] = made  # the newest last
+            self._objects += len(made.objects) - (0 if before is None else len(before.objects))
+            while self._objects > _MOST_OBJECTS and len(self._remembered) > 1:
+                oldest = next(iter(self._remembered))
+                self._objects -= len(self._remembered.pop(oldest).objects)
 
     def flight_infos(self, ctx: Context, registered: RegisteredCatalog, schema: Schema) -> Iterator[bytes]:
         """The schema's objects one by one, for ListFlights."""
@@ -121,6 +140,8 @@ class Listing:
         seen: set[bytes] = set()
         for number, table in enumerate(schema.tables(ctx), 1):
             try:
+                if not ctx.access.may(Privilege.LIST, schema.name, table.name):
+                    continue
                 name = _free_name(table.name, seen)
                 _text(table.comment)
                 published = publish_table(ctx, registered, schema.name, table)
@@ -136,6 +157,8 @@ class Listing:
         functions: list[Function] = [*schema.scalar_functions(ctx), *schema.table_functions(ctx)]
         for number, function in enumerate(functions, 1):
             try:
+                if not may_call(ctx, schema, function):
+                    continue
                 _free_name(function.name, set())
                 _text(function.comment)
                 overloads = publish_function(registered, schema.name, function)
@@ -151,7 +174,9 @@ class Listing:
 
     def forget(self, registered: RegisteredCatalog) -> None:
         """Drop what is remembered of a catalog that is no longer served."""
-        self._remembered = {key: value for key, value in self._remembered.items() if key[0] is not registered}
+        with self._lock:
+            self._remembered = {key: value for key, value in self._remembered.items() if key[0] is not registered}
+            self._objects = sum(len(each.objects) for each in self._remembered.values())
 
     def _refuse(self, registered: RegisteredCatalog, what: str, error: Exception) -> None:
         if (registered.name, what) in self._refused:  # once, not at every ATTACH

@@ -14,6 +14,7 @@ from sparkport.catalog import (
     ConstrainedTable,
     Context,
     DynamicSchemaTable,
+    Privilege,
     Schema,
     SchemaRequest,
     StatisticsTable,
@@ -28,6 +29,7 @@ from sparkport.catalog.statistics import takes_statistics
 from sparkport.catalog.types import extension_metadata, publishable_schema, refuse_unsupported
 from sparkport.errors import NotFound, StaleDescriptor, Unsupported
 from sparkport.service.registry import RegisteredCatalog
+from sparkport.service.restricted import as_seen
 from sparkport.wire.descriptors import ObjectPath, encode_path, fingerprint
 from sparkport.wire.packing import pack
 from sparkport.wire.signing import Signer
@@ -109,8 +111,14 @@ class PublishedTable:
             self.table.name,
             self.fingerprint,
             attached_as=ctx.catalog_name,
+            bearer=ctx.identity,
         )
         return encode_path(path, signer)
+
+    def require(self, ctx: Context, privilege: Privilege) -> None:
+        """Refuse a caller who may not do that with a table of a schema. Raises: PermissionDenied."""
+        if self.reached_by is None:  # functions and flights of a catalog's own have been looked at when they were found
+            ctx.access.require(privilege, self.schema_name, self.table.name)
 
     def expect(self, seen: str) -> None:
         """Refuse a client that has bound another Arrow schema: it reads columns by position (airport §3.7).
@@ -130,7 +138,7 @@ def find_schema(ctx: Context, registered: RegisteredCatalog, name: str) -> Schem
         schema = _whatever_its_case(registered.catalog.schemas(ctx), MAIN)
     if schema is None and ctx.from_duckdb:
         schema = _whatever_its_case(registered.catalog.schemas(ctx), name)
-    if schema is None:
+    if schema is None or not ctx.access.sees_schema(schema.name):
         raise NotFound(f"schema {name} not found")
     return schema
 
@@ -149,6 +157,8 @@ def table_named(ctx: Context, schema: Schema, name: str) -> Table | None:
     table = schema.table(ctx, name) if name else None
     if table is None and ctx.from_duckdb:
         table = _whatever_its_case(schema.tables(ctx), name)
+    if table is not None and not ctx.access.may(Privilege.LIST, schema.name, table.name):
+        return None
     return table
 
 
@@ -177,7 +187,12 @@ def publish_table(
     time_point: TimePoint | None = None,
     reached: Reached | None = None,
 ) -> PublishedTable:
-    """Raises: Unsupported for a table that the client could not take, before it can break the rest (T9)."""
+    """The table as the caller may see it.
+
+    Raises: Unsupported for a table that the client could not take, before it can break the rest (T9).
+    """
+    if reached is None:
+        table = as_seen(ctx, schema_name, table)
     own = table.arrow_schema if time_point is None else None
     if own is None:
         if not isinstance(table, DynamicSchemaTable):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.flight as flight
 
-from sparkport.catalog import Context, FlightCatalog, FlightName
+from sparkport.catalog import Context, FlightCatalog, FlightName, Privilege
 from sparkport.errors import NotFound
 from sparkport.service.calls import Call
 from sparkport.service.objects import PublishedTable, Reached, publish_table
@@ -27,7 +27,7 @@ def of_descriptor(
     if is_handle(descriptor):
         return None
     wanted = call.headers.catalog
-    for registered in service.registry.all() if wanted is None else (service.registry.resolve(wanted),):
+    for registered in service.catalogs(call) if wanted is None else (service.catalog(call, wanted),):
         if isinstance(registered.catalog, FlightCatalog):
             ctx, _ = service.enter(call, registered.name)
             found = _find(ctx, registered, registered.catalog, descriptor)
@@ -50,7 +50,8 @@ def _find(
     ctx: Context, registered: RegisteredCatalog, catalog: FlightCatalog, descriptor: flight.FlightDescriptor
 ) -> PublishedTable | None:
     name = _name(descriptor)
-    table = None if name is None else catalog.flight(ctx, name)
+    seen = ctx.access.may(Privilege.READ) and not ctx.access.restricted  # what they hold only the catalog knows
+    table = catalog.flight(ctx, name) if seen and name is not None else None
     if table is None:
         return None
     reached = Reached("flight", descriptor.serialize().hex())

@@ -80,6 +80,7 @@ def _ticket(ctx: Context, bound: PublishedTable, wanted: Wanted) -> tuple[ScanTi
         kind=reached.kind,
         function=reached.function,
         arguments=reached.arguments,
+        bearer=ctx.identity,
     )
     # By every plan: a filter that cannot be read is refused before rows flow.
     return ticket, decode_filter(json_filters)

@@ -43,6 +43,8 @@ def put(service: Service, call: Call, messages: Iterator[bytes]) -> Iterator[byt
     if opening.descriptor is None or opening.descriptor.command is None:
         raise BadRequest('DoPut needs a command as its descriptor: {"operation": "insert" or "update", …}')
     command = decode_put_command(opening.descriptor.command)
+    call.work.operation = "insert" if isinstance(command, InsertCommand) else "update"
+    call.work.asks(command)
     with _operation(service, call, command) as (ctx, bound):
         reader = BatchReader(opening.schema_message)
         received = (batch for message in messages if (batch := reader.read(decode_flight_data(message))) is not None)
@@ -101,6 +103,7 @@ def _run(
 ) -> bytes:
     joins = call.headers.transaction_id is not None
     statement = Statement(ctx, bound, operation, arrow_schema, DMLOptions(returning), joins_transaction=joins)
+    rows = map(statement.received, rows)
     if returning:
         rows = _in_one_piece(rows)
     try:

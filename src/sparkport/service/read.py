@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from sparkport.catalog import Context, Filter, FramedTable, PartitionedTable
+from sparkport.catalog import Context, Filter, FramedTable, PartitionedTable, Privilege
 from sparkport.catalog.filters import Evaluator
 from sparkport.errors import CatalogFault, StaleDescriptor
 from sparkport.service import own_flights, table_functions
@@ -32,8 +32,11 @@ __all__ = ["read"]
 
 def read(service: Service, call: Call, ticket: ScanTicket) -> Iterator[bytes]:
     """Stream the rows of a ticket as FlightData messages. Closing the iterator closes the table's reader."""
-    ctx = call.context(ticket.catalog, ticket.transaction_id)
+    registered = service.registry.named(ticket.catalog)
+    access = service.access(call, registered)
+    ctx = call.context(ticket.catalog, ticket.transaction_id, access)
     bound = _find(service, call, ctx, ticket)
+    bound.require(ctx, Privilege.READ)
     if bound.fingerprint != ticket.fingerprint:
         raise StaleDescriptor(f"table {bound.title} was altered while it was being read: run the query again")
     fit = Fit(bound.arrow_schema, ticket.columns, bound.title)

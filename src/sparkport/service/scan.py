@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.flight as flight
 
-from sparkport.catalog import Context, ScanOptions, TimePoint
+from sparkport.catalog import Context, Privilege, ScanOptions, TimePoint
 from sparkport.errors import BadRequest, NotFound
 from sparkport.service import own_flights, table_functions
 from sparkport.service.calls import Call
@@ -31,12 +31,14 @@ FIRST_VIRTUAL_COLUMN = 2**63
 def endpoints(service: Service, call: Call, request: EndpointsRequest) -> Iterator[bytes]:
     """Plan a scan; the answer's tickets say all about it."""
     if isinstance(request.target, flight.FlightDescriptor) and service.is_databases(request.target):
-        yield encode_endpoints([encode_endpoint(encode_ticket(DatabasesTicket(), service.signer))])
+        service.expect_admitted(call)
+        yield encode_endpoints([encode_endpoint(encode_ticket(DatabasesTicket(call.identity), service.signer))])
         return
     if isinstance(request.target, flight.FlightDescriptor) and request.arguments is not None:
         ctx, bound = table_functions.bind_call(service, call, request)
     else:
         ctx, bound = bind(service, call, request.target, request.time_point)
+    bound.require(ctx, Privilege.READ)
     wanted = Wanted(_positions(bound, request.column_ids), request.json_filters, request.time_point)
     yield encode_endpoints(endpoints_of(service, ctx, bound, wanted))
 
@@ -44,7 +46,8 @@ def endpoints(service: Service, call: Call, request: EndpointsRequest) -> Iterat
 def flight_info(service: Service, call: Call, request: FlightInfoRequest) -> Iterator[bytes]:
     """Describe a table as of a point in time; the descriptor must come back as it was sent (airport §4.6, T42)."""
     ctx, bound = bind(service, call, request.descriptor, request.time_point)
-    rows = bound.table.estimated_rows(ctx, ScanOptions(time_point=request.time_point))
+    readable = bound.reached_by is not None or ctx.access.may(Privilege.READ, bound.schema_name, bound.table.name)
+    rows = bound.table.estimated_rows(ctx, ScanOptions(time_point=request.time_point)) if readable else None
     yield table_info(ctx, bound, request.descriptor, rows=rows)
 
 
@@ -61,9 +64,12 @@ def bind(
         own = own_flights.of_descriptor(service, call, target)
         if own is not None:
             return own[0], table_at(*own, time_point)
-        path = decode_path(target, service.signer)
+        with service.refusing_strangers(call):
+            path = decode_path(target, service.signer)
+    call.work.concerns(path.catalog, path.schema, path.name)
     if path.kind != "table":
         raise NotFound(f"{path.schema}.{path.name} is not a table")
+    call = service.identified(call, path.bearer)
     if path.signed:
         service.registry.named(path.catalog or "")
     ctx, registered = service.enter(call, path.catalog, path.attached_as)

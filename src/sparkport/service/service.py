@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
 import pyarrow.flight as flight
 
-from sparkport.auth import Authenticator
-from sparkport.catalog import Context
-from sparkport.errors import Unauthenticated
+from sparkport.auth import Authenticator, Policy
+from sparkport.catalog import Access, Context, Identity
+from sparkport.errors import PermissionDenied, SparkportError, Unauthenticated
 from sparkport.service import flight_sql, flights, in_out_functions, put, read, scalar_functions, write
 from sparkport.service.actions import list_actions, run_action
-from sparkport.service.calls import Call
+from sparkport.service.calls import HOW_TO_SIGN_IN, Call
+from sparkport.service.limits import EXCHANGES, SCANS, LimitKeeper, Limits, while_holding
 from sparkport.service.listing import Listing
 from sparkport.service.openings import first_schema
 from sparkport.service.registry import CatalogRegistry, RegisteredCatalog
 from sparkport.service.transactions import Transactions
 from sparkport.service.watch import Watch
-from sparkport.wire.descriptors import DATABASES
+from sparkport.wire.descriptors import DATABASES, decode_path
 from sparkport.wire.flight import decode_action, decode_criteria, decode_descriptor, decode_ticket
 from sparkport.wire.signing import Signer
-from sparkport.wire.tickets import CommandTicket, DatabasesTicket
+from sparkport.wire.tickets import CommandTicket, DatabasesTicket, ScanTicket, Ticket
 from sparkport.wire.tickets import decode_ticket as decode_signed_ticket
 
 __all__ = ["Service", "ServiceSettings"]
@@ -32,13 +35,20 @@ class ServiceSettings:
     """What an operator may decide about the service."""
 
     authenticate: Authenticator | None = None
-    """Tells who a bearer token belongs to. Every call then needs one that it knows; None serves everybody."""
+    """Tells who a bearer token belongs to. Every call then needs one that it knows, or what was handed out to a caller who
+    has shown one; None serves everybody."""
+    policy: Policy | None = None
+    """Says who may do what; None lets everybody who is let in do everything."""
+    handle_lifetime: float = 24 * 3600.0
+    """Seconds for which a descriptor or ticket stands for the token of the caller it was handed out to."""
     secret: bytes | None = None
     """Signs descriptors, tickets and transaction ids; None draws one, and clients attach again after a restart."""
     transaction_lifetime: float = 24 * 3600.0
     """Seconds after which a transaction id that was handed out is refused."""
     strict_create_schema: bool = False
     """True answers ALREADY_EXISTS also to DuckDB, whose CREATE SCHEMA IF NOT EXISTS then fails (airport §4.10)."""
+    limits: Limits = field(default_factory=Limits)
+    """How much may be used at once, in all and by one principal."""
 
 
 class Service:
@@ -55,33 +65,118 @@ class Service:
         self.listing = Listing(self.signer)
         self.transactions = Transactions(self.signer, self.settings.transaction_lifetime)
         self.watch = Watch()
+        self.keeper = LimitKeeper(self.settings.limits)
 
     def admit(self, call: Call) -> Call:
-        """The call with the name of who makes it; asked before anything else is done. Raises: Unauthenticated."""
+        """The call with who makes it; asked before anything else is done. Raises: Unauthenticated."""
+        met = self.meet(call)
+        self.expect_admitted(met)
+        return met
+
+    def meet(self, call: Call) -> Call:
+        """The same where a caller without a token may yet show what was handed out to it. Raises: Unauthenticated."""
+        authenticate = self.settings.authenticate
+        call = replace(call, keeper=self.keeper)
+        if authenticate is None:
+            return call
+        if call.headers.authorization is None:
+            return replace(call, admitted=False)
+        kind, _, token = call.headers.authorization.partition(" ")
+        if kind.lower() != "bearer" or not token.strip():
+            raise Unauthenticated(HOW_TO_SIGN_IN)
+        found = authenticate(token.strip())
+        identity = Identity(found) if isinstance(found, str) else found
+        if identity is None or (identity.expires is not None and identity.expires < time.time()):
+            raise Unauthenticated("this token is not known here, or no longer valid")
+        return replace(call, identity=replace(identity, expires=self._end_of_handles(identity)))
+
+    def _end_of_handles(self, identity: Identity) -> float:
+        """When what is handed out to a caller expires. It moves in steps, so that listings can be remembered."""
+        lifetime = self.settings.handle_lifetime
+        step = lifetime / _STEPS_OF_LIFETIME
+        end = (time.time() // step) * step + lifetime
+        return end if identity.expires is None else min(end, identity.expires)
+
+    def expect_admitted(self, call: Call) -> None:
+        """Raises: Unauthenticated when the caller has not shown who it is."""
+        if not call.admitted:
+            raise Unauthenticated(HOW_TO_SIGN_IN)
+
+    @contextmanager
+    def refusing_strangers(self, call: Call) -> Iterator[None]:
+        """For reading what a caller has sent, who may not have said who it is: then that is what is wrong.
+
+        Raises: Unauthenticated.
+        """
+        try:
+            yield
+        except SparkportError:
+            self.expect_admitted(call)
+            raise
+
+    def identified(self, call: Call, bearer: Identity | None) -> Call:
+        """The call of somebody who shows what was handed out to `bearer`, under our signature (airport §2.3).
+
+        Raises: Unauthenticated when that has expired, or its token has been revoked; PermissionDenied when it is somebody
+        else's.
+        """
         authenticate = self.settings.authenticate
         if authenticate is None:
             return call
-        kind, _, token = (call.headers.authorization or "").partition(" ")
-        if kind.lower() != "bearer" or not token.strip():
+        if call.identity is not None:
+            if bearer is not None and bearer.name != call.identity.name:
+                raise PermissionDenied("this was handed out to somebody else: DETACH the catalog and ATTACH it again")
+            return call
+        if bearer is None:
+            raise Unauthenticated(HOW_TO_SIGN_IN)
+        recognises = getattr(authenticate, "recognises", None)
+        if (bearer.expires or 0.0) < time.time() or (recognises is not None and not recognises(bearer)):
             raise Unauthenticated(
-                "this server wants a token: CREATE SECRET (TYPE airport, auth_token '…', SCOPE 'grpc://…') with its address"
+                "the token that this catalog was attached with is no longer valid here: DETACH it and ATTACH it again"
             )
-        principal = authenticate(token.strip())
-        if principal is None:
-            raise Unauthenticated("this token is not known here, or no longer valid")
-        return replace(call, principal=principal)
+        return replace(call, identity=bearer, admitted=True)
+
+    def access(self, call: Call, registered: RegisteredCatalog) -> Access:
+        """What the caller may do in a catalog."""
+        policy = self.settings.policy
+        return _EVERYTHING if policy is None else policy.access(call.identity, registered.name)
+
+    def catalogs(self, call: Call) -> list[RegisteredCatalog]:
+        """The catalogs of which the caller may see something. Raises: Unauthenticated."""
+        self.expect_admitted(call)
+        return [each for each in self.registry.all() if self.access(call, each).sees_catalog()]
+
+    def catalog(self, call: Call, name: str | None) -> RegisteredCatalog:
+        """The catalog a caller means, as `CatalogRegistry.resolve` does, among those that it may see. Raises: NotFound."""
+        self.expect_admitted(call)
+        registered = self.registry.resolve(name)
+        if not self.access(call, registered).sees_catalog():
+            others = CatalogRegistry((each.name, each.catalog) for each in self.catalogs(call))
+            registered = self.registry.named(others.resolve(name).name)
+        return registered
 
     def do_action(self, call: Call, message: bytes) -> Iterator[bytes]:
-        return run_action(self, call, decode_action(message))
+        action = decode_action(message)
+        call.work.operation = action.type[:100]
+        if action.type not in _WITH_HANDLES:
+            self.expect_admitted(call)
+        return run_action(self, call, action)
 
     def list_actions(self, call: Call) -> Iterator[bytes]:
         return list_actions(self, call)
 
     def do_get(self, call: Call, message: bytes) -> Iterator[bytes]:
-        ticket = decode_signed_ticket(decode_ticket(message), self.signer)
+        with self.refusing_strangers(call):
+            ticket = decode_signed_ticket(decode_ticket(message), self.signer)
+        if isinstance(ticket, ScanTicket) and ticket.kind != "flight":
+            call.work.asks(ticket)
+        call = self.identified(call, ticket.bearer)
+        return while_holding(call.quotas, SCANS, lambda: self._read(call, ticket))
+
+    def _read(self, call: Call, ticket: Ticket) -> Iterator[bytes]:
         match ticket:
             case DatabasesTicket():
-                return flights.read_databases(self)
+                return flights.read_databases(self, call)
             case CommandTicket():
                 return flight_sql.read(self, call, ticket)
             case _:
@@ -89,10 +184,14 @@ class Service:
 
     def do_exchange(self, call: Call, messages: Iterator[bytes]) -> Iterator[bytes]:
         exchange = _EXCHANGES.get(call.headers.operation or "", write.exchange)
-        return exchange(self, call, first_schema(messages), messages)
+        with self.refusing_strangers(call):
+            opening = first_schema(messages)
+            if not call.admitted:  # whose limits count must be known before anything is done
+                call = self.identified(call, decode_path(opening.named, self.signer).bearer)
+        return while_holding(call.quotas, EXCHANGES, lambda: exchange(self, call, opening, messages))
 
     def do_put(self, call: Call, messages: Iterator[bytes]) -> Iterator[bytes]:
-        return put.put(self, call, messages)
+        return while_holding(call.quotas, EXCHANGES, lambda: put.put(self, call, messages))
 
     def list_flights(self, call: Call, message: bytes) -> Iterator[bytes]:
         decode_criteria(message)  # no criteria are known, but garbage is refused
@@ -113,9 +212,12 @@ class Service:
         the client calls it, where that is something else. Raises: NotFound, TransactionNotActive.
         """
         name = call.headers.catalog if catalog_name is None else catalog_name
-        registered = self.registry.resolve(name)
+        registered = self.catalog(call, name)
+        if catalog_name is None:
+            call.work.is_in(registered.name)
         shown = name or "" if attached_as is None else attached_as
-        return call.context(shown, self.transactions.of_reader(call, registered)), registered
+        access = self.access(call, registered)
+        return call.context(shown, self.transactions.of_reader(call, registered), access), registered
 
     @staticmethod
     def is_databases(descriptor: flight.FlightDescriptor) -> bool:
@@ -124,5 +226,9 @@ class Service:
         return bool(is_path and descriptor.path == [DATABASES.encode()])
 
 
+_EVERYTHING = Access()
+_STEPS_OF_LIFETIME = 24
+_WITH_HANDLES = frozenset({"endpoints", "flight_info", "column_statistics", "table_function_flight_info"})
+"""Actions with which the client does not send the token of ATTACH, but what it was handed out (airport §2.2)."""
 _EXCHANGES = {"scalar_function": scalar_functions.exchange, "table_function_in_out": in_out_functions.exchange}
 """By the header `airport-operation`; any other is a change of rows."""

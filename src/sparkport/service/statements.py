@@ -8,6 +8,7 @@ from sparkport.catalog import (
     Context,
     DMLOptions,
     Operation,
+    Privilege,
     StagedWrite,
     TransactionManager,
     find_rowid_column,
@@ -17,6 +18,7 @@ from sparkport.catalog.names import folded
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.errors import BadRequest, CatalogFault
 from sparkport.service.adapt import stage
+from sparkport.service.limits import StagedBytes
 from sparkport.service.objects import PublishedTable
 
 __all__ = ["Statement"]
@@ -39,8 +41,12 @@ class Statement:
         *,
         joins_transaction: bool = False,
     ) -> None:
-        """Raises: NotWritable; BadRequest when the received columns do not fit the table."""
+        """Raises: PermissionDenied; NotWritable; BadRequest when the received columns do not fit the table."""
+        bound.require(ctx, Privilege.WRITE)
+        if operation is not Operation.INSERT or options.returning:
+            bound.require(ctx, Privilege.READ)
         self._bound = bound
+        self._operation = operation
         self._returning = options.returning
         self._incoming = _Incoming(bound, operation, received, from_duckdb=ctx.from_duckdb)
         catalog = bound.registered.catalog
@@ -49,12 +55,18 @@ class Statement:
             self._manager = catalog
             ctx = ctx.with_transaction(catalog.begin_statement(ctx))
         self._ctx = ctx
+        self._bytes = StagedBytes(ctx.quotas)
         self._staged: StagedWrite | None = None
         try:
             self._staged = stage(ctx, bound, operation, options)
         except BaseException:
             self.abort()
             raise
+
+    def received(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch, once it counts among what the caller has staged. Raises: LimitExceeded."""
+        self._bytes.add(batch.nbytes)
+        return batch
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """Stage a batch as it was received; with RETURNING the rows come back with the table's own columns."""
@@ -75,11 +87,14 @@ class Statement:
         changed = staged.commit()
         if self._manager is not None and self._ctx.transaction_id is not None:
             self._manager.commit_transaction(self._ctx, self._ctx.transaction_id)
+        self._bytes.close()
+        self._ctx.report_write(self._operation.value, f"{self._bound.registered.name}.{self._bound.title}", changed)
         self._bound.registered.changed()  # plans of prepared statements hold statistics of the rows (decision 0007)
         return changed
 
     def abort(self) -> None:
         """Undo everything; harmless after a commit, whose transaction is no longer active."""
+        self._bytes.close()
         if self._staged is not None:
             self._staged.abort()
             self._staged = None

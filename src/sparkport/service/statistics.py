@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
-from sparkport.catalog import ColumnStatistics, Context, StatisticsTable, TransactionManager
+from sparkport.catalog import ColumnStatistics, Context, Privilege, StatisticsTable, TransactionManager
 from sparkport.catalog.statistics import takes_statistics
 from sparkport.errors import CatalogFault, NotFound, SparkportError, Unsupported
 from sparkport.service import scan
@@ -32,6 +32,7 @@ def column_statistics(service: Service, call: Call, request: ColumnStatisticsReq
     Raises: NotFound, StaleDescriptor, TransactionNotActive; Unsupported for a type that the client would misread.
     """
     ctx, bound = scan.bind(service, call, request.descriptor, None)
+    bound.require(ctx, Privilege.READ)
     field = _column(bound, request.column)
     if not takes_statistics(field):
         raise Unsupported(f"there are no statistics of columns of DuckDB's type {request.type[:100]}")

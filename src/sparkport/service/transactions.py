@@ -1,7 +1,7 @@
 """Transaction ids on their way to and from clients.
 
 A catalog's own id is wrapped before it is handed out: unguessable and unalterable, because it is signed; bound to the
-catalog and the client's session; and with a date after which it is refused (airport §2.3, §10).
+catalog, the caller and the client's session; and with a date after which it is refused (airport §2.3, §10).
 """
 
 from __future__ import annotations
@@ -80,9 +80,8 @@ class Transactions:
         return own
 
     def _signature(self, call: Call, registered: RegisteredCatalog, own: str, expires: str) -> str:
-        session = call.headers.session_id or ""
-        parts = (registered.name.encode(), own.encode(), expires.encode(), session.encode())
-        return self._signer.signature(_PURPOSE, *parts).hex()
+        parts = (registered.name, own, expires, call.headers.session_id or "", call.principal or "")
+        return self._signer.signature(_PURPOSE, *(part.encode() for part in parts)).hex()
 
 
 def not_active(wrapped: str, state: TransactionState | None) -> TransactionNotActive:
@@ -132,10 +131,10 @@ def rollback(service: Service, call: Call, request: TransactionRequest) -> Itera
 def _find(service: Service, call: Call, request: TransactionRequest) -> tuple[Context, RegisteredCatalog, str | None]:
     """The catalog, and its manager's own id of the transaction; None when the id is not one of ours. Raises: Unsupported."""
     name = call.headers.catalog if request.catalog is None else request.catalog
-    registered = service.registry.resolve(name)
+    registered = service.catalog(call, name)
     manager_of(registered)
     try:
         own: str | None = service.transactions.unwrap(call, registered, request.transaction_id)
     except TransactionNotActive:
         own = None
-    return call.context(name or ""), registered, own
+    return call.context(name or "", access=service.access(call, registered)), registered, own

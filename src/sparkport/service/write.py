@@ -51,7 +51,7 @@ def exchange(service: Service, call: Call, opening: Opening, messages: Iterator[
                 batch = reader.read(decode_flight_data(message))
                 if batch is None:
                     continue
-                returned = statement.apply(batch)
+                returned = statement.apply(statement.received(batch))
                 if answer is not None and returned is not None:
                     yield from answer.messages(returned)
             except SparkportError as error:

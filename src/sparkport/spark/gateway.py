@@ -44,6 +44,7 @@ class Gateway:
         jvm: Any = spark._jvm
         self.jvm = jvm
         self._java_session: Any = spark._jsparkSession
+        self._loaded = False
         self._identifier = jvm.org.apache.spark.sql.connector.catalog.Identifier
 
     @property
@@ -55,6 +56,10 @@ class Gateway:
     def java_catalog(self) -> Any:
         """org.apache.spark.sql.connector.catalog.CatalogPlugin. Raises: NotFound."""
         with translated(f"Spark catalog {self.catalog}"):
+            if not self._loaded:
+                # A catalog is made with the settings of the session that is active in the thread, whoever's it is.
+                self.jvm.SparkSession.setActiveSession(self._java_session)
+                self._loaded = True
             return self._java_session.sessionState().catalogManager().catalog(self.catalog)
 
     @property

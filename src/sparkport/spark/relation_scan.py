@@ -16,6 +16,7 @@ from sparkport.catalog.filters import Filter
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.errors import StaleDescriptor, Unsupported
 from sparkport.spark.errors import translated
+from sparkport.spark.functions.reads import expect_unrestricted
 from sparkport.spark.functions.result_columns import presented
 from sparkport.spark.identifiers import Identifier, quoted
 from sparkport.spark.lake import Lake
@@ -95,7 +96,7 @@ def read_relation(
     row_filter: Filter | None,
 ) -> Iterator[pa.RecordBatch]:
     """A view, or a table of any format; as batches."""
-    rows = _relation_rows(lake, identifier, columns, row_filter)
+    rows = _relation_rows(lake, ctx, identifier, columns, row_filter)
     fields = pa.schema([columns.field(name) for name in names])
     return scan_relation_batches(lake.relay, ctx, f"table {identifier}", rows, fields)
 
@@ -104,14 +105,18 @@ def read_relation_framed(
     lake: Lake, ctx: Context, identifier: Identifier, columns: pa.Schema, row_filter: Filter | None, framing: Framing
 ) -> Iterator[bytes]:
     """A view, or a table of any format; as messages."""
-    rows = _relation_rows(lake, identifier, columns, row_filter)
+    rows = _relation_rows(lake, ctx, identifier, columns, row_filter)
     return scan_relation(lake.relay, ctx, f"table {identifier}", rows, framing)
 
 
-def _relation_rows(lake: Lake, identifier: Identifier, columns: pa.Schema, row_filter: Filter | None) -> DataFrame:
-    """Raises: StaleDescriptor when it has other columns than were told."""
+def _relation_rows(
+    lake: Lake, ctx: Context, identifier: Identifier, columns: pa.Schema, row_filter: Filter | None
+) -> DataFrame:
+    """Raises: StaleDescriptor when it has other columns than were told; PermissionDenied."""
     with translated(f"table {identifier}"):
-        rows, _ = presented(lake.gateway.relation(identifier))
+        relation = lake.gateway.relation(identifier)
+        expect_unrestricted(ctx, relation, identifier)
+        rows, _ = presented(relation)
         if rows.columns != columns.names:
             lake.changed(identifier)
             raise StaleDescriptor(f"the columns of {identifier} have changed: attach the catalog again")

@@ -136,6 +136,7 @@ def read_framed(
 def _in_place(
     lake: Lake, ctx: Context, state: TableState, options: ScanOptions, parts: Sequence[FilePart]
 ) -> Iterator[pa.RecordBatch]:
+    ctx.report_route("in_place")
     with _logged(ctx, state, "in place", parts) as log:
         expected = sum(part.rows for part in parts)
         request = read_request(
@@ -166,6 +167,7 @@ def _on_spark(
     # One task for each core that this stream's share of the cluster has: each reads several files.
     tasks = max(1, lake.spark.sparkContext.defaultParallelism // share)
     groups = divide(ScanPlan(tuple(parts), rows, size, True), tasks)
+    ctx.report_route("spark_tasks")
     with _logged(ctx, state, f"{len(groups)} Spark tasks", parts) as log:
         for message in scan_tasks(
             lake.spark, lake.relay, ctx, f"table {state.identifier}", request, groups, framing, rows

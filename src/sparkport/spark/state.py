@@ -31,6 +31,8 @@ __all__ = ["SHAPING", "States", "TableState", "has_row_lineage", "metadata_text"
 _ROW_LINEAGE = 3
 """The format version from which on rows have ids."""
 _MOST_STATES = 20_000
+_MOST_ENTRIES = 4_000_000
+"""Snapshots and logs of all states together, each of which counts all that its table has had."""
 SHAPING = (TYPES_PROPERTY, CONSTRAINTS_PROPERTY, DEFAULTS_PROPERTY, COMMENT_PROPERTY)
 """Properties that make a difference to what users see."""
 
@@ -60,6 +62,8 @@ class States:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._states: OrderedDict[tuple[Identifier, str], TableState] = OrderedDict()
+        self._entries = 0
+        self._newest: OrderedDict[Identifier, TableMetadata] = OrderedDict()
         self._definitions: OrderedDict[tuple[Any, ...], Definition] = OrderedDict()
 
     def find(self, identifier: Identifier, location: str) -> TableState | None:
@@ -79,12 +83,21 @@ class States:
         except (ValueError, IcebergValidationError) as error:
             json.loads(text)
             raise Unsupported(f"table {identifier} has columns of a type that only Spark can read") from error
+        with self._lock:
+            newest = self._newest.get(identifier)
+        _share(metadata, newest)
         state = self._state(identifier, metadata, location, io, metadata.schema(), metadata.current_snapshot())
         with self._lock:
+            self._newest[identifier] = metadata
+            self._newest.move_to_end(identifier)
+            while len(self._newest) > _MOST_STATES:
+                self._newest.popitem(last=False)
             # Of two threads that read the same file one wins, so that there is one Definition.
             known = self._states.setdefault((identifier, location), state)
-            while len(self._states) > _MOST_STATES:
-                self._states.popitem(last=False)
+            if known is state:
+                self._entries += _entries(state)
+            while len(self._states) > _MOST_STATES or (self._entries > _MOST_ENTRIES and len(self._states) > 1):
+                self._entries -= _entries(self._states.popitem(last=False)[1])
         return known
 
     def at(self, state: TableState, snapshot: Snapshot | None, schema: Schema) -> TableState:
@@ -118,6 +131,35 @@ class States:
             while len(self._definitions) > _MOST_STATES:
                 self._definitions.popitem(last=False)
         return known
+
+
+def _share(metadata: TableMetadata, other: TableMetadata | None) -> None:
+    """Let two states of a table have the same objects for what they have in common, which is nearly everything.
+
+    A table's metadata lists all its snapshots, and transactions remember states for an hour: without this a thousand
+    commits would take a gigabyte.
+    """
+    if other is None or other.table_uuid != metadata.table_uuid:
+        return
+    for name, key in _IMMUTABLE.items():
+        known = {getattr(each, key): each for each in getattr(other, name)}
+        entries = getattr(metadata, name)
+        # What has the same key is the same by the specification; a log may name a snapshot twice.
+        entries[:] = [found if (found := known.get(getattr(each, key))) == each else each for each in entries]
+
+
+_IMMUTABLE = {
+    "snapshots": "snapshot_id",
+    "snapshot_log": "timestamp_ms",
+    "metadata_log": "metadata_file",
+    "schemas": "schema_id",
+}
+"""Lists of metadata, and by what their entries are told apart."""
+
+
+def _entries(state: TableState) -> int:
+    metadata = state.metadata
+    return 1 + len(metadata.snapshots) + len(metadata.snapshot_log) + len(metadata.metadata_log)
 
 
 def has_row_lineage(format_version: int) -> bool:

@@ -2,8 +2,8 @@
 
 Ours are paths, `sparkport/catalog/schema/kind/name/fingerprint/signature`, each percent-encoded, because
 the client copies them into a header and DuckDB's process aborts on anything but printable ASCII there (T3). The signature
-makes a descriptor proof that this server handed it out. Other clients may name a table by `[schema, table]` or `[catalog,
-schema, table]`, in plain text.
+makes a descriptor proof that this server handed it out; where callers show who they are, it also says to whom. Other
+clients may name a table by `[schema, table]` or `[catalog, schema, table]`, in plain text.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from sparkport.catalog import find_rowid_column
+from sparkport.catalog import Identity, find_rowid_column
 from sparkport.errors import BadRequest, NotFound
+from sparkport.wire.bearers import bearer_of_text, bearer_text
 from sparkport.wire.signing import Signer
 
 __all__ = ["DATABASES", "Kind", "ObjectPath", "decode_path", "encode_path", "fingerprint", "is_handle"]
@@ -31,6 +32,8 @@ DATABASES = "__databases"
 _MARK = "sparkport"
 _KINDS: frozenset[str] = frozenset({"table", "scalar_function", "table_function"})
 _PURPOSE = "descriptor"
+_BEARER = "@"
+"""What the bearer begins with: in the other elements it is percent-encoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,8 @@ class ObjectPath:
     signed: bool = False
     attached_as: str | None = None
     """What the client called the catalog in ATTACH, where that is not its name: it compares answers with it (T9)."""
+    bearer: Identity | None = None
+    """Whom a signed descriptor was handed out to."""
 
 
 def encode_path(path: ObjectPath, signer: Signer) -> flight.FlightDescriptor:
@@ -57,6 +62,8 @@ def encode_path(path: ObjectPath, signer: Signer) -> flight.FlightDescriptor:
     if path.attached_as is not None and path.attached_as != path.catalog:
         names.append(path.attached_as)
     elements = [_MARK, *(quote(name, safe="") for name in names)]
+    if path.bearer is not None:
+        elements.append(_BEARER + bearer_text(path.bearer))
     return flight.FlightDescriptor.for_path(*elements, _signature(elements, signer))
 
 
@@ -69,12 +76,13 @@ def decode_path(descriptor: flight.FlightDescriptor, signer: Signer) -> ObjectPa
     except UnicodeDecodeError as error:
         raise BadRequest("the descriptor's path is not UTF-8 text") from error
     match elements:
-        case [mark, catalog, schema, kind, name, fingerprint_, *attached_as, signature] if mark == _MARK:
+        case [mark, catalog, schema, kind, name, fingerprint_, *others, signature] if mark == _MARK:
             if not hmac.compare_digest(signature.encode(), _signature(elements[:-1], signer).encode()):
                 raise BadRequest(
                     "this table handle was not made by the running server, or was altered: DETACH the catalog and ATTACH "
                     "it again"
                 )
+            bearer = bearer_of_text(others.pop()[1:]) if others and others[-1].startswith(_BEARER) else None
             return ObjectPath(
                 unquote(catalog),
                 unquote(schema),
@@ -82,7 +90,8 @@ def decode_path(descriptor: flight.FlightDescriptor, signer: Signer) -> ObjectPa
                 unquote(name),
                 unquote(fingerprint_),
                 signed=True,
-                attached_as=unquote(attached_as[0]) if attached_as else None,
+                attached_as=unquote(others[0]) if others else None,
+                bearer=bearer,
             )
         case [catalog, schema, name]:
             return ObjectPath(catalog, schema, "table", name)

@@ -19,6 +19,7 @@ from sparkport.catalog.types import refuse_unreadable
 from sparkport.catalog.validation import validate
 from sparkport.errors import BadRequest, CatalogFault, LimitExceeded
 from sparkport.wire.flight import decode_descriptor, protobuf_fields, short_varint, varint
+from sparkport.wire.inflation import inflated_size, refuse_inflated
 
 __all__ = [
     "BatchReader",
@@ -177,6 +178,7 @@ class BatchReader:
         """
         if not message.header:
             return None
+        refuse_inflated(inflated_size(message.header, message.body))
         try:
             if not self._has_dictionaries and len(message.body) < _SMALL_BATCH:
                 return self._checked(pa.ipc.read_record_batch(pa.py_buffer(_encapsulated(message)), self.arrow_schema))

@@ -8,14 +8,15 @@ from typing import Any, Literal, TypeAlias
 
 import msgpack
 
-from sparkport.catalog import TimePoint
+from sparkport.catalog import Identity, TimePoint
 from sparkport.errors import BadRequest
+from sparkport.wire.bearers import bearer_fields, bearer_of_fields
 from sparkport.wire.signing import SIGNATURE_LENGTH, Signer
 
 __all__ = ["CommandTicket", "DatabasesTicket", "ScanTicket", "Ticket", "decode_ticket", "encode_ticket"]
 
 _PURPOSE = "ticket"
-_FORM = 2
+_FORM = 3
 """Changes with the fields below, so that a ticket of another version of the program is recognised as such."""
 
 
@@ -40,11 +41,15 @@ class ScanTicket:
     """Which overload of a table function."""
     arguments: bytes | None = None
     """Of a table function: the IPC stream with one row that the client has bound it with."""
+    bearer: Identity | None = None
+    """Whom the ticket was made for, where callers show who they are; of the others too."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatabasesTicket:
     """The list of catalogs (airport §11)."""
+
+    bearer: Identity | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,7 @@ class CommandTicket:
     command: bytes
     catalog: str | None = None
     """The catalog that the header named when the ticket was asked for."""
+    bearer: Identity | None = None
 
 
 Ticket: TypeAlias = ScanTicket | DatabasesTicket | CommandTicket
@@ -80,6 +86,7 @@ def decode_ticket(data: bytes, signer: Signer) -> Ticket:
     values = dict(zip(_FIELD_NAMES[kind], fields, strict=True))
     if values.get("time_point") is not None:
         values["time_point"] = TimePoint(*values["time_point"])
+    values["bearer"] = bearer_of_fields(values["bearer"])
     ticket: Ticket = _KINDS[kind](**values)
     return ticket
 
@@ -93,4 +100,5 @@ def _fields(ticket: Ticket) -> list[Any]:
     values = {name: getattr(ticket, name) for name in _FIELD_NAMES[type(ticket).__name__]}
     if isinstance(ticket, ScanTicket) and ticket.time_point is not None:
         values["time_point"] = (ticket.time_point.unit, ticket.time_point.value)
+    values["bearer"] = bearer_fields(ticket.bearer)
     return list(values.values())

@@ -15,7 +15,7 @@ from sparkport.catalog.constraints.sandbox import quoted, sandbox
 from sparkport.catalog.encodings import convert_array
 from sparkport.errors import BadRequest
 
-__all__ = ["computed_values", "default_values", "is_plain_cast"]
+__all__ = ["computed_values", "default_values", "is_plain_cast", "packs_booleans"]
 
 
 def computed_values(rows: Iterable[pa.RecordBatch], expression: str, field: pa.Field, table: str) -> Iterator[pa.Array]:
@@ -35,7 +35,7 @@ def computed_values(rows: Iterable[pa.RecordBatch], expression: str, field: pa.F
                 values = pa.concat_arrays(values.chunks)
             if len(values) != batch.num_rows:
                 raise BadRequest(f"{expression[:200]} does not give one value for each row")
-            yield convert_array(values, field.type, field.name, from_duckdb=_packs_booleans())
+            yield convert_array(values, field.type, field.name, from_duckdb=packs_booleans())
 
 
 def default_values(field: pa.Field, lengths: Iterable[int]) -> Iterator[pa.Array]:
@@ -68,7 +68,7 @@ _PLACES = re.compile(r'"query_location(?:_length)?":\d+,?')
 
 
 @cache
-def _packs_booleans() -> bool:
+def packs_booleans() -> bool:
     """Whether this DuckDB has the defect of airport §13.1: BOOLEANs in lists as bits, although their type says bytes."""
     with sandbox() as connection:
         lists = connection.sql("SELECT [false, true] AS value").to_arrow_table().column(0).combine_chunks()

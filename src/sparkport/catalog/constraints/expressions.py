@@ -20,6 +20,7 @@ __all__ = [
     "expect_check",
     "expect_computable",
     "expect_expression",
+    "expect_rule",
     "first_line",
     "renamed_in",
     "unqualified",
@@ -29,14 +30,25 @@ __all__ = [
 
 def expect_expression(text: str, what: str) -> None:
     """Raises: BadRequest unless `text` is one expression that DuckDB can parse, and not of monstrous size."""
+    _expect_parsed(text, what)
+    if _classes(text) & {"STAR", "PARAMETER"}:
+        raise BadRequest(f"{what} is not an SQL expression: it has no single value")
+
+
+def expect_rule(text: str, what: str) -> None:
+    """Raises: BadRequest unless `text` is an expression over one row, in which `$name` may stand for a value."""
+    _expect_parsed(text, what)
+    if _classes(text) & {"STAR", "SUBQUERY", "WINDOW"}:
+        raise BadRequest(f"{what} cannot be used: it must be computed from one row, without subquery or window")
+
+
+def _expect_parsed(text: str, what: str) -> None:
     _expect_moderate(text, what)
     try:
         duckdb.SQLExpression(text)
         duckdb.SQLExpression(f"{text}\nIS NULL")  # alone, DuckDB takes `7,` and `7 AS x` for expressions too
     except duckdb.Error as error:
         raise BadRequest(f"{what} is not an SQL expression: {first_line(error)}") from error
-    if _classes(text) & {"STAR", "PARAMETER"}:
-        raise BadRequest(f"{what} is not an SQL expression: it has no single value")
 
 
 _MAX_LENGTH = 10_000

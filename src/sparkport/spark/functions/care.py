@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from sparkport.catalog import Context, FunctionSignature, Parameter, ParameterKind, ScanOptions
+from sparkport.catalog import Context, FunctionSignature, Parameter, ParameterKind, Privilege, ScanOptions
 from sparkport.errors import BadRequest, PreconditionFailed
 from sparkport.spark.errors import translated
 from sparkport.spark.files.manifests import read_manifest_list
@@ -35,10 +35,12 @@ class CareFunction(FunctionOfTable):
 
     time_limit = None
     interruptible = False
+    needs = Privilege.ALTER
 
     def execute(self, ctx: Context, parameters: Sequence[Any], options: ScanOptions) -> Iterator[pa.RecordBatch]:
-        state = self._state(parameters)
+        state = self._state(ctx, parameters)
         rows = list(self._run(ctx, state, (*parameters[1:], *self._left_out(parameters))))
+        ctx.report_write(self.name, f"{state.identifier.catalog}.{state.identifier}")
         yield pa.RecordBatch.from_pylist(rows, self.columns)
 
     def _left_out(self, parameters: Sequence[Any]) -> list[None]:

@@ -19,18 +19,20 @@ from sparkport.catalog import (
     FunctionSignature,
     Parameter,
     ParameterKind,
+    Privilege,
     RecordReader,
     ScalarFunction,
     ScanOptions,
     TableFunction,
     TableInOutFunction,
 )
-from sparkport.errors import BadRequest
+from sparkport.errors import BadRequest, SparkportError
 from sparkport.spark.functions.care import ExpireSnapshots, Optimize
 from sparkport.spark.functions.metadata_functions import Files, History, Snapshots
 from sparkport.spark.functions.of_table import FunctionOfTable
 from sparkport.spark.functions.queries import Queries, Query, read_query
 from sparkport.spark.functions.query_arguments import markers
+from sparkport.spark.functions.reads import expect_names_readable, expect_readable
 from sparkport.spark.functions.sql_functions import SqlFunctions
 from sparkport.spark.functions.table_changes import TableChanges, TableChangesSince
 from sparkport.spark.functions.transaction_functions import transaction_functions
@@ -94,6 +96,7 @@ class SparkSql(TableFunction):
     """Rows of a query in Spark SQL: `spark_sql('SELECT …')`."""
 
     applies_filters = False  # Spark applies what it understands of them
+    privilege = Privilege.SPARK_SQL
     time_limit = None
     interruptible = False
 
@@ -131,7 +134,15 @@ class SparkSql(TableFunction):
             raise BadRequest("spark_sql needs a query, such as spark_sql('SELECT 1')")
         values = self._values(parameters)
         key = None if values is None else (str(values.type), repr(values))
-        return self._queries.understand(ctx, self._namespace, "spark_sql", text, markers(values), key)
+        try:
+            query = self._queries.understand(ctx, self._namespace, "spark_sql", text, markers(values), key)
+        except SparkportError:
+            plan = self._queries.parsed(self._namespace, text)
+            if plan is not None:
+                expect_names_readable(ctx, plan, self._lake.gateway.catalog, self._namespace, "spark_sql")
+            raise
+        expect_readable(ctx, query.rows, self._lake.gateway.catalog, "spark_sql")
+        return query
 
     def _values(self, parameters: Sequence[Any]) -> pa.Scalar | None:
         if isinstance(parameters, Arguments):

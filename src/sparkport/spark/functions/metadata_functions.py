@@ -35,10 +35,10 @@ class _MetadataFunction(FunctionOfTable):
     """Rows that are made one by one from what is known of a table."""
 
     def estimated_rows(self, ctx: Context, parameters: Sequence[Any]) -> int | None:
-        return self._count(ctx, self._state(parameters))
+        return self._count(ctx, self._state(ctx, parameters))
 
     def execute(self, ctx: Context, parameters: Sequence[Any], options: ScanOptions) -> Iterator[pa.RecordBatch]:
-        state = self._state(parameters)
+        state = self._state(ctx, parameters)
         rows: list[Mapping[str, Any]] = []
         for row in self._rows(ctx, state):
             rows.append(row)

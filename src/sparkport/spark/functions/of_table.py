@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparkport.catalog import Context, FunctionSignature, Parameter, TableFunction, TimePoint
+from sparkport.catalog import Context, FunctionSignature, Parameter, Privilege, TableFunction, TimePoint
 from sparkport.errors import BadRequest, NotFound, Unsupported
-from sparkport.spark.functions.table_names import find_named
+from sparkport.spark.functions.table_names import find_for
 from sparkport.spark.lake import Lake
 from sparkport.spark.listing import Kind
 from sparkport.spark.state import TableState
@@ -22,6 +22,8 @@ class FunctionOfTable(TableFunction):
     """A function of a table's name: `table` in its own schema, or `schema.table`."""
 
     columns: pa.Schema
+    needs: Privilege = Privilege.READ
+    """What the caller must have been granted on the table."""
 
     def __init__(self, lake: Lake, namespace: tuple[str, ...]) -> None:
         self._lake = lake
@@ -32,15 +34,15 @@ class FunctionOfTable(TableFunction):
         return FunctionSignature((Parameter("table", pa.string()),))
 
     def schema_for_parameters(self, ctx: Context, parameters: Sequence[Any]) -> pa.Schema:
-        self._state(parameters)  # so that a wrong name is told before anything is planned
+        self._state(ctx, parameters)  # so that a wrong name is told before anything is planned
         return self.columns
 
-    def _state(self, parameters: Sequence[Any]) -> TableState:
-        """The table as it is now. Raises: NotFound, Unsupported."""
+    def _state(self, ctx: Context, parameters: Sequence[Any]) -> TableState:
+        """The table as it is now. Raises: NotFound, PermissionDenied, Unsupported."""
         name = parameters[0]
         if name is None:
             raise NotFound(f"{self.name} needs the name of a table, such as {self.name}('orders')")
-        entry = find_named(self._lake, self._namespace, str(name))
+        entry = find_for(ctx, self._lake, self._namespace, str(name), self.needs)
         if entry is None:
             raise NotFound(f"table {name} does not exist")
         if entry.kind is not Kind.ICEBERG:

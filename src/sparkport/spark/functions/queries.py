@@ -70,7 +70,7 @@ class Queries:
         Raises: BadRequest for what is no query; NotFound and the like for what Spark does not find.
         """
         # The steps of one scan share a trace id: what the plan was made for is what is read.
-        remembered = (ctx.trace_id, namespace, text, key)
+        remembered = (ctx.trace_id, ctx.principal, namespace, text, key)
         known = self._recall(remembered) if ctx.trace_id else None
         if known is None:
             session = self.session(namespace)
@@ -78,6 +78,17 @@ class Queries:
                 known = _understood(session, title, text, arguments)
             self._remember(remembered, known)
         return known
+
+    def parsed(self, namespace: tuple[str, ...], text: str) -> Any | None:
+        """What Spark's parser makes of a query; None when it is none."""
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        session_state: Any = self.session(namespace)._jsparkSession.sessionState()
+        try:
+            return session_state.sqlParser().parsePlan(text)
+        except (Py4JError, PySparkException):
+            return None
 
     def session(self, namespace: tuple[str, ...]) -> SparkSession:
         """The session for queries that are asked in a schema."""

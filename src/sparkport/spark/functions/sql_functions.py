@@ -28,7 +28,7 @@ from sparkport.catalog import (
     TableFunction,
 )
 from sparkport.catalog.signatures import refuse_unusable
-from sparkport.errors import SparkportError, Unsupported
+from sparkport.errors import PermissionDenied, SparkportError, Unsupported
 from sparkport.spark.errors import translated
 from sparkport.spark.functions.queries import Queries, Query, read_query
 from sparkport.spark.functions.query_arguments import literal
@@ -201,6 +201,7 @@ class SqlScalarFunction(_SqlFunction, ScalarFunction):
         """The rows of a batch are few, so they go to Spark as they are, and the results come back at once."""
         from pyspark.sql.types import LongType, StructField, StructType
 
+        _expect_unrestricted(ctx, self._described)
         if not arguments.num_rows:
             return pa.array([], self.signature.return_type)
         described = self._described
@@ -232,9 +233,11 @@ class SqlTableFunction(_SqlFunction, TableFunction):
     interruptible = False
 
     def schema_for_parameters(self, ctx: Context, parameters: Sequence[Any]) -> pa.Schema:
+        _expect_unrestricted(ctx, self._described)
         return self._call(parameters).arrow_schema
 
     def execute(self, ctx: Context, parameters: Sequence[Any], options: ScanOptions) -> RecordReader:
+        _expect_unrestricted(ctx, self._described)
         return read_query(self._lake, ctx, self._call(parameters), options)
 
     def _call(self, parameters: Sequence[Any]) -> Query:
@@ -252,6 +255,12 @@ class SqlTableFunction(_SqlFunction, TableFunction):
                 described.session.sql(text, args=[literal(each) for each in scalars] or None)
             )
         return Query(described.title, rows, arrow_schema)
+
+
+def _expect_unrestricted(ctx: Context, described: _Described) -> None:
+    """What a function reads it reads with the rights of whoever defined it. Raises: PermissionDenied."""
+    if ctx.access.restricted:
+        raise PermissionDenied(f"{described.title} may show more of a table than you may see")
 
 
 def _signature(described: _Described, count: int) -> FunctionSignature:

@@ -69,7 +69,7 @@ class TableChanges(FunctionOfTable):
 
     def _versions(self, ctx: Context, parameters: Sequence[Any]) -> tuple[TableState, TableState, TableState]:
         """Both versions, and the table as it is now. Raises: NotFound, BadRequest; Unsupported without row ids."""
-        now = self._state(parameters)
+        now = self._state(ctx, parameters)
         points = [expect_point(each, self.name) for each in parameters[1:]]
         before = state_at(self._lake, now, points[0], ctx.check)
         after = state_at(self._lake, now, points[1], ctx.check) if len(points) > 1 else now

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from sparkport.catalog import Context, Privilege
 from sparkport.catalog.names import folded
 from sparkport.spark.lake import Lake
 from sparkport.spark.listing import Entry
 
-__all__ = ["find_named"]
+__all__ = ["find_for", "find_named"]
+
+
+def find_for(ctx: Context, lake: Lake, namespace: tuple[str, ...], name: str, *privileges: Privilege) -> Entry | None:
+    """The same for a caller who is to do something with all of it; None also for what it may not see.
+
+    Raises: PermissionDenied.
+    """
+    entry = find_named(lake, namespace, name)
+    if entry is None:
+        return None
+    schema_name, table_name = entry.identifier.schema_name, entry.identifier.name
+    if not ctx.access.may(Privilege.LIST, schema_name, table_name):
+        return None
+    for privilege in privileges:
+        ctx.access.require(privilege, schema_name, table_name, whole=True)
+    return entry
 
 
 def find_named(lake: Lake, namespace: tuple[str, ...], name: str) -> Entry | None:

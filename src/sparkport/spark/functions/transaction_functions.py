@@ -89,6 +89,7 @@ class LakeCommit(_TransactionFunction):
         transaction.collects = False
         tables = ", ".join(sorted(map(str, transaction.pending)))
         publish_transaction(self._lake, ctx, transaction)
+        ctx.report_write(self.name, tables)
         return f"committed: {tables or 'nothing was changed'}"
 
 
@@ -108,4 +109,5 @@ class LakeRollback(_TransactionFunction):
         transaction.collects = False
         tables = ", ".join(sorted(map(str, transaction.pending)))
         roll_back(self._lake, transaction)
+        ctx.report_write(self.name, tables)
         return f"rolled back: {tables or 'nothing was changed'}"

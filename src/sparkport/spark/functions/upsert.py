@@ -19,6 +19,7 @@ from sparkport.catalog import (
     FunctionSignature,
     Parameter,
     ParameterKind,
+    Privilege,
     RecordReader,
     TableInOutFunction,
 )
@@ -30,7 +31,7 @@ from sparkport.catalog.encodings import convert_array
 from sparkport.catalog.leaf_encodings import form
 from sparkport.catalog.names import folded
 from sparkport.errors import BadRequest, NotFound, NotWritable
-from sparkport.spark.functions.table_names import find_named
+from sparkport.spark.functions.table_names import find_for
 from sparkport.spark.lake import Lake
 from sparkport.spark.listing import Kind
 from sparkport.spark.state import TableState
@@ -71,14 +72,15 @@ class _MergingFunction(TableInOutFunction):
         )
 
     def schema_for_input(self, ctx: Context, parameters: Sequence[Any], arrow_schema: pa.Schema) -> pa.Schema:
-        state = self._state(parameters)
+        state = self._state(ctx, parameters)
         self._incoming(ctx, state, self._key(state, parameters), arrow_schema)
         return self.columns
 
     def process(self, ctx: Context, parameters: Sequence[Any], rows: RecordReader) -> Iterator[pa.RecordBatch]:
-        state = self._state(parameters)
+        state = self._state(ctx, parameters)
         key = self._key(state, parameters)
         counts = self._merged(ctx, state, key, self._converted(ctx, state, key, rows))
+        ctx.report_write(self.name, f"{state.identifier.catalog}.{state.identifier}", sum(counts))
         yield pa.RecordBatch.from_arrays([pa.array([each], pa.int64()) for each in counts], schema=self.columns)
 
     @abstractmethod
@@ -108,12 +110,12 @@ class _MergingFunction(TableInOutFunction):
         fields = [state.definition.columns.field(name).remove_metadata() for name in taken]
         return _Incoming.of(arrow_schema, list(taken.values()), pa.schema(fields), from_duckdb=ctx.from_duckdb)
 
-    def _state(self, parameters: Sequence[Any]) -> TableState:
-        """Raises: NotFound, NotWritable."""
+    def _state(self, ctx: Context, parameters: Sequence[Any]) -> TableState:
+        """Raises: NotFound, PermissionDenied, NotWritable."""
         name = parameters[0]
         if not name:
             raise NotFound(f"{self.name} needs the name of a table, such as {self.name}('orders', 'id', (SELECT …))")
-        entry = find_named(self._lake, self._namespace, str(name))
+        entry = find_for(ctx, self._lake, self._namespace, str(name), Privilege.WRITE, Privilege.READ)
         if entry is None:
             raise NotFound(f"table {name} does not exist")
         if entry.kind is not Kind.ICEBERG:

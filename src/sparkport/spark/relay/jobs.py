@@ -8,12 +8,14 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sparkport.catalog import Context
 from sparkport.errors import CatalogFault
 from sparkport.spark.errors import translated
 from sparkport.spark.relay.executors import ExecutorWatch
+from sparkport.spark.relay.pools import make_fair, pool_of
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -25,8 +27,6 @@ _T = TypeVar("_T")
 
 _LOOK_AROUND = 0.5
 """How often whoever waits for a job sees whether there are executors, and does what else helps it."""
-_POOLS = 64
-"""Spark runs the jobs of one pool one after the other, and keeps every pool for ever. The last one is for all the rest."""
 
 
 def start_job(
@@ -34,30 +34,24 @@ def start_job(
 ) -> Job[_T]:
     """Run `action`, which runs Spark jobs, in a thread of its own. `title` names it in errors and in Spark's UI.
 
-    With FAIR scheduling every job that is under way gets its share of the cluster. `interrupt` says whether the threads
-    of a cancelled job's tasks are interrupted, or only told.
+    With FAIR scheduling every principal who has jobs under way gets its share of the cluster, and of that each of its jobs.
+    `interrupt` says whether the threads of a cancelled job's tasks are interrupted, or only told.
+
+    Raises: LimitExceeded when there are too many jobs.
     """
     description = f"{title}, for {ctx.principal or 'anonymous'} (trace {ctx.trace_id or 'none'})"
-    pool = _take_pool()
-    job = Job(spark_context, title, description, f"sparkport-{pool}", action, interrupt)
-    job.on_end(lambda: _pools.discard(pool))
-    job.start()
+    with ExitStack() as held:
+        held.enter_context(ctx.quotas.hold("spark_jobs"))
+        pool = held.enter_context(pool_of(ctx.principal))
+        job = Job(spark_context, title, description, pool, action, interrupt)
+        job.start()
+        job.on_end(held.pop_all().close)
     return job
 
 
 _INSIST = 0.2
 _INSIST_SELDOM = 5.0
 """How long a job that was cancelled may go on before it is cancelled again, at first and in the end."""
-
-_pools: set[int] = set()
-_pools_lock = threading.Lock()
-
-
-def _take_pool() -> int:
-    with _pools_lock:
-        pool = next((each for each in range(_POOLS - 1) if each not in _pools), _POOLS - 1)
-        _pools.add(pool)
-        return pool
 
 
 class Job(Generic[_T]):
@@ -153,7 +147,8 @@ class Job(Generic[_T]):
             # Iceberg's procedures put their jobs into groups of their own.
             self._spark_context.cancelJobsWithTag(self._group)
         except Exception:  # noqa: BLE001 - Spark has gone, and the job with it
-            _log.warning("a Spark job could not be cancelled", exc_info=True)
+            _log.info("a Spark job could not be cancelled: Spark has gone")
+            _log.debug("cancelling %s", self._group, exc_info=True)
             return False
         return True
 
@@ -176,4 +171,5 @@ class Job(Generic[_T]):
         context = self._spark_context
         context.setJobGroup(self._group, self._description, interruptOnCancel=self._interrupt)
         context.addJobTag(self._group)
+        make_fair(context, self._pool)
         context.setLocalProperty("spark.scheduler.pool", self._pool)

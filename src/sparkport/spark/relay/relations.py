@@ -44,6 +44,7 @@ def scan_relation(
 
     Raises: Conflict when a worker was lost; what Spark's errors are translated to.
     """
+    ctx.report_route("relation")
     context = rows.sparkSession.sparkContext
     scan = relay.open(title, deterministic=False)
 

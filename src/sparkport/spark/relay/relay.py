@@ -33,6 +33,8 @@ __all__ = ["Relay"]
 
 _log = logging.getLogger(__name__)
 
+_PORT_SETTING = "spark.sparkport.relayPort"
+"""Any free one by default; behind a firewall between executors and server it must be known."""
 _HELLO_SECONDS = 5.0
 """How long somebody who has connected may take to say who it is."""
 _MOST_STRANGERS = 512
@@ -73,7 +75,8 @@ class Relay:
             if relay is None:
                 # Where executors reach the driver they reach us too.
                 host = context.getConf().get("spark.driver.host", "127.0.0.1")
-                relay = cls(host, bind=context.getConf().get("spark.driver.bindAddress", host))
+                port = int(context.getConf().get(_PORT_SETTING, "0") or "0")
+                relay = cls(host, port, bind=context.getConf().get("spark.driver.bindAddress", host))
                 _shared[context.applicationId] = relay
             relay._users += 1
             return relay

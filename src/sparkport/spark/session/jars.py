@@ -23,7 +23,7 @@ from pathlib import Path
 from sparkport.errors import PreconditionFailed
 from sparkport.spark.session.java import find_java
 
-__all__ = ["COORDINATES", "Coordinates", "lake_jars", "spark_home"]
+__all__ = ["COORDINATES", "Coordinates", "kept_jars", "lake_jars", "spark_home"]
 
 _log = logging.getLogger("sparkport.spark.session.jars")
 
@@ -73,8 +73,13 @@ def lake_jars(jars: Sequence[str | os.PathLike[str]] | None = None) -> tuple[Pat
     """
     if jars is not None:
         return tuple(_given(Path(each)) for each in jars)
+    return _fetched(kept_jars())
+
+
+def kept_jars() -> tuple[Path, ...]:
+    """Where ours are, or will be once they are fetched."""
     place = Path(os.environ.get(_FOLDER_VARIABLE) or _cache()).expanduser().absolute()
-    return _kept(place)
+    return tuple(place / each.file_name for each in COORDINATES)
 
 
 def spark_home() -> Path:
@@ -93,8 +98,8 @@ def _given(jar: Path) -> Path:
     return jar.absolute()
 
 
-def _kept(place: Path) -> tuple[Path, ...]:
-    jars = tuple(place / each.file_name for each in COORDINATES)
+def _fetched(jars: tuple[Path, ...]) -> tuple[Path, ...]:
+    place = jars[0].parent
     if not _all_there(jars):
         try:
             place.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,205 @@
+"""Who may do what: grants, row filters and masks, and the Access that they make for one caller in one catalog.
+
+Objects are named by paths, `catalog`, `catalog.schema` or `catalog.schema.object`, in which `*` stands for any characters
+but dots. What is said of a path holds for all that is in it. Whom it is for is the name of a principal, `group:` and the
+name of a group, or `*` for everybody. Nothing is ever taken away by a grant: what none allows is not allowed.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sparkport.catalog import Access, Identity, Privilege, Restrictions
+from sparkport.catalog.names import folded
+
+__all__ = ["Grant", "Mask", "Policy", "RowFilter"]
+
+EVERYBODY = "*"
+_GROUP = "group:"
+_MOST_REMEMBERED = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Lets somebody do something with a catalog, a schema, a table or a function, and all that is in it."""
+
+    to: tuple[str, ...]
+    on: str
+    may: tuple[Privilege, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowFilter:
+    """Rows of a table that its readers see: a condition in DuckDB's SQL, with attributes of the reader as `$name`."""
+
+    on: str
+    rows: str
+    to: tuple[str, ...] = (EVERYBODY,)
+    but: tuple[str, ...] = ()
+    """Those who see all rows nevertheless."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """What readers see in place of a column's values: an expression in DuckDB's SQL, as in a row filter."""
+
+    on: str
+    column: str
+    value: str = "NULL"
+    to: tuple[str, ...] = (EVERYBODY,)
+    but: tuple[str, ...] = ()
+    """Those who see the values nevertheless."""
+
+
+class Policy:
+    """All that has been decided about who may do what. Without grants everybody may do everything that is not filtered
+    or masked. Thread-safe.
+    """
+
+    def __init__(
+        self,
+        grants: Iterable[Grant] | None = None,
+        row_filters: Iterable[RowFilter] = (),
+        masks: Iterable[Mask] = (),
+        admins: Iterable[str] = (),
+    ) -> None:
+        """`grants` None grants everything to everybody; an empty list nothing to nobody."""
+        self._grants = None if grants is None else tuple((each, _Path(each.on)) for each in grants)
+        self._row_filters = tuple((each, _Path(each.on)) for each in row_filters)
+        self._masks = tuple((each, _Path(each.on)) for each in masks)
+        self._admins = tuple(admins)
+        self._lock = threading.Lock()
+        self._known: OrderedDict[tuple[str, frozenset[str], str, str], Access] = OrderedDict()
+
+    def access(self, identity: Identity | None, catalog: str) -> Access:
+        """What a caller may do in a catalog; None is one who has not said who it is."""
+        key = _key(identity, catalog)
+        with self._lock:
+            known = self._known.get(key)
+            if known is not None:
+                self._known.move_to_end(key)
+                return known
+        made = self._make(identity, catalog)
+        with self._lock:
+            self._known[key] = made
+            while len(self._known) > _MOST_REMEMBERED:
+                self._known.popitem(last=False)
+        return made
+
+    def is_admin(self, identity: Identity | None) -> bool:
+        """Whether a caller may see and cancel what others do."""
+        return identity is not None and _is_for(identity, self._admins)
+
+    def _make(self, identity: Identity | None, catalog: str) -> Access:
+        grants = None
+        if self._grants is not None:
+            grants = [(path, frozenset(each.may)) for each, path in self._grants if _is_for(identity, each.to)]
+        filters = [(path, each) for each, path in self._row_filters if _applies(identity, each)]
+        masks = [(path, each) for each, path in self._masks if _applies(identity, each)]
+        return _Granted(identity, catalog, grants, filters, masks)
+
+
+class _Granted(Access):
+    def __init__(
+        self,
+        identity: Identity | None,
+        catalog: str,
+        grants: Sequence[tuple[_Path, frozenset[Privilege]]] | None,
+        row_filters: Sequence[tuple[_Path, RowFilter]],
+        masks: Sequence[tuple[_Path, Mask]],
+    ) -> None:
+        self._catalog = catalog
+        self._grants = grants
+        self._row_filters = [each for each in row_filters if each[0].may_reach(catalog)]
+        self._masks = [each for each in masks if each[0].may_reach(catalog)]
+        self._values = _values(identity)
+        self.everything = False
+        self.restricted = bool(self._row_filters or self._masks)
+
+    def may(self, privilege: Privilege, schema: str = "", name: str = "") -> bool:
+        path = self._path(schema, name)
+        return self._grants is None or any(
+            privilege in allowed or (privilege is Privilege.LIST and allowed)
+            for pattern, allowed in self._grants
+            if pattern.covers(path)
+        )
+
+    def sees_catalog(self) -> bool:
+        return self._grants is None or any(pattern.may_reach(self._catalog) for pattern, _ in self._grants)
+
+    def sees_schema(self, schema: str) -> bool:
+        path = self._path(schema, "")
+        return self._grants is None or any(pattern.may_reach(path) for pattern, _ in self._grants)
+
+    def restrictions(self, schema: str, table: str) -> Restrictions | None:
+        if not self.restricted:
+            return None
+        path = self._path(schema, table)
+        rows = tuple(each.rows for pattern, each in self._row_filters if pattern.covers(path))
+        masks: dict[str, str] = {}
+        for pattern, each in self._masks:
+            if pattern.covers(path):
+                masks.setdefault(each.column, each.value)
+        return Restrictions(rows, masks, self._values) if rows or masks else None
+
+    def _path(self, schema: str, name: str) -> str:
+        return ".".join([self._catalog, *filter(None, (schema, name))])
+
+
+class _Path:
+    """A pattern of paths."""
+
+    def __init__(self, text: str) -> None:
+        self._elements = [_pattern(element) for element in text.split(".")]
+
+    def covers(self, path: str) -> bool:
+        """Whether it means the object of that path, or something that the object is in."""
+        elements = path.split(".")
+        return len(self._elements) <= len(elements) and self._begins_alike(elements)
+
+    def may_reach(self, path: str) -> bool:
+        """Whether it means that object, something that it is in, or something that might be in it."""
+        return self._begins_alike(path.split("."))
+
+    def _begins_alike(self, elements: Sequence[str]) -> bool:
+        pairs = zip(self._elements, elements, strict=False)
+        return all(pattern.fullmatch(_plain(element)) for pattern, element in pairs)
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(".*".join(re.escape(_plain(part)) for part in text.split("*")), re.DOTALL)
+
+
+def _plain(name: str) -> str:
+    """As DuckDB compares names: the case of letters makes no difference."""
+    return folded(name).decode(errors="surrogateescape")
+
+
+def _is_for(identity: Identity | None, whom: Iterable[str]) -> bool:
+    if identity is None:
+        return EVERYBODY in whom
+    mine = {EVERYBODY, *(f"{_GROUP}{group}" for group in identity.groups)}
+    if not identity.name.startswith(_GROUP):  # where people choose their names, one must not be that of a group
+        mine.add(identity.name)
+    return not mine.isdisjoint(whom)
+
+
+def _applies(identity: Identity | None, rule: RowFilter | Mask) -> bool:
+    return _is_for(identity, rule.to) and not _is_for(identity, rule.but)
+
+
+def _values(identity: Identity | None) -> Mapping[str, str | tuple[str, ...] | None]:
+    if identity is None:
+        return {"principal": None, "groups": ()}
+    return {**identity.attributes, "principal": identity.name, "groups": tuple(sorted(identity.groups))}
+
+
+def _key(identity: Identity | None, catalog: str) -> tuple[str, frozenset[str], str, str]:
+    """All that an Access depends on."""
+    if identity is None:
+        return "", frozenset(), "", catalog
+    return f"={identity.name}", identity.groups, repr(sorted(identity.attributes.items())), catalog

@@ -1,0 +1,123 @@
+"""From settings to the objects that a server is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sparkport.auth import Authenticator, AuthenticatorChain, JWTAuthenticator, TokenFile
+from sparkport.auth.jwks import KeySet
+from sparkport.builder import CatalogBuilder
+from sparkport.builder.demo import demo_catalog
+from sparkport.catalog import Catalog
+from sparkport.cli.loading import load_authenticator, load_catalog
+from sparkport.config import Config
+from sparkport.errors import BadRequest
+from sparkport.server import ServerSettings
+from sparkport.server.tls import Certificates, check_files
+from sparkport.service.limits import Limits
+from sparkport.service.service import ServiceSettings
+
+__all__ = ["authenticator", "catalogs", "certificates", "jwt_authenticator", "limits", "server_settings"]
+
+_MEGABYTE = 1024 * 1024
+
+
+def catalogs(config: Config, targets: Sequence[str]) -> list[Catalog | CatalogBuilder]:
+    """All that is served but the lake, which takes longer. Raises: BadRequest."""
+    found = [load_catalog(target) for target in targets]
+    if not config.warehouse:
+        if config.master or config.spark_conf or config.spark_ui or config.direct:
+            raise BadRequest(
+                "--master, --spark-conf, --spark-ui and --direct are for a lake: name its folder with --warehouse"
+            )
+        found += [demo_catalog()] if config.demo else []
+        if not found:
+            raise BadRequest("name a catalog to serve, for instance shop.py:catalog, or a --warehouse, or try --demo")
+    return found
+
+
+def server_settings(config: Config) -> ServerSettings:
+    """Raises: BadRequest for files that cannot be read, PreconditionFailed for packages that are missing."""
+    secret = None
+    if config.secret_file:
+        secret = _content(config.secret_file)
+        if not secret.strip():
+            raise BadRequest(f"the file {config.secret_file} is empty: fill it with at least 32 random bytes")
+    tls = certificates(config)
+    if tls is not None:
+        check_files(tls)  # here, so that what is wrong is said before Spark starts
+    service = ServiceSettings(
+        authenticate=authenticator(config),
+        secret=secret,
+        strict_create_schema=config.strict_create_schema,
+        policy=config.policy,
+        handle_lifetime=config.handle_seconds,
+        limits=limits(config),
+    )
+    return ServerSettings(
+        service=service,
+        tls_certificate=None if tls is None else tls.certificate,
+        tls_key=None if tls is None else tls.key,
+        tls_client_ca=None if tls is None else tls.client_ca,
+        max_concurrent_calls=config.max_calls,
+        idle_seconds=config.idle_seconds,
+        stop_seconds=config.stop_seconds,
+        http=config.http or None,
+        audit_file=config.audit_file or None,
+    )
+
+
+def limits(config: Config) -> Limits:
+    """How much may be used at once."""
+    return Limits(
+        max_scans=config.max_scans,
+        max_scans_per_principal=config.max_scans_per_principal,
+        max_exchanges=config.max_exchanges,
+        max_exchanges_per_principal=config.max_exchanges_per_principal,
+        max_staged_bytes=config.max_staged_mb * _MEGABYTE,
+        max_staged_bytes_per_principal=config.max_staged_mb_per_principal * _MEGABYTE,
+        max_spark_jobs=config.max_spark_jobs,
+        max_spark_jobs_per_principal=config.max_spark_jobs_per_principal,
+        max_message_bytes=config.max_message_mb * _MEGABYTE,
+    )
+
+
+def certificates(config: Config) -> Certificates | None:
+    """The files of certificates; None where nothing is encrypted."""
+    if not config.tls_certificate or not config.tls_key:
+        return None
+    client_ca = Path(config.tls_client_ca) if config.tls_client_ca else None
+    return Certificates(Path(config.tls_certificate), Path(config.tls_key), client_ca)
+
+
+def authenticator(config: Config) -> Authenticator | None:
+    """All ways to say who one is; None where nobody is asked. Raises: BadRequest, PreconditionFailed."""
+    ways: dict[str, Authenticator] = {}
+    if config.tokens_file:
+        ways["tokens_file"] = TokenFile(config.tokens_file)
+    if config.jwks_url:
+        ways["jwt"] = jwt_authenticator(config)
+    if config.authenticator:
+        ways["authenticator"] = load_authenticator(config.authenticator)
+    return AuthenticatorChain(ways) if ways else None
+
+
+def jwt_authenticator(config: Config) -> JWTAuthenticator:
+    """The one for tokens of an OpenID provider. Raises: BadRequest, PreconditionFailed."""
+    return JWTAuthenticator(
+        config.jwks_url,
+        config.jwt_issuer,
+        config.jwt_audience,
+        principal_claim=config.jwt_principal_claim,
+        groups_claim=config.jwt_groups_claim,
+        attributes=config.jwt_attributes,
+        keys=KeySet(config.jwks_url, allow_http=config.insecure),
+    )
+
+
+def _content(name: str) -> bytes:
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise BadRequest(f"the file {name} cannot be read: {error.strerror}") from error

@@ -1,0 +1,147 @@
+"""`sparkport check`: what would go wrong, before it does."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from sparkport.cli.exposure import expect_safe
+from sparkport.cli.flags import Commands, add_config, add_settings, chosen, command
+from sparkport.cli.progress import spinner
+from sparkport.config import Config
+from sparkport.errors import SparkportError
+
+__all__ = ["add_command"]
+
+_DESCRIPTION = """\
+See whether `sparkport serve` with the same arguments would work, and say what is
+wrong: the configuration, certificates, tokens and keys, Java and the jars of
+Spark, the warehouse and what is in it, catalogs of your own, and who is granted
+what. Nothing is changed, and nothing is started unless you say --start-spark,
+which makes the warehouse where it is missing. The exit code is 1 if something
+is wrong."""
+_EXAMPLES = """\
+examples:
+  sparkport check --config /etc/sparkport.toml
+  sparkport check --warehouse /data/lake --start-spark
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    good: bool
+    what: str
+    said: str
+
+
+def add_command(commands: Commands) -> None:
+    parser = command(
+        commands,
+        "check",
+        run,
+        help="see whether a server would work, and what is wrong",
+        description=_DESCRIPTION,
+        examples=_EXAMPLES,
+        usage="sparkport check [catalog ...] [--config FILE] [--start-spark] [settings]",
+    )
+    parser.add_argument("catalog", nargs="*", help="as for `sparkport serve`")
+    add_config(parser)
+    parser.add_argument(
+        "--start-spark", action="store_true", help="also start Spark and ask the lake; takes some seconds"
+    )
+    add_settings(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    logging.basicConfig(level=logging.CRITICAL)  # what is wrong is said here
+    good = True
+    for finding in _findings(options):
+        good = good and finding.good
+        print(f"{_mark(finding.good)} {finding.what}: {finding.said}", flush=True)
+    return 0 if good else 1
+
+
+def _findings(options: argparse.Namespace) -> Iterator[_Finding]:
+    try:
+        config = chosen(options)
+    except SparkportError as error:
+        yield _Finding(False, "configuration", error.message)
+        return
+    names: list[str] = []
+    for what, inspect in _inspections(config, options.catalog, names, options.start_spark):
+        said: list[str] = []
+        try:
+            with contextlib.redirect_stdout(sys.stderr):  # catalogs may print when they are imported
+                said += inspect()
+        except SparkportError as error:
+            yield _Finding(False, what, error.message)
+        except Exception as error:  # noqa: BLE001 - of somebody else's catalog or authenticator
+            yield _Finding(False, what, f"{type(error).__name__}: {error}")
+        else:
+            for each in said:
+                yield _Finding(True, what, each)
+
+
+_Inspection = tuple[str, Callable[[], Sequence[str]]]
+
+
+def _inspections(config: Config, targets: Sequence[str], names: list[str], start_spark: bool) -> Iterator[_Inspection]:
+    """What to look at, in this order; each answers what is good, or raises. `names` are the catalogs found so far."""
+    from sparkport.cli import inspections
+
+    yield "configuration", lambda: _configuration(config)
+    if config.tls_certificate:
+        yield "certificate", lambda: inspections.certificate(config)
+    if config.tokens_file:
+        yield "tokens", lambda: inspections.tokens(config)
+    if config.jwks_url:
+        yield "keys", lambda: inspections.keys(config)
+    if config.authenticator:
+        yield "authenticator", lambda: inspections.authenticator(config)
+    for name in ("secret_file", "audit_file"):
+        if getattr(config, name):
+            yield name, partial(inspections.file, config, name)
+    if targets or config.demo or not config.warehouse:
+        yield "catalogs", lambda: inspections.catalogs(config, targets, names)
+    if config.warehouse:
+        yield "Java", inspections.java
+        yield "jars", inspections.jars
+        yield "warehouse", lambda: inspections.warehouse(config, names)
+        if start_spark:
+            yield "Spark", lambda: _spark(config)
+    if config.policy is not None:
+        yield "permissions", lambda: inspections.permissions(config, names)
+
+
+def _configuration(config: Config) -> list[str]:
+    from sparkport.cli import inspections
+
+    expect_safe(config)
+    inspections.location(config)
+    who = "whoever has a token" if config.wants_tokens else "everybody"
+    how = "encrypted" if config.location.startswith("grpc+tls://") else "not encrypted"
+    return [f"serves {who} on {config.location}, {how}"]
+
+
+def _spark(config: Config) -> list[str]:
+    from sparkport.catalog import Context
+    from sparkport.cli.serve import lake
+
+    with lake(replace(config, demo=False)) as made, spinner("asking the lake"):
+        count = len(made.schemas(Context(catalog_name=config.name)))
+        version = made.spark.version
+    return [f"Spark {version} starts, and finds {count} schemas"]
+
+
+def _mark(good: bool) -> str:
+    mark = "✓" if good else "✗"
+    try:
+        mark.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return "ok " if good else "!! "
+    return mark

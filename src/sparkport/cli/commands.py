@@ -1,0 +1,75 @@
+"""All commands, and what becomes of their errors: one sentence, and exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+import sparkport
+from sparkport.cli.bench import add_command as add_bench
+from sparkport.cli.check import add_command as add_check
+from sparkport.cli.completion import add_command as add_completion
+from sparkport.cli.configuration import add_command as add_configuration
+from sparkport.cli.listing import add_command as add_listing
+from sparkport.cli.serve import add_command as add_serve
+from sparkport.cli.tokens import add_command as add_tokens
+from sparkport.config import suggestion
+from sparkport.errors import SparkportError
+
+__all__ = ["main", "parser"]
+
+_DESCRIPTION = "Serve a Spark lakehouse, or any Python catalog, to DuckDB as an attached database."
+_EXAMPLES = """\
+to try it:
+  sparkport serve --demo                      a catalog in memory
+  sparkport serve --warehouse ./lake --demo   a lake on Spark, with a schema to try things with
+  sparkport ls                                what a client of it would see
+
+sparkport COMMAND --help explains each command.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code is 0, 1 where a check has failed, or 2 after one sentence that says what to do."""
+    options = _parsed(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code: int = options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `sparkport ls | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except (SparkportError, OSError) as error:
+        print(f"sparkport: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:  # before it was ready; Spark takes some seconds
+        return 130
+    return code
+
+
+def parser() -> argparse.ArgumentParser:
+    """Everything that can be typed."""
+    made = argparse.ArgumentParser(
+        prog="sparkport",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    made.add_argument("--version", action="version", version=f"sparkport {sparkport.__version__}")
+    commands = made.add_subparsers(required=True, metavar="COMMAND", title="commands")
+    for add in (add_serve, add_check, add_tokens, add_listing, add_bench, add_configuration, add_completion):
+        add(commands)
+    made.set_defaults(root=made)
+    return made
+
+
+def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    known = parser()
+    options, rest = known.parse_known_args(arguments)
+    if rest:
+        unknown = next((each for each in rest if each.startswith("-")), rest[0])
+        flag = unknown.partition("=")[0]
+        options.parser.error(f"there is no {flag}; {suggestion(flag, options.flags, 'see --help')}")
+    return options

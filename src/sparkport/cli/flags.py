@@ -1,0 +1,114 @@
+"""Flags of commands; those that are settings come from the table of settings."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from sparkport.config import LISTEN, LISTEN_HELP, SECTIONS, SETTINGS, Config, Setting, load_config
+
+__all__ = ["Commands", "add_config", "add_settings", "chosen", "command"]
+
+if TYPE_CHECKING:
+    Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
+else:
+    Commands = Any
+
+_CONFIG_VARIABLE = "SPARKPORT_CONFIG"
+
+
+def command(
+    commands: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    *,
+    help: str,
+    description: str = "",
+    examples: str = "",
+    usage: str | None = None,
+) -> argparse.ArgumentParser:
+    """A command that runs a function. `help` is its line among others; `usage` is for those with very many flags."""
+    made = commands.add_parser(
+        name,
+        help=help,
+        description=description or f"{help[0].upper()}{help[1:]}.",
+        epilog=examples,
+        usage=usage,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    made.set_defaults(run=run, parser=made, flags=_Flags(made))
+    return made
+
+
+class _Flags(Collection[str]):
+    """All flags of a command, when somebody asks for them: more are added after it was made."""
+
+    def __init__(self, of: argparse.ArgumentParser) -> None:
+        self._of = of
+
+    def __iter__(self) -> Iterator[str]:
+        shown = (action for action in self._of._actions if action.help != argparse.SUPPRESS)
+        return (flag for action in shown for flag in action.option_strings)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, flag: object) -> bool:
+        return flag in list(self)
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """`--config`."""
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help=f"TOML file with settings, also as {_CONFIG_VARIABLE}; `sparkport config` prints one to begin with",
+    )
+
+
+def add_settings(parser: argparse.ArgumentParser, names: Collection[str] | None = None) -> None:
+    """A flag for each setting, or for those of some names."""
+    for section in SECTIONS:
+        settings = [each for each in SETTINGS if each.section == section and (names is None or each.name in names)]
+        if settings:
+            group = parser.add_argument_group(section)
+            for setting in settings:
+                _add_setting(group, setting)
+                if setting.name == "location":
+                    group.add_argument(f"--{LISTEN}", metavar="HOST:PORT", help=LISTEN_HELP)
+
+
+def chosen(options: argparse.Namespace) -> Config:
+    """The settings that flags, the environment and the file make. Raises: BadRequest."""
+    variable = os.environ.get(_CONFIG_VARIABLE)
+    file = options.config or (Path(variable) if variable else None)
+    flags: Mapping[str, Any] = vars(options)
+    return load_config(flags, os.environ, file)
+
+
+def _add_setting(group: Any, setting: Setting) -> None:
+    """Unless it is given, the choice is left to the environment and the file."""
+    meaning = (setting.help + _default(setting)).replace("%", "%%")
+    if isinstance(setting.default, bool):
+        group.add_argument(setting.flag, dest=setting.name, action="store_const", const=True, help=meaning)
+        off = setting.flag.replace("--", "--no-", 1)
+        group.add_argument(off, dest=setting.name, action="store_const", const=False, help=argparse.SUPPRESS)
+    else:
+        several = isinstance(setting.default, dict | tuple)
+        action = "append" if several else "store"
+        value = setting.value or "TEXT"
+        group.add_argument(setting.flag, dest=setting.name, action=action, metavar=value, help=meaning)
+
+
+def _default(setting: Setting) -> str:
+    if setting.choices:
+        return f": {', '.join(setting.choices)} (default {setting.default})"
+    if setting.default and not isinstance(setting.default, bool):
+        shown = f"{setting.default:g}" if isinstance(setting.default, float) else setting.default
+        return f" (default {shown})"
+    return ""

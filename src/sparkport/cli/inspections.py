@@ -1,0 +1,173 @@
+"""What `sparkport check` looks at. Each returns sentences about what is good, and raises for what is not."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+from sparkport.auth import Grant, Mask, RowFilter
+from sparkport.auth.token_file import read_tokens
+from sparkport.cli import assembly
+from sparkport.config import Config, suggestion
+from sparkport.errors import BadRequest, PreconditionFailed
+
+__all__ = [
+    "authenticator",
+    "catalogs",
+    "certificate",
+    "file",
+    "jars",
+    "java",
+    "keys",
+    "location",
+    "permissions",
+    "tokens",
+    "warehouse",
+]
+
+_SOON = 14
+
+
+def location(config: Config) -> None:
+    from sparkport.server import Server, ServerSettings
+
+    settings = ServerSettings(tls_certificate=b"-", tls_key=b"-")  # only whether it can be understood
+    Server([], config.location, settings)
+
+
+def certificate(config: Config) -> list[str]:
+    from sparkport.server.tls import check_files
+
+    files = assembly.certificates(config)
+    assert files is not None
+    check_files(files)
+    return [f"{config.tls_certificate} and {config.tls_key} are a pair{_validity(Path(config.tls_certificate))}"]
+
+
+def _validity(path: Path) -> str:
+    """Until when a certificate is valid, if there is a library to tell. Raises: PreconditionFailed when it is not."""
+    try:
+        from cryptography import x509
+    except ImportError:
+        return ""
+    ends = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
+    days = (ends - datetime.now(timezone.utc)).days
+    if days < 0:
+        raise PreconditionFailed(f"{path} has expired on {ends:%Y-%m-%d}: replace it, the server need not be restarted")
+    return f", valid until {ends:%Y-%m-%d}" + (f": that is in {days} days" if days <= _SOON else "")
+
+
+def tokens(config: Config) -> list[str]:
+    path = Path(config.tokens_file)
+    known = read_tokens(path)
+    if path.stat().st_mode & stat.S_IWOTH:
+        raise PreconditionFailed(f"everybody on this machine can change {path}: chmod o-w {path}")
+    now = time.time()
+    expired = sum(each.expired(now) for each in known)
+    if len(known) == expired:
+        raise PreconditionFailed(f"{path} has no token that is valid: `sparkport token create NAME` makes one")
+    gone = f", {expired} more have expired" if expired else ""
+    return [f"{path} has {len(known) - expired} tokens{gone}"]
+
+
+def keys(config: Config) -> list[str]:
+    found = assembly.jwt_authenticator(config).keys.fetch()
+    algorithms = sorted({each for key in found for each in key.algorithms})
+    return [f"{len(found)} keys at {config.jwks_url}, for {', '.join(algorithms)}"]
+
+
+def authenticator(config: Config) -> list[str]:
+    from sparkport.cli.loading import load_authenticator
+
+    load_authenticator(config.authenticator)
+    return [f"{config.authenticator} can be called"]
+
+
+def file(config: Config, name: str) -> list[str]:
+    path = Path(getattr(config, name))
+    if name == "secret_file":
+        try:
+            size = len(path.read_bytes())
+        except OSError as error:
+            raise BadRequest(f"the file {path} cannot be read: {error.strerror}") from error
+        if size < 16:
+            raise BadRequest(f"{path} holds {size} bytes, which can be guessed: fill it with at least 32 random ones")
+    elif not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+        raise BadRequest(f"{path} cannot be written: correct its path or its permissions")
+    return [f"{path} is good"]
+
+
+def catalogs(config: Config, targets: Sequence[str], names: list[str]) -> list[str]:
+    from sparkport.builder import CatalogBuilder
+    from sparkport.catalog import Context
+
+    said = []
+    for each in assembly.catalogs(config, targets):
+        catalog = each.build() if isinstance(each, CatalogBuilder) else each
+        if catalog.name in names:
+            raise BadRequest(f"two catalogs are called {catalog.name!r}: give one of them another name")
+        names.append(catalog.name)
+        schemas = catalog.schemas(Context(catalog_name=catalog.name))
+        said.append(f"{catalog.name} has {len(schemas)} schemas")
+    return said
+
+
+def java() -> list[str]:
+    from sparkport.spark.session.java import find_java
+
+    return [str(find_java())]
+
+
+def jars() -> list[str]:
+    from sparkport.spark.session.jars import kept_jars
+
+    wanted = kept_jars()
+    missing = [each.name for each in wanted if not each.is_file()]
+    if missing:
+        return [f"{' and '.join(missing)} will be fetched from Maven when Spark is started for the first time"]
+    return [f"all are in {wanted[0].parent}"]
+
+
+def warehouse(config: Config, names: list[str]) -> list[str]:
+    """Without Spark: the catalog is a file of SQLite."""
+    from sparkport.spark.listing import SqliteDirectory
+    from sparkport.spark.session.warehouse import DATABASE, open_warehouse
+
+    if config.name in names:
+        raise BadRequest(f"two catalogs are called {config.name!r}: give the lake another --name")
+    names.append(config.name)
+    folder = Path(config.warehouse).expanduser().absolute()
+    if not folder.exists():
+        above = next(each for each in folder.parents if each.exists())
+        if not above.is_dir() or not os.access(above, os.W_OK):
+            raise BadRequest(f"the folder {folder} cannot be made: {above} cannot be written to")
+        return [f"{folder} will be made"]
+    found = open_warehouse(folder)
+    if not (folder / DATABASE).exists() or not found.stored_names:
+        return [f"{folder} can be written to, and holds nothing yet"]
+    namespaces = SqliteDirectory(folder / DATABASE, found.catalog_name(config.name)).contents().namespaces
+    count = sum(len(each.entries) for each in namespaces.values())
+    return [f"{folder} holds {len(namespaces)} schemas and {count} tables and views"]
+
+
+def permissions(config: Config, names: Sequence[str]) -> list[str]:
+    """Grants on catalogs that are not there are probably misspelt, and filters then protect nothing."""
+    rules: dict[str, Sequence[Grant | RowFilter | Mask]]
+    rules = {"grants": config.grants or (), "row_filters": config.row_filters, "masks": config.masks}
+    known = [each.lower() for each in names]
+    for section, several in rules.items():
+        for number, rule in enumerate(several, 1):
+            catalog = rule.on.partition(".")[0]
+            if "*" not in catalog and catalog.lower() not in known:
+                remedy = suggestion(catalog, known, f"there are {', '.join(names)}")
+                raise BadRequest(f"{section} {number}: there is no catalog {catalog!r}; {remedy}")
+    if config.grants is not None and not config.wants_tokens:
+        unnamed = [each for each in config.grants if "*" not in each.to]
+        if unnamed:
+            raise BadRequest("grants to somebody need tokens, without which nobody is known: name a tokens_file")
+    counts = [f"{len(several)} {section.replace('_', ' ')}" for section, several in rules.items() if several]
+    return [", ".join(counts) or "everybody may do everything; there are admins"]

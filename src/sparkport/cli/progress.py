@@ -1,0 +1,95 @@
+"""Something that moves while a person waits. It is on stderr, and only where that is a terminal."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+__all__ = ["Progress", "spinner"]
+
+_CLEAR = "\r\x1b[K"
+_EVERY = 0.1
+_FIRST = 0.5
+"""What is quicker than that needs no line."""
+_WIDTH = 24
+_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_PLAIN_FRAMES = "|/-\\"
+
+
+class Progress:
+    """A line that says what goes on; with a share that is done it is a bar."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.done: float | None = None
+        """Between 0 and 1; None where that cannot be told."""
+        self._terminal = sys.stderr.isatty()
+        self._plain = not _can_show(_FRAMES + "█░")
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._draw, name="sparkport-progress", daemon=True)
+        self._started = time.monotonic()
+
+    def __enter__(self) -> Progress:
+        if self._terminal:
+            self._clearing = _Clearing()
+            for handler in logging.getLogger().handlers:
+                handler.addFilter(self._clearing)
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._terminal:
+            self._stopped.set()
+            self._thread.join()
+            for handler in logging.getLogger().handlers:
+                handler.removeFilter(self._clearing)
+            sys.stderr.write(_CLEAR)
+            sys.stderr.flush()
+
+    def _draw(self) -> None:
+        if self._stopped.wait(_FIRST):
+            return
+        for frame in itertools.cycle(_PLAIN_FRAMES if self._plain else _FRAMES):
+            seconds = int(time.monotonic() - self._started)
+            sys.stderr.write(f"{_CLEAR}{frame} {self.what}{self._bar()} {seconds} s")
+            sys.stderr.flush()
+            if self._stopped.wait(_EVERY):
+                return
+
+    def _bar(self) -> str:
+        if self.done is None:
+            return " …" if not self._plain else " ..."
+        full, empty = ("#", ".") if self._plain else ("█", "░")
+        length = int(_WIDTH * min(max(self.done, 0.0), 1.0))
+        return f" {full * length}{empty * (_WIDTH - length)} {self.done:4.0%}"
+
+
+class _Clearing(logging.Filter):
+    """Takes the line away before something is logged; it is drawn again below."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        sys.stderr.write(_CLEAR)
+        return True
+
+
+@contextmanager
+def spinner(what: str) -> Iterator[None]:
+    """Show that something goes on."""
+    with Progress(what):
+        yield
+
+
+def _can_show(text: str) -> bool:
+    try:
+        text.encode(sys.stderr.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

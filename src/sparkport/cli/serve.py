@@ -1,0 +1,121 @@
+"""`sparkport serve`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparkport.cli.exposure import expect_safe
+from sparkport.cli.flags import Commands, add_config, add_settings, chosen, command
+from sparkport.cli.progress import spinner
+from sparkport.config import Config
+
+if TYPE_CHECKING:
+    from sparkport.spark import LakeCatalog
+
+__all__ = ["add_command", "lake", "set_up_logging"]
+
+_log = logging.getLogger("sparkport.cli")
+
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_USAGE = "sparkport serve [catalog ...] [--config FILE] [settings]"
+_DESCRIPTION = """\
+Serve catalogs to DuckDB's airport extension: a lake of Iceberg tables on Spark,
+catalogs of your own, or both.
+
+Every setting is a flag, an environment variable (SPARKPORT_MAX_CALLS for
+--max-calls) or a line of a TOML file (max_calls), in that order of precedence.
+Switches are turned off with --no-…, whatever the file says."""
+_EXAMPLES = """\
+examples:
+  sparkport serve --demo
+      something to try, on grpc://127.0.0.1:50051
+  sparkport serve --warehouse /data/lake --spark-conf spark.driver.memory=8g
+      the lake in a folder; Spark runs in this process
+  sparkport serve shop.py:catalog
+      a catalog that you have written in Python
+  sparkport serve --config /etc/sparkport.toml
+      everything else: encryption, tokens, who may do what
+      (`sparkport config` prints such a file to begin with)
+  sparkport serve --warehouse /data/lake --listen 0.0.0.0:50051 \\
+      --tls-certificate tls.crt --tls-key tls.key --tokens-file tokens
+      for others: encrypted, and with tokens
+      (`sparkport token create ada --tokens-file tokens` makes one)
+"""
+
+
+def add_command(commands: Commands) -> None:
+    parser = command(
+        commands,
+        "serve",
+        run,
+        help="serve catalogs to DuckDB",
+        description=_DESCRIPTION,
+        examples=_EXAMPLES,
+        usage=_USAGE,
+    )
+    parser.add_argument(
+        "catalog",
+        nargs="*",
+        help="module:name or file.py:name of a CatalogBuilder or Catalog; several are served together",
+    )
+    add_config(parser)
+    add_settings(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until Ctrl-C or SIGTERM. Raises: SparkportError, OSError."""
+    config = chosen(options)
+    set_up_logging(config)
+    expect_safe(config)
+    from sparkport.cli.assembly import catalogs, server_settings
+    from sparkport.server import Server
+
+    with ExitStack() as open_until_the_end:
+        server = Server(catalogs(config, options.catalog), config.location, server_settings(config))
+        if config.warehouse:
+            server.add_catalog(open_until_the_end.enter_context(lake(config)))
+        server.run_until_signal(lambda: print(server.greeting, flush=True))
+    return 0
+
+
+def set_up_logging(config: Config) -> None:
+    """Everything goes to stderr."""
+    from sparkport.server.logs import configure_logging
+
+    configure_logging(_LEVELS[config.log_level], config.log_format)
+
+
+@contextmanager
+def lake(config: Config) -> Iterator[LakeCatalog]:
+    """The embedded lake, while it is served. Raises: SparkportError."""
+    from sparkport.spark import LakeCatalog, LakeSettings
+    from sparkport.spark.demo import fill
+    from sparkport.spark.session.jars import lake_jars
+    from sparkport.spark.session.warehouse import open_warehouse
+
+    open_warehouse(Path(config.warehouse))  # what is wrong with it is known at once, the rest takes a while
+    with spinner("fetching what Spark needs"):
+        lake_jars()
+    _log.info("starting Spark")
+    with spinner("starting Spark"):
+        made = LakeCatalog(
+            config.warehouse,
+            name=config.name,
+            master=config.master or None,
+            settings=LakeSettings(direct=config.direct),
+            conf=config.spark_conf,
+            ui=config.spark_ui,
+        )
+    try:
+        with spinner("getting the lake ready"):
+            if config.demo:
+                fill(made)
+            made.warm_up()
+        yield made
+    finally:
+        made.close()

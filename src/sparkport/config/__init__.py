@@ -1,0 +1,20 @@
+"""Settings of a server: one table of them, and what flags, the environment and a TOML file say about each."""
+
+from sparkport.config.load import LISTEN, LISTEN_HELP, load_config
+from sparkport.config.render import example_toml, settings_markdown
+from sparkport.config.settings import SECTIONS, SETTINGS, Config, Setting
+from sparkport.config.suggest import nearest, suggestion
+
+__all__ = [
+    "LISTEN",
+    "LISTEN_HELP",
+    "SECTIONS",
+    "SETTINGS",
+    "Config",
+    "Setting",
+    "example_toml",
+    "load_config",
+    "nearest",
+    "settings_markdown",
+    "suggestion",
+]

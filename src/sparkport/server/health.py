@@ -1,0 +1,109 @@
+"""gRPC's health service, for load balancers and orchestrators: SERVING until the server begins to stop.
+
+It is answered without a token: whoever can reach the port knows that much anyway.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+
+from sparkport.errors import SparkportError
+from sparkport.server.boundary import FLIGHT_SERVICE
+from sparkport.server.descriptors import number
+from sparkport.wire.flight import protobuf_fields
+
+__all__ = ["Health"]
+
+_SERVING, _NOT_SERVING, _SERVICE_UNKNOWN = 1, 2, 3
+_SERVICES = ("", FLIGHT_SERVICE)
+_MOST_WATCHERS = 100
+"""Each takes a thread, and anybody may watch."""
+
+
+class Health:
+    """The state of one server. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._serving = True
+        self._closed = False
+        self._watchers = 0
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            "Check": grpc.unary_unary_rpc_method_handler(self._check),
+            "Watch": grpc.unary_stream_rpc_method_handler(self._watch),
+        }
+        return grpc.method_handlers_generic_handler("grpc.health.v1.Health", methods)
+
+    def stop_serving(self) -> None:
+        """From now on the answer is NOT_SERVING."""
+        with self._changed:
+            self._serving = False
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End all watches."""
+        with self._changed:
+            self._serving, self._closed = False, True
+            self._changed.notify_all()
+
+    def _check(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        status = self._status(_service(request, context))
+        if status == _SERVICE_UNKNOWN:
+            context.abort(grpc.StatusCode.NOT_FOUND, "there is no such service")
+        return number(1, status)
+
+    def _watch(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        service = _service(request, context)
+        gone = threading.Event()
+
+        def leave() -> None:
+            with self._changed:
+                gone.set()
+                self._changed.notify_all()
+
+        with self._changed:
+            full = self._watchers >= _MOST_WATCHERS
+            self._watchers += not full
+        if full or not context.add_callback(leave):
+            if not full:
+                self._left()
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many clients watch already")
+        try:
+            told: int | None = None
+            while not gone.is_set():
+                status = self._status(service)
+                if status != told:
+                    told = status
+                    yield number(1, status)
+                with self._changed:
+                    self._changed.wait_for(lambda told=told: self._news(service, told) or gone.is_set())  # type: ignore[misc]
+                    if self._closed and self._status(service) == told:
+                        return
+        finally:
+            self._left()
+
+    def _news(self, service: str, told: int | None) -> bool:
+        return self._closed or self._status(service) != told
+
+    def _left(self) -> None:
+        with self._changed:
+            self._watchers -= 1
+
+    def _status(self, service: str) -> int:
+        if service not in _SERVICES:
+            return _SERVICE_UNKNOWN
+        return _SERVING if self._serving else _NOT_SERVING
+
+
+def _service(request: bytes, context: grpc.ServicerContext) -> str:
+    try:
+        names = [value for field, value in protobuf_fields(memoryview(request)) if field == 1]
+        return bytes(names[-1]).decode() if names and not isinstance(names[-1], int) else ""
+    except (SparkportError, UnicodeDecodeError):
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request is not a HealthCheckRequest message")

@@ -1,0 +1,5 @@
+"""The status page: what the server is doing, for people and for Prometheus. Standard library only."""
+
+from sparkport.server.http.listen import StatusServer
+
+__all__ = ["StatusServer"]

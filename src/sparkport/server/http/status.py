@@ -1,0 +1,102 @@
+"""What the status page shows, as JSON: to administrators everything, to others what they do themselves."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import sparkport
+from sparkport.server.watching import Watching
+from sparkport.service.activity import Sample, Work
+from sparkport.service.calls import Call
+from sparkport.service.service import Service
+
+__all__ = ["Viewer", "status"]
+
+_BIN_SECONDS = 15
+_MOST_SHOWN = 200
+_MOST_ENDED = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Who looks."""
+
+    call: Call
+    signed_in: bool
+    sees_everything: bool
+
+    def sees(self, work: Work) -> bool:
+        """Whether the call is this person's own, or nobody minds."""
+        own = self.call.principal is not None and work.principal == self.call.principal
+        return self.sees_everything or own
+
+
+def status(service: Service, watching: Watching, viewer: Viewer, location: str) -> dict[str, Any]:
+    """All that the page shows. Raises: Unauthenticated."""
+    activity = watching.activity
+    running = [work for work in activity.running() if viewer.sees(work)]
+    ended = [work for work in activity.ended() if viewer.sees(work)]
+    failures = [failure for failure in activity.failures() if viewer.sees(failure.work)]
+    return {
+        "version": sparkport.__version__,
+        "location": location,
+        "time": time.time(),
+        "uptime": time.time() - watching.started_at,
+        "draining": watching.draining,
+        "viewer": {
+            "name": viewer.call.principal,
+            "signed_in": viewer.signed_in,
+            "sees_everything": viewer.sees_everything,
+        },
+        "catalogs": [registered.name for registered in service.catalogs(viewer.call)],
+        "running_count": len(running),
+        "running": [_work(work) for work in running[:_MOST_SHOWN]],
+        "ended": [_work(work) for work in ended[:_MOST_ENDED]],
+        "errors": [
+            {"time": failure.time, "code": failure.code, "message": failure.message, **_work(failure.work)}
+            for failure in failures
+        ],
+        "throughput": _throughput(activity.samples()) if viewer.sees_everything else None,
+    }
+
+
+def _work(work: Work) -> dict[str, Any]:
+    return {
+        "id": work.id,
+        "rpc": work.rpc,
+        "operation": work.operation,
+        "object": work.object,
+        "principal": work.principal,
+        "trace_id": work.trace_id,
+        "session": work.session,
+        "started": work.started_at,
+        "seconds": work.seconds,
+        "rows_out": work.rows_out,
+        "bytes_out": work.bytes_out,
+        "rows_in": work.rows_in,
+        "bytes_in": work.bytes_in,
+        "messages_out": work.messages_out,
+        "messages_in": work.messages_in,
+        "progress": work.progress.fraction,
+        "route": work.progress.route,
+        "idle": work.idle_seconds if work.ended is None else 0.0,
+        "code": None if work.ended is None else work.code,
+        "cut_off": work.cut_off,
+    }
+
+
+def _throughput(samples: list[Sample]) -> dict[str, Any]:
+    """Sums of a quarter of a minute each, so that an hour is a few kilobytes."""
+    bins: dict[int, list[int]] = {}
+    for sample in samples:
+        sums = bins.setdefault(int(sample.time // _BIN_SECONDS), [0, 0, 0, 0])
+        totals = sample.totals
+        for index, figure in enumerate((totals.rows_out, totals.bytes_out, totals.rows_in, totals.bytes_in)):
+            sums[index] += figure
+    return {
+        "seconds": _BIN_SECONDS,
+        "columns": ["time", "rows_out", "bytes_out", "rows_in", "bytes_in"],
+        "points": [[start * _BIN_SECONDS, *sums] for start, sums in sorted(bins.items())],
+    }

@@ -1,0 +1,165 @@
+"""Metrics for Prometheus. Labels are words that we know beforehand: never names of people, tables or traces."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol, runtime_checkable
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+import sparkport
+from sparkport.service.actions import ACTIONS
+from sparkport.service.activity import Activity, Work
+from sparkport.service.audit import AuditLog
+from sparkport.service.service import Service
+
+__all__ = ["CONTENT_TYPE", "Measured", "Metrics"]
+
+_log = logging.getLogger(__name__)
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+_OTHER = "other"
+_MOST_ROUTES = 20
+_IN_USE = {
+    "scans": "Streams of rows on their way to clients.",
+    "exchanges": "Changes of rows and calls of functions under way.",
+    "staged_bytes": "Bytes of rows in statements that have not ended.",
+    "spark_jobs": "What Spark computes for somebody just now.",
+}
+_GAUGE_NAME = re.compile(r"[a-z][a-z0-9_]{0,60}")
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """A catalog with figures of its own; they become gauges `sparkport_catalog_…` with its name as the label."""
+
+    def gauges(self) -> Mapping[str, float]:
+        """The figures as of now, by names that do not change. Quick, and from any thread."""
+        ...
+
+
+class Metrics:
+    """The metrics of one server, in a registry of their own. Thread-safe."""
+
+    def __init__(
+        self, service: Service, activity: Activity, audit: AuditLog | None, draining: Callable[[], bool]
+    ) -> None:
+        self.registry = CollectorRegistry()
+        self._routes: set[str] = set()
+        self._rpcs = self._counter("rpcs", "Calls that have ended, by method and gRPC code.", "method", "code")
+        self._actions = self._counter("actions", "Actions that have ended, by type and gRPC code.", "action", "code")
+        self._errors = self._counter("errors", "Calls that have failed, by gRPC code; not those cancelled.", "code")
+        self._scans = self._counter("scans", "Scans, by the way they have gone.", "route")
+        self.logins_refused = self._counter("logins_refused", "Calls of somebody who did not show a valid token.")
+        self.idle_cut_offs = self._counter("idle_cut_offs", "Calls that were ended because their client was quiet.")
+        self._seconds = Histogram(
+            "sparkport_rpc_seconds",
+            "How long calls take, the client's part in streams included.",
+            ["method"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.registry.register(_State(service, activity, audit, draining))
+        ProcessCollector(registry=self.registry)
+
+    def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
+        return Counter(f"sparkport_{name}", meaning, labels, registry=self.registry)
+
+    def ended(self, work: Work) -> None:
+        """Count a call that has ended."""
+        self._rpcs.labels(work.rpc, work.code).inc()
+        self._seconds.labels(work.rpc).observe(work.seconds)
+        if work.rpc == "DoAction":
+            action = work.operation if work.operation in ACTIONS else _OTHER
+            self._actions.labels(action, work.code).inc()
+        if work.code not in ("OK", "CANCELLED"):
+            self._errors.labels(work.code).inc()
+        if work.code == "UNAUTHENTICATED":
+            self.logins_refused.inc()
+        if work.progress.route:
+            self._scans.labels(self._known_route(work.progress.route)).inc()
+
+    def _known_route(self, route: str) -> str:
+        """A catalog that invents ever new words does not fill our memory with them."""
+        if len(self._routes) < _MOST_ROUTES:
+            self._routes.add(route)
+        return route if route in self._routes else _OTHER
+
+    def exposition(self) -> bytes:
+        """All of them, in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+
+class _State(Collector):
+    """What is not counted but looked at, whenever somebody asks."""
+
+    def __init__(
+        self, service: Service, activity: Activity, audit: AuditLog | None, draining: Callable[[], bool]
+    ) -> None:
+        self._service = service
+        self._activity = activity
+        self._audit = audit
+        self._draining = draining
+
+    def describe(self) -> list[Metric]:
+        return []  # catalogs are not asked before somebody wants to know
+
+    def collect(self) -> Iterator[Metric]:
+        totals = self._activity.totals()
+        rows = CounterMetricFamily("sparkport_rows", "Rows sent (out) and received (in).", labels=["direction"])
+        size = CounterMetricFamily("sparkport_bytes", "Bytes of messages.", labels=["direction"])
+        for direction, how_many, bytes_ in (
+            ("out", totals.rows_out, totals.bytes_out),
+            ("in", totals.rows_in, totals.bytes_in),
+        ):
+            rows.add_metric([direction], how_many)
+            size.add_metric([direction], bytes_)
+        yield rows
+        yield size
+        running = GaugeMetricFamily("sparkport_calls_running", "Calls under way, by method.", labels=["method"])
+        methods = [work.rpc for work in self._activity.running()]
+        for method in sorted(set(methods)):
+            running.add_metric([method], methods.count(method))
+        yield running
+        for name, used in self._service.keeper.snapshot().items():
+            yield _gauge(f"sparkport_{name}_in_use", _IN_USE.get(name, name), used)
+        yield _gauge("sparkport_threads", "Threads of the process.", threading.active_count())
+        yield _gauge("sparkport_draining", "1 while the server is stopping.", int(self._draining()))
+        failures = 0 if self._audit is None else self._audit.failures
+        yield CounterMetricFamily("sparkport_audit_failures", "Lines that the audit log has lost.", failures)
+        version = GaugeMetricFamily("sparkport_info", "Which Sparkport this is.", labels=["version"])
+        version.add_metric([sparkport.__version__], 1)
+        yield version
+        yield from self._of_catalogs()
+
+    def _of_catalogs(self) -> Iterator[Metric]:
+        families: dict[str, GaugeMetricFamily] = {}
+        for registered in self._service.registry.all():
+            if not isinstance(registered.catalog, Measured):
+                continue
+            try:
+                figures = dict(registered.catalog.gauges())
+            except Exception:  # noqa: BLE001 - a catalog in trouble must not hide the other metrics
+                _log.warning("catalog %s does not tell its figures", registered.name, exc_info=True)
+                continue
+            for name, figure in figures.items():
+                if _GAUGE_NAME.fullmatch(name):
+                    family = families.get(name) or GaugeMetricFamily(
+                        f"sparkport_catalog_{name}",
+                        f"{name.replace('_', ' ').capitalize()}, of a catalog.",
+                        labels=["catalog"],
+                    )
+                    families[name] = family
+                    family.add_metric([registered.name], figure)
+        yield from families.values()
+
+
+def _gauge(name: str, meaning: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, meaning, value)

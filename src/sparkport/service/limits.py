@@ -1,0 +1,186 @@
+"""How much of the server may be used at once, in all and by one principal.
+
+Strategy: whoever uses something holds it for the length of a block, and the counts are adjusted at both of its ends; so
+they are right on every way out of it. Over a limit a caller is refused and told why, never made to wait: DuckDB opens the
+exchange of an UPDATE before the scan that feeds it (airport §1.2, T24), and would wait for itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, fields
+
+from sparkport.catalog import Quotas
+from sparkport.errors import BadRequest, LimitExceeded
+
+__all__ = ["EXCHANGES", "SCANS", "SPARK_JOBS", "STAGED_BYTES", "LimitKeeper", "Limits", "StagedBytes", "while_holding"]
+
+SCANS, EXCHANGES, STAGED_BYTES, SPARK_JOBS = "scans", "exchanges", "staged_bytes", "spark_jobs"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many of each there may be at once; 0 is no limit. Callers without a name share what one principal may have.
+
+    The defaults are far above what people do, and below what would bring the server down.
+    """
+
+    max_scans: int = 1000
+    """Streams of rows on their way to clients; DuckDB reads a large table by several of them."""
+    max_scans_per_principal: int = 500
+    max_exchanges: int = 1000
+    """Changes of rows and calls of functions."""
+    max_exchanges_per_principal: int = 500
+    max_staged_bytes: int = 0
+    """Rows that statements have received and not yet committed, as Arrow has them in memory."""
+    max_staged_bytes_per_principal: int = 0
+    max_spark_jobs: int = 500
+    """What Spark computes for somebody: scans of large tables and views, `spark_sql`, care of tables."""
+    max_spark_jobs_per_principal: int = 250
+    max_message_bytes: int = 256 * 1024 * 1024
+    """One message of a client, which is read into memory before anybody has looked who sends it."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            if getattr(self, each.name) < 0:
+                raise BadRequest(f"the limit {each.name} must be 0, which is none, or more")
+
+
+class LimitKeeper:
+    """Counts what is in use. Thread-safe."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._in_all: Counter[str] = Counter()
+        self._of_each: Counter[tuple[str, str | None]] = Counter()
+
+    def quotas(self, principal: str | None) -> Quotas:
+        """What is left for a caller; None is everybody without a name."""
+        return _Share(self, principal)
+
+    def snapshot(self) -> Mapping[str, int]:
+        """What is in use now, in all."""
+        with self._lock:
+            return {what: self._in_all[what] for what in (SCANS, EXCHANGES, STAGED_BYTES, SPARK_JOBS)}
+
+    def of_each(self, what: str) -> Mapping[str | None, int]:
+        """How much of it each principal uses now; those who use nothing are left out."""
+        with self._lock:
+            return {principal: count for (kind, principal), count in self._of_each.items() if kind == what}
+
+    @contextmanager
+    def hold(self, principal: str | None, what: str, amount: int) -> Iterator[None]:
+        """Raises: LimitExceeded."""
+        self._take(principal, what, amount)
+        try:
+            yield
+        finally:
+            self._give_back(principal, what, amount)
+
+    def _take(self, principal: str | None, what: str, amount: int) -> None:
+        in_all, each = getattr(self._limits, f"max_{what}", 0), getattr(self._limits, f"max_{what}_per_principal", 0)
+        with self._lock:
+            own, others = self._of_each[what, principal], self._in_all[what]
+            if each and own + amount > each:
+                whose = "you have" if principal is not None else "callers without a token have"
+                raise LimitExceeded(_refusal(what, whose, own, each, "per_principal"))
+            if in_all and others + amount > in_all:
+                raise LimitExceeded(_refusal(what, "all users of this server together have", others, in_all))
+            self._of_each[what, principal] += amount
+            self._in_all[what] += amount
+
+    def _give_back(self, principal: str | None, what: str, amount: int) -> None:
+        with self._lock:
+            self._of_each[what, principal] -= amount
+            self._in_all[what] -= amount
+            self._forget(what, principal)
+
+    def _forget(self, what: str, principal: str | None) -> None:
+        """There may be any number of principals over time."""
+        if not self._of_each[what, principal]:
+            del self._of_each[what, principal]
+
+
+@dataclass(frozen=True, slots=True)
+class _Share(Quotas):
+    """What is left for one principal."""
+
+    keeper: LimitKeeper
+    principal: str | None
+
+    def hold(self, what: str, amount: int = 1) -> AbstractContextManager[None]:
+        return self.keeper.hold(self.principal, what, amount)
+
+
+_NAMES: Mapping[str, tuple[str, str]] = {
+    SCANS: ("scans under way", "wait for one to end"),
+    EXCHANGES: ("changes of rows and calls of functions under way", "wait for one to end"),
+    SPARK_JOBS: ("Spark jobs under way", "wait for one to end"),
+    STAGED_BYTES: (
+        "of rows in statements that have not ended",
+        "change fewer rows in one statement, or wait for others to end",
+    ),
+}
+"""What there are too many of, and what to do about it."""
+
+
+def _refusal(what: str, whose: str, count: int, limit: int, scope: str = "") -> str:
+    name, remedy = _NAMES.get(what, (what.replace("_", " "), "wait for one to end"))
+    setting = "_".join(filter(None, ("max", what, scope)))
+    if what == STAGED_BYTES:
+        return (
+            f"{whose} {_megabytes(count)} {name}, and this would make it more than the {_megabytes(limit)} that are "
+            f"allowed at once ({setting}): {remedy}"
+        )
+    return f"{whose} {count} {name}, and {limit} are all that is allowed at once ({setting}): {remedy}"
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:.1f} MB"
+
+
+def while_holding(quotas: Quotas, what: str, messages: Callable[[], Iterator[bytes]]) -> Iterator[bytes]:
+    """The messages, for as long as they are taken; an iterator that nobody begins holds nothing.
+
+    Raises: LimitExceeded, and what the messages raise.
+    """
+    with quotas.hold(what):
+        yield from messages()
+
+
+class StagedBytes:
+    """What one statement has received. Used by one thread; closed when the statement has ended.
+
+    A large statement takes in advance what it will need next, so that it is not counted batch by batch.
+    """
+
+    _STEP = 4 * 1024 * 1024
+
+    def __init__(self, quotas: Quotas) -> None:
+        self._quotas = quotas
+        self._held = ExitStack()
+        self._received = 0
+        self._counted = 0
+
+    def add(self, amount: int) -> None:
+        """Raises: LimitExceeded."""
+        self._received += amount
+        if self._received <= self._counted:
+            return
+        needed = self._received - self._counted
+        try:
+            self._take(max(needed, min(self._counted, self._STEP)))
+        except LimitExceeded:
+            self._take(needed)
+
+    def _take(self, amount: int) -> None:
+        self._held.enter_context(self._quotas.hold(STAGED_BYTES, amount))
+        self._counted += amount
+
+    def close(self) -> None:
+        """Give it all back."""
+        self._held.close()

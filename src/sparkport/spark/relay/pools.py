@@ -1,0 +1,63 @@
+"""Who shares the cluster with whom: one of Spark's FAIR pools for each principal who has jobs under way.
+
+Spark gives every pool an equal part, so that many jobs of one principal do not starve those of another. It keeps a pool for
+ever once it has had a job, so there is a fixed number of them, which are lent.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+__all__ = ["make_fair", "pool_of"]
+
+_log = logging.getLogger(__name__)
+
+_POOLS = 64
+"""The last one is for all those who find the others taken."""
+
+_lock = threading.Lock()
+_lent: dict[str | None, tuple[int, int]] = {}
+"""To whom: which pool, and for how many jobs."""
+
+
+@contextmanager
+def pool_of(principal: str | None) -> Iterator[str]:
+    """The name of a principal's pool, which is its own while it has jobs; None stands for all who have no name."""
+    with _lock:
+        number, jobs = _lent.get(principal) or (_free(), 0)
+        _lent[principal] = (number, jobs + 1)
+    try:
+        yield f"sparkport-{number}"
+    finally:
+        with _lock:
+            number, jobs = _lent.pop(principal)
+            if jobs > 1:
+                _lent[principal] = (number, jobs - 1)
+
+
+def _free() -> int:
+    taken = {number for number, _ in _lent.values()}
+    return next((number for number in range(_POOLS - 1) if number not in taken), _POOLS - 1)
+
+
+def make_fair(spark_context: SparkContext, name: str) -> None:
+    """Have a pool that shares fairly among its own jobs, too; left to itself Spark would make one that runs them in turn."""
+    jvm_context = spark_context._jsc.sc()
+    with _lock:
+        try:
+            if jvm_context.getPoolForName(name).isDefined():
+                return
+            root = jvm_context.taskScheduler().rootPool()
+            scheduler = spark_context._jvm.org.apache.spark.scheduler  # type: ignore[union-attr]  # there is one
+            fair = scheduler.SchedulingMode.FAIR()
+            if root.schedulingMode().equals(fair):
+                root.addSchedulable(scheduler.Pool(name, fair, 0, 1))
+        except Exception:  # noqa: BLE001 - these are not Spark's public interface, and the job can do without
+            _log.warning("the pool %s could not be made fair to its own jobs", name, exc_info=True)

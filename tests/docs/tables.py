@@ -1,0 +1,137 @@
+"""The tables of the reference that are made from the code: `python -m tests.docs.tables` writes them into their pages.
+
+In a page they stand between `<!-- generated: name -->` and `<!-- end of name -->`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from tests.docs.blocks import ROOT
+
+from sparkport.catalog import Parameter, ParameterKind, ScalarFunction
+from sparkport.catalog.types import type_name
+from sparkport.config import settings_markdown
+from sparkport.spark.functions.care import ExpireSnapshots, Optimize
+from sparkport.spark.functions.lake_functions import SparkSql, SparkSqlWithArguments
+from sparkport.spark.functions.metadata_functions import Files, History, Snapshots
+from sparkport.spark.functions.of_table import FunctionOfTable
+from sparkport.spark.functions.table_changes import TableChanges, TableChangesSince
+from sparkport.spark.functions.transaction_functions import transaction_functions
+from sparkport.spark.functions.upsert import merging_functions
+from sparkport.spark.functions.versions import RollbackTo, Tag
+from sparkport.spark.types.declared import declared_fields, order_preserving, spark_type, stored_schema, written_tokens
+from sparkport.spark.types.tokens import TYPES_PROPERTY
+from sparkport.testing.local import LocalDuckDB
+from sparkport.testing.types import duckdb_type
+
+__all__ = ["GENERATED", "with_tables"]
+
+_TYPES = (
+    *("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"),
+    *("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT", "BIGNUM", "FLOAT", "DOUBLE", "DECIMAL(12, 2)"),
+    *("VARCHAR", "BLOB", "BIT", "UUID", "JSON"),
+    *("DATE", "TIME", "TIME_NS", "TIMETZ"),
+    *("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "TIMESTAMPTZ", "INTERVAL"),
+    *(
+        "INTEGER[]",
+        "INTEGER[3]",
+        "STRUCT(a INTEGER, b VARCHAR)",
+        "MAP(VARCHAR, INTEGER)",
+        "UNION(a INTEGER, b VARCHAR)",
+    ),
+)
+
+
+def _types() -> str:
+    rows = ["| DuckDB | Arrow, as published | Iceberg | Spark SQL | in order |", "|---|---|---|---|---|"]
+    for kind in _TYPES:
+        sent = LocalDuckDB.shared(True).arrow_schema({"c": kind})
+        stored, tokens = stored_schema(sent)
+        (shown,) = declared_fields(stored, {TYPES_PROPERTY: written_tokens(tokens)})
+        iceberg = stored.fields[0].field_type
+        ordered = "yes" if order_preserving(iceberg, shown) else ""
+        rows.append(
+            f"| {kind} | `{_arrow(shown.type)}` | `{_iceberg(str(iceberg))}` | `{_plain(spark_type(iceberg))}` | {ordered} |"
+        )
+    return "\n".join(rows)
+
+
+def _arrow(kind: pa.DataType) -> str:
+    if isinstance(kind, pa.BaseExtensionType):
+        return f"{type_name(kind)}: {kind.storage_type}"
+    return str(kind).replace("Etc/UTC", "…")
+
+
+def _plain(text: str) -> str:
+    return text.replace("`", "")
+
+
+def _iceberg(text: str) -> str:
+    return re.sub(r"\d+: ", "", text).replace("optional ", "").replace("required ", "")
+
+
+_OF_TABLES: Sequence[type[FunctionOfTable]] = (
+    *(Snapshots, History, Files, TableChangesSince, TableChanges),
+    *(RollbackTo, Tag, Optimize, ExpireSnapshots),
+)
+
+
+def _functions() -> str:
+    """Functions of the lake are made without one: their signatures and columns do not depend on it."""
+    lake: Any = None
+    queries = [form(lake, lake, ()) for form in (SparkSql, SparkSqlWithArguments)]
+    of_tables = [form(lake, ()) for form in _OF_TABLES]
+    found: list[Any] = [*queries, *of_tables, *merging_functions(lake, ()), *transaction_functions(lake)]
+    rows = ["| function | columns of its rows |", "|---|---|"]
+    for function in found:
+        parameters = [_parameter(each) for each in function.signature.parameters]
+        columns = getattr(function, "columns", None)
+        if isinstance(function, ScalarFunction):
+            shown = "a text, once for each row of the query"
+        elif columns is not None:
+            shown = ", ".join(f"`{field.name}` {_sql_type(field)}" for field in columns)
+        else:
+            shown = (
+                "those of the table, `_change_type`, `_row_id`" if "from" in str(parameters) else "those of the query"
+            )
+        rows.append(f"| `{function.name}({', '.join(parameters)})` | {shown} |")
+    return "\n".join(rows)
+
+
+def _parameter(parameter: Parameter) -> str:
+    if parameter.kind is ParameterKind.TABLE:
+        return "(SELECT …)"
+    kind = "any type" if parameter.type is None else _sql_type(pa.field("", parameter.type))
+    return f"{parameter.name} := {kind}" if parameter.kind is ParameterKind.NAMED else f"{parameter.name} {kind}"
+
+
+def _sql_type(field: pa.Field) -> str:
+    return duckdb_type(field, "main", "the reference").replace("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ")
+
+
+GENERATED: Mapping[str, tuple[str, Callable[[], str]]] = {
+    "functions": ("docs/reference/functions.md", _functions),
+    "types": ("docs/reference/types.md", _types),
+    "settings": ("docs/reference/configuration.md", settings_markdown),
+}
+"""By name: the page, and what makes the table."""
+
+
+def with_tables(text: str, name: str, table: str) -> str:
+    """The page with that table in its place."""
+    begin, end = f"<!-- generated: {name} -->", f"<!-- end of {name} -->"
+    before, found, rest = text.partition(begin)
+    _, also_found, after = rest.partition(end)
+    assert found, f"the page has no place for {name}"
+    assert also_found, f"the page has no place for {name}"
+    return f"{before}{begin}\n\n{table.strip()}\n\n{end}{after}"
+
+
+if __name__ == "__main__":
+    for name, (page, make) in GENERATED.items():
+        path = ROOT / page
+        path.write_text(with_tables(path.read_text("utf-8"), name, make()), "utf-8")

@@ -1,0 +1,15 @@
+"""Strangers at a server that wants tokens, in short; `python -m tests.load.fuzz --seconds 600` is the long form."""
+
+from __future__ import annotations
+
+import pytest
+from tests.load.fuzz import fuzz
+
+
+@pytest.mark.timeout(120)
+def test_strangers_are_told_nothing_and_do_no_harm(tmp_path):
+    attack, memory, wrong = fuzz(tmp_path, seconds=5, warm_up=1)
+
+    assert not wrong, "\n".join([*wrong[:5], memory, attack.table()])
+    told = {name for name, _ in attack.codes}
+    assert {"without token", "wrong token", "forged handle", "broken HTTP/2", "status page"} <= told

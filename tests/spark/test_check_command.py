@@ -1,0 +1,31 @@
+"""`sparkport check` with a lake: what is in it, found without Spark, and on demand with it."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from sparkport.cli import main
+
+
+@pytest.fixture(autouse=True)
+def _leaves_no_trace():
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def test_what_is_in_a_lake_is_told(lake, warehouse, namespace, capfd):
+    lake.spark.sql(f"CREATE TABLE `{lake.spark_catalog}`.`{namespace}`.t (id INT) USING iceberg")
+    capfd.readouterr()
+
+    assert main(["check", "--warehouse", str(warehouse), "--start-spark"]) == 0
+
+    said = dict(line[2:].split(": ", 1) for line in capfd.readouterr().out.splitlines() if line.startswith("✓"))
+    assert f"{warehouse} holds " in said["warehouse"]
+    assert "0 tables" not in said["warehouse"]
+    assert said["Spark"].startswith("Spark 4.")
+    assert lake.spark.sql("SELECT 1").collect(), "that of others goes on"
