@@ -127,3 +127,12 @@ def test_an_authenticator_that_fails_lets_nobody_in() -> None:
     ):
         client.scan("s", "t")
     assert "directory" not in str(caught.value)
+
+
+def test_the_sql_to_paste_says_where_the_token_goes() -> None:
+    settings = sp.ServerSettings(service=sp.ServiceSettings(authenticate=sp.TokenAuthenticator({TOKEN: "ada"})))
+    greeting = sp.Server(sp.CatalogBuilder("shop"), "grpc://127.0.0.1:1", settings).greeting
+
+    assert "ATTACH 'shop' (TYPE airport, LOCATION 'grpc://127.0.0.1:1', auth_token '<your token>');" in greeting
+    assert TOKEN not in greeting
+    assert "auth_token" not in sp.Server(sp.CatalogBuilder("shop"), "grpc://127.0.0.1:1").greeting

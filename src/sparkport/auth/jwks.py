@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import json
 import logging
 import threading
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 from urllib.parse import urlsplit
 
+from sparkport.auth.loopback import is_loopback
 from sparkport.errors import BadRequest, PreconditionFailed, Unauthenticated
 
 __all__ = ["KeySet", "PublicKey"]
@@ -206,11 +206,4 @@ def _trustworthy(url: str, allow_http: bool) -> bool:
         return False
     if parts.scheme == "https" and parts.hostname:
         return True
-    return parts.scheme == "http" and bool(parts.hostname) and (allow_http or _is_loopback(parts.hostname or ""))
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return parts.scheme == "http" and bool(parts.hostname) and (allow_http or is_loopback(parts.hostname or ""))

@@ -57,7 +57,8 @@ def plain_errors(place: Place) -> Iterator[None]:
     except ServerError as error:
         if error.code == "UNAVAILABLE":
             raise PreconditionFailed(
-                f"no server answers at {place.location}, or not with that kind of encryption: is it running?"
+                f"no server answers at {place.location}, or not with that kind of encryption, or not with a certificate "
+                "that is trusted here (--ca names its authority): is it running?"
             ) from error
         if error.code == "UNAUTHENTICATED":
             raise PreconditionFailed(f"{error.message}; here: --token, or {TOKEN_VARIABLE}") from error

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from urllib.parse import urlsplit
 
+from sparkport.auth.loopback import is_loopback
 from sparkport.config import Config
 from sparkport.errors import BadRequest
 
-__all__ = ["expect_safe", "is_loopback"]
+__all__ = ["expect_safe"]
 
 
 def expect_safe(config: Config) -> None:
@@ -58,14 +58,6 @@ def _expect_consistent(config: Config) -> None:
         )
     if (config.jwt_issuer or config.jwt_audience) and not config.jwks_url:
         raise BadRequest("jwt_issuer and jwt_audience need jwks_url: where the keys are that tokens are signed with")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only programs on this machine can reach it."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _reachable(location: str) -> bool:

@@ -112,7 +112,8 @@ class Server:
     def greeting(self) -> str:
         """One line for the person who has started it; it ends with the SQL to paste."""
         names = [registered.name for registered in self._service.registry.all()]
-        attach = [f"ATTACH '{name}' (TYPE airport, LOCATION '{self.location}');" for name in names]
+        token = "" if self._settings.service.authenticate is None else ", auth_token '<your token>'"
+        attach = [f"ATTACH '{name}' (TYPE airport, LOCATION '{self.location}'{token});" for name in names]
         sql = " ".join(["INSTALL airport FROM community; LOAD airport;", *attach])
         return f"Sparkport serves {', '.join(names)} on {self.location} until Ctrl-C. In DuckDB: {sql}"
 

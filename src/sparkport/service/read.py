@@ -18,6 +18,7 @@ from sparkport.service.framing import ScanFraming
 from sparkport.service.objects import PublishedTable, Reached, find_table, publish_table, table_at
 from sparkport.service.plan import scan_options
 from sparkport.service.readers import closing_reader
+from sparkport.service.registry import RegisteredCatalog
 from sparkport.service.table_functions import FunctionResult
 from sparkport.wire.filters import decode_filter
 from sparkport.wire.flight_data import BatchWriter, encode_schema, with_metadata
@@ -35,7 +36,7 @@ def read(service: Service, call: Call, ticket: ScanTicket) -> Iterator[bytes]:
     registered = service.registry.named(ticket.catalog)
     access = service.access(call, registered)
     ctx = call.context(ticket.catalog, ticket.transaction_id, access)
-    bound = _find(service, call, ctx, ticket)
+    bound = _find(service, call, ctx, registered, ticket)
     bound.require(ctx, Privilege.READ)
     if bound.fingerprint != ticket.fingerprint:
         raise StaleDescriptor(f"table {bound.title} was altered while it was being read: run the query again")
@@ -61,9 +62,10 @@ def read(service: Service, call: Call, ticket: ScanTicket) -> Iterator[bytes]:
                     yield from writer.messages(piece, progress.news())
 
 
-def _find(service: Service, call: Call, ctx: Context, ticket: ScanTicket) -> PublishedTable:
+def _find(
+    service: Service, call: Call, ctx: Context, registered: RegisteredCatalog, ticket: ScanTicket
+) -> PublishedTable:
     """The table that a ticket was made for. Raises: NotFound, StaleDescriptor."""
-    registered = service.registry.named(ticket.catalog)
     reached = Reached(ticket.kind, ticket.table, ticket.function, ticket.arguments)
     match ticket.kind:
         case "table_function":

@@ -191,11 +191,8 @@ def _passed_on(options: ScanOptions, visibility: Visibility) -> ScanOptions:
     row_filter = None
     if options.filter is not None:
         row_filter = options.filter.weaken(lambda expression: _harmless(expression, visibility))
-    wanted = options.columns
-    if wanted is not None and options.filter is not None:
-        # The service looks at the client's filter afterwards, and says so in the columns that it wants.
-        wanted = tuple(dict.fromkeys(wanted))
-    return replace(options, columns=visibility.needed_for(wanted), filter=_some(row_filter), limit=0)
+    # The columns of the client's filter are among those that the service asks for, as it looks at it afterwards.
+    return replace(options, columns=visibility.needed_for(options.columns), filter=_some(row_filter), limit=0)
 
 
 def _some(row_filter: Filter | None) -> Filter | None:

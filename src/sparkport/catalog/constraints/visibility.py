@@ -6,6 +6,7 @@ Unlike a client's filter, which is a hint, a rule that cannot be applied shows n
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -29,6 +30,7 @@ _log = logging.getLogger(__name__)
 
 _MOST_KNOWN = 10_000
 _known: dict[tuple[int, str, str], Visibility] = {}
+_lock = threading.Lock()
 
 
 class Visibility:
@@ -62,11 +64,14 @@ class Visibility:
     def of(cls, restrictions: Restrictions, columns: pa.Schema, table: str) -> Visibility:
         """The same, remembered as long as the columns are the same object. Raises: PermissionDenied."""
         key = (id(columns), table, repr(restrictions))
-        known = _known.get(key)
+        with _lock:
+            known = _known.get(key)
         if known is None or known._columns is not columns:  # it keeps them alive, so the same id means the same columns
-            known = _known[key] = cls(restrictions, columns, table)
-            while len(_known) > _MOST_KNOWN:
-                _known.pop(next(iter(_known), key), None)
+            known = cls(restrictions, columns, table)
+            with _lock:
+                _known[key] = known
+                while len(_known) > _MOST_KNOWN:
+                    del _known[next(iter(_known))]
         return known
 
     def needed_for(self, columns: Sequence[str] | None) -> tuple[str, ...] | None:

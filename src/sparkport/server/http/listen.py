@@ -7,7 +7,6 @@ header that other sites' pages cannot send.
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import logging
 import socket
@@ -21,6 +20,7 @@ from importlib import resources
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+from sparkport.auth.loopback import is_loopback
 from sparkport.errors import BadRequest, Unauthenticated
 from sparkport.server.http.status import Viewer, status
 from sparkport.server.metrics import CONTENT_TYPE
@@ -65,7 +65,7 @@ class StatusServer:
         host, port = _parse(address)
         self._host = host
         try:
-            self._server = _Listener(host, port, _Site(service, watching, location, _is_loopback(host)))
+            self._server = _Listener(host, port, _Site(service, watching, location, is_loopback(host)))
         except OSError as error:
             raise OSError(f"cannot listen on {address} for the status page: {error.strerror or error}") from error
         self._thread = threading.Thread(
@@ -249,7 +249,7 @@ class _Request(BaseHTTPRequestHandler):
             host = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
         except ValueError:
             return False
-        return _is_loopback(host)
+        return is_loopback(host)
 
     def _say(self, code: HTTPStatus, message: str, headers: dict[str, str] | None = None) -> None:
         self._send(code, message.encode() + b"\n", "text/plain; charset=utf-8", headers)
@@ -284,12 +284,3 @@ def _parse(address: str) -> tuple[str, int]:
     if not host or port is None or parts.path.strip("/") or parts.username is not None:
         raise problem
     return host, port
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

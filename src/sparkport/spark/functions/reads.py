@@ -101,15 +101,11 @@ def _identifier(kind: str, node: Any) -> Identifier | None:
             if catalog.isDefined() and identifier.isDefined():
                 found = identifier.get()
                 return Identifier(str(catalog.get().name()), tuple(map(str, found.namespace())), str(found.name()))
-        case "LogicalRelation" | "HiveTableRelation":
-            table = node.catalogTable() if kind == "LogicalRelation" else None
-            if kind == "HiveTableRelation":
-                return _of_session_catalog(node.tableMeta().identifier())
-            if table is not None and table.isDefined():
-                return _of_session_catalog(table.get().identifier())
-        case _:
-            pass
-    return None
+        case "LogicalRelation" if node.catalogTable().isDefined():
+            return _of_session_catalog(node.catalogTable().get().identifier())
+        case "HiveTableRelation":
+            return _of_session_catalog(node.tableMeta().identifier())
+    return None  # files, for instance
 
 
 def _of_session_catalog(identifier: Any) -> Identifier:
