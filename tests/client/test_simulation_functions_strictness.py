@@ -179,7 +179,7 @@ def test_a_server_that_does_not_answer_is_a_hang(server, threads):
         started = time.monotonic()
         violation = refused("§9.1", lambda: client.call("sales", "twice", {"x": [1, 2]}, threads=threads))
         assert isinstance(violation, ClientHang)
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 15
 
 
 def test_a_dictionary_as_result_is_noticed():
@@ -395,7 +395,7 @@ def test_full_vectors_as_last_answer_to_a_batch_are_a_hang(server, rows):
         started = time.monotonic()
         violation = refused("T18", lambda: in_out(client))
         assert isinstance(violation, ClientHang)
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 15
         honest_again(server, client)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.counting import lines_run
 
 from sparkport.catalog import Constraints
 from sparkport.catalog.constraints import columns_of, concerning, enforce
@@ -168,13 +168,12 @@ def test_an_update_concerns_only_constraints_of_its_columns() -> None:
     assert not concerning(constraints, ["x"])
 
 
-def test_a_million_keys_take_seconds_at_most() -> None:
+def test_a_million_keys_are_compared_without_a_loop_over_them() -> None:
     rows = 1_000_000
     table = pa.table({"id": pa.arange(0, rows), "s": pa.arange(0, rows).cast(pa.string())})
     more = pa.table({"id": pa.arange(rows, 2 * rows), "s": pa.arange(0, rows).cast(pa.string())})
-    started = time.monotonic()
-    enforce("t", Constraints(primary_key=("id",), unique=(("s", "id"),)), more, table.select)
-    assert time.monotonic() - started < 10
+    lines = lines_run(lambda: enforce("t", Constraints(primary_key=("id",), unique=(("s", "id"),)), more, table.select))
+    assert lines < 10_000
 
 
 @settings(max_examples=40, deadline=None)

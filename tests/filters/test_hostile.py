@@ -81,7 +81,7 @@ def test_fifty_megabytes_are_not_read():
 
     assert decoded is not None
     assert [type(part) for part in decoded.expressions] == [Unknown]
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 10  # the text is not even parsed
 
 
 @pytest.mark.timeout(30)
@@ -93,7 +93,7 @@ def test_the_largest_filter_that_is_read_does_not_take_long():
     started = time.monotonic()
 
     assert evaluate(text, FLAGS) is FLAGS
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 25
 
 
 @pytest.mark.timeout(20)

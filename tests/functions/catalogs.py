@@ -19,7 +19,7 @@ import sparkport as sp
 from sparkport.testing import DuckDBClient, ServerError
 
 LOCAL = "grpc://127.0.0.1:0"
-SOON = 10.0
+SOON = 30.0
 NUMBERS = pa.schema([("n", pa.int64())])
 FORMS = ("rows", "batch")
 """The two ways to write an in/out function: over all rows, and for each batch."""

@@ -71,7 +71,7 @@ def test_a_function_is_stopped_soon_after_its_time():
         started = time.monotonic()
         with pytest.raises(ServerError, match="took longer"):
             run(client, "rows")
-        assert time.monotonic() - started < 4
+        assert time.monotonic() - started < SOON
 
 
 @pytest.mark.parametrize("kind", ["table", "rows"])
@@ -223,7 +223,7 @@ def test_the_caller_of_a_function_that_cannot_be_interrupted_is_let_go(serve, mo
         waited = time.monotonic() - started
         release.set()
 
-    assert waited < 5
+    assert waited < SOON
     assert caught.value.code in ("CANCELLED", "RESOURCE_EXHAUSTED")
     assert "cannot be interrupted" in caplog.text
 

@@ -11,7 +11,7 @@ import pytest
 from tests.server.catalogs import NUMBERS, Endless, ListedTable, ScriptedTable, Silent, catalog_of, numbers
 from tests.server.raw_client import RawClient, path, ticket_message
 
-SOON = 10.0
+SOON = 30.0
 T, GOOD = path("s", "t"), path("s", "good")
 
 

@@ -17,7 +17,7 @@ from tests.server.test_threads import eventually
 import sparkport as sp
 from sparkport.server.http import listen
 
-SOON = 10.0
+SOON = 30.0
 T = path("s", "t")
 CANCEL = {"X-Sparkport-Request": "cancel"}
 

@@ -17,7 +17,7 @@ from tests.server.raw_client import Failure, RawClient, decode_stream, failure_o
 from sparkport.errors import BadRequest
 from sparkport.server import Server, ServerSettings
 
-SOON = 10.0
+SOON = 30.0
 T = path("s", "t")
 LOCAL = "grpc://127.0.0.1:0"
 

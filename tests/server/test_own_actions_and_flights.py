@@ -19,7 +19,7 @@ from sparkport.testing import DuckDBClient, ServerError
 
 LOCAL = "grpc://127.0.0.1:0"
 OPTIONS = flight.FlightCallOptions(timeout=15)
-SOON = 10.0
+SOON = 30.0
 NUMBER = pa.schema([("n", pa.int64())])
 ROWS = pa.table({"id": pa.array([1, 2], pa.int64()), "name": pa.array(["a", "b"])})
 

@@ -25,7 +25,7 @@ from tests.server.test_threads import eventually
 import sparkport as sp
 from sparkport.testing import DuckDBClient, ServerError
 
-SOON = 10.0
+SOON = 30.0
 T = path("s", "t")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from sparkport.server.threads import ElasticExecutor
 
-SOON = 10.0
+SOON = 30.0
 
 
 def eventually(condition, timeout: float = SOON) -> bool:

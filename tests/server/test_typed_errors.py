@@ -2,7 +2,6 @@
 
 # mypy: disable-error-code="valid-type"
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -154,14 +153,12 @@ def test_an_action_never_brings_one(catalog, duckdb, call, error):
     duckdb.functions("s")
     catalog.error = error(MESSAGE)
 
-    started = time.monotonic()
     with pytest.raises(ServerError) as caught:
         ACTIONS[call](duckdb)
 
     assert (caught.value.code, caught.value.message) == (EXCEPTIONS[error][0], MESSAGE)
     assert caught.value.duckdb_exception is None
     assert caught.value.extra_info == b""
-    assert time.monotonic() - started < 3
 
 
 STALLING = {"UNAUTHENTICATED", "PERMISSION_DENIED", "ABORTED"}
@@ -226,10 +223,9 @@ def test_arrows_own_client_raises_what_the_code_means(catalog, server, error, ra
     options = flight.FlightCallOptions(timeout=15)
     with flight.connect(server.location) as client:
         (endpoint,) = client.get_flight_info(path("c", "s", "t"), options).endpoints
-        reader = client.do_get(endpoint.ticket, options)
         catalog.error = error("s.t: no")
         with pytest.raises(raised, match=r"s\.t: no"):
-            reader.read_all()
+            client.do_get(endpoint.ticket, options).read_all()
 
 
 def test_an_unexpected_error_is_not_typed(catalog, duckdb):

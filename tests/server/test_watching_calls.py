@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import pyarrow as pa
 import pytest
+from tests.counting import lines_run
 from tests.server.catalogs import NUMBERS, Endless, ListedTable, ScriptedTable, catalog_of, numbers
 from tests.server.raw_client import RawClient, path, ticket_message
 from tests.server.test_threads import eventually
@@ -23,7 +24,7 @@ from sparkport.testing import DuckDBClient, ServerError
 from sparkport.wire.flight_data import BatchWriter, encode_metadata, encode_schema, with_metadata
 from sparkport.wire.row_counts import count_rows
 
-SOON = 10.0
+SOON = 30.0
 T, GOOD = path("s", "t"), path("s", "good")
 
 
@@ -266,19 +267,17 @@ def test_the_watching_thread_ends_with_the_server(start):
 # -------------------------------------------------------------------------------------------------------------- costs
 
 
-def test_noting_a_message_costs_microseconds():
+def test_noting_a_message_costs_little():
     batch = numbers(20_000).to_batches()[0]
     (message,) = BatchWriter(batch.schema).messages(batch)
     work = Work("DoGet")
 
-    def once() -> float:
-        began = time.perf_counter()
-        for _ in range(2000):
-            work.gives(message)
-            work.goes_on()
-        return (time.perf_counter() - began) / 2000
+    def note() -> None:
+        work.gives(message)
+        work.goes_on()
 
-    assert min(once() for _ in range(10)) < 20e-6  # between 1 and 2.5 µs, depending on what else the machine does
+    note()
+    assert lines_run(note) < 40
 
 
 # ------------------------------------------------------------------------------------------------------------ metrics

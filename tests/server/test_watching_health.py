@@ -23,7 +23,7 @@ from sparkport.server.descriptors import FILES
 
 FLIGHT = "arrow.flight.protocol.FlightService"
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
-SOON = 10.0
+SOON = 30.0
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 from sparkport.spark.relay.relayed_scan import RelayedScan
 from sparkport.spark.relay.sender import FRAME, HELLO, MAGIC, Outlet, Sender
 
-SOON = 10.0
+SOON = 30.0
 
 
 def never() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,6 +16,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType
 from pyroaring import BitMap64
+from tests.counting import lines_run
 from tests.spark.lake_tables import create, find, insert, sql_name
 from tests.spark.tables import NUMBERED, Table, data_entry, numbered, with_field_ids
 
@@ -175,15 +175,14 @@ def test_position_deletes_of_version_2_count_and_are_replaced_if_they_are_about_
     assert [(each.spec_id, each.partition) for each in found.found] == [(1, {1000: "x"})] * 2
 
 
-def test_ten_of_twenty_million_rows_are_found_in_milliseconds(tmp_path):
+def test_ten_of_twenty_million_rows_are_found_without_reading_files(tmp_path):
     table = Table(tmp_path, NUMBERED)
     for number in range(8):
         table.append(data_entry(f"{number}", 2_500_000), first_row_id=number * 2_500_000)
     state, ids = table.state(), ids_of(*sorted(random.Random(1).sample(range(20_000_000), 10)))
-    locate(state, ids, {})
-    began = time.process_time()  # others may use the machine too
-    assert sum(len(each.row_ids) for each in locate(state, ids, {}).found) == 10
-    assert time.process_time() - began < 0.05
+    assert (
+        sum(len(each.row_ids) for each in locate(state, ids, {}).found) == 10
+    )  # there are no files that it could read
 
 
 def test_a_million_ids_are_found_without_a_loop_over_them(tmp_path):
@@ -192,9 +191,8 @@ def test_a_million_ids_are_found_without_a_loop_over_them(tmp_path):
         table.append(data_entry(f"{number}", 2_500_000), first_row_id=number * 2_500_000)
     table.append(vector(tmp_path, "3", list(range(0, 2_500_000, 5))), content=1, sequence_number=2)
     state, ids = table.state(), pa.arange(0, 20_000_000, 20)
-    began = time.process_time()
     found = locate(state, ids, {})
-    assert time.process_time() - began < 0.5
+    assert lines_run(lambda: locate(state, ids, {})) < 10_000
     assert sum(len(each.row_ids) for each in found.found) == 875_000
     assert found.missing.equals(pa.arange(7_500_000, 10_000_000, 20))
 
@@ -271,9 +269,8 @@ def test_a_million_ids_in_rewritten_files(tmp_path):
         entries.append(data_entry(path, 1_000_000))
     table.append(*entries, first_row_id=5_000_000)
     state = table.state()
-    began = time.process_time()
     found = locate(state, pa.arange(0, 2_000_000, 2), {})
-    assert time.process_time() - began < 0.5
+    assert lines_run(lambda: locate(state, pa.arange(0, 2_000_000, 2), {})) < 10_000
     assert [len(each.row_ids) for each in found.found] == [500_000] * 2
     assert len(found.missing) == 0
 
@@ -289,9 +286,9 @@ def test_many_small_changes_leave_many_small_files(tmp_path):
         for number, row_ids in changed.items()
         for position, row_id in enumerate(row_ids)
     }
-    began = time.process_time()
-    assert located(state, 7, 50_000).missing.to_pylist() == [50_000]
-    assert time.process_time() - began < 0.2, "their ids are remembered"
+    for number in changed:
+        (tmp_path / f"{number}.parquet").unlink()
+    assert located(state, 7, 50_000).missing.to_pylist() == [50_000], "their ids are remembered"
 
 
 def test_files_that_only_spark_reads(tmp_path):
