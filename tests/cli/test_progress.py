@@ -15,10 +15,10 @@ from sparkport.cli import progress
 progress._FIRST = 0.0
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 with progress.Progress("working") as shown:
-    time.sleep(0.4)
+    time.sleep(0.8)
     shown.done = 0.5
     logging.info("something happened")
-    time.sleep(0.4)
+    time.sleep(0.8)
 print("done", flush=True)
 """
 

@@ -41,13 +41,13 @@ def select(client: DuckDBClient) -> pa.Table:
 
 
 def refused(location: str, act: Callable[[DuckDBClient], Any]) -> ServerError:
-    with DuckDBClient(location, CATALOG, timeout=5) as client, pytest.raises(ServerError) as caught:
+    with DuckDBClient(location, CATALOG, timeout=20) as client, pytest.raises(ServerError) as caught:
         act(client)
     return caught.value
 
 
 def violated(location: str, act: Callable[[DuckDBClient], Any]) -> str:
-    with DuckDBClient(location, CATALOG, timeout=5) as client, pytest.raises(ProtocolViolation) as caught:
+    with DuckDBClient(location, CATALOG, timeout=20) as client, pytest.raises(ProtocolViolation) as caught:
         act(client)
     return caught.value.trap
 
@@ -210,7 +210,7 @@ def test_streams_that_break_the_rules_are_caught(sent, trap):
 def test_a_stream_made_by_hand_is_read():
     progress = msgpack.packb({"progress": 1})
     served = serving(messages(SCHEMA, batch_message(ROWS), batch_message(ROWS, progress)))
-    with served as location, DuckDBClient(location, CATALOG, timeout=5) as client:
+    with served as location, DuckDBClient(location, CATALOG, timeout=20) as client:
         assert client.scan("sales", "orders", ["id"]).column("id").to_pylist() == [0, 1, 2, 0, 1, 2]
 
 

@@ -33,7 +33,7 @@ def client(server: FunctionDouble) -> Iterator[DuckDBClient]:
 
 
 def impatient(server: FunctionDouble) -> DuckDBClient:
-    return DuckDBClient(server.location, CATALOG, timeout=1)
+    return DuckDBClient(server.location, CATALOG, timeout=2)
 
 
 # ------------------------------------------------------------------------------------------------- scalar functions

@@ -167,7 +167,7 @@ def silent(server: FunctionDouble) -> Run:
 
 def test_a_server_that_waits_for_a_batch_before_its_schema_is_a_hang(server):
     server.spoil["scalar"] = lambda honest: waiting_for_a_batch
-    with DuckDBClient(server.location, CATALOG, timeout=1) as client:
+    with DuckDBClient(server.location, CATALOG, timeout=2) as client:
         assert isinstance(refused("T15", lambda: client.call("sales", "twice", {"x": [1]})), ClientHang)
         honest_again(server, client)
 
@@ -175,7 +175,7 @@ def test_a_server_that_waits_for_a_batch_before_its_schema_is_a_hang(server):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_server_that_does_not_answer_is_a_hang(server, threads):
     server.spoil["scalar"] = lambda honest: silent(server)
-    with DuckDBClient(server.location, CATALOG, timeout=1) as client:
+    with DuckDBClient(server.location, CATALOG, timeout=2) as client:
         started = time.monotonic()
         violation = refused("§9.1", lambda: client.call("sales", "twice", {"x": [1, 2]}, threads=threads))
         assert isinstance(violation, ClientHang)
@@ -391,7 +391,7 @@ def test_output_is_read_as_by_the_real_client(server, client, answers, last, row
 @pytest.mark.parametrize("rows", [2048, 4096])
 def test_full_vectors_as_last_answer_to_a_batch_are_a_hang(server, rows):
     server.spoil["in_out"] = lambda honest: lockstep([(rows, FINISHED)], [])
-    with DuckDBClient(server.location, CATALOG, timeout=1) as client:
+    with DuckDBClient(server.location, CATALOG, timeout=2) as client:
         started = time.monotonic()
         violation = refused("T18", lambda: in_out(client))
         assert isinstance(violation, ClientHang)
@@ -401,7 +401,7 @@ def test_full_vectors_as_last_answer_to_a_batch_are_a_hang(server, rows):
 
 def test_a_batch_that_goes_on_without_more_is_a_hang(server):
     server.spoil["in_out"] = lambda honest: lockstep([(3, CONTINUES)], [])
-    with DuckDBClient(server.location, CATALOG, timeout=1) as client:
+    with DuckDBClient(server.location, CATALOG, timeout=2) as client:
         assert isinstance(refused("§9.3", lambda: in_out(client)), ClientHang)
 
 
@@ -412,7 +412,7 @@ def test_a_server_that_keeps_its_schema_until_rows_come_is_a_hang(server):
         writer.begin(TEXTS)
 
     server.spoil["in_out"] = lambda honest: run
-    with DuckDBClient(server.location, CATALOG, timeout=1) as client:
+    with DuckDBClient(server.location, CATALOG, timeout=2) as client:
         assert isinstance(refused("T15", lambda: in_out(client)), ClientHang)
 
 

@@ -651,7 +651,7 @@ def hanging(server: FlightDouble, *, after_schema: bool) -> Callable[[Any], Any]
 def test_an_exchange_that_waits_for_ever_is_a_hang(act, after_schema, trap, server):
     server.spoil["exchange"] = hanging(server, after_schema=after_schema)
 
-    with DuckDBClient(server.location, CATALOG, timeout=1) as client, pytest.raises(ClientHang) as caught:
+    with DuckDBClient(server.location, CATALOG, timeout=2) as client, pytest.raises(ClientHang) as caught:
         act(client)
 
     assert caught.value.trap == trap
@@ -665,7 +665,7 @@ def test_a_scan_that_the_open_exchange_locks_out_is_a_hang(point, server):
 
     server.spoil[point] = locked
 
-    with DuckDBClient(server.location, CATALOG, timeout=1) as client, pytest.raises(ClientHang) as caught:
+    with DuckDBClient(server.location, CATALOG, timeout=2) as client, pytest.raises(ClientHang) as caught:
         update(client)
 
     assert caught.value.trap == "T24"
@@ -674,5 +674,5 @@ def test_a_scan_that_the_open_exchange_locks_out_is_a_hang(point, server):
 def test_an_action_without_answer_is_a_hang(server):
     server.spoil["list_schemas"] = lambda honest: [server.released.wait(10)]
 
-    with DuckDBClient(server.location, CATALOG, timeout=1) as client, pytest.raises(ClientHang):
+    with DuckDBClient(server.location, CATALOG, timeout=2) as client, pytest.raises(ClientHang):
         attach(client)

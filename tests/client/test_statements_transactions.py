@@ -316,7 +316,7 @@ def test_an_identifier_that_nobody_used_for_long_expires(connect, clock):
 def test_an_identifier_is_refused_after_its_lifetime_even_if_it_is_in_use() -> None:
     catalog = MemoryCatalog(CATALOG)
     catalog.add_schema("s").add_table(MemoryTable("t", pa.table({"id": [0], "name": ["first"]}, schema=COLUMNS)))
-    settings = ServerSettings(ServiceSettings(transaction_lifetime=2))
+    settings = ServerSettings(ServiceSettings(transaction_lifetime=3))
     with (
         Server(catalog, "grpc://127.0.0.1:0", settings) as server,
         DuckDBClient(server.location, CATALOG, timeout=20) as client,
@@ -324,7 +324,7 @@ def test_an_identifier_is_refused_after_its_lifetime_even_if_it_is_in_use() -> N
         client.begin()
         assert ids(client) == [0]
         assert ids(client) == [0]
-        time.sleep(2.1)
+        time.sleep(3.1)
         refused(lambda: client.scan("s", "t"))
         client.rollback()
         assert ids(client) == [0]

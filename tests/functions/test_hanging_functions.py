@@ -109,22 +109,22 @@ def test_dividing_the_work_must_not_take_too_long_either(serve):
 @pytest.mark.parametrize("kind", ["scalar", "rows"])
 def test_the_limit_is_for_one_batch_and_not_for_all(serve, kind):
     def slow(_ctx: sp.Context) -> None:
-        time.sleep(0.3)
+        time.sleep(0.5)
 
-    client = serve(doing(kind, slow, time_limit=0.8))
+    client = serve(doing(kind, slow, time_limit=2.0))
 
     with nothing_left_behind(client):
         assert run(client, kind, rows=4 * 2048 + 1) == list(range(4 * 2048 + 1))
 
 
 def test_the_time_that_the_client_takes_does_not_count(start):
-    builder = doing("rows", lambda _ctx: None, time_limit=0.4)
+    builder = doing("rows", lambda _ctx: None, time_limit=1.0)
     with DuckDBClient(start(builder), "c", timeout=SOON) as client, nothing_left_behind(client):
 
         def slowly():
             for first in (0, 2):
                 yield numbers(2, first)
-                time.sleep(0.6)
+                time.sleep(1.2)
 
         batches = client.in_out_batches("s", "f", rows=slowly())
         assert [n for batch in batches for n in batch.column(0).to_pylist()] == list(range(4))
@@ -238,7 +238,7 @@ def test_a_function_that_does_not_come_to_an_end_when_it_is_closed_is_stopped(se
             yield numbers(1)
             yield pa.record_batch({"m": [1]})  # a fault, for which the generator is closed
         finally:
-            deadline = time.monotonic() + 3  # so that the test ends, whatever happens
+            deadline = time.monotonic() + 12  # so that the test ends, whatever happens
             while time.monotonic() < deadline:
                 pass
 
@@ -250,7 +250,7 @@ def test_a_function_that_does_not_come_to_an_end_when_it_is_closed_is_stopped(se
 
     functions: dict[str, Callable[..., Any]] = {"table": never_closed, "rows": of_rows, "batch": of_batch}
     schema.table_function(returns=NUMBERS, name="f", time_limit=0.2)(functions[kind])
-    client = serve(builder, timeout=2.0)
+    client = serve(builder, timeout=9.0)
 
     failed = failure(client, kind)
 

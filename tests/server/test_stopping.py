@@ -280,7 +280,7 @@ def test_an_insert_under_way_at_sigterm_finishes_or_is_nothing(finishes: bool):
         def rows() -> Iterator[pa.RecordBatch]:
             yield pa.record_batch({"id": [1, 2]})
             process.send_signal(signal.SIGTERM)
-            time.sleep(0.5 if finishes else 1.5)
+            time.sleep(0.5 if finishes else 2.5)
             yield pa.record_batch({"id": [3]})
 
         with DuckDBClient(location, "cat", timeout=20) as client:

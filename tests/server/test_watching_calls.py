@@ -234,11 +234,11 @@ def test_an_exchange_is_not_idle_while_its_client_waits_for_our_own_scan(start):
     schema.add_table(sp.MemoryTable("t", pa.schema([("id", pa.int64())])))
 
     def slow(ctx: sp.Context, _options: sp.ScanOptions) -> Iterator[pa.RecordBatch]:
-        ctx.wait(1.2)
+        ctx.wait(2.5)
         yield numbers().to_batches()[0]
 
     schema.add_table(ScriptedTable("slow", NUMBERS, slow))
-    server = start(catalog, sp.ServerSettings(idle_seconds=0.4))
+    server = start(catalog, sp.ServerSettings(idle_seconds=1.0))
     with DuckDBClient(server.location, "m", timeout=20) as client:
         assert client.insert_select("s", "t", ("s", "slow")).total == 3
 

@@ -34,9 +34,9 @@ def scan(relay: Relay) -> Iterator[RelayedScan]:
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch) -> None:
-    """Has things happen at once that otherwise take seconds."""
+    """Has things happen at once that otherwise take seconds; for idle clients the tests move the clock."""
     monkeypatch.setattr(relayed_scan, "_LOST", 0.3)
-    monkeypatch.setattr(relayed_scan, "_IDLE", 0.2)
+    monkeypatch.setattr(relayed_scan, "_IDLE", 20.0)
 
 
 @pytest.mark.parametrize("forwarded", [0, 1])
@@ -100,6 +100,12 @@ def test_rows_that_will_be_of_no_use_are_not_sent_for_long(relay, monkeypatch):
     scan.close()
 
 
+def idle_for(seconds: float, *scans: RelayedScan) -> None:
+    for scan in scans:
+        assert scan.idle_since is not None
+        scan.idle_since -= seconds
+
+
 def endlessly(reading: Iterator[bytes], other: socket.socket) -> None:
     deadline = time.monotonic() + SOON
     while time.monotonic() < deadline:
@@ -115,7 +121,7 @@ def test_an_idle_scan_makes_room_and_goes_on_where_it_stopped(relay, scan):
     connection.sendall(frame(MESSAGES[0]) + frame(MESSAGES[1]))
     reading = scan.messages(never)
     received = [next(reading)]
-    time.sleep(0.3)
+    idle_for(30, scan)
 
     relay.make_room()
 
@@ -143,7 +149,7 @@ def test_only_scans_that_idle_and_can_go_on_make_room(relay, scan):
         Task(each.outlet, 0, MESSAGES)
         assert next(each.messages(never)) == MESSAGES[0]
     assert not scan.rest()  # it has read a moment ago
-    time.sleep(0.3)
+    idle_for(30, scan, unrepeatable)
 
     assert not unrepeatable.rest()
     assert scan.rest()
@@ -157,7 +163,7 @@ def test_a_scan_that_has_rested_is_left_alone_for_longer(scan):
     for attempt, rests in ((1, True), (2, False)):
         Task(scan.outlet, 0, MESSAGES, attempt)
         next(reading)
-        time.sleep(0.4)
+        idle_for(30, scan)
         assert scan.rest() is rests
         scan.go_on()
 
