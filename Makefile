@@ -32,7 +32,7 @@ serve: $(RUNTIME) ## serve the lake in ./lake, with a demo schema; needs Java (A
 	@$(VENV)/bin/sparkport serve --warehouse ./lake --demo $(ARGS)
 
 test: $(DEV) ## run the tests (ARGS="-k filters -x" as for pytest)
-	@$(PY) -m pytest -n 2 $(ARGS)
+	@$(PY) -m pytest -n 3 $(ARGS)
 
 check: $(DEV) ## ruff, mypy --strict, import-linter
 	@$(PY) -m ruff check --output-format=concise $(LINTED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import threading
 import time
+from bisect import bisect
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,19 +36,19 @@ def _waited_for_at_exit() -> list[str]:
 
 
 class _TogetherByFile(LoadScopeScheduling):
-    """Keeps the tests of a file in one process, and those that share the Spark of a process, in two halves."""
+    """Keeps the tests of a file in one process, and those that share the Spark of a process, in three parts."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         folder, _, name = file.rpartition("/")
         if folder != "tests/spark" or name in _SPARKS_OF_THEIR_OWN:
             return file
-        return f"{folder} {'before' if name < _SECOND_HALF else 'from'} {_SECOND_HALF}"
+        return f"{folder} {bisect(_PARTS, name)}"
 
 
 _SPARKS_OF_THEIR_OWN = ("test_cluster.py", "test_killed_server.py", "test_many_writers.py", "test_serve.py")
-_SECOND_HALF = "test_relations"
-"""About half of the time has passed when the tests of Spark come to this file."""
+_PARTS = ("test_dml_statements.py", "test_retype.py")
+"""A third and two thirds of the time have passed when the tests of Spark come to these files."""
 
 
 @pytest.hookimpl(optionalhook=True)
