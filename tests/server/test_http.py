@@ -235,17 +235,20 @@ def test_our_own_names_are_fine(page, host):
     "address", ["", "127.0.0.1", "host:port", ":8080", "127.0.0.1:99999", "user@127.0.0.1:1", "h:1/x"]
 )
 def test_an_address_that_is_none_is_refused(address):
-    server = sp.Server(catalog_of(), "grpc://127.0.0.1:0", sp.ServerSettings(http=address))
     with pytest.raises(sp.BadRequest, match="HOST:PORT"):
-        server.start()
+        sp.Server(catalog_of(), "grpc://127.0.0.1:0", sp.ServerSettings(http=address))
 
 
-def test_a_port_that_is_taken_is_an_error_that_names_it(page):
+def test_a_port_that_is_taken_is_an_error_that_names_it_and_the_other_one_is_given_back(page):
     address = page.removeprefix("http://")
-    server = sp.Server(catalog_of(), "grpc://127.0.0.1:0", sp.ServerSettings(http=address))
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        port = reserved.getsockname()[1]
+    server = sp.Server(catalog_of(), f"grpc://127.0.0.1:{port}", sp.ServerSettings(http=address))
 
     with pytest.raises(OSError, match=f"cannot listen on {address} for the status page"):
         server.start()
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 def test_ipv6_is_served_too():

@@ -214,8 +214,8 @@ print("stopped", count, flush=True)
 
 
 @contextmanager
-def serving(stop_seconds: float) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    command = [sys.executable, "-c", _SERVING, str(stop_seconds)]
+def serving(stop_seconds: float, program: str = _SERVING) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    command = [sys.executable, "-c", program, str(stop_seconds)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
     ) as process:
@@ -270,6 +270,32 @@ def test_a_second_signal_hurries():
             list(call)
         output, _ = process.communicate(timeout=30)
         assert (process.returncode, output) == (0, "stopped 0\n")
+
+
+def test_a_signal_that_interrupts_no_wait_is_noticed():
+    """Another thread may be given it, or it comes just before the main thread begins to wait."""
+    announced = "server.run_until_signal(lambda: print(server.location, flush=True))"
+    assert announced in _SERVING
+    blocked = announced.replace("lambda:", "lambda: signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]) or")
+    program = "import signal\n" + _SERVING.replace(announced, blocked)
+    with serving(30, program) as (process, _):
+        process.send_signal(signal.SIGTERM)
+
+        output, _ = process.communicate(timeout=30)
+        assert (process.returncode, output) == (0, "stopped 0\n")
+
+
+def test_no_thread_outlives_the_server(start, connect):
+    before = set(threading.enumerate())
+    server = start(catalog_of(ListedTable("t", numbers())))
+    client = connect(server)
+    assert client.scan(T).table.num_rows == 3
+
+    server.stop()
+
+    assert [
+        thread.name for thread in threading.enumerate() if thread not in before and "channel" not in thread.name
+    ] == []
 
 
 @pytest.mark.parametrize("finishes", [True, False])

@@ -20,9 +20,9 @@ from sparkport.errors import BadRequest
 from sparkport.server.allocator import keep_freed_memory
 from sparkport.server.boundary import flight_handlers
 from sparkport.server.health import Health
-from sparkport.server.http import StatusServer
+from sparkport.server.http import StatusServer, parse_address
 from sparkport.server.reflection import reflection_handlers
-from sparkport.server.threads import ElasticExecutor
+from sparkport.server.threads import ElasticExecutor, join_all
 from sparkport.server.tls import PEM, Certificates, server_credentials
 from sparkport.server.watching import Watching
 from sparkport.service.registry import CatalogRegistry
@@ -40,6 +40,8 @@ Catalogs: TypeAlias = (
 _LAST_WORDS_SECONDS = 0.5
 """For the last messages of calls that have ended to reach their clients."""
 _ROLL_BACK_SECONDS = 5.0
+_LAST_THREADS_SECONDS = 2.0
+_LOOK_FOR_SIGNALS_SECONDS = 0.5
 
 DEFAULT_LOCATION = "grpc://127.0.0.1:50051"
 _HEADER_LIMIT = 1024 * 1024
@@ -89,9 +91,11 @@ class Server:
         location: str = DEFAULT_LOCATION,
         settings: ServerSettings | None = None,
     ) -> None:
-        """Raises: BadRequest for a location or a catalog name that cannot be served."""
+        """Raises: BadRequest for an address or a catalog name that cannot be served."""
         self._settings = settings or ServerSettings()
         self._scheme, self._host, self._port = _parse(location)
+        if self._settings.http is not None:
+            parse_address(self._settings.http)
         if self._scheme == "grpc+tls" and not (self._settings.tls_certificate and self._settings.tls_key):
             raise BadRequest(f"the location {location!r} needs a TLS certificate and its key")
         self._service = Service(CatalogRegistry(_named(catalogs)), self._settings.service)
@@ -100,6 +104,7 @@ class Server:
         self._watching: Watching | None = None
         self._health: Health | None = None
         self._http: StatusServer | None = None
+        self._polling: list[threading.Thread] = []
         self._stopping = threading.Lock()
 
     @property
@@ -140,12 +145,11 @@ class Server:
             raise RuntimeError("the server has been started already")
         settings = self._settings
         watching = Watching(self._service, idle_seconds=settings.idle_seconds, audit_file=settings.audit_file)
-        health = Health()
-        self._executor = ElasticExecutor(settings.idle_thread_seconds)
+        health, executor = Health(), ElasticExecutor(settings.idle_thread_seconds)
         server = grpc.server(
-            self._executor,  # type: ignore[arg-type]  # any Executor will do; the stubs name one
-            options=_options(self._settings),
-            maximum_concurrent_rpcs=self._settings.max_concurrent_calls,
+            executor,  # type: ignore[arg-type]  # any Executor will do; the stubs name one
+            options=_options(settings),
+            maximum_concurrent_rpcs=settings.max_concurrent_calls,
         )
         handlers = (
             flight_handlers(self._service, watching),
@@ -153,32 +157,40 @@ class Server:
             *reflection_handlers(self._service, watching),
         )
         server.add_generic_rpc_handlers(handlers)
-        address = f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
+        asked_for = self._port
         try:
-            key, certificate = self._settings.tls_key, self._settings.tls_certificate
+            self._port = self._listen(server)
+            if settings.http is not None:
+                self._http = StatusServer(settings.http, self._service, watching, self.location)
+        except BaseException:
+            watching.draining = True
+            server.start()  # one that was never started would keep its port
+            server.stop(None).wait()
+            watching.stop()
+            executor.shutdown(wait=False)
+            self._port = asked_for
+            raise
+        watching.start()
+        self._polling = _threads_of(server.start)
+        self._grpc, self._executor, self._watching, self._health = server, executor, watching, health
+        _log.info("serving on %s", self.location)
+        return self
+
+    def _listen(self, server: grpc.Server) -> int:
+        """Have the port, and tell which it is. Raises: OSError."""
+        settings = self._settings
+        address = f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
+        key, certificate = settings.tls_key, settings.tls_certificate
+        try:
             if self._scheme == "grpc+tls" and key is not None and certificate is not None:
-                port = server.add_secure_port(
-                    address, server_credentials(Certificates(certificate, key, self._settings.tls_client_ca))
-                )
-            else:
-                port = server.add_insecure_port(address)
+                credentials = server_credentials(Certificates(certificate, key, settings.tls_client_ca))
+                return server.add_secure_port(address, credentials)
+            return server.add_insecure_port(address)
         except RuntimeError as error:
             tls = ", or the TLS certificate and key are no pair in PEM form" if self._scheme == "grpc+tls" else ""
             raise OSError(
                 f"cannot listen on {address}: the port is in use or not allowed, or the host is not this one{tls}"
             ) from error
-        self._port = port
-        if settings.http is not None:
-            try:
-                self._http = StatusServer(settings.http, self._service, watching, self.location)
-            except BaseException:
-                server.stop(None)
-                raise
-        watching.start()
-        server.start()
-        self._grpc, self._watching, self._health = server, watching, health
-        _log.info("serving on %s", self.location)
-        return self
 
     def stop(self, grace: float = 5.0, hurry: Callable[[], bool] = lambda: False) -> None:
         """Take no more calls, let those under way finish for up to `grace` seconds, then cancel them.
@@ -205,6 +217,8 @@ class Server:
                 self._http.close()
             watching.stop()
             executor.shutdown(wait=False, cancel_futures=True)
+            # Python ends threads that outlive it in a way that C++ answers with an abort of the process.
+            join_all([*self._polling, *executor.threads], _LAST_THREADS_SECONDS)
             self._grpc = self._executor = self._watching = self._health = self._http = None
 
     def wait(self) -> None:
@@ -231,7 +245,9 @@ class Server:
             self.start()
             if announce is not None:
                 announce()
-            stopping.wait()
+            # A signal that comes just before a wait without an end is noticed after it.
+            while not stopping.wait(_LOOK_FOR_SIGNALS_SECONDS):
+                pass
             _log.info("stopping; calls under way may finish for %g s", self._settings.stop_seconds)
         finally:
             try:
@@ -247,6 +263,13 @@ class Server:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _threads_of(start: Callable[[], None]) -> list[threading.Thread]:
+    """Those that a call has started, with which gRPC waits for events: it does not tell them otherwise."""
+    before = set(threading.enumerate())
+    start()
+    return [thread for thread in threading.enumerate() if thread not in before and thread.name.endswith("(_serve)")]
 
 
 def serve(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
-__all__ = ["ElasticExecutor"]
+__all__ = ["ElasticExecutor", "join_all"]
 
 _T = TypeVar("_T")
 
@@ -57,6 +58,12 @@ class ElasticExecutor(Executor):
             thread.join()
 
     @property
+    def threads(self) -> list[threading.Thread]:
+        """Those alive now, idle ones included."""
+        with self._condition:
+            return list(self._threads)
+
+    @property
     def thread_count(self) -> int:
         """Threads alive now, idle ones included."""
         return len(self._threads)
@@ -75,6 +82,14 @@ class ElasticExecutor(Executor):
                 future, task = self._tasks.popleft()
             _run(future, task)
             del future, task  # while idle, hold on to nothing of the last call
+
+
+def join_all(threads: Iterable[threading.Thread], seconds: float) -> None:
+    """Wait for threads to end, other than this one, for so long in all."""
+    deadline = time.monotonic() + seconds
+    for thread in threads:
+        if thread is not threading.current_thread():
+            thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def _run(future: Future[Any], task: Callable[[], Any]) -> None:

@@ -1,5 +1,5 @@
 """The status page: what the server is doing, for people and for Prometheus. Standard library only."""
 
-from sparkport.server.http.listen import StatusServer
+from sparkport.server.http.listen import StatusServer, parse_address
 
-__all__ = ["StatusServer"]
+__all__ = ["StatusServer", "parse_address"]

@@ -30,7 +30,7 @@ from sparkport.service.calls import Call
 from sparkport.service.service import Service
 from sparkport.wire.headers import RequestHeaders
 
-__all__ = ["StatusServer"]
+__all__ = ["StatusServer", "parse_address"]
 
 _log = logging.getLogger("sparkport.server.http")
 
@@ -62,7 +62,7 @@ class StatusServer:
 
     def __init__(self, address: str, service: Service, watching: Watching, location: str) -> None:
         """`address` is `HOST:PORT`; port 0 picks a free one. Raises: BadRequest; OSError when the port cannot be had."""
-        host, port = _parse(address)
+        host, port = parse_address(address)
         self._host = host
         try:
             self._server = _Listener(host, port, _Site(service, watching, location, is_loopback(host)))
@@ -274,7 +274,8 @@ class _Request(BaseHTTPRequestHandler):
         _log.debug("%s: %s", self.address_string(), format % args)
 
 
-def _parse(address: str) -> tuple[str, int]:
+def parse_address(address: str) -> tuple[str, int]:
+    """Raises: BadRequest."""
     problem = BadRequest(f"the address of the status page must be HOST:PORT, not {address!r}")
     try:
         parts = urlsplit(f"//{address.removeprefix('http://')}")
