@@ -47,7 +47,7 @@ _POINTS = [
     ("delete", "after:vectors", _BEFORE),
     ("delete", "after:swap", _AFTER),
 ]
-_FEW = [15]
+_FEW = [8, 15, 19]
 _DRIVER = Path(__file__).with_name("killed_lake.py")
 
 
