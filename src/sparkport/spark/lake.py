@@ -63,8 +63,9 @@ class Lake:
         self.settings = settings
         self.states = States()
         self.outlines = Outlines(self._open_metadata)
-        self.transactions = Transactions(settings)
+        self.transactions = Transactions(settings, self.states)
         self.file_properties = file_properties(gateway.spark)
+        self._io = PyArrowFileIO(dict(self.file_properties))
         self.staging = StagingArea(staging, self.file_properties, (gateway.jvm_process,))
         self._lock = threading.Lock()
         self._table_locks: dict[Identifier, threading.Lock] = {}
@@ -137,7 +138,7 @@ class Lake:
 
     def io(self, location: str) -> FileIO | None:
         """What reads a file of the lake in this process; None where only Spark can."""
-        return PyArrowFileIO(dict(self.file_properties)) if reachable(location, self.file_properties) else None
+        return self._io if reachable(location, self.file_properties) else None
 
     def seen(self, ctx: Context, identifier: Identifier) -> TableState:
         """What a request reads of a table. Raises: NotFound, CatalogFault."""

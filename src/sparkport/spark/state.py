@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import threading
+import time
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import IO, Any, cast
@@ -33,6 +34,8 @@ _ROW_LINEAGE = 3
 _MOST_STATES = 20_000
 _MOST_ENTRIES = 4_000_000
 """Snapshots and logs of all states together, each of which counts all that its table has had."""
+_UNUSED_SECONDS = 600.0
+"""A state that nobody has asked for in so long is forgotten: every commit leaves one behind."""
 SHAPING = (TYPES_PROPERTY, CONSTRAINTS_PROPERTY, DEFAULTS_PROPERTY, COMMENT_PROPERTY)
 """Properties that make a difference to what users see."""
 
@@ -61,16 +64,17 @@ class States:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._states: OrderedDict[tuple[Identifier, str], TableState] = OrderedDict()
+        self._states: OrderedDict[tuple[Identifier, str], tuple[TableState, float]] = OrderedDict()
+        """With the time of their last use, in its order."""
         self._entries = 0
         self._newest: OrderedDict[Identifier, TableMetadata] = OrderedDict()
         self._definitions: OrderedDict[tuple[Any, ...], Definition] = OrderedDict()
 
     def find(self, identifier: Identifier, location: str) -> TableState | None:
         with self._lock:
-            state = self._states.get((identifier, location))
+            state, _ = self._states.pop((identifier, location), (None, 0.0))
             if state is not None:
-                self._states.move_to_end((identifier, location))
+                self._states[identifier, location] = state, time.monotonic()
             return state
 
     def add(self, identifier: Identifier, location: str, text: str, io: FileIO | None) -> TableState:
@@ -93,11 +97,16 @@ class States:
             while len(self._newest) > _MOST_STATES:
                 self._newest.popitem(last=False)
             # Of two threads that read the same file one wins, so that there is one Definition.
-            known = self._states.setdefault((identifier, location), state)
+            now = time.monotonic()
+            known, _ = self._states.setdefault((identifier, location), (state, now))
             if known is state:
                 self._entries += _entries(state)
-            while len(self._states) > _MOST_STATES or (self._entries > _MOST_ENTRIES and len(self._states) > 1):
-                self._entries -= _entries(self._states.popitem(last=False)[1])
+            while len(self._states) > 1 and (
+                len(self._states) > _MOST_STATES
+                or self._entries > _MOST_ENTRIES
+                or next(iter(self._states.values()))[1] < now - _UNUSED_SECONDS
+            ):
+                self._entries -= _entries(self._states.popitem(last=False)[1][0])
         return known
 
     def at(self, state: TableState, snapshot: Snapshot | None, schema: Schema) -> TableState:

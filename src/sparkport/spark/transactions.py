@@ -1,6 +1,7 @@
 """Transactions: which state of each table the scans of one transaction read, and what it has changed but not published.
 
-DuckDB begins one for every statement and never says that it has ended (airport §10), so they are forgotten by time. Those
+DuckDB begins one for every statement and never says that it has ended (airport §10), so they are forgotten by time. Until
+then most are never heard of again: what they have read is soon only noted by its ids, so that they hold no memory. Those
 that collect changes, because a caller of the contracts' actions or `lake_begin()` wants it, are kept apart from those many.
 """
 
@@ -10,20 +11,39 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sparkport.catalog import Context, TransactionState
-from sparkport.errors import LimitExceeded, NotFound, TransactionNotActive
+from sparkport.errors import Conflict, LimitExceeded, NotFound, TransactionNotActive
+from sparkport.spark.definition import Definition
 from sparkport.spark.identifiers import Identifier
 from sparkport.spark.settings import LakeSettings
-from sparkport.spark.state import TableState
+from sparkport.spark.state import States, TableState
 
 if TYPE_CHECKING:
     from sparkport.spark.write.changes import Change
     from sparkport.spark.write.staging import Staging
 
-__all__ = ["Pending", "Transaction", "Transactions"]
+__all__ = ["Note", "Pending", "Transaction", "Transactions"]
+
+_AT_HAND_SECONDS = 60.0
+"""For so long after its last use a transaction holds the states that it has read."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Note:
+    """A state of a table, by what finds it again in a later one."""
+
+    snapshot_id: int | None
+    schema_id: int
+    definition: Definition
+
+    @classmethod
+    def of(cls, state: TableState) -> Note:
+        snapshot_id = None if state.snapshot is None else state.snapshot.snapshot_id
+        return cls(snapshot_id, state.schema.schema_id, state.definition)
 
 
 @dataclass(slots=True)
@@ -47,7 +67,7 @@ class Transaction:
     collects: bool = False
     """Whether statements of DuckDB in this transaction wait for `lake_commit()`."""
     state: TransactionState = TransactionState.ACTIVE
-    seen: dict[Identifier, TableState] = field(default_factory=dict)
+    seen: dict[Identifier, TableState | Note] = field(default_factory=dict)
     travelled: set[tuple[Identifier, int]] = field(default_factory=set)
     """Older snapshots of tables that it has read."""
     pending: dict[Identifier, Pending] = field(default_factory=dict)
@@ -67,17 +87,28 @@ class Transaction:
         states = [self.seen.get(identifier)]
         if (pending := self.pending.get(identifier)) is not None:
             states.append(pending.change.base)
-        found = {each.snapshot.snapshot_id for each in states if each is not None and each.snapshot is not None}
+        notes = [Note.of(each) if isinstance(each, TableState) else each for each in states]
+        found = {each.snapshot_id for each in notes if each is not None and each.snapshot_id is not None}
         return found | {snapshot_id for table, snapshot_id in self.travelled if table == identifier}
+
+    def note_down(self) -> None:
+        """Hold on to no state that it has read."""
+        self.seen = {
+            identifier: Note.of(each) if isinstance(each, TableState) else each
+            for identifier, each in self.seen.items()
+        }
 
 
 class Transactions:
     """All transactions of a lake that are not forgotten yet, in the order of last use. Thread-safe."""
 
-    def __init__(self, settings: LakeSettings) -> None:
+    def __init__(self, settings: LakeSettings, states: States) -> None:
         self._settings = settings
+        self._states = states
         self._lock = threading.Lock()
         self._known: OrderedDict[str, Transaction] = OrderedDict()
+        self._noted: OrderedDict[str, Transaction] = OrderedDict()
+        """Those of which only notes are left."""
         self._writing: OrderedDict[str, Transaction] = OrderedDict()
 
     def begin(self, *, statement_of: Context | None = None) -> str:
@@ -150,6 +181,8 @@ class Transactions:
 
         DDL of DuckDB bears no transaction id (airport §2.2), and its next statement expects the new columns; a scan that
         has begun keeps its own state by its tickets.
+
+        Raises: Conflict when somebody else has removed it.
         """
         if transaction_id is None:
             return current
@@ -159,12 +192,15 @@ class Transactions:
             if transaction is None or transaction.state is not TransactionState.ACTIVE:
                 return current
             transaction.last_used = now
-            (self._writing if transaction.id in self._writing else self._known).move_to_end(transaction.id)
+            self._move(transaction, self._writing if transaction.id in self._writing else self._known)
             known = transaction.seen.get(current.identifier)
             if known is None or (
                 known.definition is not current.definition and current.identifier not in transaction.pending
             ):
-                transaction.seen[current.identifier] = known = current
+                known = current
+            elif isinstance(known, Note):
+                known = self._found_again(known, current)
+            transaction.seen[current.identifier] = known
             return known
 
     def show(self, transaction_id: str | None, state: TableState) -> None:
@@ -187,7 +223,7 @@ class Transactions:
             self._expire(time.monotonic())
             active = [
                 each
-                for each in (*self._known.values(), *self._writing.values())
+                for each in (*self._known.values(), *self._noted.values(), *self._writing.values())
                 if each.state is TransactionState.ACTIVE
             ]
             return {snapshot_id for each in active for snapshot_id in each.snapshots_of(identifier)}
@@ -198,18 +234,40 @@ class Transactions:
         with self._lock:
             return [each for each in self._writing.values() if all_of_them or each.last_used < oldest]
 
+    def _found_again(self, note: Note, current: TableState) -> TableState:
+        now = Note.of(current)
+        if (note.snapshot_id, note.schema_id, note.definition) == (now.snapshot_id, now.schema_id, now.definition):
+            return current
+        schema = current.metadata.schema_by_id(note.schema_id)
+        snapshot = None if note.snapshot_id is None else current.metadata.snapshot_by_id(note.snapshot_id)
+        if schema is None or (snapshot is None and note.snapshot_id is not None):
+            raise Conflict(
+                f"what this transaction has read of table {current.identifier} was removed meanwhile: begin another one"
+            )
+        return self._states.at(current, snapshot, schema)
+
     def _find(self, transaction_id: str | None) -> Transaction | None:
-        return self._known.get(transaction_id or "") or self._writing.get(transaction_id or "")
+        for transactions in (self._known, self._noted, self._writing):
+            if (found := transactions.get(transaction_id or "")) is not None:
+                return found
+        return None
 
     def _move(self, transaction: Transaction, where: OrderedDict[str, Transaction]) -> None:
-        self._known.pop(transaction.id, None)
-        self._writing.pop(transaction.id, None)
+        for transactions in (self._known, self._noted, self._writing):
+            transactions.pop(transaction.id, None)
         where[transaction.id] = transaction
 
     def _expire(self, now: float) -> None:
-        oldest = now - self._settings.transaction_idle_seconds
-        while self._known:
-            front = next(iter(self._known.values()))
-            if len(self._known) <= self._settings.max_transactions and front.last_used >= oldest:
-                return
-            self._known.popitem(last=False)
+        for transaction in _unused_since(now - _AT_HAND_SECONDS, self._known):
+            transaction.note_down()
+            self._noted[transaction.id] = transaction
+        for _ in _unused_since(now - self._settings.transaction_idle_seconds, self._noted):
+            pass
+        while len(self._known) + len(self._noted) > self._settings.max_transactions:
+            (self._noted or self._known).popitem(last=False)
+
+
+def _unused_since(when: float, transactions: OrderedDict[str, Transaction]) -> Iterator[Transaction]:
+    """Takes those out that were last used before."""
+    while transactions and next(iter(transactions.values())).last_used < when:
+        yield transactions.popitem(last=False)[1]

@@ -8,6 +8,7 @@ so they are remembered by path; a table of ten thousand files is planned from me
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
 
 _DELETED = 2
 _REMEMBERED_BYTES = 256 * 1024 * 1024
+_UNUSED_SECONDS = 600.0
+"""What nobody has asked for in so long is forgotten: of a table that is often written to, nearly everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,24 +220,29 @@ class _Remembered(Generic[Key, Item]):
 
     def __init__(self, most_bytes: int) -> None:
         self._lock = threading.Lock()
-        self._values: OrderedDict[Key, tuple[tuple[Item, ...], int]] = OrderedDict()
+        self._values: OrderedDict[Key, tuple[tuple[Item, ...], int, float]] = OrderedDict()
+        """With their size and the time of their last use, in its order."""
         self._most_bytes = most_bytes
         self._bytes = 0
 
     def get(self, key: Key, read: Callable[[], tuple[Item, ...]]) -> tuple[Item, ...]:
+        now = time.monotonic()
         with self._lock:
-            known = self._values.get(key)
+            known = self._values.pop(key, None)
             if known is not None:
-                self._values.move_to_end(key)
-                return known[0]
+                items, size, _ = known
+                self._values[key] = items, size, now
+                return items
         items = read()
         size = sum(map(_memory_of, items))
         with self._lock:
             if key not in self._values:
-                self._values[key] = items, size
+                self._values[key] = items, size, now
                 self._bytes += size
-            while self._bytes > self._most_bytes:
-                _, (_, freed) = self._values.popitem(last=False)
+            while self._values and (
+                self._bytes > self._most_bytes or next(iter(self._values.values()))[2] < now - _UNUSED_SECONDS
+            ):
+                _, (_, freed, _) = self._values.popitem(last=False)
                 self._bytes -= freed
         return items
 

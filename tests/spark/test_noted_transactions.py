@@ -1,0 +1,119 @@
+"""What a transaction has read stays what it reads, although it soon holds no state of any table."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from types import SimpleNamespace
+
+import pytest
+from tests.spark.test_states import TABLE, metadata
+
+from sparkport.errors import Conflict
+from sparkport.spark import transactions as module
+from sparkport.spark.settings import LakeSettings
+from sparkport.spark.state import States, TableState
+from sparkport.spark.transactions import Note, Transactions
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock.monotonic))
+    return clock
+
+
+class History:
+    """A table, and the transactions of its lake."""
+
+    def __init__(self, settings: LakeSettings | None = None) -> None:
+        self.states = States()
+        self.transactions = Transactions(settings or LakeSettings(), self.states)
+        self.uuid = str(uuid.uuid4())
+
+    def after(self, commits: int, **changed: object) -> TableState:
+        text = json.loads(metadata(commits, self.uuid)) | {key.replace("_", "-"): to for key, to in changed.items()}
+        return self.states.add(TABLE, f"{commits} {sorted(changed)}", json.dumps(text), None)
+
+    def reads(self, transaction: str, current: TableState) -> int | None:
+        state = self.transactions.seen(transaction, current)
+        return None if state.snapshot is None else state.snapshot.snapshot_id
+
+    def is_noted(self, transaction: str) -> bool:
+        found = self.transactions.find(transaction)
+        assert found is not None
+        return all(isinstance(each, Note) for each in found.seen.values())
+
+
+@pytest.mark.parametrize("commits", [0, 3])
+def test_a_transaction_reads_the_same_after_a_pause_of_any_length_below_its_limit(clock, commits):
+    history = History()
+    reader = history.transactions.begin()
+    first = history.reads(reader, history.after(commits))
+    assert not history.is_noted(reader)
+
+    for pause in (61, 3599):
+        clock.now += pause
+        history.transactions.begin()
+        assert history.is_noted(reader)
+        assert history.transactions.snapshots_read(TABLE) == ({commits} if commits else set())
+
+        assert history.reads(reader, history.after(commits + 2)) == first
+        again = history.transactions.seen(reader, history.after(commits + 3))
+        assert again is history.transactions.seen(reader, history.after(commits + 4))
+
+    clock.now += 3601
+    history.transactions.begin()
+    assert history.transactions.find(reader) is None
+    assert history.reads(reader, history.after(9)) == 9
+
+
+def test_a_table_that_has_not_changed_is_read_as_it_is(clock):
+    history = History()
+    reader, state = history.transactions.begin(), history.after(3)
+    history.transactions.seen(reader, state)
+    clock.now += 100
+    history.transactions.begin()
+
+    assert history.transactions.seen(reader, state) is state
+
+
+def test_an_altered_table_is_read_with_its_new_columns(clock):
+    history = History()
+    reader = history.transactions.begin()
+    history.transactions.seen(reader, history.after(3))
+    clock.now += 100
+    history.transactions.begin()
+    altered = history.after(4, properties={"comment": "another"})
+
+    assert history.transactions.seen(reader, altered) is altered
+
+
+def test_what_somebody_else_has_removed_is_a_conflict(clock):
+    history = History()
+    reader = history.transactions.begin()
+    history.transactions.seen(reader, history.after(3))
+    clock.now += 100
+    history.transactions.begin()
+    kept = [each for each in json.loads(metadata(5, history.uuid))["snapshots"] if each["snapshot-id"] != 3]
+
+    with pytest.raises(Conflict, match=r"what this transaction has read of table s\.t was removed meanwhile"):
+        history.transactions.seen(reader, history.after(5, snapshots=kept, snapshot_log=[]))
+
+
+def test_the_longest_unused_are_forgotten_when_there_are_too_many(clock):
+    history = History(LakeSettings(max_transactions=5))
+    begun = []
+    for _ in range(8):
+        begun.append(history.transactions.begin())
+        clock.now += 25
+
+    assert [history.transactions.find(each) is not None for each in begun] == [False] * 3 + [True] * 5
