@@ -68,7 +68,7 @@ class Transaction:
     """Whether statements of DuckDB in this transaction wait for `lake_commit()`."""
     state: TransactionState = TransactionState.ACTIVE
     seen: dict[Identifier, TableState | Note] = field(default_factory=dict)
-    travelled: set[tuple[Identifier, int]] = field(default_factory=set)
+    travelled: frozenset[tuple[Identifier, int]] = frozenset()
     """Older snapshots of tables that it has read."""
     pending: dict[Identifier, Pending] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -215,7 +215,7 @@ class Transactions:
         with self._lock:
             transaction = self._find(transaction_id)
             if transaction is not None and state.snapshot is not None:
-                transaction.travelled.add((state.identifier, state.snapshot.snapshot_id))
+                transaction.travelled |= {(state.identifier, state.snapshot.snapshot_id)}
 
     def snapshots_read(self, identifier: Identifier) -> set[int]:
         """The snapshots of a table that active transactions have read, and may read again."""
