@@ -31,7 +31,7 @@ def test_tasks_that_wait_for_each_other_all_run():
     futures = [executor.submit(barrier.wait, SOON) for _ in range(200)]
 
     assert sorted(future.result(SOON) for future in futures) == list(range(200))
-    assert eventually(lambda: executor.thread_count == 0)
+    assert eventually(lambda: len(executor.threads) == 0)
 
 
 def test_an_idle_thread_is_used_again():
@@ -43,7 +43,7 @@ def test_an_idle_thread_is_used_again():
 
     assert len(used) == 1
     executor.shutdown()
-    assert executor.thread_count == 0
+    assert len(executor.threads) == 0
 
 
 def test_a_task_that_meets_a_thread_about_to_end_is_not_lost():
@@ -52,7 +52,7 @@ def test_a_task_that_meets_a_thread_about_to_end_is_not_lost():
     for _ in range(500):
         assert executor.submit(lambda: 42).result(SOON) == 42
 
-    assert eventually(lambda: executor.thread_count == 0)
+    assert eventually(lambda: len(executor.threads) == 0)
 
 
 def test_an_error_belongs_to_whoever_waits_for_the_result():

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -14,7 +12,6 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 from tests.spark.tables import IO, Table, data_entry
 
-from sparkport.spark.files import manifests as module
 from sparkport.spark.files.manifests import Summary, read_manifest, read_manifest_list
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "k", StringType(), required=False))
@@ -112,28 +109,3 @@ def test_a_manifest_is_read_once_however_many_ask(tmp_path):
 def test_a_missing_manifest_is_an_error_of_the_file_system(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_manifest_list(IO, str(tmp_path / "none.avro"))
-
-
-def test_what_nobody_asks_for_is_forgotten(monkeypatch):
-    now = 1000.0
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
-    remembered: Any = module._Remembered(1_000_000)
-    read: list[str] = []
-
-    def get(key: str) -> None:
-        def from_file() -> tuple[()]:
-            read.append(key)
-            return ()
-
-        remembered.get(key, from_file)
-
-    get("a")
-    get("b")
-    now += 400
-    get("a")
-    now += 400
-    get("c")
-    get("a")
-    assert read == ["a", "b", "c"]
-    get("b")
-    assert read == ["a", "b", "c", "b"]

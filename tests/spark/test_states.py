@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import uuid
-from types import SimpleNamespace
 from typing import Any
 
 from sparkport.spark import state as module
@@ -100,20 +99,3 @@ def test_old_states_are_forgotten_when_all_of_them_are_too_much(monkeypatch):
     assert kept == list(range(60 - len(kept), 60))
     assert sum(1 + 3 * number for number in kept) <= 1000
     assert kept
-
-
-def test_states_that_nobody_asks_for_are_forgotten(monkeypatch):
-    now = 1000.0
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
-    states, table = States(), str(uuid.uuid4())
-    first, second, third = after_commits(states, 3, table)
-    now += 400
-    assert states.find(TABLE, f"{table}-1") is second
-    now += 400
-
-    states.add(TABLE, "fourth", metadata(4, table), None)
-
-    assert states.find(TABLE, f"{table}-0") is None
-    assert states.find(TABLE, f"{table}-1") is second
-    assert states.find(TABLE, f"{table}-2") is None
-    assert (first.snapshot, third.snapshot and third.snapshot.snapshot_id) == (None, 2), "whoever has one, keeps it"

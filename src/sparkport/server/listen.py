@@ -216,9 +216,10 @@ class Server:
             if self._http is not None:
                 self._http.close()
             watching.stop()
+            threads = [*self._polling, *executor.threads]
             executor.shutdown(wait=False, cancel_futures=True)
             # Python ends threads that outlive it in a way that C++ answers with an abort of the process.
-            join_all([*self._polling, *executor.threads], _LAST_THREADS_SECONDS)
+            join_all(threads, _LAST_THREADS_SECONDS)
             self._grpc = self._executor = self._watching = self._health = self._http = None
 
     def wait(self) -> None:

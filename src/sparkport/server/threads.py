@@ -63,11 +63,6 @@ class ElasticExecutor(Executor):
         with self._condition:
             return list(self._threads)
 
-    @property
-    def thread_count(self) -> int:
-        """Threads alive now, idle ones included."""
-        return len(self._threads)
-
     def _work(self) -> None:
         while True:
             with self._condition:

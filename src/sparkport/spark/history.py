@@ -132,7 +132,7 @@ class _Counting:
         self._check = check
 
     def remember(self, commit: Commit, number: int) -> None:
-        self._outlines.numbers.put((self._uuid, commit.location), number)
+        self._outlines.numbers.add((self._uuid, commit.location), number)
 
     def first_number(self, log: Log) -> int:
         """How many changes had been made with the oldest commit of a log."""
@@ -150,7 +150,7 @@ class _Counting:
         return number + sum(sum(self.changes(each)) for each in older)
 
     def _known_number(self, log: Log) -> int | None:
-        known: int | None = self._outlines.numbers.get((self._uuid, log.commits[0].location))
+        known = self._outlines.numbers.find((self._uuid, log.commits[0].location), None)
         if known is None and _number_in_name(log) == 0:
             return 0
         return known

@@ -10,16 +10,16 @@ from __future__ import annotations
 import codecs
 import hashlib
 import json
-import threading
-from collections import OrderedDict
+import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import IO, Any, Generic, TypeAlias, TypeVar
+from typing import IO, Any, TypeAlias
 
 from sparkport.errors import CatalogFault, NotFound, PreconditionFailed
 from sparkport.spark.files.locations import local_path
 from sparkport.spark.identifiers import Identifier
+from sparkport.spark.recently_used import RecentlyUsed
 from sparkport.spark.state import SHAPING, has_row_lineage
 
 __all__ = ["Commit", "Log", "Outline", "Outlines"]
@@ -31,6 +31,7 @@ _CHUNK = 64 * 1024
 _READERS = 8
 """How many files of an object store are read at once."""
 _MOST = 100_000
+_UNKNOWN: Any = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +69,9 @@ class Outlines:
 
     def __init__(self, open_metadata: Open) -> None:
         self._open = open_metadata
-        self._outlines: _Remembered[Outline | None] = _Remembered()
-        self.numbers: _Remembered[int] = _Remembered()
+        # However seldom somebody travels in time: to count the changes of a long history takes its time.
+        self._outlines: RecentlyUsed[tuple[str, str], Outline | None] = RecentlyUsed(_MOST, math.inf)
+        self.numbers: RecentlyUsed[tuple[str, str], int] = RecentlyUsed(_MOST, math.inf)
         """By the table's uuid and the place of a metadata file: so many changes had been made then."""
 
     def of(
@@ -79,13 +81,13 @@ class Outlines:
         found: dict[str, Outline | None] = {}
         missing = []
         for location in locations:
-            known = self._outlines.get((uuid, location), _UNKNOWN)
+            known = self._outlines.find((uuid, location), _UNKNOWN)
             if known is _UNKNOWN:
                 missing.append(location)
             else:
                 found[location] = known
         for location, outline in self._read(table, missing, check):
-            self._outlines.put((uuid, location), outline)
+            self._outlines.add((uuid, location), outline)
             found[location] = outline
         return found
 
@@ -214,29 +216,3 @@ class _Text:
         self._text = self._text[self._at :] + self._characters.decode(read, final=not read)
         self._at = 0
         return bool(read)
-
-
-Value = TypeVar("Value")
-_UNKNOWN: Any = object()
-
-
-class _Remembered(Generic[Value]):
-    """What is known of immutable files, the longest unused forgotten first. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._values: OrderedDict[tuple[str, str], Value] = OrderedDict()
-
-    def get(self, key: tuple[str, str], default: Any = None) -> Any:
-        with self._lock:
-            if key not in self._values:
-                return default
-            self._values.move_to_end(key)
-            return self._values[key]
-
-    def put(self, key: tuple[str, str], value: Value) -> None:
-        with self._lock:
-            self._values[key] = value
-            self._values.move_to_end(key)
-            while len(self._values) > _MOST:
-                self._values.popitem(last=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import threading
-import time
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import IO, Any, cast
@@ -25,6 +24,7 @@ from sparkport.spark.definition import (
     define,
 )
 from sparkport.spark.identifiers import Identifier
+from sparkport.spark.recently_used import RecentlyUsed
 from sparkport.spark.types.declared import TYPES_PROPERTY
 
 __all__ = ["SHAPING", "States", "TableState", "has_row_lineage", "metadata_text", "opened_metadata"]
@@ -34,8 +34,8 @@ _ROW_LINEAGE = 3
 _MOST_STATES = 20_000
 _MOST_ENTRIES = 4_000_000
 """Snapshots and logs of all states together, each of which counts all that its table has had."""
-_UNUSED_SECONDS = 600.0
-"""A state that nobody has asked for in so long is forgotten: every commit leaves one behind."""
+_ENTRIES_OF_A_STATE = 200
+"""As much as so many of them weighs a state itself."""
 SHAPING = (TYPES_PROPERTY, CONSTRAINTS_PROPERTY, DEFAULTS_PROPERTY, COMMENT_PROPERTY)
 """Properties that make a difference to what users see."""
 
@@ -64,18 +64,12 @@ class States:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._states: OrderedDict[tuple[Identifier, str], tuple[TableState, float]] = OrderedDict()
-        """With the time of their last use, in its order."""
-        self._entries = 0
+        self._states: RecentlyUsed[tuple[Identifier, str], TableState] = RecentlyUsed(_MOST_ENTRIES)
         self._newest: OrderedDict[Identifier, TableMetadata] = OrderedDict()
         self._definitions: OrderedDict[tuple[Any, ...], Definition] = OrderedDict()
 
     def find(self, identifier: Identifier, location: str) -> TableState | None:
-        with self._lock:
-            state, _ = self._states.pop((identifier, location), (None, 0.0))
-            if state is not None:
-                self._states[identifier, location] = state, time.monotonic()
-            return state
+        return self._states.find((identifier, location), None)
 
     def add(self, identifier: Identifier, location: str, text: str, io: FileIO | None) -> TableState:
         """The state that a metadata file describes.
@@ -96,18 +90,7 @@ class States:
             self._newest.move_to_end(identifier)
             while len(self._newest) > _MOST_STATES:
                 self._newest.popitem(last=False)
-            # Of two threads that read the same file one wins, so that there is one Definition.
-            now = time.monotonic()
-            known, _ = self._states.setdefault((identifier, location), (state, now))
-            if known is state:
-                self._entries += _entries(state)
-            while len(self._states) > 1 and (
-                len(self._states) > _MOST_STATES
-                or self._entries > _MOST_ENTRIES
-                or next(iter(self._states.values()))[1] < now - _UNUSED_SECONDS
-            ):
-                self._entries -= _entries(self._states.popitem(last=False)[1][0])
-        return known
+        return self._states.add((identifier, location), state, _entries(state))
 
     def at(self, state: TableState, snapshot: Snapshot | None, schema: Schema) -> TableState:
         """Another snapshot of the same metadata, with the schema of its time."""
@@ -168,7 +151,7 @@ _IMMUTABLE = {
 
 def _entries(state: TableState) -> int:
     metadata = state.metadata
-    return 1 + len(metadata.snapshots) + len(metadata.snapshot_log) + len(metadata.metadata_log)
+    return _ENTRIES_OF_A_STATE + len(metadata.snapshots) + len(metadata.snapshot_log) + len(metadata.metadata_log)
 
 
 def has_row_lineage(format_version: int) -> bool:

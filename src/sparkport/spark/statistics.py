@@ -8,8 +8,6 @@ deleted still count: bounds are only wider than they need be with them, and that
 from __future__ import annotations
 
 import math
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any, TypeAlias
@@ -21,13 +19,15 @@ from sparkport.catalog.statistics import ColumnStatistics, takes_statistics
 from sparkport.errors import SparkportError
 from sparkport.spark.files.bounds import UNKNOWN, Bounds, stored_value
 from sparkport.spark.files.manifests import DATA, Entry, read_manifest, read_manifest_list
+from sparkport.spark.recently_used import RecentlyUsed
 from sparkport.spark.state import TableState
 from sparkport.spark.types.declared import decode, natural_type, order_preserving
 
 __all__ = ["column_statistics", "statistics_of"]
 
 _Key: TypeAlias = tuple[Any, ...]
-_MOST_REMEMBERED = 20_000
+_remembered: RecentlyUsed[_Key, ColumnStatistics | None] = RecentlyUsed(20_000)
+_UNKNOWN: Any = object()
 
 
 def column_statistics(state: TableState, column: str) -> ColumnStatistics | None:
@@ -39,9 +39,9 @@ def column_statistics(state: TableState, column: str) -> ColumnStatistics | None
     kind, field = state.schema.fields[position].field_type, state.definition.columns.field(position)
     snapshot = None if state.snapshot is None else state.snapshot.snapshot_id
     key = (state.metadata.table_uuid, snapshot, state.definition.field_ids[position], kind, field.type)
-    known, is_known = _remembered.find(key)
-    if is_known:
-        return known
+    known: ColumnStatistics | None = _remembered.find(key, _UNKNOWN)
+    if known is not _UNKNOWN:
+        return known  # that nothing can be said is remembered too
     entries = _data_files(state)
     return None if entries is None else _remembered.add(key, statistics_of(state, entries, position))
 
@@ -151,32 +151,3 @@ def _stored(bound: Any, kind: IcebergType) -> pa.Array:
             return pa.array([bound], pa.int32() if natural.bit_width == 32 else pa.int64()).view(natural)
         case _:
             return pa.array([bound], natural)
-
-
-# ------------------------------------------------------------------------------------------------------- remembering
-
-
-class _Remembered:
-    """The longest unused are forgotten first. Thread-safe; two may compute the same, and the first one counts."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._known: OrderedDict[_Key, ColumnStatistics | None] = OrderedDict()
-
-    def find(self, key: _Key) -> tuple[ColumnStatistics | None, bool]:
-        """What is known, and whether anything is: that nothing can be said is remembered too."""
-        with self._lock:
-            if key not in self._known:
-                return None, False
-            self._known.move_to_end(key)
-            return self._known[key], True
-
-    def add(self, key: _Key, statistics: ColumnStatistics | None) -> ColumnStatistics | None:
-        with self._lock:
-            known = self._known.setdefault(key, statistics)
-            while len(self._known) > _MOST_REMEMBERED:
-                self._known.popitem(last=False)
-        return known
-
-
-_remembered = _Remembered()

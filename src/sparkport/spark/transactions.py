@@ -11,7 +11,6 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -258,16 +257,16 @@ class Transactions:
         where[transaction.id] = transaction
 
     def _expire(self, now: float) -> None:
-        for transaction in _unused_since(now - _AT_HAND_SECONDS, self._known):
+        for transaction in _take_unused(self._known, now - _AT_HAND_SECONDS):
             transaction.note_down()
             self._noted[transaction.id] = transaction
-        for _ in _unused_since(now - self._settings.transaction_idle_seconds, self._noted):
-            pass
+        _take_unused(self._noted, now - self._settings.transaction_idle_seconds)
         while len(self._known) + len(self._noted) > self._settings.max_transactions:
             (self._noted or self._known).popitem(last=False)
 
 
-def _unused_since(when: float, transactions: OrderedDict[str, Transaction]) -> Iterator[Transaction]:
-    """Takes those out that were last used before."""
-    while transactions and next(iter(transactions.values())).last_used < when:
-        yield transactions.popitem(last=False)[1]
+def _take_unused(transactions: OrderedDict[str, Transaction], since: float) -> list[Transaction]:
+    taken = []
+    while transactions and next(iter(transactions.values())).last_used < since:
+        taken.append(transactions.popitem(last=False)[1])
+    return taken

@@ -7,12 +7,9 @@ so they are remembered by path; a table of ten thousand files is planned from me
 
 from __future__ import annotations
 
-import threading
-import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.io import FileIO
@@ -20,6 +17,8 @@ from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_LIST_FILE_SCHEMAS, PARTI
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StructType
+
+from sparkport.spark.recently_used import RecentlyUsed
 
 __all__ = [
     "DATA",
@@ -40,8 +39,6 @@ DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
 
 _DELETED = 2
 _REMEMBERED_BYTES = 256 * 1024 * 1024
-_UNUSED_SECONDS = 600.0
-"""What nobody has asked for in so long is forgotten: of a table that is often written to, nearly everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +96,22 @@ class Entry:
 
 def read_manifest_list(io: FileIO, path: str) -> tuple[Manifest, ...]:
     """The manifests of a snapshot that have live files. Raises: OSError, or ValueError for what is not a manifest list."""
-    return _lists.get(path, lambda: tuple(_manifests(io, path)))
+    known = _lists.find(path, None)
+    if known is not None:
+        return known
+    manifests = tuple(_manifests(io, path))
+    return _lists.add(path, manifests, sum(map(_memory_of, manifests)))
 
 
 def read_manifest(io: FileIO, manifest: Manifest) -> tuple[Entry, ...]:
     """The live files of a manifest, in its order. Raises: OSError, or ValueError for what is not a manifest."""
     # An old manifest gets its first row id from the first list that is written after the upgrade to version 3.
     key = (manifest.path, manifest.sequence_number, manifest.first_row_id)
-    return _entries.get(key, lambda: tuple(_live_entries(io, manifest)))
+    known = _entries.find(key, None)
+    if known is not None:
+        return known
+    entries = tuple(_live_entries(io, manifest))
+    return _entries.add(key, entries, sum(map(_memory_of, entries)))
 
 
 def _manifests(io: FileIO, path: str) -> Iterator[Manifest]:
@@ -211,41 +216,6 @@ _LIST_SCHEMA = Schema(
 )
 _LIST_FIELDS = tuple(field.name for field in _LIST_SCHEMA.fields)
 
-Key = TypeVar("Key")
-Item = TypeVar("Item", Entry, Manifest)
-
-
-class _Remembered(Generic[Key, Item]):
-    """What was read of immutable files, the longest unused forgotten first. Thread-safe; two may read the same at once."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self._lock = threading.Lock()
-        self._values: OrderedDict[Key, tuple[tuple[Item, ...], int, float]] = OrderedDict()
-        """With their size and the time of their last use, in its order."""
-        self._most_bytes = most_bytes
-        self._bytes = 0
-
-    def get(self, key: Key, read: Callable[[], tuple[Item, ...]]) -> tuple[Item, ...]:
-        now = time.monotonic()
-        with self._lock:
-            known = self._values.pop(key, None)
-            if known is not None:
-                items, size, _ = known
-                self._values[key] = items, size, now
-                return items
-        items = read()
-        size = sum(map(_memory_of, items))
-        with self._lock:
-            if key not in self._values:
-                self._values[key] = items, size, now
-                self._bytes += size
-            while self._values and (
-                self._bytes > self._most_bytes or next(iter(self._values.values()))[2] < now - _UNUSED_SECONDS
-            ):
-                _, (_, freed, _) = self._values.popitem(last=False)
-                self._bytes -= freed
-        return items
-
 
 def _memory_of(item: Entry | Manifest) -> int:
     """Roughly."""
@@ -255,5 +225,5 @@ def _memory_of(item: Entry | Manifest) -> int:
     return 1500 + 60 * counts + 130 * (len(item.lower_bounds) + len(item.upper_bounds))
 
 
-_lists: _Remembered[str, Manifest] = _Remembered(_REMEMBERED_BYTES // 8)
-_entries: _Remembered[tuple[str, int, int | None], Entry] = _Remembered(_REMEMBERED_BYTES)
+_lists: RecentlyUsed[str, tuple[Manifest, ...]] = RecentlyUsed(_REMEMBERED_BYTES // 8)
+_entries: RecentlyUsed[tuple[str, int, int | None], tuple[Entry, ...]] = RecentlyUsed(_REMEMBERED_BYTES)
