@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, TimeoutError
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +47,7 @@ from sparkport.errors import (
     SchemaNotEmpty,
 )
 from sparkport.spark import LakeCatalog, LakeSettings
+from sparkport.spark.session.embedded import DATABASE
 
 
 @pytest.fixture
@@ -333,6 +337,22 @@ def test_schemas_come_and_go(lake):
     with pytest.raises(NotFound, match="schema Sales does not exist"):
         lake.drop_schema(CTX, "Sales", DropSchemaOptions())
     lake.drop_schema(CTX, "Sales", DropSchemaOptions(ignore_not_found=True))
+
+
+def test_a_schema_that_another_server_makes_at_the_same_time_exists_already(lake, tmp_path):
+    with (
+        LakeCatalog(tmp_path, name="made_twice") as other,
+        closing(sqlite3.connect(tmp_path / DATABASE, isolation_level=None)) as elsewhere,
+        ThreadPoolExecutor() as threads,
+    ):
+        elsewhere.execute("BEGIN IMMEDIATE")
+        elsewhere.execute("INSERT INTO iceberg_namespace_properties VALUES ('made_twice', 'a', 'exists', 'true')")
+        ours = threads.submit(other.create_schema, CTX, "a", CreateSchemaOptions())
+        with pytest.raises(TimeoutError):
+            ours.result(timeout=1)  # it has seen that there is none, and waits for its turn
+        elsewhere.execute("COMMIT")
+        with pytest.raises(AlreadyExists, match="schema a exists already"):
+            ours.result(timeout=60)
 
 
 def test_nested_namespaces(lake):

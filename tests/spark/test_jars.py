@@ -65,7 +65,7 @@ def test_they_are_fetched_once_and_kept_in_the_cache(resolver, tmp_path, capfd):
     assert capfd.readouterr().err == ""
     (run,) = resolver().read_text().splitlines()
     assert ",".join(map(str, COORDINATES)) in run
-    assert sorted(path.name for path in jars[0].parent.iterdir()) == [".lock", *NAMES]
+    assert sorted(path.name for path in jars[0].parent.iterdir()) == [*NAMES]
 
 
 def test_processes_that_start_at_once_fetch_once(resolver):

@@ -139,14 +139,14 @@ def test_a_session_without_a_jvm_is_refused():
 
 
 def test_python_reads_the_catalog_while_two_processes_commit(tmp_path):
-    """SQLite serialises them: nobody is told that the file is busy."""
+    """SQLite serialises them: nobody is told that the file is busy, not even those who start on an empty folder."""
     program = """
         import sys, threading
         session = embedded_session(Path("shared"), "lake", conf=small)
-        session.sql("CREATE NAMESPACE IF NOT EXISTS lake.a")
+        session.sql(f"CREATE NAMESPACE lake.a{PROCESS}")
         def work(thread):
             for n in range(8):
-                session.sql(f"CREATE TABLE lake.a.t{PROCESS}_{thread}_{n} (i INT)")
+                session.sql(f"CREATE TABLE lake.a{PROCESS}.t{thread}_{n} (i INT)")
         threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
         for thread in threads: thread.start()
         for thread in threads: thread.join()
@@ -155,13 +155,39 @@ def test_python_reads_the_catalog_while_two_processes_commit(tmp_path):
     found: list[tuple[int]] = []
     while any(process.poll() is None for process in several):
         if (tmp_path / "shared" / DATABASE).exists():
-            with closing(sqlite3.connect(tmp_path / "shared" / DATABASE, timeout=10)) as connection:
+            with closing(sqlite3.connect(tmp_path / "shared" / DATABASE, timeout=60)) as connection:
                 if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'iceberg_tables'").fetchone():
                     found = connection.execute("SELECT count(*) FROM iceberg_tables").fetchall()
         time.sleep(0.02)
 
-    assert [process.communicate()[1] for process in several] == ["", ""]
+    assert [process.communicate(timeout=30)[1] for process in several] == ["", ""]
     assert found == [(2 * 3 * 8,)]
+
+
+def test_servers_that_start_at_once_on_an_empty_folder_make_one_lake(tmp_path):
+    program = """
+        from sparkport.catalog import Context, CreateSchemaOptions
+        from sparkport.errors import AlreadyExists
+        from sparkport.spark import LakeCatalog, demo
+        lake = LakeCatalog("shared", conf=small)
+        made = 0
+        for n in range(20):
+            try:
+                lake.create_schema(Context(), f"s{n}", CreateSchemaOptions())
+                made += 1
+            except AlreadyExists:
+                pass
+        demo.fill(lake)
+        print(made, lake.spark.table(f"{lake.spark_catalog}.demo.orders").count())
+        lake.close()
+    """
+    several = [start(tmp_path, program) for _ in range(2)]
+    outputs = [process.communicate(timeout=250) for process in several]
+
+    assert [complaints for _, complaints in outputs] == ["", ""]
+    made, orders = zip(*(map(int, output.split()) for output, _ in outputs), strict=True)
+    assert sum(made) == 20, "each schema was made by one of them"
+    assert orders == (50_000, 50_000)
 
 
 def test_it_is_quiet_forks_nothing_leaves_nothing_behind_and_takes_java_with_it(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor, TimeoutError
 from contextlib import closing
 from pathlib import Path
 
@@ -124,3 +125,44 @@ def test_a_locked_catalog_is_named(tmp_path, monkeypatch):
 def test_a_catalog_of_another_layout_is_named(tmp_path, statements, said):
     with pytest.raises(PreconditionFailed, match=said):
         open_warehouse(catalog_with(tmp_path, statements))
+
+
+def test_a_catalog_is_made_as_iceberg_makes_it(spark, tmp_path):
+    open_warehouse(tmp_path).make_catalog()
+    options = {"uri": f"jdbc:sqlite:{tmp_path / 'theirs.db'}", "warehouse": str(tmp_path), "jdbc.schema-version": "V1"}
+    theirs = spark._jvm.org.apache.iceberg.jdbc.JdbcCatalog()
+    theirs.initialize("theirs", options)
+    theirs.close()
+
+    assert columns(tmp_path / DATABASE) == columns(tmp_path / "theirs.db")
+
+
+def test_a_catalog_of_the_first_version_gets_what_views_need(tmp_path):
+    catalog_with(tmp_path, TABLES + "INSERT INTO iceberg_tables VALUES ('a', 'b', 'c', 'd', 'e')")
+    warehouse = open_warehouse(tmp_path)
+    warehouse.make_catalog()
+    warehouse.make_catalog()
+
+    with closing(sqlite3.connect(tmp_path / DATABASE)) as connection:
+        assert connection.execute("SELECT * FROM iceberg_tables").fetchall() == [("a", "b", "c", "d", "e", None)]
+
+
+def test_of_two_that_make_a_catalog_the_second_waits_for_the_first(tmp_path):
+    catalog_with(tmp_path, TABLES)
+    warehouse = open_warehouse(tmp_path)
+    with closing(sqlite3.connect(tmp_path / DATABASE, isolation_level=None)) as first:
+        first.execute("BEGIN IMMEDIATE")
+        first.execute("ALTER TABLE iceberg_tables ADD COLUMN iceberg_type VARCHAR(5)")
+        with ThreadPoolExecutor() as threads:
+            second = threads.submit(warehouse.make_catalog)
+            with pytest.raises(TimeoutError):
+                second.result(timeout=0.5)
+            first.execute("COMMIT")
+            second.result(timeout=30)
+
+
+def columns(catalog: Path) -> dict[str, list[tuple[object, ...]]]:
+    """The tables of a catalog, with the columns of each as SQLite describes them."""
+    tables = ("iceberg_tables", "iceberg_namespace_properties")
+    with closing(sqlite3.connect(catalog)) as connection:
+        return {table: connection.execute(f"PRAGMA table_info({table})").fetchall() for table in tables}

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sparkport.spark.files.locations import local_path
 from sparkport.spark.identifiers import quoted
+from sparkport.spark.session.folder_lock import only_one
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -172,10 +176,15 @@ _REVENUE = """
 def fill(lake: LakeCatalog) -> None:
     """Make the schema, once: what a start that was interrupted has left out, the next one adds.
 
-    A schema of that name that somebody else has made stays as it is.
+    A schema of that name that somebody else has made stays as it is. Servers that start at once on one warehouse fill it one
+    after the other.
     """
-    spark = lake.spark
-    namespace = f"{quoted(lake.spark_catalog)}.{quoted(SCHEMA)}"
+    warehouse = local_path(lake.spark.conf.get(f"spark.sql.catalog.{lake.spark_catalog}.warehouse") or "")
+    with only_one(Path(warehouse)) if warehouse else nullcontext():
+        _fill(lake.spark, f"{quoted(lake.spark_catalog)}.{quoted(SCHEMA)}")
+
+
+def _fill(spark: SparkSession, namespace: str) -> None:
     spark.sql(
         f"CREATE NAMESPACE IF NOT EXISTS {namespace} COMMENT 'A shop to try things with'"
         f" WITH PROPERTIES ('{_STATE}' = '{_FILLING}')"

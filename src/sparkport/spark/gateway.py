@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sparkport.errors import NotFound, Unsupported
+from sparkport.errors import AlreadyExists, NotFound, Unsupported
 from sparkport.spark.errors import translated
 from sparkport.spark.identifiers import Identifier
 
@@ -94,7 +94,13 @@ class Gateway:
     def create_namespace(self, namespace: tuple[str, ...], properties: Mapping[str, str]) -> None:
         """Raises: AlreadyExists, Unsupported."""
         with translated(f"schema {'.'.join(namespace)}"):
-            self._with_namespaces().createNamespace(self._strings(namespace), dict(properties))
+            try:
+                self._with_namespaces().createNamespace(self._strings(namespace), dict(properties))
+            except Exception as error:
+                # Iceberg's JDBC catalog looks first and inserts then: the second of two at once gets the database's error.
+                if "UncheckedSQLException" in str(error) and self.has_namespace(namespace):
+                    raise AlreadyExists(f"schema {'.'.join(namespace)} exists already") from error
+                raise
 
     def drop_namespace(self, namespace: tuple[str, ...]) -> None:
         """Raises: SchemaNotEmpty, Unsupported."""

@@ -73,6 +73,7 @@ def embedded_session(
     if place.catalog_name(spark_catalog) != spark_catalog:
         stored = " and ".join(map(repr, place.stored_names))
         raise BadRequest(f"the warehouse {place.path} holds the Spark catalog {stored}, not {spark_catalog!r}")
+    place.make_catalog()
     _quieten()
     return _CONTEXT.session(place, spark_catalog, _Wanted(master, dict(conf or {}), jars, ui))
 

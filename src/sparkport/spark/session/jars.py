@@ -8,19 +8,18 @@ costs each task 0.13 s.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sparkport.errors import PreconditionFailed
+from sparkport.spark.session.folder_lock import only_one
 from sparkport.spark.session.java import find_java
 
 __all__ = ["COORDINATES", "Coordinates", "kept_jars", "lake_jars", "spark_home"]
@@ -103,7 +102,7 @@ def _fetched(jars: tuple[Path, ...]) -> tuple[Path, ...]:
     if not _all_there(jars):
         try:
             place.mkdir(parents=True, exist_ok=True)
-            with _only_one(place):
+            with only_one(place):
                 if not _all_there(jars):
                     _fetch(place)
         except OSError as error:
@@ -121,14 +120,6 @@ def _cache() -> Path:
 
 def _all_there(jars: tuple[Path, ...]) -> bool:
     return all(jar.is_file() for jar in jars)
-
-
-@contextmanager
-def _only_one(place: Path) -> Iterator[None]:
-    """Let one process at a time fetch into a folder. The lock ends with its process, however that ends."""
-    with open(place / ".lock", "w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _fetch(place: Path) -> None:

@@ -27,7 +27,26 @@ _BUSY_MILLISECONDS = 60_000
 _LAYOUT = 0
 """SQLite's user_version of the catalogs that we know. Iceberg and PyIceberg leave it alone."""
 _COLUMNS = {"catalog_name", "table_namespace", "table_name", "metadata_location", "previous_metadata_location"}
-"""Of `iceberg_tables` in its first version. What the second has more, for views, Iceberg adds by itself."""
+"""Of `iceberg_tables` in its first version."""
+_MADE = (
+    """
+    CREATE TABLE IF NOT EXISTS iceberg_tables (
+        catalog_name VARCHAR(255) NOT NULL, table_namespace VARCHAR(255) NOT NULL, table_name VARCHAR(255) NOT NULL,
+        metadata_location VARCHAR(1000), previous_metadata_location VARCHAR(1000), iceberg_type VARCHAR(5),
+        PRIMARY KEY (catalog_name, table_namespace, table_name)
+    )
+    """,
+    """
+    CREATE TABLE IF NOT EXISTS iceberg_namespace_properties (
+        catalog_name VARCHAR(255) NOT NULL, namespace VARCHAR(255) NOT NULL,
+        property_key VARCHAR(255), property_value VARCHAR(1000),
+        PRIMARY KEY (catalog_name, namespace, property_key)
+    )
+    """,
+)
+"""A catalog as Iceberg's JDBC catalog would make it."""
+_TYPE_COLUMN = "iceberg_type"
+"""What the second version of `iceberg_tables` has more, for views."""
 _FORBIDDEN = "?#%"
 
 
@@ -59,6 +78,22 @@ class Warehouse:
             "jdbc.busy_timeout": str(_BUSY_MILLISECONDS),
             "cache-enabled": "false",  # other engines commit, too
         }
+
+    def make_catalog(self) -> None:
+        """Make the catalog's tables, or bring them up to date.
+
+        Iceberg would do it by itself, but looks first and changes then: of two servers that start at once, one would fail.
+
+        Raises: PreconditionFailed.
+        """
+        catalog = self.path / DATABASE
+        with _plain_errors(catalog), closing(_connect(catalog, "rwc")) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            for statement in _MADE:
+                connection.execute(statement)
+            if _TYPE_COLUMN not in _columns(connection):
+                connection.execute(f"ALTER TABLE iceberg_tables ADD COLUMN {_TYPE_COLUMN} VARCHAR(5)")
+            connection.execute("COMMIT")
 
 
 def open_warehouse(folder: Path) -> Warehouse:
@@ -95,7 +130,7 @@ def _stored_names(catalog: Path) -> tuple[str, ...]:
         (state,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if state != "ok":
             raise sqlite3.DatabaseError(state)
-        columns = {name for _, name, *_ in connection.execute("PRAGMA table_info(iceberg_tables)")}
+        columns = _columns(connection)
         if not columns:
             return ()
         if not columns >= _COLUMNS:
@@ -108,8 +143,13 @@ def _stored_names(catalog: Path) -> tuple[str, ...]:
         return tuple(name for (name,) in connection.execute(f"SELECT DISTINCT catalog_name FROM ({names}) ORDER BY 1"))
 
 
-def _connect(catalog: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{catalog}?mode=rw", uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
+def _columns(connection: sqlite3.Connection) -> set[str]:
+    """Of `iceberg_tables`; none where there is no such table."""
+    return {name for _, name, *_ in connection.execute("PRAGMA table_info(iceberg_tables)")}
+
+
+def _connect(catalog: Path, mode: str = "rw") -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{catalog}?mode={mode}", uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
 
 
 @contextmanager
