@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, TimeoutError
 from contextlib import closing
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pyarrow as pa
@@ -92,6 +93,26 @@ def test_settings_add_table_properties(lake, namespace, tmp_path):
         other.create_schema(CTX, "s", CreateSchemaOptions())
         properties = create(other, "s", "t").state.metadata.properties
         assert properties["write.parquet.compression-codec"] == "snappy"
+
+
+def test_of_a_table_that_is_made_twice_at_once_one_is_left(lake, namespace):
+    many = 4
+    together = Barrier(many)
+
+    def make() -> str:
+        together.wait(timeout=60)
+        try:
+            create(lake, namespace, "t")
+        except AlreadyExists as error:
+            return str(error)
+        return "made"
+
+    with ThreadPoolExecutor(many) as threads:
+        answers = [future.result(timeout=60) for future in [threads.submit(make) for _ in range(many)]]
+
+    assert sorted(answers) == ["made", *[f"table {namespace}.t exists already"] * (many - 1)]
+    place = folder(find(lake, namespace, "t"))
+    assert list(place.parent.iterdir()) == [place]
 
 
 @pytest.mark.parametrize("on_conflict", [OnConflict.ERROR, OnConflict.IGNORE, OnConflict.REPLACE])

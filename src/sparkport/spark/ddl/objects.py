@@ -173,7 +173,8 @@ def _create_with_iceberg(
     catalog = lake.gateway.iceberg_catalog
     assert catalog is not None
     builder = catalog.buildTable(lake.gateway.iceberg_identifier(identifier), java_schema(lake, stored))
-    if is_new and (folder := folders.new_folder(lake, identifier)) is not None:
+    folder = folders.new_folder(lake, identifier) if is_new else None
+    if folder is not None:
         builder = builder.withLocation(folder)
         properties[folders.FOLDER_PROPERTY] = folder
     builder = builder.withProperties(properties)
@@ -186,7 +187,21 @@ def _create_with_iceberg(
     ids = {each for field in theirs for each in inner_ids(field)}
     old_tokens = {each: token for each, token in tokens_in(present).items() if each not in ids}
     describe(lake, transaction, columns, constraints, old_tokens | assigned(stored.fields, theirs, tokens))
-    transaction.commitTransaction()
+    try:
+        with translated(f"table {identifier}"):
+            transaction.commitTransaction()
+    except AlreadyExists:
+        if folder is not None:
+            what = f"what is left of a table {identifier} that another server has made meanwhile"
+            lake.quietly(what, lambda: _forget_folder(lake, identifier, folder))
+        raise
+
+
+def _forget_folder(lake: Lake, identifier: Identifier, folder: str) -> None:
+    """Remove what was written for a table that was not made, unless it was, and only the answer was lost."""
+    handle = lake.gateway.iceberg(identifier)
+    if handle is not None and str(handle.table.location()).rstrip("/") != folder:
+        folders.remove_folder(handle.table.io(), folder)
 
 
 def _create_with_spark(
