@@ -10,14 +10,18 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
+
+# The same examples in every run, and all the time they take: a machine that is shared has its pauses.
+settings.load_profile("ci")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_thread_outlives_the_run() -> Iterator[None]:
     """Fails the run when a server or pool was not stopped: Python would wait for its threads for ever."""
     yield
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while (leaked := _waited_for_at_exit()) and time.monotonic() < deadline:
         time.sleep(0.05)
     if leaked:
@@ -26,7 +30,7 @@ def _no_thread_outlives_the_run() -> Iterator[None]:
 
 def pytest_unconfigure() -> None:
     if _waited_for_at_exit():
-        faulthandler.dump_traceback_later(10, exit=True)
+        faulthandler.dump_traceback_later(30, exit=True)
 
 
 def _waited_for_at_exit() -> list[str]:

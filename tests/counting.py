@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -17,10 +18,13 @@ def lines_run(function: Callable[[], object]) -> int:
         lines += event == "line"
         return trace
 
-    before = sys.gettrace()
+    before, collecting = sys.gettrace(), gc.isenabled()
+    gc.disable()  # a collection would run the callbacks of what others have left behind
     sys.settrace(trace)
     try:
         function()
     finally:
         sys.settrace(before)
+        if collecting:
+            gc.enable()
     return lines

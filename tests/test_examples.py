@@ -7,7 +7,6 @@ import ast
 import datetime
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -29,14 +28,16 @@ EXAMPLES = {path.stem: path for path in sorted((ROOT / "examples").glob("*.py"))
 LOCATION = "grpc://127.0.0.1:50051"
 """What all docstrings say."""
 ON_A_FREE_PORT = """
-import runpy, sys, sparkport
-def serve(catalogs, location, settings=None):
-    server = sparkport.Server(catalogs, "grpc://127.0.0.1:0", settings)
-    server.run_until_signal(lambda: print(server.location, flush=True))
-sparkport.serve = serve
+import runpy, sys
+from sparkport.server import listen
+class Server(listen.Server):
+    def __init__(self, catalogs, location, settings):
+        print("asked for", location, flush=True)
+        super().__init__(catalogs, "grpc://127.0.0.1:0", settings)
+listen.Server = Server
 runpy.run_path(sys.argv[1], run_name="__main__")
 """
-"""Runs a program as `python program.py` does, but for the port, which it prints."""
+"""Runs a program as `python program.py` does, but for the port: that which it asks for is printed and not taken."""
 SECONDS = 40.0
 
 TESTED: set[str] = set()
@@ -68,9 +69,9 @@ def process(*command: str) -> Iterator[subprocess.Popen[str]]:
 def printed_location(server: subprocess.Popen[str]) -> str:
     assert server.stdout is not None
     for line in server.stdout:
-        found = re.search(r"grpc://[\d.]+:\d+", line)
+        found = re.search(r" on (grpc://[\d.]+:\d+) ", line)
         if found is not None:
-            return found[0]
+            return found[1]
     raise AssertionError("the server ended before it was ready")
 
 
@@ -267,19 +268,11 @@ def test_the_command_line_serves_what_the_docstrings_name():
 
 
 def test_a_program_serves_where_its_docstring_says():
-    with socket.socket() as probe:
-        if probe.connect_ex(("127.0.0.1", 50051)) == 0:
-            pytest.skip("port 50051, on which the examples serve, is in use")
-    with process(str(EXAMPLES["hello_table"])) as server, DuckDBClient(LOCATION, "hello") as client:
-        while not _listens():
-            assert server.poll() is None, "it ended"
-            time.sleep(0.05)
-        assert tuples(client.scan("sales", "orders")) == [(1, 9.5), (2, 12.0)]
-
-
-def _listens() -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", 50051)) == 0
+    with process("-c", ON_A_FREE_PORT, str(EXAMPLES["hello_table"])) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == f"asked for {LOCATION}\n"
+        with DuckDBClient(printed_location(server), "hello") as client:
+            assert tuples(client.scan("sales", "orders")) == [(1, 9.5), (2, 12.0)]
 
 
 def test_the_demo_catalog_can_be_read():

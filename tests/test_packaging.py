@@ -63,7 +63,7 @@ def built(tmp_path_factory) -> Built:
 def in_the_package() -> set[str]:
     """What must be installed: all files of the package, whatever they are."""
     files = (path for path in (ROOT / "src" / "sparkport").rglob("*") if path.is_file())
-    return {path.relative_to(ROOT / "src").as_posix() for path in files if path.suffix != ".pyc"}
+    return {path.relative_to(ROOT / "src").as_posix() for path in files if "__pycache__" not in path.parts}
 
 
 def test_the_wheel_holds_the_whole_package_and_nothing_else(built):

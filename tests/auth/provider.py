@@ -32,7 +32,7 @@ class Provider:
         provider = self
 
         class Handler(BaseHTTPRequestHandler):
-            timeout = 10
+            timeout = 60
 
             def do_GET(self) -> None:
                 provider.asked += 1

@@ -132,7 +132,7 @@ def test_a_broken_file_keeps_what_it_held_and_is_complained_about_once(path, cap
             path.write_text(broken)
         for _ in range(3):
             assert authenticate(token) is not None
-    assert len(caplog.records) == 1
+    assert [each.name for each in caplog.records].count("sparkport.auth.token_file") == 1
     assert token not in caplog.text
 
     path.write_text("# none any more\n")
@@ -146,7 +146,7 @@ def test_the_file_is_looked_at_once_a_second(path):
     authenticate = TokenFile(path)
     assert authenticate(token) is not None
     revoke_tokens(path, "ada")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
 
     while authenticate(token) is not None:
         assert time.monotonic() < deadline
@@ -234,9 +234,9 @@ def server(path: Path) -> Iterator[str]:
 def test_revoking_ends_also_what_was_handed_out(path, server):
     """The option of ATTACH sends the token with half of the calls only; the others show what was handed out, signed."""
     token, known = create_token(path, "ada")
-    shown = flight.FlightCallOptions(timeout=10, headers=[(b"authorization", f"Bearer {token}".encode())])
-    nothing = flight.FlightCallOptions(timeout=10)
-    with DuckDBClient(server, "shop", attach_token=token, timeout=10) as client, flight.connect(server) as other:
+    shown = flight.FlightCallOptions(timeout=60, headers=[(b"authorization", f"Bearer {token}".encode())])
+    nothing = flight.FlightCallOptions(timeout=60)
+    with DuckDBClient(server, "shop", attach_token=token, timeout=60) as client, flight.connect(server) as other:
         assert client.scan("s", "t").num_rows == 2
         ticket = other.get_flight_info(flight.FlightDescriptor.for_path("s", "t"), shown).endpoints[0].ticket
         assert other.do_get(ticket, nothing).read_all().num_rows == 2

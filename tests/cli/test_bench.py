@@ -25,7 +25,7 @@ def test_it_measures_a_server_that_runs_and_leaves_nothing_there(run):
     builder.schema("s")
     with Server(builder, "grpc://127.0.0.1:0") as server:
         assert run("bench", server.location, "--schema", "cat.s", "--rows", "100").code == 0
-        with DuckDBClient(server.location, "cat", timeout=10) as client:
+        with DuckDBClient(server.location, "cat", timeout=60) as client:
             assert client.tables("s") == {}
 
 

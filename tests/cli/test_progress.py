@@ -15,7 +15,7 @@ from sparkport.cli import progress
 progress._FIRST = 0.0
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 with progress.Progress("working") as shown:
-    time.sleep(0.8)
+    time.sleep(0.85)
     shown.done = 0.5
     logging.info("something happened")
     time.sleep(0.8)

@@ -22,7 +22,9 @@ from sparkport.testing import DuckDBClient, ServerError
 COMMAND = str(Path(sys.executable).with_name("sparkport"))
 CATALOG = """
 import pyarrow as pa
+import sparkport.auth.jwks
 from sparkport import CatalogBuilder
+sparkport.auth.jwks._FETCH_SECONDS = 60.0  # the provider of this test may be slow
 catalog = CatalogBuilder("shop")
 rows = pa.table({"id": [1, 2, 3], "region": ["EU", "US", "EU"], "email": ["a@x", "b@x", "c@x"]})
 catalog.schema("sales").table("orders", rows)
@@ -149,5 +151,5 @@ def expect_permissions(client: Callable[[str | None], DuckDBClient], ada: str) -
 def expect_status_page(log: Path) -> None:
     entries = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
     page = next(found for entry in entries if (found := re.search(r"http://127\.0\.0\.1:\d+", entry["message"])))
-    with urllib.request.urlopen(f"{page[0]}/healthz", timeout=10) as answer:
+    with urllib.request.urlopen(f"{page[0]}/healthz", timeout=60) as answer:
         assert answer.status == 200

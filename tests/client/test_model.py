@@ -86,7 +86,7 @@ class Statements(RuleBasedStateMachine):
     def attach(self, data: st.DataObject, lossless: bool) -> None:
         self.catalog = f"c{next(self.numbers)}"
         self.server.add_catalog(MemoryCatalog(self.catalog))
-        self.client = DuckDBClient(self.server.location, self.catalog, arrow_lossless=lossless, timeout=20)
+        self.client = DuckDBClient(self.server.location, self.catalog, arrow_lossless=lossless, timeout=60)
         self.duckdb = duckdb.connect()
         self.duckdb.execute(f"SET arrow_lossless_conversion = true; ATTACH ':memory:' AS {self.catalog}")
         self.duckdb.execute(f"USE {self.catalog}")
@@ -98,7 +98,7 @@ class Statements(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "duckdb"):
             return
-        with self.client, self.duckdb, DuckDBClient(self.server.location, self.catalog, timeout=20) as fresh:
+        with self.client, self.duckdb, DuckDBClient(self.server.location, self.catalog, timeout=60) as fresh:
             if self.agreed:
                 everything = frozenset(self._known_tables())
                 self._compare(self.client, everything)

@@ -102,7 +102,7 @@ def replay(scenario: Scenario, make_catalog: Callable[[Scenario, Expected], Cata
         with (
             Server(make_catalog(scenario, expected), "grpc://127.0.0.1:0") as server,
             closing(Replayer(server.location, scenario.catalog, _omissions(scenario))) as replayer,
-            DuckDBClient(server.location, scenario.catalog, timeout=20) as other,
+            DuckDBClient(server.location, scenario.catalog, timeout=60) as other,
         ):
             for label, step in _labelled(recording.steps):
                 if label in scenario.left_out:
@@ -122,7 +122,7 @@ def test_update_returning_goes_on_where_the_recorded_client_gave_up(name: str) -
     catalog = MemoryCatalog("cat")
     columns = pa.schema([("id", pa.int32()), ("name", pa.string()), ("v", pa.float64())])
     catalog.add_schema("s1").add_table(keyed_table(name, columns))
-    with Server(catalog, "grpc://127.0.0.1:0") as server, DuckDBClient(server.location, "cat", timeout=20) as client:
+    with Server(catalog, "grpc://127.0.0.1:0") as server, DuckDBClient(server.location, "cat", timeout=60) as client:
         client.insert("s1", name, {"id": [1, 2], "name": ["a", "b"], "v": [1.5, 2.5]})
         changed = client.update("s1", name, {"name": "'y'"}, where="id = 1", returning=True)
         assert changed.rows is not None
@@ -136,7 +136,7 @@ def test_update_returning_goes_on_where_the_recorded_client_gave_up(name: str) -
 def test_a_table_without_row_id_refuses_to_be_updated() -> None:
     catalog = MemoryCatalog("cat")
     catalog.add_schema("s1").add_table(keyed_table("rid_none", pa.schema([("id", pa.int32())])))
-    with Server(catalog, "grpc://127.0.0.1:0") as server, DuckDBClient(server.location, "cat", timeout=20) as client:
+    with Server(catalog, "grpc://127.0.0.1:0") as server, DuckDBClient(server.location, "cat", timeout=60) as client:
         client.insert("s1", "rid_none", {"id": [1]})
         with pytest.raises(ClientSideError, match="BindRowIdColumns"):  # trap T39
             client.update("s1", "rid_none", {"id": 2})

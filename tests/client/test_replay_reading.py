@@ -40,7 +40,7 @@ def test_recorded_calls_get_right_answers(name: str, tmp_path: Path) -> None:
     attached = catalogs[0].name
     with (
         Server({catalog.name: catalog for catalog in catalogs}, "grpc://127.0.0.1:0") as server,
-        DuckDBClient(server.location, attached, timeout=20) as other,
+        DuckDBClient(server.location, attached, timeout=60) as other,
         closing(Replayer(server.location, attached, _omissions(scenario))) as replayer,
     ):
         scenario.prepare(other)
@@ -59,7 +59,7 @@ def test_a_scan_that_the_recorded_client_dropped_is_stopped() -> None:
             closing(Replayer(server.location, "cat", _omissions(BY_NAME["interrupt_scan"]))) as replayer,
         ):
             assert replayer.run(step).error is None
-            assert slow.stopped.wait(10), step.sql
+            assert slow.stopped.wait(60), step.sql
 
 
 def _omissions(scenario: ReadingScenario) -> Callable[[str, pa.Schema, Mapping[str, pa.Table]], pa.Table]:

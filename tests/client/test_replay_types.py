@@ -53,7 +53,7 @@ def clients(server: Server) -> Iterator[dict[str, DuckDBClient]]:
     """One for each setting."""
     made = {}
     for setting in RECORDED:
-        client = DuckDBClient(server.location, "cat", arrow_lossless=setting != "lossless_false", timeout=20)
+        client = DuckDBClient(server.location, "cat", arrow_lossless=setting != "lossless_false", timeout=60)
         if setting.startswith("SET "):
             client._session.local = _local(setting)
         made[setting] = client

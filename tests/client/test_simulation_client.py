@@ -41,7 +41,7 @@ def server() -> Iterator[FlightDouble]:
 
 @pytest.fixture
 def client(server: FlightDouble) -> Iterator[DuckDBClient]:
-    with DuckDBClient(server.location, CATALOG, timeout=10) as client:
+    with DuckDBClient(server.location, CATALOG) as client:
         yield client
 
 

@@ -1,6 +1,5 @@
 """The proof that the client simulation is unforgiving to functions: one misbehaviour after the other, each by its name."""
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,6 +9,7 @@ import pyarrow.flight as flight
 import pytest
 from tests.client.flight_double import CATALOG, described
 from tests.client.function_double import NAMED, NUMBERS, Function, FunctionDouble, result
+from tests.client.hanging import hangs
 
 from sparkport.testing import ClientHang, DuckDBClient, ProtocolViolation, ServerError
 
@@ -26,7 +26,7 @@ def server() -> Iterator[FunctionDouble]:
 
 @pytest.fixture
 def client(server: FunctionDouble) -> Iterator[DuckDBClient]:
-    with DuckDBClient(server.location, CATALOG, timeout=10) as client:
+    with DuckDBClient(server.location, CATALOG) as client:
         yield client
 
 
@@ -160,26 +160,23 @@ def silent(server: FunctionDouble) -> Run:
     def run(reader: Any, writer: Any) -> None:
         writer.begin(result(pa.int64()))
         next(reader)
-        server.released.wait(20)
+        server.released.wait(60)
 
     return run
 
 
-def test_a_server_that_waits_for_a_batch_before_its_schema_is_a_hang(server):
+def test_a_server_that_waits_for_a_batch_before_its_schema_is_a_hang(server, client):
     server.spoil["scalar"] = lambda honest: waiting_for_a_batch
-    with DuckDBClient(server.location, CATALOG, timeout=2) as client:
-        assert isinstance(refused("T15", lambda: client.call("sales", "twice", {"x": [1]})), ClientHang)
-        honest_again(server, client)
+
+    hangs(client, "T15", lambda: client.call("sales", "twice", {"x": [1]}))
+    honest_again(server, client)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_server_that_does_not_answer_is_a_hang(server, threads):
+def test_a_server_that_does_not_answer_is_a_hang(server, client, threads):
     server.spoil["scalar"] = lambda honest: silent(server)
-    with DuckDBClient(server.location, CATALOG, timeout=2) as client:
-        started = time.monotonic()
-        violation = refused("§9.1", lambda: client.call("sales", "twice", {"x": [1, 2]}, threads=threads))
-        assert isinstance(violation, ClientHang)
-        assert time.monotonic() - started < 15
+
+    hangs(client, "§9.1", lambda: client.call("sales", "twice", {"x": [1, 2]}, threads=threads))
 
 
 def test_a_dictionary_as_result_is_noticed():
@@ -389,31 +386,28 @@ def test_output_is_read_as_by_the_real_client(server, client, answers, last, row
 
 
 @pytest.mark.parametrize("rows", [2048, 4096])
-def test_full_vectors_as_last_answer_to_a_batch_are_a_hang(server, rows):
+def test_full_vectors_as_last_answer_to_a_batch_are_a_hang(server, client, rows):
     server.spoil["in_out"] = lambda honest: lockstep([(rows, FINISHED)], [])
-    with DuckDBClient(server.location, CATALOG, timeout=2) as client:
-        started = time.monotonic()
-        violation = refused("T18", lambda: in_out(client))
-        assert isinstance(violation, ClientHang)
-        assert time.monotonic() - started < 15
-        honest_again(server, client)
+
+    hangs(client, "T18", lambda: in_out(client))
+    honest_again(server, client)
 
 
-def test_a_batch_that_goes_on_without_more_is_a_hang(server):
+def test_a_batch_that_goes_on_without_more_is_a_hang(server, client):
     server.spoil["in_out"] = lambda honest: lockstep([(3, CONTINUES)], [])
-    with DuckDBClient(server.location, CATALOG, timeout=2) as client:
-        assert isinstance(refused("§9.3", lambda: in_out(client)), ClientHang)
+
+    hangs(client, "§9.3", lambda: in_out(client))
 
 
-def test_a_server_that_keeps_its_schema_until_rows_come_is_a_hang(server):
+def test_a_server_that_keeps_its_schema_until_rows_come_is_a_hang(server, client):
     def run(reader: Any, writer: Any) -> None:
         next(reader)
         next(reader)
         writer.begin(TEXTS)
 
     server.spoil["in_out"] = lambda honest: run
-    with DuckDBClient(server.location, CATALOG, timeout=2) as client:
-        assert isinstance(refused("T15", lambda: in_out(client)), ClientHang)
+
+    hangs(client, "T15", lambda: in_out(client))
 
 
 def ending_early(reader: Any, writer: Any) -> None:

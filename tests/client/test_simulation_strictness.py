@@ -22,6 +22,7 @@ from tests.client.flight_double import (
     orders,
     with_rowid,
 )
+from tests.client.hanging import hangs
 
 from sparkport.testing import ClientHang, DuckDBClient, ProtocolViolation
 
@@ -37,7 +38,7 @@ def server() -> Iterator[FlightDouble]:
 
 @pytest.fixture
 def client(server: FlightDouble) -> Iterator[DuckDBClient]:
-    with DuckDBClient(server.location, CATALOG, timeout=10) as client:
+    with DuckDBClient(server.location, CATALOG) as client:
         yield client
 
 
@@ -633,7 +634,7 @@ def hanging(server: FlightDouble, *, after_schema: bool) -> Callable[[Any], Any]
         def run(reader: Any, writer: Any) -> None:
             if after_schema:
                 writer.begin(ORDERS)
-            server.released.wait(10)
+            server.released.wait(60)
 
         return run
 
@@ -648,31 +649,25 @@ def hanging(server: FlightDouble, *, after_schema: bool) -> Callable[[Any], Any]
         pytest.param(insert, True, "§7.1", id="no end"),
     ],
 )
-def test_an_exchange_that_waits_for_ever_is_a_hang(act, after_schema, trap, server):
+def test_an_exchange_that_waits_for_ever_is_a_hang(act, after_schema, trap, server, client):
     server.spoil["exchange"] = hanging(server, after_schema=after_schema)
 
-    with DuckDBClient(server.location, CATALOG, timeout=2) as client, pytest.raises(ClientHang) as caught:
-        act(client)
-
-    assert caught.value.trap == trap
+    hangs(client, trap, lambda: act(client))
 
 
 @pytest.mark.parametrize("point", ["endpoints", "rows"])
-def test_a_scan_that_the_open_exchange_locks_out_is_a_hang(point, server):
+def test_a_scan_that_the_open_exchange_locks_out_is_a_hang(point, server, client):
     def locked(honest: Any) -> Any:
-        server.released.wait(10)
+        server.released.wait(60)
         return honest
 
     server.spoil[point] = locked
 
-    with DuckDBClient(server.location, CATALOG, timeout=2) as client, pytest.raises(ClientHang) as caught:
-        update(client)
-
-    assert caught.value.trap == "T24"
+    hangs(client, "T24", lambda: update(client))
 
 
 def test_an_action_without_answer_is_a_hang(server):
-    server.spoil["list_schemas"] = lambda honest: [server.released.wait(10)]
+    server.spoil["list_schemas"] = lambda honest: [server.released.wait(60)]
 
     with DuckDBClient(server.location, CATALOG, timeout=2) as client, pytest.raises(ClientHang):
         attach(client)

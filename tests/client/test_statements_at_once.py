@@ -47,10 +47,10 @@ Statement = Callable[[DuckDBClient, int, threading.Barrier], Any]
 
 def at_once(server: Server, statement: Statement, count: int = PARTS) -> list[Any]:
     """Run the statement on as many clients, each in its thread. They meet at the barrier in the middle of it."""
-    barrier = threading.Barrier(count, timeout=40)
+    barrier = threading.Barrier(count, timeout=100)
 
     def run(number: int) -> Any:
-        with DuckDBClient(server.location, CATALOG, timeout=40) as client:
+        with DuckDBClient(server.location, CATALOG, timeout=100) as client:
             client.attach()
             try:
                 return statement(client, number, barrier)
@@ -58,7 +58,7 @@ def at_once(server: Server, statement: Statement, count: int = PARTS) -> list[An
                 return error
 
     with ThreadPoolExecutor(count) as pool:
-        return [future.result(timeout=55) for future in [pool.submit(run, number) for number in range(count)]]
+        return [future.result(timeout=110) for future in [pool.submit(run, number) for number in range(count)]]
 
 
 def contents(server: Server) -> pa.Table:

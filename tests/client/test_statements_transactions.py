@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -313,18 +312,20 @@ def test_an_identifier_that_nobody_used_for_long_expires(connect, clock):
     assert ids(client) == [0, 1]
 
 
-def test_an_identifier_is_refused_after_its_lifetime_even_if_it_is_in_use() -> None:
+def test_an_identifier_is_refused_after_its_lifetime_even_if_it_is_in_use(clock: Clock) -> None:
     catalog = MemoryCatalog(CATALOG)
     catalog.add_schema("s").add_table(MemoryTable("t", pa.table({"id": [0], "name": ["first"]}, schema=COLUMNS)))
-    settings = ServerSettings(ServiceSettings(transaction_lifetime=3))
+    settings = ServerSettings(ServiceSettings(transaction_lifetime=60))
     with (
         Server(catalog, "grpc://127.0.0.1:0", settings) as server,
         DuckDBClient(server.location, CATALOG, timeout=20) as client,
     ):
+        server._service.transactions._clock = clock
         client.begin()
         assert ids(client) == [0]
+        clock.now += 59
         assert ids(client) == [0]
-        time.sleep(3.1)
+        clock.now += 2
         refused(lambda: client.scan("s", "t"))
         client.rollback()
         assert ids(client) == [0]

@@ -171,11 +171,11 @@ def _vanish(client: Any, method: str, descriptor: flight.FlightDescriptor, begun
     def messages() -> Iterator[bytes]:
         yield from flight_messages(descriptor, pa.table({"a": [7], "b": ["x"]}))
         sent.set()
-        go_on.wait(10)
+        go_on.wait(60)
 
     call = client.open(method, messages(), exchange_headers("insert"))
     try:
-        assert sent.wait(10)
+        assert sent.wait(60)
         _wait_for(begun)
         call.cancel()
         with pytest.raises(grpc.RpcError):

@@ -276,7 +276,7 @@ def test_threads_share_an_evaluator():
     start = threading.Barrier(8)
 
     def run(seed: int) -> list[int]:
-        start.wait(10)
+        start.wait(60)
         batches = (pa.record_batch({"a": pa.array([seed, 3, number], pa.int32())}) for number in range(10, 40))
         return [evaluator.apply(batch).num_rows for batch in batches]
 

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from typing import Any, TypeAlias
 
 import pytest
-from tests.functions.catalogs import LOCAL
+from tests.functions.catalogs import LOCAL, SOON
 
 import sparkport as sp
 from sparkport.service import watch
@@ -18,7 +18,8 @@ Start: TypeAlias = Callable[[sp.CatalogBuilder], str]
 @pytest.fixture
 def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Starts a server and tells where it is. It is quick to lose patience, and its idle threads end at once."""
-    for name, seconds in {"_POLL_SECONDS": 0.02, "_GRACE_SECONDS": 0.25, "_LINGER_SECONDS": 0.05}.items():
+    quick = {"_POLL_SECONDS": 0.02, "_GRACE_SECONDS": 0.25, "_LINGER_SECONDS": 0.05, "_LONGEST_ROUND_SECONDS": 0.1}
+    for name, seconds in quick.items():
         monkeypatch.setattr(watch, name, seconds)
     with ExitStack() as stack:
 
@@ -36,7 +37,7 @@ def serve(start: Start) -> Iterator[Serve]:
     with ExitStack() as stack:
 
         def serve(builder: sp.CatalogBuilder, **options: Any) -> DuckDBClient:
-            client = DuckDBClient(start(builder), builder.name, **{"timeout": 15.0, **options})
+            client = DuckDBClient(start(builder), builder.name, **{"timeout": SOON, **options})
             return stack.enter_context(client)
 
         yield serve

@@ -123,7 +123,7 @@ def add_functions(schema: sp.SchemaBuilder, number: int, declared: pa.DataType, 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["lossless", "lossy"])
 def client(location, request):
-    with DuckDBClient(location, "c", arrow_lossless=request.param, timeout=15) as client:
+    with DuckDBClient(location, "c", arrow_lossless=request.param) as client:
         yield client
 
 

@@ -334,7 +334,7 @@ def test_a_table_without_an_arrow_schema_of_its_own_is_published_with_that_of_no
 def test_duckdb_travels_in_a_table_without_an_arrow_schema_of_its_own(changing, unit):
     builder, schema = catalog()
     schema.table("t", changing)
-    with sp.Server(builder, LOCAL) as server, DuckDBClient(server.location, "c", timeout=10) as client:
+    with sp.Server(builder, LOCAL) as server, DuckDBClient(server.location, "c") as client:
         assert client.scan("s", "t").to_pylist() == [{"c0": 3, "c1": 3, "c2": 3}]
         assert client.scan("s", "t", at=(unit, "1")).to_pylist() == [{"c0": 1}]
         assert client.scan("s", "t", ["c1"], at=(unit, "2")).to_pylist() == [{"c1": 2}]
@@ -364,7 +364,7 @@ def test_the_history_of_a_table_in_memory_is_read_in_both_notations(unit, value,
     with (
         sp.Server(history, LOCAL) as server,
         RawClient(server.location) as client,
-        DuckDBClient(server.location, "c", timeout=10) as duckdb,
+        DuckDBClient(server.location, "c") as duckdb,
     ):
         moment = START + datetime.timedelta(minutes=1)
         duckdb.insert("s", "t", pa.table({"n": [2]}))

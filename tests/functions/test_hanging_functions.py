@@ -94,7 +94,7 @@ def test_telling_the_columns_must_not_take_too_long_either(serve, kind):
 
 def test_dividing_the_work_must_not_take_too_long_either(serve):
     def divide() -> list[bytes]:
-        deadline = time.monotonic() + 2  # so that the test ends, whatever happens
+        deadline = time.monotonic() + 60  # so that the test ends, whatever happens
         while time.monotonic() < deadline:
             pass
         return []
@@ -109,12 +109,12 @@ def test_dividing_the_work_must_not_take_too_long_either(serve):
 @pytest.mark.parametrize("kind", ["scalar", "rows"])
 def test_the_limit_is_for_one_batch_and_not_for_all(serve, kind):
     def slow(_ctx: sp.Context) -> None:
-        time.sleep(0.5)
+        time.sleep(0.3)
 
     client = serve(doing(kind, slow, time_limit=2.0))
 
     with nothing_left_behind(client):
-        assert run(client, kind, rows=4 * 2048 + 1) == list(range(4 * 2048 + 1))
+        assert run(client, kind, rows=8 * 2048 + 1) == list(range(8 * 2048 + 1))
 
 
 def test_the_time_that_the_client_takes_does_not_count(start):
@@ -238,7 +238,7 @@ def test_a_function_that_does_not_come_to_an_end_when_it_is_closed_is_stopped(se
             yield numbers(1)
             yield pa.record_batch({"m": [1]})  # a fault, for which the generator is closed
         finally:
-            deadline = time.monotonic() + 12  # so that the test ends, whatever happens
+            deadline = time.monotonic() + 60  # so that the test ends, whatever happens
             while time.monotonic() < deadline:
                 pass
 
@@ -249,8 +249,8 @@ def test_a_function_that_does_not_come_to_an_end_when_it_is_closed_is_stopped(se
         return never_closed()
 
     functions: dict[str, Callable[..., Any]] = {"table": never_closed, "rows": of_rows, "batch": of_batch}
-    schema.table_function(returns=NUMBERS, name="f", time_limit=0.2)(functions[kind])
-    client = serve(builder, timeout=9.0)
+    schema.table_function(returns=NUMBERS, name="f", time_limit=0.5)(functions[kind])
+    client = serve(builder)
 
     failed = failure(client, kind)
 

@@ -236,11 +236,11 @@ def test_exchanges_open_at_the_same_time_do_not_disturb_each_other(start, form):
     location = start(builder)
 
     def work(mark: int) -> pa.Table:
-        with DuckDBClient(location, "c", timeout=20) as client:
+        with DuckDBClient(location, "c", timeout=80) as client:
             return client.in_out("s", form, mark, rows=table(5 * VECTOR))
 
     with ThreadPoolExecutor(16) as pool:
-        results = list(pool.map(work, range(0, 16_000_000, 1_000_000), timeout=30))
+        results = list(pool.map(work, range(0, 16_000_000, 1_000_000), timeout=90))
 
     totals = [VECTOR * (number + 1 if form == "rows" else 1) for number in range(5) for _ in range(VECTOR)]
     for position, result in enumerate(results):

@@ -64,7 +64,7 @@ def sized():
         number = rows.column(0)[0].as_py() // VECTOR
         yield answer(number, rows.num_rows, times)
 
-    with sp.Server(builder, "grpc://127.0.0.1:0") as server, DuckDBClient(server.location, "c", timeout=15) as client:
+    with sp.Server(builder, "grpc://127.0.0.1:0") as server, DuckDBClient(server.location, "c") as client:
         yield client
 
 
@@ -170,7 +170,7 @@ def test_a_function_does_not_run_far_ahead_of_a_client_that_does_not_read(start)
             begin_in_out(writer, reader)
             writer.write_batch(numbers(1))
             reader.read_chunk()
-            quiet = eventually(lambda: made_no_more(made), timeout=5)
+            quiet = eventually(lambda: made_no_more(made))
             reader.cancel()
         assert quiet
         assert len(made) < 500  # 200 MB; gRPC itself holds a few messages

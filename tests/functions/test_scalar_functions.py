@@ -352,17 +352,17 @@ def test_exchanges_open_at_the_same_time_do_not_disturb_each_other(start):
 
     def marked(x: pa.int64(), mark: pa.int64()) -> pa.int64():
         if x[0].as_py() == 0:
-            together.wait(10)  # no exchange is answered before all are open
+            together.wait(60)  # no exchange is answered before all are open
         return pc.add(pc.multiply(x, 100), mark)
 
     location = start(one(marked))
 
     def work(mark: int) -> list[int]:
-        with DuckDBClient(location, "c", timeout=15) as client:
+        with DuckDBClient(location, "c", timeout=80) as client:
             return client.call("s", "f", {"x": range(5000), "mark": [mark] * 5000}).to_pylist()
 
     with ThreadPoolExecutor(16) as pool:
-        results = list(pool.map(work, range(16), timeout=30))
+        results = list(pool.map(work, range(16), timeout=90))
 
     assert results == [[100 * number + mark for number in range(5000)] for mark in range(16)]
 

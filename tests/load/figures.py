@@ -39,7 +39,8 @@ class Figures:
 
     @property
     def total(self) -> int:
-        return self._counts.total()
+        with self._lock:
+            return self._counts.total()
 
     def count(self, operation: str) -> int:
         return self._counts[operation]

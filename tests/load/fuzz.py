@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tests.server.catalogs import numbers
 from tests.server.mutated_server import COLUMNS
 from tests.server.mutations import KINDS, LEVELS, Mutation, Request, join, requests
 from tests.server.raw_client import (
+    TIMEOUT,
     Headers,
     RawClient,
     action_message,
@@ -43,6 +45,7 @@ TO_KNOWN = TO_STRANGERS | {"NOT_FOUND", "ALREADY_EXISTS", "FAILED_PRECONDITION",
 MARGIN_MB = 96.0
 """By so much the server may grow: what its threads and its allocator keep."""
 SILENT = 200
+_MORE_SECONDS = 60.0
 
 
 class Known(RawClient):
@@ -52,7 +55,7 @@ class Known(RawClient):
         super().__init__(location)
         self._known = {"authorization": f"Bearer {token}"}
 
-    def open(self, method: str, messages: Any, headers: Headers | None = None, timeout: float = 20.0) -> Any:
+    def open(self, method: str, messages: Any, headers: Headers | None = None, timeout: float = TIMEOUT) -> Any:
         return super().open(method, messages, {**self._known, **(headers or {})}, timeout)
 
     def call(self, method: str, messages: Any, headers: Headers | None = None) -> list[bytes]:
@@ -62,14 +65,14 @@ class Known(RawClient):
 class Fuzz:
     """One attack on a server, by several threads."""
 
-    def __init__(self, served: Served, token: str, http: tuple[str, int]) -> None:
+    def __init__(self, served: Served, token: str, http: noise.Address, seed: int) -> None:
         self.served = served
         self.codes: Counter[tuple[str, str]] = Counter()
         self.wrong: list[str] = []
         self._token = token
         self._http = http
-        host, port = served.location.split("://")[1].rsplit(":", 1)
-        self._address = (host, int(port))
+        self._address = _address(served.location)
+        self._seeds = random.Random(seed)
         self._stop = threading.Event()
         self._lock = threading.Lock()
         with Known(served.location, token) as known:
@@ -86,14 +89,19 @@ class Fuzz:
             answer = known.action("create_transaction", {"catalog_name": "cat"})[0]
             self._transaction = answer.rsplit(b"identifier", 1)[1][2:]
 
-    def run(self, seconds: float, threads: int = 4) -> None:
-        """Attack for so long."""
+    def run(self, seconds: float, threads: int = 4, attacks: Collection[str] = ()) -> None:
+        """Attack for so long, and up to a minute longer until these attacks have been made."""
+        self._stop.clear()
         deadline = time.monotonic() + seconds
-        running = [threading.Thread(target=self._attack, args=[number], daemon=True) for number in range(threads)]
+        chances = [random.Random(self._seeds.random()) for _ in range(threads)]
+        running = [threading.Thread(target=self._attack, args=[chance], daemon=True) for chance in chances]
         running.append(threading.Thread(target=self._be_silent, daemon=True))
         for thread in running:
             thread.start()
-        while time.monotonic() < deadline and not self.wrong and self.served.process.poll() is None:
+        while not self.wrong and self.served.process.poll() is None:
+            late = time.monotonic() - deadline
+            if late > _MORE_SECONDS or (late > 0 and self.made.issuperset(attacks)):
+                break
             self.check()
             time.sleep(min(1.0, seconds / 5))
         self._stop.set()
@@ -102,6 +110,12 @@ class Fuzz:
             if thread.is_alive():
                 self._is_wrong("an attack hangs")
         self.check()
+
+    @property
+    def made(self) -> set[str]:
+        """The attacks that have been made."""
+        with self._lock:
+            return {name for name, _ in self.codes}
 
     def check(self) -> None:
         """Somebody known is served, whatever the others do."""
@@ -113,8 +127,7 @@ class Fuzz:
 
     # -- attacks
 
-    def _attack(self, number: int) -> None:
-        chance = random.Random(f"{time.time_ns()} {number}")
+    def _attack(self, chance: random.Random) -> None:
         attacks = [(name, weight, attack) for name, (weight, attack) in _ATTACKS.items()]
         client = RawClient(self.served.location)
         try:
@@ -333,20 +346,28 @@ def _path(elements: list[bytes]) -> bytes:
     return b"\x08\x01" + join([(3, each) for each in elements])
 
 
-def fuzz(folder: Path, seconds: float, warm_up: float) -> tuple[Fuzz, str, list[str]]:
+def _address(url: str) -> noise.Address:
+    host, port = url.split("://")[1].rsplit(":", 1)
+    return host, int(port)
+
+
+def fuzz(
+    folder: Path, seconds: float, warm_up: float, seed: int, attacks: Collection[str] = ()
+) -> tuple[Fuzz, str, list[str]]:
     """Attack a server; what has come of it, how its memory went, and what is wrong."""
-    http = ("127.0.0.1", noise.free_port())
     ground = Ground(
         folder,
         lake=False,
         catalogs=["tests.load.fuzzed_catalogs:cat", "tests.load.fuzzed_catalogs:steady"],
-        flags=["--http", f"{http[0]}:{http[1]}", "--log-level", "warning"],
+        flags=["--http", "127.0.0.1:0", "--log-level", "info"],
     )
     with ground.serving() as served:
-        attack = Fuzz(served, ground.tokens["ada"], http)
+        page = re.search(r"status page on (http://\S+)", served.log.read_text())
+        assert page is not None
+        attack = Fuzz(served, ground.tokens["ada"], _address(page[1]), seed)
         attack.run(warm_up)
         before = sample(served)
-        attack.run(seconds)
+        attack.run(seconds, attacks=attacks)
         time.sleep(1)
         after = sample(served)
         wrong = [*attack.wrong, *ground.unforeseen()]
@@ -363,7 +384,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        attack, memory, wrong = fuzz(Path(folder), options.seconds, min(30.0, options.seconds / 4))
+        attack, memory, wrong = fuzz(Path(folder), options.seconds, min(30.0, options.seconds / 4), time.time_ns())
     lines = [attack.table(), memory, *(["WRONG:", *wrong[:20]] if wrong else ["nothing is wrong"])]
     sys.stdout.write("\n".join(lines) + "\n")
     return 1 if wrong else 0

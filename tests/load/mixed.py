@@ -29,6 +29,7 @@ from sparkport.testing import DuckDBClient
 
 NOBODY = 9_999
 """Owner of rows that are sent by processes that die, and never committed."""
+_MORE_SECONDS = 60.0
 
 
 class Load:
@@ -65,15 +66,27 @@ class Load:
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(prepare, self.workers))
 
-    def run(self, served: Served, seconds: float, end: Callable[[], object] | None = None) -> None:
-        """Work for so long; `end` then ends the server under the clients' feet."""
+    def run(
+        self,
+        served: Served,
+        seconds: float,
+        end: Callable[[], object] | None = None,
+        enough: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Work for so long, and up to a minute longer until it is enough.
+
+        `end` then ends the server under the clients' feet.
+        """
         place = self.place(served)
         threads = [threading.Thread(target=worker.work, args=[place], daemon=True) for worker in self.workers]
         vanishing = threading.Thread(target=self._vanish, args=[place], daemon=True)
         for thread in (*threads, vanishing):
             thread.start()
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and not self.figures.wrong and served.process.poll() is None:
+        while not self.figures.wrong and served.process.poll() is None:
+            late = time.monotonic() - deadline
+            if late > _MORE_SECONDS or (late > 0 and enough()):
+                break
             time.sleep(0.2)
         if served.process.poll() is not None:
             self.figures.unexpected(f"the server has ended by itself with {served.process.returncode}")
@@ -143,12 +156,13 @@ class Load:
         assert not wrong, "\n".join([f"{len(wrong)} things are wrong:", *wrong[:10], self.figures.table()])
 
 
-def growth(watch: Watch, warm: float = 0.3) -> tuple[str, list[str]]:
+def growth(watch: Watch, clients: int, warm: float = 0.3) -> tuple[str, list[str]]:
     """What the server uses when it is warm and in the end, and what has grown by more than it may.
 
     Memory may grow by a quarter and 64 MB of the server, and by a quarter and 256 MB of Java, whose heap is filled up to its
-    limit before it is swept; threads of the server by 24, since there is one for each call that happens to be under way,
-    and of Java by 100, which has one for each of those that has asked it something, until it notices that they have ended.
+    limit before it is swept; threads of the server by 24, or to three for each client, since there is one for each call
+    that happens to be under way, and of Java by 100, which has one for each of those that has asked it something, until it
+    notices that they have ended.
     """
     first, last = watch.between(warm, min(1.0, warm + 0.2)), watch.between(0.85, 1.0)
     text = (
@@ -159,7 +173,7 @@ def growth(watch: Watch, warm: float = 0.3) -> tuple[str, list[str]]:
     for what, before, after, most in (
         ("memory of the server", first.server_mb, last.server_mb, first.server_mb * 1.25 + 64),
         ("memory of Java", first.java_mb, last.java_mb, first.java_mb * 1.25 + 256),
-        ("threads of the server", first.threads, last.threads, first.threads + 24),
+        ("threads of the server", first.threads, last.threads, max(first.threads + 24, 3 * clients)),
         ("threads of Java", first.java_threads, last.java_threads, first.java_threads + 100),
     ):
         if after > most:
@@ -208,7 +222,7 @@ def _run(load: Load, options: argparse.Namespace) -> list[str]:
                 say("after a restart all that was acknowledged is there")
             with Watch(served) as watch:
                 load.run(served, part, None if end is None else partial(end, served))
-            text, grown = growth(watch)
+            text, grown = growth(watch, options.clients)
             say(text)
             problems += grown
             if end is None:

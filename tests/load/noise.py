@@ -16,12 +16,6 @@ _SETTINGS = b"\0\0\0\x04\0\0\0\0\0"
 Address = tuple[str, int]
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-    return port
-
-
 def random_bytes(chance: random.Random) -> bytes:
     return chance.randbytes(chance.choice([0, 1, 9, 24, 100, 4096, 100_000]))
 

@@ -17,7 +17,7 @@ from typing import Any
 
 __all__ = ["Browser", "Page", "chromium"]
 
-_TIMEOUT = 20.0
+_TIMEOUT = 100.0
 _SWITCHES = [
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-proxy-server"),
@@ -135,7 +135,7 @@ class Page:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
-    def wait_for(self, script: str, seconds: float = 15.0) -> None:
+    def wait_for(self, script: str, seconds: float = 60.0) -> None:
         """Return as soon as an expression is true."""
         deadline = time.monotonic() + seconds
         while not self.run(f"!!({script})"):

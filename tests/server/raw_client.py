@@ -18,7 +18,7 @@ SERVICE = "/arrow.flight.protocol.FlightService/"
 UNARY = ("GetFlightInfo", "GetSchema")
 SERVER_STREAMS = ("DoAction", "DoGet", "ListFlights", "ListActions")
 BOTH_STREAMS = ("DoExchange", "DoPut", "Handshake")
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 ROWID = 2**64 - 1
 REUSE = "arrow-flight-reuse-connection://?"
 

@@ -46,7 +46,7 @@ def location() -> Iterator[str]:
 
 @pytest.mark.parametrize("token", [None, "wrong", "Correct-Horse", TOKEN + " ", "o"])
 def test_without_a_token_that_is_known_nothing_is_told(location: str, token: str | None) -> None:
-    with DuckDBClient(location, "shop", token=token, timeout=10) as client:
+    with DuckDBClient(location, "shop", token=token, timeout=60) as client:
         if token == TOKEN + " ":  # blanks around it do not count
             assert client.scan("s", "who").to_pylist() == [{"who": "ada"}]
             return
@@ -59,7 +59,7 @@ def test_without_a_token_that_is_known_nothing_is_told(location: str, token: str
 
 def test_catalogs_functions_and_actions_learn_whose_token_it_is(location: str) -> None:
     for token, name in ((TOKEN, "ada"), ("other", "bob")):
-        with DuckDBClient(location, "shop", token=token, timeout=10) as client:
+        with DuckDBClient(location, "shop", token=token, timeout=60) as client:
             assert client.scan("s", "who").to_pylist() == [{"who": name}]
             assert client.call("s", "me", {}, rows=2).to_pylist() == [name, name]
             assert client.action("whoami") == [name.encode()]
@@ -68,7 +68,7 @@ def test_catalogs_functions_and_actions_learn_whose_token_it_is(location: str) -
 def test_every_call_is_asked_for_a_token(location: str) -> None:
     descriptor = flight.FlightDescriptor.for_path("s", "who")
     with flight.connect(location) as client:
-        options = flight.FlightCallOptions(timeout=10)
+        options = flight.FlightCallOptions(timeout=60)
         calls = [
             lambda: list(client.list_flights(options=options)),
             lambda: client.list_actions(options),
@@ -91,9 +91,9 @@ def test_every_call_is_asked_for_a_token(location: str) -> None:
 
 def test_what_was_handed_out_stands_for_the_token_of_whom_it_was_handed_out_to(location: str) -> None:
     """The client sends the token of ATTACH with half of its calls (airport §2.3)."""
-    options = flight.FlightCallOptions(timeout=10, headers=[(b"authorization", f"Bearer {TOKEN}".encode())])
-    theirs = flight.FlightCallOptions(timeout=10, headers=[(b"authorization", b"Bearer other")])
-    nobody = flight.FlightCallOptions(timeout=10)
+    options = flight.FlightCallOptions(timeout=60, headers=[(b"authorization", f"Bearer {TOKEN}".encode())])
+    theirs = flight.FlightCallOptions(timeout=60, headers=[(b"authorization", b"Bearer other")])
+    nobody = flight.FlightCallOptions(timeout=60)
     with flight.connect(location) as client:
         info = client.get_flight_info(flight.FlightDescriptor.for_path("s", "who"), options)
         ticket = info.endpoints[0].ticket
@@ -122,7 +122,7 @@ def test_an_authenticator_that_fails_lets_nobody_in() -> None:
     settings = sp.ServerSettings(service=sp.ServiceSettings(authenticate=broken))
     with (
         sp.Server(builder, "grpc://127.0.0.1:0", settings) as server,
-        DuckDBClient(server.location, "shop", token="x", timeout=10) as client,
+        DuckDBClient(server.location, "shop", token="x", timeout=60) as client,
         pytest.raises(ServerError, match="internal error") as caught,
     ):
         client.scan("s", "t")

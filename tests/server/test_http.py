@@ -124,8 +124,7 @@ def test_the_status_shows_what_is_running_and_what_went_wrong(server, page, conn
     ]
     assert {work["operation"] for work in shown["ended"]} == {"endpoints"}
     server._watching.activity.sample()
-    (point,) = status(page)["throughput"]["points"]
-    assert point[1] >= 1000
+    assert sum(point[1] for point in status(page)["throughput"]["points"]) >= 1000
     call.cancel()
 
 
@@ -241,14 +240,18 @@ def test_an_address_that_is_none_is_refused(address):
 
 def test_a_port_that_is_taken_is_an_error_that_names_it_and_the_other_one_is_given_back(page):
     address = page.removeprefix("http://")
-    with socket.create_server(("127.0.0.1", 0)) as reserved:
-        port = reserved.getsockname()[1]
-    server = sp.Server(catalog_of(), f"grpc://127.0.0.1:{port}", sp.ServerSettings(http=address))
 
-    with pytest.raises(OSError, match=f"cannot listen on {address} for the status page"):
-        server.start()
-    with socket.socket() as probe:
-        assert probe.connect_ex(("127.0.0.1", port)) != 0
+    def is_so() -> bool:
+        with socket.create_server(("127.0.0.1", 0)) as reserved:
+            port = reserved.getsockname()[1]
+        server = sp.Server(catalog_of(), f"grpc://127.0.0.1:{port}", sp.ServerSettings(http=address))
+        with pytest.raises(OSError, match="cannot listen on") as caught:
+            server.start()
+        with socket.socket() as probe:
+            free = probe.connect_ex(("127.0.0.1", port)) != 0
+        return f"cannot listen on {address} for the status page" in str(caught.value) and free
+
+    assert any(is_so() for _ in range(3))  # another process may be given the port meanwhile
 
 
 def test_ipv6_is_served_too():

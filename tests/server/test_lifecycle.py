@@ -12,7 +12,9 @@ import grpc
 import pyarrow.flight as flight
 import pytest
 from tests.server.catalogs import NUMBERS, ListedTable, ScriptedTable, Silent, catalog_of, numbers
+from tests.server.ports import start_again
 from tests.server.raw_client import Failure, RawClient, decode_stream, failure_of, path, ticket_message
+from tests.server.test_threads import eventually
 
 from sparkport.errors import BadRequest
 from sparkport.server import Server, ServerSettings
@@ -86,15 +88,24 @@ def test_a_port_in_use_is_an_error_of_one_sentence():
 
 
 def test_a_server_that_has_stopped_frees_its_port_and_can_start_again():
-    server = Server(small_catalog(), LOCAL).start()
-    location = server.location
-    server.stop()
+    locations = []
 
-    with pytest.raises(grpc.RpcError), RawClient(location) as client:
-        client.scan(T)
-    with server, RawClient(server.location) as client:
-        assert server.location == location
-        assert client.scan(T).table.num_rows == 3
+    def stopped() -> Server:
+        server = Server(small_catalog(), LOCAL).start()
+        locations.append(server.location)
+        server.stop()
+        with pytest.raises(grpc.RpcError), RawClient(locations[-1]) as client:
+            client.scan(T)
+        return server
+
+    server = start_again(stopped)
+
+    try:
+        assert server.location == locations[-1]
+        with RawClient(server.location) as client:
+            assert client.scan(T).table.num_rows == 3
+    finally:
+        server.stop()
 
 
 def test_a_server_is_started_once():
@@ -178,11 +189,13 @@ def test_stopping_cancels_what_is_not_finished_after_the_grace():
             list(call)
 
 
-def test_more_calls_than_allowed_are_refused_and_not_kept_waiting(serve):
+def test_more_calls_than_allowed_are_refused_and_not_kept_waiting(start, connect):
     scan = Silent()
     tables = [ScriptedTable("t", NUMBERS, scan), ListedTable("good", numbers())]
-    client = serve(catalog_of(*tables), ServerSettings(max_concurrent_calls=3))
+    server = start(catalog_of(*tables), ServerSettings(max_concurrent_calls=3))
+    client = connect(server)
     (endpoint,) = client.endpoints(T)
+    assert eventually(lambda: server._grpc._state.active_rpc_count == 0)  # gRPC counts a call a moment longer
     calls = [client.open("DoGet", ticket_message(endpoint.ticket.ticket)) for _ in range(3)]
     for call in calls:
         next(call)
@@ -237,15 +250,11 @@ def test_a_certificate_that_is_none_is_an_error_that_names_it(certificate):
 
 
 _SERVING = """
-import socket, sys, pyarrow as pa
+import pyarrow as pa
 from sparkport import CatalogBuilder, serve
 builder = CatalogBuilder("cat")
 builder.schema("s").table("t", pa.table({"id": [1, 2, 3]}))
-with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    location = f"grpc://127.0.0.1:{free.getsockname()[1]}"
-print(location, flush=True)
-serve(builder, location)
+serve(builder, "grpc://127.0.0.1:0")
 print("stopped", flush=True)
 """
 
@@ -255,17 +264,16 @@ def test_serve_stops_gracefully_on_a_signal(number):
     with subprocess.Popen([sys.executable, "-c", _SERVING], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            location = process.stdout.readline().strip()
+            greeting = process.stdout.readline()  # said when it is ready
+            location = greeting.partition(" on ")[2].partition(" until ")[0]
+            assert f"ATTACH 'cat' (TYPE airport, LOCATION '{location}');" in greeting
             with RawClient(location) as client:
-                grpc.channel_ready_future(client.channel).result(timeout=30)
                 assert client.scan(T).table.num_rows == 3
 
             process.send_signal(number)
 
             assert process.wait(30) == 0
             # Not by `communicate`, which knows nothing of what `readline` has read ahead.
-            output = process.stdout.read()
-            assert f"ATTACH 'cat' (TYPE airport, LOCATION '{location}');" in output  # said when it was ready
-            assert output.endswith("\nstopped\n")
+            assert process.stdout.read() == "stopped\n"
         finally:
             process.kill()

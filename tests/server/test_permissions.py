@@ -187,10 +187,10 @@ def test_only_what_may_be_seen_is_listed(server: sp.Server, client: ContractClie
             "DoAction", flight.Action("list_schemas", b"\x81\xaccatalog_name\xa4lake").serialize(), headers
         )
         assert failure.code == "NOT_FOUND"
-        with DuckDBClient(server.location, "lake", token=f"token-of-{who}", timeout=10) as duckdb:
+        with DuckDBClient(server.location, "lake", token=f"token-of-{who}", timeout=60) as duckdb:
             assert [info for info in duckdb.list_flights() if b"lake" in info.app_metadata] == []
         return
-    with DuckDBClient(server.location, "lake", token=f"token-of-{who}", timeout=10) as duckdb:
+    with DuckDBClient(server.location, "lake", token=f"token-of-{who}", timeout=60) as duckdb:
         listed = {f"{schema}.{table}" for schema in duckdb.schemas() for table in duckdb.tables(schema)}
         flights = {"/".join(part.decode() for part in info.descriptor.path[1:5]) for info in duckdb.list_flights()}
     assert listed == visible
@@ -212,9 +212,9 @@ def test_the_list_of_catalogs_has_those_in_which_something_is_granted(client: Co
 
 
 def test_functions_are_there_for_those_who_may_call_them(server: sp.Server) -> None:
-    with DuckDBClient(server.location, "tools", token="token-of-reader", timeout=10) as duckdb:
+    with DuckDBClient(server.location, "tools", token="token-of-reader", timeout=60) as duckdb:
         assert duckdb.call("s", "double", {"value": pa.array([1, 2], pa.int64())}).to_pylist() == [2, 4]
-    with DuckDBClient(server.location, "tools", token="token-of-lister", timeout=10) as duckdb:
+    with DuckDBClient(server.location, "tools", token="token-of-lister", timeout=60) as duckdb:
         with pytest.raises(ServerError, match="not found") as caught:
             duckdb.schemas()
         assert caught.value.code == "NOT_FOUND"
@@ -225,7 +225,7 @@ def test_functions_are_there_for_those_who_may_call_them(server: sp.Server) -> N
 
 def test_what_was_handed_out_stands_for_the_token(server: sp.Server) -> None:
     """ATTACH … (auth_token …): DuckDB does not send the token with scans and writes (airport §2.3)."""
-    with DuckDBClient(server.location, "lake", attach_token="token-of-editor", timeout=10) as duckdb:
+    with DuckDBClient(server.location, "lake", attach_token="token-of-editor", timeout=60) as duckdb:
         assert duckdb.scan("shop", "orders").num_rows == 4
         assert duckdb.insert("shop", "orders", ROW).total == 1
         assert duckdb.update("shop", "orders", {"email": "'x'"}, "id = 2").total == 1
@@ -236,7 +236,7 @@ def test_what_was_handed_out_stands_for_the_token(server: sp.Server) -> None:
         duckdb.begin()
         assert duckdb.scan("shop", "orders").num_rows == 4
         duckdb.commit()
-    with DuckDBClient(server.location, "tools", attach_token="token-of-reader", timeout=10) as duckdb:
+    with DuckDBClient(server.location, "tools", attach_token="token-of-reader", timeout=60) as duckdb:
         assert duckdb.call("s", "double", {"value": pa.array([4], pa.int64())}).to_pylist() == [8]
 
 
@@ -244,7 +244,7 @@ def test_it_is_of_no_use_to_others(server: sp.Server, client: ContractClient) ->
     info = client.flight_info("lake.shop.orders", token("reader"))
     (endpoint,) = info.endpoints
     ticket = ticket_message(endpoint.ticket.ticket)
-    with DuckDBClient(server.location, "lake", token="token-of-reader", timeout=10) as duckdb:
+    with DuckDBClient(server.location, "lake", token="token-of-reader", timeout=60) as duckdb:
         handle = duckdb.table("shop", "orders").descriptor
 
     assert client.call("DoGet", ticket, token("reader"))
@@ -288,7 +288,7 @@ def test_what_was_handed_out_expires_and_is_revoked_with_its_token() -> None:
         settings = sp.ServiceSettings(authenticate=tokens, handle_lifetime=lifetime)
         with (
             sp.Server(lake, "grpc://127.0.0.1:0", sp.ServerSettings(service=settings)) as server,
-            DuckDBClient(server.location, "lake", attach_token="right", timeout=10) as duckdb,
+            DuckDBClient(server.location, "lake", attach_token="right", timeout=60) as duckdb,
         ):
             duckdb.attach()
             if revoked:
@@ -313,7 +313,7 @@ def test_servers_that_share_a_key_take_what_the_others_hand_out() -> None:
         return sp.Server(lake, "grpc://127.0.0.1:0", sp.ServerSettings(service=service))
 
     with start(b"shared") as first, start(b"shared") as second, start(b"another") as third:
-        with DuckDBClient(first.location, "lake", token="right", timeout=10) as duckdb:
+        with DuckDBClient(first.location, "lake", token="right", timeout=60) as duckdb:
             body = {"descriptor": duckdb.table("shop", "orders").descriptor.serialize(), **_FILTERED}
         with ContractClient(second.location) as client:
             assert client.action("endpoints", body, {})
@@ -338,7 +338,7 @@ def test_grants_count_at_the_moment_of_reading(server: sp.Server, client: Contra
 @pytest.fixture
 def part(server: sp.Server) -> Iterator[DuckDBClient]:
     """Sees the north, and no names in e-mail addresses."""
-    with DuckDBClient(server.location, "lake", token="token-of-part", timeout=10) as client:
+    with DuckDBClient(server.location, "lake", token="token-of-part", timeout=60) as client:
         yield client
 
 
@@ -384,9 +384,9 @@ def test_what_is_hidden_is_in_no_route(part: DuckDBClient, client: ContractClien
 
 
 def test_a_version_without_the_columns_of_a_rule_shows_nothing(server: sp.Server, client: ContractClient) -> None:
-    with DuckDBClient(server.location, "lake", token="token-of-everything", timeout=10) as admin:
+    with DuckDBClient(server.location, "lake", token="token-of-everything", timeout=60) as admin:
         admin.rename_column("shop", "orders", "email", "address")
-    with DuckDBClient(server.location, "lake", token="token-of-part", timeout=10) as part:
+    with DuckDBClient(server.location, "lake", token="token-of-part", timeout=60) as part:
         assert list(part.tables("shop")) == ["notes"]
     for at in ({"at_unit": "", "at_value": ""}, {"at_unit": "VERSION", "at_value": "1"}):
         parameters = {**at, "json_filters": "", "column_ids": [0]}
@@ -413,7 +413,7 @@ def test_rows_come_back_as_the_caller_sees_them(part: DuckDBClient) -> None:
 
 @pytest.mark.parametrize("returning", [False, True])
 def test_nobody_changes_what_it_does_not_see(server: sp.Server, part: DuckDBClient, returning: bool) -> None:
-    with DuckDBClient(server.location, "lake", token="token-of-everything", timeout=10) as admin:
+    with DuckDBClient(server.location, "lake", token="token-of-everything", timeout=60) as admin:
         before = admin.scan("shop", "orders", ["id", "region", "email", "rowid"])
         row_ids = {row["id"]: row["rowid"] for row in before.to_pylist()}
         hidden, seen = row_ids[3], row_ids[1]
@@ -475,7 +475,7 @@ def test_a_caller_without_the_attribute_sees_no_rows() -> None:
     service = sp.ServiceSettings(authenticate=authenticate, policy=sp.Policy(row_filters=[rule]))
     with sp.Server(lake, "grpc://127.0.0.1:0", sp.ServerSettings(service=service)) as server:
         for who, count in (("none", 0), ("many", 3)):
-            with DuckDBClient(server.location, "lake", token=who, timeout=10) as client:
+            with DuckDBClient(server.location, "lake", token=who, timeout=60) as client:
                 assert client.count("shop", "orders") == count
 
 
@@ -526,7 +526,7 @@ def test_masks_are_computed_for_every_type() -> None:
     settings = sp.ServerSettings(service=sp.ServiceSettings(authenticate=lambda _: "a", policy=policy))
     with (
         sp.Server(lake, "grpc://127.0.0.1:0", settings) as server,
-        DuckDBClient(server.location, "lake", token="a", timeout=10) as client,
+        DuckDBClient(server.location, "lake", token="a", timeout=60) as client,
     ):
         (row,) = client.scan("s", "t").to_pylist()
     assert (row["text"], row["number"], str(row["day"]), row["items"]) == (None, 7, "2000-01-01", [3])

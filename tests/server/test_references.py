@@ -11,6 +11,7 @@ import pyarrow.csv as pc_csv
 import pyarrow.flight as flight
 import pyarrow.parquet as pq
 import pytest
+from tests.server.test_threads import eventually
 
 import sparkport as sp
 from sparkport.testing import DuckDBClient, ServerError
@@ -262,7 +263,7 @@ def test_reading_files_for_others_leaves_none_open(serve, tmp_path):
     for _ in range(3):
         through_arrow(client)
 
-    assert held() == 0
+    assert eventually(lambda: held() == 0)
 
 
 # ------------------------------------------------------------------------------------------------ what is not possible

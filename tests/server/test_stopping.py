@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.server.catalogs import NUMBERS, Endless, ListedTable, ScriptedTable, catalog_of, numbers
+from tests.server.ports import start_again
 from tests.server.raw_client import RawClient, decode_stream, failure_of, path, ticket_message
 from tests.server.test_threads import eventually
 
@@ -27,6 +28,7 @@ from sparkport.testing import DuckDBClient, ServerError
 
 SOON = 30.0
 T = path("s", "t")
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 class Held:
@@ -49,6 +51,10 @@ def stop(server: sp.Server, grace: float) -> threading.Thread:
     thread.start()
     assert eventually(lambda: server._watching is None or server._watching.draining)
     return thread
+
+
+def health(client: RawClient) -> Any:
+    return health_pb2_grpc.HealthStub(client.channel).Check(health_pb2.HealthCheckRequest(), timeout=SOON).status
 
 
 def healthz(page: str | None) -> int:
@@ -75,11 +81,10 @@ def test_what_is_under_way_finishes_while_nothing_new_begins(start, connect):
     assert healthz(page) == 200
 
     stopping = stop(server, 20)
-    health = health_pb2_grpc.HealthStub(client.channel).Check(health_pb2.HealthCheckRequest(), timeout=SOON)
+    assert eventually(lambda: health(client) == NOT_SERVING)
     refused = client.failure("DoGet", ticket_message(endpoint.ticket.ticket))
     refused_action = client.action_failure("list_schemas", {"catalog_name": ""})
 
-    assert health.status == health_pb2.HealthCheckResponse.NOT_SERVING
     assert healthz(page) == 503
     assert (refused.code, refused_action.code) == ("UNAVAILABLE", "UNAVAILABLE")
     assert "being stopped" in refused.message
@@ -134,8 +139,9 @@ def test_what_never_ends_is_cancelled_at_the_deadline(start, connect):
     assert failure_of(caught.value).code in ("CANCELLED", "UNAVAILABLE")
 
 
-def test_an_insert_that_is_cancelled_has_rolled_back_when_stop_returns(start):
+def test_an_insert_that_is_cancelled_has_rolled_back_when_stop_returns(start, monkeypatch):
     """The catalogs are closed next, and must find nothing under way."""
+    monkeypatch.setattr("sparkport.server.listen._ROLL_BACK_SECONDS", 60.0)
     catalog = sp.MemoryCatalog("m")
     table = sp.MemoryTable("t", pa.schema([("a", pa.int64())]))
     catalog.add_schema("s").add_table(table)
@@ -170,11 +176,14 @@ def test_an_insert_that_is_cancelled_has_rolled_back_when_stop_returns(start):
 
 
 def test_a_server_can_be_started_again(start, connect):
-    server = start(catalog_of(ListedTable("t", numbers())), sp.ServerSettings(http="127.0.0.1:0"))
-    server.stop(0)
-    server.stop(0)
-    assert server.status_page is None
-    server.start()
+    def stopped() -> sp.Server:
+        server: sp.Server = start(catalog_of(ListedTable("t", numbers())), sp.ServerSettings(http="127.0.0.1:0"))
+        server.stop(0)
+        server.stop(0)
+        assert server.status_page is None
+        return server
+
+    server = start_again(stopped)
 
     assert connect(server).scan(T).table.num_rows == 3
     assert healthz(server.status_page) == 200
@@ -262,6 +271,7 @@ def test_a_second_signal_hurries():
     with serving(600) as (process, location), RawClient(location) as client:
         call = scan_of(client, process, "endless")
         process.send_signal(signal.SIGINT)
+        assert eventually(lambda: health(client) == NOT_SERVING)  # two signals at once would be one
         time.sleep(0.3)
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
@@ -285,7 +295,8 @@ def test_a_signal_that_interrupts_no_wait_is_noticed():
         assert (process.returncode, output) == (0, "stopped 0\n")
 
 
-def test_no_thread_that_python_does_not_wait_for_outlives_the_server(start, connect):
+def test_no_thread_that_python_does_not_wait_for_outlives_the_server(start, connect, monkeypatch):
+    monkeypatch.setattr("sparkport.server.listen._LAST_THREADS_SECONDS", 60.0)
     before = set(threading.enumerate())
     server = start(catalog_of(ListedTable("t", numbers())))
     client = connect(server)
@@ -299,16 +310,19 @@ def test_no_thread_that_python_does_not_wait_for_outlives_the_server(start, conn
 
 @pytest.mark.parametrize("finishes", [True, False])
 def test_an_insert_under_way_at_sigterm_finishes_or_is_nothing(finishes: bool):
-    with serving(20 if finishes else 0.3) as (process, location):
+    with serving(60 if finishes else 0.3) as (process, location):
         changed = []
 
         def rows() -> Iterator[pa.RecordBatch]:
             yield pa.record_batch({"id": [1, 2]})
             process.send_signal(signal.SIGTERM)
-            time.sleep(0.5 if finishes else 2.5)
+            if finishes:
+                time.sleep(0.5)
+            else:
+                process.wait(30)
             yield pa.record_batch({"id": [3]})
 
-        with DuckDBClient(location, "cat", timeout=20) as client:
+        with DuckDBClient(location, "cat", timeout=60) as client:
             try:
                 changed.append(client.insert("s", "t", rows()).total)
             except ServerError:

@@ -43,7 +43,7 @@ def shown_by(server: Server) -> str:
     context.set_alpn_protocols(["h2"])
     port = int(server.location.rpartition(":")[2])
     with (
-        socket.create_connection(("localhost", port), timeout=10) as raw,
+        socket.create_connection(("localhost", port), timeout=60) as raw,
         context.wrap_socket(raw, server_hostname="localhost") as connection,
     ):
         found = x509.load_der_x509_certificate(connection.getpeercert(binary_form=True) or b"")
@@ -63,7 +63,7 @@ def test_a_certificate_in_a_file_is_replaced_without_a_restart(tmp_path):
     with serving(*files) as server:
         assert shown_by(server) == "first"
         with flight.connect(server.location, tls_root_certs=AUTHORITY.certificate) as old:
-            options = flight.FlightCallOptions(timeout=10)
+            options = flight.FlightCallOptions(timeout=60)
             assert old.list_actions(options)
             AUTHORITY.sign("second").write(tmp_path)
 

@@ -71,7 +71,10 @@ def test_garbage_is_no_reason_to_fail(channel: Any, garbage: bytes) -> None:
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_who_watches_is_told_at_once_when_the_server_begins_to_stop(server: sp.Server, channel: grpc.Channel) -> None:
+def test_who_watches_is_told_at_once_when_the_server_begins_to_stop(
+    server: sp.Server, channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparkport.server.listen._LAST_WORDS_SECONDS", 30.0)
     watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=FLIGHT), timeout=30)
     assert next(watch).status == SERVING
 

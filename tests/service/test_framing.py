@@ -201,8 +201,8 @@ def test_cancelling_closes_the_reader(serve):
         next(call)
         call.cancel()
 
-        assert closed.wait(10)
-        assert cancelled.wait(10)
+        assert closed.wait(60)
+        assert cancelled.wait(60)
 
 
 STRANGE = pa.schema(

@@ -33,6 +33,10 @@ def registered(catalog):
     return RegisteredCatalog("cat", catalog)
 
 
+def complaints(caplog):
+    return sum(record.name.startswith("sparkport.service.") for record in caplog.records)
+
+
 def unpack(answer):
     """The root of a listing, with the names of the objects in place of their bytes."""
     root = msgpack.unpackb(_decompress(answer))
@@ -260,7 +264,7 @@ def test_a_broken_table_does_not_hide_the_others(listing, caplog, bad):
             assert names(listing.schema_list(CTX, catalog)) == {"s": ["before", "after"]}
         assert len(list(listing.flight_infos(CTX, catalog, catalog.catalog.schemas(CTX)[0]))) == 2
 
-    assert len(caplog.records) == 1, "it is said once, not at every ATTACH"
+    assert complaints(caplog) == 1, "it is said once, not at every ATTACH"
 
 
 def _raise(*_):
@@ -306,7 +310,7 @@ def test_a_broken_schema_does_not_hide_the_others(listing, caplog, bad):
         for _ in range(3):
             assert names(listing.schema_list(CTX, catalog)) == {"before": ["t"], "after": []}
 
-    assert len(caplog.records) == 1
+    assert complaints(caplog) == 1
 
 
 def test_of_tables_with_the_same_name_the_first_is_listed(listing, caplog):

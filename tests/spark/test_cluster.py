@@ -7,16 +7,17 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 from tests.server.raw_client import RawClient, decode_stream, path, ticket_message
 from tests.spark.cluster import Cluster, ServerProcess
-from tests.spark.cluster_lake import CHANGED, EXECUTOR_SECONDS, LARGE
+from tests.spark.cluster_lake import CHANGED, LARGE
 
 from sparkport.testing import DuckDBClient, ServerError
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +52,19 @@ def tasks(server) -> Iterator[DuckDBClient]:
 
 @pytest.fixture
 def both_workers(cluster, tasks) -> None:
+    def work() -> bool:
+        try:
+            return tasks.count("s", "large") == LARGE
+        except ServerError as error:
+            if _NO_EXECUTOR not in str(error):
+                raise
+            return False  # those that are about to come take longer than scans wait
+
     cluster.complete()
-    cluster.wait_for_executors(lambda: tasks.count("s", "large"))
+    cluster.wait_for_executors(work)
+
+
+_NO_EXECUTOR = "Spark has no executor"
 
 
 @pytest.fixture
@@ -115,26 +127,30 @@ def test_tables_are_created_altered_and_dropped(in_place):
     assert "made" not in in_place.schemas()
 
 
-def opened(raw: RawClient, table: str) -> Iterator[bytes]:
+def opened(raw: RawClient, table: str) -> Any:
     """The messages of a scan by Spark of a table or view that has one endpoint."""
     (endpoint,) = raw.endpoints(path("tasks", "s", table))
     return raw.open("DoGet", ticket_message(endpoint.ticket.ticket), timeout=120)
 
 
-def begun(messages: Iterator[bytes]) -> list[bytes]:
-    """The first messages of a scan, until both of its tasks have sent some."""
-    taken = [next(messages)]  # the Arrow schema
-    halves: set[bool] = set()
-    while len(halves) < 2:
-        taken.append(next(messages))
-        halves.add(decode_stream([taken[0], taken[-1]]).table["id"][0].as_py() < LARGE // 2)
-    return taken
+def begun(raw: RawClient, table: str) -> tuple[list[bytes], Iterator[bytes]]:
+    """The first messages of a scan, until both of its tasks have sent some and none has sent most, and the others."""
+    while True:
+        messages = opened(raw, table)
+        taken = [next(messages)]  # the Arrow schema
+        rows: Counter[bool] = Counter()
+        while max(rows.values(), default=0) <= LARGE // 4:
+            taken.append(next(messages))
+            ids = decode_stream([taken[0], taken[-1]]).table["id"]
+            rows[ids[0].as_py() < LARGE // 2] += len(ids)
+            if len(rows) == 2:
+                return taken, messages
+        messages.cancel()  # one of the tasks is so late that the other might end before it
 
 
 def test_a_stalled_client_gives_its_place_to_others_and_gets_every_row_once(raw, tasks, both_workers):
     """Its scan has a task on each core there is."""
-    messages = opened(raw, "large")
-    first = begun(messages)
+    first, messages = begun(raw, "large")
     time.sleep(1.5)
 
     assert tasks.scan("s", "small", ["item"], where="id = 7")["item"].to_pylist() == ["item 7"]
@@ -144,8 +160,7 @@ def test_a_stalled_client_gives_its_place_to_others_and_gets_every_row_once(raw,
 
 
 def test_a_worker_killed_in_the_middle_of_a_scan_costs_no_row_and_duplicates_none(raw, cluster, both_workers):
-    messages = opened(raw, "large")
-    first = begun(messages)
+    first, messages = begun(raw, "large")
 
     cluster.kill_worker()
     rows = decode_stream([*first, *messages]).table
@@ -154,8 +169,7 @@ def test_a_worker_killed_in_the_middle_of_a_scan_costs_no_row_and_duplicates_non
 
 
 def test_a_worker_killed_in_the_middle_of_a_view_fails_the_query_clearly(raw, cluster, both_workers):
-    messages = opened(raw, "view")
-    begun(messages)
+    _, messages = begun(raw, "view")
 
     cluster.kill_worker()
 
@@ -187,10 +201,10 @@ def test_without_workers_spark_is_given_up_soon_and_what_needs_none_goes_on(raw,
     for scan in (messages, opened(raw, "view")):
         with pytest.raises(grpc.RpcError) as caught:
             list(scan)
-        assert "Spark has no executor" in str(caught.value.details())
+        assert _NO_EXECUTOR in str(caught.value.details())
     in_place.drop_table("s", "foreign")  # Spark would say which of its files may go
 
-    assert time.monotonic() - began < 3 * EXECUTOR_SECONDS + 20
+    assert time.monotonic() - began < 100  # unless the lake says otherwise, each scan waits for a minute
     assert in_place.scan("s", "small", where="id = 7")["item"].to_pylist() == ["item 7"]
     in_place.create_table("s", "made_meanwhile", {"a": "INTEGER"})
     in_place.drop_table("s", "made_meanwhile")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, TimeoutError
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from sparkport.catalog import Context
+from sparkport.catalog import Context, DMLOptions, Operation
 from sparkport.errors import Conflict
 from sparkport.server import Server
 from sparkport.spark import LakeCatalog
@@ -140,3 +143,43 @@ def test_files_of_a_commit_stay_when_the_catalog_is_lost_right_after_it(
         client.insert(namespace, "a", _MORE)
     monkeypatch.undo()
     assert _ids(lake, namespace, "a") == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("way", ["commit", "rollback"])
+def test_a_transaction_that_ends_waits_for_its_statement_that_is_being_committed(
+    lake: LakeCatalog, client: DuckDBClient, namespace: str, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    client.create_table_as(namespace, "t", _ROWS)
+    table: Any = lake.schema(Context(), namespace).table(Context(), "t")  # type: ignore[union-attr]
+    ctx = Context(transaction_id=lake.begin_transaction(Context()))
+    entered, may_go_on = threading.Event(), threading.Event()
+    real: Callable[..., Any] = commits.commit_change
+
+    def slow(*arguments: Any) -> Any:
+        entered.set()
+        assert may_go_on.wait(60)
+        return real(*arguments)
+
+    def insert() -> None:
+        staged = table.stage(ctx, Operation.INSERT, DMLOptions())
+        staged.apply(_MORE.to_batches()[0])
+        staged.commit()
+
+    assert ctx.transaction_id is not None
+    end = {
+        "commit": partial(lake.commit_transaction, ctx, ctx.transaction_id),
+        "rollback": partial(lake.rollback_transaction, ctx, ctx.transaction_id),
+    }[way]
+    monkeypatch.setattr(publish, "commit_change", slow)
+    with ThreadPoolExecutor() as threads:
+        inserted = threads.submit(insert)
+        assert entered.wait(60)
+        ended = threads.submit(end)
+        with pytest.raises(TimeoutError):
+            ended.result(timeout=0.5)
+        may_go_on.set()
+        inserted.result(timeout=60)
+        ended.result(timeout=60)
+
+    assert _ids(lake, namespace, "t") == ([1, 2, 3] if way == "rollback" else [1, 2, 3, 4])
+    assert _refs(lake, namespace, "t") == ["main"]

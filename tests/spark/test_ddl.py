@@ -95,24 +95,40 @@ def test_settings_add_table_properties(lake, namespace, tmp_path):
         assert properties["write.parquet.compression-codec"] == "snappy"
 
 
-def test_of_a_table_that_is_made_twice_at_once_one_is_left(lake, namespace):
-    many = 4
-    together = Barrier(many)
+def made_at_once(*lakes_and_names: tuple[LakeCatalog, str]) -> list[str]:
+    """What those who make a table in schema `s` at the same time are told."""
+    together = Barrier(len(lakes_and_names))
 
-    def make() -> str:
+    def make(lake: LakeCatalog, name: str) -> str:
         together.wait(timeout=60)
         try:
-            create(lake, namespace, "t")
+            create(lake, "s", name)
         except AlreadyExists as error:
             return str(error)
         return "made"
 
-    with ThreadPoolExecutor(many) as threads:
-        answers = [future.result(timeout=60) for future in [threads.submit(make) for _ in range(many)]]
+    with ThreadPoolExecutor() as threads:
+        answers = [threads.submit(make, *each) for each in lakes_and_names]
+        return sorted(answer.result(timeout=60) for answer in answers)
 
-    assert sorted(answers) == ["made", *[f"table {namespace}.t exists already"] * (many - 1)]
-    place = folder(find(lake, namespace, "t"))
-    assert list(place.parent.iterdir()) == [place]
+
+def test_of_a_table_that_servers_make_at_once_one_is_left(lake, tmp_path):
+    with LakeCatalog(tmp_path, name="made_twice") as first, LakeCatalog(tmp_path, name="made_twice") as second:
+        first.create_schema(CTX, "s", CreateSchemaOptions())
+
+        assert made_at_once((first, "t"), (second, "t")) == ["made", "table s.t exists already"]
+        place = folder(find(first, "s", "t"))
+        assert list(place.parent.iterdir()) == [place]
+
+
+def test_names_that_differ_in_case_are_not_given_at_once(lake, tmp_path):
+    with LakeCatalog(tmp_path, name="made_twice") as other:
+        other.create_schema(CTX, "s", CreateSchemaOptions())
+        answers = made_at_once((other, "t"), (other, "T"), (other, "t"))
+
+        schema: Any = other.schema(CTX, "s")
+        (name,) = (table.name for table in schema.tables(CTX))
+        assert answers == ["made", *[f"table s.{name} exists already"] * 2]
 
 
 @pytest.mark.parametrize("on_conflict", [OnConflict.ERROR, OnConflict.IGNORE, OnConflict.REPLACE])

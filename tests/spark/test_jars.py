@@ -75,7 +75,7 @@ def test_processes_that_start_at_once_fetch_once(resolver):
         for _ in range(4)
     ]
 
-    said = {process.communicate(timeout=30)[0] for process in several}
+    said = {process.communicate(timeout=120)[0] for process in several}
 
     assert [process.returncode for process in several] == [0, 0, 0, 0]
     assert len(said) == 1

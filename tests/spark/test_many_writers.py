@@ -64,7 +64,7 @@ class _Writer:
         try:
             with DuckDBClient(self.location, "lake", timeout=120) as client:
                 client.attach()
-                while time.monotonic() < until:
+                while time.monotonic() < until or not self.acknowledged:
                     self._statement(client, chosen)
         except Exception as error:
             self.unexpected.append(error)

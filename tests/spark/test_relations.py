@@ -2,7 +2,6 @@
 
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -11,10 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark import cloudpickle
+from tests.spark.spark_jobs import running, wait_for
 
 from sparkport.catalog import Cancellation, Context
 from sparkport.errors import BadRequest, Cancelled
 from sparkport.service.framing import ScanFraming
+from sparkport.spark.relay import relayed_scan
 from sparkport.spark.relay.relations import scan_relation, scan_relation_batches
 from sparkport.spark.relay.relay import Relay
 from sparkport.wire.flight_data import BatchReader, decode_flight_data, encode_schema
@@ -200,24 +201,14 @@ def test_wide_rows_are_sent_in_messages_of_a_good_size(relay, spark):
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
-def test_a_query_that_fails_halfway_says_why(relay, spark, partitions):
+def test_a_query_that_fails_halfway_says_why(relay, spark, partitions, monkeypatch):
     """The workers must not take the end of what they got for the end of the rows."""
+    monkeypatch.setattr(relayed_scan, "_RETRY", 300.0)  # all attempts fail before that
     df = spark.range(0, 100_000, 1, partitions).selectExpr("IF(id < 90000, id, raise_error('no such luck')) AS id")
 
     with pytest.raises(BadRequest, match="no such luck") as caught:
         framed(relay, df, pa.schema([("id", pa.int64())]))
     assert "Traceback" not in caught.value.message
-
-
-def running(spark: Any) -> int:
-    return len(spark.sparkContext.statusTracker().getActiveJobsIds())
-
-
-def stopped(spark: Any, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while running(spark) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not running(spark)
 
 
 def test_closing_the_reader_stops_the_query(relay, spark):
@@ -226,11 +217,11 @@ def test_closing_the_reader_stops_the_query(relay, spark):
         relay, Context(), "view s.v", df, ScanFraming(pa.schema([("id", pa.int64())]), None, "s.v")
     )
     next(messages)
-    assert running(spark) > 0
+    assert wait_for(lambda: running(spark) > 0)
 
     messages.close()
 
-    assert stopped(spark, 2)
+    assert wait_for(lambda: not running(spark))
 
 
 def test_cancelling_stops_a_query_that_has_given_nothing_yet(relay, spark):
@@ -242,7 +233,7 @@ def test_cancelling_stops_a_query_that_has_given_nothing_yet(relay, spark):
     with pytest.raises(Cancelled):
         next(messages)
 
-    assert stopped(spark, 2)
+    assert wait_for(lambda: not running(spark))
 
 
 def _later(seconds: float, action: Callable[[], None]) -> None:

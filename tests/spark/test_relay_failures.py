@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from tests.spark.relaying import Task, arrived, frame, greet, is_closed, never
+from tests.spark.relaying import SOON, Task, arrived, frame, greet, is_closed, never
 
 from sparkport.errors import CatalogFault, Conflict, PreconditionFailed
 from sparkport.spark.relay.relay import Relay
@@ -52,9 +52,11 @@ def test_a_new_attempt_takes_over_while_the_last_is_stuck_in_a_message(scan):
     reading = scan.messages(never)
     received = [next(reading)]
     tasks: list[Task] = []
-    threading.Timer(0.5, lambda: tasks.append(Task(scan.outlet, 0, messages, attempt=2))).start()
+    timer = threading.Timer(0.5, lambda: tasks.append(Task(scan.outlet, 0, messages, attempt=2)))
+    timer.start()
 
     received += reading
+    timer.join()
 
     assert received == messages
     assert tasks[0].outcome() is None
@@ -69,7 +71,12 @@ def test_an_older_attempt_is_refused(scan):
         reading = scan.messages(never)
         assert next(reading) == b"message"
         older = Task(scan.outlet, 0, [b"message"], attempt=6)
-        threading.Timer(0.3, newer.sendall, [FRAME.pack(0, 1)]).start()
+
+        def end() -> None:
+            older.join(SOON)
+            newer.sendall(FRAME.pack(0, 1))
+
+        threading.Thread(target=end, daemon=True).start()
 
         assert list(reading) == []
 
@@ -84,10 +91,10 @@ def test_an_attempt_after_all_was_received_has_nothing_to_do(scan):
     assert next(reading) == b"message"
     threading.Timer(0.2, Task, [scan.outlet, 1, [b"last"]]).start()
     assert next(reading) == b"last"
-    assert first.outcome() is None
 
     with pytest.raises(StopIteration):
         next(reading)
+    assert first.outcome() is None
     with greet(scan.outlet, attempt=2) as again:
         arrived(scan)
         scan._welcome_arrivals()
@@ -110,16 +117,17 @@ def test_a_task_that_ends_without_saying_so_is_not_complete(scan):
     scan.expect(1)
     with greet(scan.outlet) as lost:
         lost.sendall(frame(b"message"))
-    checked = 0
+    received, checked = False, 0
 
     def check() -> None:
         nonlocal checked
-        checked += 1
+        checked += received
         if checked > 3:
             raise CatalogFault("the job failed")
 
     reading = scan.messages(check)
     assert next(reading) == b"message"
+    received = True
     for _ in range(5):
         threading.Timer(0.1 * _, scan.wake).start()
     with pytest.raises(CatalogFault, match="the job failed"):

@@ -58,7 +58,7 @@ def test_a_lost_task_for_which_others_wait_in_its_place_fails_the_query(relay, f
 
 
 def test_a_task_that_comes_back_in_time_has_its_turn(relay, monkeypatch):
-    monkeypatch.setattr(relayed_scan, "_LOST", 5.0)
+    monkeypatch.setattr(relayed_scan, "_LOST", 600.0)
     scan = relay.open("view s.v", deterministic=False)
     scan.expect(2, ordered=True)
     reading = scan.messages(never)

@@ -3,8 +3,8 @@
 import os
 import pickle
 import signal
-import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark import cloudpickle
+from tests.spark.spark_jobs import running, wait_for
 
 from sparkport.catalog import Context
 from sparkport.errors import PreconditionFailed
@@ -73,17 +74,6 @@ def is_complete(rows: pa.Table) -> bool:
     return rows.num_rows == ROWS and pc.count_distinct(ids).as_py() == ROWS and pc.max(ids).as_py() == ROWS - 1
 
 
-def running(spark: Any) -> int:
-    return len(spark.sparkContext.statusTracker().getActiveJobsIds())
-
-
-def stopped(spark: Any, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while running(spark) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not running(spark)
-
-
 @pytest.mark.parametrize("tasks", [1, 2, 4])
 def test_all_rows_arrive_whatever_the_number_of_tasks(relay, spark, large, tasks):
     reading = Reading(spark, relay, large, tasks)
@@ -122,7 +112,8 @@ def kill_workers(spark: Any) -> int:
     jvm = int(spark._jvm.java.lang.ProcessHandle.current().pid())
     workers = [pid for daemon in children(jvm) for pid in children(daemon)]
     for pid in workers:
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(pid, signal.SIGKILL)
     return len(workers)
 
 
@@ -141,11 +132,11 @@ def children(parent: int) -> list[int]:
 def test_closing_the_reader_stops_the_job(relay, spark, large):
     reading = Reading(spark, relay, large)
     next(reading.messages)
-    assert running(spark) > 0
+    assert wait_for(lambda: running(spark) > 0)
 
     reading.messages.close()
 
-    assert stopped(spark, 2)
+    assert wait_for(lambda: not running(spark))
     assert relay._scans == {}
 
 

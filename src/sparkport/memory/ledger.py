@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from itertools import count
 from typing import TYPE_CHECKING
 
 from sparkport.catalog import Context, TransactionState
@@ -33,7 +32,7 @@ class Ledger:
         self.lock = threading.RLock()
         self._sequence = 0
         self.catalog_version = 1
-        self._later_versions = count(2)
+        self._numbering = threading.Lock()
         self.transactions = Transactions(settings)
 
     @property
@@ -53,7 +52,8 @@ class Ledger:
         would go on reading that snapshot. Called after a change is visible: a plan with too old a number is only made
         once too often.
         """
-        self.catalog_version = next(self._later_versions)
+        with self._numbering:
+            self.catalog_version += 1
 
     def oldest_pin(self) -> int:
         """The oldest snapshot that is still read. Costly; asked for only where history is bounded."""

@@ -40,7 +40,7 @@ Catalogs: TypeAlias = (
 _LAST_WORDS_SECONDS = 0.5
 """For the last messages of calls that have ended to reach their clients."""
 _ROLL_BACK_SECONDS = 5.0
-_LAST_THREADS_SECONDS = 2.0
+_LAST_THREADS_SECONDS = 5.0
 _LOOK_FOR_SIGNALS_SECONDS = 0.5
 
 DEFAULT_LOCATION = "grpc://127.0.0.1:50051"
@@ -105,7 +105,7 @@ class Server:
         self._health: Health | None = None
         self._http: StatusServer | None = None
         self._polling: list[threading.Thread] = []
-        self._stopping = threading.Lock()
+        self._starting_or_stopping = threading.Lock()
 
     @property
     def location(self) -> str:
@@ -125,7 +125,8 @@ class Server:
     @property
     def status_page(self) -> str | None:
         """Where the status page is; None when there is none, or the server has not been started."""
-        return None if self._http is None else self._http.address
+        http = self._http
+        return None if http is None else http.address
 
     def add_catalog(self, catalog: Catalog | CatalogBuilder, name: str | None = None) -> None:
         """Serve one more catalog, at once. Raises: AlreadyExists, BadRequest."""
@@ -141,8 +142,14 @@ class Server:
 
         Raises: OSError when a port cannot be had; BadRequest when the audit log cannot be written.
         """
-        if self._grpc is not None:
-            raise RuntimeError("the server has been started already")
+        with self._starting_or_stopping:
+            if self._grpc is not None:
+                raise RuntimeError("the server has been started already")
+            self._start()
+        _log.info("serving on %s", self.location)
+        return self
+
+    def _start(self) -> None:
         settings = self._settings
         watching = Watching(self._service, idle_seconds=settings.idle_seconds, audit_file=settings.audit_file)
         health, executor = Health(), ElasticExecutor(settings.idle_thread_seconds)
@@ -173,8 +180,6 @@ class Server:
         watching.start()
         self._polling = _threads_of(server.start)
         self._grpc, self._executor, self._watching, self._health = server, executor, watching, health
-        _log.info("serving on %s", self.location)
-        return self
 
     def _listen(self, server: grpc.Server) -> int:
         """Have the port, and tell which it is. Raises: OSError."""
@@ -198,7 +203,7 @@ class Server:
         From its beginning on health is NOT_SERVING, and new calls are answered UNAVAILABLE. When `hurry` says so, those
         under way are cancelled before their time is over.
         """
-        with self._stopping:
+        with self._starting_or_stopping:
             server, executor, watching, health = self._grpc, self._executor, self._watching, self._health
             if server is None or executor is None or watching is None or health is None:
                 return
@@ -224,8 +229,9 @@ class Server:
 
     def wait(self) -> None:
         """Block until the server has stopped."""
-        if self._grpc is not None:
-            self._grpc.wait_for_termination()
+        server = self._grpc
+        if server is not None:
+            server.wait_for_termination()
 
     def run_until_signal(self, announce: Callable[[], None] | None = None) -> None:
         """Start, call `announce`, block until Ctrl-C or SIGTERM, then stop gracefully. Only for the main thread.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 from sparkport.server.metrics import Metrics
@@ -18,6 +19,7 @@ _log = logging.getLogger("sparkport.server")
 
 _ALLOWED_WHILE_DRAINING = frozenset({"DoGet", "DoAction"})
 _SHORTEST_PAUSE = 0.05
+_LATE_SECONDS = 1.0
 
 
 class Watching:
@@ -54,13 +56,15 @@ class Watching:
 
     def end(self, work: Work) -> None:
         """A call has ended. Does not raise: whoever serves it has an error of its own to report."""
-        self.activity.end(work)
+        work.ends()
         try:
             self.metrics.ended(work)
             if self.audit is not None:
                 self.audit.record(work)
         except Exception:  # noqa: BLE001 - see above
             _log.exception("trace %s: the end of the call could not be noted", work.trace_id)
+        finally:
+            self.activity.end(work)  # the last: whoever stops the server takes it that all is noted then
 
     def refuses(self, work: Work) -> bool:
         """Whether the server is stopping, and the call is a new one.
@@ -79,25 +83,30 @@ class Watching:
         pause = SAMPLE_SECONDS
         if self._idle_seconds > 0:
             pause = max(_SHORTEST_PAUSE, min(pause, self._idle_seconds / 4))
-        sampled = time.monotonic()
+        sampled = looked = time.monotonic()
         while not self._stopped.wait(pause):
+            stood_still = time.monotonic() - looked > pause + _LATE_SECONDS
+            looked = time.monotonic()
             try:
                 if self._idle_seconds > 0:
-                    self._cut_off_idle()
+                    self._cut_off_idle(stood_still=stood_still)
                 if time.monotonic() - sampled >= SAMPLE_SECONDS * 0.9:
                     sampled = time.monotonic()
                     self.activity.sample()
             except Exception:  # noqa: BLE001 - the next round must come
                 _log.exception("watching the calls failed")
 
-    def _cut_off_idle(self) -> None:
+    def _cut_off_idle(self, *, stood_still: bool = False) -> None:
+        """`stood_still`: all of this process did, so that nobody knows how long clients have really waited."""
         running = self.activity.running()
-        idle = [work for work in running if work.idle_seconds > self._idle_seconds]
-        busy = {work.session for work in running if work not in idle and work.session}
-        for work in idle:
+        lively = Counter(work.session for work in running if work.waited_seconds <= self._idle_seconds)
+        for work in running:
             # INSERT … SELECT: the client has nothing to send while it waits for rows that we are still looking for.
-            waits_for_us = work.rpc == "DoExchange" and work.session in busy
-            if not (waits_for_us or work.cut_off):
+            others = lively[work.session] - (work.waited_seconds <= self._idle_seconds)
+            if stood_still or (work.rpc == "DoExchange" and work.session and others > 0):
+                work.excuse()
+        for work in running:
+            if work.idle_seconds > self._idle_seconds and not work.cut_off:
                 reason = f"the client has neither taken nor sent a message for {self._idle_seconds:g} s"
                 _log.warning("trace %s: %s is cut off: %s", work.trace_id, work.rpc, reason)
                 self.metrics.idle_cut_offs.inc()

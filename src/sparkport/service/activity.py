@@ -42,6 +42,7 @@ class Work:
         "code",
         "cut_off",
         "ended",
+        "excused_at",
         "id",
         "message",
         "messages_in",
@@ -92,6 +93,7 @@ class Work:
         self.rows_in = self.rows_out = 0
         self.waits_since = 0.0
         """Since when it waits for the client to take a message, or to send one; 0 while it works by itself."""
+        self.excused_at = 0.0
 
     def concerns(self, *names: str | None) -> None:
         """Note the object that is asked for: catalog, schema, and table or function, as far as they are known."""
@@ -129,11 +131,26 @@ class Work:
         self.bytes_in += len(message)
         self.rows_in += count_rows(message)
 
+    def excuse(self) -> None:
+        """That the client was quiet until now was not its fault."""
+        self.excused_at = _monotonic()
+
+    def ends(self) -> None:
+        """Nothing more will be done."""
+        if self.ended is None:
+            self.ended = _monotonic()
+        self.message = self.cut_off or self.message
+
     @property
-    def idle_seconds(self) -> float:
+    def waited_seconds(self) -> float:
         """How long it has been waiting for the client; 0 while the server is at work."""
         since = self.waits_since
         return 0.0 if not since else max(0.0, _monotonic() - since)
+
+    @property
+    def idle_seconds(self) -> float:
+        """How much of that is the client's fault."""
+        return min(self.waited_seconds, _monotonic() - self.excused_at)
 
     @property
     def seconds(self) -> float:
@@ -143,8 +160,9 @@ class Work:
     def cut(self, reason: str) -> None:
         """End it from outside, as if the client had gone away."""
         self.cut_off = self.cut_off or reason
-        if self.cancellation is not None:
-            self.cancellation.cancel()
+        cancellation = self.cancellation  # which its end removes
+        if cancellation is not None:
+            cancellation.cancel()
         self.abandon()
 
 
@@ -217,10 +235,9 @@ class Activity:
         with self._changed:
             if self._running.pop(work.id, None) is None:
                 return
-            work.ended = _monotonic()
+            work.ends()
             self._finished = self._finished.plus(work)
             self._ended.append(work)
-            work.message = work.cut_off or work.message
             if work.cut_off or work.code not in ("OK", "CANCELLED"):
                 self._failures.append(Failure(time.time(), work.code, work.message, work))
             # What is remembered of it must not keep the call itself alive.

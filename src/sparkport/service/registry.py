@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import count
 
 from sparkport.catalog import Catalog, CatalogVersion, Context, VersionedCatalog
 from sparkport.errors import AlreadyExists, BadRequest, NotFound
@@ -19,12 +18,13 @@ class RegisteredCatalog:
 
     name: str
     catalog: Catalog
-    _changes: count[int] = field(default_factory=lambda: count(2))
     _version: list[int] = field(default_factory=lambda: [1])
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def changed(self) -> None:
         """Note that this server has changed the catalog's objects, so that prepared statements bind again."""
-        self._version[0] = next(self._changes)
+        with self._lock:
+            self._version[0] += 1
 
     def version(self, ctx: Context) -> CatalogVersion:
         """The catalog's own version where it has one, else the number of changes made here."""

@@ -31,6 +31,8 @@ _GRACE_SECONDS = 1.0
 """For a function to notice by itself that it is cancelled."""
 _ABANDON_SECONDS = 5.0
 """After which whatever it is in cannot be interrupted."""
+_LONGEST_ROUND_SECONDS = 1.0
+"""Of the watch. When one takes longer, the whole process stood still, for which no function is to blame."""
 
 
 class Interrupted(BaseException):
@@ -47,6 +49,7 @@ class Guard:
     __slots__ = (
         "_abandon",
         "_abandoned",
+        "_clock",
         "_ctx",
         "_entered",
         "_interruptible",
@@ -59,9 +62,16 @@ class Guard:
     )
 
     def __init__(
-        self, ctx: Context, title: str, limit: float | None, interruptible: bool, abandon: Callable[[], object]
+        self,
+        ctx: Context,
+        title: str,
+        limit: float | None,
+        interruptible: bool,
+        abandon: Callable[[], object],
+        clock: Callable[[], float],
     ) -> None:
         self.title = title
+        self._clock = clock
         self._ctx = ctx
         self._limit = limit
         self._interruptible = interruptible
@@ -78,9 +88,12 @@ class Guard:
         try:
             self._enter()
             try:
-                return function(*arguments)
+                result = function(*arguments)
             finally:
                 self._leave()
+            if self._overdue:  # too late: its caller's request is cancelled
+                raise Cancelled("the request was cancelled")
+            return result
         except SparkportError as error:
             raise self._translated(error) from error
         except Interrupted:
@@ -112,7 +125,7 @@ class Guard:
 
     def _enter(self) -> None:
         self._thread = threading.get_ident()
-        self._entered = time.monotonic()
+        self._entered = self._clock()
 
     def _leave(self) -> None:
         self._entered = None
@@ -159,6 +172,11 @@ class Watch:
         self._condition = threading.Condition()
         self._guards: set[Guard] = set()
         self._running = False
+        self._stood_still = 0.0
+
+    def clock(self) -> float:
+        """Seconds in which this process could work."""
+        return time.monotonic() - self._stood_still
 
     def guard(
         self,
@@ -169,7 +187,7 @@ class Watch:
         abandon: Callable[[], object] = lambda: None,
     ) -> Watched:
         """A guard, watched as long as the `with` statement around it lasts."""
-        return Watched(self, Guard(ctx, title, limit, interruptible, abandon))
+        return Watched(self, Guard(ctx, title, limit, interruptible, abandon, self.clock))
 
     def add(self, guard: Guard) -> None:
         with self._condition:
@@ -191,10 +209,11 @@ class Watch:
                     self._running = False
                     return
                 guards = list(self._guards)
-            now = time.monotonic()
+            began = time.monotonic()
             for guard in guards:
-                guard.look(now)
+                guard.look(self.clock())
             time.sleep(_POLL_SECONDS)
+            self._stood_still += max(0.0, time.monotonic() - began - _LONGEST_ROUND_SECONDS)
 
 
 class Watched:

@@ -22,7 +22,7 @@ from sparkport.catalog import (
     TransactionState,
     VersionedCatalog,
 )
-from sparkport.errors import BadRequest, TransactionNotActive
+from sparkport.errors import BadRequest, Conflict, NotFound, TransactionNotActive
 from sparkport.spark.ddl import objects
 from sparkport.spark.files.locations import local_path
 from sparkport.spark.gateway import Gateway
@@ -116,7 +116,8 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
     def create_schema(self, ctx: Context, name: str, options: CreateSchemaOptions) -> Schema:
         objects.create_schema(self._lake, name, options)
         found = self.schema(ctx, name)
-        assert found is not None
+        if found is None:
+            raise Conflict(f"schema {name} was dropped by somebody else as soon as it was made")
         return found
 
     def drop_schema(self, ctx: Context, name: str, options: DropSchemaOptions) -> None:
@@ -132,21 +133,25 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
     def commit_transaction(self, ctx: Context, transaction_id: str) -> None:
         transactions = self._lake.transactions
         transaction = transactions.find(transaction_id)
-        if transaction is not None and transaction.state is TransactionState.ABORTED:
-            raise TransactionNotActive(f"transaction {transaction_id} is not active (state: aborted)")
-        if transaction is not None and transaction.pending:
-            try:
-                publish_transaction(self._lake, ctx, transaction)
-            except BaseException:
-                transactions.end(transaction_id, TransactionState.ABORTED)
-                raise
-        transactions.end(transaction_id, TransactionState.COMMITTED)
+        if transaction is None:
+            raise NotFound(f"transaction {transaction_id} does not exist, or ended long ago")
+        with transaction.lock:  # a statement of it that is being committed comes first
+            if transaction.state is TransactionState.ABORTED:
+                raise TransactionNotActive(f"transaction {transaction_id} is not active (state: aborted)")
+            if transaction.pending:
+                try:
+                    publish_transaction(self._lake, ctx, transaction)
+                except BaseException:
+                    transactions.end(transaction_id, TransactionState.ABORTED)
+                    raise
+            transactions.end(transaction_id, TransactionState.COMMITTED)
 
     def rollback_transaction(self, ctx: Context, transaction_id: str) -> None:
         transaction = self._lake.transactions.find(transaction_id)
         if transaction is not None:
-            roll_back(self._lake, transaction)
-            self._lake.transactions.end(transaction_id, TransactionState.ABORTED)
+            with transaction.lock:
+                roll_back(self._lake, transaction)
+                self._lake.transactions.end(transaction_id, TransactionState.ABORTED)
 
     def _drop_abandoned(self, *, all_of_them: bool = False) -> None:
         for transaction in self._lake.transactions.abandoned(all_of_them=all_of_them):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sparkport.catalog import Context, CreateSchemaOptions
+from sparkport.errors import AlreadyExists
 from sparkport.spark.files.locations import local_path
 from sparkport.spark.identifiers import quoted
 from sparkport.spark.session.folder_lock import only_one
@@ -181,24 +183,14 @@ def fill(lake: LakeCatalog) -> None:
     """
     warehouse = local_path(lake.spark.conf.get(f"spark.sql.catalog.{lake.spark_catalog}.warehouse") or "")
     with only_one(Path(warehouse)) if warehouse else nullcontext():
-        _fill(lake.spark, f"{quoted(lake.spark_catalog)}.{quoted(SCHEMA)}")
-
-
-def _fill(spark: SparkSession, namespace: str) -> None:
-    spark.sql(
-        f"CREATE NAMESPACE IF NOT EXISTS {namespace} COMMENT 'A shop to try things with'"
-        f" WITH PROPERTIES ('{_STATE}' = '{_FILLING}')"
-    )
-    if _state(spark, namespace) == _FILLING:
-        _log.info("filling the schema %s", SCHEMA)
-        _make(spark, namespace)
-        spark.sql(f"ALTER NAMESPACE {namespace} SET PROPERTIES ('{_STATE}' = '{_COMPLETE}')")
-
-
-def _state(spark: SparkSession, namespace: str) -> str | None:
-    rows = spark.sql(f"DESCRIBE NAMESPACE EXTENDED {namespace}").collect()
-    properties = next((row["info_value"] for row in rows if row["info_name"] == "Properties"), "")
-    return next((state for state in (_FILLING, _COMPLETE) if f"({_STATE},{state})" in properties), None)
+        with suppress(AlreadyExists):
+            lake.create_schema(Context(), SCHEMA, CreateSchemaOptions("A shop to try things with", {_STATE: _FILLING}))
+        made = lake.schema(Context(), SCHEMA)
+        if made is not None and made.name == SCHEMA and made.tags.get(_STATE) == _FILLING:
+            _log.info("filling the schema %s", SCHEMA)
+            namespace = f"{quoted(lake.spark_catalog)}.{quoted(SCHEMA)}"
+            _make(lake.spark, namespace)
+            lake.spark.sql(f"ALTER NAMESPACE {namespace} SET PROPERTIES ('{_STATE}' = '{_COMPLETE}')")
 
 
 def _make(spark: SparkSession, namespace: str) -> None:

@@ -59,8 +59,9 @@ class Gateway:
             if not self._loaded:
                 # A catalog is made with the settings of the session that is active in the thread, whoever's it is.
                 self.jvm.SparkSession.setActiveSession(self._java_session)
-                self._loaded = True
-            return self._java_session.sessionState().catalogManager().catalog(self.catalog)
+            catalog = self._java_session.sessionState().catalogManager().catalog(self.catalog)
+            self._loaded = True
+            return catalog
 
     @property
     def iceberg_catalog(self) -> Any | None:

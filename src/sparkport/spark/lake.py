@@ -6,11 +6,12 @@ import json
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 from pyiceberg.io import FileIO
@@ -68,7 +69,7 @@ class Lake:
         self._io = PyArrowFileIO(dict(self.file_properties))
         self.staging = StagingArea(staging, self.file_properties, (gateway.jvm_process,))
         self._lock = threading.Lock()
-        self._table_locks: dict[Identifier, threading.Lock] = {}
+        self._locks: WeakValueDictionary[Hashable, threading.Lock] = WeakValueDictionary()
         self._complaints: set[str] = set()
         self._relation_schemas: OrderedDict[tuple[Identifier, str], pa.Schema] = OrderedDict()
 
@@ -77,10 +78,10 @@ class Lake:
         return self.gateway.spark
 
     @contextmanager
-    def locked(self, identifier: Identifier) -> Iterator[None]:
-        """Keeps other writers of this server away from a table while one of them commits."""
+    def locked(self, what: Hashable) -> Iterator[None]:
+        """Keeps others of this server away from a table while somebody commits, or from a name while it is given."""
         with self._lock:
-            lock = self._table_locks.setdefault(identifier, threading.Lock())
+            lock = self._locks.setdefault(what, threading.Lock())
         with lock:
             yield
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from sparkport.errors import CatalogFault, NotFound, SparkportError
 from sparkport.spark.gateway import Gateway
 from sparkport.spark.identifiers import Identifier
+from sparkport.spark.session.warehouse import BUSY_SECONDS
 from sparkport.spark.settings import LakeSettings
 
 __all__ = ["Contents", "Directory", "Entry", "Kind", "Namespace", "SparkDirectory", "SqliteDirectory"]
@@ -114,7 +115,7 @@ class SqliteDirectory(Directory):
         if self._connection is None:
             # Read-only: only the JVM writes, and a missing database must not be made here.
             uri = f"{self._database.resolve().as_uri()}?mode=ro"
-            self._connection = sqlite3.connect(uri, uri=True, check_same_thread=False, timeout=10.0)
+            self._connection = sqlite3.connect(uri, uri=True, check_same_thread=False, timeout=BUSY_SECONDS)
             self._written = -1
         (written,) = self._connection.execute("PRAGMA data_version").fetchone()
         if written == self._written:

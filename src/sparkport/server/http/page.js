@@ -19,16 +19,20 @@ function ask(path, options) {
 
 async function refresh() {
   clearTimeout(shown.timer);
+  const asker = token();
   try {
     const answer = await ask("status.json");
+    if (token() !== asker) return; // somebody has signed in or out meanwhile, and has asked again
     if (answer.status === 401) {
-      const refused = token() !== null;
+      const refused = asker !== null;
       sessionStorage.removeItem("token");
       askForToken(refused ? (await answer.text()).trim() : "");
       return;
     }
     if (!answer.ok) throw new Error(answer.statusText);
-    shown.status = await answer.json();
+    const status = await answer.json();
+    if (token() !== asker) return;
+    shown.status = status;
     shown.failures = 0;
     show(shown.status);
   } catch (error) {

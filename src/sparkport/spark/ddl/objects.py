@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 
 import pyarrow as pa
 
@@ -56,12 +57,13 @@ def create_schema(lake: Lake, name: str, options: CreateSchemaOptions) -> None:
     for tag in options.tags:
         if tag.lower() in _PRIVATE:
             raise BadRequest(f"a schema cannot have a tag called {tag}: the name is taken by Spark")
-    if (known := _namespace(lake, name)) is not None:
-        raise AlreadyExists(f"schema {'.'.join(known.parts)} exists already")
     properties = {**options.tags, **({COMMENT_PROPERTY: options.comment} if options.comment else {})}
-    with translated(f"schema {name}"):
-        lake.gateway.create_namespace(parts, properties)
-    lake.changed()
+    with _naming(lake, name):
+        if (known := _namespace(lake, name)) is not None:
+            raise AlreadyExists(f"schema {'.'.join(known.parts)} exists already")
+        with translated(f"schema {name}"):
+            lake.gateway.create_namespace(parts, properties)
+        lake.changed()
 
 
 def drop_schema(lake: Lake, name: str, options: DropSchemaOptions) -> None:
@@ -103,6 +105,11 @@ def _namespace(lake: Lake, name: str) -> Namespace | None:
     return namespaces.get(name) or next((each for own, each in namespaces.items() if folded(own) == folded(name)), None)
 
 
+def _naming(lake: Lake, *names: str) -> AbstractContextManager[None]:
+    """Two names that differ only in case are one for DuckDB, and the catalog would take both."""
+    return lake.locked(("name", *map(folded, names)))
+
+
 def _expect_text(name: str, what: str) -> None:
     if not name:
         raise BadRequest(f"a {what} needs a name")
@@ -118,6 +125,13 @@ def create_table(
 ) -> Identifier:
     """What the table is called: one that exists may differ in case. Raises: AlreadyExists, BadRequest, Unsupported."""
     _expect_text(identifier.name, "table")
+    with _naming(lake, identifier.schema_name, identifier.name):
+        return _create_table(lake, identifier, arrow_schema, options)
+
+
+def _create_table(
+    lake: Lake, identifier: Identifier, arrow_schema: pa.Schema, options: CreateTableOptions
+) -> Identifier:
     known = _expect_place(lake, identifier)
     if known is not None:
         if options.on_conflict is OnConflict.IGNORE:
@@ -309,7 +323,12 @@ def rename_table(lake: Lake, identifier: Identifier, new_name: str) -> Identifie
     if entry is None:
         raise NotFound(f"table {identifier} does not exist")
     renamed = Identifier(identifier.catalog, identifier.namespace, new_name)
-    if folded(new_name) != folded(entry.identifier.name) and (known := _entry(lake, renamed)) is not None:
+    with _naming(lake, renamed.schema_name, new_name):
+        return _rename_table(lake, entry, renamed)
+
+
+def _rename_table(lake: Lake, entry: Entry, renamed: Identifier) -> Identifier:
+    if folded(renamed.name) != folded(entry.identifier.name) and (known := _entry(lake, renamed)) is not None:
         raise AlreadyExists(f"table {known.identifier} exists already")
     if renamed == entry.identifier:
         return renamed

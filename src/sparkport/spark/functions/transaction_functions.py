@@ -85,10 +85,11 @@ class LakeCommit(_TransactionFunction):
         return "Publish all changes since lake_begin(), of each table at once; or none of them, and say why."
 
     def _done(self, ctx: Context, transaction: Transaction) -> str:
-        self._expect_begun(transaction)
-        transaction.collects = False
-        tables = ", ".join(sorted(map(str, transaction.pending)))
-        publish_transaction(self._lake, ctx, transaction)
+        with transaction.lock:
+            self._expect_begun(transaction)
+            transaction.collects = False
+            tables = ", ".join(sorted(map(str, transaction.pending)))
+            publish_transaction(self._lake, ctx, transaction)
         ctx.report_write(self.name, tables)
         return f"committed: {tables or 'nothing was changed'}"
 
@@ -105,9 +106,10 @@ class LakeRollback(_TransactionFunction):
         return "Forget all changes since lake_begin()."
 
     def _done(self, ctx: Context, transaction: Transaction) -> str:
-        self._expect_begun(transaction)
-        transaction.collects = False
-        tables = ", ".join(sorted(map(str, transaction.pending)))
-        roll_back(self._lake, transaction)
+        with transaction.lock:
+            self._expect_begun(transaction)
+            transaction.collects = False
+            tables = ", ".join(sorted(map(str, transaction.pending)))
+            roll_back(self._lake, transaction)
         ctx.report_write(self.name, tables)
         return f"rolled back: {tables or 'nothing was changed'}"

@@ -122,15 +122,19 @@ class Relay:
     def _serve(self) -> None:
         try:
             while not self._closed:
-                ready = [key.fileobj for key, _ in self._selector.select(_HELLO_SECONDS if self._strangers else None)]
+                # Told by the time before what has arrived is read: if this process stood still, nobody else was late.
+                began = time.monotonic()
+                overdue = [each for each in self._strangers.values() if each.since < began - _HELLO_SECONDS]
+                patience = 0.0 if overdue else _HELLO_SECONDS if self._strangers else None
+                ready = [key.fileobj for key, _ in self._selector.select(patience)]
                 for each in ready:
                     if each is self._listener:
                         self._accept()
                     elif each in self._strangers:
                         self._listen(self._strangers[each])
-                overdue = time.monotonic() - _HELLO_SECONDS
-                for stranger in [each for each in self._strangers.values() if each.since < overdue]:
-                    self._forget(stranger).close()
+                for stranger in overdue:
+                    if stranger.connection in self._strangers:
+                        self._forget(stranger).close()
         finally:
             for stranger in list(self._strangers.values()):
                 self._forget(stranger).close()

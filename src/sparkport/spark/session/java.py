@@ -16,7 +16,7 @@ __all__ = ["OLDEST", "find_java"]
 OLDEST = 17
 """What Spark 4.1 needs at least."""
 
-_SECONDS = 30
+_SECONDS = 120
 _REMEDY = (
     f"install Java {OLDEST} or newer (Debian, Ubuntu: apt install openjdk-{OLDEST}-jre-headless; "
     f"Fedora: dnf install java-21-openjdk-headless; macOS: brew install openjdk@{OLDEST}), "

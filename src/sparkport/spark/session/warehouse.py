@@ -15,15 +15,15 @@ from pathlib import Path
 
 from sparkport.errors import BadRequest, PreconditionFailed
 
-__all__ = ["DATABASE", "Warehouse", "open_warehouse"]
+__all__ = ["BUSY_SECONDS", "DATABASE", "Warehouse", "open_warehouse"]
 
 DATABASE = "catalog.db"
 """Iceberg's catalog in the folder of a warehouse."""
 
-_BUSY_SECONDS = 5.0
-"""How long a catalog that is being written to is waited for at the start; a commit takes some milliseconds."""
-_BUSY_MILLISECONDS = 60_000
-"""How long a commit waits for its turn."""
+BUSY_SECONDS = 60.0
+"""How long a catalog that somebody writes to is waited for. A commit takes some milliseconds, but machines stand still."""
+_BUSY_SECONDS_AT_START = 20.0
+"""The same when a server starts, where somebody looks on."""
 _LAYOUT = 0
 """SQLite's user_version of the catalogs that we know. Iceberg and PyIceberg leave it alone."""
 _COLUMNS = {"catalog_name", "table_namespace", "table_name", "metadata_location", "previous_metadata_location"}
@@ -75,7 +75,7 @@ class Warehouse:
             "uri": f"jdbc:sqlite:{self.path / DATABASE}",
             "warehouse": self.location,
             "jdbc.schema-version": "V1",  # the first with views
-            "jdbc.busy_timeout": str(_BUSY_MILLISECONDS),
+            "jdbc.busy_timeout": str(round(BUSY_SECONDS * 1000)),
             "cache-enabled": "false",  # other engines commit, too
         }
 
@@ -149,7 +149,9 @@ def _columns(connection: sqlite3.Connection) -> set[str]:
 
 
 def _connect(catalog: Path, mode: str = "rw") -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{catalog}?mode={mode}", uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
+    return sqlite3.connect(
+        f"file:{catalog}?mode={mode}", uri=True, timeout=_BUSY_SECONDS_AT_START, isolation_level=None
+    )
 
 
 @contextmanager

@@ -21,11 +21,17 @@ class Process(NamedTuple):
 
 
 def process_of(number: int) -> Process:
+    fields = _status(number)
+    return Process(number, fields[19] if len(fields) > 19 else "")
+
+
+def _status(number: int) -> list[str]:
+    """What Linux tells of a process, from its state on; nothing elsewhere."""
     try:
-        status = Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace")
-        return Process(number, status.rpartition(")")[2].split()[19])  # a name may have spaces and brackets in it
-    except (OSError, IndexError):
-        return Process(number, "")
+        text = Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()  # a name may have spaces and brackets in it
 
 
 def have_ended(processes: list[Process], seconds: float) -> bool:
@@ -45,4 +51,6 @@ def _runs(process: Process) -> bool:
         return False
     except PermissionError:
         pass  # it is somebody else's
+    if _status(process.number)[:1] == ["Z"]:
+        return False  # it has ended, but whoever has inherited it, as the first process of a container, does not ask
     return process_of(process.number).started == process.started

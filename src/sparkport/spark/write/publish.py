@@ -41,15 +41,15 @@ def publish(lake: Lake, ctx: Context, change: Change, staging: Staging, summary:
     Raises: Conflict, ConstraintViolation, NotFound, TransactionNotActive; then nothing has changed.
     """
     transaction = lake.transactions.collecting(ctx)
-    if transaction is None:
-        state, _ = commit_change(lake, ctx, change, staging, summary)
-        lake.transactions.show(ctx.parent_transaction_id, state)
-        return True
-    with transaction.lock:
-        transaction.expect_active()
-        lake.transactions.writes(transaction)
-        _add(lake, ctx, transaction, change, staging, summary)
-    return False
+    if transaction is not None:
+        with transaction.lock:
+            if lake.transactions.collecting(ctx) is transaction:  # it may have been published while we waited
+                lake.transactions.writes(transaction)
+                _add(lake, ctx, transaction, change, staging, summary)
+                return False
+    state, _ = commit_change(lake, ctx, change, staging, summary)
+    lake.transactions.show(ctx.parent_transaction_id, state)
+    return True
 
 
 def _add(

@@ -31,7 +31,7 @@ __all__ = ["sweep"]
 
 _log = logging.getLogger(__name__)
 
-_SECONDS_TO_END = 10.0
+_SECONDS_TO_END = 30.0
 """A JVM outlives a server that is killed for a moment, in which it may finish a commit."""
 
 
