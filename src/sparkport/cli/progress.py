@@ -37,9 +37,8 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if self._terminal:
-            self._clearing = _Clearing()
-            for handler in logging.getLogger().handlers:
-                handler.addFilter(self._clearing)
+            for handler in _on_this_terminal():
+                handler.setFormatter(_Clearing(handler.formatter))
             self._thread.start()
         return self
 
@@ -49,8 +48,9 @@ class Progress:
         if self._terminal:
             self._stopped.set()
             self._thread.join()
-            for handler in logging.getLogger().handlers:
-                handler.removeFilter(self._clearing)
+            for handler in _on_this_terminal():
+                if isinstance(handler.formatter, _Clearing):
+                    handler.setFormatter(handler.formatter.usual)
             sys.stderr.write(_CLEAR)
             sys.stderr.flush()
 
@@ -72,12 +72,21 @@ class Progress:
         return f" {full * length}{empty * (_WIDTH - length)} {self.done:4.0%}"
 
 
-class _Clearing(logging.Filter):
-    """Takes the line away before something is logged; it is drawn again below."""
+class _Clearing(logging.Formatter):
+    """Takes the line away with what is logged, which is one write; it is drawn again below."""
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        sys.stderr.write(_CLEAR)
-        return True
+    def __init__(self, usual: logging.Formatter | None) -> None:
+        super().__init__()
+        self.usual = usual
+
+    def format(self, record: logging.LogRecord) -> str:
+        return _CLEAR + (super().format(record) if self.usual is None else self.usual.format(record))
+
+
+def _on_this_terminal() -> Iterator[logging.Handler]:
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stderr:
+            yield handler
 
 
 @contextmanager
