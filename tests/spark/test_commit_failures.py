@@ -183,3 +183,30 @@ def test_a_transaction_that_ends_waits_for_its_statement_that_is_being_committed
 
     assert _ids(lake, namespace, "t") == ([1, 2, 3] if way == "rollback" else [1, 2, 3, 4])
     assert _refs(lake, namespace, "t") == ["main"]
+
+
+def test_a_statement_that_comes_just_after_lake_commit_is_published_by_itself(
+    lake: LakeCatalog, client: DuckDBClient, namespace: str
+) -> None:
+    client.create_table_as(namespace, "t", _ROWS)
+    table: Any = lake.schema(Context(), namespace).table(Context(), "t")  # type: ignore[union-attr]
+    transactions = lake._lake.transactions
+    block = lake.begin_transaction(Context())
+    transaction = transactions.find(block)
+    assert transaction is not None
+    statement = transactions.begin(statement_of=Context(transaction_id=block))
+    staged = table.stage(Context(transaction_id=statement, parent_transaction_id=block), Operation.INSERT, DMLOptions())
+    staged.apply(_MORE.to_batches()[0])
+    transaction.collects = True
+    with ThreadPoolExecutor() as threads:
+        with transaction.lock:
+            committed = threads.submit(staged.commit)
+            with pytest.raises(TimeoutError):
+                committed.result(timeout=1)
+            transaction.collects = False  # as lake_commit() does, which came first
+            publish.publish_transaction(lake._lake, Context(), transaction)
+        assert committed.result(timeout=60) == 1
+
+    assert _ids(lake, namespace, "t") == [1, 2, 3, 4]
+    assert _refs(lake, namespace, "t") == ["main"]
+    assert not transaction.pending
