@@ -214,8 +214,10 @@ def _create_with_iceberg(
 def _forget_folder(lake: Lake, identifier: Identifier, folder: str) -> None:
     """Remove what was written for a table that was not made, unless it was, and only the answer was lost."""
     handle = lake.gateway.iceberg(identifier)
-    if handle is not None and str(handle.table.location()).rstrip("/") != folder:
-        folders.remove_folder(handle.table.io(), folder)
+    if handle is not None:
+        used = str(handle.table.location()).rstrip("/")
+        if used.rpartition("/")[2] != folder.rpartition("/")[2]:  # file systems spell the rest in several ways
+            folders.remove_folder(handle.table.io(), folder)
 
 
 def _create_with_spark(
