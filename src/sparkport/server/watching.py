@@ -20,6 +20,7 @@ _log = logging.getLogger("sparkport.server")
 _ALLOWED_WHILE_DRAINING = frozenset({"DoGet", "DoAction"})
 _SHORTEST_PAUSE = 0.05
 _LATE_SECONDS = 1.0
+"""A round that comes later than that shows that the whole process stood still."""
 
 
 class Watching:

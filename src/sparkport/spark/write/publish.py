@@ -47,6 +47,8 @@ def publish(lake: Lake, ctx: Context, change: Change, staging: Staging, summary:
                 lake.transactions.writes(transaction)
                 _add(lake, ctx, transaction, change, staging, summary)
                 return False
+        if len(change.removed) or change.keys:  # found in the transaction's own state of the table, which is gone
+            raise Conflict(f"the transaction of this change of table {change.identifier} ended meanwhile: run it again")
     state, _ = commit_change(lake, ctx, change, staging, summary)
     lake.transactions.show(ctx.parent_transaction_id, state)
     return True
