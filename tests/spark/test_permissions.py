@@ -33,6 +33,8 @@ GRANTS = [
     sp.Grant(("admin",), "*", (READ, WRITE, ALTER, SPARK)),
     sp.Grant(("part",), f"*.{SCHEMA}", (READ, WRITE, ALTER, SPARK)),
     sp.Grant(("asker",), f"*.{SCHEMA}.orders", (READ,)),
+    sp.Grant(("asker",), f"*.{SCHEMA}.totals", (READ,)),
+    sp.Grant(("asker",), f"*.{SCHEMA}.revealing", (READ,)),
     sp.Grant(("asker",), f"*.{SCHEMA}.spark_sql", (SPARK,)),
     sp.Grant(("reader",), f"*.{SCHEMA}", (READ,)),
     sp.Grant(("writer",), f"*.{SCHEMA}", (READ, WRITE)),
@@ -57,6 +59,8 @@ def attach(lake: LakeCatalog, warehouse: Path) -> Iterator[Callable[..., DuckDBC
         f"CREATE TABLE {name}.secrets (id BIGINT) USING iceberg TBLPROPERTIES ('format-version' = '3')",
         f"INSERT INTO {name}.secrets VALUES (987654321)",
         f"CREATE VIEW {name}.totals AS SELECT region, count(*) AS n FROM {name}.orders GROUP BY region",
+        f"CREATE VIEW {name}.revealing AS SELECT id FROM {name}.secrets",
+        f"CREATE VIEW {name}.unseen AS SELECT id FROM {name}.orders",
     ):
         lake.spark.sql(statement)
 
@@ -130,6 +134,8 @@ def test_spark_sql_reads_what_its_caller_may_read(attach) -> None:
         "SELECT * FROM secrets.snapshots",
         "SELECT nonsense FROM secrets",
         "SELECT nonsense FROM absent",
+        "SELECT id FROM revealing",
+        "SELECT id FROM unseen",
         "SELECT 1 AS one FROM orders WHERE EXISTS (SELECT nonsense FROM secrets)",
         "WITH s AS (SELECT nonsense FROM secrets) SELECT * FROM s",
         "SELECT o.id FROM orders o LEFT ANTI JOIN secrets s ON o.id = s.id",
@@ -138,7 +144,7 @@ def test_spark_sql_reads_what_its_caller_may_read(attach) -> None:
         assert "987654321" not in message
         assert "[`id`]" not in message
         assert "secrets" not in message
-    assert ask("SELECT n FROM totals") == [(5,), (5,)], "a view is looked through"
+    assert ask("SELECT n FROM totals") == [(5,), (5,)], "who may read a view and what it reads"
     refused(lambda: ask("SELECT nonsense FROM orders"), "NOT_FOUND", match="nonsense")
     assert ask("SELECT id FROM secrets", attach("admin")) == [(987654321,)]
     refused(lambda: ask("SELECT 1 AS one", attach("part")), match="only part of this catalog")

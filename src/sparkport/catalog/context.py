@@ -5,13 +5,17 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from sparkport.catalog.access import Access
 from sparkport.catalog.identity import Identity
 from sparkport.catalog.quotas import Quotas
 from sparkport.errors import Cancelled
+
+if TYPE_CHECKING:
+    from sparkport.catalog.interfaces import Catalog
 
 __all__ = ["Cancellation", "Context", "Progress"]
 
@@ -58,7 +62,7 @@ class Cancellation:
 class Progress:
     """What a catalog tells about a request while it serves it; there is one for all contexts of a request."""
 
-    __slots__ = ("fraction", "route", "writes")
+    __slots__ = ("fraction", "query", "route", "tables", "writes")
 
     def __init__(self) -> None:
         self.fraction: float | None = None
@@ -67,6 +71,10 @@ class Progress:
         """Which way a scan has gone."""
         self.writes: list[tuple[str, str, int | None]] = []
         """What has been changed: the kind of change, the object, how many rows."""
+        self.query = ""
+        """What the caller has asked another engine in its own words."""
+        self.tables: tuple[str, ...] = ()
+        """The tables that this query reads."""
 
 
 _EVERYTHING = Access()
@@ -94,6 +102,8 @@ class Context:
     access: Access = field(default=_EVERYTHING, compare=False, repr=False)
     """What the caller may do in this catalog. The service asks it about all that it finds by name; a catalog asks about
     what only it knows, such as a table that a function's argument names."""
+    served: Callable[[], Sequence[tuple[Catalog, Access]]] = field(default=tuple, compare=False, repr=False)
+    """All catalogs of this server, with what the caller may do in each: for a catalog whose queries reach into others."""
     quotas: Quotas = field(default=_UNLIMITED, compare=False, repr=False)
     """How much the caller may use at once."""
     trace_id: str = ""
@@ -142,6 +152,10 @@ class Context:
         The service says so of statements and DDL itself. Names only: values of rows do not belong there.
         """
         self.progress.writes.append((kind, name, rows))
+
+    def report_query(self, text: str, tables: Sequence[str] = ()) -> None:
+        """Say what the caller asks in words of its own, and which tables that reads once it is known, for the audit log."""
+        self.progress.query, self.progress.tables = text, tuple(tables)
 
     def with_transaction(self, transaction_id: str | None) -> Context:
         """The same request inside another transaction; the present one becomes its parent."""

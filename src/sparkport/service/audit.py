@@ -1,4 +1,6 @@
-"""The audit log: who has changed what, and who was refused; a line of JSON for each. No values of rows, no tokens."""
+"""The audit log: who has changed what, who has asked Spark what, and who was refused; a line of JSON for each. No tokens,
+and no values of rows but those that a caller writes into a query.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +32,8 @@ _CHANGES = frozenset(
     }
 )
 """Actions that change something, or try to."""
+_LONGEST_QUERY = 10_000
+"""Characters of a query that are written down."""
 
 
 class AuditLog:
@@ -94,10 +98,15 @@ def entries_of(work: Work) -> Iterator[dict[str, Any]]:
         "session": work.session or None,
         "trace_id": work.trace_id,
     }
-    asked = {"what": work.operation or work.rpc, "object": work.object or None}
+    asked: dict[str, Any] = {"what": work.operation or work.rpc, "object": work.object or None}
+    if work.progress.query:
+        asked |= {"query": work.progress.query[:_LONGEST_QUERY], "tables": list(work.progress.tables)}
     if work.code in _DENIED:
         # What was changed before it was refused follows.
         yield common | asked | {"rows": None, "outcome": work.code, "reason": work.message}
+    elif work.progress.query and (work.rpc == "DoGet" or work.code != "OK"):
+        # Its rows are read by DoGet; before that it is only planned, and may be refused then.
+        yield common | asked | {"rows": work.rows_out, "outcome": "ok" if work.code == "OK" else work.code}
     for kind, name, rows in work.progress.writes:
         # It is done, whatever became of the answer.
         yield common | {"what": kind, "object": name or work.object, "rows": rows, "outcome": "ok"}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from sparkport.catalog import Access, Cancellation, Context, Identity, Quotas
+from sparkport.catalog import Access, Cancellation, Catalog, Context, Identity, Quotas
 from sparkport.errors import Unauthenticated
 from sparkport.service.activity import Work
 from sparkport.service.limits import LimitKeeper
@@ -48,7 +48,13 @@ class Call:
         """How much the caller may use at once."""
         return Quotas() if self.keeper is None else self.keeper.quotas(self.principal)
 
-    def context(self, catalog_name: str, transaction_id: str | None = None, access: Access | None = None) -> Context:
+    def context(
+        self,
+        catalog_name: str,
+        transaction_id: str | None = None,
+        access: Access | None = None,
+        served: Callable[[], Sequence[tuple[Catalog, Access]]] = tuple,
+    ) -> Context:
         """The context that catalogs see. Without one nothing can be asked of a catalog, so here is the last check.
 
         Raises: Unauthenticated.
@@ -62,6 +68,7 @@ class Call:
             principal=self.principal,
             identity=self.identity,
             access=access or Access(),
+            served=served,
             quotas=self.quotas,
             trace_id=self.trace_id,
             session_id=self.headers.session_id or "",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow.flight as flight
 
 from sparkport.auth import Authenticator, Policy
-from sparkport.catalog import Access, Context, Identity
+from sparkport.catalog import Access, Catalog, Context, Identity
 from sparkport.errors import PermissionDenied, SparkportError, Unauthenticated
 from sparkport.service import flight_sql, flights, in_out_functions, put, read, scalar_functions, write
 from sparkport.service.actions import list_actions, run_action
@@ -141,6 +141,16 @@ class Service:
         policy = self.settings.policy
         return _EVERYTHING if policy is None else policy.access(call.identity, registered.name)
 
+    def context(
+        self, call: Call, registered: RegisteredCatalog, shown: str, transaction_id: str | None = None
+    ) -> Context:
+        """The context for calling a catalog, of which the caller calls it `shown`. Raises: Unauthenticated."""
+
+        def served() -> list[tuple[Catalog, Access]]:
+            return [(each.catalog, self.access(call, each)) for each in self.registry.all()]
+
+        return call.context(shown, transaction_id, self.access(call, registered), served)
+
     def catalogs(self, call: Call) -> list[RegisteredCatalog]:
         """The catalogs of which the caller may see something. Raises: Unauthenticated."""
         self.expect_admitted(call)
@@ -216,8 +226,7 @@ class Service:
         if catalog_name is None:
             call.work.is_in(registered.name)
         shown = name or "" if attached_as is None else attached_as
-        access = self.access(call, registered)
-        return call.context(shown, self.transactions.of_reader(call, registered), access), registered
+        return self.context(call, registered, shown, self.transactions.of_reader(call, registered)), registered
 
     @staticmethod
     def is_databases(descriptor: flight.FlightDescriptor) -> bool:

@@ -137,4 +137,4 @@ def _find(service: Service, call: Call, request: TransactionRequest) -> tuple[Co
         own: str | None = service.transactions.unwrap(call, registered, request.transaction_id)
     except TransactionNotActive:
         own = None
-    return call.context(name or "", access=service.access(call, registered)), registered, own
+    return service.context(call, registered, name or ""), registered, own

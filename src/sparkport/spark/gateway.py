@@ -80,23 +80,23 @@ class Gateway:
                 yield namespace
                 if len(namespace) < _DEEPEST:
                     try:
-                        pending += [tuple(each) for each in catalog.listNamespaces(self._strings(namespace))]
+                        pending += [tuple(each) for each in catalog.listNamespaces(self.strings(namespace))]
                     except Exception:  # noqa: BLE001, S112 - catalogs of one level refuse the question in many ways
                         continue
 
     def has_namespace(self, namespace: tuple[str, ...]) -> bool:
         with translated(f"schema {'.'.join(namespace)}"):
-            return bool(self.java_catalog.namespaceExists(self._strings(namespace)))
+            return bool(self.java_catalog.namespaceExists(self.strings(namespace)))
 
     def namespace_properties(self, namespace: tuple[str, ...]) -> Mapping[str, str]:
         with translated(f"schema {'.'.join(namespace)}"):
-            return dict(self.java_catalog.loadNamespaceMetadata(self._strings(namespace)))
+            return dict(self.java_catalog.loadNamespaceMetadata(self.strings(namespace)))
 
     def create_namespace(self, namespace: tuple[str, ...], properties: Mapping[str, str]) -> None:
         """Raises: AlreadyExists, Unsupported."""
         with translated(f"schema {'.'.join(namespace)}"):
             try:
-                self._with_namespaces().createNamespace(self._strings(namespace), dict(properties))
+                self._with_namespaces().createNamespace(self.strings(namespace), dict(properties))
             except Exception as error:
                 # Iceberg's JDBC catalog looks first and inserts then: the second of two at once gets the database's error.
                 if "UncheckedSQLException" in str(error) and self.has_namespace(namespace):
@@ -106,7 +106,7 @@ class Gateway:
     def drop_namespace(self, namespace: tuple[str, ...]) -> None:
         """Raises: SchemaNotEmpty, Unsupported."""
         with translated(f"schema {'.'.join(namespace)}"):
-            self._with_namespaces().dropNamespace(self._strings(namespace), False)
+            self._with_namespaces().dropNamespace(self.strings(namespace), False)
 
     def _with_namespaces(self) -> Any:
         catalog = self.java_catalog
@@ -116,7 +116,7 @@ class Gateway:
 
     def tables(self, namespace: tuple[str, ...]) -> list[Identifier]:
         with translated(f"schema {'.'.join(namespace)}"):
-            found = self.java_catalog.listTables(self._strings(namespace))
+            found = self.java_catalog.listTables(self.strings(namespace))
             return [Identifier(self.catalog, namespace, str(each.name())) for each in found]
 
     def views(self, namespace: tuple[str, ...]) -> list[Identifier]:
@@ -125,7 +125,7 @@ class Gateway:
             return []
         with translated(f"schema {'.'.join(namespace)}"):
             try:
-                found = catalog.listViews(self._strings(namespace))
+                found = catalog.listViews(self.strings(namespace))
             except Exception as error:
                 if "UnsupportedOperation" in str(error):  # Iceberg's catalogs without views have the interface
                     return []
@@ -165,15 +165,15 @@ class Gateway:
 
     def java_identifier(self, identifier: Identifier) -> Any:
         """org.apache.spark.sql.connector.catalog.Identifier"""
-        return self._identifier.of(self._strings(identifier.namespace), identifier.name)
+        return self._identifier.of(self.strings(identifier.namespace), identifier.name)
 
     def iceberg_identifier(self, identifier: Identifier) -> Any:
         """org.apache.iceberg.catalog.TableIdentifier"""
         catalog = self.jvm.org.apache.iceberg.catalog
-        namespace = catalog.Namespace.of(self._strings(identifier.namespace))
+        namespace = catalog.Namespace.of(self.strings(identifier.namespace))
         return catalog.TableIdentifier.of(namespace, identifier.name)
 
-    def _strings(self, values: tuple[str, ...]) -> Any:
+    def strings(self, values: tuple[str, ...]) -> Any:
         gateway: Any = self.spark.sparkContext._gateway
         array = gateway.new_array(self.jvm.java.lang.String, len(values))
         for index, value in enumerate(values):

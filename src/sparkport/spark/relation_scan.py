@@ -16,7 +16,7 @@ from sparkport.catalog.filters import Filter
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.errors import StaleDescriptor, Unsupported
 from sparkport.spark.errors import translated
-from sparkport.spark.functions.reads import expect_unrestricted
+from sparkport.spark.functions.query_permissions import expect_unrestricted
 from sparkport.spark.functions.result_columns import presented
 from sparkport.spark.identifiers import Identifier, quoted
 from sparkport.spark.lake import Lake
@@ -115,7 +115,7 @@ def _relation_rows(
     """Raises: StaleDescriptor when it has other columns than were told; PermissionDenied."""
     with translated(f"table {identifier}"):
         relation = lake.gateway.relation(identifier)
-        expect_unrestricted(ctx, relation, identifier)
+        expect_unrestricted(ctx, lake, relation, identifier)
         rows, _ = presented(relation)
         if rows.columns != columns.names:
             lake.changed(identifier)

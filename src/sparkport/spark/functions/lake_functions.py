@@ -26,18 +26,18 @@ from sparkport.catalog import (
     TableFunction,
     TableInOutFunction,
 )
-from sparkport.errors import BadRequest, SparkportError
+from sparkport.errors import BadRequest
 from sparkport.spark.functions.care import ExpireSnapshots, Optimize
 from sparkport.spark.functions.metadata_functions import Files, History, Snapshots
 from sparkport.spark.functions.of_table import FunctionOfTable
 from sparkport.spark.functions.queries import Queries, Query, read_query
 from sparkport.spark.functions.query_arguments import markers
-from sparkport.spark.functions.reads import expect_names_readable, expect_readable
 from sparkport.spark.functions.sql_functions import SqlFunctions
 from sparkport.spark.functions.table_changes import TableChanges, TableChangesSince
 from sparkport.spark.functions.transaction_functions import transaction_functions
 from sparkport.spark.functions.upsert import merging_functions
 from sparkport.spark.functions.versions import RollbackTo, Tag
+from sparkport.spark.identifiers import Identifier
 from sparkport.spark.lake import Lake
 
 __all__ = ["scalar_functions", "table_functions"]
@@ -67,7 +67,7 @@ class _LakeFunctions:
         self._lake = lake
         self._queries = queries
         self._own: dict[tuple[str, ...], list[TableFunction | TableInOutFunction]] = {}
-        self.sql_functions = SqlFunctions(lake, queries)
+        self.sql_functions = SqlFunctions(lake)
         self.transactions = transaction_functions(lake)
 
     def table_functions(self, namespace: tuple[str, ...]) -> Sequence[TableFunction | TableInOutFunction]:
@@ -90,6 +90,10 @@ def _functions_of(lake: Lake) -> _LakeFunctions:
         if found is None:
             found = _known[lake] = _LakeFunctions(lake)
         return found
+
+
+def _full_name(table: Identifier) -> str:
+    return f"{table.catalog}.{table}"
 
 
 class SparkSql(TableFunction):
@@ -134,14 +138,9 @@ class SparkSql(TableFunction):
             raise BadRequest("spark_sql needs a query, such as spark_sql('SELECT 1')")
         values = self._values(parameters)
         key = None if values is None else (str(values.type), repr(values))
-        try:
-            query = self._queries.understand(ctx, self._namespace, "spark_sql", text, markers(values), key)
-        except SparkportError:
-            plan = self._queries.parsed(self._namespace, text)
-            if plan is not None:
-                expect_names_readable(ctx, plan, self._lake.gateway.catalog, self._namespace, "spark_sql")
-            raise
-        expect_readable(ctx, query.rows, self._lake.gateway.catalog, "spark_sql")
+        ctx.report_query(text)
+        query = self._queries.understand(ctx, self._namespace, "spark_sql", text, markers(values), key)
+        ctx.report_query(text, tuple(map(_full_name, query.tables)))
         return query
 
     def _values(self, parameters: Sequence[Any]) -> pa.Scalar | None:

@@ -28,14 +28,17 @@ from sparkport.catalog import (
     TableFunction,
 )
 from sparkport.catalog.signatures import refuse_unusable
-from sparkport.errors import PermissionDenied, SparkportError, Unsupported
+from sparkport.errors import SparkportError, Unsupported
 from sparkport.spark.errors import translated
-from sparkport.spark.functions.queries import Queries, Query, read_query
+from sparkport.spark.functions.queries import Query, read_query
 from sparkport.spark.functions.query_arguments import literal
+from sparkport.spark.functions.query_permissions import expect_served_whole
+from sparkport.spark.functions.query_sessions import QuerySessions
 from sparkport.spark.functions.result_columns import arrow_type, presentable, presented
 from sparkport.spark.identifiers import Identifier, quoted
 from sparkport.spark.lake import Lake
 from sparkport.spark.relay.jobs import start_job
+from sparkport.spark.session.embedded import without_substitution
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,9 +74,10 @@ class _Described:
 class SqlFunctions:
     """The functions of one lake that were defined in Spark SQL. Thread-safe; looked up anew every few seconds."""
 
-    def __init__(self, lake: Lake, queries: Queries) -> None:
+    def __init__(self, lake: Lake) -> None:
         self._lake = lake
-        self._queries = queries
+        self._sessions = QuerySessions(lake)
+        self._own: dict[tuple[str, ...], SparkSession] = {}
         self._lock = threading.Lock()
         self._plain: dict[tuple[str, ...], SparkSession] = {}
         self._found: dict[tuple[str, ...], tuple[float, list[ScalarFunction | TableFunction]]] = {}
@@ -154,7 +158,9 @@ class SqlFunctions:
     def _read(self, namespace: tuple[str, ...], function: Any) -> tuple[SparkSession, Any]:
         jvm: Any = self._lake.spark._jvm
         parse = jvm.org.apache.spark.sql.catalyst.catalog.SQLFunction.fromCatalogFunction
-        session = self._queries.session(namespace)
+        session = self._own.get(namespace)
+        if session is None:
+            session = self._own[namespace] = self._sessions.open(namespace)
         try:
             return session, parse(function, _parser(session))
         except Exception:  # noqa: BLE001 - see above: for functions with parameters, where Iceberg's parser is
@@ -201,7 +207,7 @@ class SqlScalarFunction(_SqlFunction, ScalarFunction):
         """The rows of a batch are few, so they go to Spark as they are, and the results come back at once."""
         from pyspark.sql.types import LongType, StructField, StructType
 
-        _expect_unrestricted(ctx, self._described)
+        expect_served_whole(ctx, self._lake, self._described.title)
         if not arguments.num_rows:
             return pa.array([], self.signature.return_type)
         described = self._described
@@ -233,11 +239,11 @@ class SqlTableFunction(_SqlFunction, TableFunction):
     interruptible = False
 
     def schema_for_parameters(self, ctx: Context, parameters: Sequence[Any]) -> pa.Schema:
-        _expect_unrestricted(ctx, self._described)
+        expect_served_whole(ctx, self._lake, self._described.title)
         return self._call(parameters).arrow_schema
 
     def execute(self, ctx: Context, parameters: Sequence[Any], options: ScanOptions) -> RecordReader:
-        _expect_unrestricted(ctx, self._described)
+        expect_served_whole(ctx, self._lake, self._described.title)
         return read_query(self._lake, ctx, self._call(parameters), options)
 
     def _call(self, parameters: Sequence[Any]) -> Query:
@@ -255,12 +261,6 @@ class SqlTableFunction(_SqlFunction, TableFunction):
                 described.session.sql(text, args=[literal(each) for each in scalars] or None)
             )
         return Query(described.title, rows, arrow_schema)
-
-
-def _expect_unrestricted(ctx: Context, described: _Described) -> None:
-    """What a function reads it reads with the rights of whoever defined it. Raises: PermissionDenied."""
-    if ctx.access.restricted:
-        raise PermissionDenied(f"{described.title} may show more of a table than you may see")
 
 
 def _signature(described: _Described, count: int) -> FunctionSignature:
@@ -286,6 +286,7 @@ def session_without_extensions(spark: SparkSession, database: str) -> SparkSessi
     )
     session = SparkSession(spark.sparkContext, made)
     session.conf.set("spark.sql.session.timeZone", spark.conf.get("spark.sql.session.timeZone") or "UTC")
+    without_substitution(session)
     session.sql(f"USE {quoted(database)}")
     return session
 

@@ -27,7 +27,7 @@ from sparkport.spark.session.warehouse import DATABASE, Warehouse, open_warehous
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["DATABASE", "adopt", "catalog_name", "embedded_session", "release"]
+__all__ = ["DATABASE", "adopt", "catalog_name", "embedded_session", "release", "without_substitution"]
 
 _log = logging.getLogger(__name__)
 
@@ -102,7 +102,30 @@ def adopt(session: SparkSession) -> SparkSession:
     if java_context is None or java_context.sc().isStopped():
         raise PreconditionFailed("the Spark session has been stopped: pass one that runs")
     _quieten()
+    without_substitution(session)
     return session
+
+
+def without_substitution(session: SparkSession) -> None:
+    """Have Spark take `${env:NAME}` in a statement for what it is: it would put in the server's environment, with its
+    secrets, its properties and its settings.
+
+    Raises: PreconditionFailed for a session in which that cannot be switched off.
+    """
+    try:
+        session.conf.set(_SUBSTITUTION, "false")
+        is_off = session.conf.get(_SUBSTITUTION) == "false"
+    except Exception as error:  # whatever refuses it, and however
+        raise PreconditionFailed(_SUBSTITUTES) from error
+    if not is_off:
+        raise PreconditionFailed(_SUBSTITUTES)
+
+
+_SUBSTITUTION = "spark.sql.variable.substitute"
+_SUBSTITUTES = (
+    f"the Spark session does not let {_SUBSTITUTION} be switched off, so queries could read the server's environment: "
+    "pass a session in which it is false"
+)
 
 
 def _quieten() -> None:
@@ -146,6 +169,7 @@ class _Context:
                 raise BadRequest(f"Spark runs already, with the master {running!r}, not with {wanted.master!r}")
             session = self._with_catalog(prefix, catalog)
             _set(session, {key: value for key, value in wanted.conf.items() if key not in {*_MERGED, *catalog}})
+            without_substitution(session)
             self._used.append(session)
             return session
 
