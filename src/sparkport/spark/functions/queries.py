@@ -96,9 +96,7 @@ class Queries:
     ) -> Query:
         current = (self._lake.gateway.catalog, *namespace)
         expect_readable(ctx, self._lake, (), title)
-        with translated(f"schema {'.'.join(namespace)}"):
-            session = self._sessions.open(namespace)
-        with translated(title), self._sessions.active(session._jsparkSession):
+        with translated(title), self._sessions.opened(namespace) as session:
             parsed = self._plans.parse(session, text, arguments)
             relations = self._plans.named_relations(parsed, session, current, title, text)
             named = [each.identifier for each in relations]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["QuerySessions"]
 
+_CATALOG = "spark.sql.catalog."
 _BEYOND_DATA = (
     *("reflect", "java_method", "try_reflect"),  # any method of Java
     *("from_protobuf", "to_protobuf", "from_avro", "to_avro", "schema_of_avro"),  # files by path
@@ -23,73 +24,84 @@ _BEYOND_DATA = (
 
 
 class QuerySessions:
-    """Makes sessions for the queries of one lake. Thread-safe."""
+    """Makes sessions for the queries of one lake. Thread-safe.
+
+    They are copies of a model session, which has the settings of the lake's own less what reaches past tables. It also
+    keeps the catalogs that queries have loaded: to load one takes longer than to analyse a query, and each has connections.
+    """
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
+        self._java_sessions: Any = lake.gateway.jvm.SparkSession
         self._lock = threading.Lock()
         self._model: SparkSession | None = None
+        self._settings: Any = None
+        """Those of the lake's session when the model was made: a map of Scala's."""
 
-    def open(self, namespace: tuple[str, ...]) -> SparkSession:
-        """A new session, in which names without a schema are of that one. Nobody need close it: Java collects it."""
+    @contextmanager
+    def opened(self, namespace: tuple[str, ...]) -> Iterator[SparkSession]:
+        """A new session, active in this thread, in which names without a schema are of that one.
+
+        It may be used afterwards as well, and need not be closed: Java collects it.
+        """
         from pyspark.sql import SparkSession
 
-        model = self._made_model()
-        catalog = self._lake.gateway.catalog
+        model = self._current_model()
         java_model: Any = model._jsparkSession
         java_session = java_model.cloneSession()
         manager = java_session.sessionState().catalogManager()
-        with self.active(java_model):
-            _share(java_model.sessionState().catalogManager(), manager, catalog)
-        with self.active(java_session):
-            manager.setCurrentCatalog(catalog)
-            manager.setCurrentNamespace(self._lake.gateway.strings(namespace))
-        return SparkSession(model.sparkContext, java_session)
-
-    @contextmanager
-    def active(self, java_session: Any) -> Iterator[None]:
-        """Parsers and new catalogs take their settings from the session that is active in the thread, whoever's it is."""
-        sessions: Any = self._lake.gateway.jvm.SparkSession
-        sessions.setActiveSession(java_session)
+        loaded, kept = _loaded_catalogs(manager), _loaded_catalogs(java_model.sessionState().catalogManager())
+        # Parsers and new catalogs take their settings from the session that is active in the thread, whoever's it is.
+        self._java_sessions.setActiveSession(java_session)
         try:
-            yield
+            self._copy(kept, loaded)
+            manager.setCurrentCatalog(self._lake.gateway.catalog)
+            manager.setCurrentNamespace(self._lake.gateway.strings(namespace))
+            yield SparkSession(model.sparkContext, java_session)
         finally:
-            sessions.setActiveSession(self._lake.spark._jsparkSession)
+            self._copy(loaded, kept)
+            self._java_sessions.setActiveSession(self._lake.spark._jsparkSession)
 
-    def _made_model(self) -> SparkSession:
+    def _copy(self, catalogs: Any | None, into: Any | None) -> None:
+        if catalogs is not None and into is not None:
+            with self._lock:
+                into.addAll(catalogs)
+
+    def _current_model(self) -> SparkSession:
+        java_session: Any = self._lake.spark._jsparkSession
         with self._lock:
-            if self._model is None:
-                self._model = self._make_model()
+            settings = java_session.conf().getAll()
+            if self._model is None or not settings.equals(self._settings):
+                self._model, self._settings = self._make_model(), settings
             return self._model
 
     def _make_model(self) -> SparkSession:
-        """A session with the settings of the lake's, less what reaches past tables."""
         from pyspark.sql import SparkSession
 
         spark, gateway = self._lake.spark, self._lake.gateway
         java_session: Any = spark._jsparkSession
-        model = SparkSession(spark.sparkContext, java_session.cloneSession())
+        java_model = java_session.cloneSession()
+        model = SparkSession(spark.sparkContext, java_model)
         without_substitution(model)
         model.conf.set("spark.sql.runSQLOnFiles", "false")
-        # It has catalogs of its own, which do not hear of what others commit.
-        model.conf.set(f"spark.sql.catalog.{gateway.catalog}.cache-enabled", "false")
-        java_model: Any = model._jsparkSession
+        for key in spark.conf.getAll:
+            if key.startswith(_CATALOG) and "." not in key.removeprefix(_CATALOG):
+                model.conf.set(f"{key}.cache-enabled", "false")  # it would not hear of what others commit
         registry = java_model.sessionState().functionRegistry()
         for name in _BEYOND_DATA:
             registry.dropFunction(gateway.jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name))
         return model
 
 
-def _share(model: Any, manager: Any, catalog: str) -> None:
-    """Let a new session use the catalog that its model has loaded, with its connections: to load it takes longer than to
-    analyse a query. Where Spark keeps its catalogs elsewhere, the session loads its own.
+def _loaded_catalogs(manager: Any) -> Any | None:
+    """The catalogs of a session: Spark has no other way to them. None where it keeps them elsewhere, so that every session
+    loads its own.
     """
     from py4j.protocol import Py4JError
 
-    loaded = model.catalog(catalog)
     try:
         field = manager.getClass().getDeclaredField("catalogs")
         field.setAccessible(True)
-        field.get(manager).put(catalog, loaded)
+        return field.get(manager)
     except Py4JError:
-        return
+        return None

@@ -160,7 +160,8 @@ class SqlFunctions:
         parse = jvm.org.apache.spark.sql.catalyst.catalog.SQLFunction.fromCatalogFunction
         session = self._own.get(namespace)
         if session is None:
-            session = self._own[namespace] = self._sessions.open(namespace)
+            with self._sessions.opened(namespace) as session:
+                self._own[namespace] = session
         try:
             return session, parse(function, _parser(session))
         except Exception:  # noqa: BLE001 - see above: for functions with parameters, where Iceberg's parser is
