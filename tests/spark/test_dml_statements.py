@@ -218,3 +218,25 @@ def _one_nan(array: pa.Array) -> pa.Array:
     if not pa.types.is_floating(array.type):
         return array
     return pc.if_else(pc.is_nan(array), pa.scalar(float("nan"), array.type), array)
+
+
+# -------------------------------------------------------------------------------------------------- garbled BOOLEANs
+
+
+def test_booleans_that_the_client_garbles_are_refused_and_change_nothing(
+    server: Server, lake: LakeCatalog, client: DuckDBClient, namespace: str
+) -> None:
+    """DuckDB 1.5.0 under `arrow_lossless_conversion`, airport §13.3; also in the rows of `upsert`."""
+    client.create_table_as(namespace, "flags", pa.table({"id": pa.array([1, 2], pa.int64()), "b": [True, False]}))
+    nulls = pa.ExtensionArray.from_storage(pa.bool8(), pa.nulls(3, pa.int8()))
+    given = pa.table({"id": pa.array([2, 3, 4], pa.int64()), "b": nulls})
+    garbling = DuckDBClient(server.location, lake.name, timeout=60, garbled_null_booleans=True)
+    with garbling as old:
+        for statement in (
+            lambda: old.insert(namespace, "flags", {"id": list(range(5000))}),
+            lambda: old.update(namespace, "flags", {"b": "NULL"}),
+            lambda: old.in_out(namespace, "upsert", "flags", "id", rows=given),
+        ):
+            with pytest.raises(ServerError, match="SET arrow_lossless_conversion = false, or name the column"):
+                statement()
+    assert _sorted(client.scan(namespace, "flags")) == [(1, True), (2, False)]

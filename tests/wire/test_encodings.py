@@ -52,7 +52,7 @@ OTHERS = [
 @pytest.mark.parametrize("entry", [*LOSSLESS.values()], ids=lambda entry: entry["duckdb_type"])
 def test_a_column_that_arrives_in_the_tables_type_is_passed_on_as_it_is(entry) -> None:
     array = recorded_values(entry)
-    nested_booleans = "bool8" in str(array.type) and array.type != pa.bool8()
+    nested_booleans = "bool8" in str(array.type) and array.type != pa.bool8()  # the others are looked at, and kept
     assert (convert_array(array, array.type, "v") is array) is not nested_booleans
     assert convert_array(array, array.type, "v", from_duckdb=False) is array
 
@@ -82,7 +82,8 @@ def test_booleans_in_all_their_encodings() -> None:
 
 def test_every_byte_but_zero_is_true_in_bool8_and_none_but_one_in_a_plain_integer() -> None:
     byte = pa.array([5, -1, 0], pa.int8())
-    assert converted(pa.ExtensionArray.from_storage(pa.bool8(), byte), pa.bool_()) == [True, True, False]
+    boolean = pa.ExtensionArray.from_storage(pa.bool8(), byte)
+    assert converted(boolean, pa.bool_(), from_duckdb=False) == [True, True, False]
     with pytest.raises(BadRequest, match="column v is bool, which cannot hold the value 5"):
         convert_array(byte, pa.bool_(), "v")
 

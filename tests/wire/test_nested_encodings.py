@@ -200,6 +200,52 @@ def test_the_recorded_defect_is_repaired() -> None:
     assert converted(array, pa.list_(pa.bool_())) == [[True, False, True, True]]
 
 
+def bytes_of(octets: bytes, nulls: bytes | None = None) -> pa.Array:
+    buffers = [None if nulls is None else pa.py_buffer(nulls), pa.py_buffer(octets)]
+    return pa.ExtensionArray.from_storage(pa.bool8(), pa.Array.from_buffers(pa.int8(), len(octets), buffers))
+
+
+GARBAGE = bytes_of(b"\x00\x5a\x01\xba", nulls=b"\xfe")
+"""Of a column that is NULL in all rows, as DuckDB 1.5.0 sends it: the first row is marked as NULL (airport §13.3)."""
+ENDS = pa.array([0, 4], pa.int32())
+KEYS = pa.array(list("abcd"))
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pytest.param(GARBAGE, id="column"),
+        pytest.param(pa.StructArray.from_arrays([GARBAGE], ["b"]), id="struct"),
+        pytest.param(pa.ListArray.from_arrays(ENDS, GARBAGE), id="list"),
+        pytest.param(pa.FixedSizeListArray.from_arrays(GARBAGE, 2), id="array"),
+        pytest.param(pa.MapArray.from_arrays(ENDS, KEYS, GARBAGE), id="map"),
+        pytest.param(pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), bytes_of(b"\x5b")), id="one"),
+    ],
+)
+@pytest.mark.parametrize("boolean", [pa.bool_(), pa.bool8()], ids=str)
+def test_bytes_that_are_neither_booleans_nor_bits_are_refused(array, boolean) -> None:
+    with pytest.raises(BadRequest, match=r"neither true.*SET arrow_lossless_conversion = false, or name the"):
+        convert_array(array, _of_booleans(array.type, boolean), "v")
+
+
+def _of_booleans(kind: pa.DataType, boolean: pa.DataType) -> pa.DataType:
+    if kind == pa.bool8():
+        return boolean
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, boolean)
+    if pa.types.is_struct(kind):
+        return pa.struct([("b", boolean)])
+    return pa.list_(boolean, kind.list_size) if pa.types.is_fixed_size_list(kind) else pa.list_(boolean)
+
+
+@pytest.mark.parametrize("boolean", [pa.bool_(), pa.bool8()], ids=str)
+def test_bytes_where_null_is_marked_are_not_looked_at(boolean) -> None:
+    octets = bytes_of(b"\x5a\x01\x00\xba", nulls=b"\x06")
+    assert converted(octets, boolean) == [None, True, False, None]
+    assert converted(pa.ListArray.from_arrays(ENDS, octets), pa.list_(boolean)) == [[None, True, False, None]]
+    assert converted(bytes_of(b"\x5a\xba", nulls=b"\x00"), boolean) == [None, None]
+
+
 def test_other_clients_send_nested_booleans_as_declared() -> None:
     array = array_of([[True, False], [None, True]], pa.list_(pa.bool8()))
     assert converted(array, pa.list_(pa.bool_()), from_duckdb=False) == [[True, False], [None, True]]

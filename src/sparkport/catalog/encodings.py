@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import lib
 
+from sparkport.catalog.client_booleans import known_booleans, plain_booleans
 from sparkport.catalog.leaf_encodings import LEAF_CONVERSIONS, LeafConversion, form
-from sparkport.catalog.nested_booleans import plain_booleans
 from sparkport.catalog.types import type_name
 from sparkport.errors import BadRequest
 
@@ -30,8 +30,8 @@ class Converter:
     Both must have the same columns, in any order. Values that the target cannot hold are refused, never rounded or cut.
     Whether a column may hold NULLs is left to the table's constraints.
 
-    `from_duckdb` says that the batches come from DuckDB's client, whose BOOLEANs inside nested types may be packed into
-    bits although their type, arrow.bool8, says otherwise (airport §13.1, T31), and whose UHUGEINTs may be labelled decimals.
+    `from_duckdb` says that the batches come from DuckDB's client, whose BOOLEANs of type arrow.bool8 may be packed into
+    bits, or be garbage (client_booleans.py), and whose UHUGEINTs may be labelled decimals (airport §13.1).
 
     Raises: BadRequest, beginning with "schema mismatch", when there is no conversion.
     """
@@ -94,8 +94,9 @@ def _match(source: Sequence[str], target: Sequence[str], kind: str, owner: str) 
 
 def _plan(source: pa.DataType, target: pa.DataType, path: str, packed: bool, nested: bool) -> _Step | None:
     """The conversion from one type to the other; None when there is nothing to do."""
-    if nested and packed and form(source) == "bool8":
-        return _chain(lambda array: plain_booleans(array, path), _plan(pa.bool_(), target, path, packed, nested))
+    if packed and form(source) == "bool8":
+        decoded, decode = (pa.bool_(), plain_booleans) if nested else (source, known_booleans)
+        return _chain(lambda array: decode(array, path), _plan(decoded, target, path, False, nested))
     source_form, target_form = form(source), form(target)
     if source_form == "null" and target_form != "null":
         return lambda array: pa.nulls(len(array), target)

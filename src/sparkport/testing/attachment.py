@@ -10,6 +10,7 @@ from sparkport.testing import scan
 from sparkport.testing.catalogs import AttachedSchema, CatalogCache
 from sparkport.testing.failures import ClientSideError
 from sparkport.testing.headers import PROCESS_SESSION, Headers
+from sparkport.testing.null_booleans import as_duckdb_1_5_0_sends
 from sparkport.testing.objects import AttachedFunction, AttachedTable
 from sparkport.testing.session import Session
 from sparkport.testing.transport import Connection
@@ -36,9 +37,11 @@ class Attachment:
         session_id: str = PROCESS_SESSION,
         timeout: float = 30.0,
         tls_root_certs: bytes | None = None,
+        garbled_null_booleans: bool = False,
     ) -> None:
         headers = Headers(location, catalog, line, session_id, token, attach_token, dict(user_headers or {}))
-        self._session = Session(Connection(location, timeout, tls_root_certs), headers, arrow_lossless)
+        garbled = {"encoded": as_duckdb_1_5_0_sends} if garbled_null_booleans else {}
+        self._session = Session(Connection(location, timeout, tls_root_certs, **garbled), headers, arrow_lossless)
         self._cache = CatalogCache(self._session)
         self._attached = False
 

@@ -30,8 +30,8 @@ class DuckDBClient(DDLStatements):
 
     `line` is the client's: "main" (for DuckDB 1.5) or "v1.4". `token` is that of a secret with the location as its
     scope, sent with every call; `attach_token` that of the ATTACH option, which DuckDB does not send with scans and
-    writes (trap T12). `arrow_lossless` is DuckDB's setting `arrow_lossless_conversion`. `user_headers` go with
-    `take_flight`.
+    writes (trap T12). `arrow_lossless` is DuckDB's setting `arrow_lossless_conversion`; with `garbled_null_booleans` the
+    client has the defect of DuckDB 1.5.0 under it (airport §13.3). `user_headers` go with `take_flight`.
 
     Conditions and expressions are DuckDB SQL, evaluated by DuckDB itself. Like a DuckDB connection, a client is for
     one thread at a time.

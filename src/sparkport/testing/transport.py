@@ -28,9 +28,17 @@ _GRACE = 0.25
 class Connection:
     """One gRPC channel. Safe to use from several threads; each call has a deadline of `timeout` seconds."""
 
-    def __init__(self, location: str, timeout: float, tls_root_certs: bytes | None = None) -> None:
+    def __init__(
+        self,
+        location: str,
+        timeout: float,
+        tls_root_certs: bytes | None = None,
+        encoded: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda batch: batch,
+    ) -> None:
+        """`encoded` is what becomes of a batch on its way into an exchange."""
         self.location = location
         self.timeout = timeout
+        self._encoded = encoded
         self._calls = _Calls()
         self._client = flight.FlightClient(location, middleware=[self._calls], tls_root_certs=tls_root_certs)
 
@@ -85,7 +93,7 @@ class Connection:
             writer, reader = call.run(
                 lambda: self._client.do_exchange(descriptor, self._options(headers)), Step.WRITE, at, "§1.2"
             )
-            return Exchange(writer, reader, call, at)
+            return Exchange(writer, reader, call, at, self._encoded)
 
     def _options(self, headers: HeaderList) -> flight.FlightCallOptions:
         return flight.FlightCallOptions(timeout=self.timeout, headers=headers)
@@ -116,12 +124,18 @@ class Exchange:
     """Both directions of a DoExchange."""
 
     def __init__(
-        self, writer: flight.FlightStreamWriter, reader: flight.FlightStreamReader, call: _Call, at: str
+        self,
+        writer: flight.FlightStreamWriter,
+        reader: flight.FlightStreamReader,
+        call: _Call,
+        at: str,
+        encoded: Callable[[pa.RecordBatch], pa.RecordBatch],
     ) -> None:
         self._writer = writer
         self._reader = reader
         self._call = call
         self._at = at
+        self._encoded = encoded
 
     def begin(self, schema: pa.Schema) -> None:
         self._call.run(lambda: self._writer.begin(schema), Step.WRITE, self._at, "§7.1")
@@ -135,7 +149,7 @@ class Exchange:
         return self._call.run(lambda: self._reader.schema, Step.READ, self._at, "T15")
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._call.run(lambda: self._writer.write_batch(batch), Step.WRITE, self._at, "§7.1")
+        self._call.run(lambda: self._writer.write_batch(self._encoded(batch)), Step.WRITE, self._at, "§7.1")
 
     def read(self, hang: str) -> flight.FlightStreamChunk | None:
         return self._call.run(lambda: _next_chunk(self._reader), Step.READ, f"{self._at} FlightReader::Next", hang)
