@@ -18,8 +18,9 @@ import pyarrow.flight as flight
 from sparkport.catalog.types import refuse_unreadable
 from sparkport.catalog.validation import validate
 from sparkport.errors import BadRequest, CatalogFault, LimitExceeded
+from sparkport.wire.dictionaries import Dictionaries
 from sparkport.wire.flight import decode_descriptor, protobuf_fields, short_varint, varint
-from sparkport.wire.inflation import inflated_size, refuse_inflated
+from sparkport.wire.inflation import dictionary_of, inflated_size, refuse_inflated
 
 __all__ = [
     "BatchReader",
@@ -170,6 +171,7 @@ class BatchReader:
         self.arrow_schema: pa.Schema = self._reader.schema
         refuse_unreadable(self.arrow_schema, "the stream")
         self._has_dictionaries = any(_has_dictionary(field.type) for field in self.arrow_schema)
+        self.dictionaries = Dictionaries()
 
     def read(self, message: FlightData) -> pa.RecordBatch | None:
         """The batch of this message; None when it brings only a dictionary or metadata.
@@ -178,14 +180,20 @@ class BatchReader:
         """
         if not message.header:
             return None
-        refuse_inflated(inflated_size(message.header, message.body))
+        inflated = inflated_size(message.header, message.body)
+        refuse_inflated(inflated)
         try:
             if not self._has_dictionaries and len(message.body) < _SMALL_BATCH:
                 return self._checked(pa.ipc.read_record_batch(pa.py_buffer(_encapsulated(message)), self.arrow_schema))
-            self._feed.add(message)
-            if self._has_dictionaries and _is_dictionary(message):
+            dictionary = dictionary_of(message.header) if self._has_dictionaries else None
+            if dictionary is not None:
+                self.dictionaries.add(dictionary, len(message.header) + max(len(message.body), inflated))
+                self._feed.add(message)
                 return None  # Arrow reads it together with the next batch
-            return self._checked(self._reader.read_next_batch())
+            self._feed.add(message)
+            batch = self._reader.read_next_batch()
+            self.dictionaries.settle()
+            return self._checked(batch)
         except (pa.ArrowException, OSError, EOFError, ValueError, StopIteration) as error:
             raise BadRequest("the stream holds an invalid Arrow batch") from error
 
@@ -251,10 +259,6 @@ class _Feed:
         return True
 
     def close(self) -> None: ...
-
-
-def _is_dictionary(message: FlightData) -> bool:
-    return bool(pa.ipc.read_message(pa.py_buffer(_encapsulated(message))).type == "dictionary")
 
 
 def _encapsulated(message: FlightData) -> bytes:

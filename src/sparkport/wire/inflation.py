@@ -7,17 +7,18 @@ claims is what it costs.
 from __future__ import annotations
 
 from struct import Struct, error
+from typing import NamedTuple
 
 from sparkport.errors import BadRequest, LimitExceeded
 
-__all__ = ["MOST_INFLATED", "inflated_size", "refuse_inflated"]
+__all__ = ["MOST_INFLATED", "Dictionary", "dictionary_of", "inflated_size", "refuse_inflated"]
 
 MOST_INFLATED = 1 << 30
 """Bytes of one batch, once it is unpacked."""
 
 _DICTIONARY, _RECORD_BATCH = 2, 3  # of Arrow's union MessageHeader
 _SLOT_KIND, _SLOT_HEADER = 6, 8  # places of fields in the vtables: Message.header_type, Message.header
-_SLOT_DATA = 6  # DictionaryBatch.data
+_SLOT_ID, _SLOT_DATA, _SLOT_IS_DELTA = 4, 6, 8  # of DictionaryBatch
 _SLOT_BUFFERS, _SLOT_COMPRESSION = 8, 10  # RecordBatch.buffers, RecordBatch.compression
 _MOST_BUFFERS = 1 << 20
 _EXPERIMENTAL = b"ARROW:experimental_compression"
@@ -49,14 +50,39 @@ def inflated_size(header: bytes | memoryview, body: bytes | memoryview) -> int:
         raise BadRequest("the stream holds an invalid Arrow batch") from problem
 
 
-def _inflated(header: bytes | memoryview, body: bytes | memoryview) -> int:
+class Dictionary(NamedTuple):
+    """Which dictionary a message brings, and whether it goes on with the one before."""
+
+    id: int
+    is_delta: bool
+
+
+def dictionary_of(header: bytes | memoryview) -> Dictionary | None:
+    """What an Arrow message says about its dictionary; None when it brings none. Raises: BadRequest."""
+    try:
+        kind, place = _content(header)
+        if kind != _DICTIONARY:
+            return None
+        number, is_delta = _place(header, place, _SLOT_ID), _place(header, place, _SLOT_IS_DELTA)
+        return Dictionary(0 if number is None else _claim(header, number)[0], bool(is_delta and header[is_delta]))
+    except (error, IndexError) as problem:
+        raise BadRequest("the stream holds an invalid Arrow batch") from problem
+
+
+def _content(header: bytes | memoryview) -> tuple[int, int]:
+    """Of which kind a message is, and where its content is."""
     message = _offset(header, 0)[0]
-    kind = _place(header, message, _SLOT_KIND)
-    batch = _place(header, message, _SLOT_HEADER)
-    if kind is None or batch is None or header[kind] not in (_DICTIONARY, _RECORD_BATCH):
+    kind, place = _place(header, message, _SLOT_KIND), _place(header, message, _SLOT_HEADER)
+    if kind is None or place is None:
+        return 0, 0
+    return header[kind], place + _offset(header, place)[0]
+
+
+def _inflated(header: bytes | memoryview, body: bytes | memoryview) -> int:
+    kind, batch = _content(header)
+    if kind not in (_DICTIONARY, _RECORD_BATCH):
         return 0
-    batch += _offset(header, batch)[0]
-    if header[kind] == _DICTIONARY:
+    if kind == _DICTIONARY:
         data = _place(header, batch, _SLOT_DATA)
         if data is None:
             return 0
