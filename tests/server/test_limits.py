@@ -17,17 +17,18 @@ from tests.server.raw_client import RawClient, endpoints_body, path, ticket_mess
 from tests.server.test_threads import eventually
 
 import sparkport as sp
+from sparkport.catalog.quotas import StagedBytes
 from sparkport.cli.assembly import limits as limits_of
 from sparkport.config import Config
 from sparkport.errors import BadRequest, LimitExceeded
 from sparkport.server import Server, ServerSettings
-from sparkport.service.limits import LimitKeeper, Limits, StagedBytes
+from sparkport.service.limits import LimitKeeper, Limits
 from sparkport.service.service import ServiceSettings
 from sparkport.testing import DuckDBClient, ServerError
 
 ADA, BOB = {"authorization": "Bearer a"}, {"authorization": "Bearer b"}
 NOTES = pa.schema([("id", pa.int64()), ("text", pa.string())])
-NOTHING = {"scans": 0, "exchanges": 0, "staged_bytes": 0, "spark_jobs": 0}
+NOTHING = {"scans": 0, "exchanges": 0, "staged_bytes": 0, "held_bytes": 0, "spark_jobs": 0}
 
 
 def limited(limits: Limits, **others: Any) -> ServerSettings:

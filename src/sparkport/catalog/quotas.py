@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 
-__all__ = ["Quotas"]
+from sparkport.errors import LimitExceeded
+
+__all__ = ["BATCH_BYTES", "HELD_BYTES", "STAGED_BYTES", "Quotas", "StagedBytes"]
+
+STAGED_BYTES, HELD_BYTES = "staged_bytes", "held_bytes"
+BATCH_BYTES = 1024
+"""What a batch costs besides the bytes of its values."""
 
 
 class Quotas:
@@ -16,3 +22,54 @@ class Quotas:
         Raises: LimitExceeded, which says what there are too many of, and whose.
         """
         return nullcontext()
+
+
+class StagedBytes:
+    """What one statement has received, and how much of it stays in memory. Used by one thread; closed when it has ended."""
+
+    def __init__(self, quotas: Quotas) -> None:
+        self._received = _Growing(quotas, STAGED_BYTES)
+        self._held = _Growing(quotas, HELD_BYTES)
+
+    def add(self, amount: int) -> None:
+        """Raises: LimitExceeded."""
+        self._received.add(amount)
+
+    def hold(self, amount: int) -> None:
+        """So much of what was added stays in memory. Raises: LimitExceeded."""
+        self._held.add(amount)
+
+    def close(self) -> None:
+        """Give it all back."""
+        self._received.close()
+        self._held.close()
+
+
+class _Growing:
+    """A large statement takes in advance what it will need next, so that it is not counted batch by batch."""
+
+    _STEP = 4 * 1024 * 1024
+
+    def __init__(self, quotas: Quotas, what: str) -> None:
+        self._quotas = quotas
+        self._what = what
+        self._taken = ExitStack()
+        self._needed = 0
+        self._counted = 0
+
+    def add(self, amount: int) -> None:
+        self._needed += amount
+        if self._needed <= self._counted:
+            return
+        missing = self._needed - self._counted
+        try:
+            self._take(max(missing, min(self._counted, self._STEP)))
+        except LimitExceeded:
+            self._take(missing)
+
+    def _take(self, amount: int) -> None:
+        self._taken.enter_context(self._quotas.hold(self._what, amount))
+        self._counted += amount
+
+    def close(self) -> None:
+        self._taken.close()

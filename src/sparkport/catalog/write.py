@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from sparkport.catalog.context import Context
 from sparkport.catalog.interfaces import Table
+from sparkport.catalog.quotas import BATCH_BYTES
 from sparkport.catalog.scan import RecordReader
 
 __all__ = [
@@ -124,6 +125,13 @@ class StagedWrite(ABC):
 
         Raises: ConstraintViolation, NotFound, Conflict; then the caller aborts.
         """
+
+    def held_bytes(self, batch: pa.RecordBatch) -> int:
+        """How many bytes of a batch that is to be applied stay in memory until the statement ends: all, unless it says less.
+
+        They count against `max_held_mb`, and so does the batch itself: one of NULLs may have no bytes at all.
+        """
+        return int(batch.nbytes) + BATCH_BYTES
 
     @abstractmethod
     def commit(self) -> int:

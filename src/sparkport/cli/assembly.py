@@ -77,6 +77,8 @@ def limits(config: Config) -> Limits:
         max_exchanges_per_principal=config.max_exchanges_per_principal,
         max_staged_bytes=config.max_staged_mb * _MEGABYTE,
         max_staged_bytes_per_principal=config.max_staged_mb_per_principal * _MEGABYTE,
+        max_held_bytes=config.max_held_mb * _MEGABYTE,
+        max_held_bytes_per_principal=config.max_held_mb_per_principal * _MEGABYTE,
         max_spark_jobs=config.max_spark_jobs,
         max_spark_jobs_per_principal=config.max_spark_jobs_per_principal,
         max_message_bytes=config.max_message_mb * _MEGABYTE,

@@ -189,10 +189,20 @@ class Config:
         500, LIMITS, "such changes and calls of one principal; 0 for no limit", "N", least=0
     )
     max_staged_mb: int = _setting(
-        0, LIMITS, "megabytes of rows that wait for the end of their statement; 0 for no limit", "N", least=0
+        65536,
+        LIMITS,
+        "megabytes of rows that wait for the end of their statement, in files or in memory; 0 for no limit",
+        "N",
+        least=0,
     )
     max_staged_mb_per_principal: int = _setting(
-        0, LIMITS, "such megabytes of one principal; 0 for no limit", "N", least=0
+        32768, LIMITS, "such megabytes of one principal; 0 for no limit", "N", least=0
+    )
+    max_held_mb: int = _setting(
+        4096, LIMITS, "those of these megabytes that wait in memory; 0 for no limit", "N", least=0
+    )
+    max_held_mb_per_principal: int = _setting(
+        2048, LIMITS, "those of one principal that wait in memory; 0 for no limit", "N", least=0
     )
     max_spark_jobs: int = _setting(500, LIMITS, "jobs of Spark at once; 0 for no limit", "N", least=0)
     max_spark_jobs_per_principal: int = _setting(

@@ -31,6 +31,7 @@ _IN_USE = {
     "scans": "Streams of rows on their way to clients.",
     "exchanges": "Changes of rows and calls of functions under way.",
     "staged_bytes": "Bytes of rows in statements that have not ended.",
+    "held_bytes": "Bytes of such rows that are in memory.",
     "spark_jobs": "What Spark computes for somebody just now.",
 }
 _GAUGE_NAME = re.compile(r"[a-z][a-z0-9_]{0,60}")

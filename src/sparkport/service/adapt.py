@@ -52,7 +52,9 @@ def stage(ctx: Context, bound: PublishedTable, operation: Operation, options: DM
     if write is None:
         raise _not_writable(bound, operation)
     guard = Guard(ctx, bound, operation)
-    return _BatchByBatch(write, guard, bound) if options.returning else _AllAtOnce(write, guard)
+    if options.returning:
+        return _BatchByBatch(write, guard, bound)
+    return _AllAtOnce(write, guard, takes_row_ids=_takes_row_ids(table, operation))
 
 
 def _not_writable(bound: PublishedTable, operation: Operation) -> NotWritable:
@@ -81,6 +83,12 @@ def _write_of(ctx: Context, table: Table, operation: Operation, options: DMLOpti
     return None
 
 
+def _takes_row_ids(table: Table, operation: Operation) -> bool:
+    """Whether the table wants row ids apart from their rows: both are in memory then, all of them."""
+    batch_form = UpdatableBatchTable if operation is Operation.UPDATE else DeletableBatchTable
+    return operation is not Operation.INSERT and not isinstance(table, batch_form)
+
+
 def _without_row_ids(rows: RecordReader, rowid: str) -> tuple[list[int], RecordReader]:
     """Divide rows into their ids and the other columns. Raises: BadRequest unless the ids are integers."""
     row_ids: list[int] = []
@@ -97,10 +105,14 @@ def _without_row_ids(rows: RecordReader, rowid: str) -> tuple[list[int], RecordR
 class _AllAtOnce(StagedWrite):
     """Calls the table once, with everything, at the end."""
 
-    def __init__(self, write: _Write, guard: Guard) -> None:
+    def __init__(self, write: _Write, guard: Guard, *, takes_row_ids: bool) -> None:
         self._write = write
         self._guard = guard
+        self._takes_row_ids = takes_row_ids
         self._spool = Spool()
+
+    def held_bytes(self, batch: pa.RecordBatch) -> int:
+        return super().held_bytes(batch) if self._takes_row_ids else self._guard.held_bytes(batch)
 
     def apply(self, batch: pa.RecordBatch) -> None:
         self._guard.add(batch)
@@ -130,6 +142,9 @@ class _BatchByBatch(StagedWrite):
         self._guard = guard
         self._bound = bound
         self._affected = 0
+
+    def held_bytes(self, batch: pa.RecordBatch) -> int:
+        return self._guard.held_bytes(batch)
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if not batch.num_rows:  # tables are never called without rows

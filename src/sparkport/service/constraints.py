@@ -45,7 +45,7 @@ class Guard:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Raises: as `check`, for what each row must fulfil by itself."""
-        if not self._constraints:
+        if not self._constraints or not batch.num_rows:
             return
         if self._given is None:
             if self._row_id is not None:
@@ -56,6 +56,11 @@ class Guard:
         self._unchecked_rows += batch.num_rows
         if self._unchecked_rows >= _ROWS_AT_ONCE:
             self._check_rows()
+
+    def held_bytes(self, batch: pa.RecordBatch) -> int:
+        """What is kept of a batch until the statement ends: its keys."""
+        keys = self._key_columns()
+        return int(batch.select([name for name in batch.schema.names if name in keys]).nbytes)
 
     def check(self) -> None:
         """Raises: ConstraintViolation; NotFound for a row id that does not exist, where its row had to be read."""

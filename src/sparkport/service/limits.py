@@ -10,15 +10,17 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields
 
 from sparkport.catalog import Quotas
+from sparkport.catalog.quotas import HELD_BYTES, STAGED_BYTES
 from sparkport.errors import BadRequest, LimitExceeded
 
-__all__ = ["EXCHANGES", "SCANS", "SPARK_JOBS", "STAGED_BYTES", "LimitKeeper", "Limits", "StagedBytes", "while_holding"]
+__all__ = ["EXCHANGES", "SCANS", "SPARK_JOBS", "LimitKeeper", "Limits", "while_holding"]
 
-SCANS, EXCHANGES, STAGED_BYTES, SPARK_JOBS = "scans", "exchanges", "staged_bytes", "spark_jobs"
+SCANS, EXCHANGES, SPARK_JOBS = "scans", "exchanges", "spark_jobs"
+_GIGABYTE = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +36,12 @@ class Limits:
     max_exchanges: int = 1000
     """Changes of rows and calls of functions."""
     max_exchanges_per_principal: int = 500
-    max_staged_bytes: int = 0
-    """Rows that statements have received and not yet committed, as Arrow has them in memory."""
-    max_staged_bytes_per_principal: int = 0
+    max_staged_bytes: int = 64 * _GIGABYTE
+    """Rows that statements have received and not yet committed, in files or in memory, in the size that Arrow has them."""
+    max_staged_bytes_per_principal: int = 32 * _GIGABYTE
+    max_held_bytes: int = 4 * _GIGABYTE
+    """Those of them that stay in memory until the end of their statement."""
+    max_held_bytes_per_principal: int = 2 * _GIGABYTE
     max_spark_jobs: int = 500
     """What Spark computes for somebody: scans of large tables and views, `spark_sql`, care of tables."""
     max_spark_jobs_per_principal: int = 250
@@ -65,7 +70,7 @@ class LimitKeeper:
     def snapshot(self) -> Mapping[str, int]:
         """What is in use now, in all."""
         with self._lock:
-            return {what: self._in_all[what] for what in (SCANS, EXCHANGES, STAGED_BYTES, SPARK_JOBS)}
+            return {what: self._in_all[what] for what in (SCANS, EXCHANGES, STAGED_BYTES, HELD_BYTES, SPARK_JOBS)}
 
     def of_each(self, what: str) -> Mapping[str | None, int]:
         """How much of it each principal uses now; those who use nothing are left out."""
@@ -124,6 +129,10 @@ _NAMES: Mapping[str, tuple[str, str]] = {
         "of rows in statements that have not ended",
         "change fewer rows in one statement, or wait for others to end",
     ),
+    HELD_BYTES: (
+        "of rows in memory, of statements that have not ended",
+        "change fewer rows in one statement, or wait for others to end",
+    ),
 }
 """What there are too many of, and what to do about it."""
 
@@ -131,7 +140,7 @@ _NAMES: Mapping[str, tuple[str, str]] = {
 def _refusal(what: str, whose: str, count: int, limit: int, scope: str = "") -> str:
     name, remedy = _NAMES.get(what, (what.replace("_", " "), "wait for one to end"))
     setting = "_".join(filter(None, ("max", what, scope)))
-    if what == STAGED_BYTES:
+    if what in (STAGED_BYTES, HELD_BYTES):
         return (
             f"{whose} {_megabytes(count)} {name}, and this would make it more than the {_megabytes(limit)} that are "
             f"allowed at once ({setting}): {remedy}"
@@ -150,37 +159,3 @@ def while_holding(quotas: Quotas, what: str, messages: Callable[[], Iterator[byt
     """
     with quotas.hold(what):
         yield from messages()
-
-
-class StagedBytes:
-    """What one statement has received. Used by one thread; closed when the statement has ended.
-
-    A large statement takes in advance what it will need next, so that it is not counted batch by batch.
-    """
-
-    _STEP = 4 * 1024 * 1024
-
-    def __init__(self, quotas: Quotas) -> None:
-        self._quotas = quotas
-        self._held = ExitStack()
-        self._received = 0
-        self._counted = 0
-
-    def add(self, amount: int) -> None:
-        """Raises: LimitExceeded."""
-        self._received += amount
-        if self._received <= self._counted:
-            return
-        needed = self._received - self._counted
-        try:
-            self._take(max(needed, min(self._counted, self._STEP)))
-        except LimitExceeded:
-            self._take(needed)
-
-    def _take(self, amount: int) -> None:
-        self._held.enter_context(self._quotas.hold(STAGED_BYTES, amount))
-        self._counted += amount
-
-    def close(self) -> None:
-        """Give it all back."""
-        self._held.close()

@@ -103,7 +103,7 @@ def _run(
 ) -> bytes:
     joins = call.headers.transaction_id is not None
     statement = Statement(ctx, bound, operation, arrow_schema, DMLOptions(returning), joins_transaction=joins)
-    rows = map(statement.received, rows)
+    rows = (statement.received(batch, is_held=returning) for batch in rows)
     if returning:
         rows = _in_one_piece(rows)
     try:

@@ -162,6 +162,10 @@ class _RestrictedWrite(StagedWrite):
             self._expect_visible(changed)
         return self._visibility.masked(changed) if self._returning and changed is not None else None
 
+    def held_bytes(self, batch: pa.RecordBatch) -> int:
+        before = 0 if self._before is None else self._before.held_bytes(batch.select([find_rowid_column(batch.schema)]))
+        return self._write.held_bytes(batch) + before
+
     def commit(self) -> int:
         self._forget_before()
         return self._write.commit()

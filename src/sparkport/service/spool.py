@@ -24,6 +24,8 @@ class Spool:
         self.num_rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
         self.num_rows += batch.num_rows
         self._bytes += batch.nbytes
         self._batches.append(batch)

@@ -15,10 +15,10 @@ from sparkport.catalog import (
 )
 from sparkport.catalog.encodings import Converter
 from sparkport.catalog.names import folded
+from sparkport.catalog.quotas import BATCH_BYTES, StagedBytes
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.errors import BadRequest, CatalogFault
 from sparkport.service.adapt import stage
-from sparkport.service.limits import StagedBytes
 from sparkport.service.objects import PublishedTable
 
 __all__ = ["Statement"]
@@ -63,16 +63,20 @@ class Statement:
             self.abort()
             raise
 
-    def received(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch, once it counts among what the caller has staged. Raises: LimitExceeded."""
-        self._bytes.add(batch.nbytes)
+    def received(self, batch: pa.RecordBatch, *, is_held: bool = False) -> pa.RecordBatch:
+        """The batch, once it counts among what the caller has staged, and has in memory. Raises: LimitExceeded."""
+        self._bytes.add(batch.nbytes + BATCH_BYTES)
+        if is_held:
+            self._bytes.hold(batch.nbytes + BATCH_BYTES)
         return batch
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """Stage a batch as it was received; with RETURNING the rows come back with the table's own columns."""
         self._ctx.check()
         assert self._staged is not None
-        returned = self._staged.apply(self._incoming.convert(batch))
+        rows = self._incoming.convert(batch)
+        self._bytes.hold(self._staged.held_bytes(rows))
+        returned = self._staged.apply(rows)
         if not self._returning:
             return None
         if returned is None or returned.num_rows > batch.num_rows:

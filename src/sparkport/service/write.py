@@ -58,8 +58,10 @@ def exchange(service: Service, call: Call, opening: Opening, messages: Iterator[
                 if returning:
                     raise
                 # Without RETURNING the client looks only at the end, and an error that meets one of its writes loses its
-                # type: so it is held back until the client has sent everything (airport §7.6).
+                # type: so it is held back until the client has sent everything (airport §7.6). That may be much, and
+                # what has been staged does not wait for it.
                 failure = error
+                statement.abort()
         if failure is not None:
             raise failure
         changed = statement.commit()

@@ -116,6 +116,9 @@ class _RelationInsert(StagedWrite):
             self._write()
         return batch if self._returning else None
 
+    def held_bytes(self, batch: pa.RecordBatch) -> int:
+        return 0  # there is never more than a group of them
+
     def commit(self) -> int:
         if not self._open:
             raise Conflict(f"the statement on table {self._identifier} has ended already")

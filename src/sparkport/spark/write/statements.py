@@ -25,6 +25,7 @@ from sparkport.spark.state import TableState
 from sparkport.spark.write.changes import Change
 from sparkport.spark.write.commit import OutcomeUnknown, summary_of, verify_columns
 from sparkport.spark.write.data_files import DataFileWriter, WrittenFile, can_write, encoded
+from sparkport.spark.write.gathered import Gathered
 from sparkport.spark.write.locate import Located, locate
 from sparkport.spark.write.publish import publish
 from sparkport.spark.write.rows import rows_of, take_rows
@@ -33,8 +34,7 @@ from sparkport.spark.write.spark_way import SparkWrite, can_change, publish_by_s
 
 __all__ = ["stage"]
 
-_GATHERED_ROWS = 122_880
-_GATHERED_BYTES = 32 * 1024 * 1024
+_ROW_ID_BYTES = 8
 
 
 def stage(lake: Lake, ctx: Context, state: TableState, operation: Operation, options: DMLOptions) -> StagedWrite:
@@ -61,6 +61,9 @@ class _Statement(StagedWrite):
         self._expect_open()
         with self._of_the_same_table():
             return self._staged(batch)
+
+    def held_bytes(self, batch: pa.RecordBatch) -> int:
+        return _ROW_ID_BYTES * int(batch.num_rows)
 
     def commit(self) -> int:
         self._expect_open()
@@ -146,7 +149,7 @@ class _Insert(_Statement):
 
     def __init__(self, lake: Lake, ctx: Context, state: TableState, operation: Operation, options: DMLOptions) -> None:
         super().__init__(lake, ctx, state, operation, options)
-        self._gathered = _Gathered()
+        self._gathered = Gathered()
         names = [field.name for field in state.schema.fields]
         self._writer: DataFileWriter | SourceWriter = (
             DataFileWriter(state, self._staging)
@@ -154,6 +157,9 @@ class _Insert(_Statement):
             else SourceWriter(state, self._staging, names, with_row_ids=False)
         )
         self._rows_written = 0
+
+    def held_bytes(self, batch: pa.RecordBatch) -> int:
+        return 0  # there is never more than a block of them
 
     def _staged(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         columns = self._definition.columns
@@ -189,7 +195,7 @@ class _Insert(_Statement):
         return self._rows_written
 
     def _forget(self) -> None:
-        self._gathered = _Gathered()
+        self._gathered = Gathered()
         self._writer.abort()
 
 
@@ -201,13 +207,16 @@ class _Update(_Statement):
         self._names: list[str] | None = None
         self._constraints = Constraints()
         self._ids: list[pa.Array] = []
-        self._held = _Gathered()
+        self._held = Gathered()
         self._is_own = can_write(state)
         self._must_be_own = self._is_own and (
             lake.transactions.collecting(ctx) is not None or not can_change(state, operation)
         )
         self._source: SourceWriter | None = None
         self._writer: DataFileWriter | None = None
+
+    def held_bytes(self, batch: pa.RecordBatch) -> int:
+        return StagedWrite.held_bytes(self, batch) if self._must_be_own else super().held_bytes(batch)
 
     def _staged(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         ids = self._row_ids(batch)
@@ -311,7 +320,7 @@ class _Update(_Statement):
         return new
 
     def _forget(self) -> None:
-        self._held, self._ids = _Gathered(), []
+        self._held, self._ids = Gathered(), []
         for writer in (self._writer, self._source):
             if writer is not None:
                 writer.abort()
@@ -351,35 +360,6 @@ class _Delete(_Statement):
 
     def _forget(self) -> None:
         self._ids = []
-
-
-class _Gathered:
-    """Batches that wait for others."""
-
-    def __init__(self) -> None:
-        self._batches: list[pa.RecordBatch] = []
-        self.rows = 0
-        self.bytes = 0
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        if batch.num_rows:
-            self._batches.append(batch)
-            self.rows += batch.num_rows
-            self.bytes += batch.nbytes
-
-    @property
-    def is_full(self) -> bool:
-        return self.rows >= _GATHERED_ROWS or self.bytes >= _GATHERED_BYTES
-
-    def take(self) -> list[pa.RecordBatch]:
-        batches = self._batches
-        self._batches, self.rows, self.bytes = [], 0, 0
-        if len(batches) < 2:
-            return batches
-        try:
-            return [pa.concat_batches(batches)]
-        except pa.ArrowException:
-            return batches  # Arrow cannot do it for every type, nor for more than 2 GB of text
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:
