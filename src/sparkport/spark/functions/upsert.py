@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -30,11 +32,13 @@ from sparkport.catalog.constraints.validate import parse_constraint
 from sparkport.catalog.encodings import convert_array
 from sparkport.catalog.leaf_encodings import form
 from sparkport.catalog.names import folded
+from sparkport.catalog.quotas import BATCH_BYTES, StagedBytes
 from sparkport.errors import BadRequest, NotFound, NotWritable
 from sparkport.spark.functions.table_names import find_for
 from sparkport.spark.lake import Lake
 from sparkport.spark.listing import Kind
 from sparkport.spark.state import TableState
+from sparkport.spark.write.key_groups import equal_together
 from sparkport.spark.write.matching import first_repeated, shown_key
 from sparkport.spark.write.merging import Target, delete_matching, upsert_rows
 from sparkport.spark.write.waiting import Waiting
@@ -42,7 +46,8 @@ from sparkport.spark.write.waiting import Waiting
 __all__ = ["merging_functions"]
 
 _GATHERED_ROWS = 65_536
-"""Rows that are converted together: DuckDB sends 2048 at a time."""
+_GATHERED_BYTES = 32 * 1024 * 1024
+"""Rows that are converted together: DuckDB sends 2048 at a time, which may be large."""
 
 
 def merging_functions(lake: Lake, namespace: tuple[str, ...]) -> list[TableInOutFunction]:
@@ -92,6 +97,28 @@ class _MergingFunction(TableInOutFunction):
     @abstractmethod
     def _taken(self, state: TableState, key: tuple[str, ...], arrow_schema: pa.Schema) -> dict[str, int]:
         """Which columns of the table are taken from which positions of the rows. Raises: BadRequest."""
+
+    @contextmanager
+    def _waiting(
+        self, ctx: Context, state: TableState, rows: Iterator[pa.RecordBatch]
+    ) -> Iterator[tuple[Waiting | None, pa.Schema]]:
+        """All rows, once they have come, or None, and their columns. They count as what the caller has staged.
+
+        Raises: LimitExceeded, also when the storage is full; PermissionDenied, PreconditionFailed.
+        """
+        staging, staged = self._lake.staging.begin(state.identifier, state), StagedBytes(ctx.quotas)
+        waiting: Waiting | None = None
+        columns = pa.schema([])
+        try:
+            for batch in rows:
+                if waiting is None:
+                    waiting, columns = Waiting(staging, batch.schema), batch.schema
+                staged.add(batch.nbytes + BATCH_BYTES)
+                waiting.add(batch)
+            yield waiting, columns
+        finally:
+            staged.close()
+            staging.discard()
 
     def _converted(
         self, ctx: Context, state: TableState, key: tuple[str, ...], rows: RecordReader
@@ -175,39 +202,32 @@ class Upsert(_MergingFunction):
     def _merged(
         self, ctx: Context, state: TableState, key: tuple[str, ...], rows: Iterator[pa.RecordBatch]
     ) -> Sequence[int]:
-        staging = self._lake.staging.begin(state.identifier, state)
-        try:
-            waiting: Waiting | None = None
-            keys = []
-            for batch in rows:
-                if waiting is None:
-                    waiting = Waiting(staging, batch.schema)
-                waiting.add(batch)
-                keys.append(batch.select(list(key)))
+        with self._waiting(ctx, state, map(partial(self._without_null, state, key), rows)) as (waiting, columns):
             if waiting is None:
                 return 0, 0
-            together = pa.Table.from_batches(keys)
-            self._expect_keys(state, together)
+            self._expect_distinct(state, waiting.columns(key))
             ctx.check()  # a caller who has gone away must not find the change made
-            target = Target(state.identifier, state.definition, key, tuple(batch.schema.names))
-            counts = upsert_rows(self._lake, ctx, target, waiting, together)
+            target = Target(state.identifier, state.definition, key, tuple(columns.names))
+            counts = upsert_rows(self._lake, ctx, target, waiting)
             return counts.inserted, counts.updated
-        finally:
-            staging.discard()
 
-    def _expect_keys(self, state: TableState, keys: pa.Table) -> None:
-        for name, column in zip(keys.schema.names, keys.columns, strict=True):
-            if column.null_count:
+    def _without_null(self, state: TableState, key: tuple[str, ...], rows: pa.RecordBatch) -> pa.RecordBatch:
+        for name in key:
+            if rows.column(name).null_count:
                 raise BadRequest(
                     f"column {name} is NULL in a row for {self.name}: it is of the key of table {state.identifier}, and "
                     "NULL equals nothing"
                 )
-        place = first_repeated(keys)
-        if place is not None:
-            raise BadRequest(
-                f'the key "{shown_key(keys, place)}" is in more than one row for {self.name}: which one should table '
-                f"{state.identifier} get?"
-            )
+        return rows
+
+    def _expect_distinct(self, state: TableState, keys: Iterator[pa.RecordBatch]) -> None:
+        for group in equal_together(keys, self._lake.staging, state.identifier):
+            place = first_repeated(group)
+            if place is not None:
+                raise BadRequest(
+                    f'the key "{shown_key(group, place)}" is in more than one row for {self.name}: which one should table '
+                    f"{state.identifier} get?"
+                )
 
 
 class MergeDelete(_MergingFunction):
@@ -235,25 +255,26 @@ class MergeDelete(_MergingFunction):
     def _merged(
         self, ctx: Context, state: TableState, key: tuple[str, ...], rows: Iterator[pa.RecordBatch]
     ) -> Sequence[int]:
-        keys = list(rows)
-        if not keys:
-            return (0,)
-        ctx.check()  # as for an upsert
-        target = Target(state.identifier, state.definition, key, key)
         # A NULL equals nothing, and would keep files from being left out.
-        return (delete_matching(self._lake, ctx, target, pa.Table.from_batches(keys).drop_null()),)
+        with self._waiting(ctx, state, (batch.drop_null() for batch in rows)) as (keys, _):
+            if keys is None:
+                return (0,)
+            ctx.check()  # as for an upsert
+            target = Target(state.identifier, state.definition, key, key)
+            return (delete_matching(self._lake, ctx, target, keys),)
 
 
 def _gathered(rows: RecordReader) -> Iterator[pa.RecordBatch]:
     waiting: list[pa.RecordBatch] = []
-    count = 0
+    count = size = 0
     for batch in rows:
         if batch.num_rows:
             waiting.append(batch)
             count += batch.num_rows
-        if count >= _GATHERED_ROWS:
+            size += batch.nbytes
+        if count >= _GATHERED_ROWS or size >= _GATHERED_BYTES:
             yield from _together(waiting)
-            waiting, count = [], 0
+            waiting, count, size = [], 0, 0
     yield from _together(waiting)
 
 

@@ -1,14 +1,13 @@
 """UNIQUE and PRIMARY KEY: comparing the keys of changed rows with each other and with the table's.
 
-Strategy: the changed rows' keys are read back from the files that were just written; those of the table stream past them,
-so that memory depends on the change only. Each data file is compared once: when a commit is tried again, what others have
-added since is all that is looked at.
+Strategy: the changed rows' keys are read back from the files that were just written, some at a time (key_groups.py); those
+of the table stream past them. Each data file is compared once: when a commit is tried again, what others have added since
+is all that is looked at.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 
 import duckdb
 import pyarrow as pa
@@ -25,6 +24,7 @@ from sparkport.spark.files.read import read_parts, read_request
 from sparkport.spark.lake import Lake
 from sparkport.spark.state import TableState
 from sparkport.spark.write.changes import Change, part_of
+from sparkport.spark.write.key_groups import equal_together, in_groups
 
 __all__ = ["KeyCheck", "Stream", "key_range"]
 
@@ -72,20 +72,31 @@ class KeyCheck:
 
 class _Key:
     def __init__(self, lake: Lake, change: Change, check: Callable[[], None], constraint: Constraints) -> None:
+        self._lake = lake
         self._properties = lake.file_properties
         self._change = change
         self._check = check
         self._constraint = constraint
         self._columns = constraint.primary_key or constraint.unique[0]
-        self._compared: set[FilePart] | None = None
+        self._compared: list[set[FilePart]] = []
+        """With what each group of keys has been compared."""
+        self._only_group: pa.Table | None = None
 
     def against(self, now: TableState) -> None:
-        changed = self._changed
+        is_first = not self._compared
+        for number, group in enumerate(self._groups()):
+            if number == len(self._compared):
+                self._compared.append(set())
+            self._compare(group, now, self._compared[number], is_first=is_first)
+        if is_first and len(self._compared) > 1:
+            self._compare_with_each_other(now)
+
+    def _compare(self, changed: pa.Table, now: TableState, compared: set[FilePart], *, is_first: bool) -> None:
         plan = plan_scan(now, [*self._columns, ROWID_NAME], row_filter := key_range(changed))
         if not plan.readable:
             raise Unsupported(f"the keys of table {now.identifier} cannot be compared: only Spark can read its files")
-        parts = [part for part in plan.parts if self._compared is None or part not in self._compared]
-        if parts or self._compared is None:
+        parts = [part for part in plan.parts if part not in compared]
+        if parts or is_first:
             stream = Stream(self._existing(now, parts, row_filter))
             fields = _fields(now, self._columns)
             try:
@@ -97,13 +108,26 @@ class _Key:
                 )
             except duckdb.Error as error:
                 raise stream.failure or error from error
-        self._compared = {*(self._compared or ()), *parts}
+        compared.update(parts)
 
-    @cached_property
-    def _changed(self) -> pa.Table:
+    def _compare_with_each_other(self, now: TableState) -> None:
+        """Those of different groups, too."""
+        for alike in equal_together(self._changed(), self._lake.staging, now.identifier):
+            enforce_keys(now.identifier.name, self._constraint, alike, alike.slice(0, 0).select)
+
+    def _groups(self) -> Iterator[pa.Table]:
+        """The keys of the changed rows. One group is all that most changes have, and it is kept."""
+        if self._only_group is not None:
+            yield self._only_group
+            return
+        for group in in_groups(self._changed()):
+            yield group
+        if len(self._compared) == 1:
+            self._only_group = group
+
+    def _changed(self) -> Iterator[pa.RecordBatch]:
         base, gone = self._change.base, self._change.gone
         request = read_request(base, self._columns, properties=self._properties)
-        batches = []
         for file in self._change.files:
             start = 0
             for batch in read_parts(request, [part_of(file)], self._check):
@@ -112,8 +136,7 @@ class _Key:
                     positions = pa.arange(start, start + rows)
                     batch = batch.filter(pc.invert(pc.is_in(positions, value_set=gone[file.path])))
                 start += rows
-                batches.append(batch)
-        return pa.Table.from_batches(batches, _fields(base, self._columns))
+                yield batch.select(list(self._columns))
 
     def _existing(
         self, now: TableState, parts: Sequence[FilePart], row_filter: Filter | None

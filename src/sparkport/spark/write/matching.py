@@ -1,12 +1,13 @@
 """Which rows of a table have the keys that somebody looks for.
 
-Strategy: the table's keys stream past those, so that memory depends on what is looked for only; files and row groups that
-are outside of its range are not read. DuckDB compares, so that keys are equal here when they are in UNIQUE constraints.
+Strategy: the table's keys stream past those, so that memory depends on what is looked for and found only; files and row
+groups that are outside of its range are not read. DuckDB compares, so that keys are equal here when they are in UNIQUE
+constraints.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -23,9 +24,10 @@ from sparkport.spark.state import TableState
 from sparkport.spark.write.changes import NO_ROWS
 from sparkport.spark.write.keys import Stream, key_range
 
-__all__ = ["Matches", "find_matches", "first_repeated", "shown_key"]
+__all__ = ["Matches", "find_matches", "first_repeated", "rows_with", "shown_key"]
 
 _SHOWN = 80
+_BATCH_ROWS = 122_880
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,8 +44,31 @@ def find_matches(lake: Lake, ctx: Context, state: TableState, keys: pa.Table) ->
 
     Raises: Unsupported where only Spark can read the table's files; PreconditionFailed when one is damaged; Cancelled.
     """
-    if not keys.num_rows or state.snapshot is None:
+    listed, equal = _listed(keys), " AND ".join(f"f.{name} = w.{name}" for name in _stand_ins(keys))
+    # IN keeps the side that is looked for where DuckDB builds its hash table. Of a join it would take the other one: of a
+    # stream it knows no size, and believes that it is small.
+    query = (
+        f"WITH found AS MATERIALIZED (SELECT * FROM existing WHERE ({listed}) IN (SELECT {listed} FROM wanted)) "
+        f"SELECT w.place, f.row FROM found AS f JOIN wanted AS w ON {equal} ORDER BY ALL"
+    )
+    pairs = [batch for batch in _compared(lake, ctx, state, keys, query) if batch.num_rows]
+    if not pairs:
         return Matches(NO_ROWS, NO_ROWS)
+    return Matches(*(pa.concat_arrays([batch.column(place) for batch in pairs]) for place in (0, 1)))
+
+
+def rows_with(lake: Lake, ctx: Context, state: TableState, keys: pa.Table) -> Generator[pa.Array, None, None]:
+    """The ids of the rows of a state that have one of the keys, each once, in any order. Raises: as `find_matches`."""
+    listed = _listed(keys)
+    query = f"SELECT row FROM existing WHERE ({listed}) IN (SELECT {listed} FROM wanted)"
+    for batch in _compared(lake, ctx, state, keys, query):
+        yield batch.column(0)
+
+
+def _compared(lake: Lake, ctx: Context, state: TableState, keys: pa.Table, query: str) -> Iterator[pa.RecordBatch]:
+    """What a query finds out about the keys, which are `wanted`, and the table's, which are `existing`."""
+    if not keys.num_rows or state.snapshot is None:
+        return
     row_filter = key_range(keys)
     columns = [*keys.schema.names, ROWID_NAME]
     plan = plan_scan(state, columns, row_filter)
@@ -55,23 +80,14 @@ def find_matches(lake: Lake, ctx: Context, state: TableState, keys: pa.Table) ->
     existing = Stream(batch.select(columns).rename_columns([*names, "row"]) for batch in batches)
     fields = [state.definition.columns.field(name).remove_metadata() for name in keys.schema.names]
     arrow_schema = pa.schema([*(field.with_name(name) for field, name in zip(fields, names, strict=True)), _ROW])
-    listed = ", ".join(names)
-    equal = " AND ".join(f"f.{name} = w.{name}" for name in names)
-    # IN keeps the side that is looked for where DuckDB builds its hash table. Of a join it would take the other one: of a
-    # stream it knows no size, and believes that it is small.
-    query = (
-        f"WITH found AS MATERIALIZED (SELECT * FROM existing WHERE ({listed}) IN (SELECT {listed} FROM wanted)) "
-        f"SELECT w.place, f.row FROM found AS f JOIN wanted AS w ON {equal} ORDER BY ALL"
-    )
     with sandbox(wanted=_numbered(keys, names)) as connection:
         connection.register("existing", pa.RecordBatchReader.from_batches(arrow_schema, iter(existing)))
         try:
-            pairs = connection.sql(query).to_arrow_table().combine_chunks()
-        except duckdb.Error:
+            yield from connection.sql(query).to_arrow_reader(_BATCH_ROWS)
+        except (duckdb.Error, pa.ArrowException, OSError):  # what DuckDB says while it streams comes through Arrow
             if existing.failure is not None:
                 raise existing.failure from None
             raise
-    return Matches(_array(pairs.column(0)), _array(pairs.column(1)))
 
 
 _ROW = pa.field("row", pa.int64())
@@ -107,14 +123,13 @@ def _stand_ins(keys: pa.Table) -> list[str]:
     return [f"k{number}" for number in range(keys.num_columns)]
 
 
+def _listed(keys: pa.Table) -> str:
+    return ", ".join(_stand_ins(keys))
+
+
 def _numbered(keys: pa.Table, names: Sequence[str]) -> pa.Table:
     return keys.rename_columns(list(names)).append_column("place", pa.arange(0, keys.num_rows))
 
 
 def _is_large(plan: ScanPlan) -> bool:
     return plan.rows >= 1_000_000
-
-
-def _array(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined

@@ -1,14 +1,16 @@
 """Rows of a query merged into a table by a key: those that are there are updated, or deleted, the others inserted.
 
-Strategy: when all rows have come, the table's rows with their keys are looked for, and the change is put together and
-committed like that of any statement. The client sees the table only through this, so nothing binds it to an older state: if
-somebody else has changed one of those rows meanwhile, or has inserted one of the keys, all is looked up again on what is
-there then. So that the latter is noticed, the key counts as UNIQUE for what is inserted, whether the table says so or not.
+Strategy: when all rows have come, the table's rows with their keys are looked for, some keys at a time, and the change is
+put together and committed like that of any statement. The client sees the table only through this, so nothing binds it to an
+older state: if somebody else has changed one of those rows meanwhile, or has inserted one of the keys, all is looked up
+again on what is there then. So that the latter is noticed, the key counts as UNIQUE for what is inserted, whether the table
+says so or not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -17,6 +19,7 @@ import pyarrow.compute as pc
 from sparkport.catalog import Constraints, Context, Operation
 from sparkport.catalog.constraints.compute import default_values
 from sparkport.catalog.constraints.enforce import columns_of, concerning, enforce_rows
+from sparkport.catalog.quotas import StagedBytes
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.errors import Conflict, ConstraintViolation, PreconditionFailed
 from sparkport.spark.definition import Definition
@@ -25,11 +28,11 @@ from sparkport.spark.files.positions import between
 from sparkport.spark.identifiers import Identifier
 from sparkport.spark.lake import Lake
 from sparkport.spark.state import TableState
-from sparkport.spark.write.changes import Change
+from sparkport.spark.write.changes import NO_ROWS, Change
 from sparkport.spark.write.commit import OutcomeUnknown, attempts, summary_of
 from sparkport.spark.write.data_files import DataFileWriter, can_write, encoded
 from sparkport.spark.write.locate import locate
-from sparkport.spark.write.matching import Matches, find_matches, shown_key
+from sparkport.spark.write.matching import Matches, find_matches, rows_with, shown_key
 from sparkport.spark.write.publish import publish
 from sparkport.spark.write.rows import rows_of, take_rows
 from sparkport.spark.write.source import SourceWriter
@@ -60,31 +63,42 @@ class Counts:
     updated: int
 
 
-def upsert_rows(lake: Lake, ctx: Context, target: Target, rows: Waiting, keys: pa.Table) -> Counts:
+def upsert_rows(lake: Lake, ctx: Context, target: Target, rows: Waiting) -> Counts:
     """Update the rows that have one of the keys, which are distinct and not NULL, and insert the others; by one commit.
 
-    Raises: ConstraintViolation, Conflict; PreconditionFailed for a key that the table has twice; Unsupported.
+    Besides a group of keys (key_groups.py) only the ids of updated rows are in memory.
+
+    Raises: ConstraintViolation, Conflict; PreconditionFailed for a key that the table has twice; Unsupported; LimitExceeded
+    for more rows than the caller may hold the ids of.
     """
     updated = 0
 
-    def change_of(base: TableState, staging: Staging) -> Change:
+    def change_of(base: TableState, staging: Staging, held: StagedBytes) -> Change:
         nonlocal updated
-        matches = find_matches(lake, ctx, base, keys)
-        _expect_single(target, keys, matches)
-        updated = len(matches.row_ids)
-        return _Upsert(lake, ctx, target, base, staging).change(rows, matches, keys.num_rows)
+        change = _Upsert(lake, ctx, target, base, staging).change(rows, held)
+        updated = len(change.removed)
+        return change
 
     _commit(lake, ctx, target, "upsert", change_of)
-    return Counts(keys.num_rows - updated, updated)
+    return Counts(rows.rows - updated, updated)
 
 
-def delete_matching(lake: Lake, ctx: Context, target: Target, keys: pa.Table) -> int:
-    """Delete all rows that have one of the keys, by one commit; how many. Raises: Conflict; Unsupported."""
+def delete_matching(lake: Lake, ctx: Context, target: Target, keys: Waiting) -> int:
+    """Delete all rows that have one of the keys, by one commit; how many.
+
+    Raises: Conflict; Unsupported; LimitExceeded for more rows than the caller may hold the ids of.
+    """
     deleted = 0
 
-    def change_of(base: TableState, staging: Staging) -> Change:
+    def change_of(base: TableState, staging: Staging, held: StagedBytes) -> Change:
         nonlocal deleted
-        ids = find_matches(lake, ctx, base, keys).row_ids.unique().sort()
+        found = [NO_ROWS]
+        for group, _ in keys.groups(target.key):
+            with closing(rows_with(lake, ctx, base, group)) as matching:
+                for ids in matching:
+                    held.hold(ids.nbytes)
+                    found.append(ids)
+        ids = pa.concat_arrays(found).unique().sort()
         deleted = len(ids)
         return Change(base, removed=ids)
 
@@ -97,14 +111,14 @@ def _commit(
     ctx: Context,
     target: Target,
     operation: str,
-    change_of: Callable[[TableState, Staging], Change],
+    change_of: Callable[[TableState, Staging, StagedBytes], Change],
 ) -> None:
     violations = 0
     for _ in attempts(ctx, f"table {target.identifier}"):
         base = _present(lake, target)
-        staging = lake.staging.begin(target.identifier, base)
+        staging, held = lake.staging.begin(target.identifier, base), StagedBytes(ctx.quotas)
         try:
-            change = change_of(base, staging)
+            change = change_of(base, staging, held)
             try:
                 if not change.is_empty:
                     _publish(lake, ctx, change, staging, operation)
@@ -120,6 +134,8 @@ def _commit(
         except BaseException:
             staging.discard()
             raise
+        finally:
+            held.close()
         staging.done()
         return
 
@@ -169,22 +185,33 @@ class _Upsert:
         columns = target.definition.columns
         self._rest = [field for field in columns if field.name not in target.given]
 
-    def change(self, rows: Waiting, matches: Matches, count: int) -> Change:
-        has_updates, has_inserts = bool(len(matches.row_ids)), len(matches.row_ids) < count
-        writer = self._writer(with_row_ids=has_updates)
+    def change(self, rows: Waiting, held: StagedBytes) -> Change:
+        updated = [NO_ROWS]
+        has_updates = False
+        writer: DataFileWriter | SourceWriter | None = None
         try:
-            start = 0
-            for piece in rows.pieces():
-                self._ctx.check()
-                end = start + sum(batch.num_rows for batch in piece)
-                for batch in self._written(piece, _within(matches, start, end), with_row_ids=has_updates):
-                    writer.write(batch)
-                start = end
-            files = tuple(writer.finish())
+            for keys, pieces in rows.groups(self._target.key):
+                matches = find_matches(self._lake, self._ctx, self._base, keys)
+                _expect_single(self._target, keys, matches)
+                held.hold(matches.row_ids.nbytes)
+                updated.append(matches.row_ids)
+                if writer is None:
+                    has_updates = bool(len(matches.row_ids)) or keys.num_rows < rows.rows  # of which some may be
+                    writer = self._writer(with_row_ids=has_updates)
+                start = 0
+                for piece in pieces:
+                    self._ctx.check()
+                    end = start + sum(batch.num_rows for batch in piece)
+                    for batch in self._written(piece, _within(matches, start, end), with_row_ids=has_updates):
+                        writer.write(batch)
+                    start = end
+            files = () if writer is None else tuple(writer.finish())
         except BaseException:
-            writer.abort()
+            if writer is not None:
+                writer.abort()
             raise
-        return Change(self._base, files, matches.row_ids.sort(), keys=self._keys(has_inserts=has_inserts))
+        removed = pa.concat_arrays(updated).sort()
+        return Change(self._base, files, removed, keys=self._keys(has_inserts=len(removed) < rows.rows))
 
     def _writer(self, *, with_row_ids: bool) -> DataFileWriter | SourceWriter:
         """For files of the table, or for Spark to MERGE. Rows that have no id there get the next ones."""
