@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 
+import pyarrow as pa
+
 from sparkport.errors import LimitExceeded
 
-__all__ = ["BATCH_BYTES", "HELD_BYTES", "STAGED_BYTES", "Quotas", "StagedBytes"]
+__all__ = ["HELD_BYTES", "STAGED_BYTES", "Quotas", "StagedBytes", "bytes_of"]
 
 STAGED_BYTES, HELD_BYTES = "staged_bytes", "held_bytes"
-BATCH_BYTES = 1024
-"""What a batch costs besides the bytes of its values."""
+_BATCH_BYTES = 1024
+"""What a batch costs besides the bytes of its values, of which one of NULLs may have none."""
+_SMALL_BYTES = 1024 * 1024
+
+
+def bytes_of(batch: pa.RecordBatch) -> int:
+    """What a batch counts as. Of a small one that is part of something larger it may be more than its own."""
+    size = batch.get_total_buffer_size()  # its exact size takes forty times as long to find out
+    return int(size if size < _SMALL_BYTES else batch.nbytes) + _BATCH_BYTES
 
 
 class Quotas:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sparkport.catalog.context import Context
 from sparkport.catalog.interfaces import Table
-from sparkport.catalog.quotas import BATCH_BYTES
+from sparkport.catalog.quotas import bytes_of
 from sparkport.catalog.scan import RecordReader
 
 __all__ = [
@@ -129,9 +129,9 @@ class StagedWrite(ABC):
     def held_bytes(self, batch: pa.RecordBatch) -> int:
         """How many bytes of a batch that is to be applied stay in memory until the statement ends: all, unless it says less.
 
-        They count against `max_held_mb`, and so does the batch itself: one of NULLs may have no bytes at all.
+        They count against `max_held_mb`.
         """
-        return int(batch.nbytes) + BATCH_BYTES
+        return bytes_of(batch)
 
     @abstractmethod
     def commit(self) -> int:

@@ -15,7 +15,7 @@ from sparkport.catalog import (
 )
 from sparkport.catalog.encodings import Converter
 from sparkport.catalog.names import folded
-from sparkport.catalog.quotas import BATCH_BYTES, StagedBytes
+from sparkport.catalog.quotas import StagedBytes, bytes_of
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.errors import BadRequest, CatalogFault
 from sparkport.service.adapt import stage
@@ -65,9 +65,10 @@ class Statement:
 
     def received(self, batch: pa.RecordBatch, *, is_held: bool = False) -> pa.RecordBatch:
         """The batch, once it counts among what the caller has staged, and has in memory. Raises: LimitExceeded."""
-        self._bytes.add(batch.nbytes + BATCH_BYTES)
+        size = bytes_of(batch)
+        self._bytes.add(size)
         if is_held:
-            self._bytes.hold(batch.nbytes + BATCH_BYTES)
+            self._bytes.hold(size)
         return batch
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:

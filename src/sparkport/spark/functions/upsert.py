@@ -32,7 +32,7 @@ from sparkport.catalog.constraints.validate import parse_constraint
 from sparkport.catalog.encodings import convert_array
 from sparkport.catalog.leaf_encodings import form
 from sparkport.catalog.names import folded
-from sparkport.catalog.quotas import BATCH_BYTES, StagedBytes
+from sparkport.catalog.quotas import StagedBytes, bytes_of
 from sparkport.errors import BadRequest, NotFound, NotWritable
 from sparkport.spark.functions.table_names import find_for
 from sparkport.spark.lake import Lake
@@ -113,7 +113,7 @@ class _MergingFunction(TableInOutFunction):
             for batch in rows:
                 if waiting is None:
                     waiting, columns = Waiting(staging, batch.schema), batch.schema
-                staged.add(batch.nbytes + BATCH_BYTES)
+                staged.add(bytes_of(batch))
                 waiting.add(batch)
             yield waiting, columns
         finally:
