@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
+
+from sparkport.builder import CatalogBuilder
+from sparkport.server import Server
+
 
 def test_everything_is_shown_as_a_tree(run, server, monkeypatch):
     monkeypatch.setenv("SPARKPORT_TOKEN", "open sesame")
@@ -55,3 +60,17 @@ def test_what_is_not_there_is_said_in_one_sentence(refusal, server, monkeypatch)
     assert "no server answers" in refusal("ls", "grpc://127.0.0.1:1")
     assert "grpc://host:port" in refusal("ls", "http://127.0.0.1:1")
     assert "one location" in refusal("ls", "a", "b")
+
+
+def test_names_and_comments_cannot_drive_the_terminal(run):
+    catalog = CatalogBuilder("cat")
+    catalog.schema("s").table("t\x1b[2J", pa.table({"a\u202e": [1]}), comment="one\n└─ another\u2028")
+    with Server(catalog, "grpc://127.0.0.1:0") as server:
+        shown = run("ls", server.location).out
+
+    assert shown.splitlines() == [
+        "cat",
+        "└─ s",
+        "   └─ t\\x1b[2J   -- one\\n└─ another\\u2028",
+        "      └─ a\\u202e BIGINT",
+    ]

@@ -17,6 +17,7 @@ from sparkport.cli.serve import add_command as add_serve
 from sparkport.cli.tokens import add_command as add_tokens
 from sparkport.config import suggestion
 from sparkport.errors import SparkportError
+from sparkport.lines import one_line
 
 __all__ = ["main", "parser"]
 
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except (SparkportError, OSError) as error:
-        print(f"sparkport: {error}", file=sys.stderr)
+        print(one_line(f"sparkport: {error}"), file=sys.stderr)
         return 2
     except KeyboardInterrupt:  # before it was ready; Spark takes some seconds
         return 130

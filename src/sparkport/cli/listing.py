@@ -10,6 +10,7 @@ from typing import Any
 from sparkport.cli.connecting_flags import DEFAULT_LOCATION, add_client_flags
 from sparkport.cli.flags import Commands, command
 from sparkport.errors import BadRequest, NotFound
+from sparkport.lines import one_line
 
 __all__ = ["add_command"]
 
@@ -53,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(catalogs, indent=2, ensure_ascii=False))
     else:
-        print("\n".join(_tree(catalogs)) or "There is nothing to see.")
+        print("\n".join(map(one_line, _tree(catalogs))) or "There is nothing to see.")
     return 0
 
 

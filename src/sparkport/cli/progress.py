@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
+from sparkport.lines import one_line
+
 __all__ = ["Progress", "spinner"]
 
 _CLEAR = "\r\x1b[K"
@@ -59,7 +61,7 @@ class Progress:
             return
         for frame in itertools.cycle(_PLAIN_FRAMES if self._plain else _FRAMES):
             seconds = int(time.monotonic() - self._started)
-            sys.stderr.write(f"{_CLEAR}{frame} {self.what}{self._bar()} {seconds} s")
+            sys.stderr.write(f"{_CLEAR}{frame} {one_line(self.what)}{self._bar()} {seconds} s")
             sys.stderr.flush()
             if self._stopped.wait(_EVERY):
                 return

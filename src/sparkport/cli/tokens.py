@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from sparkport.cli.flags import Commands, add_config, add_settings, chosen, command
 from sparkport.errors import BadRequest
+from sparkport.lines import one_line
 
 if TYPE_CHECKING:
     from sparkport.auth.token_file import KnownToken
@@ -106,7 +107,7 @@ def _list(options: argparse.Namespace) -> int:
         return 0
     now = time.time()
     rows: list[tuple[str, ...]] = [("ID", "PRINCIPAL", "GROUPS", "ATTRIBUTES", "CREATED", "EXPIRES")]
-    rows += [_row(each, now) for each in tokens]
+    rows += [tuple(map(one_line, _row(each, now))) for each in tokens]
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -117,7 +118,7 @@ def _revoke(options: argparse.Namespace) -> int:
     from sparkport.auth.token_file import revoke_tokens
 
     for token in revoke_tokens(_file(options), options.token):
-        print(f"revoked {token.id} of {token.principal}")
+        print(one_line(f"revoked {token.id} of {token.principal}"))
     return 0
 
 

@@ -13,6 +13,7 @@ import grpc
 
 from sparkport.catalog import Cancellation
 from sparkport.errors import Cancelled, SparkportError
+from sparkport.lines import one_line
 from sparkport.server.logs import REQUEST
 from sparkport.server.watching import Watching
 from sparkport.service.activity import Work
@@ -216,7 +217,7 @@ def _abort(context: grpc.ServicerContext, call: Call, error: BaseException, *, a
     if isinstance(error, SparkportError):
         status = status_of(error, from_duckdb=call.headers.from_duckdb, action=action)
         if not isinstance(error, Cancelled):
-            line = status.message.replace("\n", " ")  # a name from a client must not look like an entry of its own
+            line = one_line(status.message)  # also for the log of a program that has a format of its own
             _log.info("trace %s: %s: %s", call.trace_id, status.code, line)
     elif isinstance(error, _Stopping):
         status = STOPPING

@@ -1,4 +1,8 @@
-"""The log: plain lines, or JSON, each with the trace id and the principal of the request that it belongs to."""
+"""The log: plain lines, or JSON, each with the trace id and the principal of the request that it belongs to.
+
+Names and messages are often chosen by others. Here, where lines are made, is where none of them can end a line, look like
+another one, or drive the terminal that shows it.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,10 @@ from datetime import datetime, timezone
 from typing import TextIO
 
 from sparkport.errors import BadRequest
+from sparkport.lines import one_line
 from sparkport.service.activity import Work
 
-__all__ = ["FORMATS", "REQUEST", "JsonFormatter", "configure_logging"]
+__all__ = ["FORMATS", "REQUEST", "JsonFormatter", "TextFormatter", "configure_logging"]
 
 FORMATS = ("text", "json")
 _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -29,8 +34,26 @@ def configure_logging(level: int, log_format: str = "text", stream: TextIO | Non
     if log_format not in FORMATS:
         raise BadRequest(f"the log format must be {' or '.join(FORMATS)}, not {log_format!r}")
     output = logging.StreamHandler(stream or sys.stderr)
-    output.setFormatter(JsonFormatter() if log_format == "json" else logging.Formatter(_TEXT))
+    output.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter(_TEXT))
     logging.basicConfig(level=level, handlers=[output], force=True)
+
+
+class TextFormatter(logging.Formatter):
+    """One line for each entry; a stack trace follows it in lines that are set off."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.message = record.getMessage()
+        record.asctime = self.formatTime(record, self.datefmt)
+        lines = [self.formatMessage(record)]
+        if record.exc_info:
+            lines += _set_off(self.formatException(record.exc_info))
+        if record.stack_info:
+            lines += _set_off(self.formatStack(record.stack_info))
+        return "\n".join(map(one_line, lines))
+
+
+def _set_off(trace: str) -> list[str]:
+    return [f"  | {line}" for line in trace.split("\n")]
 
 
 class JsonFormatter(logging.Formatter):

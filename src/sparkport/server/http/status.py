@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import sparkport
+from sparkport.lines import one_line
 from sparkport.server.watching import Watching
 from sparkport.service.activity import Sample, Work
 from sparkport.service.calls import Call
@@ -46,7 +47,7 @@ def status(service: Service, watching: Watching, viewer: Viewer, location: str) 
         "uptime": time.time() - watching.started_at,
         "draining": watching.draining,
         "viewer": {
-            "name": viewer.call.principal,
+            "name": None if viewer.call.principal is None else one_line(viewer.call.principal),
             "signed_in": viewer.signed_in,
             "sees_everything": viewer.sees_everything,
         },
@@ -55,7 +56,7 @@ def status(service: Service, watching: Watching, viewer: Viewer, location: str) 
         "running": [_work(work) for work in running[:_MOST_SHOWN]],
         "ended": [_work(work) for work in ended[:_MOST_ENDED]],
         "errors": [
-            {"time": failure.time, "code": failure.code, "message": failure.message, **_work(failure.work)}
+            {"time": failure.time, "code": failure.code, "message": one_line(failure.message), **_work(failure.work)}
             for failure in failures
         ],
         "throughput": _throughput(activity.samples()) if viewer.sees_everything else None,
@@ -63,7 +64,8 @@ def status(service: Service, watching: Watching, viewer: Viewer, location: str) 
 
 
 def _work(work: Work) -> dict[str, Any]:
-    return {
+    """Clients choose the names in it, which must not change how the rest of the page reads."""
+    shown = {
         "id": work.id,
         "rpc": work.rpc,
         "operation": work.operation,
@@ -85,6 +87,7 @@ def _work(work: Work) -> dict[str, Any]:
         "code": None if work.ended is None else work.code,
         "cut_off": work.cut_off,
     }
+    return {name: one_line(value) if isinstance(value, str) else value for name, value in shown.items()}
 
 
 def _throughput(samples: list[Sample]) -> dict[str, Any]:
