@@ -29,6 +29,7 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "company.py").write_text(CATALOG)
     Authority().sign().write(tmp_path)
     (tmp_path / "secret").write_bytes(b"x" * 32)
+    (tmp_path / "secret").chmod(0o600)
     create_token(tmp_path / "tokens", "ada")
     return tmp_path
 
@@ -52,7 +53,7 @@ may = "read"
 def findings(ran) -> dict[str, str]:
     """What is wrong, by what it is about."""
     lines = ran.out.splitlines()
-    assert all(line[0] in "✓✗" for line in lines), ran
+    assert all(line[0] in "✓!✗" for line in lines), ran
     wrong = dict(line[2:].split(": ", 1) for line in lines if line.startswith("✗"))
     assert ran.code == (1 if wrong else 0)
     return wrong

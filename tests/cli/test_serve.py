@@ -87,6 +87,7 @@ def test_everything_that_a_configuration_says_is_so(run, tmp_path, monkeypatch, 
     authority.sign().write(tmp_path)
     (tmp_path / "company.py").write_text(CATALOG)
     (tmp_path / "secret").write_bytes(b"s" * 32)
+    (tmp_path / "secret").chmod(0o600)
     (tmp_path / "sparkport.toml").write_text(CONFIG.format(jwks_url=provider.url, issuer=ISSUER, audience=AUDIENCE))
     monkeypatch.chdir(tmp_path)
     settings = ("--config", "sparkport.toml")

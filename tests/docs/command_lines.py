@@ -27,6 +27,7 @@ _KNOWN = {
     "curl": "of the system",
     "openssl": "of the system",
     "head": "of the system",
+    "chmod": "of the system",
     "export": "of the shell",
     "systemctl": "of the system",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from sparkport.builder import CatalogBuilder
 from sparkport.builder.demo import demo_catalog
 from sparkport.catalog import Catalog
 from sparkport.cli.loading import load_authenticator, load_catalog
+from sparkport.cli.private_files import doubt_readable, expect_unchangeable, read_secret
 from sparkport.config import Config
 from sparkport.errors import BadRequest
 from sparkport.server import ServerSettings
@@ -19,6 +21,8 @@ from sparkport.service.limits import Limits
 from sparkport.service.service import ServiceSettings
 
 __all__ = ["authenticator", "catalogs", "certificates", "jwt_authenticator", "limits", "server_settings"]
+
+_log = logging.getLogger("sparkport.cli")
 
 _MEGABYTE = 1024 * 1024
 
@@ -38,12 +42,16 @@ def catalogs(config: Config, targets: Sequence[str]) -> list[Catalog | CatalogBu
 
 
 def server_settings(config: Config) -> ServerSettings:
-    """Raises: BadRequest for files that cannot be read, PreconditionFailed for packages that are missing."""
-    secret = None
-    if config.secret_file:
-        secret = _content(config.secret_file)
-        if not secret.strip():
-            raise BadRequest(f"the file {config.secret_file} is empty: fill it with at least 32 random bytes")
+    """What others could read is logged.
+
+    Raises: BadRequest for files that cannot be read, or that others can change; PreconditionFailed for packages that are
+    missing.
+    """
+    secret = read_secret(config.secret_file) if config.secret_file else None
+    if config.tokens_file:
+        expect_unchangeable(config.tokens_file)
+        for doubt in doubt_readable(config.tokens_file):
+            _log.warning("%s", doubt)
     tls = certificates(config)
     if tls is not None:
         check_files(tls)  # here, so that what is wrong is said before Spark starts
@@ -116,10 +124,3 @@ def jwt_authenticator(config: Config) -> JWTAuthenticator:
         attributes=config.jwt_attributes,
         keys=KeySet(config.jwks_url, allow_http=config.insecure),
     )
-
-
-def _content(name: str) -> bytes:
-    try:
-        return Path(name).read_bytes()
-    except OSError as error:
-        raise BadRequest(f"the file {name} cannot be read: {error.strerror}") from error

@@ -8,13 +8,16 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import partial
+from pathlib import Path
 
 from sparkport.cli.exposure import expect_safe
-from sparkport.cli.flags import Commands, add_config, add_settings, chosen, command
+from sparkport.cli.flags import Commands, add_config, add_settings, chosen, command, config_file
 from sparkport.cli.progress import spinner
 from sparkport.config import Config
 from sparkport.errors import SparkportError
+from sparkport.lines import one_line
 
 __all__ = ["add_command"]
 
@@ -24,7 +27,7 @@ wrong: the configuration, certificates, tokens and keys, Java and the jars of
 Spark, the warehouse and what is in it, catalogs of your own, and who is granted
 what. Nothing is changed, and nothing is started unless you say --start-spark,
 which makes the warehouse where it is missing. The exit code is 1 if something
-is wrong."""
+is wrong; what is marked with ! would work, and is perhaps not what you meant."""
 _EXAMPLES = """\
 examples:
   sparkport check --config /etc/sparkport.toml
@@ -32,9 +35,24 @@ examples:
 """
 
 
+class _Mark(Enum):
+    """How good something is: in a sign, and in ASCII."""
+
+    GOOD = ("✓", "ok ")
+    DOUBTFUL = ("!", "?  ")
+    WRONG = ("✗", "!! ")
+
+    def __str__(self) -> str:
+        try:
+            "✓✗".encode(sys.stdout.encoding or "ascii")
+        except UnicodeEncodeError:
+            return self.value[1]
+        return self.value[0]
+
+
 @dataclass(frozen=True, slots=True)
 class _Finding:
-    good: bool
+    mark: _Mark
     what: str
     said: str
 
@@ -61,8 +79,8 @@ def run(options: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.CRITICAL)  # what is wrong is said here
     good = True
     for finding in _findings(options):
-        good = good and finding.good
-        print(f"{_mark(finding.good)} {finding.what}: {finding.said}", flush=True)
+        good = good and finding.mark is not _Mark.WRONG
+        print(one_line(f"{finding.mark} {finding.what}: {finding.said}"), flush=True)
     return 0 if good else 1
 
 
@@ -70,31 +88,34 @@ def _findings(options: argparse.Namespace) -> Iterator[_Finding]:
     try:
         config = chosen(options)
     except SparkportError as error:
-        yield _Finding(False, "configuration", error.message)
+        yield _Finding(_Mark.WRONG, "configuration", error.message)
         return
-    names: list[str] = []
-    for what, inspect in _inspections(config, options.catalog, names, options.start_spark):
+    from sparkport.cli.inspections import Doubt
+
+    for what, inspect in _inspections(config, options):
         said: list[str] = []
         try:
             with contextlib.redirect_stdout(sys.stderr):  # catalogs may print when they are imported
                 said += inspect()
         except SparkportError as error:
-            yield _Finding(False, what, error.message)
+            yield _Finding(_Mark.WRONG, what, error.message)
         except Exception as error:  # noqa: BLE001 - of somebody else's catalog or authenticator
-            yield _Finding(False, what, f"{type(error).__name__}: {error}")
+            yield _Finding(_Mark.WRONG, what, f"{type(error).__name__}: {error}")
         else:
             for each in said:
-                yield _Finding(True, what, each)
+                yield _Finding(_Mark.DOUBTFUL if isinstance(each, Doubt) else _Mark.GOOD, what, each)
 
 
 _Inspection = tuple[str, Callable[[], Sequence[str]]]
 
 
-def _inspections(config: Config, targets: Sequence[str], names: list[str], start_spark: bool) -> Iterator[_Inspection]:
-    """What to look at, in this order; each answers what is good, or raises. `names` are the catalogs found so far."""
+def _inspections(config: Config, options: argparse.Namespace) -> Iterator[_Inspection]:
+    """What to look at, in this order; each answers what is good, or doubtful, or raises."""
     from sparkport.cli import inspections
 
-    yield "configuration", lambda: _configuration(config)
+    names: list[str] = []
+    targets = options.catalog
+    yield "configuration", lambda: _configuration(config, config_file(options))
     if config.tls_certificate:
         yield "certificate", lambda: inspections.certificate(config)
     if config.tokens_file:
@@ -112,20 +133,22 @@ def _inspections(config: Config, targets: Sequence[str], names: list[str], start
         yield "Java", inspections.java
         yield "jars", inspections.jars
         yield "warehouse", lambda: inspections.warehouse(config, names)
-        if start_spark:
+        if options.start_spark:
             yield "Spark", lambda: _spark(config)
     if config.policy is not None:
         yield "permissions", lambda: inspections.permissions(config, names)
 
 
-def _configuration(config: Config) -> list[str]:
+def _configuration(config: Config, file: Path | None) -> list[str]:
     from sparkport.cli import inspections
+    from sparkport.cli.private_files import doubt_changeable
 
     expect_safe(config)
     inspections.location(config)
     who = "whoever has a token" if config.wants_tokens else "everybody"
     how = "encrypted" if config.location.startswith("grpc+tls://") else "not encrypted"
-    return [f"serves {who} on {config.location}, {how}"]
+    doubts = [] if file is None else map(inspections.Doubt, doubt_changeable(str(file)))
+    return [f"serves {who} on {config.location}, {how}", *doubts]
 
 
 def _spark(config: Config) -> list[str]:
@@ -136,12 +159,3 @@ def _spark(config: Config) -> list[str]:
         count = len(made.schemas(Context(catalog_name=config.name)))
         version = made.spark.version
     return [f"Spark {version} starts, and finds {count} schemas"]
-
-
-def _mark(good: bool) -> str:
-    mark = "✓" if good else "✗"
-    try:
-        mark.encode(sys.stdout.encoding or "ascii")
-    except UnicodeEncodeError:
-        return "ok " if good else "!! "
-    return mark

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sparkport.config import LISTEN, LISTEN_HELP, SECTIONS, SETTINGS, Config, Setting, load_config
 
-__all__ = ["Commands", "add_config", "add_settings", "chosen", "command"]
+__all__ = ["Commands", "add_config", "add_settings", "chosen", "command", "config_file"]
 
 if TYPE_CHECKING:
     Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -85,10 +85,14 @@ def add_settings(parser: argparse.ArgumentParser, names: Collection[str] | None 
 
 def chosen(options: argparse.Namespace) -> Config:
     """The settings that flags, the environment and the file make. Raises: BadRequest."""
-    variable = os.environ.get(_CONFIG_VARIABLE)
-    file = options.config or (Path(variable) if variable else None)
     flags: Mapping[str, Any] = vars(options)
-    return load_config(flags, os.environ, file)
+    return load_config(flags, os.environ, config_file(options))
+
+
+def config_file(options: argparse.Namespace) -> Path | None:
+    """The file with settings, if there is one."""
+    variable = os.environ.get(_CONFIG_VARIABLE)
+    return options.config or (Path(variable) if variable else None)
 
 
 def _add_setting(group: Any, setting: Setting) -> None:

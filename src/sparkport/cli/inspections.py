@@ -1,9 +1,8 @@
-"""What `sparkport check` looks at. Each returns sentences about what is good, and raises for what is not."""
+"""What `sparkport check` looks at. Each returns sentences about what is good, or doubtful, and raises for what is not."""
 
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -11,11 +10,12 @@ from pathlib import Path
 
 from sparkport.auth import Grant, Mask, RowFilter
 from sparkport.auth.token_file import read_tokens
-from sparkport.cli import assembly
+from sparkport.cli import assembly, private_files
 from sparkport.config import Config, suggestion
 from sparkport.errors import BadRequest, PreconditionFailed
 
 __all__ = [
+    "Doubt",
     "authenticator",
     "catalogs",
     "certificate",
@@ -30,6 +30,10 @@ __all__ = [
 ]
 
 _SOON = 14
+
+
+class Doubt(str):
+    """A sentence about what would work, and is perhaps not what was meant."""
 
 
 def location(config: Config) -> None:
@@ -64,14 +68,14 @@ def _validity(path: Path) -> str:
 def tokens(config: Config) -> list[str]:
     path = Path(config.tokens_file)
     known = read_tokens(path)
-    if path.stat().st_mode & stat.S_IWOTH:
-        raise PreconditionFailed(f"everybody on this machine can change {path}: chmod o-w {path}")
+    private_files.expect_unchangeable(config.tokens_file)
     now = time.time()
     expired = sum(each.expired(now) for each in known)
     if len(known) == expired:
         raise PreconditionFailed(f"{path} has no token that is valid: `sparkport token create NAME` makes one")
     gone = f", {expired} more have expired" if expired else ""
-    return [f"{path} has {len(known) - expired} tokens{gone}"]
+    said = [f"{path} has {len(known) - expired} tokens{gone}"]
+    return [*said, *map(Doubt, private_files.doubt_readable(config.tokens_file))]
 
 
 def keys(config: Config) -> list[str]:
@@ -90,12 +94,7 @@ def authenticator(config: Config) -> list[str]:
 def file(config: Config, name: str) -> list[str]:
     path = Path(getattr(config, name))
     if name == "secret_file":
-        try:
-            size = len(path.read_bytes())
-        except OSError as error:
-            raise BadRequest(f"the file {path} cannot be read: {error.strerror}") from error
-        if size < 16:
-            raise BadRequest(f"{path} holds {size} bytes, which can be guessed: fill it with at least 32 random ones")
+        private_files.read_secret(config.secret_file)
     elif not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
         raise BadRequest(f"{path} cannot be written: correct its path or its permissions")
     return [f"{path} is good"]

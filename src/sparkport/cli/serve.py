@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkport.cli.exposure import expect_safe
-from sparkport.cli.flags import Commands, add_config, add_settings, chosen, command
+from sparkport.cli.flags import Commands, add_config, add_settings, chosen, command, config_file
 from sparkport.cli.progress import spinner
 from sparkport.config import Config
 
@@ -73,8 +73,12 @@ def run(options: argparse.Namespace) -> int:
     set_up_logging(config)
     expect_safe(config)
     from sparkport.cli.assembly import catalogs, server_settings
+    from sparkport.cli.private_files import doubt_changeable
     from sparkport.server import Server
 
+    file = config_file(options)
+    for doubt in [] if file is None else doubt_changeable(str(file)):
+        _log.warning("%s", doubt)
     with ExitStack() as open_until_the_end:
         server = Server(catalogs(config, options.catalog), config.location, server_settings(config))
         if config.warehouse:

@@ -133,7 +133,7 @@ class Config:
     tokens_file: str = _setting(
         "",
         WHO,
-        "file of hashed tokens, which `sparkport token` writes; read again when it changes",
+        "file of hashed tokens, which `sparkport token` writes, and not everybody; read again when it changes",
         "FILE",
         example='"/etc/sparkport/tokens"',
     )
@@ -242,8 +242,8 @@ class Config:
     secret_file: str = _setting(
         "",
         OTHER,
-        "file whose bytes sign what clients are handed; without it they attach again after a restart, and several servers "
-        "do not understand each other's clients",
+        "file whose bytes sign what clients are handed: at least 32, random, in a file that only its owner can read; "
+        "without it they attach again after a restart, and several servers do not understand each other's clients",
         "FILE",
         example='"/etc/sparkport/secret"',
     )
