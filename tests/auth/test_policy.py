@@ -34,6 +34,31 @@ ANN, BOB = Identity("ann", frozenset({"ops"})), Identity("bob")
         ("lak", ("s", "t"), False),
         ("lake.s.t.more", ("s", "t"), False),
         ("la+e", ("s", "t"), False),
+        ("lake.*.t", ("s.nested", "t"), False),
+        ("lake.**.t", ("s", "t"), True),
+        ("lake.**.t", ("s.nested", "t"), True),
+        ("lake.**.t", ("a.b.c", "t"), True),
+        ("lake.**.t", ("t",), True),
+        ("lake.**.t", ("t", "anything"), True),
+        ("lake.**.t", ("s", "t2"), False),
+        ("lake.**.t", ("s",), False),
+        ("lake.**.t", (), False),
+        ("LAKE.**.T", ("a.b", "t"), True),
+        ("lake.s.**.t", ("s", "t"), True),
+        ("lake.s.**.t", ("s.nested", "t"), True),
+        ("lake.s.**.t", ("other", "t"), False),
+        ("lake.*.**.t", ("s.nested", "t"), True),
+        ("lake.*.**.t", ("t",), False),
+        ("lake.**.t*", ("a.b", "t2"), True),
+        ("lake.**.a.**.t", ("x.a.y", "t"), True),
+        ("lake.**.a.**.t", ("x.y", "t"), False),
+        ("lake.**", (), True),
+        ("lake.**", ("a.b", "t"), True),
+        ("**", ("a.b", "t"), True),
+        ("**.t", ("a.b", "t"), True),
+        ("other.**.t", ("a", "t"), False),
+        ("lake.s**.t", ("s2", "t"), True),
+        ("lake.s**.t", ("s2.nested", "t"), False),
     ],
 )
 def test_a_grant_holds_for_what_is_in_its_path(on: str, path: tuple[str, ...], allowed: bool) -> None:
@@ -51,6 +76,36 @@ def test_what_is_granted_further_down_shows_what_it_is_in() -> None:
     assert access.sees_schema("s")
     assert not access.sees_schema("other")
     assert not Policy([Grant(("bob",), "lake.s.t", (LIST,))]).access(BOB, "sea").sees_catalog()
+
+
+@pytest.mark.parametrize(
+    ("on", "schema", "seen"),
+    [
+        ("lake.**.t", "s", True),
+        ("lake.**.t", "a.b", True),
+        ("lake.a.**.t", "a.b", True),
+        ("lake.a.**.t", "b", False),
+        ("lake.a.**", "a", True),
+        ("lake.**.a.t", "x", True),
+        ("**", "x", True),
+    ],
+)
+def test_two_asterisks_show_every_schema_in_which_something_might_be_meant(on: str, schema: str, seen: bool) -> None:
+    access = Policy([Grant(("bob",), on, (LIST,))]).access(BOB, "lake")
+
+    assert access.sees_catalog()
+    assert access.sees_schema(schema) is seen
+
+
+def test_two_asterisks_cover_nested_schemas_where_one_does_not() -> None:
+    policy = Policy(row_filters=[RowFilter("lake.**.t", "a > 1")], masks=[Mask("lake.**.t", "b")])
+    access = policy.access(BOB, "lake")
+
+    for schema in ("s", "s.nested", "a.b.c"):
+        found = access.restrictions(schema, "t")
+        assert found is not None
+        assert (found.row_filters, dict(found.masks)) == (("a > 1",), {"b": "NULL"})
+        assert access.restrictions(schema, "u") is None
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,19 @@
 """Who may do what: grants, row filters and masks, and the Access that they make for one caller in one catalog.
 
-Objects are named by paths, `catalog`, `catalog.schema` or `catalog.schema.object`, in which `*` stands for any characters
-but dots. What is said of a path holds for all that is in it. Whom it is for is the name of a principal, `group:` and the
-name of a group, or `*` for everybody. Nothing is ever taken away by a grant: what none allows is not allowed.
+Objects are named by paths, `catalog`, `catalog.schema` or `catalog.schema.object`, or by patterns of such
+(`sparkport.auth.paths`). Whom a rule is for is the name of a principal, `group:` and the name of a group, or `*` for
+everybody. Nothing is ever taken away by a grant: what none allows is not allowed.
 """
 
 from __future__ import annotations
 
-import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from sparkport.auth.paths import PathPattern
 from sparkport.catalog import Access, Identity, Privilege, Restrictions
-from sparkport.catalog.names import folded
 
 __all__ = ["Grant", "Mask", "Policy", "RowFilter"]
 
@@ -68,9 +67,9 @@ class Policy:
         admins: Iterable[str] = (),
     ) -> None:
         """`grants` None grants everything to everybody; an empty list nothing to nobody."""
-        self._grants = None if grants is None else tuple((each, _Path(each.on)) for each in grants)
-        self._row_filters = tuple((each, _Path(each.on)) for each in row_filters)
-        self._masks = tuple((each, _Path(each.on)) for each in masks)
+        self._grants = None if grants is None else tuple((each, PathPattern(each.on)) for each in grants)
+        self._row_filters = tuple((each, PathPattern(each.on)) for each in row_filters)
+        self._masks = tuple((each, PathPattern(each.on)) for each in masks)
         self._admins = tuple(admins)
         self._lock = threading.Lock()
         self._known: OrderedDict[tuple[str, frozenset[str], str, str], Access] = OrderedDict()
@@ -108,9 +107,9 @@ class _Granted(Access):
         self,
         identity: Identity | None,
         catalog: str,
-        grants: Sequence[tuple[_Path, frozenset[Privilege]]] | None,
-        row_filters: Sequence[tuple[_Path, RowFilter]],
-        masks: Sequence[tuple[_Path, Mask]],
+        grants: Sequence[tuple[PathPattern, frozenset[Privilege]]] | None,
+        row_filters: Sequence[tuple[PathPattern, RowFilter]],
+        masks: Sequence[tuple[PathPattern, Mask]],
     ) -> None:
         self._catalog = catalog
         self._grants = grants
@@ -148,35 +147,6 @@ class _Granted(Access):
 
     def _path(self, schema: str, name: str) -> str:
         return ".".join([self._catalog, *filter(None, (schema, name))])
-
-
-class _Path:
-    """A pattern of paths."""
-
-    def __init__(self, text: str) -> None:
-        self._elements = [_pattern(element) for element in text.split(".")]
-
-    def covers(self, path: str) -> bool:
-        """Whether it means the object of that path, or something that the object is in."""
-        elements = path.split(".")
-        return len(self._elements) <= len(elements) and self._begins_alike(elements)
-
-    def may_reach(self, path: str) -> bool:
-        """Whether it means that object, something that it is in, or something that might be in it."""
-        return self._begins_alike(path.split("."))
-
-    def _begins_alike(self, elements: Sequence[str]) -> bool:
-        pairs = zip(self._elements, elements, strict=False)
-        return all(pattern.fullmatch(_plain(element)) for pattern, element in pairs)
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    return re.compile(".*".join(re.escape(_plain(part)) for part in text.split("*")), re.DOTALL)
-
-
-def _plain(name: str) -> str:
-    """As DuckDB compares names: the case of letters makes no difference."""
-    return folded(name).decode(errors="surrogateescape")
 
 
 def _is_for(identity: Identity | None, whom: Iterable[str]) -> bool:

@@ -113,8 +113,7 @@ def _inspections(config: Config, options: argparse.Namespace) -> Iterator[_Inspe
     """What to look at, in this order; each answers what is good, or doubtful, or raises."""
     from sparkport.cli import inspections
 
-    names: list[str] = []
-    targets = options.catalog
+    found, targets = inspections.Found(), options.catalog
     yield "configuration", lambda: _configuration(config, config_file(options))
     if config.tls_certificate:
         yield "certificate", lambda: inspections.certificate(config)
@@ -128,15 +127,15 @@ def _inspections(config: Config, options: argparse.Namespace) -> Iterator[_Inspe
         if getattr(config, name):
             yield name, partial(inspections.file, config, name)
     if targets or config.demo or not config.warehouse:
-        yield "catalogs", lambda: inspections.catalogs(config, targets, names)
+        yield "catalogs", lambda: inspections.catalogs(config, targets, found)
     if config.warehouse:
         yield "Java", inspections.java
         yield "jars", inspections.jars
-        yield "warehouse", lambda: inspections.warehouse(config, names)
+        yield "warehouse", lambda: inspections.warehouse(config, found)
         if options.start_spark:
             yield "Spark", lambda: _spark(config)
     if config.policy is not None:
-        yield "permissions", lambda: inspections.permissions(config, names)
+        yield "permissions", lambda: inspections.permissions(config, found)
 
 
 def _configuration(config: Config, file: Path | None) -> list[str]:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
 from sparkport.auth import Grant, Mask, RowFilter
 from sparkport.auth.token_file import read_tokens
-from sparkport.cli import assembly, private_files
+from sparkport.catalog import Catalog
+from sparkport.cli import assembly, private_files, rule_doubts
 from sparkport.config import Config, suggestion
 from sparkport.errors import BadRequest, PreconditionFailed
 
 __all__ = [
     "Doubt",
+    "Found",
     "authenticator",
     "catalogs",
     "certificate",
@@ -34,6 +38,16 @@ _SOON = 14
 
 class Doubt(str):
     """A sentence about what would work, and is perhaps not what was meant."""
+
+
+@dataclass(slots=True)
+class Found:
+    """What would be served, as far as it was looked at."""
+
+    names: list[str] = field(default_factory=list)
+    catalogs: list[Catalog] = field(default_factory=list)
+    of_lake: list[str] = field(default_factory=list)
+    """The paths of the lake's tables."""
 
 
 def location(config: Config) -> None:
@@ -100,16 +114,17 @@ def file(config: Config, name: str) -> list[str]:
     return [f"{path} is good"]
 
 
-def catalogs(config: Config, targets: Sequence[str], names: list[str]) -> list[str]:
+def catalogs(config: Config, targets: Sequence[str], found: Found) -> list[str]:
     from sparkport.builder import CatalogBuilder
     from sparkport.catalog import Context
 
     said = []
     for each in assembly.catalogs(config, targets):
         catalog = each.build() if isinstance(each, CatalogBuilder) else each
-        if catalog.name in names:
+        if catalog.name in found.names:
             raise BadRequest(f"two catalogs are called {catalog.name!r}: give one of them another name")
-        names.append(catalog.name)
+        found.names.append(catalog.name)
+        found.catalogs.append(catalog)
         schemas = catalog.schemas(Context(catalog_name=catalog.name))
         said.append(f"{catalog.name} has {len(schemas)} schemas")
     return said
@@ -131,42 +146,44 @@ def jars() -> list[str]:
     return [f"all are in {wanted[0].parent}"]
 
 
-def warehouse(config: Config, names: list[str]) -> list[str]:
+def warehouse(config: Config, found: Found) -> list[str]:
     """Without Spark: the catalog is a file of SQLite."""
     from sparkport.spark.listing import SqliteDirectory
     from sparkport.spark.session.warehouse import DATABASE, open_warehouse
 
-    if config.name in names:
+    if config.name in found.names:
         raise BadRequest(f"two catalogs are called {config.name!r}: give the lake another --name")
-    names.append(config.name)
+    found.names.append(config.name)
     folder = Path(config.warehouse).expanduser().absolute()
     if not folder.exists():
         above = next(each for each in folder.parents if each.exists())
         if not above.is_dir() or not os.access(above, os.W_OK):
             raise BadRequest(f"the folder {folder} cannot be made: {above} cannot be written to")
         return [f"{folder} will be made"]
-    found = open_warehouse(folder)
-    if not (folder / DATABASE).exists() or not found.stored_names:
+    opened = open_warehouse(folder)
+    if not (folder / DATABASE).exists() or not opened.stored_names:
         return [f"{folder} can be written to, and holds nothing yet"]
-    namespaces = SqliteDirectory(folder / DATABASE, found.catalog_name(config.name)).contents().namespaces
-    count = sum(len(each.entries) for each in namespaces.values())
-    return [f"{folder} holds {len(namespaces)} schemas and {count} tables and views"]
+    namespaces = SqliteDirectory(folder / DATABASE, opened.catalog_name(config.name)).contents().namespaces
+    found.of_lake += [f"{config.name}.{schema}.{name}" for schema, each in namespaces.items() for name in each.entries]
+    return [f"{folder} holds {len(namespaces)} schemas and {len(found.of_lake)} tables and views"]
 
 
-def permissions(config: Config, names: Sequence[str]) -> list[str]:
+def permissions(config: Config, found: Found) -> list[str]:
     """Grants on catalogs that are not there are probably misspelt, and filters then protect nothing."""
     rules: dict[str, Sequence[Grant | RowFilter | Mask]]
     rules = {"grants": config.grants or (), "row_filters": config.row_filters, "masks": config.masks}
-    known = [each.lower() for each in names]
+    known = [each.lower() for each in found.names]
     for section, several in rules.items():
         for number, rule in enumerate(several, 1):
             catalog = rule.on.partition(".")[0]
             if "*" not in catalog and catalog.lower() not in known:
-                remedy = suggestion(catalog, known, f"there are {', '.join(names)}")
+                remedy = suggestion(catalog, known, f"there are {', '.join(found.names)}")
                 raise BadRequest(f"{section} {number}: there is no catalog {catalog!r}; {remedy}")
     if config.grants is not None and not config.wants_tokens:
         unnamed = [each for each in config.grants if "*" not in each.to]
         if unnamed:
             raise BadRequest("grants to somebody need tokens, without which nobody is known: name a tokens_file")
     counts = [f"{len(several)} {section.replace('_', ' ')}" for section, several in rules.items() if several]
-    return [", ".join(counts) or "everybody may do everything; there are admins"]
+    tables = itertools.chain(found.of_lake, rule_doubts.tables_of(found.catalogs))
+    doubts = map(Doubt, rule_doubts.doubts(config, tables))
+    return [", ".join(counts) or "everybody may do everything; there are admins", *doubts]

@@ -72,17 +72,22 @@ def run(options: argparse.Namespace) -> int:
     config = chosen(options)
     set_up_logging(config)
     expect_safe(config)
+    from sparkport.builder import CatalogBuilder
     from sparkport.cli.assembly import catalogs, server_settings
     from sparkport.cli.private_files import doubt_changeable
+    from sparkport.cli.rule_doubts import doubts, tables_of
     from sparkport.server import Server
 
     file = config_file(options)
-    for doubt in [] if file is None else doubt_changeable(str(file)):
-        _log.warning("%s", doubt)
     with ExitStack() as open_until_the_end:
-        server = Server(catalogs(config, options.catalog), config.location, server_settings(config))
+        found = catalogs(config, options.catalog)
+        served = [each.build() if isinstance(each, CatalogBuilder) else each for each in found]
+        server = Server(served, config.location, server_settings(config))
         if config.warehouse:
-            server.add_catalog(open_until_the_end.enter_context(lake(config)))
+            served.append(open_until_the_end.enter_context(lake(config)))
+            server.add_catalog(served[-1])
+        for doubt in [*([] if file is None else doubt_changeable(str(file))), *doubts(config, tables_of(served))]:
+            _log.warning("%s", doubt)
         server.run_until_signal(lambda: print(server.greeting, flush=True))
     return 0
 

@@ -14,8 +14,8 @@ __all__ = ["example_toml", "settings_markdown"]
 _WIDTH = 100
 _RULES = """\
 # Who may do what: without grants, everybody everything. `on` is catalog, catalog.schema or catalog.schema.object; * stands
-# for any characters but dots. `to` names principals, "group:…", or "*" for everybody. Privileges: list, read, write, alter,
-# spark_sql.
+# for any characters but dots, ** for any number of parts, so also for schemas within schemas. `to` names principals,
+# "group:…", or "*" for everybody. Privileges: list, read, write, alter, spark_sql.
 
 # [[grants]]
 # to = ["ada", "group:analysts"]
@@ -33,7 +33,7 @@ _RULES = """\
 # What readers see in place of a column's values: NULL, or an expression in DuckDB's SQL.
 
 # [[masks]]
-# on = "lake.*.customers"
+# on = "lake.**.customers"
 # column = "email"
 # value = "'…@' || split_part(email, '@', 2)"
 # but = ["ada"]

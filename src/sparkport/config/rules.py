@@ -55,9 +55,8 @@ class _Rule:
     def path(self) -> str:
         path = self.text("on")
         if not all(path.split(".")):
-            raise BadRequest(
-                f"{self.where}: on must be catalog, catalog.schema or catalog.schema.object, with * for any, not {path!r}"
-            )
+            form = "catalog, catalog.schema or catalog.schema.object, with * or ** for any"
+            raise BadRequest(f"{self.where}: on must be {form}, not {path!r}")
         return path
 
     def expression(self, key: str, default: str | None = None) -> str:
