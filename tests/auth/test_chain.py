@@ -32,7 +32,8 @@ def test_one_that_is_not_available_does_not_keep_out_those_whom_others_know():
 
 
 def test_each_is_asked_about_those_whom_it_has_admitted(tmp_path, monkeypatch):
-    monkeypatch.setattr("sparkport.auth.token_file._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("sparkport.auth.watched.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("sparkport.auth.watched.SETTLE_SECONDS", 0.0)
     path = tmp_path / "tokens"
     token, _ = create_token(path, "ada")
     chain = AuthenticatorChain({"file": TokenFile(path), "fixed": TokenAuthenticator({"other": "bob"})})

@@ -33,7 +33,8 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at the file whenever it is asked, not once a second."""
-    monkeypatch.setattr("sparkport.auth.token_file._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("sparkport.auth.watched.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("sparkport.auth.watched.SETTLE_SECONDS", 0.0)
 
 
 def test_a_token_tells_all_that_is_known_about_its_owner(path):

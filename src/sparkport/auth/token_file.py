@@ -13,7 +13,6 @@ import logging
 import os
 import secrets
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from sparkport.auth.watched import Watched
 from sparkport.catalog import Identity
 from sparkport.errors import BadRequest, NotFound
 
@@ -30,7 +30,6 @@ __all__ = ["KnownToken", "TokenFile", "create_token", "read_tokens", "revoke_tok
 _log = logging.getLogger(__name__)
 
 _HEADER = "# Tokens of Sparkport, one in a line, and of each only its hash: see `sparkport token --help`.\n"
-_LOOK_SECONDS = 1.0
 _PREFIX = "spk_"
 """Lets people, and scanners of repositories, see what it is."""
 
@@ -67,45 +66,28 @@ class TokenFile:
 
     def __init__(self, path: str | Path, clock: Callable[[], float] = time.time) -> None:
         """Raises: BadRequest when the file cannot be read, or has a line that is no token."""
-        self._path = Path(path)
         self._clock = clock
-        self._lock = threading.Lock()
-        self._looked = time.monotonic()
-        self._stamp = _stamp(self._path)
-        self._take(read_tokens(self._path))
+        file = Path(path)
+        self._known = Watched([file], lambda: _Known(read_tokens(file)), _log, "tokens stay as they were")
 
     def __call__(self, token: str) -> Identity | None:
-        self._look()
-        found = self._by_hash.get(_hash(token))
+        self._known.look()
+        found = self._known.value.by_hash.get(_hash(token))
         return None if found is None or found.expired(self._clock()) else found.identity
 
     def recognises(self, identity: Identity) -> bool:
         """Whether the token that this caller has shown is still good, and still says the same about it."""
-        self._look()
-        found = self._by_id.get(identity.credential)
+        self._known.look()
+        found = self._known.value.by_id.get(identity.credential)
         return found is not None and not found.expired(self._clock()) and _says(found.identity) == _says(identity)
 
-    def _look(self) -> None:
-        """Read the file again if it has changed; looked at once a second at most."""
-        now = time.monotonic()
-        if now - self._looked < _LOOK_SECONDS or not self._lock.acquire(blocking=False):
-            return
-        try:
-            self._looked = now
-            stamp = _stamp(self._path)
-            if stamp != self._stamp:
-                self._stamp = stamp  # first: a broken file is complained about once
-                self._take(read_tokens(self._path))
-        except BadRequest as error:
-            _log.error("tokens stay as they were: %s", error.message)
-        finally:
-            self._lock.release()
 
-    def _take(self, tokens: Iterable[KnownToken]) -> None:
+class _Known:
+    def __init__(self, tokens: Iterable[KnownToken]) -> None:
         known = list(tokens)
         # Looked up by hash: how long that takes tells only about hashes, and nobody can choose those.
-        self._by_hash = {each.sha256: each for each in known}
-        self._by_id = {each.id: each for each in known}
+        self.by_hash = {each.sha256: each for each in known}
+        self.by_id = {each.id: each for each in known}
 
 
 def _says(identity: Identity) -> tuple[object, ...]:
@@ -238,14 +220,6 @@ def _moment(value: object) -> datetime | None:
 
 def _hash(token: str) -> str:
     return hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 @contextmanager

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import ssl
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 import grpc
 
+from sparkport.auth.watched import Watched
 from sparkport.errors import BadRequest
 
 __all__ = ["Certificates", "PEM", "check_files", "server_credentials"]
@@ -19,8 +19,6 @@ _log = logging.getLogger(__name__)
 
 PEM: TypeAlias = bytes | Path
 """What is in a PEM file, or where that is: then it may be replaced while the server runs."""
-
-_Stamp: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,35 +75,27 @@ class _Reloading:
 
     def __init__(self, certificates: Certificates) -> None:
         self._certificates = certificates
-        self._lock = threading.Lock()
-        self._stamp = self._now()
-        self.first = self._load()
+        self._loaded = Watched(
+            _files(certificates),
+            self._load,
+            _log,
+            "the TLS certificate stays as it was",
+            look_seconds=0.0,  # there is a handshake at a time, not a call
+            settle_seconds=0.0,  # what is half written is no pair
+        )
+        self.first = self._loaded.value
 
     def changed(self) -> grpc.ServerCertificateConfiguration | None:
         """Asked by gRPC before each handshake: what to use from now on, None for the same as before."""
-        try:
-            with self._lock:
-                stamp = self._now()
-                if stamp == self._stamp:
-                    return None
-                self._stamp = stamp  # first: what is broken is complained about once
-                loaded = self._load()
-                if self._now() != stamp:  # while they were read: look again at the next handshake
-                    self._stamp = ()
-                    return None
-        except BadRequest as error:
-            _log.error("the TLS certificate stays as it was: %s", error.message)
+        if not self._loaded.look():
             return None
         _log.info("the TLS certificate was read again")
-        return loaded
+        return self._loaded.value
 
     def _load(self) -> grpc.ServerCertificateConfiguration:
         check_files(self._certificates)
         found = _read(self._certificates)
         return grpc.ssl_server_certificate_configuration([(found.key, found.certificate)], found.client_ca)
-
-    def _now(self) -> _Stamp:
-        return tuple(_stamp(each) for each in _files(self._certificates))
 
 
 def _files(certificates: Certificates) -> list[Path]:
