@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -225,3 +226,16 @@ def test_arguments_that_make_no_sense_end_with_exit_code_2(capfd):
         with pytest.raises(SystemExit) as caught:
             main(arguments)
         assert caught.value.code == 2
+
+
+def test_a_configuration_may_come_out_of_a_pipe(tmp_path):
+    """It is read once, and cannot be read again when it changes."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "shop.py").write_text(CATALOG)
+    rules = '[[grants]]\nto="*"\non="cat"\nmay="read"\n'
+    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=(rules,), daemon=True)
+    writer.start()
+
+    with running("shop.py:catalog", "--config", "pipe", cwd=tmp_path) as (greeting, _client):
+        assert "cat" in greeting
+    writer.join(30)

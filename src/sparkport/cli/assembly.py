@@ -13,6 +13,7 @@ from sparkport.builder.demo import demo_catalog
 from sparkport.catalog import Catalog
 from sparkport.cli.loading import load_authenticator, load_catalog
 from sparkport.cli.private_files import doubt_readable, expect_unchangeable, read_secret
+from sparkport.cli.rule_file import RuleFile
 from sparkport.config import Config
 from sparkport.errors import BadRequest
 from sparkport.server import ServerSettings
@@ -41,8 +42,8 @@ def catalogs(config: Config, targets: Sequence[str]) -> list[Catalog | CatalogBu
     return found
 
 
-def server_settings(config: Config) -> ServerSettings:
-    """What others could read is logged.
+def server_settings(config: Config, rules: RuleFile | None = None) -> ServerSettings:
+    """`rules` are those of the configuration, where they may change. What others could read is logged.
 
     Raises: BadRequest for files that cannot be read, or that others can change; PreconditionFailed for packages that are
     missing.
@@ -59,7 +60,7 @@ def server_settings(config: Config) -> ServerSettings:
         authenticate=authenticator(config),
         secret=secret,
         strict_create_schema=config.strict_create_schema,
-        policy=config.policy,
+        policy=config.policy if rules is None else rules,
         handle_lifetime=config.handle_seconds,
         limits=limits(config),
     )

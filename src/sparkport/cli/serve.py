@@ -76,13 +76,17 @@ def run(options: argparse.Namespace) -> int:
     from sparkport.cli.assembly import catalogs, server_settings
     from sparkport.cli.private_files import doubt_changeable
     from sparkport.cli.rule_doubts import doubts, tables_of
+    from sparkport.cli.rule_file import RuleFile
     from sparkport.server import Server
 
     file = config_file(options)
+    rules = None
+    if file is not None and file.is_file():  # what comes out of a pipe can be read once
+        rules = RuleFile(file, config, lambda: chosen(options))
     with ExitStack() as open_until_the_end:
         found = catalogs(config, options.catalog)
         served = [each.build() if isinstance(each, CatalogBuilder) else each for each in found]
-        server = Server(served, config.location, server_settings(config))
+        server = Server(served, config.location, server_settings(config, rules))
         if config.warehouse:
             served.append(open_until_the_end.enter_context(lake(config)))
             server.add_catalog(served[-1])

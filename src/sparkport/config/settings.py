@@ -173,7 +173,7 @@ class Config:
     admins: tuple[str, ...] = _setting(
         (),
         WHAT,
-        "principals, or group:NAME, who may see and cancel what others do",
+        "principals, or group:NAME, who may see and cancel what others do; in the file, read again when it changes",
         "NAME",
         example='["group:operators"]',
     )

@@ -133,6 +133,8 @@ class _State(Collector):
             yield _gauge(f"sparkport_{name}_in_use", _IN_USE.get(name, name), used)
         yield _gauge("sparkport_threads", "Threads of the process.", threading.active_count())
         yield _gauge("sparkport_draining", "1 while the server is stopping.", int(self._draining()))
+        outdated = int(self._service.rules_outdated)
+        yield _gauge("sparkport_rules_outdated", "1 while newer rules cannot be used, and the old ones hold.", outdated)
         failures = 0 if self._audit is None else self._audit.failures
         yield CounterMetricFamily("sparkport_audit_failures", "Lines that the audit log has lost.", failures)
         version = GaugeMetricFamily("sparkport_info", "Which Sparkport this is.", labels=["version"])

@@ -134,7 +134,7 @@ def drop_table(service: Service, call: Call, request: DropTable) -> Iterator[byt
     else:
         known = table_named(ctx, schema, request.name)
         name = request.name if known is None else known.name
-        if known is None and service.settings.policy is not None:  # it may be there, and kept from the caller
+        if known is None and not ctx.access.everything:  # it may be there, and kept from the caller
             if not request.ignore_not_found:
                 raise NotFound(f"table {request.schema}.{request.name} not found")
             return

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sparkport.catalog import Catalog, CatalogVersion, Context, VersionedCatalog
 from sparkport.errors import AlreadyExists, BadRequest, NotFound
 
 __all__ = ["CatalogRegistry", "RegisteredCatalog"]
+
+_CHANGE_OF_RULES = 1 << 32
+"""So that no number is met again when the catalog goes on to count."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,6 +22,7 @@ class RegisteredCatalog:
     name: str
     catalog: Catalog
     _version: list[int] = field(default_factory=lambda: [1])
+    _rules: list[int] = field(default_factory=lambda: [0])
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def changed(self) -> None:
@@ -26,11 +30,17 @@ class RegisteredCatalog:
         with self._lock:
             self._version[0] += 1
 
+    def rules_changed(self) -> None:
+        """Note that other rules hold now about who sees what, so that prepared statements bind again."""
+        with self._lock:
+            self._rules[0] += 1
+
     def version(self, ctx: Context) -> CatalogVersion:
-        """The catalog's own version where it has one, else the number of changes made here."""
+        """The catalog's own version where it has one, else the number of changes made here; other rules are another."""
+        own = CatalogVersion(self._version[0])
         if isinstance(self.catalog, VersionedCatalog):
-            return self.catalog.version(ctx)
-        return CatalogVersion(self._version[0])
+            own = self.catalog.version(ctx)
+        return replace(own, number=own.number + self._rules[0] * _CHANGE_OF_RULES)
 
 
 class CatalogRegistry:

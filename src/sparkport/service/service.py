@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -37,8 +37,9 @@ class ServiceSettings:
     authenticate: Authenticator | None = None
     """Tells who a bearer token belongs to. Every call then needs one that it knows, or what was handed out to a caller who
     has shown one; None serves everybody."""
-    policy: Policy | None = None
-    """Says who may do what; None lets everybody who is let in do everything."""
+    policy: Policy | Callable[[], Policy | None] | None = None
+    """Says who may do what; None lets everybody who is let in do everything. A function is asked with each call, for rules
+    that change while the server runs: it is quick, and returns the same object as long as they are the same."""
     handle_lifetime: float = 24 * 3600.0
     """Seconds for which a descriptor or ticket stands for the token of the caller it was handed out to."""
     secret: bytes | None = None
@@ -66,6 +67,7 @@ class Service:
         self.transactions = Transactions(self.signer, self.settings.transaction_lifetime)
         self.watch = Watch()
         self.keeper = LimitKeeper(self.settings.limits)
+        self._policy = self._present_policy()
 
     def admit(self, call: Call) -> Call:
         """The call with who makes it; asked before anything else is done. Raises: Unauthenticated."""
@@ -136,9 +138,28 @@ class Service:
             )
         return replace(call, identity=bearer, admitted=True)
 
+    @property
+    def policy(self) -> Policy | None:
+        """Who may do what, as of now. It is asked for with each call: nothing that was allowed before is remembered."""
+        policy = self._present_policy()
+        if policy is not self._policy:
+            self._policy = policy
+            for registered in self.registry.all():
+                registered.rules_changed()
+        return policy
+
+    @property
+    def rules_outdated(self) -> bool:
+        """Whether there are newer rules, which cannot be used: if the function that gives them tells, as `outdated`."""
+        return bool(getattr(self.settings.policy, "outdated", False))
+
+    def _present_policy(self) -> Policy | None:
+        policy = self.settings.policy
+        return policy if policy is None or isinstance(policy, Policy) else policy()
+
     def access(self, call: Call, registered: RegisteredCatalog) -> Access:
         """What the caller may do in a catalog."""
-        policy = self.settings.policy
+        policy = self.policy
         return _EVERYTHING if policy is None else policy.access(call.identity, registered.name)
 
     def context(

@@ -99,10 +99,10 @@ class _Site:
     def viewer(self, authorization: str | None) -> Viewer:
         """Raises: Unauthenticated."""
         call = self.service.admit(Call(RequestHeaders(authorization=authorization)))
-        settings = self.service.settings
-        if settings.authenticate is None:
+        if self.service.settings.authenticate is None:
             return Viewer(call, signed_in=False, sees_everything=True)
-        admin = settings.policy is not None and settings.policy.is_admin(call.identity)
+        policy = self.service.policy
+        admin = policy is not None and policy.is_admin(call.identity)
         return Viewer(call, signed_in=True, sees_everything=admin)
 
     def denied(self, what: str, code: str, reason: str, viewer: Viewer | None = None) -> None:

@@ -90,7 +90,9 @@ function show(status) {
   element("viewer").hidden = !status.viewer.signed_in;
   text(element("viewer-name"), status.viewer.name || "");
   for (const each of document.querySelectorAll("[data-for-all]")) each.hidden = !status.viewer.sees_everything;
-  state(status.draining ? "stopping" : "serving", status.draining ? "stopping" : "serving");
+  if (status.draining) state("stopping", "stopping");
+  else if (status.rules_outdated) state("serving by old rules: the log says why", "lost");
+  else state("serving", "serving");
   text(element("about"), "version " + status.version + " · up " + duration(status.uptime));
   text(element("location"), status.location);
   text(element("tile-running"), status.running_count);

@@ -46,6 +46,7 @@ def status(service: Service, watching: Watching, viewer: Viewer, location: str) 
         "time": time.time(),
         "uptime": time.time() - watching.started_at,
         "draining": watching.draining,
+        "rules_outdated": service.rules_outdated if viewer.sees_everything else None,
         "viewer": {
             "name": None if viewer.call.principal is None else one_line(viewer.call.principal),
             "signed_in": viewer.signed_in,

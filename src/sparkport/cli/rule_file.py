@@ -1,0 +1,77 @@
+"""The rules of a configuration file, while a server runs: who may do what can change without a restart."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sparkport.auth import Policy
+from sparkport.auth.watched import Watched
+from sparkport.cli.rule_doubts import doubts_about_patterns
+from sparkport.config import Config
+from sparkport.errors import BadRequest
+
+__all__ = ["RuleFile"]
+
+_log = logging.getLogger("sparkport.cli")
+
+_RULES = ("grants", "row_filters", "masks", "admins")
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    config: Config
+    policy: Policy | None
+
+
+class RuleFile:
+    """Gives the policy of a configuration file, to whoever asks with each call: the file is read again when it changes.
+
+    While the file is broken or missing, the rules that it held before go on to hold. Only the rules are taken from it: of
+    other settings that have changed the log says that they need a restart. Thread-safe.
+    """
+
+    def __init__(self, file: Path, started: Config, load: Callable[[], Config]) -> None:
+        """`started` is what the server was started with, `load` reads that again. Raises: BadRequest."""
+        self._file = file
+        self._started = started
+        self._load = load
+        self._before = _Read(started, started.policy)
+        self._rules = Watched([file], self._read, _log, "the rules stay as they were")
+
+    def __call__(self) -> Policy | None:
+        """What holds now; None where everybody may do everything."""
+        if self._rules.look():
+            self._tell(self._rules.value)
+        return self._rules.value.policy
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the file holds something else now, which cannot be used."""
+        self()
+        return self._rules.outdated
+
+    def _read(self) -> _Read:
+        config, before = self._load(), self._before
+        if config.grants is None and before.config.grants is not None:
+            # More likely somebody is still writing the file.
+            raise BadRequest(
+                f"{self._file} has no [[grants]] any more, so that everybody might do everything: if that is meant, restart "
+                "the server"
+            )
+        same = all(getattr(config, name) == getattr(before.config, name) for name in _RULES)
+        return _Read(config, before.policy if same else config.policy)
+
+    def _tell(self, read: _Read) -> None:
+        if read.policy is not self._before.policy:
+            _log.info("the rules were read again from %s", self._file)
+            for doubt in doubts_about_patterns(read.config):
+                _log.warning("%s", doubt)
+        self._before = read
+        names = [each.name for each in dataclasses.fields(Config) if each.name not in _RULES]
+        changed = [name for name in names if getattr(read.config, name) != getattr(self._started, name)]
+        if changed:
+            _log.warning("%s has other settings now that take a restart: %s", self._file, ", ".join(changed))
