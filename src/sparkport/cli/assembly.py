@@ -84,6 +84,8 @@ def limits(config: Config) -> Limits:
         max_scans_per_principal=config.max_scans_per_principal,
         max_exchanges=config.max_exchanges,
         max_exchanges_per_principal=config.max_exchanges_per_principal,
+        max_actions=config.max_actions,
+        max_actions_per_principal=config.max_actions_per_principal,
         max_staged_bytes=config.max_staged_mb * _MEGABYTE,
         max_staged_bytes_per_principal=config.max_staged_mb_per_principal * _MEGABYTE,
         max_held_bytes=config.max_held_mb * _MEGABYTE,

@@ -188,6 +188,16 @@ class Config:
     max_exchanges_per_principal: int = _setting(
         500, LIMITS, "such changes and calls of one principal; 0 for no limit", "N", least=0
     )
+    max_actions: int = _setting(
+        1000,
+        LIMITS,
+        "actions and listings under way at once, such as plans of scans and DDL; 0 for no limit",
+        "N",
+        least=0,
+    )
+    max_actions_per_principal: int = _setting(
+        500, LIMITS, "such actions and listings of one principal; 0 for no limit", "N", least=0
+    )
     max_staged_mb: int = _setting(
         65536,
         LIMITS,

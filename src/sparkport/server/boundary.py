@@ -1,4 +1,4 @@
-"""From gRPC to the service and back: the methods, and the one place where errors become statuses."""
+"""From gRPC to the service and back: one call, and the one place where errors become statuses."""
 
 from __future__ import annotations
 
@@ -7,83 +7,85 @@ import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeAlias
+from itertools import chain
+from typing import NoReturn, TypeAlias
 
 import grpc
 
 from sparkport.catalog import Cancellation
-from sparkport.errors import Cancelled, SparkportError
+from sparkport.errors import BadRequest, Cancelled, SparkportError
 from sparkport.lines import one_line
+from sparkport.server.doorstep import Place
 from sparkport.server.logs import REQUEST
 from sparkport.server.watching import Watching
 from sparkport.service.activity import Work
 from sparkport.service.calls import Call
-from sparkport.service.service import Service
+from sparkport.service.limits import ACTIONS
 from sparkport.wire.headers import decode_headers
 from sparkport.wire.status import Status, internal_status, status_of
 
-__all__ = ["FLIGHT_SERVICE", "STOPPING", "flight_handlers"]
+__all__ = ["FLIGHT_SERVICE", "STOPPING", "Behaviour", "Rpc", "answering", "one_request", "refusing"]
 
 _log = logging.getLogger("sparkport.server")
 FLIGHT_SERVICE = "arrow.flight.protocol.FlightService"
 STOPPING = Status("UNAVAILABLE", "the server is being stopped: try again in a moment")
 
 
-def flight_handlers(service: Service, watching: Watching) -> grpc.GenericRpcHandler:
-    """Messages are left as bytes: the wire layer reads and writes them itself."""
-    unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
-    both = grpc.stream_stream_rpc_method_handler
-    admit, meet = service.admit, service.meet
-
-    def streaming(rpc: str, admit: _Admit, run: Callable[[Call, Any], Iterator[bytes]]) -> Any:
-        return _streaming(_Rpc(rpc, admit, watching), run)
-
-    methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-        "DoAction": stream(streaming("DoAction", meet, service.do_action)),
-        "DoGet": stream(streaming("DoGet", meet, service.do_get)),
-        "DoExchange": both(streaming("DoExchange", meet, service.do_exchange)),
-        "DoPut": both(streaming("DoPut", admit, service.do_put)),
-        "ListFlights": stream(streaming("ListFlights", admit, service.list_flights)),
-        "ListActions": stream(streaming("ListActions", admit, lambda call, _message: service.list_actions(call))),
-        "GetFlightInfo": unary(_unary(_Rpc("GetFlightInfo", admit, watching), service.get_flight_info)),
-        "GetSchema": unary(_unary(_Rpc("GetSchema", admit, watching), service.get_schema)),
-        "Handshake": both(_handshake(_Rpc("Handshake", admit, watching))),
-    }
-    return grpc.method_handlers_generic_handler(FLIGHT_SERVICE, methods)
-
-
-_Admit: TypeAlias = Callable[[Call], Call]
-"""Refuses a caller, or says who it is."""
+Answer: TypeAlias = Callable[[Call, Iterator[bytes], grpc.ServicerContext], Iterator[bytes]]
+"""From a call and the messages that its client sends to those that it gets."""
+Behaviour: TypeAlias = Callable[[Iterator[bytes], grpc.ServicerContext], Iterator[bytes]]
+"""What gRPC calls."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Rpc:
-    """What all calls of a method have in common."""
+class Rpc:
+    """What all calls of a method have in common.
+
+    To gRPC every method is one with a stream of messages on both sides, which looks the same on the wire, so that it is
+    decided here when the first message is read: after the headers have been judged.
+    """
 
     name: str
-    admit: _Admit
-    watching: Watching
+    admit: Callable[[Call], Call]
+    """Refuses a caller, or says who it is."""
+    run: Answer
+    with_handles: bool = False
+    """Whether what was handed out to a caller can stand for its token."""
 
     @property
     def is_action(self) -> bool:
         return self.name == "DoAction"
 
 
-def _streaming(
-    rpc: _Rpc, run: Callable[[Call, Any], Iterator[bytes]]
-) -> Callable[[Any, grpc.ServicerContext], Iterator[bytes]]:
-    """Scans fail late, so errors are mapped around the iteration, not around the call."""
+def one_request(run: Callable[[Call, bytes], Iterator[bytes]]) -> Answer:
+    """For methods whose clients send one message."""
 
-    def handle(request: Any, context: grpc.ServicerContext) -> Iterator[bytes]:
-        call, finish = _begin(context, rpc)
+    def answer(call: Call, messages: Iterator[bytes], _context: grpc.ServicerContext) -> Iterator[bytes]:
+        with call.quotas.hold(ACTIONS):  # who waits with it takes a place too
+            request = next(messages, None)
+        if request is None:
+            raise BadRequest("the call has no message")
+        yield from run(call, request)
+
+    return answer
+
+
+def answering(rpc: Rpc, watching: Watching, place: Place | None, left: Callable[[], None]) -> Behaviour:
+    """Serves a call. `place` is where it waits when its headers do not say who makes it; `left` is told of its end.
+
+    Scans fail late, so errors are mapped around the iteration, not around the call.
+    """
+
+    def handle(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        call, finish = _begin(context, rpc, watching)
         work = call.work
-        if isinstance(request, bytes):
-            work.bytes_in = len(request)
-        else:
-            request = _received(request, context, work)
         try:
-            with closing(_iterate(run, _admitted(call, rpc), request)) as messages:
-                for message in messages:
+            call = _admitted(call, rpc, watching)
+            messages = _received(requests, context, work)
+            if place is not None:
+                messages = chain([place.first(messages, work.cut)], messages)
+            with closing(_iterate(rpc.run, call, messages, context)) as answers:
+                for message in answers:
                     work.gives(message)
                     yield message
                     work.goes_on()
@@ -93,31 +95,30 @@ def _streaming(
         except BaseException as error:  # noqa: BLE001 - the one boundary; what gRPC does not catch hangs the client
             _abort(context, call, error, action=rpc.is_action)
         finally:
+            if place is not None:
+                place.leave()
+            left()
             finish()
 
     return handle
 
 
-def _unary(rpc: _Rpc, run: Callable[[Call, bytes], bytes]) -> Callable[[bytes, grpc.ServicerContext], bytes]:
-    def handle(request: bytes, context: grpc.ServicerContext) -> bytes:
-        call, finish = _begin(context, rpc)
-        call.work.bytes_in = len(request)
+def refusing(rpc: Rpc, watching: Watching, error: SparkportError) -> Behaviour:
+    """Tells a caller why not, without reading anything of what it sends."""
+
+    def handle(_requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        call, finish = _begin(context, rpc, watching)
         try:
-            answer = run(_admitted(call, rpc), request)
-            call.work.gives(answer)
-            call.work.code = "OK"
-            return answer
-        except BaseException as error:  # noqa: BLE001 - the one boundary; what gRPC does not catch hangs the client
-            _abort(context, call, error, action=False)
+            _abort(context, call, error, action=rpc.is_action)
         finally:
             finish()
 
     return handle
 
 
-def _admitted(call: Call, rpc: _Rpc) -> Call:
+def _admitted(call: Call, rpc: Rpc, watching: Watching) -> Call:
     """Raises: _Stopping; what `admit` raises."""
-    if rpc.watching.refuses(call.work):
+    if watching.refuses(call.work):
         raise _Stopping
     call = rpc.admit(call)
     call.work.principal = call.principal
@@ -128,28 +129,11 @@ class _Stopping(Exception):
     """The server takes no new calls."""
 
 
-def _handshake(rpc: _Rpc) -> Callable[[Any, grpc.ServicerContext], Iterator[bytes]]:
-    """Drivers that were given a user name and a password (ADBC's, pyarrow's) ask here for a token and give up without one.
-
-    Where everybody is let in they get one that opens nothing, and nothing of what they sent comes back. Where tokens are
-    asked for, the handshake needs one like any other call.
-    """
-
-    def handle(requests: Any, context: grpc.ServicerContext) -> Iterator[bytes]:
-        def answer(call: Call, messages: Iterator[bytes]) -> Iterator[bytes]:
-            if call.principal is None:
-                context.send_initial_metadata((("authorization", "Bearer anonymous"),))
-            for _ in messages:
-                yield b""
-
-        yield from _streaming(rpc, answer)(requests, context)
-
-    return handle
-
-
-def _iterate(run: Callable[[Call, Any], Iterator[bytes]], call: Call, request: Any) -> Generator[bytes, None, None]:
+def _iterate(
+    run: Answer, call: Call, messages: Iterator[bytes], context: grpc.ServicerContext
+) -> Generator[bytes, None, None]:
     """A generator around `run`, so that there is always something to close."""
-    yield from run(call, request)
+    yield from run(call, messages, context)
 
 
 def _received(messages: Iterator[bytes], context: grpc.ServicerContext, work: Work) -> Iterator[bytes]:
@@ -174,7 +158,7 @@ def _received(messages: Iterator[bytes], context: grpc.ServicerContext, work: Wo
         raise Cancelled("the client went away")
 
 
-def _begin(context: grpc.ServicerContext, rpc: _Rpc) -> tuple[Call, Callable[[], None]]:
+def _begin(context: grpc.ServicerContext, rpc: Rpc, watching: Watching) -> tuple[Call, Callable[[], None]]:
     """The call, and what to do when it has ended by itself."""
     headers = decode_headers(context.invocation_metadata())
     cancellation = Cancellation()
@@ -188,13 +172,13 @@ def _begin(context: grpc.ServicerContext, rpc: _Rpc) -> tuple[Call, Callable[[],
         cancellation=cancellation,
         abandon=context.cancel,
     )
-    rpc.watching.begin(work)
+    watching.begin(work)
     REQUEST.set(work)
 
     def finish() -> None:
         nonlocal ended
         ended = True
-        rpc.watching.end(work)
+        watching.end(work)
 
     def terminated() -> None:  # gRPC calls it at every end; only an early one is a cancellation
         if not ended:

@@ -11,9 +11,10 @@ from typing import Any
 
 import grpc
 
-from sparkport.errors import SparkportError
+from sparkport.errors import LimitExceeded, SparkportError
 from sparkport.server.boundary import FLIGHT_SERVICE
 from sparkport.server.descriptors import number
+from sparkport.server.doorstep import Doorstep
 from sparkport.wire.flight import protobuf_fields
 
 __all__ = ["Health"]
@@ -22,6 +23,8 @@ _SERVING, _NOT_SERVING, _SERVICE_UNKNOWN = 1, 2, 3
 _SERVICES = ("", FLIGHT_SERVICE)
 _MOST_WATCHERS = 100
 """Each takes a thread, and anybody may watch."""
+_MOST_QUESTIONS, _QUESTIONS_AT_ONCE = 32, 1
+"""Of which the message is waited for, and is read."""
 
 
 class Health:
@@ -32,11 +35,12 @@ class Health:
         self._serving = True
         self._closed = False
         self._watchers = 0
+        self.doorstep = Doorstep(_MOST_QUESTIONS, _QUESTIONS_AT_ONCE)
 
     def handlers(self) -> grpc.GenericRpcHandler:
         methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-            "Check": grpc.unary_unary_rpc_method_handler(self._check),
-            "Watch": grpc.unary_stream_rpc_method_handler(self._watch),
+            "Check": grpc.stream_unary_rpc_method_handler(self._check),
+            "Watch": grpc.stream_stream_rpc_method_handler(self._watch),
         }
         return grpc.method_handlers_generic_handler("grpc.health.v1.Health", methods)
 
@@ -52,14 +56,14 @@ class Health:
             self._serving, self._closed = False, True
             self._changed.notify_all()
 
-    def _check(self, request: bytes, context: grpc.ServicerContext) -> bytes:
-        status = self._status(_service(request, context))
+    def _check(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        status = self._status(self._asked(requests, context))
         if status == _SERVICE_UNKNOWN:
             context.abort(grpc.StatusCode.NOT_FOUND, "there is no such service")
         return number(1, status)
 
-    def _watch(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
-        service = _service(request, context)
+    def _watch(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        service = self._asked(requests, context)
         gone = threading.Event()
 
         def leave() -> None:
@@ -88,6 +92,22 @@ class Health:
         finally:
             self._left()
 
+    def _asked(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> str:
+        """The service that is asked about."""
+        place = self.doorstep.enter()
+        if place is None:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many clients ask already")
+        try:
+            request = place.first(requests, lambda _reason: context.cancel())
+            names = [value for field, value in protobuf_fields(memoryview(request)) if field == 1]
+            return bytes(names[-1]).decode() if names and not isinstance(names[-1], int) else ""
+        except LimitExceeded as error:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, error.message)
+        except (SparkportError, UnicodeDecodeError):
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request is not a HealthCheckRequest message")
+        finally:
+            place.leave()
+
     def _news(self, service: str, told: int | None) -> bool:
         return self._closed or self._status(service) != told
 
@@ -99,11 +119,3 @@ class Health:
         if service not in _SERVICES:
             return _SERVICE_UNKNOWN
         return _SERVING if self._serving else _NOT_SERVING
-
-
-def _service(request: bytes, context: grpc.ServicerContext) -> str:
-    try:
-        names = [value for field, value in protobuf_fields(memoryview(request)) if field == 1]
-        return bytes(names[-1]).decode() if names and not isinstance(names[-1], int) else ""
-    except (SparkportError, UnicodeDecodeError):
-        context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request is not a HealthCheckRequest message")

@@ -18,10 +18,11 @@ from sparkport.builder import CatalogBuilder
 from sparkport.catalog import Catalog
 from sparkport.errors import BadRequest
 from sparkport.server.allocator import keep_freed_memory
-from sparkport.server.boundary import flight_handlers
+from sparkport.server.door import Door
+from sparkport.server.flight import flight_methods
 from sparkport.server.health import Health
 from sparkport.server.http import StatusServer, parse_address
-from sparkport.server.reflection import reflection_handlers
+from sparkport.server.reflection import reflection_methods
 from sparkport.server.threads import ElasticExecutor, join_all
 from sparkport.server.tls import PEM, Certificates, server_credentials
 from sparkport.server.watching import Watching
@@ -47,6 +48,10 @@ DEFAULT_LOCATION = "grpc://127.0.0.1:50051"
 _HEADER_LIMIT = 1024 * 1024
 """Bytes of one request's headers. The client copies descriptors into one (airport §2.1), and percent-encoded names of
 500 emoji exceed gRPC's own limit of 8 KiB."""
+
+_HANDSHAKE_SECONDS = 10.0
+"""For a connection to be made, TLS included."""
+_MOST_UNHEARD = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,7 @@ class Server:
         self._grpc: grpc.Server | None = None
         self._watching: Watching | None = None
         self._health: Health | None = None
+        self._door: Door | None = None
         self._http: StatusServer | None = None
         self._polling: list[threading.Thread] = []
         self._starting_or_stopping = threading.Lock()
@@ -156,14 +162,11 @@ class Server:
         server = grpc.server(
             executor,  # type: ignore[arg-type]  # any Executor will do; the stubs name one
             options=_options(settings),
-            maximum_concurrent_rpcs=settings.max_concurrent_calls,
         )
-        handlers = (
-            flight_handlers(self._service, watching),
-            health.handlers(),
-            *reflection_handlers(self._service, watching),
-        )
-        server.add_generic_rpc_handlers(handlers)
+        methods = {**flight_methods(self._service), **reflection_methods(self._service)}
+        door = Door(self._service, watching, methods, settings.max_concurrent_calls)
+        watching.doorsteps += [door.doorstep, health.doorstep]
+        server.add_generic_rpc_handlers((door, health.handlers()))
         asked_for = self._port
         try:
             self._port = self._listen(server)
@@ -174,12 +177,14 @@ class Server:
             server.start()  # one that was never started would keep its port
             server.stop(None).wait()
             watching.stop()
+            door.close()
             executor.shutdown(wait=False)
             self._port = asked_for
             raise
         watching.start()
         self._polling = _threads_of(server.start)
         self._grpc, self._executor, self._watching, self._health = server, executor, watching, health
+        self._door = door
 
     def _listen(self, server: grpc.Server) -> int:
         """Have the port, and tell which it is. Raises: OSError."""
@@ -205,7 +210,8 @@ class Server:
         """
         with self._starting_or_stopping:
             server, executor, watching, health = self._grpc, self._executor, self._watching, self._health
-            if server is None or executor is None or watching is None or health is None:
+            door = self._door
+            if server is None or executor is None or watching is None or health is None or door is None:
                 return
             watching.draining = True
             health.stop_serving()
@@ -221,11 +227,12 @@ class Server:
             if self._http is not None:
                 self._http.close()
             watching.stop()
+            door.close()
             threads = [*self._polling, *executor.threads]
             executor.shutdown(wait=False, cancel_futures=True)
             # Python ends threads that outlive it in a way that C++ answers with an abort of the process.
             join_all(threads, _LAST_THREADS_SECONDS)
-            self._grpc = self._executor = self._watching = self._health = self._http = None
+            self._grpc = self._executor = self._watching = self._health = self._door = self._http = None
 
     def wait(self) -> None:
         """Block until the server has stopped."""
@@ -317,6 +324,16 @@ def _parse(location: str) -> tuple[str, str, int]:
     return scheme, host, port
 
 
+def _most_connections() -> int:
+    """Each takes a file descriptor, and whoever connects must leave some to those who read files."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return 2**31 - 1
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2**31 - 1 if allowed == resource.RLIM_INFINITY else max(1, min(allowed // 4 * 3, 2**31 - 1))
+
+
 def _options(settings: ServerSettings) -> list[tuple[str, int]]:
     keepalive = int(settings.keepalive_seconds * 1000)
     return [
@@ -325,6 +342,11 @@ def _options(settings: ServerSettings) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", -1),
         ("grpc.max_metadata_size", _HEADER_LIMIT),
         ("grpc.absolute_max_metadata_size", _HEADER_LIMIT),
+        # Calls of which nobody has heard yet. Beyond that gRPC lets some of them fall, whoever makes them.
+        ("grpc.server.max_pending_requests", _MOST_UNHEARD),
+        ("grpc.server.max_pending_requests_hard_limit", 2 * _MOST_UNHEARD),
+        ("grpc.server_handshake_timeout_ms", int(_HANDSHAKE_SECONDS * 1000)),
+        ("grpc.max_allowed_incoming_connections", _most_connections()),
         # A second server on a busy port must fail, not share it.
         ("grpc.so_reuseport", 0),
         ("grpc.keepalive_time_ms", keepalive),

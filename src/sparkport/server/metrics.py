@@ -30,6 +30,7 @@ _MOST_ROUTES = 20
 _IN_USE = {
     "scans": "Streams of rows on their way to clients.",
     "exchanges": "Changes of rows and calls of functions under way.",
+    "actions": "Plans, listings, DDL and other actions under way.",
     "staged_bytes": "Bytes of rows in statements that have not ended.",
     "held_bytes": "Bytes of such rows that are in memory.",
     "spark_jobs": "What Spark computes for somebody just now.",

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import grpc
 
-from sparkport.errors import BadRequest, SparkportError
+from sparkport.errors import BadRequest
+from sparkport.server.boundary import Rpc
 from sparkport.server.descriptors import FILES, delimited, number
-from sparkport.server.watching import Watching
-from sparkport.service.activity import Work
 from sparkport.service.calls import Call
+from sparkport.service.limits import ACTIONS
 from sparkport.service.service import Service
 from sparkport.wire.flight import protobuf_fields
-from sparkport.wire.headers import decode_headers
 
-__all__ = ["reflection_handlers"]
+__all__ = ["reflection_methods"]
 
 _SERVICES = sorted(f"{file.package}.{service}" for file in FILES for service in file.services)
 _BY_NAME = {file.name: file.encode() for file in FILES}
@@ -26,25 +24,17 @@ _MOST_QUESTIONS = 1000
 """In one call: who knows all files has asked a dozen."""
 
 
-def reflection_handlers(service: Service, watching: Watching) -> tuple[grpc.GenericRpcHandler, ...]:
+def reflection_methods(service: Service) -> dict[str, Rpc]:
     """Versions v1 and v1alpha, which differ in name only. Where the server asks for tokens, this wants one too."""
 
-    def info(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        call = Call(decode_headers(context.invocation_metadata()), work=Work("ServerReflectionInfo"))
-        try:
-            service.admit(call)
+    def answer(call: Call, requests: Iterator[bytes], _context: grpc.ServicerContext) -> Iterator[bytes]:
+        with call.quotas.hold(ACTIONS):
             for _, request in zip(range(_MOST_QUESTIONS), requests, strict=False):
                 yield _answer(request)
-        except SparkportError as error:
-            call.work.code, call.work.message = error.code, error.message
-            watching.end(call.work)
-            context.abort(grpc.StatusCode[error.code], error.message)
 
-    methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-        "ServerReflectionInfo": grpc.stream_stream_rpc_method_handler(info)
-    }
     names = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
-    return tuple(grpc.method_handlers_generic_handler(name, methods) for name in names)
+    rpc = Rpc("ServerReflectionInfo", service.admit, answer)
+    return {f"/{name}/{rpc.name}": rpc for name in names}
 
 
 def _answer(request: bytes) -> bytes:

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from sparkport.server.doorstep import LONGEST_SECONDS, Doorstep
 from sparkport.server.metrics import Metrics
 from sparkport.service.activity import SAMPLE_SECONDS, Activity, Work
 from sparkport.service.audit import AuditLog
@@ -26,8 +27,8 @@ _LATE_SECONDS = 1.0
 class Watching:
     """Keeps the books of one server, from its start to its end. Thread-safe.
 
-    Its thread cuts off calls whose client has neither taken nor sent a message for too long, and notes every few seconds
-    how much has gone through.
+    Its thread cuts off calls whose client has neither taken nor sent a message for too long, or has not said in time who it
+    is, and notes every few seconds how much has gone through.
     """
 
     def __init__(self, service: Service, *, idle_seconds: float, audit_file: str | Path | None) -> None:
@@ -37,6 +38,8 @@ class Watching:
         self.draining = False
         self.audit = None if audit_file is None else AuditLog(audit_file)
         self.metrics = Metrics(service, self.activity, self.audit, lambda: self.draining)
+        self.doorsteps: list[Doorstep] = []
+        """Where callers wait who have not said who they are; set before the start."""
         self._idle_seconds = idle_seconds
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watching (sparkport)", daemon=True)
@@ -81,7 +84,7 @@ class Watching:
         return all(each.session != work.session for each in streams)
 
     def _watch(self) -> None:
-        pause = SAMPLE_SECONDS
+        pause = min(SAMPLE_SECONDS, LONGEST_SECONDS / 10)
         if self._idle_seconds > 0:
             pause = max(_SHORTEST_PAUSE, min(pause, self._idle_seconds / 4))
         sampled = looked = time.monotonic()
@@ -89,6 +92,8 @@ class Watching:
             stood_still = time.monotonic() - looked > pause + _LATE_SECONDS
             looked = time.monotonic()
             try:
+                for doorstep in self.doorsteps:
+                    doorstep.cut_off_late(stood_still=stood_still)
                 if self._idle_seconds > 0:
                     self._cut_off_idle(stood_still=stood_still)
                 if time.monotonic() - sampled >= SAMPLE_SECONDS * 0.9:

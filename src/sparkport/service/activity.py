@@ -26,7 +26,9 @@ SAMPLE_SECONDS = 5.0
 _LONGEST_NAME = 200
 """Clients choose them, and hundreds of calls are remembered."""
 _STREAMS = frozenset({"DoGet", "DoExchange", "DoPut"})
-"""The calls whose messages hold rows."""
+"""The calls whose messages hold rows, on their way to clients."""
+_STREAMS_IN = frozenset({"DoExchange", "DoPut"})
+"""The same for messages of clients."""
 
 _monotonic = time.monotonic
 
@@ -125,11 +127,12 @@ class Work:
         self.waits_since = _monotonic()
 
     def got(self, message: bytes) -> None:
-        """A message of the client's stream has come."""
+        """A message of the client has come."""
         self.waits_since = 0.0
         self.messages_in += 1
         self.bytes_in += len(message)
-        self.rows_in += count_rows(message)
+        if self.rpc in _STREAMS_IN:
+            self.rows_in += count_rows(message)
 
     def excuse(self) -> None:
         """That the client was quiet until now was not its fault."""

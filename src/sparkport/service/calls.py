@@ -31,6 +31,8 @@ class Call:
     """Who calls, where the server asks for tokens."""
     admitted: bool = True
     """False while the caller has not shown who it is, and may yet do so by what this server has handed out to it."""
+    shown: Identity | None = None
+    """Who it is by what its headers show, which a handle in its first message has yet to say as well."""
     abandon: Callable[[], object] = field(default=lambda: None, compare=False, repr=False)
     """Ends the call from outside of the thread that serves it."""
     work: Work = field(default_factory=Work, compare=False, repr=False)
@@ -46,7 +48,10 @@ class Call:
     @property
     def quotas(self) -> Quotas:
         """How much the caller may use at once."""
-        return Quotas() if self.keeper is None else self.keeper.quotas(self.principal)
+        if self.keeper is None:
+            return Quotas()
+        identity = self.identity or self.shown
+        return self.keeper.quotas(None if identity is None else identity.name)
 
     def context(
         self,

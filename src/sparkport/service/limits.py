@@ -17,9 +17,10 @@ from sparkport.catalog import Quotas
 from sparkport.catalog.quotas import HELD_BYTES, STAGED_BYTES
 from sparkport.errors import BadRequest, LimitExceeded
 
-__all__ = ["EXCHANGES", "SCANS", "SPARK_JOBS", "LimitKeeper", "Limits", "while_holding"]
+__all__ = ["ACTIONS", "EXCHANGES", "SCANS", "SPARK_JOBS", "LimitKeeper", "Limits", "while_holding"]
 
-SCANS, EXCHANGES, SPARK_JOBS = "scans", "exchanges", "spark_jobs"
+SCANS, EXCHANGES, ACTIONS, SPARK_JOBS = "scans", "exchanges", "actions", "spark_jobs"
+_COUNTED = (SCANS, EXCHANGES, ACTIONS, STAGED_BYTES, HELD_BYTES, SPARK_JOBS)
 _GIGABYTE = 1 << 30
 
 
@@ -36,6 +37,9 @@ class Limits:
     max_exchanges: int = 1000
     """Changes of rows and calls of functions."""
     max_exchanges_per_principal: int = 500
+    max_actions: int = 1000
+    """Everything else that is asked: plans of scans, listings, DDL, actions of catalogs' own."""
+    max_actions_per_principal: int = 500
     max_staged_bytes: int = 64 * _GIGABYTE
     """Rows that statements have received and not yet committed, in files or in memory, in the size that Arrow has them."""
     max_staged_bytes_per_principal: int = 32 * _GIGABYTE
@@ -46,7 +50,7 @@ class Limits:
     """What Spark computes for somebody: scans of large tables and views, `spark_sql`, care of tables."""
     max_spark_jobs_per_principal: int = 250
     max_message_bytes: int = 256 * 1024 * 1024
-    """One message of a client, which is read into memory before anybody has looked who sends it."""
+    """One message of a client. Of callers who have not said who they are at most three are received at once."""
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -70,7 +74,7 @@ class LimitKeeper:
     def snapshot(self) -> Mapping[str, int]:
         """What is in use now, in all."""
         with self._lock:
-            return {what: self._in_all[what] for what in (SCANS, EXCHANGES, STAGED_BYTES, HELD_BYTES, SPARK_JOBS)}
+            return {what: self._in_all[what] for what in _COUNTED}
 
     def of_each(self, what: str) -> Mapping[str | None, int]:
         """How much of it each principal uses now; those who use nothing are left out."""
@@ -124,6 +128,7 @@ class _Share(Quotas):
 _NAMES: Mapping[str, tuple[str, str]] = {
     SCANS: ("scans under way", "wait for one to end"),
     EXCHANGES: ("changes of rows and calls of functions under way", "wait for one to end"),
+    ACTIONS: ("actions and listings under way", "wait for one to end"),
     SPARK_JOBS: ("Spark jobs under way", "wait for one to end"),
     STAGED_BYTES: (
         "of rows in statements that have not ended",

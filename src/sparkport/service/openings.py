@@ -10,7 +10,7 @@ import pyarrow.flight as flight
 from sparkport.errors import BadRequest
 from sparkport.wire.flight_data import FlightData, decode_flight_data
 
-__all__ = ["Opening", "first_schema"]
+__all__ = ["Opening", "first_schema", "named_descriptor"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,18 @@ class Opening:
     @property
     def named(self) -> flight.FlightDescriptor:
         """Raises: BadRequest when there is no descriptor."""
-        if self.descriptor is None:
-            raise BadRequest("the exchange does not say what it is about: its first message needs a descriptor")
-        return self.descriptor
+        return _named(self.descriptor)
+
+
+def named_descriptor(message: bytes) -> flight.FlightDescriptor:
+    """That of the first message. Raises: BadRequest when there is none."""
+    return _named(decode_flight_data(message).descriptor)
+
+
+def _named(descriptor: flight.FlightDescriptor | None) -> flight.FlightDescriptor:
+    if descriptor is None:
+        raise BadRequest("the exchange does not say what it is about: its first message needs a descriptor")
+    return descriptor
 
 
 def first_schema(

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import pyarrow.flight as flight
 
@@ -15,14 +16,15 @@ from sparkport.errors import PermissionDenied, SparkportError, Unauthenticated
 from sparkport.service import flight_sql, flights, in_out_functions, put, read, scalar_functions, write
 from sparkport.service.actions import list_actions, run_action
 from sparkport.service.calls import HOW_TO_SIGN_IN, Call
-from sparkport.service.limits import EXCHANGES, SCANS, LimitKeeper, Limits, while_holding
+from sparkport.service.limits import ACTIONS, EXCHANGES, SCANS, LimitKeeper, Limits, while_holding
 from sparkport.service.listing import Listing
-from sparkport.service.openings import first_schema
+from sparkport.service.openings import first_schema, named_descriptor
 from sparkport.service.registry import CatalogRegistry, RegisteredCatalog
 from sparkport.service.transactions import Transactions
 from sparkport.service.watch import Watch
-from sparkport.wire.descriptors import DATABASES, decode_path
+from sparkport.wire.descriptors import DATABASES, bearer_in_header, decode_path
 from sparkport.wire.flight import decode_action, decode_criteria, decode_descriptor, decode_ticket
+from sparkport.wire.headers import RequestHeaders
 from sparkport.wire.signing import Signer
 from sparkport.wire.tickets import CommandTicket, DatabasesTicket, ScanTicket, Ticket
 from sparkport.wire.tickets import decode_ticket as decode_signed_ticket
@@ -75,6 +77,23 @@ class Service:
         self.expect_admitted(met)
         return met
 
+    def is_told(self, headers: RequestHeaders) -> bool:
+        """Whether headers say who calls, where that is asked. Whether it is true `meet` finds out, which may take long."""
+        return (
+            self.settings.authenticate is None
+            or headers.authorization is not None
+            or self._bearer_in(headers) is not None
+        )
+
+    def may_tell_later(self, headers: RequestHeaders) -> bool:
+        """Whether the first message of a call that comes without a token may say who makes it."""
+        return headers.action is None or headers.action in _WITH_HANDLES
+
+    def _bearer_in(self, headers: RequestHeaders) -> Identity | None:
+        """To whom that was handed out which the client repeats in headers: the descriptor, or the transaction's id."""
+        bearer = bearer_in_header(headers.flight_path or "", self.signer)
+        return self.transactions.bearer_in(headers) if bearer is None else bearer
+
     def meet(self, call: Call) -> Call:
         """The same where a caller without a token may yet show what was handed out to it. Raises: Unauthenticated."""
         authenticate = self.settings.authenticate
@@ -82,7 +101,9 @@ class Service:
         if authenticate is None:
             return call
         if call.headers.authorization is None:
-            return replace(call, admitted=False)
+            call = replace(call, admitted=False)
+            bearer = self._bearer_in(call.headers)
+            return call if bearer is None else replace(call, shown=self.identified(call, bearer).identity)
         kind, _, token = call.headers.authorization.partition(" ")
         if kind.lower() != "bearer" or not token.strip():
             raise Unauthenticated(HOW_TO_SIGN_IN)
@@ -191,10 +212,10 @@ class Service:
         call.work.operation = action.type[:100]
         if action.type not in _WITH_HANDLES:
             self.expect_admitted(call)
-        return run_action(self, call, action)
+        return while_holding(call.quotas, ACTIONS, lambda: run_action(self, call, action))
 
     def list_actions(self, call: Call) -> Iterator[bytes]:
-        return list_actions(self, call)
+        return while_holding(call.quotas, ACTIONS, lambda: list_actions(self, call))
 
     def do_get(self, call: Call, message: bytes) -> Iterator[bytes]:
         with self.refusing_strangers(call):
@@ -215,24 +236,28 @@ class Service:
 
     def do_exchange(self, call: Call, messages: Iterator[bytes]) -> Iterator[bytes]:
         exchange = _EXCHANGES.get(call.headers.operation or "", write.exchange)
-        with self.refusing_strangers(call):
-            opening = first_schema(messages)
-            if not call.admitted:  # whose limits count must be known before anything is done
-                call = self.identified(call, decode_path(opening.named, self.signer).bearer)
-        return while_holding(call.quotas, EXCHANGES, lambda: exchange(self, call, opening, messages))
+        if not call.admitted:  # who it is must be known before more than one message is read
+            with call.quotas.hold(EXCHANGES):
+                first = next(messages, b"")
+            with self.refusing_strangers(call):
+                call = self.identified(call, decode_path(named_descriptor(first), self.signer).bearer)
+            messages = chain([first], messages)
+        return while_holding(call.quotas, EXCHANGES, lambda: exchange(self, call, first_schema(messages), messages))
 
     def do_put(self, call: Call, messages: Iterator[bytes]) -> Iterator[bytes]:
         return while_holding(call.quotas, EXCHANGES, lambda: put.put(self, call, messages))
 
     def list_flights(self, call: Call, message: bytes) -> Iterator[bytes]:
         decode_criteria(message)  # no criteria are known, but garbage is refused
-        return flights.list_flights(self, call)
+        return while_holding(call.quotas, ACTIONS, lambda: flights.list_flights(self, call))
 
-    def get_flight_info(self, call: Call, message: bytes) -> bytes:
-        return flights.get_flight_info(self, call, decode_descriptor(message))
+    def get_flight_info(self, call: Call, message: bytes) -> Iterator[bytes]:
+        with call.quotas.hold(ACTIONS):
+            yield flights.get_flight_info(self, call, decode_descriptor(message))
 
-    def get_schema(self, call: Call, message: bytes) -> bytes:
-        return flights.get_schema(self, call, decode_descriptor(message))
+    def get_schema(self, call: Call, message: bytes) -> Iterator[bytes]:
+        with call.quotas.hold(ACTIONS):
+            yield flights.get_schema(self, call, decode_descriptor(message))
 
     def enter(
         self, call: Call, catalog_name: str | None, attached_as: str | None = None

@@ -1,7 +1,9 @@
 """Transaction ids on their way to and from clients.
 
 A catalog's own id is wrapped before it is handed out: unguessable and unalterable, because it is signed; bound to the
-catalog, the caller and the client's session; and with a date after which it is refused (airport §2.3, §10).
+catalog, the caller and the client's session; and with a date after which it is refused (airport §2.3, §10). Where callers
+show who they are, it says by whom it was begun: of what the client sends with `column_statistics` after ATTACH with a token,
+nothing else in the headers does (airport §2.2).
 """
 
 from __future__ import annotations
@@ -12,10 +14,12 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from sparkport.catalog import Context, TransactionManager, TransactionState
+from sparkport.catalog import Context, Identity, TransactionManager, TransactionState
 from sparkport.errors import TransactionNotActive, Unsupported
 from sparkport.service.calls import Call
 from sparkport.service.registry import RegisteredCatalog
+from sparkport.wire.bearers import bearer_of_text, bearer_text
+from sparkport.wire.headers import RequestHeaders
 from sparkport.wire.signing import Signer
 from sparkport.wire.transactions import (
     CreateTransaction,
@@ -30,6 +34,9 @@ if TYPE_CHECKING:
 __all__ = ["Transactions", "commit", "create_transaction", "manager_of", "not_active", "rollback", "status"]
 
 _PURPOSE = "transaction"
+_BEARER_PURPOSE = "bearer of a transaction"
+_BEARER = "@"
+"""What an id begins with that says who has begun the transaction: in a catalog's own it is percent-encoded."""
 
 
 def manager_of(registered: RegisteredCatalog) -> TransactionManager:
@@ -49,11 +56,26 @@ class Transactions:
 
     def begin(self, call: Call, registered: RegisteredCatalog, ctx: Context) -> str | None:
         """The wrapped id of a new transaction; None when the catalog has none, which DuckDB accepts (airport §4.5)."""
-        if not isinstance(registered.catalog, TransactionManager):
+        own = ""
+        if isinstance(registered.catalog, TransactionManager):
+            own = quote(registered.catalog.begin_transaction(ctx), safe="")
+        elif call.identity is None or not call.headers.from_duckdb:
             return None
-        own = quote(registered.catalog.begin_transaction(ctx), safe="")
+        if call.identity is not None:
+            own = f"{self._bearer(bearer_text(call.identity), call.headers)}.{own}"
         expires = f"{int(self._clock() + self._lifetime):x}"
         return f"{own}.{expires}.{self._signature(call, registered, own, expires)}"
+
+    def bearer_in(self, headers: RequestHeaders) -> Identity | None:
+        """Who has begun the transaction that a header names, in the same session; None when nobody is known to have."""
+        shown = (headers.transaction_id or "").partition(".")[0]
+        text = shown[1:].partition("~")[0]
+        known = shown[:1] == _BEARER and hmac.compare_digest(shown.encode(), self._bearer(text, headers).encode())
+        return bearer_of_text(text) if known else None
+
+    def _bearer(self, text: str, headers: RequestHeaders) -> str:
+        signature = self._signer.signature(_BEARER_PURPOSE, text.encode(), (headers.session_id or "").encode())
+        return f"{_BEARER}{text}~{signature.hex()}"
 
     def unwrap(self, call: Call, registered: RegisteredCatalog, wrapped: str) -> str:
         """The catalog's own id. Raises: TransactionNotActive for one that is forged, foreign or expired."""
@@ -62,7 +84,7 @@ class Transactions:
         # The date is read only after the signature has shown that this server wrote it.
         if not hmac.compare_digest(signature.encode(), expected.encode()) or int(expires, 16) < self._clock():
             raise not_active(wrapped, None)
-        return unquote(own)
+        return unquote(_without_bearer(own))
 
     def of_reader(self, call: Call, registered: RegisteredCatalog) -> str | None:
         """The own id of the transaction a read belongs to, by its header.
@@ -84,9 +106,14 @@ class Transactions:
         return self._signer.signature(_PURPOSE, *(part.encode() for part in parts)).hex()
 
 
+def _without_bearer(wrapped: str) -> str:
+    return wrapped.partition(".")[2] if wrapped.startswith(_BEARER) else wrapped
+
+
 def not_active(wrapped: str, state: TransactionState | None) -> TransactionNotActive:
     """The contract's message for a transaction that cannot be used."""
-    shown = wrapped if len(wrapped) <= 100 else wrapped[:100] + "…"
+    shown = _without_bearer(wrapped)
+    shown = shown if len(shown) <= 100 else shown[:100] + "…"
     return TransactionNotActive(f"transaction {shown} is not active (state: {state.value if state else 'unknown'})")
 
 

@@ -18,11 +18,20 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from sparkport.catalog import Identity, find_rowid_column
-from sparkport.errors import BadRequest, NotFound
+from sparkport.errors import BadRequest, NotFound, SparkportError
 from sparkport.wire.bearers import bearer_of_text, bearer_text
 from sparkport.wire.signing import Signer
 
-__all__ = ["DATABASES", "Kind", "ObjectPath", "decode_path", "encode_path", "fingerprint", "is_handle"]
+__all__ = [
+    "DATABASES",
+    "Kind",
+    "ObjectPath",
+    "bearer_in_header",
+    "decode_path",
+    "encode_path",
+    "fingerprint",
+    "is_handle",
+]
 
 Kind = Literal["table", "scalar_function", "table_function"]
 
@@ -100,6 +109,16 @@ def decode_path(descriptor: flight.FlightDescriptor, signer: Signer) -> ObjectPa
         case [name]:
             raise NotFound(f"there is no flight {_shortened(name)}; name a table as [schema, table]")
     raise BadRequest("the descriptor's path must be [schema, table] or [catalog, schema, table]")
+
+
+def bearer_in_header(text: str, signer: Signer) -> Identity | None:
+    """Whom the descriptor was handed out to that the client has copied into a header; None for any other text."""
+    if not text.startswith(f"{_MARK}/"):
+        return None
+    try:  # the elements of ours hold no slash
+        return decode_path(flight.FlightDescriptor.for_path(*text.split("/")), signer).bearer
+    except SparkportError:
+        return None
 
 
 def is_handle(descriptor: flight.FlightDescriptor) -> bool:

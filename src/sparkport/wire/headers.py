@@ -26,6 +26,8 @@ class RequestHeaders:
     trace_id: str | None = None
     transaction_id: str | None = None
     operation: str | None = None
+    action: str | None = None
+    flight_path: str | None = None
     returning: bool = False
     filter_catalog: str | None = None
     filter_schema: str | None = None
@@ -62,6 +64,8 @@ def decode_headers(metadata: Iterable[tuple[str, str | bytes]]) -> RequestHeader
         # The client's own name first, then that of the contracts; scalar functions may send it empty (airport §2.1).
         transaction_id=first.get("airport-transaction-id") or first.get("x-transaction-id") or None,
         operation=first.get("airport-operation"),
+        action=first.get("airport-action-name"),
+        flight_path=first.get("airport-flight-path"),
         returning=first.get("return-chunks") == "1",
         filter_catalog=first.get("airport-list-flights-filter-catalog"),
         filter_schema=first.get("airport-list-flights-filter-schema"),
