@@ -28,7 +28,9 @@ from sparkport.testing import DuckDBClient, ServerError
 
 ADA, BOB = {"authorization": "Bearer a"}, {"authorization": "Bearer b"}
 NOTES = pa.schema([("id", pa.int64()), ("text", pa.string())])
-NOTHING = dict.fromkeys(("scans", "exchanges", "actions", "staged_bytes", "held_bytes", "spark_jobs"), 0)
+NOTHING = dict.fromkeys(
+    ("scans", "exchanges", "actions", "transactions", "staged_bytes", "held_bytes", "spark_jobs"), 0
+)
 
 
 def limited(limits: Limits, **others: Any) -> ServerSettings:

@@ -1,13 +1,18 @@
-"""Limits on what is asked other than rows: actions and listings."""
+"""Limits on what is asked other than rows: actions, listings, and transactions that wait for their commit."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
 
+import grpc
+import msgpack
+import pyarrow as pa
+import pyarrow.flight as flight
 import pytest
 from tests.server.catalogs import numbers
-from tests.server.raw_client import RawClient, action_message, path
+from tests.server.mutations import aimed, flight_data
+from tests.server.raw_client import RawClient, action_message, failure_of, path
 from tests.server.strangers import FLIGHT, Stranger
 from tests.server.test_limits import ADA, BOB, NOTHING, in_use, with_tokens
 from tests.server.test_threads import eventually
@@ -91,3 +96,73 @@ def test_an_exchange_that_says_nothing_takes_a_place_too(slow):
         silent.open(FLIGHT + "DoExchange", {"airport-flight-path": b"/".join(handle).decode()})
         assert eventually(lambda: server._service.keeper.of_each("exchanges") == {"ada": 2})
     assert eventually(lambda: in_use(server) == NOTHING)
+
+
+# -- transactions
+
+NOTES = pa.schema([("id", pa.int64())])
+INSERT = b'{"operation": "insert", "schema_name": "s", "table_name": "notes"}'
+
+
+class Caller:
+    """Somebody who inserts rows in transactions that it commits later."""
+
+    def __init__(self, client: RawClient, token: dict[str, str]) -> None:
+        self._client = client
+        self._token = token
+
+    def begin(self) -> str:
+        (answer,) = self._client.action("create_transaction", {"catalog_name": "cat"}, self._token)
+        identifier: str = msgpack.unpackb(answer)["identifier"]
+        return identifier
+
+    def insert(self, transaction: str) -> str:
+        """The code that it ends with."""
+        stream = aimed(flight_data(NOTES, [{"id": 1}]), flight.FlightDescriptor.for_command(INSERT), "insert")
+        try:
+            self._client.call("DoPut", stream.messages, {**self._token, "x-transaction-id": transaction})
+        except grpc.RpcError as error:
+            self.refusal = failure_of(error).message
+            return failure_of(error).code
+        return "OK"
+
+    def end(self, transaction: str, how: str) -> None:
+        self._client.action(f"{how}_transaction", {"transaction_id": transaction}, self._token)
+
+
+@pytest.fixture
+def notes(start) -> Callable[[Limits], Server]:
+    def serve(limits: Limits) -> Server:
+        builder = sp.CatalogBuilder("cat")
+        builder.schema("s").table("notes", NOTES.empty_table())
+        server: Server = start(builder, with_tokens(limits))
+        return server
+
+    return serve
+
+
+@pytest.mark.parametrize("how", ["commit", "rollback"])
+def test_a_principal_has_only_so_many_transactions_with_changes(notes, connect, how):
+    server = notes(Limits(max_transactions_per_principal=2))
+    ada, bob = (Caller(connect(server), token) for token in (ADA, BOB))
+    first, second, third = (ada.begin() for _ in range(3))
+    assert [ada.insert(each) for each in (first, first, second)] == ["OK"] * 3
+    assert server._service.keeper.of_each("transactions") == {"ada": 2}
+
+    assert ada.insert(third) == "RESOURCE_EXHAUSTED"
+    assert ada.refusal == (
+        "you have 2 transactions with changes that wait for a commit, and 2 are all that is allowed at once "
+        "(max_transactions_per_principal): commit one, or roll it back"
+    )
+    assert bob.insert(bob.begin()) == "OK"
+
+    ada.end(first, how)
+    assert ada.insert(ada.begin()) == "OK"
+    assert server._service.keeper.of_each("transactions") == {"ada": 2, "bob": 1}
+
+
+def test_all_together_have_only_so_many_transactions_with_changes(notes, connect):
+    server = notes(Limits(max_transactions=2))
+    ada, bob = (Caller(connect(server), token) for token in (ADA, BOB))
+    assert [caller.insert(caller.begin()) for caller in (ada, bob, bob)] == ["OK", "OK", "RESOURCE_EXHAUSTED"]
+    assert "(max_transactions)" in bob.refusal

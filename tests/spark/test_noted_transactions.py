@@ -9,7 +9,9 @@ from types import SimpleNamespace
 import pytest
 from tests.spark.test_states import TABLE, metadata
 
-from sparkport.errors import Conflict
+from sparkport.catalog import TransactionState
+from sparkport.errors import Conflict, LimitExceeded
+from sparkport.service.limits import LimitKeeper, Limits
 from sparkport.spark import transactions as module
 from sparkport.spark.settings import LakeSettings
 from sparkport.spark.state import States, TableState
@@ -117,3 +119,22 @@ def test_the_longest_unused_are_forgotten_when_there_are_too_many(clock):
         clock.now += 25
 
     assert [history.transactions.find(each) is not None for each in begun] == [False] * 3 + [True] * 5
+
+
+def test_those_with_changes_count_against_their_principal_until_they_are_settled_or_end():
+    transactions = History().transactions
+    keeper = LimitKeeper(Limits(max_transactions_per_principal=2))
+    ada, bob = keeper.quotas("ada"), keeper.quotas("bob")
+    begun = [found for _ in range(3) if (found := transactions.find(transactions.begin())) is not None]
+    for each in (begun[0], begun[0], begun[1]):
+        transactions.writes(each, ada)
+
+    with pytest.raises(LimitExceeded, match="you have 2 transactions with changes that wait for a commit"):
+        transactions.writes(begun[2], ada)
+    transactions.writes(begun[2], bob)
+    assert keeper.of_each("transactions") == {"ada": 2, "bob": 1}
+
+    transactions.settled(begun[0])
+    transactions.end(begun[1].id, TransactionState.ABORTED)
+    transactions.end(begun[2].id, TransactionState.COMMITTED)
+    assert keeper.of_each("transactions") == {}

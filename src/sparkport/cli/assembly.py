@@ -86,6 +86,8 @@ def limits(config: Config) -> Limits:
         max_exchanges_per_principal=config.max_exchanges_per_principal,
         max_actions=config.max_actions,
         max_actions_per_principal=config.max_actions_per_principal,
+        max_transactions=config.max_transactions,
+        max_transactions_per_principal=config.max_transactions_per_principal,
         max_staged_bytes=config.max_staged_mb * _MEGABYTE,
         max_staged_bytes_per_principal=config.max_staged_mb_per_principal * _MEGABYTE,
         max_held_bytes=config.max_held_mb * _MEGABYTE,

@@ -198,6 +198,12 @@ class Config:
     max_actions_per_principal: int = _setting(
         500, LIMITS, "such actions and listings of one principal; 0 for no limit", "N", least=0
     )
+    max_transactions: int = _setting(
+        1000, LIMITS, "transactions with changes that wait for a commit; 0 for no limit", "N", least=0
+    )
+    max_transactions_per_principal: int = _setting(
+        500, LIMITS, "such transactions of one principal; 0 for no limit", "N", least=0
+    )
     max_staged_mb: int = _setting(
         65536,
         LIMITS,

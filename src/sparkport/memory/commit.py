@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkport.catalog import Constraints, TransactionState
+from sparkport.catalog import Constraints, Context, TransactionState
 from sparkport.catalog.constraints.enforce import enforce_keys
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.errors import Conflict
@@ -121,7 +121,7 @@ def _newer(current: Version, known: Version) -> list[Segment]:
 
 
 def add_to_transaction(
-    table: MemoryTable, transaction: Transaction, base: Version, change: Change, keys: KeyCheck | None
+    ctx: Context, table: MemoryTable, transaction: Transaction, base: Version, change: Change, keys: KeyCheck | None
 ) -> None:
     """Make a change visible to its transaction. Raises: Conflict; ConstraintViolation; LimitExceeded."""
     if keys is not None:
@@ -141,7 +141,7 @@ def add_to_transaction(
             change = change.numbered(table.reserve(change.rows))
         segments = change.applied(seen.segments)
         view = Version(seen.number, seen.timestamp, seen.sequence, seen.definition, segments, seen.log)
-        ledger.transactions.writes(transaction)
+        ledger.transactions.writes(transaction, ctx.quotas)
         first = base if pending is None else pending.base
         changes = [] if pending is None else pending.changes
         transaction.pending[table] = Pending(first, [*changes, change], view)

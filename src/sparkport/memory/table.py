@@ -207,7 +207,7 @@ class MemoryTable(StagedTable, PartitionedTable, DynamicSchemaTable, DynamicTabl
         """Commit a statement that saw `base`, into its transaction where it has one."""
         if ctx.transaction_id is not None and self.ledger.has_transactions:
             transaction = self.ledger.transactions.use_active(ctx.transaction_id)
-            add_to_transaction(self, transaction, base, change, keys)
+            add_to_transaction(ctx, self, transaction, base, change, keys)
         else:
             version = commit_change(self, base, change, keys)
             self.ledger.show(ctx.parent_transaction_id, {self: version})

@@ -6,10 +6,11 @@ import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sparkport.catalog import TransactionState
+from sparkport.catalog import Quotas, TransactionState
 from sparkport.errors import LimitExceeded, NotFound, TransactionNotActive
 from sparkport.memory.settings import MemorySettings
 
@@ -44,6 +45,8 @@ class Transaction:
     seen: dict[MemoryTable, Version] = field(default_factory=dict)
     """Tables that it sees otherwise than `pin` says: its own statements have changed them, or they are younger."""
     pending: dict[MemoryTable, Pending] = field(default_factory=dict)
+    held: ExitStack | None = None
+    """What it takes of its principal's quota while it has pending changes."""
     parent: str | None = None
     """The transaction whose later reads shall see what this one commits."""
 
@@ -53,6 +56,9 @@ class Transaction:
         self.pin = None
         self.seen = {}
         self.pending = {}
+        if self.held is not None:
+            self.held.close()
+            self.held = None
 
 
 class Transactions:
@@ -118,7 +124,7 @@ class Transactions:
             transaction.seen = dict(parent.seen)
             transaction.parent = parent.id
 
-    def writes(self, transaction: Transaction) -> None:
+    def writes(self, transaction: Transaction, quotas: Quotas) -> None:
         """Keep it as one that has pending changes. Raises: LimitExceeded."""
         with self._lock:
             if transaction.id in self._writing:
@@ -127,6 +133,9 @@ class Transactions:
                 raise LimitExceeded(
                     f"{len(self._writing)} transactions have uncommitted changes: commit or roll back some of them"
                 )
+            held = ExitStack()
+            held.enter_context(quotas.hold("transactions"))
+            transaction.held = held
             self._reading.pop(transaction.id, None)
             self._writing[transaction.id] = transaction
 

@@ -31,6 +31,7 @@ _IN_USE = {
     "scans": "Streams of rows on their way to clients.",
     "exchanges": "Changes of rows and calls of functions under way.",
     "actions": "Plans, listings, DDL and other actions under way.",
+    "transactions": "Transactions with changes that wait for a commit.",
     "staged_bytes": "Bytes of rows in statements that have not ended.",
     "held_bytes": "Bytes of such rows that are in memory.",
     "spark_jobs": "What Spark computes for somebody just now.",

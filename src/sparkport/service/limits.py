@@ -17,10 +17,11 @@ from sparkport.catalog import Quotas
 from sparkport.catalog.quotas import HELD_BYTES, STAGED_BYTES
 from sparkport.errors import BadRequest, LimitExceeded
 
-__all__ = ["ACTIONS", "EXCHANGES", "SCANS", "SPARK_JOBS", "LimitKeeper", "Limits", "while_holding"]
+__all__ = ["ACTIONS", "EXCHANGES", "SCANS", "SPARK_JOBS", "TRANSACTIONS", "LimitKeeper", "Limits", "while_holding"]
 
-SCANS, EXCHANGES, ACTIONS, SPARK_JOBS = "scans", "exchanges", "actions", "spark_jobs"
-_COUNTED = (SCANS, EXCHANGES, ACTIONS, STAGED_BYTES, HELD_BYTES, SPARK_JOBS)
+SCANS, EXCHANGES, ACTIONS, TRANSACTIONS = "scans", "exchanges", "actions", "transactions"
+SPARK_JOBS = "spark_jobs"
+_COUNTED = (SCANS, EXCHANGES, ACTIONS, TRANSACTIONS, STAGED_BYTES, HELD_BYTES, SPARK_JOBS)
 _GIGABYTE = 1 << 30
 
 
@@ -40,6 +41,9 @@ class Limits:
     max_actions: int = 1000
     """Everything else that is asked: plans of scans, listings, DDL, actions of catalogs' own."""
     max_actions_per_principal: int = 500
+    max_transactions: int = 1000
+    """Transactions with changes that wait for a commit, which callers other than DuckDB begin and `lake_begin()`."""
+    max_transactions_per_principal: int = 500
     max_staged_bytes: int = 64 * _GIGABYTE
     """Rows that statements have received and not yet committed, in files or in memory, in the size that Arrow has them."""
     max_staged_bytes_per_principal: int = 32 * _GIGABYTE
@@ -129,6 +133,7 @@ _NAMES: Mapping[str, tuple[str, str]] = {
     SCANS: ("scans under way", "wait for one to end"),
     EXCHANGES: ("changes of rows and calls of functions under way", "wait for one to end"),
     ACTIONS: ("actions and listings under way", "wait for one to end"),
+    TRANSACTIONS: ("transactions with changes that wait for a commit", "commit one, or roll it back"),
     SPARK_JOBS: ("Spark jobs under way", "wait for one to end"),
     STAGED_BYTES: (
         "of rows in statements that have not ended",

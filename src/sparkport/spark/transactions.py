@@ -11,10 +11,11 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sparkport.catalog import Context, TransactionState
+from sparkport.catalog import Context, Quotas, TransactionState
 from sparkport.errors import Conflict, LimitExceeded, NotFound, TransactionNotActive
 from sparkport.spark.definition import Definition
 from sparkport.spark.identifiers import Identifier
@@ -70,6 +71,8 @@ class Transaction:
     travelled: frozenset[tuple[Identifier, int]] = frozenset()
     """Older snapshots of tables that it has read."""
     pending: dict[Identifier, Pending] = field(default_factory=dict)
+    held: ExitStack | None = None
+    """What it takes of its principal's quota while it is kept for its changes."""
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property
@@ -160,7 +163,7 @@ class Transactions:
             transaction.expect_active()
         return transaction
 
-    def writes(self, transaction: Transaction) -> None:
+    def writes(self, transaction: Transaction, quotas: Quotas) -> None:
         """Keep a transaction that has pending changes until it ends. Raises: LimitExceeded."""
         with self._lock:
             if transaction.id not in self._writing:
@@ -168,6 +171,9 @@ class Transactions:
                     raise LimitExceeded(
                         f"{len(self._writing)} transactions have changes that wait for a commit, and more are not allowed"
                     )
+                held = ExitStack()
+                held.enter_context(quotas.hold("transactions"))
+                transaction.held = held
                 self._move(transaction, self._writing)
 
     def settled(self, transaction: Transaction) -> None:
@@ -255,6 +261,9 @@ class Transactions:
         for transactions in (self._known, self._noted, self._writing):
             transactions.pop(transaction.id, None)
         where[transaction.id] = transaction
+        if where is not self._writing and transaction.held is not None:
+            transaction.held.close()
+            transaction.held = None
 
     def _expire(self, now: float) -> None:
         for transaction in _take_unused(self._known, now - _AT_HAND_SECONDS):

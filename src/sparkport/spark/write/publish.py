@@ -44,7 +44,7 @@ def publish(lake: Lake, ctx: Context, change: Change, staging: Staging, summary:
     if transaction is not None:
         with transaction.lock:
             if lake.transactions.collecting(ctx) is transaction:  # it may have been published while we waited
-                lake.transactions.writes(transaction)
+                lake.transactions.writes(transaction, ctx.quotas)
                 _add(lake, ctx, transaction, change, staging, summary)
                 return False
         if len(change.removed) or change.keys:  # found in the transaction's own state of the table, which is gone
