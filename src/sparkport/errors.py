@@ -51,14 +51,17 @@ class SparkportError(Exception):
     `code` is the name of the gRPC status code; `duckdb_exception` the DuckDB exception type the client should raise
     (airport §14.3), or None for its plain IO Error. There are three; "InvalidInputException" stands for everything that is
     neither about constraints nor about permissions.
+
+    A message that shows values of a table comes with another one `without_values`, for those who may not see them.
     """
 
     code: str = "UNKNOWN"
     duckdb_exception: str | None = "InvalidInputException"
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, without_values: str | None = None) -> None:
         super().__init__(message)
         self.message = message
+        self.without_values = without_values
 
 
 class BadRequest(SparkportError):

@@ -62,6 +62,10 @@ class Access:
         """What of the table is kept from the caller; None for nothing."""
         return None
 
+    def shows(self, schema: str, table: str) -> bool:
+        """Whether the caller may be told any value of the table: it may read all of it."""
+        return self.may(Privilege.READ, schema, table) and self.restrictions(schema, table) is None
+
     def require(self, privilege: Privilege, schema: str, table: str, *, whole: bool = False) -> None:
         """Refuse a caller who may not do that; with `whole` also one who does not see all of the table.
 

@@ -159,9 +159,10 @@ def _leaf(conversion: LeafConversion, source: pa.DataType, target: pa.DataType, 
         try:
             return conversion(array, storage)
         except (ValueError, pa.ArrowException) as error:
+            message = f"column {path} is {type_name(target)}, which cannot hold"
             raise BadRequest(
-                f"column {path} is {type_name(target)}, which cannot hold the value "
-                f"{_culprit(conversion, array, storage, source)}"
+                f"{message} the value {_culprit(conversion, array, storage, source)}",
+                without_values=f"{message} one of the values",
             ) from error
 
     return step

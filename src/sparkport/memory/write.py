@@ -75,7 +75,8 @@ class _Statement(StagedWrite):
             yield
         except pa.ArrowInvalid as error:
             # A dictionary that needs wider indices, or more than 2 GB of text in one place.
-            raise BadRequest(f"the rows do not fit into table {self._table.title}: {error}") from error
+            message = f"the rows do not fit into table {self._table.title}"
+            raise BadRequest(f"{message}: {error}", without_values=message) from error
 
     def _expect_open(self) -> None:
         if not self._open:

@@ -25,6 +25,7 @@ from sparkport.catalog import (
     RemoveColumnOptions,
     RemoveFieldOptions,
 )
+from sparkport.catalog.discretion import discreet
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.catalog.types import refuse_unsupported
 from sparkport.errors import AlreadyExists, BadRequest, NotFound, PermissionDenied, PreconditionFailed, Unsupported
@@ -163,7 +164,8 @@ def alter_table(service: Service, call: Call, request: Alter) -> Iterator[bytes]
     else:
         if not isinstance(found.table, DynamicTable):
             raise Unsupported(f"table {found.title} does not support DDL operations")
-        _alter(ctx, found.table, request)
+        with discreet(ctx.access.shows(found.schema_name, found.table.name), f"table {found.title}"):
+            _alter(ctx, found.table, request)
     registered.changed()
     name = request.new_name if isinstance(request, RenameTable) else found.table.name
     yield _describe(service, call, ctx, find_table(ctx, registered, request.schema, name))

@@ -29,6 +29,7 @@ from sparkport.catalog import (
     find_rowid_column,
 )
 from sparkport.catalog.constraints.visibility import Visibility
+from sparkport.catalog.discretion import discreet
 from sparkport.catalog.filters.tree import (
     Between,
     ColumnRef,
@@ -83,7 +84,10 @@ class _RestrictedTable(DynamicSchemaTable, StagedTable):
 
     def scan(self, ctx: Context, options: ScanOptions) -> Iterator[pa.RecordBatch]:
         visibility = self._visibility(self._columns_at(ctx, SchemaRequest(time_point=options.time_point)))
-        with closing_reader(self._table.scan(ctx, _passed_on(options, visibility))) as batches:
+        with (
+            discreet(False, f"table {self.name}", reading=True),
+            closing_reader(self._table.scan(ctx, _passed_on(options, visibility))) as batches,
+        ):
             for batch in batches:
                 yield visibility.rows(batch)
 

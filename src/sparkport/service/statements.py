@@ -13,6 +13,7 @@ from sparkport.catalog import (
     TransactionManager,
     find_rowid_column,
 )
+from sparkport.catalog.discretion import discreet
 from sparkport.catalog.encodings import Converter
 from sparkport.catalog.names import folded
 from sparkport.catalog.quotas import StagedBytes, bytes_of
@@ -48,6 +49,7 @@ class Statement:
         self._bound = bound
         self._operation = operation
         self._returning = options.returning
+        self._shows = ctx.access.shows(bound.schema_name, bound.table.name)
         self._incoming = _Incoming(bound, operation, received, from_duckdb=ctx.from_duckdb)
         catalog = bound.registered.catalog
         self._manager: TransactionManager | None = None
@@ -75,9 +77,10 @@ class Statement:
         """Stage a batch as it was received; with RETURNING the rows come back with the table's own columns."""
         self._ctx.check()
         assert self._staged is not None
-        rows = self._incoming.convert(batch)
-        self._bytes.hold(self._staged.held_bytes(rows))
-        returned = self._staged.apply(rows)
+        with discreet(self._shows, f"table {self._bound.title}"):
+            rows = self._incoming.convert(batch)
+            self._bytes.hold(self._staged.held_bytes(rows))
+            returned = self._staged.apply(rows)
         if not self._returning:
             return None
         if returned is None or returned.num_rows > batch.num_rows:
@@ -89,9 +92,10 @@ class Statement:
         self._ctx.check()  # a caller who has gone away must not find the change made
         assert self._staged is not None
         staged, self._staged = self._staged, None  # `abort` is not called on what has failed to commit
-        changed = staged.commit()
-        if self._manager is not None and self._ctx.transaction_id is not None:
-            self._manager.commit_transaction(self._ctx, self._ctx.transaction_id)
+        with discreet(self._shows, f"table {self._bound.title}"):
+            changed = staged.commit()
+            if self._manager is not None and self._ctx.transaction_id is not None:
+                self._manager.commit_transaction(self._ctx, self._ctx.transaction_id)
         self._bytes.close()
         self._ctx.report_write(self._operation.value, f"{self._bound.registered.name}.{self._bound.title}", changed)
         self._bound.registered.changed()  # plans of prepared statements hold statistics of the rows (decision 0007)

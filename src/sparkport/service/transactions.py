@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from sparkport.catalog import Context, Identity, TransactionManager, TransactionState
+from sparkport.catalog.discretion import discreet
 from sparkport.errors import TransactionNotActive, Unsupported
 from sparkport.service.calls import Call
 from sparkport.service.registry import RegisteredCatalog
@@ -133,13 +134,14 @@ def status(service: Service, call: Call, request: TransactionRequest) -> Iterato
 
 
 def commit(service: Service, call: Call, request: TransactionRequest) -> Iterator[bytes]:
-    """Commit; doing so again changes nothing. Raises: TransactionNotActive, Conflict."""
+    """Commit; doing so again changes nothing. Raises: TransactionNotActive, Conflict, ConstraintViolation."""
     ctx, registered, own = _find(service, call, request)
     manager = manager_of(registered)
     state = None if own is None else manager.transaction_status(ctx, own)
     if own is None or state is None or state is TransactionState.ABORTED:
         raise not_active(request.transaction_id, state)
-    manager.commit_transaction(ctx, own)
+    with discreet(not ctx.access.restricted, "a table of the transaction"):
+        manager.commit_transaction(ctx, own)
     registered.changed()  # plans of prepared statements hold statistics of the rows (decision 0007)
     yield encode_transaction_status(request.transaction_id, TransactionState.COMMITTED)
 

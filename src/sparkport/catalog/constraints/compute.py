@@ -28,9 +28,8 @@ def computed_values(rows: Iterable[pa.RecordBatch], expression: str, field: pa.F
             try:
                 values = connection.sql(query).to_arrow_table().column(0).combine_chunks()
             except duckdb.Error as error:
-                raise BadRequest(
-                    f"the values of column {field.name} cannot be computed: {first_line(error)}"
-                ) from error
+                message = f"the values of column {field.name} cannot be computed"
+                raise BadRequest(f"{message}: {first_line(error)}", without_values=message) from error
             if isinstance(values, pa.ChunkedArray):
                 values = pa.concat_arrays(values.chunks)
             if len(values) != batch.num_rows:

@@ -18,7 +18,16 @@ from sparkport.catalog.constraints.sandbox import quoted, sandbox
 from sparkport.catalog.names import folded
 from sparkport.errors import ConstraintViolation
 
-__all__ = ["ReadColumns", "columns_of", "concerning", "enforce", "enforce_keys", "enforce_not_null", "enforce_rows"]
+__all__ = [
+    "ReadColumns",
+    "columns_of",
+    "concerning",
+    "duplicate_key",
+    "enforce",
+    "enforce_keys",
+    "enforce_not_null",
+    "enforce_rows",
+]
 
 ReadColumns: TypeAlias = "Callable[[Sequence[str]], pa.Table]"
 """Reads the named columns of all rows that the table has before the change."""
@@ -40,7 +49,7 @@ def enforce(
     pass `concerning(constraints, …)` to check an UPDATE of some columns only. `existing` is called only if there are
     keys. For an UPDATE, `row_id` names the row id column of both: existing rows that are changed are not compared.
 
-    Raises: ConstraintViolation, which names the constraint and a value.
+    Raises: ConstraintViolation, which names the constraint and a value; `without_values` only the constraint.
     """
     enforce_rows(table, constraints, changed)
     enforce_keys(table, constraints, changed, existing, row_id=row_id)
@@ -57,7 +66,8 @@ def enforce_not_null(table: str, constraints: Constraints, changed: pa.Table | p
     """Raises: ConstraintViolation."""
     for name in constraints.not_null:
         if changed.column(name).null_count:
-            raise ConstraintViolation(f"NOT NULL constraint failed: {table}.{name}")
+            message = f"NOT NULL constraint failed: {table}.{name}"
+            raise ConstraintViolation(message, without_values=message)
 
 
 def enforce_keys(
@@ -79,8 +89,16 @@ def enforce_keys(
                 connection.register("existing", existing(columns))
                 duplicate = _present(connection, key, row_id)
         if duplicate is not None:
-            shown = ", ".join(f"{name}: {_shortened(value)}" for name, value in zip(key, duplicate, strict=True))
-            raise ConstraintViolation(f'Duplicate key "{shown}" violates {kind} constraint of table {table}')
+            raise duplicate_key(table, kind, key, duplicate)
+
+
+def duplicate_key(table: str, kind: str, key: Sequence[str], values: Sequence[str | None]) -> ConstraintViolation:
+    """The error about a key that is there twice; `kind` is "unique" or "primary key"."""
+    shown = ", ".join(f"{name}: {_shortened(value)}" for name, value in zip(key, values, strict=True))
+    return ConstraintViolation(
+        f'Duplicate key "{shown}" violates {kind} constraint of table {table}',
+        without_values=f"Duplicate key violates {kind} constraint ({', '.join(key)}) of table {table}",
+    )
 
 
 def concerning(constraints: Constraints, columns: Iterable[str]) -> Constraints:
@@ -121,10 +139,11 @@ def _enforce_check(table: str, check: str, changed: pa.Table | pa.RecordBatch) -
                 f"SELECT {shown} FROM rows AS {quoted(table)} WHERE NOT (\n{check}\n) LIMIT 1"
             ).fetchone()
         except duckdb.Error as error:
-            raise ConstraintViolation(f"{what}: it cannot be evaluated: {first_line(error)}") from error
+            message = f"{what}: it cannot be evaluated: {first_line(error)}"
+            raise ConstraintViolation(message, without_values=what) from error
     if row is not None:
         values = ", ".join(f"{name} = {_shortened(value)}" for name, value in zip(used, row, strict=False))
-        raise ConstraintViolation(f"{what}: {values}" if values else what)
+        raise ConstraintViolation(f"{what}: {values}" if values else what, without_values=what)
 
 
 def _repeated(connection: duckdb.DuckDBPyConnection, key: Sequence[str]) -> Sequence[str | None] | None:

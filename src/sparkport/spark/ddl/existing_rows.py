@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from sparkport.catalog import Constraints, Context, ScanOptions
-from sparkport.catalog.constraints.enforce import columns_of, enforce_keys, enforce_rows
-from sparkport.errors import ConstraintViolation
+from sparkport.catalog.constraints.enforce import columns_of, duplicate_key, enforce_keys, enforce_rows
 from sparkport.spark import scan
 from sparkport.spark.files.plan import plan_scan
 from sparkport.spark.identifiers import quoted
@@ -76,7 +75,4 @@ def _check_by_spark(lake: Lake, state: TableState, kind: str, key: Sequence[str]
         f" WHERE {known} GROUP BY {columns} HAVING count(*) > 1 LIMIT 1",
     )
     if found:
-        shown = ", ".join(f"{name}: {value}" for name, value in zip(key, found[0], strict=True))
-        raise ConstraintViolation(
-            f'Duplicate key "{shown[:200]}" violates {kind} constraint of table {state.identifier.name}'
-        )
+        raise duplicate_key(state.identifier.name, kind, key, [str(value) for value in found[0]])

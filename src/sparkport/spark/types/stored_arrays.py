@@ -241,12 +241,15 @@ def _culprit(convert: Callable[[pa.Array], pa.Array], array: pa.Array) -> str:
 
 def _refuse_sent(declared: pa.DataType, path: str) -> Callable[[str], SparkportError]:
     return lambda value: BadRequest(
-        f"column {path} is {type_name(declared)}, and the value {value} cannot be stored in it"
+        f"column {path} is {type_name(declared)}, and the value {value} cannot be stored in it",
+        without_values=f"column {path} is {type_name(declared)}, and one of the values cannot be stored in it",
     )
 
 
 def _refuse_stored(declared: pa.DataType, path: str) -> Callable[[str], SparkportError]:
-    return lambda value: PreconditionFailed(
-        f"column {path} is {type_name(declared)}, which cannot hold the value {value} that another engine has stored: "
-        f"correct it there"
-    )
+    def error(value: str) -> SparkportError:
+        message = f"column {path} is {type_name(declared)}, which cannot hold"
+        remedy = "that another engine has stored: correct it there"
+        return PreconditionFailed(f"{message} the value {value} {remedy}", without_values=f"{message} a value {remedy}")
+
+    return error

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkport.catalog import Constraints, Context
+from sparkport.catalog.discretion import discreet
 from sparkport.errors import Conflict, SparkportError
 from sparkport.spark.ddl.commits import Draft, begin, commit, forget, manifests_of
 from sparkport.spark.errors import translated
@@ -176,10 +177,12 @@ def _draft(
 ) -> tuple[Draft, Any]:
     """A transaction's change of one table on top of what it is now, and the metadata that go with it."""
     pending = transaction.pending[identifier]
+    shows = ctx.access.shows(identifier.schema_name, identifier.name)
     with translated(f"table {identifier}"):
         draft = begin(lake, identifier)
         location = verified(lake, pending.change, draft.state)
-        keys.against(draft.state)
+        with discreet(shows, f"table {identifier}"):
+            keys.against(draft.state)
         summary = {"sparkport.operation": "transaction", "sparkport.transaction": transaction.id}
         if ctx.principal:
             summary["sparkport.principal"] = ctx.principal
