@@ -309,6 +309,10 @@ def test_without_rules_there_is_no_policy_and_without_grants_everything_is_allow
         ("[[row_filters]]\non = 'x'\nrows = 'true; DROP TABLE t'", "rows is not an SQL expression"),
         ("[[row_filters]]\non = 'x'\nrows = '(SELECT 1)'", "rows cannot be used"),
         ("[[masks]]\non = 'x'\nvalue = '1'", "masks 1: column is missing"),
+        (
+            "[[masks]]\non = 'x.s.t'\ncolumn = 'pay'\n[[masks]]\non = 'x.S.t'\ncolumn = 'Pay'",
+            "the masks on x.S.t spell one column in two ways: pay and Pay",
+        ),
         ("[[masks]]\non = 'x'\ncolumn = 'c'\n[[masks]]\non = 'x'\ncolumn = 'c'\nvalue = ')'", "line 4, masks 2: value"),
     ],
 )

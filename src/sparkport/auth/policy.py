@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 from sparkport.auth.paths import PathPattern
 from sparkport.catalog import Access, Identity, Privilege, Restrictions
+from sparkport.catalog.names import folded
+from sparkport.errors import BadRequest
 
 __all__ = ["Grant", "Mask", "Policy", "RowFilter"]
 
@@ -66,10 +68,15 @@ class Policy:
         masks: Iterable[Mask] = (),
         admins: Iterable[str] = (),
     ) -> None:
-        """`grants` None grants everything to everybody; an empty list nothing to nobody."""
+        """`grants` None grants everything to everybody; an empty list nothing to nobody. Of several masks for one caller
+        and column the first counts.
+
+        Raises: BadRequest for masks on the same path that spell one column in two ways.
+        """
         self._grants = None if grants is None else tuple((each, PathPattern(each.on)) for each in grants)
         self._row_filters = tuple((each, PathPattern(each.on)) for each in row_filters)
         self._masks = tuple((each, PathPattern(each.on)) for each in masks)
+        _expect_one_spelling(each for each, _ in self._masks)
         self._admins = tuple(admins)
         self._lock = threading.Lock()
         self._known: OrderedDict[tuple[str, frozenset[str], str, str], Access] = OrderedDict()
@@ -139,14 +146,24 @@ class _Granted(Access):
             return None
         path = self._path(schema, table)
         rows = tuple(each.rows for pattern, each in self._row_filters if pattern.covers(path))
-        masks: dict[str, str] = {}
+        first: dict[bytes, Mask] = {}
         for pattern, each in self._masks:
             if pattern.covers(path):
-                masks.setdefault(each.column, each.value)
+                first.setdefault(folded(each.column), each)
+        masks = {each.column: each.value for each in first.values()}
         return Restrictions(rows, masks, self._values) if rows or masks else None
 
     def _path(self, schema: str, name: str) -> str:
         return ".".join([self._catalog, *filter(None, (schema, name))])
+
+
+def _expect_one_spelling(masks: Iterable[Mask]) -> None:
+    """Nobody means two columns by that, and who sees what would depend on which of them a table has."""
+    known: dict[tuple[bytes, bytes], str] = {}
+    for each in masks:
+        first = known.setdefault((folded(each.on), folded(each.column)), each.column)
+        if first != each.column:
+            raise BadRequest(f"the masks on {each.on} spell one column in two ways: {first} and {each.column}")
 
 
 def _is_for(identity: Identity | None, whom: Iterable[str]) -> bool:

@@ -140,6 +140,8 @@ class DynamicSchema(Schema):
 class DynamicTable(Table):
     """A table whose columns can be changed. A change is durable when the method returns, and keeps the rows.
 
+    Columns that it has are named as it spells them, also where a new one of that name is asked for.
+
     A method that the table cannot offer raises Unsupported, which is what the methods outside the contract do unless
     they are overridden. Every method raises NotFound for a column or field that does not exist, AlreadyExists for a new
     name that does, and Conflict when the table was changed meanwhile.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,17 @@ def read_rules(given: Mapping[str, Any], file: Path, text: str) -> dict[str, tup
             raise BadRequest(f"{file}: {section} must be a list of tables: begin each with [[{section}]]")
         read = [_rule(section, table, _place(file, text, section, index)) for index, table in enumerate(tables)]
         found[section] = tuple(read)
+    _expect_consistent(found.get("masks", ()), file)
     return found
+
+
+def _expect_consistent(masks: Sequence[Mask], file: Path) -> None:
+    from sparkport.auth import Policy
+
+    try:
+        Policy(masks=masks)
+    except BadRequest as error:
+        raise BadRequest(f"{file}: {error.message}") from error
 
 
 class _Rule:

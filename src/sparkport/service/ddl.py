@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from sparkport.catalog import (
     RemoveFieldOptions,
 )
 from sparkport.catalog.discretion import discreet
+from sparkport.catalog.names import folded, own_spelling
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.catalog.types import refuse_unsupported
 from sparkport.errors import AlreadyExists, BadRequest, NotFound, PermissionDenied, PreconditionFailed, Unsupported
@@ -165,7 +166,7 @@ def alter_table(service: Service, call: Call, request: Alter) -> Iterator[bytes]
         if not isinstance(found.table, DynamicTable):
             raise Unsupported(f"table {found.title} does not support DDL operations")
         with discreet(ctx.access.shows(found.schema_name, found.table.name), f"table {found.title}"):
-            _alter(ctx, found.table, request)
+            _alter(ctx, found.table, found.column_names, request)
     registered.changed()
     name = request.new_name if isinstance(request, RenameTable) else found.table.name
     yield _describe(service, call, ctx, find_table(ctx, registered, request.schema, name))
@@ -176,27 +177,36 @@ _Change = (
 ) | (RemoveField | RenameField | AddConstraint)
 
 
-def _alter(ctx: Context, table: DynamicTable, request: _Change) -> None:
+def _alter(ctx: Context, table: DynamicTable, names: Sequence[str], request: _Change) -> None:
+    """Hand it to the table, with its own spelling of its columns, of which it is told as `names`."""
+
+    def own(column: str) -> str:
+        return own_spelling(column, names)
+
+    def own_column(column_schema: pa.Schema) -> pa.Schema:
+        _check_columns(column_schema, f"table {table.name}")
+        return pa.schema([field.with_name(own(field.name)) for field in column_schema], metadata=column_schema.metadata)
+
     match request:
         case AddColumn():
-            _check_columns(request.column_schema, f"table {table.name}")
             options = AddColumnOptions(request.if_column_not_exists, request.ignore_not_found)
-            table.add_column(ctx, request.column_schema, options)
+            table.add_column(ctx, own_column(request.column_schema), options)
         case RemoveColumn():
             removal = RemoveColumnOptions(request.if_column_exists, request.ignore_not_found, request.cascade)
-            table.remove_column(ctx, request.column, removal)
+            table.remove_column(ctx, own(request.column), removal)
         case RenameColumn():
             _refuse_rowid(request.new_name, f"table {table.name}")
-            table.rename_column(ctx, request.old_name, request.new_name)
+            is_same = folded(request.new_name) == folded(request.old_name)
+            new_name = request.new_name if is_same else own(request.new_name)
+            table.rename_column(ctx, own(request.old_name), new_name)
         case SetDefault():
-            table.set_default(ctx, request.column, request.expression)
+            table.set_default(ctx, own(request.column), request.expression)
         case SetNotNull():
-            table.set_not_null(ctx, request.column)
+            table.set_not_null(ctx, own(request.column))
         case DropNotNull():
-            table.drop_not_null(ctx, request.column)
+            table.drop_not_null(ctx, own(request.column))
         case ChangeColumnType():
-            _check_columns(request.column_schema, f"table {table.name}")
-            table.change_column_type(ctx, request.column_schema, request.expression)
+            table.change_column_type(ctx, own_column(request.column_schema), request.expression)
         case AddField():
             if request.lost_its_name:
                 raise PreconditionFailed(
@@ -204,11 +214,13 @@ def _alter(ctx: Context, table: DynamicTable, request: _Change) -> None:
                     "added; add it with Spark SQL, or create the table anew"
                 )
             refuse_unsupported(request.column_schema, f"table {table.name}")
-            table.add_field(ctx, request.path, request.column_schema, AddFieldOptions(request.if_field_not_exists))
+            place = (own(request.path[0]), *request.path[1:])
+            table.add_field(ctx, place, request.column_schema, AddFieldOptions(request.if_field_not_exists))
         case RemoveField():
-            table.remove_field(ctx, request.path, RemoveFieldOptions(request.if_field_exists, request.cascade))
+            place = (own(request.path[0]), *request.path[1:])
+            table.remove_field(ctx, place, RemoveFieldOptions(request.if_field_exists, request.cascade))
         case RenameField():
-            table.rename_field(ctx, request.path, request.new_name)
+            table.rename_field(ctx, (own(request.path[0]), *request.path[1:]), request.new_name)
         case AddConstraint():
             table.add_constraint(ctx, request.constraint)
         case _:
@@ -263,8 +275,12 @@ def _require_whole(ctx: Context, schema_name: str, name: str) -> None:
 
 def _check_columns(arrow_schema: pa.Schema, what: str) -> None:
     refuse_unsupported(arrow_schema, what)
+    seen: set[bytes] = set()
     for field in arrow_schema:
         _refuse_rowid(field.name, what)
+        if folded(field.name) in seen:
+            raise BadRequest(f"{what}: there are two columns called {field.name}; case makes no difference")
+        seen.add(folded(field.name))
 
 
 def _refuse_rowid(name: str, what: str) -> None:

@@ -97,6 +97,12 @@ class PublishedTable:
         return last if (self.arrow_schema.field(last).metadata or {}).get(ROWID_MARKER) else None
 
     @property
+    def column_names(self) -> list[str]:
+        """Without the row id, which clients know by another name."""
+        names: list[str] = self.arrow_schema.names
+        return names if self.rowid_index is None else names[:-1]
+
+    @property
     def rowid_name(self) -> str | None:
         """What the table calls its row id."""
         index = self.rowid_index

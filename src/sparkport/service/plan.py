@@ -83,7 +83,7 @@ def _ticket(ctx: Context, bound: PublishedTable, wanted: Wanted) -> tuple[ScanTi
         bearer=ctx.identity,
     )
     # By every plan: a filter that cannot be read is refused before rows flow.
-    return ticket, decode_filter(json_filters)
+    return ticket, decode_filter(json_filters, bound.arrow_schema.names)
 
 
 def scan_options(bound: PublishedTable, ticket: ScanTicket, row_filter: Filter | None) -> ScanOptions:

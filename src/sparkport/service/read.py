@@ -40,7 +40,7 @@ def read(service: Service, call: Call, ticket: ScanTicket) -> Iterator[bytes]:
     if bound.fingerprint != ticket.fingerprint:
         raise StaleDescriptor(f"table {bound.title} was altered while it was being read: run the query again")
     fit = Fit(bound.arrow_schema, ticket.columns, bound.title)
-    row_filter = decode_filter(ticket.filter)
+    row_filter = decode_filter(ticket.filter, bound.arrow_schema.names)
     keep = _Keep(bound, row_filter)
     progress = _Progress(ctx)
     framed = isinstance(bound.table, FramedTable)

@@ -204,7 +204,8 @@ def _passed_on(options: ScanOptions, visibility: Visibility) -> ScanOptions:
 
 
 def _some(row_filter: Filter | None) -> Filter | None:
-    return row_filter if row_filter is not None and row_filter.expressions else None
+    # Without the text that the client sent, which tells what was left out.
+    return replace(row_filter, json="") if row_filter is not None and row_filter.expressions else None
 
 
 _CANNOT_FAIL = frozenset(
@@ -219,7 +220,7 @@ def _harmless(expression: Expression, visibility: Visibility) -> bool:
     for node in walk(expression):
         match node:
             case ColumnRef():
-                if node.name in visibility.masks:
+                if not visibility.shows(node.name):
                     return False
             case Operator():
                 if node.kind not in _CANNOT_FAIL:

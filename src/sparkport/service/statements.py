@@ -15,7 +15,7 @@ from sparkport.catalog import (
 )
 from sparkport.catalog.discretion import discreet
 from sparkport.catalog.encodings import Converter
-from sparkport.catalog.names import folded
+from sparkport.catalog.names import own_spelling
 from sparkport.catalog.quotas import StagedBytes, bytes_of
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.errors import BadRequest, CatalogFault
@@ -116,7 +116,9 @@ class _Incoming:
 
     def __init__(self, bound: PublishedTable, operation: Operation, received: pa.Schema, *, from_duckdb: bool) -> None:
         """Raises: BadRequest with the contracts' wording when the columns do not match."""
-        self._names = received.names
+        # From here on columns are called as the table calls them, whatever the client has typed.
+        known = dict.fromkeys(bound.column_names)
+        self._names = [own_spelling(name, known) for name in received.names]
         self._selected: list[int] | None = None
         self._rowid: str | None = None
         self._converter: Converter | None = None
@@ -132,16 +134,15 @@ class _Incoming:
             if pa.types.is_integer(rowid_field.type) and not pa.types.is_integer(received.field(rowid).type):
                 raise BadRequest("rowid must be integer type")
             self._rowid = rowid_field.name
-            self._names = [*received.names]
             self._names[rowid] = rowid_field.name
             if operation is Operation.DELETE:  # there may be more columns, which do not matter
                 self._selected = [rowid]
                 columns = [rowid_field]
             else:
-                sent = {folded(name) for index, name in enumerate(received.names) if index != rowid}
+                sent = {name for index, name in enumerate(self._names) if index != rowid}
                 if not sent:
                     raise BadRequest("schema mismatch: UPDATE needs a column to change beside the row id")
-                columns = [*(field for field in columns if folded(field.name) in sent), rowid_field]
+                columns = [*(field for field in columns if field.name in sent), rowid_field]
         source = pa.schema([field.with_name(name) for field, name in zip(received, self._names, strict=True)])
         if self._selected is not None:
             source = pa.schema([source.field(index) for index in self._selected])

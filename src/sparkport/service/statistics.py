@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 
 from sparkport.catalog import ColumnStatistics, Context, Privilege, StatisticsTable, TransactionManager
+from sparkport.catalog.names import own_spelling
 from sparkport.catalog.statistics import takes_statistics
 from sparkport.errors import CatalogFault, NotFound, SparkportError, Unsupported
 from sparkport.service import scan
@@ -40,10 +41,10 @@ def column_statistics(service: Service, call: Call, request: ColumnStatisticsReq
 
 
 def _column(bound: PublishedTable, name: str) -> pa.Field:
-    index = bound.arrow_schema.get_field_index(name)
-    if index < 0 or index == bound.rowid_index:
+    own = own_spelling(name, bound.column_names)
+    if own not in bound.column_names:
         raise NotFound(f"table {bound.title} has no column {name[:100]}")
-    return bound.arrow_schema.field(index)
+    return bound.arrow_schema.field(own)
 
 
 def _answer(service: Service, ctx: Context, bound: PublishedTable, field: pa.Field) -> bytes:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from sparkport.catalog import DMLOptions, Operation
 from sparkport.catalog.encodings import Converter
-from sparkport.catalog.names import folded
+from sparkport.catalog.names import own_spelling
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.catalog.types import extension_metadata
 from sparkport.errors import CatalogFault, SparkportError
@@ -85,14 +85,15 @@ class _Answer:
             # Read by position against what the client has sent (airport §7.4, T17), but with the types that it knows the
             # columns by: under some settings it sends others, UUIDs as text for instance, and would take that for a UUID.
             known = {
-                folded(ROWID_NAME if field.name == bound.rowid_name else field.name): field
-                for field in bound.arrow_schema
+                ROWID_NAME if field.name == bound.rowid_name else field.name: field for field in bound.arrow_schema
             }
-            self.arrow_schema = pa.schema([_typed_as(field, known.get(folded(field.name))) for field in received])
+            self._names = [own_spelling(name, known) for name in received.names]
+            fields = zip(received, self._names, strict=True)
+            self.arrow_schema = pa.schema([_typed_as(field, known.get(name)) for field, name in fields])
         else:
             # Found by name; the row id cannot be asked for, and tables need not know it after INSERT.
-            count = len(bound.arrow_schema) - (0 if bound.rowid_index is None else 1)
-            self.arrow_schema = pa.schema([bound.arrow_schema.field(index) for index in range(count)])
+            self._names = bound.column_names
+            self.arrow_schema = pa.schema([bound.arrow_schema.field(name) for name in self._names])
         self._writer = BatchWriter(self.arrow_schema)
         self._source: pa.Schema | None = None
         self._positions: list[int] = []
@@ -110,9 +111,10 @@ class _Answer:
         # The client calls the row id so, whatever the table does (airport §7.2).
         names = [ROWID_NAME if name == self._rowid else name for name in source.names]
         try:
-            self._positions = [names.index(name) for name in self.arrow_schema.names]
+            self._positions = [names.index(name) for name in self._names]
         except ValueError as error:
             raise CatalogFault(f"table {self._title} did not return all its columns for RETURNING") from error
-        selected = pa.schema([source.field(index).with_name(names[index]) for index in self._positions])
+        pairs = zip(self._positions, self.arrow_schema.names, strict=True)
+        selected = pa.schema([source.field(index).with_name(name) for index, name in pairs])
         converter = Converter(selected, self.arrow_schema, from_duckdb=False)
         self._source, self._converter = source, None if converter.keeps_columns else converter

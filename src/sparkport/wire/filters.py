@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from sparkport.catalog.filters import (
@@ -30,6 +30,7 @@ from sparkport.catalog.filters import (
     OperatorKind,
     Unknown,
 )
+from sparkport.catalog.names import own_spelling
 from sparkport.errors import BadRequest
 from sparkport.wire.filter_values import (
     NotUnderstood,
@@ -55,8 +56,10 @@ LONGEST_INTEGER = 40
 """Digits. Nothing in a filter has more, and Python refuses or takes very long to read a million of them."""
 
 
-def decode_filter(text: str | bytes) -> Filter | None:
+def decode_filter(text: str | bytes, columns: Collection[str] = ()) -> Filter | None:
     """The filter of a scan; None if there is none (the empty text, airport §5.2, or an empty list).
+
+    It names columns as `columns`, those of the table, do, whatever the case in which they were sent.
 
     Raises: BadRequest if the text is not JSON or not of the shape of airport §6.2.
     """
@@ -81,7 +84,8 @@ def decode_filter(text: str | bytes) -> Filter | None:
         raise BadRequest("column_binding_names_by_index in json_filters is not a list")
     if not filters:
         return None
-    decoder = _Decoder(names)
+    spelled = names and [own_spelling(name, columns) if isinstance(name, str) else name for name in names]
+    decoder = _Decoder(spelled)
     return Filter(tuple(decoder.expression(node, 0, None) for node in filters), source)
 
 

@@ -20,6 +20,7 @@ from sparkport.catalog.constraints.compute import packs_booleans
 from sparkport.catalog.constraints.expressions import column_types, expect_rule, used_columns
 from sparkport.catalog.constraints.sandbox import quoted, sandbox
 from sparkport.catalog.encodings import convert_array
+from sparkport.catalog.filters.tree import ROWID
 from sparkport.catalog.names import folded
 from sparkport.errors import BadRequest, PermissionDenied
 
@@ -45,6 +46,8 @@ class Visibility:
         }
         try:
             names = {folded(name): name for name in columns.names}
+            if len(names) < len(columns):
+                raise BadRequest("two of its columns differ only in case, so that a rule may mean either")
             self.masks = {names[folded(name)]: text for name, text in restrictions.masks.items()}
             self._conditions = restrictions.row_filters
             self.filtered_by = _columns_of(self._conditions, tuple(columns.names))
@@ -73,6 +76,10 @@ class Visibility:
                 while len(_known) > _MOST_KNOWN:
                     del _known[next(iter(_known))]
         return known
+
+    def shows(self, name: str) -> bool:
+        """Whether the caller sees the values of the column of exactly that name as they are."""
+        return name not in self.masks and (name == ROWID or name in self._columns.names)
 
     def needed_for(self, columns: Sequence[str] | None) -> tuple[str, ...] | None:
         """The columns that must be read to show these; None means all."""
