@@ -150,7 +150,7 @@ def bind_function(
     if path.kind != kind:
         raise NotFound(f"{path.schema}.{path.name} is not a {kind.replace('_', ' ')}")
     call = service.identified(call, path.bearer)
-    service.registry.named(path.catalog or "")
+    service.handed_out(call, path.catalog or "")
     ctx, registered = service.enter(call, path.catalog, path.attached_as)
     return ctx, find_function(ctx, registered, path.schema, kind, path.name, path.fingerprint)
 

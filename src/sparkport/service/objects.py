@@ -139,8 +139,11 @@ class PublishedTable:
 
 def find_schema(ctx: Context, registered: RegisteredCatalog, name: str) -> Schema:
     """The schema of that name, as clients call it. Raises: NotFound."""
-    schema = registered.catalog.schema(ctx, name) if name else None
-    if schema is None and name == MAIN_PUBLISHED:
+    schema = None
+    # Asked before the catalog is: also an error of looking it up, or the time that takes, would tell that it is there.
+    if name and ctx.access.sees_schema(name):
+        schema = registered.catalog.schema(ctx, name)
+    if schema is None and name == MAIN_PUBLISHED and ctx.access.sees_schema(MAIN):
         schema = _whatever_its_case(registered.catalog.schemas(ctx), MAIN)
     if schema is None and ctx.from_duckdb:
         schema = _whatever_its_case(registered.catalog.schemas(ctx), name)
@@ -159,12 +162,12 @@ def find_table(ctx: Context, registered: RegisteredCatalog, schema_name: str, na
 
 
 def table_named(ctx: Context, schema: Schema, name: str) -> Table | None:
-    """The table of that name, as clients call it; None if there is none."""
-    table = schema.table(ctx, name) if name else None
+    """The table of that name, as clients call it; None if there is none, or none that the caller may see."""
+    if not name or not ctx.access.may(Privilege.LIST, schema.name, name):  # before the schema is asked, as above
+        return None
+    table = schema.table(ctx, name)
     if table is None and ctx.from_duckdb:
         table = _whatever_its_case(schema.tables(ctx), name)
-    if table is not None and not ctx.access.may(Privilege.LIST, schema.name, table.name):
-        return None
     return table
 
 

@@ -33,7 +33,7 @@ __all__ = ["read"]
 
 def read(service: Service, call: Call, ticket: ScanTicket) -> Iterator[bytes]:
     """Stream the rows of a ticket as FlightData messages. Closing the iterator closes the table's reader."""
-    registered = service.registry.named(ticket.catalog)
+    registered = service.handed_out(call, ticket.catalog)
     ctx = service.context(call, registered, ticket.catalog, ticket.transaction_id)
     bound = _find(service, call, ctx, registered, ticket)
     bound.require(ctx, Privilege.READ)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from sparkport.catalog import Catalog, CatalogVersion, Context, VersionedCatalog
 from sparkport.errors import AlreadyExists, BadRequest, NotFound
 
-__all__ = ["CatalogRegistry", "RegisteredCatalog"]
+__all__ = ["CatalogRegistry", "RegisteredCatalog", "no_longer_served"]
 
 _CHANGE_OF_RULES = 1 << 32
 """So that no number is met again when the catalog goes on to count."""
@@ -98,5 +98,10 @@ class CatalogRegistry:
         """The catalog of exactly this name: a handle of one that is gone must not mean the default one. Raises: NotFound."""
         registered = self._catalogs.get(name)
         if registered is None:
-            raise NotFound(f"catalog {name!r} is no longer being served")
+            raise no_longer_served(name)
         return registered
+
+
+def no_longer_served(name: str) -> NotFound:
+    """What is said of a catalog that is gone, to whoever has seen it."""
+    return NotFound(f"catalog {name!r} is no longer being served")

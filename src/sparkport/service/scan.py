@@ -71,7 +71,7 @@ def bind(
         raise NotFound(f"{path.schema}.{path.name} is not a table")
     call = service.identified(call, path.bearer)
     if path.signed:
-        service.registry.named(path.catalog or "")
+        service.handed_out(call, path.catalog or "")
     ctx, registered = service.enter(call, path.catalog, path.attached_as)
     found = find_table(ctx, registered, path.schema, path.name)
     if time_point is None:

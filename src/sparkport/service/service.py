@@ -19,7 +19,7 @@ from sparkport.service.calls import HOW_TO_SIGN_IN, Call
 from sparkport.service.limits import ACTIONS, EXCHANGES, SCANS, LimitKeeper, Limits, while_holding
 from sparkport.service.listing import Listing
 from sparkport.service.openings import first_schema, named_descriptor
-from sparkport.service.registry import CatalogRegistry, RegisteredCatalog
+from sparkport.service.registry import CatalogRegistry, RegisteredCatalog, no_longer_served
 from sparkport.service.transactions import Transactions
 from sparkport.service.watch import Watch
 from sparkport.wire.descriptors import DATABASES, bearer_in_header, decode_path
@@ -205,6 +205,13 @@ class Service:
         if not self.access(call, registered).sees_catalog():
             others = CatalogRegistry((each.name, each.catalog) for each in self.catalogs(call))
             registered = self.registry.named(others.resolve(name).name)
+        return registered
+
+    def handed_out(self, call: Call, name: str) -> RegisteredCatalog:
+        """The catalog that a handle or ticket of the caller's is about, while it may see it. Raises: NotFound."""
+        registered = self.registry.named(name)
+        if not self.access(call, registered).sees_catalog():
+            raise no_longer_served(name)
         return registered
 
     def do_action(self, call: Call, message: bytes) -> Iterator[bytes]:

@@ -7,27 +7,23 @@ from sparkport.catalog.names import folded
 from sparkport.spark.lake import Lake
 from sparkport.spark.listing import Entry
 
-__all__ = ["find_for", "find_named"]
+__all__ = ["find_for"]
 
 
 def find_for(ctx: Context, lake: Lake, namespace: tuple[str, ...], name: str, *privileges: Privilege) -> Entry | None:
-    """The same for a caller who is to do something with all of it; None also for what it may not see.
+    """The table or view of that name for a caller who is to do something with all of it, as it is now; None also where it
+    may see none. The exact name wins over one that differs in case.
 
     Raises: PermissionDenied.
     """
-    entry = find_named(lake, namespace, name)
-    if entry is None:
-        return None
-    schema_name, table_name = entry.identifier.schema_name, entry.identifier.name
-    if not ctx.access.may(Privilege.LIST, schema_name, table_name):
-        return None
-    for privilege in privileges:
-        ctx.access.require(privilege, schema_name, table_name, whole=True)
+    entry = _find(ctx, lake, namespace, name)
+    if entry is not None:
+        for privilege in privileges:
+            ctx.access.require(privilege, entry.identifier.schema_name, entry.identifier.name, whole=True)
     return entry
 
 
-def find_named(lake: Lake, namespace: tuple[str, ...], name: str) -> Entry | None:
-    """The table or view of that name, as it is now; the exact name wins over one that differs in case."""
+def _find(ctx: Context, lake: Lake, namespace: tuple[str, ...], name: str) -> Entry | None:
     found = lake.directory.contents().namespaces
     # A name with dots in it may be cut at any of them; the function's own schema comes first.
     own = ".".join(namespace)
@@ -38,7 +34,8 @@ def find_named(lake: Lake, namespace: tuple[str, ...], name: str) -> Entry | Non
                 if not _same(each, schema_name, exact):
                     continue
                 table = next((own for own in there.entries if _same(own, table_name, exact)), None)
-                if table is not None:
+                # What the caller may not see must not stand before what it may.
+                if table is not None and ctx.access.may(Privilege.LIST, each, table):
                     return lake.directory.entry(there.parts, table)
     return None
 
