@@ -28,6 +28,7 @@ from sparkport.catalog import (
 from sparkport.errors import BadRequest
 from sparkport.testing import DuckDBClient, ServerError
 from sparkport.testing.local import LocalDuckDB
+from sparkport.wire.filters import decode_filter
 
 PAY = pa.table(
     {
@@ -229,6 +230,13 @@ def test_filters_are_evaluated_whatever_the_case_of_their_columns(server: sp.Ser
     (asked,) = noting.scans
     assert asked.filter is not None
     assert asked.filter.columns == {"id"}
+
+
+def test_the_row_id_is_no_column_that_is_called_alike() -> None:
+    """`rowid` is the row id in filters, whatever the table calls it (airport §6.2)."""
+    decoded = decode_filter(filter_json("id = 2", "id", "rowid"), ["ROWID", "_id"])
+    assert decoded is not None
+    assert decoded.columns == {"rowid"}
 
 
 def test_statistics_are_found_whatever_the_case(client: ContractClient) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Iterable
 
-__all__ = ["folded", "own_spelling"]
+__all__ = ["folded", "own_spellings"]
 
 
 def folded(name: str) -> bytes:
@@ -12,9 +12,12 @@ def folded(name: str) -> bytes:
     return name.encode("utf-8", "surrogatepass").lower()  # of bytes, `lower` changes ASCII letters only
 
 
-def own_spelling(name: str, names: Collection[str]) -> str:
-    """The one of `names` that is meant; the name as it is where none is, or where two are that differ only in case."""
-    if name in names:
-        return name
-    same = [each for each in names if folded(each) == folded(name)]
-    return same[0] if len(same) == 1 else name
+def own_spellings(names: Iterable[str]) -> Callable[[str], str]:
+    """From a name as somebody has typed it to the one of `names` that is meant; the same where none is, or where two are
+    that differ only in case.
+    """
+    exact = frozenset(names)
+    same: dict[bytes, str | None] = {}
+    for name in exact:
+        same[folded(name)] = None if folded(name) in same else name
+    return lambda name: name if name in exact else same.get(folded(name)) or name

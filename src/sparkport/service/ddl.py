@@ -26,7 +26,7 @@ from sparkport.catalog import (
     RemoveFieldOptions,
 )
 from sparkport.catalog.discretion import discreet
-from sparkport.catalog.names import folded, own_spelling
+from sparkport.catalog.names import folded, own_spellings
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.catalog.types import refuse_unsupported
 from sparkport.errors import AlreadyExists, BadRequest, NotFound, PermissionDenied, PreconditionFailed, Unsupported
@@ -180,8 +180,7 @@ _Change = (
 def _alter(ctx: Context, table: DynamicTable, names: Sequence[str], request: _Change) -> None:
     """Hand it to the table, with its own spelling of its columns, of which it is told as `names`."""
 
-    def own(column: str) -> str:
-        return own_spelling(column, names)
+    own = own_spellings(names)
 
     def own_column(column_schema: pa.Schema) -> pa.Schema:
         _check_columns(column_schema, f"table {table.name}")

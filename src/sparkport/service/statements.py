@@ -15,7 +15,7 @@ from sparkport.catalog import (
 )
 from sparkport.catalog.discretion import discreet
 from sparkport.catalog.encodings import Converter
-from sparkport.catalog.names import own_spelling
+from sparkport.catalog.names import own_spellings
 from sparkport.catalog.quotas import StagedBytes, bytes_of
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.errors import BadRequest, CatalogFault
@@ -117,8 +117,7 @@ class _Incoming:
     def __init__(self, bound: PublishedTable, operation: Operation, received: pa.Schema, *, from_duckdb: bool) -> None:
         """Raises: BadRequest with the contracts' wording when the columns do not match."""
         # From here on columns are called as the table calls them, whatever the client has typed.
-        known = dict.fromkeys(bound.column_names)
-        self._names = [own_spelling(name, known) for name in received.names]
+        self._names = list(map(own_spellings(bound.column_names), received.names))
         self._selected: list[int] | None = None
         self._rowid: str | None = None
         self._converter: Converter | None = None

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 
 from sparkport.catalog import ColumnStatistics, Context, Privilege, StatisticsTable, TransactionManager
-from sparkport.catalog.names import own_spelling
+from sparkport.catalog.names import own_spellings
 from sparkport.catalog.statistics import takes_statistics
 from sparkport.errors import CatalogFault, NotFound, SparkportError, Unsupported
 from sparkport.service import scan
@@ -41,7 +41,7 @@ def column_statistics(service: Service, call: Call, request: ColumnStatisticsReq
 
 
 def _column(bound: PublishedTable, name: str) -> pa.Field:
-    own = own_spelling(name, bound.column_names)
+    own = own_spellings(bound.column_names)(name)
     if own not in bound.column_names:
         raise NotFound(f"table {bound.title} has no column {name[:100]}")
     return bound.arrow_schema.field(own)

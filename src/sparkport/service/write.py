@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from sparkport.catalog import DMLOptions, Operation
 from sparkport.catalog.encodings import Converter
-from sparkport.catalog.names import own_spelling
+from sparkport.catalog.names import own_spellings
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.catalog.types import extension_metadata
 from sparkport.errors import CatalogFault, SparkportError
@@ -87,7 +87,7 @@ class _Answer:
             known = {
                 ROWID_NAME if field.name == bound.rowid_name else field.name: field for field in bound.arrow_schema
             }
-            self._names = [own_spelling(name, known) for name in received.names]
+            self._names = list(map(own_spellings(known), received.names))
             fields = zip(received, self._names, strict=True)
             self.arrow_schema = pa.schema([_typed_as(field, known.get(name)) for field, name in fields])
         else:

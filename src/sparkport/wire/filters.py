@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from sparkport.catalog.filters import (
+    ROWID,
     Between,
     Case,
     Cast,
@@ -30,7 +31,7 @@ from sparkport.catalog.filters import (
     OperatorKind,
     Unknown,
 )
-from sparkport.catalog.names import own_spelling
+from sparkport.catalog.names import own_spellings
 from sparkport.errors import BadRequest
 from sparkport.wire.filter_values import (
     NotUnderstood,
@@ -84,7 +85,8 @@ def decode_filter(text: str | bytes, columns: Collection[str] = ()) -> Filter | 
         raise BadRequest("column_binding_names_by_index in json_filters is not a list")
     if not filters:
         return None
-    spelled = names and [own_spelling(name, columns) if isinstance(name, str) else name for name in names]
+    own = own_spellings(columns)
+    spelled = names and [own(name) if isinstance(name, str) and name != ROWID else name for name in names]
     decoder = _Decoder(spelled)
     return Filter(tuple(decoder.expression(node, 0, None) for node in filters), source)
 
