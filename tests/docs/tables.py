@@ -6,13 +6,14 @@ In a page they stand between `<!-- generated: name -->` and `<!-- end of name --
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 from tests.docs.blocks import ROOT
 
 from sparkport.catalog import Parameter, ParameterKind, ScalarFunction
+from sparkport.catalog.constraints import allowed
 from sparkport.catalog.types import type_name
 from sparkport.config import settings_markdown
 from sparkport.spark.functions.care import ExpireSnapshots, Optimize
@@ -113,9 +114,32 @@ def _sql_type(field: pa.Field) -> str:
     return duckdb_type(field, "main", "the reference").replace("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ")
 
 
+def _expressions() -> str:
+    rows = ["| functions | |", "|---|---|"]
+    groups: Sequence[tuple[str, Collection[str]]] = (
+        ("numbers and times", allowed.ARITHMETIC),
+        ("a value of a few bytes", allowed.FIXED),
+        ("parts and compositions", allowed.SUMMED),
+        ("a few times larger than what they are given", allowed.GROWING),
+        ("insertions", allowed.INSERTING),
+        ("repetitions", allowed.COUNTED),
+        ("regular expressions", allowed.PATTERNS),
+        ("`LIKE`, `ILIKE`, `GLOB`", allowed.LIKES),
+        ("JSON", allowed.PATHS),
+        ("distances from a text that is written out", allowed.PRODUCTS),
+        ("lambdas", allowed.LAMBDAS),
+        ("the moment and chance, in DEFAULT and USING only", allowed.CHANGING | allowed.CHANGING_WORDS),
+    )
+    for title, names in groups:
+        shown = " ".join(f"`{name}`" for name in sorted(names)).replace("|", "\\|")
+        rows.append(f"| {title} | {shown} |")
+    return "\n".join(rows)
+
+
 GENERATED: Mapping[str, tuple[str, Callable[[], str]]] = {
     "functions": ("docs/reference/functions.md", _functions),
     "types": ("docs/reference/types.md", _types),
+    "expressions": ("docs/reference/expressions.md", _expressions),
     "settings": ("docs/reference/configuration.md", settings_markdown),
 }
 """By name: the page, and what makes the table."""

@@ -8,6 +8,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from sparkport.catalog.engine import FILTERS
 from sparkport.catalog.filters import (
     BOOLEAN,
     Cast,
@@ -22,8 +23,9 @@ from sparkport.catalog.filters import (
     Operator,
     OperatorKind,
 )
-from sparkport.catalog.filters.database import consistent_functions, open_cursor
+from sparkport.catalog.filters.functions import consistent_functions
 from sparkport.catalog.filters.session import is_fatal
+from sparkport.errors import Cancelled
 
 INTEGER, BIGINT, VARCHAR, DOUBLE = (DuckType(name) for name in ("INTEGER", "BIGINT", "VARCHAR", "DOUBLE"))
 
@@ -321,7 +323,7 @@ def test_the_database_works_again_after_an_internal_error():
 )
 def test_the_database_reaches_nothing_outside_of_itself(statement):
     some_python_variable = pa.table({"a": [1]})
-    cursor = open_cursor()
+    cursor = FILTERS.cursor()
 
     with pytest.raises(duckdb.Error):
         cursor.execute(statement)
@@ -335,3 +337,33 @@ def test_volatile_functions_are_not_consistent():
 
     assert {"lower", "+", "~~"} <= names
     assert not names & {"random", "now", "nextval", "gen_random_uuid", "current_schema", "today", "error"}
+
+
+def many_letters(rows: int) -> pa.RecordBatch:
+    return pa.record_batch({"s": pa.repeat("a" * 300, rows)})
+
+
+def slow() -> Filter:
+    """A filter that takes minutes for the most rows, of which DuckDB looks at 2048 at a time."""
+    distance = Function("levenshtein", (ColumnRef("s", VARCHAR), Constant(VARCHAR, "b" * 300)), BIGINT)
+    return Filter((Comparison(ComparisonKind.EQUAL, distance, Constant(BIGINT, 7)),))
+
+
+def test_a_filter_is_interrupted_when_the_call_is_cancelled():
+    def check() -> None:
+        raise Cancelled("the request was cancelled")
+
+    batch = many_letters(150_000)
+    evaluator = Evaluator(slow(), batch.schema, check=check)
+
+    assert evaluator.conditions
+    assert evaluator.mask(batch) is None
+
+
+def test_a_filter_that_takes_too_long_is_given_up(monkeypatch):
+    monkeypatch.setattr("sparkport.catalog.filters.session._TIME_LIMIT", 0.01)
+    batch = many_letters(150_000)
+    evaluator = Evaluator(slow(), batch.schema)
+
+    assert evaluator.apply(batch) is batch
+    assert evaluator.conditions == ()

@@ -114,7 +114,7 @@ def test_a_default_that_differs_from_row_to_row(lake, namespace, filled):
     unchanged(
         filled,
         BadRequest,
-        "cannot be computed",
+        "there is no column id that it could use",
         lambda t: t.add_column(CTX, field("more", pa.int64(), "id"), AddColumnOptions()),
     )
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from sparkport.catalog import Constraints, Context, TransactionState
 from sparkport.catalog.constraints.enforce import enforce_keys
+from sparkport.catalog.engine import Check
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.errors import Conflict
 from sparkport.memory.changes import Change, Inserted
@@ -42,6 +43,8 @@ class KeyCheck:
     changed: pa.Table
     has_row_ids: bool
     """Whether `changed` has the row ids: then rows of the table with the same ids are not compared."""
+    check: Check | None = None
+    """Raises when nobody waits any longer."""
 
     def against(self, segments: Sequence[Segment]) -> None:
         """Raises: ConstraintViolation."""
@@ -50,7 +53,7 @@ class KeyCheck:
             return read_columns(self.definition, segments, columns)
 
         row_id = ROWID_NAME if self.has_row_ids else None
-        enforce_keys(self.table, self.constraints, self.changed, existing, row_id=row_id)
+        enforce_keys(self.table, self.constraints, self.changed, existing, row_id=row_id, check=self.check)
 
 
 def read_columns(definition: Definition, segments: Sequence[Segment], columns: Sequence[str]) -> pa.Table:

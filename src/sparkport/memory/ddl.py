@@ -17,8 +17,9 @@ from sparkport.catalog.constraints.alter import (
 )
 from sparkport.catalog.constraints.compute import computed_values, default_values
 from sparkport.catalog.constraints.enforce import columns_of, concerning, enforce
-from sparkport.catalog.constraints.expressions import expect_computable, expect_expression
+from sparkport.catalog.constraints.expressions import expect_computable, expect_default
 from sparkport.catalog.constraints.validate import validate_constraints
+from sparkport.catalog.engine import Check
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.catalog.types import refuse_unsupported
 from sparkport.errors import AlreadyExists, BadRequest, PreconditionFailed
@@ -51,7 +52,11 @@ class Altered:
 
 
 def add_column(
-    version: Version, column_schema: pa.Schema, options: AddColumnOptions, table: TableName
+    version: Version,
+    column_schema: pa.Schema,
+    options: AddColumnOptions,
+    table: TableName,
+    check: Check | None = None,
 ) -> Altered | None:
     """Rows that exist already get the default, where the field has one, else NULL."""
     field, definition = one_field(column_schema), version.definition
@@ -61,15 +66,15 @@ def add_column(
             return None
         raise AlreadyExists(f"column {definition.columns.names[known]} exists already in table {table}")
     if default := default_of(field):
-        expect_expression(default, f"the default of column {field.name}")
+        expect_default(default, f"the default of column {field.name}")
     columns = definition.columns.append(field)
     constraints = validate_constraints(columns, definition.constraints)
-    added = list(default_values(field, [segment.rows for segment in version.segments]))
+    added = list(default_values(field, [segment.rows for segment in version.segments], check))
     segments = tuple(
         segment.with_columns((*segment.columns, values))
         for segment, values in zip(version.segments, added, strict=True)
     )
-    return checked(Altered(define(columns, constraints), segments), [field.name], table)
+    return checked(Altered(define(columns, constraints), segments), [field.name], table, check=check)
 
 
 def remove_column(version: Version, name: str, options: RemoveColumnOptions, table: TableName) -> Altered | None:
@@ -114,7 +119,7 @@ def rename_column(version: Version, name: str, new_name: str, table: TableName) 
 def set_default(version: Version, name: str, expression: str, table: TableName) -> Altered:
     """The client computes it, so it need only be an expression."""
     position = version.definition.expect(name, table)
-    expect_expression(expression, f"the default of column {name}")
+    expect_default(expression, f"the default of column {name}")
     field = version.definition.columns.field(position)
     return _with_field(version, position, field.with_metadata({**(field.metadata or {}), DEFAULT: expression.encode()}))
 
@@ -148,7 +153,9 @@ def drop_not_null(version: Version, name: str, table: TableName) -> Altered | No
     return Altered(define(columns, replace(definition.constraints, not_null=remaining)), version.segments)
 
 
-def change_column_type(version: Version, column_schema: pa.Schema, expression: str, table: TableName) -> Altered:
+def change_column_type(
+    version: Version, column_schema: pa.Schema, expression: str, table: TableName, check: Check | None = None
+) -> Altered:
     """Raises: BadRequest when DuckDB cannot compute the values; ConstraintViolation when they break a constraint."""
     wanted, definition = one_field(column_schema), version.definition
     position = definition.expect(wanted.name, table)
@@ -160,22 +167,27 @@ def change_column_type(version: Version, column_schema: pa.Schema, expression: s
     what = f"the expression {expression[:200]} for column {field.name}"
     expect_computable(expression, definition.columns, what, table.name)
     rows = (pa.RecordBatch.from_arrays(list(each.columns), schema=definition.columns) for each in version.segments)
-    arrays = list(computed_values(rows, expression, field, table.name))
-    return retyped(version, position, field, lambda index, _: arrays[index], table)
+    arrays = list(computed_values(rows, expression, field, table.name, check))
+    return retyped(version, position, field, lambda index, _: arrays[index], table, check)
 
 
-def add_constraint(version: Version, text: str, table: TableName) -> Altered | None:
+def add_constraint(version: Version, text: str, table: TableName, check: Check | None = None) -> Altered | None:
     """Raises: ConstraintViolation when the rows do not fulfil it; PreconditionFailed for a second primary key."""
     definition = version.definition
     merged, added = with_constraint(definition.columns, definition.constraints, text, table, table.name)
     if merged == definition.constraints:
         return None
     altered = Altered(define(definition.columns, merged), version.segments)
-    return checked(altered, definition.columns.names, table, added)
+    return checked(altered, definition.columns.names, table, added, check)
 
 
 def retyped(
-    version: Version, position: int, field: pa.Field, values: Callable[[int, pa.Array], pa.Array], table: TableName
+    version: Version,
+    position: int,
+    field: pa.Field,
+    values: Callable[[int, pa.Array], pa.Array],
+    table: TableName,
+    check: Check | None = None,
 ) -> Altered:
     """Give a column another type; `values` gives the new values of the segment of an index, from the old ones."""
     definition = version.definition
@@ -192,7 +204,7 @@ def retyped(
         segments.append(
             segment.with_columns(new if i == position else column for i, column in enumerate(segment.columns))
         )
-    return checked(Altered(define(columns, constraints), tuple(segments)), [field.name], table)
+    return checked(Altered(define(columns, constraints), tuple(segments)), [field.name], table, check=check)
 
 
 def _with_field(version: Version, position: int, field: pa.Field) -> Altered:
@@ -201,7 +213,11 @@ def _with_field(version: Version, position: int, field: pa.Field) -> Altered:
 
 
 def checked(
-    altered: Altered, columns: Sequence[str], table: TableName, constraints: Constraints | None = None
+    altered: Altered,
+    columns: Sequence[str],
+    table: TableName,
+    constraints: Constraints | None = None,
+    check: Check | None = None,
 ) -> Altered:
     """The same, when the rows fulfil the constraints on the given columns. Raises: ConstraintViolation."""
     definition = altered.definition
@@ -210,5 +226,5 @@ def checked(
         return altered
     needed = columns_of(concerned, definition.columns.names)
     rows = read_columns(definition, altered.segments, [*needed, ROWID_NAME])
-    enforce(table.name, concerned, rows, rows.select, row_id=ROWID_NAME)
+    enforce(table.name, concerned, rows, rows.select, row_id=ROWID_NAME, check=check)
     return altered

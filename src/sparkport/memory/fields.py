@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from sparkport.catalog import AddFieldOptions, RemoveFieldOptions
 from sparkport.catalog.columns import one_field
+from sparkport.catalog.engine import Check
 from sparkport.catalog.names import folded
 from sparkport.catalog.types import refuse_unsupported
 from sparkport.errors import AlreadyExists, BadRequest, NotFound, PreconditionFailed
@@ -34,7 +35,12 @@ _EditStruct = Callable[[pa.DataType], "_Edit | None"]
 
 
 def add_field(
-    version: Version, path: Sequence[str], column_schema: pa.Schema, options: AddFieldOptions, table: TableName
+    version: Version,
+    path: Sequence[str],
+    column_schema: pa.Schema,
+    options: AddFieldOptions,
+    table: TableName,
+    check: Check | None = None,
 ) -> Altered | None:
     """Add a field to the struct at `path`; it is NULL in the rows there are."""
     new = one_field(column_schema)
@@ -50,11 +56,11 @@ def add_field(
             raise AlreadyExists(f"field {_shown([*path, struct.field(known).name])} exists already in table {table}")
         return _Edit((*((field, index) for index, field in enumerate(struct)), (new, None)))
 
-    return _alter(version, path, edit, table)
+    return _alter(version, path, edit, table, check)
 
 
 def remove_field(
-    version: Version, path: Sequence[str], options: RemoveFieldOptions, table: TableName
+    version: Version, path: Sequence[str], options: RemoveFieldOptions, table: TableName, check: Check | None = None
 ) -> Altered | None:
     """Remove the field at `path`. Raises: PreconditionFailed for the last one."""
     _expect_field(path)
@@ -69,10 +75,12 @@ def remove_field(
             raise PreconditionFailed(f"field {_shown(path)} is the only one of its struct: remove the column instead")
         return _Edit(tuple((field, i) for i, field in enumerate(struct) if i != index))
 
-    return _alter(version, path[:-1], edit, table)
+    return _alter(version, path[:-1], edit, table, check)
 
 
-def rename_field(version: Version, path: Sequence[str], new_name: str, table: TableName) -> Altered | None:
+def rename_field(
+    version: Version, path: Sequence[str], new_name: str, table: TableName, check: Check | None = None
+) -> Altered | None:
     """Give the field at `path` another name."""
     _expect_field(path)
     if not new_name:
@@ -86,7 +94,7 @@ def rename_field(version: Version, path: Sequence[str], new_name: str, table: Ta
             raise AlreadyExists(f"field {_shown([*path[:-1], new_name])} exists already in table {table}")
         return _Edit(tuple((field.with_name(new_name) if i == index else field, i) for i, field in enumerate(struct)))
 
-    return _alter(version, path[:-1], edit, table)
+    return _alter(version, path[:-1], edit, table, check)
 
 
 def _expect_field(path: Sequence[str]) -> None:
@@ -94,7 +102,9 @@ def _expect_field(path: Sequence[str]) -> None:
         raise BadRequest("the path of a field has at least two parts: the column and the field")
 
 
-def _alter(version: Version, path: Sequence[str], edit: _EditStruct, table: TableName) -> Altered | None:
+def _alter(
+    version: Version, path: Sequence[str], edit: _EditStruct, table: TableName, check: Check | None
+) -> Altered | None:
     if not path:
         raise BadRequest("the path of a field begins with a column")
     position = version.definition.expect(path[0], table)
@@ -105,7 +115,7 @@ def _alter(version: Version, path: Sequence[str], edit: _EditStruct, table: Tabl
     data_type, values = rebuild
     new_field = field.with_type(data_type)
     refuse_unsupported(pa.schema([new_field]), f"table {table}")
-    return retyped(version, position, new_field, lambda _, array: values(array), table)
+    return retyped(version, position, new_field, lambda _, array: values(array), table, check)
 
 
 _Rebuild = tuple[pa.DataType, Callable[[pa.Array], pa.Array]]

@@ -146,7 +146,7 @@ class MemoryTable(StagedTable, PartitionedTable, DynamicSchemaTable, DynamicTabl
         return stage(self, ctx, operation, options, self._version(ctx, None))
 
     def add_column(self, ctx: Context, column_schema: pa.Schema, options: AddColumnOptions) -> None:
-        self._alter(ctx, lambda version: ddl.add_column(version, column_schema, options, self.title))
+        self._alter(ctx, lambda version: ddl.add_column(version, column_schema, options, self.title, ctx.check))
 
     def remove_column(self, ctx: Context, name: str, options: RemoveColumnOptions) -> None:
         self._alter(ctx, lambda version: ddl.remove_column(version, name, options, self.title))
@@ -164,19 +164,21 @@ class MemoryTable(StagedTable, PartitionedTable, DynamicSchemaTable, DynamicTabl
         self._alter(ctx, lambda version: ddl.drop_not_null(version, column, self.title))
 
     def change_column_type(self, ctx: Context, column_schema: pa.Schema, expression: str) -> None:
-        self._alter(ctx, lambda version: ddl.change_column_type(version, column_schema, expression, self.title))
+        self._alter(
+            ctx, lambda version: ddl.change_column_type(version, column_schema, expression, self.title, ctx.check)
+        )
 
     def add_field(self, ctx: Context, path: Sequence[str], column_schema: pa.Schema, options: AddFieldOptions) -> None:
-        self._alter(ctx, lambda version: fields.add_field(version, path, column_schema, options, self.title))
+        self._alter(ctx, lambda version: fields.add_field(version, path, column_schema, options, self.title, ctx.check))
 
     def remove_field(self, ctx: Context, path: Sequence[str], options: RemoveFieldOptions) -> None:
-        self._alter(ctx, lambda version: fields.remove_field(version, path, options, self.title))
+        self._alter(ctx, lambda version: fields.remove_field(version, path, options, self.title, ctx.check))
 
     def rename_field(self, ctx: Context, path: Sequence[str], new_name: str) -> None:
-        self._alter(ctx, lambda version: fields.rename_field(version, path, new_name, self.title))
+        self._alter(ctx, lambda version: fields.rename_field(version, path, new_name, self.title, ctx.check))
 
     def add_constraint(self, ctx: Context, constraint: str) -> None:
-        self._alter(ctx, lambda version: ddl.add_constraint(version, constraint, self.title))
+        self._alter(ctx, lambda version: ddl.add_constraint(version, constraint, self.title, ctx.check))
 
     def _alter(self, ctx: Context, change: Callable[[Version], ddl.Altered | None]) -> None:
         """Make what `change` makes of the current version the next one; without the lock as long as that works."""

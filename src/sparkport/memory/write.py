@@ -84,7 +84,8 @@ class _Statement(StagedWrite):
 
     def _key_check(self, keys: Constraints, changed: pa.Table, *, has_row_ids: bool) -> KeyCheck | None:
         keys = Constraints(unique=keys.unique, primary_key=keys.primary_key)
-        return KeyCheck(self._table.name, self._definition, keys, changed, has_row_ids) if keys else None
+        check = self._ctx.check
+        return KeyCheck(self._table.name, self._definition, keys, changed, has_row_ids, check) if keys else None
 
     def _column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
         position = self._definition.expect(name, self._table.title)
@@ -168,7 +169,7 @@ class _Insert(_Statement):
                 columns = list(columns)
         if self._definition.constraints.checks:
             changed = pa.RecordBatch.from_arrays(list(columns), schema=self._definition.columns)
-            enforce_rows(self._table.name, self._definition.constraints, changed)
+            enforce_rows(self._table.name, self._definition.constraints, changed, self._ctx.check)
         segment = Segment(columns, rows, 0)
         if rows <= SEGMENT_ROWS:
             self._segments.append(segment)
@@ -257,7 +258,7 @@ class _Update(_Statement):
         rest = [name for name in needed if name not in new]
         values = {**new, **dict(zip(rest, self._rows(ids, rest), strict=True))}
         changed = pa.table([*(values[name] for name in needed), ids], names=[*needed, ROWID_NAME])
-        enforce_rows(self._table.name, constraints, changed)
+        enforce_rows(self._table.name, constraints, changed, self._ctx.check)
         return self._key_check(constraints, changed, has_row_ids=True)
 
     def _forget(self) -> None:

@@ -70,14 +70,18 @@ class Guard:
         changed = pa.concat_tables(self._keys)
         if self._row_id is not None:
             changed = _last_of_each(changed, self._row_id)
-        enforce_keys(self._bound.table.name, self._constraints, changed, self._read_existing, row_id=self._row_id)
+        enforce_keys(
+            *(self._bound.table.name, self._constraints, changed, self._read_existing),
+            row_id=self._row_id,
+            check=self._ctx.check,
+        )
 
     def _check_rows(self) -> None:
         if not self._unchecked:
             return
         rows = self._completed(pa.Table.from_batches(self._unchecked))
         self._unchecked, self._unchecked_rows = [], 0
-        enforce_rows(self._bound.table.name, self._constraints, rows)
+        enforce_rows(self._bound.table.name, self._constraints, rows, self._ctx.check)
         if keys := self._key_columns():
             self._keys.append(rows.select(keys))
 

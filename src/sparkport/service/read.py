@@ -41,7 +41,7 @@ def read(service: Service, call: Call, ticket: ScanTicket) -> Iterator[bytes]:
         raise StaleDescriptor(f"table {bound.title} was altered while it was being read: run the query again")
     fit = Fit(bound.arrow_schema, ticket.columns, bound.title)
     row_filter = decode_filter(ticket.filter, bound.arrow_schema.names)
-    keep = _Keep(bound, row_filter)
+    keep = _Keep(ctx, bound, row_filter)
     progress = _Progress(ctx)
     framed = isinstance(bound.table, FramedTable)
     yield encode_schema(fit.arrow_schema)
@@ -114,7 +114,8 @@ def _reader(result: Iterable[_Yielded], bound: PublishedTable) -> Iterable[_Yiel
 class _Keep:
     """Keeps the rows that match, for a table that does not look after that itself. Not thread-safe."""
 
-    def __init__(self, bound: PublishedTable, row_filter: Filter | None) -> None:
+    def __init__(self, ctx: Context, bound: PublishedTable, row_filter: Filter | None) -> None:
+        self._check = ctx.check
         self._filter = None if bound.table.applies_filters else row_filter
         self._rowid_name = bound.rowid_name
         self._evaluator: tuple[pa.Schema, Evaluator] | None = None
@@ -124,7 +125,7 @@ class _Keep:
             return batch
         # A table may yield its columns in any order, so what the evaluator needs to know comes with the first batch.
         if self._evaluator is None or not batch.schema.equals(self._evaluator[0]):
-            self._evaluator = (batch.schema, Evaluator(self._filter, batch.schema, self._rowid_name))
+            self._evaluator = (batch.schema, Evaluator(self._filter, batch.schema, self._rowid_name, self._check))
         return self._evaluator[1].apply(batch)
 
 

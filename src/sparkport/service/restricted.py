@@ -89,7 +89,7 @@ class _RestrictedTable(DynamicSchemaTable, StagedTable):
             closing_reader(self._table.scan(ctx, _passed_on(options, visibility))) as batches,
         ):
             for batch in batches:
-                yield visibility.rows(batch)
+                yield visibility.rows(batch, ctx.check)
 
     def stage(self, ctx: Context, operation: Operation, options: DMLOptions) -> StagedWrite:
         """Raises: PermissionDenied for a table that cannot be asked about rows before it changes them; NotWritable."""
@@ -128,6 +128,7 @@ class _RestrictedWrite(StagedWrite):
     def __init__(
         self, ctx: Context, table: StagedTable, operation: Operation, options: DMLOptions, visibility: Visibility
     ) -> None:
+        self._check = ctx.check
         self._operation = operation
         self._returning = options.returning
         self._visibility = visibility
@@ -164,7 +165,7 @@ class _RestrictedWrite(StagedWrite):
             raise self._unseen() from error  # rows that are not there must look like those that are kept back
         if self._operation is not Operation.INSERT:
             self._expect_visible(changed)
-        return self._visibility.masked(changed) if self._returning and changed is not None else None
+        return self._visibility.masked(changed, self._check) if self._returning and changed is not None else None
 
     def held_bytes(self, batch: pa.RecordBatch) -> int:
         before = 0 if self._before is None else self._before.held_bytes(batch.select([find_rowid_column(batch.schema)]))
@@ -184,7 +185,7 @@ class _RestrictedWrite(StagedWrite):
             self._before = None
 
     def _expect_visible(self, rows: pa.RecordBatch | None) -> None:
-        keep = None if rows is None else self._visibility.keep(rows)
+        keep = None if rows is None else self._visibility.keep(rows, self._check)
         if keep is not None and keep.true_count != len(keep):
             raise self._unseen()
 

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-__all__ = ["RowHashes"]
+from sparkport.catalog.engine import ROWS
 
-_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
-    "autoload_known_extensions": "false",
-    "autoinstall_known_extensions": "false",
-    "python_enable_replacements": "false",
-    "temp_directory": "",
-    "threads": "1",
-}
+__all__ = ["RowHashes"]
 
 
 class RowHashes:
     """Hashes of rows on two sides, computed and compared by DuckDB. To be closed; for one thread."""
 
     def __init__(self, columns: int) -> None:
-        import duckdb
-
         self._columns = columns
-        self._database = duckdb.connect(config=_SETTINGS)
+        self._database = ROWS.cursor()
         for side in (0, 1):
-            self._database.execute(f"CREATE TABLE side{side} (id BIGINT, hash UBIGINT)")
+            self._database.execute(f"CREATE TEMP TABLE side{side} (id BIGINT, hash UBIGINT)")
 
     def __enter__(self) -> RowHashes:
         return self
@@ -46,5 +38,5 @@ class RowHashes:
 
     def differing(self) -> pa.Array:
         """The ids of rows on both sides that are not alike, in no order. Zeros of either sign are alike, and so are NaNs."""
-        query = "SELECT id FROM side0 JOIN side1 USING (id) WHERE side0.hash <> side1.hash"
+        query = "SELECT side0.id FROM side0 JOIN side1 ON side0.id = side1.id AND side0.hash <> side1.hash"
         return self._database.sql(query).to_arrow_table().column(0).combine_chunks()

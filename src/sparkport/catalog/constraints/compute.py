@@ -2,68 +2,90 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 
 import duckdb
 import pyarrow as pa
 
 from sparkport.catalog.columns import default_of
-from sparkport.catalog.constraints.expressions import column_types, first_line
-from sparkport.catalog.constraints.sandbox import quoted, sandbox
+from sparkport.catalog.constraints.expressions import column_types, expect_default, expect_stored
+from sparkport.catalog.constraints.parsing import NotAnExpression, first_line, parse
+from sparkport.catalog.constraints.review import Effort
+from sparkport.catalog.constraints.sandbox import in_small_chunks, quoted, sandbox
 from sparkport.catalog.encodings import convert_array
+from sparkport.catalog.engine import Check
 from sparkport.errors import BadRequest
 
 __all__ = ["computed_values", "default_values", "is_plain_cast", "packs_booleans"]
 
 
-def computed_values(rows: Iterable[pa.RecordBatch], expression: str, field: pa.Field, table: str) -> Iterator[pa.Array]:
-    """The values of an expression for each batch, as `field` wants them. `table` may qualify columns. Raises: BadRequest."""
-    (kind,) = column_types(pa.schema([field]))
-    query = f"SELECT CAST((\n{expression}\n) AS {kind}) AS value FROM rows AS {quoted(table)}"
-    with sandbox() as connection:
-        for batch in rows:
-            connection.register("rows", pa.Table.from_batches([batch]))
-            try:
-                values = connection.sql(query).to_arrow_table().column(0).combine_chunks()
-            except duckdb.Error as error:
-                message = f"the values of column {field.name} cannot be computed"
-                raise BadRequest(f"{message}: {first_line(error)}", without_values=message) from error
-            if isinstance(values, pa.ChunkedArray):
-                values = pa.concat_arrays(values.chunks)
-            if len(values) != batch.num_rows:
-                raise BadRequest(f"{expression[:200]} does not give one value for each row")
-            yield convert_array(values, field.type, field.name, from_duckdb=packs_booleans())
+def computed_values(
+    rows: Iterable[pa.RecordBatch], expression: str, field: pa.Field, table: str, check: Check | None = None
+) -> Iterator[pa.Array]:
+    """The values of an expression for each batch, as `field` wants them. `table` may qualify columns.
+
+    Raises: BadRequest; LimitExceeded; what `check` raises.
+    """
+    what = f"the expression {expression[:200]} for column {field.name}"
+    return _computed(rows, expression, field, table, lambda names: expect_stored(expression, what, names), check)
 
 
-def default_values(field: pa.Field, lengths: Iterable[int]) -> Iterator[pa.Array]:
-    """The default of a column, or NULL, for so many rows each time. Raises: BadRequest."""
+def default_values(field: pa.Field, lengths: Iterable[int], check: Check | None = None) -> Iterator[pa.Array]:
+    """The default of a column, or NULL, for so many rows each time. Raises: as `computed_values`."""
     default = default_of(field)
     if not default:
         return (pa.nulls(length, field.type) for length in lengths)
     # The rows have nothing to say: a default cannot use columns.
     rows = (pa.record_batch([pa.nulls(length)], names=["row"]) for length in lengths)
-    return computed_values(rows, default, field, "rows")
+    effort = expect_default(default, f"the default of column {field.name}")
+    return _computed(rows, default, field, "rows", lambda _: effort, check)
+
+
+def _computed(
+    rows: Iterable[pa.RecordBatch],
+    expression: str,
+    field: pa.Field,
+    table: str,
+    reviewed: Callable[[Sequence[str]], Effort],
+    check: Check | None,
+) -> Iterator[pa.Array]:
+    (kind,) = column_types(pa.schema([field]))
+    query = f"SELECT CAST((\n{expression}\n) AS {kind}) AS value FROM rows AS {quoted(table)}"
+    for batch in rows:
+        given = in_small_chunks(pa.Table.from_batches([batch]), reviewed(batch.schema.names))
+        with sandbox(check, rows=given) as connection:
+            try:
+                values = connection.sql(query).to_arrow_table().column(0).combine_chunks()
+            except duckdb.Error as error:
+                message = f"the values of column {field.name} cannot be computed"
+                raise BadRequest(f"{message}: {first_line(error)}", without_values=message) from error
+        if isinstance(values, pa.ChunkedArray):
+            values = pa.concat_arrays(values.chunks)
+        if len(values) != batch.num_rows:
+            raise BadRequest(f"{expression[:200]} does not give one value for each row")
+        yield convert_array(values, field.type, field.name, from_duckdb=packs_booleans())
 
 
 def is_plain_cast(expression: str, field: pa.Field) -> bool:
     """Whether an expression does nothing but give the column its new type, as `ALTER … TYPE` without USING has it."""
     (kind,) = column_types(pa.schema([field]))
     own = quoted(field.name)
-    given, *plain = map(_tree, (expression, own, f"CAST({own} AS {kind})"))
+    try:
+        given, *plain = map(_tree, (expression, own, f"CAST({own} AS {kind})"))
+    except NotAnExpression:  # a type that is too long to be written
+        return False
     return given in plain
 
 
 def _tree(expression: str) -> str:
     """What an expression is made of, whatever the case and the quotes of its names."""
-    with sandbox() as connection:
-        row = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT (\n{expression}\n)"]).fetchone()
-    assert row is not None
-    return _PLACES.sub("", row[0]).lower()
+    return _PLACES.sub("", json.dumps(parse(expression))).lower()
 
 
-_PLACES = re.compile(r'"query_location(?:_length)?":\d+,?')
+_PLACES = re.compile(r'"query_location(?:_length)?": ?\d+,? ?')
 
 
 @cache

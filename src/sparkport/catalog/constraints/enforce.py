@@ -13,10 +13,12 @@ import duckdb
 import pyarrow as pa
 
 from sparkport.catalog.constraints.declare import Constraints
-from sparkport.catalog.constraints.expressions import first_line, used_columns
-from sparkport.catalog.constraints.sandbox import quoted, sandbox
+from sparkport.catalog.constraints.expressions import expect_per_row, used_columns
+from sparkport.catalog.constraints.parsing import first_line
+from sparkport.catalog.constraints.sandbox import comparison, in_small_chunks, quoted, sandbox
+from sparkport.catalog.engine import Check
 from sparkport.catalog.names import folded
-from sparkport.errors import ConstraintViolation
+from sparkport.errors import BadRequest, ConstraintViolation
 
 __all__ = [
     "ReadColumns",
@@ -33,6 +35,8 @@ ReadColumns: TypeAlias = "Callable[[Sequence[str]], pa.Table]"
 """Reads the named columns of all rows that the table has before the change."""
 
 _SHOWN = 80
+_ROWS_AT_ONCE = 1_000_000
+"""So many have the time that an expression may take."""
 
 
 def enforce(
@@ -42,24 +46,29 @@ def enforce(
     existing: ReadColumns,
     *,
     row_id: str | None = None,
+    check: Check | None = None,
 ) -> None:
     """Check everything.
 
     `changed` holds the new or changed rows as they will be, with at least the columns of `columns_of(constraints)`;
     pass `concerning(constraints, …)` to check an UPDATE of some columns only. `existing` is called only if there are
     keys. For an UPDATE, `row_id` names the row id column of both: existing rows that are changed are not compared.
+    `check` says by an exception, as `Context.check`, that nobody waits any longer; it is called from another thread.
 
-    Raises: ConstraintViolation, which names the constraint and a value; `without_values` only the constraint.
+    Raises: ConstraintViolation, which names the constraint and a value, `without_values` only the constraint;
+    LimitExceeded; what `check` raises.
     """
-    enforce_rows(table, constraints, changed)
-    enforce_keys(table, constraints, changed, existing, row_id=row_id)
+    enforce_rows(table, constraints, changed, check)
+    enforce_keys(table, constraints, changed, existing, row_id=row_id, check=check)
 
 
-def enforce_rows(table: str, constraints: Constraints, changed: pa.Table | pa.RecordBatch) -> None:
-    """Check what each row must fulfil by itself: NOT NULL and CHECK. Raises: ConstraintViolation."""
+def enforce_rows(
+    table: str, constraints: Constraints, changed: pa.Table | pa.RecordBatch, check: Check | None = None
+) -> None:
+    """Check what each row must fulfil by itself: NOT NULL and CHECK. Raises: as `enforce`."""
     enforce_not_null(table, constraints, changed)
-    for check in constraints.checks if changed.num_rows else ():
-        _enforce_check(table, check, changed)
+    for condition in constraints.checks if changed.num_rows else ():
+        _enforce_check(table, condition, changed, check)
 
 
 def enforce_not_null(table: str, constraints: Constraints, changed: pa.Table | pa.RecordBatch) -> None:
@@ -77,13 +86,14 @@ def enforce_keys(
     existing: ReadColumns,
     *,
     row_id: str | None = None,
+    check: Check | None = None,
 ) -> None:
-    """Check UNIQUE and PRIMARY KEY, among the changed rows and against the others. Raises: ConstraintViolation."""
+    """Check UNIQUE and PRIMARY KEY, among the changed rows and against the others. Raises: as `enforce`."""
     if not changed.num_rows:
         return
     for kind, key in _keys(constraints):
         columns = [*key, row_id] if row_id is not None else list(key)
-        with sandbox(changed=changed.select(columns)) as connection:
+        with comparison(check, changed=changed.select(columns)) as connection:
             duplicate = _repeated(connection, key)
             if duplicate is None:
                 connection.register("existing", existing(columns))
@@ -110,7 +120,7 @@ def concerning(constraints: Constraints, columns: Iterable[str]) -> Constraints:
 
     return Constraints(
         not_null=tuple(name for name in constraints.not_null if folded(name) in changed),
-        checks=tuple(check for check in constraints.checks if used_columns(check, list(columns))),
+        checks=tuple(text for text in constraints.checks if used_columns(text, list(columns))),
         unique=tuple(key for key in constraints.unique if any_changed(key)),
         primary_key=constraints.primary_key if any_changed(constraints.primary_key) else (),
     )
@@ -120,7 +130,7 @@ def columns_of(constraints: Constraints, columns: Sequence[str]) -> tuple[str, .
     """Those of the table's columns that must be known to check the constraints."""
     needed = {folded(name) for name in constraints.not_null}
     needed.update(folded(name) for _, key in _keys(constraints) for name in key)
-    needed.update(folded(name) for check in constraints.checks for name in used_columns(check, columns))
+    needed.update(folded(name) for text in constraints.checks for name in used_columns(text, columns))
     return tuple(name for name in columns if folded(name) in needed)
 
 
@@ -129,21 +139,27 @@ def _keys(constraints: Constraints) -> list[tuple[str, tuple[str, ...]]]:
     return [("primary key", constraints.primary_key), *keys] if constraints.primary_key else keys
 
 
-def _enforce_check(table: str, check: str, changed: pa.Table | pa.RecordBatch) -> None:
-    used = used_columns(check, changed.schema.names)
+def _enforce_check(table: str, condition: str, changed: pa.Table | pa.RecordBatch, check: Check | None) -> None:
+    what = f"CHECK constraint failed on table {table} with expression CHECK({condition})"
+    try:
+        effort = expect_per_row(condition, "it", changed.schema.names)
+    except BadRequest as error:  # from before the list of functions was closed, or written by others
+        raise ConstraintViolation(f"{what}: {error.message}") from error
+    used = used_columns(condition, changed.schema.names)
     shown = ", ".join(f"CAST({quoted(name)} AS VARCHAR)" for name in used) or "''"
-    what = f"CHECK constraint failed on table {table} with expression CHECK({check})"
-    with sandbox(rows=changed) as connection:
-        try:
-            row = connection.execute(
-                f"SELECT {shown} FROM rows AS {quoted(table)} WHERE NOT (\n{check}\n) LIMIT 1"
-            ).fetchone()
-        except duckdb.Error as error:
-            message = f"{what}: it cannot be evaluated: {first_line(error)}"
-            raise ConstraintViolation(message, without_values=what) from error
-    if row is not None:
-        values = ", ".join(f"{name} = {_shortened(value)}" for name, value in zip(used, row, strict=False))
-        raise ConstraintViolation(f"{what}: {values}" if values else what, without_values=what)
+    rows = pa.Table.from_batches([changed]) if isinstance(changed, pa.RecordBatch) else changed
+    rows = rows.select(list(used) or rows.schema.names[:1])
+    query = f"SELECT {shown} FROM rows AS {quoted(table)} WHERE NOT (\n{condition}\n) LIMIT 1"
+    for start in range(0, rows.num_rows, _ROWS_AT_ONCE):
+        with sandbox(check, rows=in_small_chunks(rows.slice(start, _ROWS_AT_ONCE), effort)) as connection:
+            try:
+                row = connection.execute(query).fetchone()
+            except duckdb.Error as error:
+                message = f"{what}: it cannot be evaluated: {first_line(error)}"
+                raise ConstraintViolation(message, without_values=what) from error
+        if row is not None:
+            values = ", ".join(f"{name} = {_shortened(value)}" for name, value in zip(used, row, strict=False))
+            raise ConstraintViolation(f"{what}: {values}" if values else what, without_values=what)
 
 
 def _repeated(connection: duckdb.DuckDBPyConnection, key: Sequence[str]) -> Sequence[str | None] | None:

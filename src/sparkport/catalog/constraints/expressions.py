@@ -1,16 +1,15 @@
-"""SQL expressions as text: whether they are one, which columns they use, and how to rename those."""
+"""SQL expressions as text: whether they may be used, which columns they use, and how to rename those."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
-from typing import Any
 
 import duckdb
 import pyarrow as pa
 
+from sparkport.catalog.constraints.parsing import NotAnExpression, column_references, first_line, nodes, parse, unparse
+from sparkport.catalog.constraints.review import Effort, review
 from sparkport.catalog.constraints.sandbox import quoted, sandbox
 from sparkport.catalog.names import folded
 from sparkport.errors import BadRequest, PreconditionFailed
@@ -19,51 +18,46 @@ __all__ = [
     "column_types",
     "expect_check",
     "expect_computable",
-    "expect_expression",
+    "expect_default",
+    "expect_per_row",
     "expect_rule",
-    "first_line",
+    "expect_stored",
     "renamed_in",
     "unqualified",
     "used_columns",
 ]
 
 
-def expect_expression(text: str, what: str) -> None:
-    """Raises: BadRequest unless `text` is one expression that DuckDB can parse, and not of monstrous size."""
-    _expect_parsed(text, what)
-    if _classes(text) & {"STAR", "PARAMETER"}:
-        raise BadRequest(f"{what} is not an SQL expression: it has no single value")
+def expect_default(text: str, what: str) -> Effort:
+    """Raises: BadRequest unless `text` gives a value without any row, by functions of the reviewed list."""
+    return _expect_reviewed(text, what, (), changing=True)
 
 
-def expect_rule(text: str, what: str) -> None:
+def expect_stored(text: str, what: str, columns: Sequence[str]) -> Effort:
+    """Raises: BadRequest unless `text` gives a value for each row that may be stored, as that of ALTER … USING."""
+    return _expect_reviewed(text, what, columns, changing=True)
+
+
+def expect_per_row(text: str, what: str, columns: Sequence[str]) -> Effort:
+    """Raises: BadRequest unless `text` gives the same value for the same row every time, as a CHECK must."""
+    return _expect_reviewed(text, what, columns)
+
+
+def expect_rule(text: str, what: str, columns: Sequence[str] | None = None) -> Effort:
     """Raises: BadRequest unless `text` is an expression over one row, in which `$name` may stand for a value."""
-    _expect_parsed(text, what)
-    if _classes(text) & {"STAR", "SUBQUERY", "WINDOW"}:
-        raise BadRequest(f"{what} cannot be used: it must be computed from one row, without subquery or window")
+    return _expect_reviewed(text, what, columns, parameters=True)
 
 
-def _expect_parsed(text: str, what: str) -> None:
-    _expect_moderate(text, what)
+def _expect_reviewed(
+    text: str, what: str, columns: Sequence[str] | None, *, parameters: bool = False, changing: bool = False
+) -> Effort:
     try:
-        duckdb.SQLExpression(text)
-        duckdb.SQLExpression(f"{text}\nIS NULL")  # alone, DuckDB takes `7,` and `7 AS x` for expressions too
-    except duckdb.Error as error:
-        raise BadRequest(f"{what} is not an SQL expression: {first_line(error)}") from error
-
-
-_MAX_LENGTH = 10_000
-_MAX_DEPTH = 100
-"""DuckDB's parser needs seconds for a thousand open brackets, hours for a hundred thousand, and cannot be interrupted."""
-_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
-
-
-def _expect_moderate(text: str, what: str) -> None:
-    depth = deepest = 0
-    for character in _QUOTED.sub("", text) if len(text) <= _MAX_LENGTH else ():
-        depth += (character in "([{") - (character in ")]}")
-        deepest = max(deepest, depth)
-    if len(text) > _MAX_LENGTH or deepest > _MAX_DEPTH:
-        raise BadRequest(f"{what} is not an SQL expression of moderate size")
+        known = None if columns is None else tuple(columns)
+        return review(text, known, parameters=parameters, changing=changing)
+    except NotAnExpression as error:
+        raise BadRequest(f"{what} is not an SQL expression: {error.message}") from error
+    except BadRequest as error:
+        raise BadRequest(f"{what} cannot be used: {error.message}") from error
 
 
 def expect_check(text: str, columns: pa.Schema, what: str, table: str = "") -> None:
@@ -71,7 +65,7 @@ def expect_check(text: str, columns: pa.Schema, what: str, table: str = "") -> N
 
     That excludes subqueries, aggregates and unknown columns.
     """
-    expect_expression(text, what)
+    expect_per_row(text, what, columns.names)
     types = column_types(columns)
     declared = ", ".join(f"{quoted(name)} {kind}" for name, kind in zip(columns.names, types, strict=True))
     with sandbox() as connection:
@@ -83,16 +77,12 @@ def expect_check(text: str, columns: pa.Schema, what: str, table: str = "") -> N
 
 def expect_computable(text: str, columns: pa.Schema, what: str, table: str = "rows") -> None:
     """Raises: BadRequest unless `text` gives one value for each row, computed from that row alone."""
-    expect_expression(text, what)
-    if _classes(text) & {"SUBQUERY", "WINDOW"}:
-        raise BadRequest(f"{what} cannot be used: it must be computed from one row, without subquery or window")
+    expect_stored(text, what, columns.names)
     with sandbox(rows=pa.Table.from_batches([], columns)) as connection:
         try:
-            result = connection.execute(f"SELECT (\n{text}\n) FROM rows AS {quoted(table)}").fetchall()
+            connection.execute(f"SELECT (\n{text}\n) FROM rows AS {quoted(table)}").fetchall()
         except duckdb.Error as error:
             raise BadRequest(f"{what} cannot be used: {first_line(error)}") from error
-    if result:  # of no rows, only an aggregate makes one
-        raise BadRequest(f"{what} cannot be used: it must be computed from one row, without aggregates")
 
 
 def column_types(columns: pa.Schema) -> list[str]:
@@ -116,16 +106,16 @@ def renamed_in(expression: str, column: str, new_name: str) -> str:
 
     Raises: PreconditionFailed when it cannot be told where the column is meant.
     """
-    tree = _parse(expression)
-    if any(node.get("class") == "LAMBDA" for node in _nodes(tree)):
+    tree = parse(expression)
+    if any(node.get("class") == "LAMBDA" for node in nodes(tree)):
         raise PreconditionFailed(
             f"column {column} is used by CHECK({expression}), which has a lambda and cannot be rewritten: "
             "drop the constraint first"
         )
-    for node in _column_references(tree):
+    for node in column_references(tree):
         if folded(node["column_names"][0]) == folded(column):
             node["column_names"][0] = new_name
-    return _unparse(tree)
+    return unparse(tree)
 
 
 def unqualified(expression: str, table: str, columns: Collection[str]) -> str:
@@ -133,56 +123,14 @@ def unqualified(expression: str, table: str, columns: Collection[str]) -> str:
     if folded(table) not in {folded(reference[0]) for reference in _references(expression) if len(reference) > 1}:
         return expression
     own = {folded(column) for column in columns}
-    tree = _parse(expression)
-    for node in _column_references(tree):
+    tree = parse(expression)
+    for node in column_references(tree):
         names = node["column_names"]
         if len(names) > 1 and folded(names[0]) == folded(table) and folded(names[1]) in own:
             del names[0]
-    return _unparse(tree)
-
-
-def first_line(error: BaseException) -> str:
-    """What DuckDB says, without its drawing of the place; it never names files."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    return unparse(tree)
 
 
 @lru_cache(maxsize=4096)
 def _references(expression: str) -> tuple[tuple[str, ...], ...]:
-    return tuple(tuple(node["column_names"]) for node in _column_references(_parse(expression)))
-
-
-def _classes(expression: str) -> set[str]:
-    return {str(node.get("class")) for node in _nodes(_parse(expression))}
-
-
-def _parse(expression: str) -> Any:
-    with sandbox() as connection:
-        row = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT (\n{expression}\n)"]).fetchone()
-    assert row is not None
-    tree = json.loads(row[0])
-    if tree["error"] or len(tree["statements"]) != 1 or len(tree["statements"][0]["node"]["select_list"]) != 1:
-        raise BadRequest(f"{expression[:100]!r} is not an SQL expression")
-    return tree
-
-
-def _unparse(tree: Any) -> str:
-    with sandbox() as connection:
-        row = connection.execute("SELECT json_deserialize_sql(?::JSON)", [json.dumps(tree)]).fetchone()
-    assert row is not None
-    return str(row[0]).removeprefix("SELECT ")
-
-
-def _column_references(tree: Any) -> Iterator[dict[str, Any]]:
-    return (node for node in _nodes(tree) if node.get("class") == "COLUMN_REF")
-
-
-def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
-    stack = [tree]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, dict):
-            yield node
-            stack.extend(node.values())
-        elif isinstance(node, list):
-            stack.extend(node)
+    return tuple(tuple(node["column_names"]) for node in column_references(parse(expression)))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -18,8 +18,10 @@ import pyarrow.compute as pc
 from sparkport.catalog.access import Restrictions
 from sparkport.catalog.constraints.compute import packs_booleans
 from sparkport.catalog.constraints.expressions import column_types, expect_rule, used_columns
-from sparkport.catalog.constraints.sandbox import quoted, sandbox
+from sparkport.catalog.constraints.review import Effort
+from sparkport.catalog.constraints.sandbox import in_small_chunks, quoted, sandbox
 from sparkport.catalog.encodings import convert_array
+from sparkport.catalog.engine import Check
 from sparkport.catalog.filters.tree import ROWID
 from sparkport.catalog.names import folded
 from sparkport.errors import BadRequest, PermissionDenied
@@ -90,57 +92,62 @@ class Visibility:
             wanted.update(self._used_by_masks.get(name, ()))
         return tuple(name for name in self._columns.names if name in wanted)
 
-    def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that the caller sees, with masked values. Raises: PermissionDenied."""
-        keep = self.keep(batch)
-        return self.masked(batch if keep is None else batch.filter(keep))
+    def rows(self, batch: pa.RecordBatch, check: Check | None = None) -> pa.RecordBatch:
+        """The rows that the caller sees, with masked values.
 
-    def keep(self, batch: pa.RecordBatch) -> pa.BooleanArray | None:
-        """TRUE for the rows that the caller sees, never NULL; None for all of them. Raises: PermissionDenied."""
+        Raises: PermissionDenied; LimitExceeded; what `check` raises.
+        """
+        keep = self.keep(batch, check)
+        return self.masked(batch if keep is None else batch.filter(keep), check)
+
+    def keep(self, batch: pa.RecordBatch, check: Check | None = None) -> pa.BooleanArray | None:
+        """TRUE for the rows that the caller sees, never NULL; None for all of them. Raises: as `rows`."""
         try:
-            return self._keep(batch)
+            return self._keep(batch, check)
         except (duckdb.Error, BadRequest) as error:
             raise self._inapplicable(error) from error
 
-    def masked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The same rows with masked values. Raises: PermissionDenied."""
+    def masked(self, batch: pa.RecordBatch, check: Check | None = None) -> pa.RecordBatch:
+        """The same rows with masked values. Raises: as `rows`."""
         names = [name for name in self.masks if name in batch.schema.names]
         if not names:
             return batch
         try:
-            shown = self._shown(pa.Table.from_batches([batch]), names)
+            shown = self._shown(pa.Table.from_batches([batch]), names, check)
         except (duckdb.Error, BadRequest) as error:
             raise self._inapplicable(error) from error
         fields = _with_nullable(batch.schema, names)
         arrays = [shown.get(field.name, batch.column(index)) for index, field in enumerate(batch.schema)]
         return pa.RecordBatch.from_arrays(arrays, schema=fields)
 
-    def _keep(self, batch: pa.RecordBatch) -> pa.BooleanArray | None:
+    def _keep(self, batch: pa.RecordBatch, check: Check | None = None) -> pa.BooleanArray | None:
         if not self._conditions:
             return None
         condition = " AND ".join(f"(\n{text}\n)" for text in self._conditions)
         rows = pa.Table.from_batches([batch]).select(list(self.filtered_by) or batch.schema.names[:1])
         # As a number: DuckDB's booleans leave it in a type of their own, without loss.
-        kept = self._compute(f"CAST(CASE WHEN {condition} THEN 1 ELSE 0 END AS TINYINT)", rows)
+        kept = self._compute(f"CAST(CASE WHEN {condition} THEN 1 ELSE 0 END AS TINYINT)", self._conditions, rows, check)
         if len(kept) != batch.num_rows:
             raise BadRequest("a row filter does not give one truth value for each row")
         return pc.equal(kept, 1)
 
-    def _shown(self, rows: pa.Table, names: Sequence[str] | Mapping[str, str]) -> dict[str, pa.Array]:
+    def _shown(self, rows: pa.Table, names: Iterable[str], check: Check | None = None) -> dict[str, pa.Array]:
         shown = {}
         for name in names:
             needed = list(self._used_by_masks[name]) or [name]
             text = f"CAST((\n{self.masks[name]}\n) AS {self._types[name]})"
-            values = self._compute(text, rows.select(needed))
+            values = self._compute(text, (self.masks[name],), rows.select(needed), check)
             if len(values) != rows.num_rows:
                 raise BadRequest("a mask does not give one value for each row")
             target = self._columns.field(name).type
             shown[name] = convert_array(values, target, name, from_duckdb=packs_booleans())
         return shown
 
-    def _compute(self, expression: str, rows: pa.Table) -> pa.Array:
+    def _compute(self, expression: str, reviewed: Sequence[str], rows: pa.Table, check: Check | None) -> pa.Array:
         query = f"SELECT {expression} AS value FROM rows AS {quoted(self._table)}"
-        with sandbox(rows=rows) as connection:
+        efforts = [expect_rule(text, "a rule", self._columns.names) for text in reviewed]
+        effort = Effort(sum(each.times for each in efforts), sum(each.fixed for each in efforts))
+        with sandbox(check, rows=in_small_chunks(rows, effort)) as connection:
             (statement,) = connection.extract_statements(query)
             # An attribute that the caller does not have is NULL, with which nothing is equal.
             values: dict[str, Any] = {name: self._values.get(name) for name in statement.named_parameters}
@@ -158,7 +165,7 @@ class Visibility:
 def _columns_of(expressions: tuple[str, ...], columns: tuple[str, ...]) -> tuple[str, ...]:
     """The columns that the expressions use. Raises: BadRequest."""
     for text in expressions:
-        expect_rule(text, "a rule")
+        expect_rule(text, "a rule", columns)
     used = {name for text in expressions for name in used_columns(text, columns)}
     return tuple(name for name in columns if name in used)
 

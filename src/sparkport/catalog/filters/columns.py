@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from sparkport.catalog.engine import Check
 from sparkport.catalog.filters.literals import Inexpressible, type_sql
 from sparkport.catalog.filters.session import NO_COLUMNS, Session
 from sparkport.catalog.filters.tree import ROWID, ColumnRef, Filter, walk
@@ -46,7 +47,9 @@ class Columns:
         return pa.record_batch(arrays, schema=self.arrow_schema)
 
 
-def find_columns(row_filter: Filter, arrow_schema: pa.Schema, rowid_column: str | None) -> tuple[Columns, Session]:
+def find_columns(
+    row_filter: Filter, arrow_schema: pa.Schema, rowid_column: str | None, check: Check | None = None
+) -> tuple[Columns, Session]:
     """Those columns of the filter that DuckDB can read from batches of this schema, and a session for such batches."""
     references = sorted(
         {node for part in row_filter.expressions for node in walk(part) if isinstance(node, ColumnRef)}, key=repr
@@ -56,15 +59,15 @@ def find_columns(row_filter: Filter, arrow_schema: pa.Schema, rowid_column: str 
         position = _position(name, arrow_schema, rowid_column)
         if position is not None:
             found[name] = position
-    columns, session = _read(references, found, arrow_schema)
+    columns, session = _read(references, found, arrow_schema, check)
     if found and not columns.texts:
         # Perhaps because of one column for whose Arrow type DuckDB has no place.
         found = {
             name: position
             for name, position in found.items()
-            if any(_read(references, {name: position}, arrow_schema)[0].texts)
+            if any(_read(references, {name: position}, arrow_schema, check)[0].texts)
         }
-        columns, session = _read(references, found, arrow_schema)
+        columns, session = _read(references, found, arrow_schema, check)
     return columns, session
 
 
@@ -81,11 +84,13 @@ def _position(name: str, arrow_schema: pa.Schema, rowid_column: str | None) -> i
     return int(named[0])
 
 
-def _read(references: list[ColumnRef], found: dict[str, int], arrow_schema: pa.Schema) -> tuple[Columns, Session]:
+def _read(
+    references: list[ColumnRef], found: dict[str, int], arrow_schema: pa.Schema, check: Check | None
+) -> tuple[Columns, Session]:
     names = {name: f"c{number}" for number, name in enumerate(found)}
     fields = [arrow_schema.field(position).with_name(names[name]) for name, position in found.items()]
     narrow = pa.schema(fields) if fields else NO_COLUMNS
-    session = Session(narrow)
+    session = Session(narrow, check)
     return Columns(tuple(found.values()), narrow, _texts(references, names, session)), session
 
 

@@ -14,12 +14,16 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkport.catalog.constraints.allowed import ARITHMETIC
+from sparkport.catalog.constraints.review import review
+from sparkport.catalog.engine import Check
 from sparkport.catalog.filters.columns import Columns, find_columns
 from sparkport.catalog.filters.literals import LARGEST_TEXT, Inexpressible, type_sql
 from sparkport.catalog.filters.session import Session, is_fatal
 from sparkport.catalog.filters.sql import render
 from sparkport.catalog.filters.tree import Expression, Filter, Function, Lambda, children_of, walk
 from sparkport.catalog.filters.weaken import is_exact
+from sparkport.errors import BadRequest, LimitExceeded, SparkportError
 
 logger = logging.getLogger(__name__)
 
@@ -30,12 +34,20 @@ MOST_EXPRESSIONS = 500
 class Evaluator:
     """Applies a filter to the batches of one scan; made once per scan, used by any number of threads.
 
-    `arrow_schema` is that of the batches, `rowid_column` the name of the field that holds the row id. Nothing here
-    raises: what cannot be evaluated keeps its rows.
+    `arrow_schema` is that of the batches, `rowid_column` the name of the field that holds the row id. `check` says by an
+    exception, from another thread, that nobody waits any longer. Nothing here raises: what cannot be evaluated keeps its
+    rows.
     """
 
-    def __init__(self, row_filter: Filter, arrow_schema: pa.Schema, rowid_column: str | None = None) -> None:
+    def __init__(
+        self,
+        row_filter: Filter,
+        arrow_schema: pa.Schema,
+        rowid_column: str | None = None,
+        check: Check | None = None,
+    ) -> None:
         self._lock = threading.Lock()
+        self._check = check
         self._idle: list[Session] = []
         self._rows_may_fail = False
         self._columns: Columns | None = None
@@ -43,7 +55,7 @@ class Evaluator:
         try:
             exact = row_filter.weaken(is_exact)
             if exact.expressions:
-                self._columns, session = find_columns(exact, arrow_schema, rowid_column)
+                self._columns, session = find_columns(exact, arrow_schema, rowid_column, check)
                 self._conditions = tuple(_conditions(exact, self._columns, session))
                 self._idle.append(session)
         except Exception as error:  # a filter is a hint: at worst all rows are sent
@@ -64,6 +76,8 @@ class Evaluator:
             mask = None if selected is None else self._compute(selected)
         except Exception as error:  # a filter is a hint: at worst all rows are sent
             logger.debug("filter not evaluated on a batch", exc_info=True)
+            if isinstance(error, LimitExceeded):
+                self._conditions = ()  # nor on any other
             if is_fatal(error):
                 with self._lock:
                     self._idle.clear()
@@ -88,7 +102,7 @@ class Evaluator:
         with self._lock:
             session = self._idle.pop() if self._idle else None
         if session is None:
-            session = Session(batch.schema)
+            session = Session(batch.schema, self._check)
         mask = None if self._rows_may_fail else self._together(session, batch)
         if mask is None:
             mask = self._one_by_one(session, batch)
@@ -100,6 +114,8 @@ class Evaluator:
     def _together(self, session: Session, batch: pa.RecordBatch) -> pa.BooleanArray | None:
         try:
             return session.compute(f"({' AND '.join(self._conditions)}) IS TRUE", batch)
+        except SparkportError:
+            raise
         except Exception as error:
             if is_fatal(error):
                 raise
@@ -113,6 +129,8 @@ class Evaluator:
             try:
                 # A row on which the conjunct fails is kept.
                 passed = session.compute(f"coalesce(TRY({condition} IS TRUE), true)", batch)
+            except SparkportError:
+                raise
             except Exception as error:
                 if is_fatal(error):
                     raise
@@ -133,8 +151,10 @@ def _conditions(row_filter: Filter, columns: Columns, session: Session) -> Itera
         remaining -= size
         try:
             condition = render(conjunct, columns.text)
+            for call in _outermost_calls(conjunct):
+                review(render(call, columns.text), None)
             expected = list(_expected_types(conjunct, columns))
-        except Inexpressible:
+        except (Inexpressible, BadRequest):
             continue
         if sum(len(text) for text, _ in expected) <= LARGEST_TEXT:
             pairs = (text for call, kind in expected for text in (call, f"CAST(NULL AS {kind})"))
@@ -142,6 +162,15 @@ def _conditions(row_filter: Filter, columns: Columns, session: Session) -> Itera
     for (condition, *_), types in zip(probes, session.types(probes), strict=True):
         if types and types[1::2] == types[2::2]:
             yield condition
+
+
+def _outermost_calls(expression: Expression) -> Iterator[Function]:
+    """The functions that are nobody's argument, but for those that can neither make much of little nor take long."""
+    if isinstance(expression, Function) and expression.name not in ARITHMETIC:
+        yield expression
+    else:
+        for child in children_of(expression):
+            yield from _outermost_calls(child)
 
 
 def _expected_types(expression: Expression, columns: Columns) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,9 @@ missing here is not known to be wrong; it has not been looked at, or was found t
 
 from __future__ import annotations
 
+import functools
+
+from sparkport.catalog.engine import FILTERS
 from sparkport.catalog.filters.tree import DuckType
 
 DIVISIONS = frozenset({"/", "//", "%", "mod", "divide"})
@@ -79,6 +82,17 @@ ZONED = ("TIMESTAMP WITH TIME ZONE", "TIME WITH TIME ZONE")
 
 UNSURE_ARGUMENTS = ("BIGNUM", "VARIANT", "GEOMETRY")
 """Types whose arithmetic differs between versions (BIGNUM subtraction is wrong in 1.4) or is not known here."""
+
+
+@functools.cache
+def consistent_functions() -> frozenset[str]:
+    """The scalar functions of which DuckDB says that every overload always gives the same value for its arguments."""
+    with FILTERS.session() as cursor:
+        rows = cursor.execute(
+            "SELECT function_name FROM duckdb_functions() WHERE function_type = 'scalar' GROUP BY function_name"
+            " HAVING bool_and(stability IS NOT DISTINCT FROM 'CONSISTENT' AND database_name = 'system')"
+        ).fetchall()
+    return frozenset(name for (name,) in rows)
 
 
 def is_exact_cast(source: DuckType, target: DuckType, try_cast: bool) -> bool:

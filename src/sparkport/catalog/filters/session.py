@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from sparkport.catalog.filters.database import can_reopen_streams, forget_database, open_cursor
+from sparkport.catalog.engine import FILTERS, Check
 
 if TYPE_CHECKING:
     import duckdb
 
 logger = logging.getLogger(__name__)
+
+_TIME_LIMIT = 10.0
+"""Seconds for one batch. A filter that takes longer costs more than the rows that it would save."""
 
 NO_COLUMNS = pa.schema([("c0", pa.bool_())])
 """In place of an empty schema, for filters that read nothing: DuckDB must still see how many rows there are."""
@@ -21,12 +25,14 @@ NO_COLUMNS = pa.schema([("c0", pa.bool_())])
 class Session:
     """Computes expressions over batches of one schema; for one thread at a time.
 
-    Raises: whatever DuckDB raises. After that the session must not be used again if `is_fatal` says so.
+    Raises: whatever DuckDB raises, LimitExceeded, and what `check` raises. After that the session must not be used again
+    if `is_fatal` says so.
     """
 
-    def __init__(self, arrow_schema: pa.Schema) -> None:
+    def __init__(self, arrow_schema: pa.Schema, check: Check | None = None) -> None:
         self._source = _Source(arrow_schema)
-        self._cursor = open_cursor()
+        self._check = check
+        self._cursor = FILTERS.cursor()
         self._relations: dict[str, duckdb.DuckDBPyRelation] = {}
 
     def types(self, groups: list[list[str]]) -> list[list[Any]]:
@@ -48,13 +54,14 @@ class Session:
     def compute(self, expression: str, batch: pa.RecordBatch) -> pa.Array:
         self._source.batch = batch
         try:
-            relation = self._relations.get(expression)
-            if relation is None:
-                relation = self._project(expression)
-                if can_reopen_streams():
-                    self._relations[expression] = relation
-            # Asked of the relation, not of the cursor: that would copy the rows once more.
-            column = relation.to_arrow_table().column(0)
+            with FILTERS.watched(self._cursor, self._check, _TIME_LIMIT):
+                relation = self._relations.get(expression)
+                if relation is None:
+                    relation = self._project(expression)
+                    if _can_reopen_streams():
+                        self._relations[expression] = relation
+                # Asked of the relation, not of the cursor: that would copy the rows once more.
+                column = relation.to_arrow_table().column(0)
         finally:
             self._source.batch = None
         return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
@@ -69,8 +76,17 @@ def is_fatal(error: Exception) -> bool:
 
     fatal = isinstance(error, duckdb.FatalException | duckdb.InternalException)
     if fatal:
-        forget_database()
+        FILTERS.forget()
     return fatal
+
+
+@functools.cache
+def _can_reopen_streams() -> bool:
+    """Whether a relation over an Arrow source reads it anew every time; 1.4 takes the stream when it binds."""
+    import duckdb
+
+    major, minor = duckdb.__version__.split(".")[:2]
+    return (int(major), int(minor)) >= (1, 5)
 
 
 class _Source:

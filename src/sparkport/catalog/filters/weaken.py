@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 from typing_extensions import assert_never
 
-from sparkport.catalog.filters.database import consistent_functions
 from sparkport.catalog.filters.functions import (
     CARRIERS,
     DECIMAL_ARITHMETIC,
@@ -22,6 +21,7 @@ from sparkport.catalog.filters.functions import (
     UNSURE_ARGUMENTS,
     ZONE_FREE,
     ZONED,
+    consistent_functions,
     is_exact_cast,
 )
 from sparkport.catalog.filters.tree import (

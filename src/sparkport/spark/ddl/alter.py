@@ -17,7 +17,7 @@ from sparkport.catalog.constraints.alter import (
     with_renamed_column,
 )
 from sparkport.catalog.constraints.compute import default_values
-from sparkport.catalog.constraints.expressions import expect_expression
+from sparkport.catalog.constraints.expressions import expect_default
 from sparkport.catalog.constraints.validate import validate_constraints
 from sparkport.catalog.types import refuse_unsupported
 from sparkport.errors import AlreadyExists, ConstraintViolation, PreconditionFailed
@@ -53,7 +53,7 @@ def add_column(
     refuse_unsupported(pa.schema([field]), f"table {identifier}")
     expect_name(field.name)
     if default := default_of(field):
-        expect_expression(default, f"the default of column {field.name}")
+        expect_default(default, f"the default of column {field.name}")
 
     def edit(draft: Draft) -> bool:
         definition = draft.definition
@@ -74,7 +74,7 @@ def add_column(
                 ctx,
                 columns,
                 field,
-                lambda rows: default_values(field, (batch.num_rows for batch in rows)),
+                lambda rows: default_values(field, (batch.num_rows for batch in rows), ctx.check),
                 required,
             )
         return True
@@ -176,8 +176,8 @@ def rename_column(lake: Lake, identifier: Identifier, name: str, new_name: str) 
 
 
 def set_default(lake: Lake, identifier: Identifier, name: str, expression: str) -> None:
-    """The client computes it, so it need only be an expression."""
-    expect_expression(expression, f"the default of column {name}")
+    """The client computes it for its INSERTs, and we do for `upsert` and for columns that are added."""
+    expect_default(expression, f"the default of column {name}")
 
     def edit(draft: Draft) -> bool:
         columns = draft.definition.columns

@@ -28,7 +28,7 @@ def check_rows(lake: Lake, ctx: Context, state: TableState, constraints: Constra
     per_row = Constraints(not_null=constraints.not_null, checks=constraints.checks)
     if per_row:
         for batch in existing_rows(lake, ctx, state, columns_of(per_row, names)):
-            enforce_rows(table, per_row, batch)
+            enforce_rows(table, per_row, batch, ctx.check)
     keys = [("primary key", constraints.primary_key)] if constraints.primary_key else []
     keys += [("unique", key) for key in constraints.unique]
     rows = plan_scan(state, (), None).rows if keys else 0
@@ -49,7 +49,7 @@ def _check_in_place(lake: Lake, ctx: Context, state: TableState, kind: str, key:
     if batches:
         rows = pa.Table.from_batches(batches)
         constraints = Constraints(primary_key=key) if kind == "primary key" else Constraints(unique=(key,))
-        enforce_keys(state.identifier.name, constraints, rows, rows.slice(0, 0).select)
+        enforce_keys(state.identifier.name, constraints, rows, rows.slice(0, 0).select, check=ctx.check)
 
 
 def _compares_alike(state: TableState, key: Sequence[str]) -> bool:

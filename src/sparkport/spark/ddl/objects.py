@@ -17,7 +17,7 @@ from sparkport.catalog import (
     OnConflict,
 )
 from sparkport.catalog.columns import default_of, expect_columns
-from sparkport.catalog.constraints.expressions import expect_expression
+from sparkport.catalog.constraints.expressions import expect_default
 from sparkport.catalog.constraints.validate import validate_constraints
 from sparkport.catalog.names import folded
 from sparkport.catalog.types import publishable_schema, refuse_unsupported
@@ -165,7 +165,7 @@ def _checked_columns(
     expect_columns(columns)
     for field in columns:
         if default := default_of(field):
-            expect_expression(default, f"the default of column {field.name}")
+            expect_default(default, f"the default of column {field.name}")
     constraints = validate_constraints(columns, constraints, identifier.name)
     fields = [field.with_nullable(field.name not in constraints.not_null) for field in columns]
     return pa.schema(fields), constraints

@@ -123,13 +123,16 @@ class _Change:
         needed = columns_of(constraints, names)
         checked = Constraints(not_null=constraints.not_null, checks=constraints.checks)
         for batch in existing_rows(draft.lake, self._ctx, draft.state, names):
-            (values,) = computed_values([batch.select(names)], self._expression, self._field, draft.identifier.name)
+            (values,) = computed_values(
+                [batch.select(names)], self._expression, self._field, draft.identifier.name, self._ctx.check
+            )
             before = encode(batch.column(self._old.name), self._old, self._stored.field_type)
             after = encode(values, self._field, self._new.field_type)
             same = bool(before.cast(kind).equals(after))
             if same and checked:
                 rows = [values if name == self._field.name else batch.column(name) for name in needed]
-                enforce_rows(draft.identifier.name, checked, pa.RecordBatch.from_arrays(rows, names=list(needed)))
+                changed = pa.RecordBatch.from_arrays(rows, names=list(needed))
+                enforce_rows(draft.identifier.name, checked, changed, self._ctx.check)
             yield same
 
     def stage_metadata(self, constraints: Constraints) -> None:
@@ -163,7 +166,7 @@ class _Change:
                 self._ctx,
                 self._columns,
                 field,
-                lambda rows: computed_values(rows, self._expression, field, table),
+                lambda rows: computed_values(rows, self._expression, field, table, self._ctx.check),
                 concerning(constraints, [field.name]),
             )
 

@@ -71,7 +71,7 @@ def rewrite(
             written = _rewritten(draft, ctx, files, part, compute, constraints, keys)
         if written is not None:
             overwrite.addFile(files.java_file(written, present[part.path]))
-    _check_keys(draft, constraints, keys)
+    _check_keys(draft, ctx, constraints, keys)
     for path, old in present.items():
         if parts is None or any(part.path == path for part in parts):
             overwrite.deleteFile(old)
@@ -185,7 +185,7 @@ def _rewritten(
         for values in compute(_declared(draft, batch) for batch in stored):
             if constraints:
                 rows = _checked_rows(draft, files, stored.last, values, needed)
-                enforce_rows(draft.identifier.name, constraints, rows)
+                enforce_rows(draft.identifier.name, constraints, rows, ctx.check)
                 keys.append(rows.select([name for name in rows.schema.names if name in keyed]))
             if output is None:
                 output = files.new_file(part)
@@ -225,10 +225,10 @@ def _checked_rows(
     return pa.RecordBatch.from_arrays(arrays, names=list(needed))
 
 
-def _check_keys(draft: Draft, constraints: Constraints, keys: Sequence[pa.RecordBatch]) -> None:
+def _check_keys(draft: Draft, ctx: Context, constraints: Constraints, keys: Sequence[pa.RecordBatch]) -> None:
     if keys and (constraints.unique or constraints.primary_key):
         rows = pa.Table.from_batches(keys)
-        enforce_keys(draft.identifier.name, constraints, rows, rows.slice(0, 0).select)
+        enforce_keys(draft.identifier.name, constraints, rows, rows.slice(0, 0).select, check=ctx.check)
 
 
 def _data_files(draft: Draft) -> dict[str, Any]:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyarrow import lib
 
+from sparkport.catalog.engine import FILES
 from sparkport.catalog.names import folded
 from sparkport.spark.files.locations import is_pattern, local_path
-
-if TYPE_CHECKING:
-    import duckdb
 
 __all__ = ["MOST_ROWS", "few_rows", "neighbouring_rows"]
 
@@ -61,7 +57,7 @@ def _rows_where(
         f" WHERE file_row_number {condition} ORDER BY file_row_number"
     )
     try:
-        with _database().cursor() as cursor:
+        with FILES.session() as cursor:
             found = cursor.sql(query).to_arrow_table().cast(pa.schema(fields)).combine_chunks()
     except Exception:  # noqa: BLE001 - then Arrow reads them, and says what is wrong
         _log.debug("rows not read by DuckDB", exc_info=True)
@@ -76,17 +72,3 @@ def _text(value: str) -> str:
 def _is_alike(data_type: pa.DataType) -> bool:
     plain_timestamp = pa.types.is_timestamp(data_type) and data_type.unit == "us" and data_type.tz is None
     return data_type.id in _ALIKE or bool(plain_timestamp)
-
-
-@functools.cache
-def _database() -> duckdb.DuckDBPyConnection:
-    """One for each process; made after a worker was forked."""
-    import duckdb
-
-    shut: dict[str, str | bool | int | float | list[str]] = {
-        "autoload_known_extensions": "false",
-        "autoinstall_known_extensions": "false",
-        "python_enable_replacements": "false",
-        "threads": "1",
-    }
-    return duckdb.connect(config=shut)

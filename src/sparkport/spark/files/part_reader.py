@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
+from sparkport.catalog.engine import Check
 from sparkport.catalog.filters import ROWID, Evaluator
 from sparkport.catalog.rowid import ROWID_NAME, rowid_field
 from sparkport.spark.files.bounds import UNKNOWN, Bounds, bounds_in_row_group
@@ -69,7 +70,8 @@ class _Lot:
 class PartReader:
     """Reads parts for one request; for one thread."""
 
-    def __init__(self, request: ReadRequest, *, use_threads: bool = False) -> None:
+    def __init__(self, request: ReadRequest, check: Check | None = None, *, use_threads: bool = False) -> None:
+        """`check` ends the evaluation of the filter by an exception; it is called from another thread."""
         self._properties = request.properties
         self.name_mapping = request.name_mapping
         self.batch_rows = request.batch_rows
@@ -94,7 +96,7 @@ class PartReader:
                 tuple(column for name, column in columns.items() if name in names),
                 request.has_row_ids and ROWID in names,
             )
-            evaluator = Evaluator(request.filter, lot.arrow_schema, ROWID_NAME if lot.has_row_id else None)
+            evaluator = Evaluator(request.filter, lot.arrow_schema, ROWID_NAME if lot.has_row_id else None, check)
             if evaluator.conditions and lot:
                 self.evaluator, self.filtered = evaluator, lot
             elif evaluator.conditions:

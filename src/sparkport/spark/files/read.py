@@ -90,11 +90,12 @@ def read_parts(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of the parts that are not deleted and that the filter keeps, in batches of the declared types.
 
-    Order and batches are the same every time. `check` is called often, and may raise to end the reading.
+    Order and batches are the same every time. `check` is called often, perhaps from another thread, and may raise to end
+    the reading.
 
     Raises: PreconditionFailed when a file is missing or damaged; what `check` raises.
     """
-    reader = PartReader(request, use_threads=use_threads)
+    reader = PartReader(request, check, use_threads=use_threads)
     yield from gathered(_checked(request, map(reader.read, parts), check), request.batch_rows)
 
 

@@ -14,7 +14,7 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkport.catalog.constraints.sandbox import quoted, sandbox
+from sparkport.catalog.constraints.sandbox import comparison, quoted
 from sparkport.spark.files.parquet_output import writing
 from sparkport.spark.identifiers import Identifier
 from sparkport.spark.write.spilling import Spill
@@ -76,7 +76,7 @@ def equal_together(
 def _divided(keys: pa.Table) -> Iterator[tuple[str, pa.Table]]:
     """By DuckDB's hashes, which are the same for what it takes for equal: 0.0 and -0.0, for instance."""
     names = [f"k{number}" for number in range(keys.num_columns)]
-    with sandbox(keys=keys.rename_columns(names)) as connection:
+    with comparison(keys=keys.rename_columns(names)) as connection:
         query = f"SELECT CAST(hash({', '.join(map(quoted, names))}) % {_PARTS} AS USMALLINT) AS part FROM keys"
         numbers = connection.sql(query).to_arrow_table().column(0).combine_chunks()
     order = pc.array_sort_indices(numbers)

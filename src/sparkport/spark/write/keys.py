@@ -105,6 +105,7 @@ class _Key:
                     self._constraint,
                     changed,
                     lambda _: pa.RecordBatchReader.from_batches(fields, stream),
+                    check=self._check,
                 )
             except duckdb.Error as error:
                 raise stream.failure or error from error

@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 
 from sparkport.catalog import Context
-from sparkport.catalog.constraints.sandbox import sandbox
+from sparkport.catalog.constraints.sandbox import comparison
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.errors import Unsupported
 from sparkport.spark.files.plan import ScanPlan, plan_scan
@@ -80,7 +80,7 @@ def _compared(lake: Lake, ctx: Context, state: TableState, keys: pa.Table, query
     existing = Stream(batch.select(columns).rename_columns([*names, "row"]) for batch in batches)
     fields = [state.definition.columns.field(name).remove_metadata() for name in keys.schema.names]
     arrow_schema = pa.schema([*(field.with_name(name) for field, name in zip(fields, names, strict=True)), _ROW])
-    with sandbox(wanted=_numbered(keys, names)) as connection:
+    with comparison(ctx.check, wanted=_numbered(keys, names)) as connection:
         connection.register("existing", pa.RecordBatchReader.from_batches(arrow_schema, iter(existing)))
         try:
             yield from connection.sql(query).to_arrow_reader(_BATCH_ROWS)
@@ -97,7 +97,7 @@ def first_repeated(keys: pa.Table) -> int | None:
     """The place of a key that occurs more than once; of those with a NULL none does."""
     names = _stand_ins(keys)
     present = " AND ".join(f"{name} IS NOT NULL" for name in names)
-    with sandbox(wanted=_numbered(keys, names)) as connection:
+    with comparison(wanted=_numbered(keys, names)) as connection:
         row = connection.execute(
             f"SELECT min(place) FROM wanted WHERE {present} GROUP BY {', '.join(names)} HAVING count(*) > 1 LIMIT 1"
         ).fetchone()
@@ -108,7 +108,7 @@ def shown_key(keys: pa.Table, place: int) -> str:
     """A key as messages show it, with the names of its columns."""
     names = _stand_ins(keys)
     texts = ", ".join(f"CAST({name} AS VARCHAR)" for name in names)
-    with sandbox(wanted=_numbered(keys.slice(place, 1), names)) as connection:
+    with comparison(wanted=_numbered(keys.slice(place, 1), names)) as connection:
         values = connection.execute(f"SELECT {texts} FROM wanted").fetchone() or ()
     return ", ".join(f"{name}: {_shortened(value)}" for name, value in zip(keys.schema.names, values, strict=True))
 

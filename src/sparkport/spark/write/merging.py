@@ -284,12 +284,13 @@ class _Upsert:
             old = take_rows(self._base, ids, rest, properties=properties, check=self._ctx.check)
             for name in rest:
                 rows = rows.append_column(name, old.column(name))
-        enforce_rows(self._target.identifier.name, constraints, rows)
+        enforce_rows(self._target.identifier.name, constraints, rows, self._ctx.check)
 
     def _inserted(self, declared: pa.Table, stored: pa.RecordBatch) -> pa.RecordBatch:
         count = stored.num_rows
         defaults = pa.RecordBatch.from_arrays(
-            [next(iter(default_values(field, [count]))) for field in self._rest], schema=pa.schema(self._rest)
+            [next(iter(default_values(field, [count], self._ctx.check))) for field in self._rest],
+            schema=pa.schema(self._rest),
         )
         constraints = self._target.definition.constraints
         if constraints:
@@ -297,7 +298,7 @@ class _Upsert:
             columns = {
                 name: declared.column(name) if name in self._target.given else defaults.column(name) for name in needed
             }
-            enforce_rows(self._target.identifier.name, constraints, pa.table(columns))
+            enforce_rows(self._target.identifier.name, constraints, pa.table(columns), self._ctx.check)
         if not self._rest:
             return stored
         rest = encoded(self._base, defaults)

@@ -179,7 +179,7 @@ class _Insert(_Statement):
         for batch in self._gathered.take():
             self._ctx.check()
             if self._definition.constraints.checks:
-                enforce_rows(self._table, self._definition.constraints, batch)
+                enforce_rows(self._table, self._definition.constraints, batch, self._ctx.check)
             self._writer.write(encoded(self._base, batch))
             self._rows_written += batch.num_rows
 
@@ -316,7 +316,7 @@ class _Update(_Statement):
             old = self._rows(new.column(ROWID_NAME), rest)
             for name in rest:
                 new = new.append_column(name, _array(old.column(name)))
-        enforce_rows(self._table, self._constraints, new)
+        enforce_rows(self._table, self._constraints, new, self._ctx.check)
         return new
 
     def _forget(self) -> None:
