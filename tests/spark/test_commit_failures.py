@@ -1,4 +1,4 @@
-"""Commits that fail, or of which nobody knows whether they were made: what is or may be in use is never removed."""
+"""Commits that fail: what is or may be in use is never removed. Those whose answers are lost: test_lost_answers.py."""
 
 from __future__ import annotations
 
@@ -99,37 +99,6 @@ def test_a_transaction_that_is_published_in_part_keeps_that_part(
     assert _refs(lake, namespace, "a") == _refs(lake, namespace, "b") == ["main"]
     client.insert(namespace, "b", _MORE)
     assert _ids(lake, namespace, "b") == [1, 2, 3, 4]
-
-
-def _unanswered(real: Commit, *, made: bool) -> Commit:
-    """As when the connection to the catalog is lost at the worst moment."""
-
-    def commit(draft: Draft, *metadata: Any) -> bool:
-        if made:
-            assert real(draft, *metadata)
-        draft.is_unknown.set()
-        raise RuntimeError("no answer")
-
-    return commit
-
-
-def test_a_commit_that_was_made_without_an_answer_is_found(
-    client: DuckDBClient, lake: LakeCatalog, namespace: str, tables: tuple[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(commits, "commit", _unanswered(draft_commit, made=True))
-    assert client.insert(namespace, "a", _MORE).total == 1
-    assert client.delete(namespace, "a", "id = 1").total == 1
-    assert _ids(lake, namespace, "a") == [2, 3, 4]
-
-
-def test_files_of_a_commit_that_nobody_knows_of_stay(
-    client: DuckDBClient, lake: LakeCatalog, namespace: str, tables: tuple[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(commits, "commit", _unanswered(draft_commit, made=False))
-    with pytest.raises(ServerError, match=r"did not say whether the change of table .*a was made"):
-        client.insert(namespace, "a", _MORE)
-    assert _data_files(lake, namespace, "a") == 2
-    assert _ids(lake, namespace, "a") == [1, 2, 3]
 
 
 def test_files_of_a_commit_stay_when_the_catalog_is_lost_right_after_it(

@@ -16,7 +16,9 @@ from sparkport.catalog import Context, DMLOptions, Operation, ScanOptions
 from sparkport.errors import NotWritable, SparkportError, StaleDescriptor
 from sparkport.server import Server
 from sparkport.spark import LakeCatalog, LakeSettings
+from sparkport.spark.ddl.outcomes import OutcomeUnknown
 from sparkport.spark.relation import RelationTable
+from sparkport.spark.write import relation_inserts
 from sparkport.testing import DuckDBClient
 
 CTX = Context()
@@ -186,6 +188,59 @@ def test_a_statement_that_is_aborted_or_cancelled_adds_nothing(session, table):
     with pytest.raises(SparkportError, match="cancelled"):
         write.commit()
     assert table() == []
+
+
+@pytest.fixture
+def cancelled_late(monkeypatch) -> Context:
+    """Of a caller who goes away just after Spark has added the rows; what Spark does then is cancelled."""
+    ctx, real = Context(), relation_inserts._RelationInsert._insert
+
+    def insert(write: Any) -> None:
+        real(write)
+        ctx.cancellation.cancel()
+        write._lake.spark.range(10).collect()
+
+    monkeypatch.setattr(relation_inserts._RelationInsert, "_insert", insert)
+    return ctx
+
+
+def _begun(made: Any, ctx: Context, values: list[int]) -> Any:
+    write = made.stage(ctx, Operation.INSERT, DMLOptions())
+    write.apply(pa.record_batch({"a": pa.array(values, pa.int32())}))
+    return write
+
+
+@pytest.mark.parametrize("format", ["PARQUET", "ORC", "CSV", "JSON"])
+def test_rows_that_were_added_before_spark_was_cancelled_are_said_to_be_there(session, table, format, cancelled_late):
+    made = table(f"(a INT) USING {format}")
+    assert _begun(made, cancelled_late, [1, 2]).commit() == 2
+    assert cancelled_late.cancellation.cancelled
+    assert table() == [(1,), (2,)]
+
+
+def test_rows_of_which_nobody_knows_are_said_to_be_so(session, table, cancelled_late, monkeypatch):
+    made = table("(a INT) USING PARQUET")
+    write = _begun(made, cancelled_late, [1])
+    monkeypatch.setattr(write, "_added", lambda: None)  # as for formats that do not tell
+    with pytest.raises(OutcomeUnknown, match=r"stopped while it added 1 rows .* nobody knows whether they are there"):
+        write.commit()
+
+
+def test_rows_that_were_added_in_part_are_counted(lake, session, table, cancelled_late, monkeypatch):
+    made = table("(v INT, a INT) USING PARQUET PARTITIONED BY (a)")
+    real = relation_inserts._RelationInsert._added
+
+    def added(write: Any) -> int | None:
+        """As if Spark had been stopped before it has moved all of its files."""
+        _files(lake, made)[0].unlink()
+        return real(write)
+
+    monkeypatch.setattr(relation_inserts._RelationInsert, "_added", added)
+    write = made.stage(cancelled_late, Operation.INSERT, DMLOptions())
+    write.apply(pa.record_batch({"v": pa.array([1, 2, 3], pa.int32()), "a": pa.array([1, 2, 2], pa.int32())}))
+    with pytest.raises(OutcomeUnknown, match=r"added 3 rows to table .*, and only 2 of them are there: look at"):
+        write.commit()
+    assert len(table()) == 2
 
 
 def test_a_table_that_has_other_columns_by_now_is_refused(lake, session, table):

@@ -20,6 +20,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 
 from sparkport.catalog import Constraints
 from sparkport.errors import Conflict, Unsupported
+from sparkport.spark.ddl.outcomes import OutcomeUnknown, is_made_in_spite_of, marked
 from sparkport.spark.definition import (
     CONSTRAINTS_PROPERTY,
     DEFAULTS_PROPERTY,
@@ -150,27 +151,21 @@ def begin(lake: Lake, identifier: Identifier) -> Draft:
     return Draft(lake, state, transaction, handle.table, base)
 
 
-_UNKNOWN = frozenset({"CommitStateUnknownException", "UncheckedSQLException", "UncheckedInterruptedException"})
-"""Java's exceptions after which a catalog may have heard of a commit all the same."""
-
-
 def commit(draft: Draft, metadata: Any = None) -> bool:
-    """Whether it is made now; False when somebody else was faster. `metadata` are to be put there instead of the draft's."""
-    from py4j.protocol import Py4JJavaError
+    """Whether it is made now; False when somebody else was faster. `metadata` are to be put there instead of the draft's.
 
+    Raises: OutcomeUnknown when nobody can tell; what the catalog raises, when the change was certainly not made.
+    """
     after = draft.transaction.table().operations().current() if metadata is None else metadata
+    after = marked(draft.lake, draft.base, after)
     try:
         draft.table.operations().commit(draft.base, after)
-    except Py4JJavaError as error:
-        name = str(error.java_exception.getClass().getSimpleName())
-        if name in _UNKNOWN:
+    except BaseException as error:  # noqa: BLE001 - an interrupt, too, leaves it open
+        try:
+            return is_made_in_spite_of(error, draft.lake, draft.state, after)
+        except OutcomeUnknown:
             draft.is_unknown.set()
-        if name != "CommitFailedException":
             raise
-        return False
-    except BaseException:  # Java does not answer any more
-        draft.is_unknown.set()
-        raise
     return True
 
 

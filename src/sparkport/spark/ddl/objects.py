@@ -204,20 +204,26 @@ def _create_with_iceberg(
     try:
         with translated(f"table {identifier}"):
             transaction.commitTransaction()
-    except AlreadyExists:
-        if folder is not None:
-            what = f"what is left of a table {identifier} that another server has made meanwhile"
-            lake.quietly(what, lambda: _forget_folder(lake, identifier, folder))
-        raise
+    except SparkportError as error:
+        if not is_new or not _is_made(lake, identifier, str(transaction.table().uuid()), folder, error):
+            raise
 
 
-def _forget_folder(lake: Lake, identifier: Identifier, folder: str) -> None:
-    """Remove what was written for a table that was not made, unless it was, and only the answer was lost."""
-    handle = lake.gateway.iceberg(identifier)
-    if handle is not None:
-        used = str(handle.table.location()).rstrip("/")
-        if used.rpartition("/")[2] != folder.rpartition("/")[2]:  # file systems spell the rest in several ways
-            folders.remove_folder(handle.table.io(), folder)
+def _is_made(lake: Lake, identifier: Identifier, uuid: str, folder: str | None, error: SparkportError) -> bool:
+    """Whether a new table is there all the same, and only the answer was lost; if another one is, ours leaves nothing."""
+    try:
+        handle = lake.gateway.iceberg(identifier)
+    except SparkportError:
+        return False
+    if handle is None:
+        return False
+    place = str(handle.table.location()).rstrip("/").rpartition("/")[2]  # file systems spell the rest in several ways
+    if str(handle.metadata.uuid()) == uuid or (folder is not None and folder.rpartition("/")[2] == place):
+        return True
+    if folder is not None and isinstance(error, AlreadyExists):
+        what = f"what is left of a table {identifier} that another server has made meanwhile"
+        lake.quietly(what, lambda: folders.remove_folder(handle.table.io(), folder))
+    return False
 
 
 def _create_with_spark(

@@ -8,7 +8,6 @@ other rather than race, so that only other servers and engines make anybody try 
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,8 +15,9 @@ from functools import partial
 from typing import Any
 
 from sparkport.catalog import Context
-from sparkport.errors import CatalogFault, Conflict, NotFound
+from sparkport.errors import Conflict, NotFound
 from sparkport.spark.ddl.commits import Draft, begin, commit, forget
+from sparkport.spark.ddl.outcomes import OutcomeUnknown
 from sparkport.spark.errors import translated
 from sparkport.spark.lake import Lake
 from sparkport.spark.state import TableState
@@ -31,7 +31,6 @@ from sparkport.spark.write.vectors import java_delete_files, write_vectors
 __all__ = [
     "BRANCH",
     "STATEMENT",
-    "OutcomeUnknown",
     "add_rows",
     "attempts",
     "changed_by_others",
@@ -41,13 +40,6 @@ __all__ = [
     "verify_columns",
     "view_of",
 ]
-
-_log = logging.getLogger(__name__)
-
-
-class OutcomeUnknown(CatalogFault):
-    """Perhaps the change was made: its files must stay."""
-
 
 STATEMENT = "sparkport.statement"
 """What names a statement in the summary of its snapshot."""
@@ -83,7 +75,7 @@ def commit_change(
                     if branch is not None and branch not in draft.state.metadata.refs:
                         _create_branch(draft, branch, change.base)
                     add_rows(draft, now, change, location, staging, summary, branch)
-                    is_made = _swapped(draft, staging)
+                    is_made = commit(draft)
                 finally:
                     if not is_made:
                         lake.quietly("files of a commit that was not made", partial(forget, draft))
@@ -220,34 +212,3 @@ def _add_vectors(draft: Draft, table: Any, update: Any, removed: Sequence[Locate
         update.addDeletes(file)
     for file in replaced:
         update.removeDeletes(file)
-
-
-def _swapped(draft: Draft, staging: Staging) -> bool:
-    try:
-        return commit(draft)
-    except Exception as error:
-        if not draft.is_unknown.is_set():
-            raise
-        # The catalog did not answer. The table says whether it has heard.
-        _log.warning("table %s: looking whether a commit was made", draft.identifier, exc_info=True)
-        has_heard = _has_heard(draft, staging)
-        if has_heard:
-            return True
-        if has_heard is False and "SQLITE" in str(error):
-            draft.is_unknown.clear()  # a database on this machine: what is not there now does not come later
-            raise
-        raise OutcomeUnknown(
-            f"the catalog did not say whether the change of table {draft.identifier} was made: look at the table"
-        ) from error
-
-
-def _has_heard(draft: Draft, staging: Staging) -> bool | None:
-    """Whether the table has the statement's snapshot; None when it cannot be looked at."""
-    try:
-        table = draft.lake.gateway.iceberg(draft.identifier)
-        return table is not None and any(
-            staging.id == snapshot.summary().get(STATEMENT) for snapshot in table.metadata.snapshots()
-        )
-    except Exception:  # noqa: BLE001 - then nobody knows
-        _log.warning("table %s: nobody knows whether a commit was made", draft.identifier, exc_info=True)
-        return None

@@ -22,6 +22,7 @@ from sparkport.catalog.constraints.enforce import columns_of, concerning, enforc
 from sparkport.catalog.quotas import StagedBytes
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.errors import Conflict, ConstraintViolation, PreconditionFailed
+from sparkport.spark.ddl.outcomes import OutcomeUnknown
 from sparkport.spark.definition import Definition
 from sparkport.spark.files.parquet_output import ROW_ID
 from sparkport.spark.files.positions import between
@@ -29,7 +30,7 @@ from sparkport.spark.identifiers import Identifier
 from sparkport.spark.lake import Lake
 from sparkport.spark.state import TableState
 from sparkport.spark.write.changes import NO_ROWS, Change
-from sparkport.spark.write.commit import OutcomeUnknown, attempts, summary_of
+from sparkport.spark.write.commit import attempts, summary_of
 from sparkport.spark.write.data_files import DataFileWriter, can_write, encoded
 from sparkport.spark.write.locate import locate
 from sparkport.spark.write.matching import Matches, find_matches, rows_with, shown_key

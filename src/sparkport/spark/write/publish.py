@@ -17,16 +17,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkport.catalog import Constraints, Context
+from sparkport.catalog import Constraints, Context, TransactionState
 from sparkport.catalog.discretion import discreet
 from sparkport.errors import Conflict, SparkportError
 from sparkport.spark.ddl.commits import Draft, begin, commit, forget, manifests_of
+from sparkport.spark.ddl.outcomes import OutcomeUnknown
 from sparkport.spark.errors import translated
 from sparkport.spark.identifiers import Identifier
 from sparkport.spark.lake import Lake
 from sparkport.spark.transactions import Pending, Transaction
 from sparkport.spark.write.changes import Change
-from sparkport.spark.write.commit import BRANCH, OutcomeUnknown, add_rows, attempts, commit_change, verified
+from sparkport.spark.write.commit import BRANCH, add_rows, attempts, commit_change, verified
 from sparkport.spark.write.keys import KeyCheck
 from sparkport.spark.write.locate import Location
 from sparkport.spark.write.staging import Staging
@@ -65,7 +66,17 @@ def _add(
         raise Conflict(
             f"another statement of the same transaction changed table {change.identifier} meanwhile: run it again"
         )
-    state, location = commit_change(lake, ctx, change, staging, summary, transaction.branch)
+    try:
+        state, location = commit_change(lake, ctx, change, staging, summary, transaction.branch)
+    except OutcomeUnknown as error:
+        # What the branch shows is not what the transaction would publish any more.
+        roll_back(lake, transaction)
+        _drop_quietly(lake, change.identifier, transaction.branch)
+        lake.transactions.end(transaction.id, TransactionState.ABORTED)
+        raise OutcomeUnknown(
+            f"the catalog did not say whether a change of table {change.identifier} was made: its transaction was rolled "
+            "back, and nothing of it was published"
+        ) from error
     if pending is None:
         transaction.pending[change.identifier] = Pending(change, [staging])
     else:
@@ -125,8 +136,9 @@ def _publish_all(lake: Lake, ctx: Context, transaction: Transaction) -> None:
                 if not transaction.pending:
                     return
         except SparkportError as error:
-            if published:
-                raise _half(error, published, [each for each in identifiers if each not in published]) from error
+            unknown = [each for each in identifiers if each not in published and each not in transaction.pending]
+            if published or (unknown and transaction.pending):
+                raise _half(error, published, unknown, sorted(transaction.pending, key=str)) from error
             raise
 
 
@@ -143,33 +155,36 @@ def _publish_more(
         for each in sorted(transaction.pending, key=str):
             drafts[each] = _draft(lake, ctx, transaction, each, checks[each])
         for each, (draft, metadata) in drafts.items():
-            if not _swapped(lake, transaction, each, draft, metadata):
+            if not _swapped(transaction, each, draft, metadata):
                 return
             published.append(each)
+            _settle(lake, transaction, each, draft)
     finally:
         _forget(lake, {each: drafts[each] for each in drafts if each not in published})
 
 
-def _swapped(lake: Lake, transaction: Transaction, identifier: Identifier, draft: Draft, metadata: Any) -> bool:
-    """Whether one table is published. What is, or may be, is no longer pending: to roll back would remove its files."""
+def _swapped(transaction: Transaction, identifier: Identifier, draft: Draft, metadata: Any) -> bool:
+    """Whether one table is published. What may be is no longer pending: to roll back would remove its files."""
     try:
         with translated(f"table {identifier}"):
-            if not commit(draft, metadata):
-                return False
-    except Exception as error:
-        if not draft.is_unknown.is_set():
-            raise
+            return commit(draft, metadata)
+    except OutcomeUnknown:
         for staging in transaction.pending.pop(identifier).stagings:
             staging.leave()
-        raise OutcomeUnknown(
-            f"the catalog did not say whether the transaction's changes of table {identifier} were made: look at the table"
-        ) from error
+        raise
+
+
+def _settle(lake: Lake, transaction: Transaction, identifier: Identifier, draft: Draft) -> None:
+    """A table is published, whatever happens now. Never raises."""
     for staging in transaction.pending.pop(identifier).stagings:
         staging.done()
     lake.quietly("files of a branch", partial(_remove_files, draft, transaction.branch, with_rows=False))
     lake.changed(identifier)
-    lake.transactions.show(transaction.id, lake.current(identifier))
-    return True
+    transaction.seen.pop(identifier, None)
+    lake.quietly(
+        "what a transaction reads after it was published",
+        lambda: lake.transactions.show(transaction.id, lake.current(identifier)),
+    )
 
 
 def _draft(
@@ -194,11 +209,13 @@ def _draft(
         return draft, _without_branch(lake, after, transaction.branch)
 
 
-def _half(error: SparkportError, published: list[Identifier], waiting: list[Identifier]) -> SparkportError:
-    done, not_done = (", ".join(map(str, each)) for each in (published, waiting))
-    return Conflict(
-        f"the transaction was published in part: {done} have its changes, {not_done} have not ({error.message})"
-    )
+def _half(
+    error: SparkportError, published: list[Identifier], unknown: list[Identifier], waiting: list[Identifier]
+) -> SparkportError:
+    parts = [(published, "its changes are in"), (unknown, "nobody knows of"), (waiting, "they are not in")]
+    told = ", ".join(f"{how} {' and '.join(map(str, tables))}" for tables, how in parts if tables)
+    kind, perhaps = (OutcomeUnknown, "" if published else "perhaps ") if unknown else (Conflict, "")
+    return kind(f"{perhaps}the transaction was published in part: {told} ({error.message})")
 
 
 def _forget(lake: Lake, drafts: Mapping[Identifier, tuple[Draft, Any]]) -> None:
@@ -210,15 +227,17 @@ def roll_back(lake: Lake, transaction: Transaction) -> None:
     """Undo what a transaction has not published. Never raises."""
     with transaction.lock:
         for identifier, pending in transaction.pending.items():
-            lake.quietly(
-                f"the branch of a transaction on table {identifier}",
-                partial(drop_branch, lake, identifier, transaction.branch),
-            )
+            _drop_quietly(lake, identifier, transaction.branch)
             for staging in pending.stagings:
                 staging.discard()
         transaction.pending = {}
         transaction.seen = {}
         lake.transactions.settled(transaction)
+
+
+def _drop_quietly(lake: Lake, identifier: Identifier, branch: str) -> None:
+    what = f"the branch of a transaction on table {identifier}"
+    lake.quietly(what, partial(drop_branch, lake, identifier, branch))
 
 
 def drop_branch(lake: Lake, identifier: Identifier, branch: str) -> None:

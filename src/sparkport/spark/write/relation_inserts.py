@@ -5,10 +5,14 @@ what Spark refuses leaves the table as it was. Where the format has commits of i
 once. Files in folders (Parquet, ORC, CSV, JSON, …) appear one after the other at the end of the job, and a server that dies
 at that moment may leave some of them. Up to 128 MB of staged rows become a single file of a table without partitions, so
 they too appear at once or not at all. There are no constraints, no row ids, and no transactions.
+
+Spark may fail, or be cancelled, after it has added the rows. So its files bear the name of the statement, and the table is
+looked at before anybody is told that nothing was added.
 """
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparkport.catalog import Context, DMLOptions, Operation, StagedWrite
-from sparkport.errors import BadRequest, Conflict, NotWritable, StaleDescriptor, Unsupported
+from sparkport.errors import BadRequest, Cancelled, CatalogFault, Conflict, NotWritable, StaleDescriptor, Unsupported
+from sparkport.spark.ddl.outcomes import OutcomeUnknown
 from sparkport.spark.errors import translated
 from sparkport.spark.files.parquet_output import writing
 from sparkport.spark.functions.result_columns import presentable
@@ -25,12 +30,15 @@ from sparkport.spark.identifiers import Identifier, quoted
 from sparkport.spark.lake import Lake
 from sparkport.spark.listing import Entry, Kind
 from sparkport.spark.relay.jobs import start_job
+from sparkport.spark.write.spark_way import own_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 __all__ = ["stage_insert"]
+
+_log = logging.getLogger(__name__)
 
 _GROUP_ROWS = 131_072
 _GROUP_BYTES = 32 * 1024 * 1024
@@ -161,8 +169,42 @@ class _RelationInsert(StagedWrite):
         self._ctx.check()
         job = start_job(self._lake.spark.sparkContext, self._ctx, f"table {self._identifier}", self._insert)
         self._ctx.on_cancel(job.cancel)
-        job.result(meanwhile=self._lake.relay.make_room)
+        try:
+            job.result(meanwhile=self._lake.relay.make_room)
+        except Exception as error:  # noqa: BLE001 - raised again, unless the rows are there
+            self._expect_added(error)
+        else:
+            self._lake.quietly(f"the files of table {self._identifier}", self._refresh)
         self._lake.changed(self._identifier)
+
+    def _refresh(self) -> None:
+        """Each session remembers which files a table has, and another one has added some."""
+        self._lake.spark.catalog.refreshTable(self._identifier.sql)
+
+    def _expect_added(self, error: Exception) -> None:
+        """Raises: the error, if nothing was added; OutcomeUnknown, if only a part was, or nobody can tell."""
+        added = self._added()
+        if added == 0 or (added is None and not isinstance(error, Cancelled | CatalogFault)):
+            raise error
+        if added != self._rows:
+            told = "nobody knows whether they are there" if added is None else f"only {added} of them are there"
+            raise OutcomeUnknown(
+                f"Spark was stopped while it added {self._rows} rows to table {self._identifier}, and {told}: look at the "
+                "table before you try again"
+            ) from error
+        _log.warning("table %s: Spark has added the rows of a statement, and failed then", self._identifier)
+
+    def _added(self) -> int | None:
+        """How many rows of this statement the table has; None where its format does not tell."""
+        table = self._identifier.sql
+        try:
+            self._refresh()
+            query = f"SELECT count(*) FROM {table} WHERE contains(_metadata.file_name, ?)"
+            ((count,),) = self._lake.collected(f"table {self._identifier}", query, [self._staging.id])
+            return int(count)
+        except Exception:  # noqa: BLE001 - other formats have no such column, or Spark has gone
+            _log.debug("table %s: its files cannot be looked at", self._identifier, exc_info=True)
+            return None
 
     def _insert(self) -> None:
         rows = self._staged()
@@ -173,7 +215,9 @@ class _RelationInsert(StagedWrite):
 
     def _staged(self) -> DataFrame:
         with translated(f"table {self._identifier}"):
-            reader = self._lake.spark.read.schema(self._spark_columns)
+            # Hadoop's setting for the beginning of the names of files.
+            session = own_session(self._lake.spark, {"mapreduce.output.basename": f"part-{self._staging.id}"})
+            reader = session.read.schema(self._spark_columns)
             rows = reader.parquet(self._path.absolute().as_uri())
             return rows.select(*(quoted(name) for name in self._spark_columns.names))
 

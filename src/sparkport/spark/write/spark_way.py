@@ -9,6 +9,7 @@ break no key needs no branch.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from sparkport.catalog import Context, Operation
 from sparkport.errors import NotFound, Unsupported
-from sparkport.spark.ddl.commits import Draft, begin, commit
+from sparkport.spark.ddl.commits import begin, commit
+from sparkport.spark.ddl.outcomes import OutcomeUnknown
 from sparkport.spark.errors import translated
 from sparkport.spark.files.plan import plan_rows
 from sparkport.spark.files.positions import numbers_of
@@ -27,7 +29,7 @@ from sparkport.spark.state import TableState
 from sparkport.spark.write.changes import Change
 from sparkport.spark.write.commit import (
     BRANCH,
-    OutcomeUnknown,
+    STATEMENT,
     attempts,
     changed_by_others,
     verified,
@@ -41,8 +43,9 @@ from sparkport.spark.write.staging import Staging
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SparkWrite", "can_change", "publish_by_spark"]
+__all__ = ["SparkWrite", "can_change", "own_session", "publish_by_spark"]
 
+_log = logging.getLogger(__name__)
 _MAIN = "main"
 _BROADCAST_BYTES = 128 * 1024 * 1024
 """A source up to this size is sent to all executors, so that the table need not be sorted and sent around instead."""
@@ -88,7 +91,7 @@ def publish_by_spark(lake: Lake, ctx: Context, write: SparkWrite, staging: Stagi
         )
     if write.operation is Operation.INSERT and not (write.change.keys.unique or write.change.keys.primary_key):
         verify_columns(write.change, lake.current(write.identifier))
-        _run(lake, ctx, write, summary, None)
+        _append(lake, ctx, write, summary)
     else:
         branch = f"sparkport_{staging.id}"
         staging.will_branch(branch)
@@ -97,7 +100,36 @@ def publish_by_spark(lake: Lake, ctx: Context, write: SparkWrite, staging: Stagi
         finally:
             lake.quietly("the branch of a statement", partial(drop_branch, lake, write.identifier, branch))
     lake.changed(write.identifier)
-    lake.transactions.show(ctx.parent_transaction_id, lake.current(write.identifier))
+    # It is made, and what goes wrong now must not say otherwise.
+    lake.quietly(
+        "what a transaction reads after a statement",
+        lambda: lake.transactions.show(ctx.parent_transaction_id, lake.current(write.identifier)),
+    )
+
+
+def _append(lake: Lake, ctx: Context, write: SparkWrite, summary: Mapping[str, str]) -> None:
+    """Let Spark add the rows to the table itself. It may fail, or be cancelled, after it has committed them."""
+    try:
+        _run(lake, ctx, write, summary, None)
+    except Exception as error:
+        if not _is_there(lake, write.identifier, summary[STATEMENT], error):
+            raise
+        _log.warning("table %s: Spark has added the rows of a statement, and failed then", write.identifier)
+
+
+def _is_there(lake: Lake, identifier: Identifier, statement: str, error: Exception) -> bool:
+    """Whether a statement that has failed has made a snapshot all the same. Raises: OutcomeUnknown."""
+    try:
+        lake.changed(identifier)
+        snapshots = lake.current(identifier).metadata.snapshots
+    except Exception:  # noqa: BLE001 - whatever it is, nobody knows
+        _log.warning("table %s: it cannot be seen whether Spark has changed it", identifier, exc_info=True)
+        raise OutcomeUnknown(
+            f"Spark was to add rows to table {identifier} and failed, and nobody knows whether it has added them: look at "
+            "the table before you try again"
+        ) from error
+    summaries = [each.summary for each in snapshots if each.summary is not None]
+    return any(each.additional_properties.get(STATEMENT) == statement for each in summaries)
 
 
 def _publish_branch(lake: Lake, ctx: Context, write: SparkWrite, summary: Mapping[str, str], branch: str) -> None:
@@ -160,24 +192,9 @@ def _swapped(lake: Lake, identifier: Identifier, base: TableState, branch: str) 
             builder = lake.gateway.jvm.org.apache.iceberg.TableMetadata.buildFrom(draft.base)
             head = now.metadata.refs[branch].snapshot_id
             after = builder.setBranchSnapshot(head, _MAIN).removeRef(branch).build()
-            if _committed(lake, draft, after, head):
+            if commit(draft, after):
                 return True
     return False
-
-
-def _committed(lake: Lake, draft: Draft, after: Any, head: int) -> bool:
-    """As `commit`; where the catalog does not answer, the table says whether it has heard."""
-    try:
-        return commit(draft, after)
-    except Exception as error:
-        if not draft.is_unknown.is_set():
-            raise
-        lake.changed(draft.identifier)
-        if _head(lake.current(draft.identifier)) == head:
-            return True
-        raise OutcomeUnknown(
-            f"the catalog did not say whether the change of table {draft.identifier} was made: look at the table"
-        ) from error
 
 
 def _head(state: TableState) -> int | None:
@@ -185,7 +202,7 @@ def _head(state: TableState) -> int | None:
 
 
 def _run(lake: Lake, ctx: Context, write: SparkWrite, summary: Mapping[str, str], branch: str | None) -> None:
-    session = _session(lake.spark, summary)
+    session = own_session(lake.spark, {f"{_SUMMARY}{name}": value for name, value in summary.items()})
     source = session.read.parquet(*(file.path for file in write.source))
     target = write.identifier.sql if branch is None else f"{write.identifier.sql}.{quoted('branch_' + branch)}"
     job = start_job(
@@ -222,12 +239,12 @@ def _inserting(write: SparkWrite) -> str:
     return f" WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})"
 
 
-def _session(spark: SparkSession, summary: Mapping[str, str]) -> SparkSession:
-    """A session like the given one whose commits bear a summary; settings and temporary views are its own."""
+def own_session(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    """A session like the given one, with settings and temporary views of its own."""
     from pyspark.sql import SparkSession
 
     java: Any = spark._jsparkSession
     session = SparkSession(spark.sparkContext, java.cloneSession())
-    for name, value in summary.items():
-        session.conf.set(f"{_SUMMARY}{name}", value)
+    for name, value in settings.items():
+        session.conf.set(name, value)
     return session

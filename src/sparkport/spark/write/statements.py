@@ -18,12 +18,13 @@ from sparkport.catalog import Constraints, Context, DMLOptions, Operation, Stage
 from sparkport.catalog.constraints.enforce import columns_of, concerning, enforce_not_null, enforce_rows
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.errors import BadRequest, Conflict, PreconditionFailed
+from sparkport.spark.ddl.outcomes import OutcomeUnknown
 from sparkport.spark.files.plan import plan_rows
 from sparkport.spark.files.positions import numbers_of
 from sparkport.spark.lake import Lake
 from sparkport.spark.state import TableState
 from sparkport.spark.write.changes import Change
-from sparkport.spark.write.commit import OutcomeUnknown, summary_of, verify_columns
+from sparkport.spark.write.commit import summary_of, verify_columns
 from sparkport.spark.write.data_files import DataFileWriter, WrittenFile, can_write, encoded
 from sparkport.spark.write.gathered import Gathered
 from sparkport.spark.write.locate import Located, locate
