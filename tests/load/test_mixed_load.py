@@ -11,6 +11,8 @@ from tests.load.mixed import Load, growth
 from tests.load.serving import Ground, Watch
 from tests.spark.processes import wait_until_ended
 
+from sparkport.spark.write.liveness import FILES
+
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
@@ -65,7 +67,9 @@ def test_what_a_lake_has_acknowledged_survives_kill_and_sigterm_under_load(tmp_p
 
 def _expect_nothing_staged(warehouse: Path) -> None:
     staging = warehouse / ".staging"
-    assert not staging.exists() or [each for each in staging.rglob("*") if each.is_file() and each.name != "lock"] == []
+    assert (
+        not staging.exists() or [each for each in staging.rglob("*") if each.is_file() and each.name not in FILES] == []
+    )
 
 
 def test_the_load_would_notice_rows_that_are_lost_or_strange_or_only_half_of_a_statement():

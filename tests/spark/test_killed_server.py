@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import StaticTable
 
+from sparkport.spark.write.liveness import FILES
 from sparkport.testing import DuckDBClient, ServerError
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -129,7 +130,9 @@ def test_a_killed_server_leaves_the_table_before_or_after(tmp_path):
 def _expect_nothing_left(warehouse: Path) -> None:
     """No journal, no staged file, no data file that the table does not know."""
     staging = warehouse / ".staging"
-    assert not staging.exists() or [path for path in staging.rglob("*") if path.is_file() and path.name != "lock"] == []
+    assert (
+        not staging.exists() or [path for path in staging.rglob("*") if path.is_file() and path.name not in FILES] == []
+    )
     table = StaticTable.from_metadata(_metadata(warehouse))
     known = {
         _local(entry.data_file.file_path)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,8 +19,8 @@ from sparkport.spark import LakeCatalog
 from sparkport.spark.ddl.commits import begin, commit
 from sparkport.spark.identifiers import Identifier
 from sparkport.spark.write.data_files import DataFileWriter, java_data_file
-from sparkport.spark.write.processes import Process, have_ended, process_of
-from sparkport.spark.write.staging import Staging, StagingArea
+from sparkport.spark.write.liveness import FILES, Machine
+from sparkport.spark.write.staging import StagingArea
 
 _TABLE = Identifier("lake", ("a",), "t")
 
@@ -36,7 +34,7 @@ def area(tmp_path: Path) -> Iterator[StagingArea]:
 
 def _left(root: Path) -> list[str]:
     """What is there besides locks, by name."""
-    return sorted(path.name for path in root.rglob("*") if path.is_file() and path.name != "lock")
+    return sorted(path.name for path in root.rglob("*") if path.is_file() and path.name not in FILES)
 
 
 # ------------------------------------------------------------------------------------------------- one statement
@@ -114,29 +112,15 @@ def test_a_server_that_closes_leaves_nothing(area: StagingArea) -> None:
     assert [path.name for path in area.root.iterdir()] == [own.name]
 
 
-# ------------------------------------------------------------------------------------------------------ processes
-
-
-def test_a_process_is_known_by_its_number_and_its_start() -> None:
-    own = process_of(os.getpid())
-    assert not have_ended([own], 0)
-    assert have_ended([Process(own.number, "another")], 0), "the number was given to another one"
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        started = process_of(child.pid)
-        assert not have_ended([started], 0)
-    assert have_ended([started], 0)
-
-
 # ------------------------------------------------------------------------------------------------------- sweeping
 
 
 class _Server:
     """A server on the lake that can die: its lock is given up, and it removes nothing."""
 
-    def __init__(self, lake: LakeCatalog, processes: list[int] | None = None) -> None:
+    def __init__(self, lake: LakeCatalog) -> None:
         self._lake: Any = lake._lake
-        self.area = StagingArea(self._lake.staging.root, {}, processes or [])
-        self.statements: list[Staging] = []
+        self.area = StagingArea(self._lake.staging.root)
 
     def write(self, table: Any, *, is_committed: bool) -> str:
         """One row; the file that it is in."""
@@ -156,8 +140,8 @@ class _Server:
 
     def die(self) -> Path:
         own = self.area.folder()
-        assert self.area._lock is not None
-        self.area._lock.close()
+        assert self.area._life is not None
+        self.area._life.end()
         return own
 
 
@@ -215,7 +199,9 @@ def test_a_table_is_known_under_another_name(lake: LakeCatalog, namespace: str, 
     assert values(table, "id") == [7]
 
 
-def test_files_of_a_table_that_was_dropped_are_removed(lake: LakeCatalog, namespace: str, server: _Server) -> None:
+def test_files_of_a_table_that_was_dropped_are_not_looked_for_once_they_are_gone(
+    lake: LakeCatalog, namespace: str, server: _Server
+) -> None:
     create(lake, namespace, "t")
     table = find(lake, namespace, "t")
     made = server.write(table, is_committed=False)
@@ -225,7 +211,10 @@ def test_files_of_a_table_that_was_dropped_are_removed(lake: LakeCatalog, namesp
     orphan.parent.mkdir(parents=True, exist_ok=True)
     orphan.touch()
     _sweep(lake)
-    assert not orphan.exists()
+    assert orphan.exists(), "nobody says any more that it was the table's"
+    assert len(_left(own)) == 1
+    orphan.unlink()
+    _sweep(lake)
     assert not own.exists()
 
 
@@ -256,7 +245,7 @@ def test_only_servers_of_this_machine_and_statements_of_this_catalog(
     precious.touch()
     server.area.begin(Identifier("another", (namespace,), "t")).will_write(str(precious))
     own = server.die()
-    monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
+    monkeypatch.setattr(Machine, "this", lambda: Machine("elsewhere", "another"))
     there = _Server(lake)
     there.area.begin(Identifier(lake.spark_catalog, (namespace,), "t")).folder.joinpath("staged").touch()
     theirs = there.die()
@@ -290,7 +279,6 @@ def test_a_journal_that_was_cut_off_is_read_as_far_as_it_goes(
     with journal.open("a") as file:
         file.write('{"file": "file:///tm')
     (own / "empty.journal").touch()
-    (own / "lock").write_text("[[1")
     _sweep(lake)
     assert made not in data_files(find(lake, namespace, "t"))
     assert not own.exists()
@@ -300,14 +288,15 @@ def test_as_long_as_the_jvm_of_a_dead_server_runs_nothing_is_removed(
     lake: LakeCatalog, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may be about to commit."""
-    monkeypatch.setattr("sparkport.spark.write.sweep._SECONDS_TO_END", 0.1)
+    monkeypatch.setattr("sparkport.spark.write.liveness._SECONDS_TO_END", 0.1)
     create(lake, namespace, "t")
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as jvm:
-        server = _Server(lake, [jvm.pid])
-        made = server.write(find(lake, namespace, "t"), is_committed=False)
-        own = server.die()
-        _sweep(lake)
-        assert made in data_files(find(lake, namespace, "t"))
+    server = _Server(lake)
+    made = server.write(find(lake, namespace, "t"), is_committed=False)
+    own = server.die()
+    release = lake._lake.gateway.hold(own / "jvm.lock")
+    _sweep(lake)
+    assert made in data_files(find(lake, namespace, "t"))
+    release()
     _sweep(lake)
     assert made not in data_files(find(lake, namespace, "t"))
     assert not own.exists()
@@ -319,7 +308,6 @@ from pathlib import Path
 from sparkport.spark.identifiers import Identifier
 from sparkport.spark.write.staging import StagingArea
 staging = StagingArea(Path(sys.argv[1])).begin(Identifier(sys.argv[2], (sys.argv[3],), "t"))
-staging.will_write("file:///nowhere/at/all")
 staging.folder.joinpath("staged").touch()
 print("ready", flush=True)
 time.sleep(60)
@@ -336,7 +324,7 @@ def test_the_lock_of_a_killed_process_is_free(lake: LakeCatalog, namespace: str)
         assert process.stdout.readline() == "ready\n"
         (own,) = set(root.iterdir()) - before
         _sweep(lake)
-        assert len(_left(own)) == 2
+        assert _left(own) == ["staged"]
         process.send_signal(signal.SIGKILL)
         process.wait(10)
         _sweep(lake)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
@@ -197,4 +198,5 @@ def _staging_of(spark: SparkSession, settings: LakeSettings) -> Path:
     if settings.staging is not None:
         return Path(settings.staging).expanduser().absolute()
     folder = local_path(spark.conf.get("spark.sql.warehouse.dir") or "")
-    return Path(tempfile.gettempdir() if folder is None else folder) / ".sparkport-staging"
+    # Of each user another one: nobody can use that of somebody else.
+    return Path(tempfile.gettempdir() if folder is None else folder) / f".sparkport-staging-{os.geteuid()}"

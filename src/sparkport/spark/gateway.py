@@ -5,8 +5,9 @@ Everything from here on down to py4j is `Any`: Java objects have no types in Pyt
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparkport.errors import AlreadyExists, NotFound, Unsupported
@@ -47,10 +48,16 @@ class Gateway:
         self._loaded = False
         self._identifier = jvm.org.apache.spark.sql.connector.catalog.Identifier
 
-    @property
-    def jvm_process(self) -> int:
-        """The id of the process that Spark's driver runs in."""
-        return int(self.jvm.java.lang.ProcessHandle.current().pid())
+    def hold(self, path: Path) -> Callable[[], None]:
+        """Have the JVM hold a lock on a file, until it ends or the result is called. Raises: Py4JError."""
+        channel = self.jvm.java.io.RandomAccessFile(str(path), "rw").getChannel()
+        lock = channel.lock()
+
+        def release() -> None:
+            lock.release()
+            channel.close()
+
+        return release
 
     @property
     def java_catalog(self) -> Any:

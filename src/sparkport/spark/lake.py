@@ -67,7 +67,7 @@ class Lake:
         self.transactions = Transactions(settings, self.states)
         self.file_properties = file_properties(gateway.spark)
         self._io = PyArrowFileIO(dict(self.file_properties))
-        self.staging = StagingArea(staging, self.file_properties, (gateway.jvm_process,))
+        self.staging = StagingArea(staging, self.file_properties, gateway.hold)
         self._lock = threading.Lock()
         self._locks: WeakValueDictionary[Hashable, threading.Lock] = WeakValueDictionary()
         self._complaints: set[str] = set()

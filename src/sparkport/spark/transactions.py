@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from sparkport.spark.write.changes import Change
     from sparkport.spark.write.staging import Staging
 
-__all__ = ["Note", "Pending", "Transaction", "Transactions"]
+__all__ = ["BRANCH_PREFIX", "Note", "Pending", "Transaction", "Transactions"]
 
+BRANCH_PREFIX = "sparkport_"
+"""How the names of our branches begin."""
 _AT_HAND_SECONDS = 60.0
 """For so long after its last use a transaction holds the states that it has read."""
 
@@ -78,7 +80,7 @@ class Transaction:
     @property
     def branch(self) -> str:
         """Where its changes are until they are published."""
-        return f"sparkport_{self.id}"
+        return f"{BRANCH_PREFIX}{self.id}"
 
     def expect_active(self) -> None:
         if self.state is not TransactionState.ACTIVE:

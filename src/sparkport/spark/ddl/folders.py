@@ -25,6 +25,7 @@ __all__ = [
     "namespace_folder",
     "new_folder",
     "places_hold_all",
+    "places_of",
     "remove_empty_folders",
     "remove_files",
     "remove_folder",
@@ -91,10 +92,15 @@ def places_hold_all(lake: Lake, identifier: Identifier, handle: IcebergHandle) -
     for other in _others_inside(lake, identifier, location):
         if other.kind is Kind.ICEBERG and lake.state(other.identifier, other.location).metadata.table_uuid == uuid:
             return False
-    places = [location, *(properties[name].rstrip("/") for name in _PLACES if properties.get(name))]
+    places = places_of(properties, location)
     inside = " OR ".join("startswith(regexp_replace(file_path, '^file:/+', '/'), ?)" for _ in places)
     query = f"SELECT 1 FROM {identifier.sql}.all_files WHERE NOT ({inside}) LIMIT 1"
     return not lake.collected(f"table {identifier}", query, [f"{_plain(place)}/" for place in places])
+
+
+def places_of(properties: Mapping[str, str], location: str) -> list[str]:
+    """The folders that the files of a table are in."""
+    return [location.rstrip("/"), *(properties[name].rstrip("/") for name in _PLACES if properties.get(name))]
 
 
 def _may_collect(properties: Mapping[str, str]) -> bool:

@@ -75,6 +75,7 @@ def commit_change(
                     if branch is not None and branch not in draft.state.metadata.refs:
                         _create_branch(draft, branch, change.base)
                     add_rows(draft, now, change, location, staging, summary, branch)
+                    staging.expect_journal()
                     is_made = commit(draft)
                 finally:
                     if not is_made:

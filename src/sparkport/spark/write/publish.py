@@ -205,6 +205,8 @@ def _draft(
             summary["sparkport.trace-id"] = ctx.trace_id
         if not pending.change.is_empty:
             add_rows(draft, draft.state, pending.change, location, pending.stagings[0], summary)
+        for staging in pending.stagings:
+            staging.expect_journal()
         after = draft.transaction.table().operations().current()
         return draft, _without_branch(lake, after, transaction.branch)
 

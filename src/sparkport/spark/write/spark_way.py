@@ -26,6 +26,7 @@ from sparkport.spark.identifiers import Identifier, quoted
 from sparkport.spark.lake import Lake
 from sparkport.spark.relay.jobs import start_job
 from sparkport.spark.state import TableState
+from sparkport.spark.transactions import BRANCH_PREFIX
 from sparkport.spark.write.changes import Change
 from sparkport.spark.write.commit import (
     BRANCH,
@@ -93,7 +94,7 @@ def publish_by_spark(lake: Lake, ctx: Context, write: SparkWrite, staging: Stagi
         verify_columns(write.change, lake.current(write.identifier))
         _append(lake, ctx, write, summary)
     else:
-        branch = f"sparkport_{staging.id}"
+        branch = f"{BRANCH_PREFIX}{staging.id}"
         staging.will_branch(branch)
         try:
             _publish_branch(lake, ctx, write, summary, branch)

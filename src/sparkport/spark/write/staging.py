@@ -2,45 +2,53 @@
 
 Strategy: a new data file is made in the table's own folder, where it stays when the statement is committed. Before that its
 name goes into a journal. A server that dies leaves the journal, and so tells the next one what to remove (sweep.py). Every
-server has a folder of its own, with a lock that the system gives up for it when it dies.
+server has a folder of its own, which shows whether it lives (liveness.py), in one that nobody but its user can use.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
 import shutil
-import socket
+import stat
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
+from sparkport.errors import Conflict, PreconditionFailed
 from sparkport.spark.files.locations import local_path
 from sparkport.spark.files.parquet_output import writing
 from sparkport.spark.identifiers import Identifier
-from sparkport.spark.write.processes import process_of
+from sparkport.spark.write.liveness import FILES, Hold, Life
 
 if TYPE_CHECKING:
     from sparkport.spark.lake import Lake
     from sparkport.spark.state import TableState
 
-__all__ = ["JOURNAL", "LOCK", "Staging", "StagingArea", "delete_file", "host_of"]
+__all__ = ["JOURNAL", "Staging", "StagingArea", "delete_file", "expect_private"]
 
 _log = logging.getLogger(__name__)
 
-LOCK = "lock"
-"""The file of a server's folder that it holds a lock on; it names the processes that commit for it."""
 JOURNAL = ".journal"
 
 
-def host_of(folder: Path) -> str:
-    """The machine of the server that a folder belongs to, or did."""
-    return folder.name.rpartition("-")[0]
+def expect_private(folder: Path) -> None:
+    """Raises: PreconditionFailed unless a folder is one that nobody but our user can change; OSError."""
+    status = os.lstat(folder)
+    if not stat.S_ISDIR(status.st_mode):
+        problem = "is not a folder, or a link to one: name a folder"
+    elif status.st_uid != os.geteuid():
+        problem = "belongs to another user: run as that user, or name another folder"
+    elif _is_closed(folder, stat.S_IMODE(status.st_mode)):
+        return
+    else:
+        problem = "can be changed by other users: remove what is in it that you do not know, and their permission"
+    _log.error("the staging folder %s %s", folder, problem)
+    raise PreconditionFailed(f"nothing can be changed: the staging folder of the server {problem}")
 
 
 def delete_file(location: str, properties: Mapping[str, str]) -> None:
@@ -55,43 +63,46 @@ def delete_file(location: str, properties: Mapping[str, str]) -> None:
             PyArrowFileIO(dict(properties)).delete(location)
 
 
+def _is_closed(folder: Path, mode: int) -> bool:
+    """Close a folder of ours to others, as older versions did not; False if they may have put something there."""
+    os.chmod(folder, stat.S_IRWXU)
+    if mode & (stat.S_IWGRP | stat.S_IWOTH) and any(folder.iterdir()):
+        os.chmod(folder, mode)  # what it looks like now would be believed the next time
+        return False
+    return True
+
+
 class StagingArea:
     """The statements of one server on one lake. Nothing is made before the first of them needs it. Thread-safe."""
 
-    def __init__(self, root: Path, properties: Mapping[str, str] | None = None, processes: Sequence[int] = ()) -> None:
-        """`properties` are those of PyIceberg's file systems, `processes` others that commit for this one: Spark's JVM."""
+    def __init__(self, root: Path, properties: Mapping[str, str] | None = None, hold: Hold | None = None) -> None:
+        """`properties` are those of PyIceberg's file systems, `hold` has the JVM that commits hold a lock."""
         self.root = root
         self.properties = dict(properties or {})
-        self._processes = processes
+        self._hold = hold
         self._guard = threading.Lock()
         self._folder: Path | None = None
-        self._lock: IO[str] | None = None
+        self._life: Life | None = None
 
     def begin(self, identifier: Identifier, state: TableState | None = None) -> Staging:
         """A statement that changes a table, of which it has seen a state. Costs nothing until it writes something."""
         return Staging(self, identifier, state)
 
     def folder(self) -> Path:
-        """The server's own. Raises: OSError."""
+        """The server's own. Raises: PreconditionFailed when others could change what is in there; OSError."""
         with self._guard:
-            while self._folder is None:
-                self._try_to_make_folder()
+            if self._folder is None:
+                self.root.parent.mkdir(parents=True, exist_ok=True)
+                self.root.mkdir(mode=stat.S_IRWXU, exist_ok=True)
+                expect_private(self.root)
+                folder = self.root / uuid.uuid4().hex
+                folder.mkdir(mode=stat.S_IRWXU)
+                self._life = Life(folder, self._hold)
+                self._folder = folder
             return self._folder
 
-    def _try_to_make_folder(self) -> None:
-        folder = self.root / f"{socket.gethostname()}-{uuid.uuid4().hex}"
-        folder.mkdir(parents=True)
-        lock = open(folder / LOCK, "w", encoding="utf-8")  # noqa: SIM115 - held as long as the server lives
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / LOCK).exists():  # another server has found it without a lock, and swept it away
-            lock.close()
-            return
-        json.dump([list(process_of(number)) for number in self._processes], lock)
-        lock.flush()
-        self._folder, self._lock = folder, lock
-
     def sweep(self, lake: Lake) -> None:
-        """Remove what servers of this machine that have died have left behind. Never raises."""
+        """Remove what servers that have died have left behind. Never raises."""
         from sparkport.spark.write.sweep import sweep  # which needs the lake, which needs this
 
         lake.quietly("sweeping the staging area", lambda: sweep(self.root, lake))
@@ -99,12 +110,12 @@ class StagingArea:
     def close(self) -> None:
         """Let go of the folder. What statements have left there is swept by the next server. Never raises."""
         with self._guard:
-            folder, lock, self._folder, self._lock = self._folder, self._lock, None, None
+            folder, life, self._folder, self._life = self._folder, self._life, None, None
         with suppress(OSError):
-            if folder is not None and all(each.name == LOCK for each in folder.iterdir()):
+            if folder is not None and all(each.name in FILES for each in folder.iterdir()):
                 shutil.rmtree(folder)
-        if lock is not None:
-            lock.close()
+        if life is not None:
+            life.end()
 
 
 class Staging:
@@ -129,7 +140,7 @@ class Staging:
         if self._folder is None:
             with writing(self.identifier):
                 folder = self._area.folder() / self.id
-                folder.mkdir(exist_ok=True)
+                folder.mkdir(mode=stat.S_IRWXU, exist_ok=True)
             self._folder = folder
         return self._folder
 
@@ -144,6 +155,14 @@ class Staging:
     def will_branch(self, branch: str) -> None:
         """Note a branch of the table before it is made. Raises: as `will_write`."""
         self._note([{"branch": branch}])
+
+    def expect_journal(self) -> None:
+        """Raises: Conflict when this server was taken for dead, as after its machine stood still for long."""
+        if self._journal is not None and not self._journal.exists():
+            raise Conflict(
+                f"what was written for table {self.identifier} has been removed by another server meanwhile; nothing was "
+                "changed: run it again"
+            )
 
     def done(self) -> None:
         """It is committed: what was written is the table's now. Never raises."""

@@ -1,71 +1,51 @@
 """What servers that have died have left behind: branches, and files that no table knows.
 
-Strategy: only servers of this machine, and only those whose lock is free. A file goes when its table is there and no
-snapshot of it leads to the file, or when the table's metadata are gone too. What is not certain stays, with its journal.
+Strategy: a journal is not obeyed, it is a hint. A file goes when the table that the journal is about is in the catalog, with
+the same uuid; the file is below the table's own places, and bears the name of the statement; and no snapshot of the table
+leads to it. A branch goes when it is one of ours. Whatever else a journal names stays, with the journal, and is reported.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
+import os
+import re
 import shutil
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sparkport.errors import NotFound
+from sparkport.spark.ddl.folders import places_of
 from sparkport.spark.files.locations import local_path
 from sparkport.spark.files.manifests import read_manifest, read_manifest_list
 from sparkport.spark.identifiers import Identifier
 from sparkport.spark.lake import Lake
 from sparkport.spark.listing import Kind
 from sparkport.spark.state import TableState
-from sparkport.spark.write.processes import Process, have_ended
+from sparkport.spark.transactions import BRANCH_PREFIX
+from sparkport.spark.write.liveness import taken_over
 from sparkport.spark.write.publish import drop_branch
-from sparkport.spark.write.staging import JOURNAL, LOCK, delete_file, host_of
+from sparkport.spark.write.staging import JOURNAL, delete_file, expect_private
 
 __all__ = ["sweep"]
 
 _log = logging.getLogger(__name__)
 
-_SECONDS_TO_END = 30.0
-"""A JVM outlives a server that is killed for a moment, in which it may finish a commit."""
-
 
 def sweep(root: Path, lake: Lake) -> None:
-    """Remove the leftovers of servers of this machine that have died, as far as they concern this lake's catalog."""
-    for folder in sorted(root.iterdir()) if root.is_dir() else ():
-        if host_of(folder) == socket.gethostname():
-            with _locked(folder) as is_ours:
-                if is_ours:
-                    _sweep_folder(folder, lake)
+    """Remove the leftovers of servers that have died, as far as they concern this lake's catalog.
 
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[bool]:
-    """Whether the server of a folder is dead, and nobody else sweeps it meanwhile."""
-    try:
-        lock = open(folder / LOCK, "r+", encoding="utf-8")  # noqa: SIM115 - closed below
-    except FileNotFoundError:
-        yield False
+    Raises: PreconditionFailed when others could have put something there.
+    """
+    if not os.path.lexists(root):
         return
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield have_ended(_processes(lock.read()), _SECONDS_TO_END)
-
-
-def _processes(text: str) -> list[Process]:
-    try:
-        return [Process(*each) for each in json.loads(text)]
-    except (ValueError, TypeError):
-        return []  # the server died while it wrote that, before anything else
+    expect_private(root)
+    for folder in sorted(root.iterdir()):
+        with taken_over(folder) as is_dead:
+            if is_dead:
+                _sweep_folder(folder, lake)
 
 
 def _sweep_folder(folder: Path, lake: Lake) -> None:
@@ -78,12 +58,17 @@ def _sweep_folder(folder: Path, lake: Lake) -> None:
             _log.warning("what a statement has left is kept for now: it cannot be looked at", exc_info=True)
     if not any(folder.glob(f"*{JOURNAL}")):
         shutil.rmtree(folder, ignore_errors=True)
+        return
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():  # what was staged there is of no use to anybody
+            shutil.rmtree(path, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True)
 class _Journal:
     """What a statement has written down."""
 
+    statement: str
     identifier: Identifier
     uuid: str
     metadata: str
@@ -98,7 +83,8 @@ class _Journal:
             note = json.loads(line)
             if "table" in note:
                 catalog, namespace, name = note["table"]
-                found = cls(Identifier(catalog, tuple(namespace), name), note["uuid"], note["metadata"])
+                identifier = Identifier(catalog, tuple(namespace), name)
+                found = cls(path.name.removesuffix(JOURNAL), identifier, note["uuid"], note["metadata"])
             elif found is not None:
                 found.files.extend([note["file"]] if "file" in note else [])
                 found.branches.extend([note["branch"]] if "branch" in note else [])
@@ -109,25 +95,62 @@ def _is_settled(journal: _Journal, lake: Lake) -> bool:
     """Remove what a statement has left; whether nothing is left to do."""
     state = _state_of(journal, lake)
     if state is None:
-        if not _is_gone(journal, lake):
-            _log.warning("files of a statement on table %s are kept: the table is not found", journal.identifier)
-            return False
-        unknown = set(journal.files)
-    else:
-        for branch in journal.branches:
-            drop_branch(lake, state.identifier, branch)
-        unknown = set(journal.files) - _files_of(lake.current(state.identifier), journal.files)
-    for location in unknown:
+        return _is_without_trace(journal, lake)
+    branches = [branch for branch in journal.branches if branch.startswith(BRANCH_PREFIX)]
+    for branch in branches:
+        drop_branch(lake, state.identifier, branch)
+    state = lake.current(state.identifier)
+    unknown = set(journal.files) - _files_of(state, journal.files)
+    places = places_of(state.metadata.properties, state.metadata.location)
+    own = {
+        file for file in unknown if _bears(file, journal.statement) and any(_is_below(file, each) for each in places)
+    }
+    for location in own:
         delete_file(location, lake.file_properties)
-    _log.info("table %s: removed %d files of a statement that was cut off", journal.identifier, len(unknown))
-    return True
+    _log.info("table %s: removed %d files of a statement that was cut off", journal.identifier, len(own))
+    others = sorted([*(unknown - own), *(set(journal.branches) - set(branches))])
+    if others:
+        _report(journal, others, "which are not the table's own, or not the statement's")
+    return not others
+
+
+def _is_without_trace(journal: _Journal, lake: Lake) -> bool:
+    """Whether a table that is not found was dropped with its files. None of them is removed: whose would it be?"""
+    if not _is_gone(journal, lake):
+        _report(journal, [*journal.files, *journal.branches], "and the table is not found")
+        return False
+    left = [file for file in journal.files if (io := lake.io(file)) is None or io.new_input(file).exists()]
+    if left:
+        _report(journal, left, "and the table was dropped: remove by hand what nobody needs")
+    return not left
+
+
+def _report(journal: _Journal, names: Sequence[str], why: str) -> None:
+    shown = ", ".join(map(repr, names[:3]))  # whoever has written the journal must not write the log
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    _log.warning("journal %s of table %s names %s%s, %s", journal.statement, journal.identifier, shown, more, why)
+
+
+def _bears(location: str, statement: str) -> bool:
+    return re.fullmatch("[0-9a-f]{32}", statement) is not None and statement in location.rpartition("/")[2]
+
+
+def _is_below(location: str, place: str) -> bool:
+    """Whether a file is in a folder, or in one inside of it, and no link on the way leads elsewhere."""
+    file, folder = _plain(location), _plain(place).rstrip("/")
+    if not folder or not file.startswith(f"{folder}/") or {"", ".", ".."} & set(file[len(folder) + 1 :].split("/")):
+        return False
+    if local_path(location) is None:
+        return True
+    real, inside = os.path.realpath(folder), os.path.realpath(os.path.dirname(file))
+    return inside == real or inside.startswith(f"{real}/")
 
 
 def _state_of(journal: _Journal, lake: Lake) -> TableState | None:
     """The table, by whatever name; None if there is none. Raises: SparkportError."""
     try:
         state = lake.current(journal.identifier)
-        if not journal.uuid or str(state.metadata.table_uuid) == journal.uuid:
+        if str(state.metadata.table_uuid) == journal.uuid:
             return state
     except NotFound:
         pass
