@@ -79,11 +79,14 @@ class QueryPlans:
             for node in _nodes(pending.pop(), self._every_node):
                 kind = _kind(node)
                 if kind not in _PARSED:
-                    raise BadRequest(f"{title} reads only, and this is {_described(text, kind)}")
+                    part = kind.rpartition(".")[2]
+                    raise _refused(
+                        title, text, f" reads only: write a SELECT without {part}, which is no part of a query"
+                    )
                 if kind == _IDENTIFIER_CLAUSE:
                     named = self._identifier_clauses.apply(node)
                     if _kind(named) == kind:
-                        raise BadRequest(f"{title}: IDENTIFIER takes a text or a parameter here, no function")
+                        raise _refused(title, text, ": IDENTIFIER takes a text or a parameter here, no function")
                     pending.append(named)
                 elif kind == _TIME_TRAVEL:
                     if not node.subqueries().isEmpty():
@@ -240,11 +243,12 @@ _ANALYSED = (
 """What a query may consist of after its analysis, apart from tables."""
 
 
-def _described(text: str, kind: str) -> str:
+def _refused(title: str, text: str, otherwise: str) -> BadRequest:
+    """A statement is called by its first word; `otherwise` says what is wrong with a query."""
     word = next((word.upper() for word in re.findall(r"[A-Za-z]+", _without_comments(text))), "this")
-    if word not in _BEGIN_QUERIES:
-        return f"a {word} statement: write a SELECT"
-    return f"no query, for its {kind.rpartition('.')[2]}: write a SELECT that runs no script and changes nothing"
+    if word in _BEGIN_QUERIES:
+        return BadRequest(f"{title}{otherwise}")
+    return BadRequest(f"{title} reads only, and this is a {word} statement: write a SELECT")
 
 
 _BEGIN_QUERIES = frozenset({"SELECT", "WITH", "FROM", "TABLE", "VALUES", "MAP", "REDUCE"})
