@@ -14,11 +14,13 @@ import pytest
 from tests.spark.lake_tables import create, find, insert, rows
 
 from sparkport.catalog import Constraints, Context, DMLOptions, Operation
-from sparkport.catalog.constraints.sandbox import sandbox
+from sparkport.catalog.constraints.sandbox import comparison
+from sparkport.catalog.engine import Check
 from sparkport.errors import BadRequest, ConstraintViolation, LimitExceeded, PreconditionFailed
 from sparkport.service.limits import LimitKeeper, Limits
 from sparkport.spark.functions import upsert
 from sparkport.spark.write import key_groups, waiting
+from sparkport.spark.write.liveness import FILES
 
 _COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 _COUNT = 150_000
@@ -36,10 +38,10 @@ class _Seen:
         self.files: set[str] = set()
 
     @contextmanager
-    def sandbox(self, **relations: pa.Table) -> Iterator[duckdb.DuckDBPyConnection]:
+    def comparison(self, check: Check | None = None, **relations: pa.Table) -> Iterator[duckdb.DuckDBPyConnection]:
         self.most_bytes = max(self.most_bytes, *(each.nbytes for each in relations.values()), 0)
         self.files |= {path.name.partition("-")[0] for path in self._folder.rglob("*.arrow")}
-        with sandbox(**relations) as connection:
+        with comparison(check, **relations) as connection:
             yield connection
 
 
@@ -51,7 +53,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, warehouse: Path) -> _Seen:
     monkeypatch.setattr(waiting, "_PIECE_BYTES", 200_000)
     found = _Seen(warehouse / ".staging")
     for module in ("catalog.constraints.enforce", "spark.write.key_groups", "spark.write.matching"):
-        monkeypatch.setattr(sys.modules[f"sparkport.{module}"], "sandbox", found.sandbox)
+        monkeypatch.setattr(sys.modules[f"sparkport.{module}"], "comparison", found.comparison)
     return found
 
 
@@ -73,7 +75,7 @@ def _given(ids: Any) -> pa.Table:
 
 
 def _staged(warehouse: Path) -> set[Path]:
-    return {path for path in (warehouse / ".staging").rglob("*") if path.is_file() and path.name != "lock"}
+    return {path for path in (warehouse / ".staging").rglob("*") if path.is_file() and path.name not in FILES}
 
 
 def _values(lake: Any, namespace: str) -> dict[int, str]:
