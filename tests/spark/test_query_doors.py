@@ -15,6 +15,9 @@ import sparkport as sp
 from sparkport import errors
 from sparkport.catalog import Context, Privilege
 from sparkport.spark import LakeCatalog
+from sparkport.spark.functions import query_plans
+from sparkport.spark.functions.queries import Queries
+from sparkport.spark.functions.sql_functions import session_without_extensions
 from sparkport.spark.session.embedded import without_substitution
 from sparkport.testing import DuckDBClient, ServerError
 
@@ -143,6 +146,51 @@ def test_of_tables_that_may_be_read_everything_is_told(ask) -> None:
     assert ask("SELECT count(*) AS n FROM IDENTIFIER('doors.' || 'orders')") == [{"n": 2}]
     assert ask("SELECT count(*) AS n FROM doors.orders.snapshots") == [{"n": 1}]
     assert ask("FROM orders |> WHERE id > 1 |> AGGREGATE count(*) AS n") == [{"n": 1}]
+
+
+@pytest.fixture
+def functions(lake: LakeCatalog) -> Iterator[str]:
+    """A schema of Spark's session catalog with functions that read a table of it, and one of another schema."""
+    session = session_without_extensions(lake.spark, "default")
+    statements = (
+        "CREATE DATABASE doors_functions",
+        "CREATE TABLE doors_functions.p USING parquet AS SELECT id FROM range(3)",
+        "CREATE DATABASE doors_hidden",
+        "CREATE TABLE doors_hidden.q USING parquet AS SELECT 987654321 AS salary",
+        "CREATE FUNCTION doors_functions.top() RETURNS BIGINT RETURN (SELECT max(id) FROM doors_functions.p)",
+        "CREATE FUNCTION doors_functions.each() RETURNS TABLE (a BIGINT) RETURN SELECT id FROM doors_functions.p",
+        "CREATE FUNCTION doors_functions.leak() RETURNS INT RETURN (SELECT max(salary) FROM doors_hidden.q)",
+    )
+    for statement in statements:
+        session.sql(statement)
+    yield "doors_functions"
+    for name in ("doors_functions", "doors_hidden"):
+        session.sql(f"DROP DATABASE {name} CASCADE")
+
+
+def test_what_functions_read_must_be_readable(lake: LakeCatalog, functions: str) -> None:
+    access = sp.Policy([sp.Grant(("ada",), f"*.{functions}", (Privilege.READ,))]).access(sp.Identity("ada"), "session")
+    with LakeCatalog(spark=lake.spark, spark_catalog="spark_catalog", name="session") as catalog:
+        queries = Queries(catalog._lake)
+
+        def ask(text: str) -> list[tuple[Any, ...]]:
+            ctx = Context(access=access, principal="ada")
+            return sorted(map(tuple, queries.understand(ctx, (functions,), "spark_sql", text, {}, None).rows.collect()))
+
+        assert ask("SELECT count(*) FROM p") == [(3,)]
+        assert ask("SELECT top()") == [(2,)]
+        assert ask("SELECT a FROM each()") == [(0,), (1,), (2,)]
+        for text in ("SELECT leak()", "SELECT * FROM doors_hidden.q", "SELECT * FROM p WHERE id = leak()"):
+            with pytest.raises(errors.PermissionDenied, match=UNREADABLE):
+                ask(text)
+
+
+def test_the_lists_name_nodes_that_there_are(lake: LakeCatalog) -> None:
+    jvm: Any = lake.spark._jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    for name in query_plans._PARSED | query_plans._ANALYSED | query_plans._RELATIONS:
+        if name != query_plans._HIVE or loader.getResource("org/apache/spark/sql/hive/HiveUtils.class") is not None:
+            assert loader.loadClass(name) is not None
 
 
 # --------------------------------------------------------------------------------------- past the tables

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 import sparkport as sp
 from sparkport.catalog import Privilege
 from sparkport.spark import LakeCatalog
-from sparkport.testing import DuckDBClient, ServerError
+from sparkport.testing import ClientSideError, DuckDBClient, ServerError
 
 READ, SPARK = Privilege.READ, Privilege.SPARK_SQL
 UNREADABLE = "spark_sql asks for a table that you have no permission to read, or that is not there"
@@ -114,6 +114,45 @@ def test_the_permission_matrix_of_two_lakes(attach, who: str) -> None:
                 ask(client, text)
             assert (caught.value.code, UNREADABLE in str(caught.value)) == ("PERMISSION_DENIED", True), case
             assert "secret" not in str(caught.value)
+
+
+OPERATIONS: dict[str, Callable[[DuckDBClient], Any]] = {
+    "scan": lambda client: client.scan("s", "t"),
+    "travel": lambda client: client.scan("s", "t", at=("VERSION", "1")),
+    "hidden": lambda client: client.scan("s", "hidden"),
+    "view": lambda client: client.scan("s", "w"),
+    "history": lambda client: client.table_function("s", "history", "t"),
+    "insert": lambda client: client.insert("s", "t", {"id": [3], "v": ["new"]}),
+    "alter": lambda client: client.drop_table("s", "t"),
+    "spark_sql": lambda client: ask(client, "SELECT count(*) AS n FROM t"),
+}
+READS = {"scan", "travel", "hidden", "view", "history"}
+MAY = {
+    ("both", "north"): READS | {"spark_sql"},
+    ("both", "south"): READS,
+    ("one", "north"): READS | {"spark_sql"},
+    ("one", "south"): set(),
+    ("table", "north"): READS | {"spark_sql"},
+    ("table", "south"): {"scan", "travel"},
+    ("part", "north"): READS | {"spark_sql"},
+    ("part", "south"): {"scan", "travel", "hidden"},
+    ("masked", "north"): READS | {"spark_sql"},
+    ("masked", "south"): {"scan", "travel", "hidden"},
+    ("elsewhere", "north"): set(),
+    ("elsewhere", "south"): READS,
+}
+"""Of `elsewhere` in north: its spark_sql, but no table of the lake."""
+
+
+@pytest.mark.parametrize(("who", "lake_name"), MAY)
+def test_what_is_granted_in_one_lake_is_not_granted_in_the_other(attach, who: str, lake_name: str) -> None:
+    done = set()
+    for name, operation in OPERATIONS.items():
+        with suppress(ServerError, ClientSideError):
+            operation(attach(who, lake_name))
+            done.add(name)
+
+    assert done == MAY[who, lake_name]
 
 
 def test_a_view_does_not_show_what_another_lake_keeps_back(attach) -> None:

@@ -236,9 +236,9 @@ _ANALYSED = (
     _IN_BOTH
     | _classes(
         "catalyst.plans.logical",
-        "Expand Range RebalancePartitions Repartition ResolvedHint SQLFunctionNode UnionLoop UnionLoopRef View Window",
+        "Expand Range RebalancePartitions Repartition ResolvedHint UnionLoop UnionLoopRef View Window",
     )
-    | _classes("catalyst.analysis", "ResolvedInlineTable")
+    | _classes("catalyst.analysis", "ResolvedInlineTable SQLFunctionNode")
 )
 """What a query may consist of after its analysis, apart from tables."""
 
