@@ -117,13 +117,5 @@ def _content(pem: PEM) -> bytes:
         raise BadRequest(f"the file {pem} cannot be read: {error.strerror}") from error
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
-
-
 def _no_password() -> str:
     raise ValueError("the key is encrypted")  # else OpenSSL would ask whoever sits at the terminal
