@@ -39,8 +39,8 @@ from tests.server.raw_client import (
 )
 from tests.server.test_mutated_requests import UNREADABLE
 
-TO_STRANGERS = frozenset({"UNAUTHENTICATED", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED"})
-"""What somebody is told who has not said who it is."""
+TO_STRANGERS = frozenset({"UNAUTHENTICATED", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "CANCELLED"})
+"""What somebody is told who has not said who it is; CANCELLED for keeping others waiting, on a machine that is busy."""
 TO_KNOWN = TO_STRANGERS | {"NOT_FOUND", "ALREADY_EXISTS", "FAILED_PRECONDITION", "PERMISSION_DENIED"}
 MARGIN_MB = 96.0
 """By so much the server may grow: what its threads and its allocator keep."""

@@ -17,7 +17,7 @@ __all__ = ["LONGEST_SECONDS", "Doorstep", "Place"]
 
 LONGEST_SECONDS = 10.0
 """For the first message to come, where nobody else waits."""
-_PATIENCE_SECONDS = 0.1
+_PATIENCE_SECONDS = 0.5
 """The same, where others do."""
 _LARGEST_MESSAGE = 1024 * 1024
 
