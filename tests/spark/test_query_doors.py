@@ -286,6 +286,16 @@ def test_what_was_granted_when_it_was_planned_is_asked_again_when_it_is_read(lak
 POLICY_GRANTS = [sp.Grant(("ada",), "*.doors", (Privilege.READ,))]
 
 
+def test_what_is_remembered_of_a_query_is_bounded(ask, lake: LakeCatalog) -> None:
+    ctx = Context()
+    with pytest.raises(errors.LimitExceeded, match="spark_sql takes a query of at most 1048576 characters"):
+        Caller(lake, "doors").function("spark_sql").schema_for_parameters(ctx, ["SELECT 1 --" + "x" * 2**20])
+    code, message = refusal(ask, "SELECT :t AS t", {"t": "x" * 2**20})
+    assert (code, "list of arguments of at most" in message) == ("RESOURCE_EXHAUSTED", True)
+    Caller(lake, "doors").function("spark_sql").schema_for_parameters(ctx, ["SELECT 1 AS a --" + "x" * 100_000])
+    assert len(ctx.progress.query) == 10_000
+
+
 def test_arguments_are_values(ask) -> None:
     assert ask("SELECT count(*) AS n FROM orders WHERE at = :at", {"at": datetime(2020, 1, 1)}) == [{"n": 1}]
     assert ask("SELECT :t AS t", {"t": "x' FROM secrets --"}) == [{"t": "x' FROM secrets --"}]

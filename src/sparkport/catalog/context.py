@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["Cancellation", "Context", "Progress"]
 
 _log = logging.getLogger(__name__)
+_LONGEST_QUERY = 10_000
+"""Characters of a query that are written down."""
 
 
 class Cancellation:
@@ -155,7 +157,8 @@ class Context:
 
     def report_query(self, text: str, tables: Sequence[str] = ()) -> None:
         """Say what the caller asks in words of its own, and which tables that reads once it is known, for the audit log."""
-        self.progress.query, self.progress.tables = text, tuple(tables)
+        # What has ended is remembered for a while, with this.
+        self.progress.query, self.progress.tables = text[:_LONGEST_QUERY], tuple(tables)
 
     def with_transaction(self, transaction_id: str | None) -> Context:
         """The same request inside another transaction; the present one becomes its parent."""

@@ -32,8 +32,6 @@ _CHANGES = frozenset(
     }
 )
 """Actions that change something, or try to."""
-_LONGEST_QUERY = 10_000
-"""Characters of a query that are written down."""
 
 
 class AuditLog:
@@ -100,7 +98,7 @@ def entries_of(work: Work) -> Iterator[dict[str, Any]]:
     }
     asked: dict[str, Any] = {"what": work.operation or work.rpc, "object": work.object or None}
     if work.progress.query:
-        asked |= {"query": work.progress.query[:_LONGEST_QUERY], "tables": list(work.progress.tables)}
+        asked |= {"query": work.progress.query, "tables": list(work.progress.tables)}
     if work.code in _DENIED:
         # What was changed before it was refused follows.
         yield common | asked | {"rows": None, "outcome": work.code, "reason": work.message}

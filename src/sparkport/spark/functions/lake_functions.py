@@ -26,7 +26,7 @@ from sparkport.catalog import (
     TableFunction,
     TableInOutFunction,
 )
-from sparkport.errors import BadRequest
+from sparkport.errors import BadRequest, LimitExceeded
 from sparkport.spark.functions.care import ExpireSnapshots, Optimize
 from sparkport.spark.functions.metadata_functions import Files, History, Snapshots
 from sparkport.spark.functions.of_table import FunctionOfTable
@@ -92,6 +92,18 @@ def _functions_of(lake: Lake) -> _LakeFunctions:
         return found
 
 
+def _expect_moderate(text: str, what: str) -> None:
+    """What was planned is remembered for a while, of many callers. Raises: LimitExceeded."""
+    if len(text) > _LONGEST:
+        raise LimitExceeded(
+            f"spark_sql takes a {what} of at most {_LONGEST} characters, and this one has {len(text)}: write the values "
+            "into a table, and join it"
+        )
+
+
+_LONGEST = 1024 * 1024
+
+
 def _full_name(table: Identifier) -> str:
     return f"{table.catalog}.{table}"
 
@@ -138,6 +150,8 @@ class SparkSql(TableFunction):
             raise BadRequest("spark_sql needs a query, such as spark_sql('SELECT 1')")
         values = self._values(parameters)
         key = None if values is None else (str(values.type), repr(values))
+        _expect_moderate(text, "query")
+        _expect_moderate("" if key is None else key[1], "list of arguments")
         ctx.report_query(text)
         query = self._queries.understand(ctx, self._namespace, "spark_sql", text, markers(values), key)
         ctx.report_query(text, tuple(map(_full_name, query.tables)))
