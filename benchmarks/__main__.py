@@ -1,7 +1,7 @@
 """Run all benchmarks: `make bench`, or `make bench ARGS="--rows 2000000 scan"`.
 
-Each line is a ratio or a size measured within this run. Competitors run in turns, so that what else the machine does meets
-both, and the median round counts.
+Each line is a ratio or a size measured within this run. Competitors run in turns, so that what else
+the machine does meets both, and the median round counts.
 """
 
 from __future__ import annotations
@@ -24,8 +24,12 @@ GROUPS: dict[str, Callable[[int], Iterator[Line]]] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument("groups", nargs="*", choices=[[], *GROUPS], help="which to run (default: all)")
-    parser.add_argument("--rows", type=int, default=20_000_000, help="rows of the large table (default 20 million)")
+    parser.add_argument(
+        "groups", nargs="*", choices=[[], *GROUPS], help="which to run (default: all)"
+    )
+    parser.add_argument(
+        "--rows", type=int, default=20_000_000, help="rows of the large table (default 20 million)"
+    )
     options = parser.parse_args()
     lines = []
     for name in options.groups or GROUPS:

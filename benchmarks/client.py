@@ -24,7 +24,12 @@ _TIMEOUT = flight.FlightCallOptions(timeout=300)
 def plan(client: flight.FlightClient, table: str, columns: int = 7) -> list[bytes]:
     """The tickets of a scan, as DuckDB asks for them."""
     descriptor = flight.FlightDescriptor.for_path("s", table).serialize()
-    parameters = {"json_filters": "", "column_ids": list(range(columns)), "at_unit": "", "at_value": ""}
+    parameters = {
+        "json_filters": "",
+        "column_ids": list(range(columns)),
+        "at_unit": "",
+        "at_value": "",
+    }
     body = msgpack.packb({"descriptor": descriptor, "parameters": parameters})
     result = next(iter(client.do_action(flight.Action("endpoints", body), _TIMEOUT)))
     endpoints = msgpack.unpackb(result.body.to_pybytes())
@@ -38,7 +43,9 @@ def read(location: str, tickets: list[bytes]) -> int:
 
 
 def read_in_parallel(location: str, tickets: list[bytes]) -> int:
-    """Read all streams at once, each by a thread, on one connection as DuckDB does (airport §1.2)."""
+    """Read all streams at once, each by a thread, on one connection as DuckDB does (airport
+    §1.2).
+    """
     with flight.connect(location) as client, ThreadPoolExecutor(len(tickets)) as threads:
         return sum(threads.map(lambda ticket: _read(client, ticket), tickets))
 
@@ -49,7 +56,12 @@ def _read(client: flight.FlightClient, ticket: bytes) -> int:
 
 def replace_table(location: str, name: str, arrow_schema: pa.Schema) -> None:
     """Make a table anew, without rows."""
-    request = {"catalog_name": "bench", "schema_name": "s", "table_name": name, "on_conflict": "replace"}
+    request = {
+        "catalog_name": "bench",
+        "schema_name": "s",
+        "table_name": name,
+        "on_conflict": "replace",
+    }
     body = msgpack.packb({**request, "arrow_schema": arrow_schema.serialize().to_pybytes()})
     with flight.connect(location) as client:
         list(client.do_action(flight.Action("create_table", body), _TIMEOUT))
@@ -64,7 +76,10 @@ def exchange(
     lockstep: bool,
 ) -> int:
     """One statement as DuckDB sends it; how many messages came back."""
-    headers = [(b"airport-operation", operation.encode()), (b"return-chunks", b"1" if lockstep else b"0")]
+    headers = [
+        (b"airport-operation", operation.encode()),
+        (b"return-chunks", b"1" if lockstep else b"0"),
+    ]
     options = flight.FlightCallOptions(timeout=300, headers=headers)
     answers = 0
     with flight.connect(location) as client:
@@ -103,7 +118,8 @@ def exchange_in_lockstep(
     operation: str = "",
     arguments: bytes = b"",
 ) -> float:
-    """Send a batch again and again, each time reading the whole answer to it; how many rows came back.
+    """Send a batch again and again, each time reading the whole answer to it; how many rows came
+    back.
 
     Of an in/out function that is all up to a batch that is not marked as going on (airport §9.3).
     """
@@ -123,7 +139,10 @@ def exchange_in_lockstep(
                 while going_on:
                     chunk = reader.read_chunk()
                     rows += chunk.data.num_rows
-                    going_on = chunk.app_metadata is not None and chunk.app_metadata.to_pybytes() == b"chunk_continues"
+                    going_on = (
+                        chunk.app_metadata is not None
+                        and chunk.app_metadata.to_pybytes() == b"chunk_continues"
+                    )
             writer.done_writing()
             for chunk in reader:
                 rows += 0 if chunk.data is None else chunk.data.num_rows

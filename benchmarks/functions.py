@@ -34,12 +34,18 @@ def run(rows: int) -> Iterator[Line]:
         add = function_descriptor(ours.location, "add")
         yield _line(
             f"scalar function a + b over {rows:,} rows, 2 exchanges, against an echo of the same batches",
-            partial(_twice, partial(exchange_in_lockstep, ours.location, add, batch, count, "scalar_function")),
+            partial(
+                _twice,
+                partial(exchange_in_lockstep, ours.location, add, batch, count, "scalar_function"),
+            ),
             partial(_twice, partial(exchange_in_lockstep, plain.location, echo, batch, count)),
             0.6,
         )
         count, arguments = _PASSED_THROUGH // _VECTOR, _no_arguments()
-        for name, form in (("passed", "called for each batch"), ("streamed", "iterating over all batches")):
+        for name, form in (
+            ("passed", "called for each batch"),
+            ("streamed", "iterating over all batches"),
+        ):
             descriptor = function_descriptor(ours.location, name)
             before = resident_megabytes(ours.pid)
             line = _line(
@@ -75,6 +81,12 @@ def _no_arguments() -> bytes:
         writer.write_batch(one_row)
     parameters = sink.getvalue().to_pybytes()
     packed: bytes = msgpack.packb(
-        {"json_filters": "", "column_ids": [], "parameters": parameters, "at_unit": "", "at_value": ""}
+        {
+            "json_filters": "",
+            "column_ids": [],
+            "parameters": parameters,
+            "at_unit": "",
+            "at_value": "",
+        }
     )
     return packed

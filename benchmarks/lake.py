@@ -1,4 +1,6 @@
-"""The lake: reading it through the server, against Spark, Spark Connect and PyIceberg on the same files."""
+"""The lake: reading it through the server, against Spark, Spark Connect and PyIceberg on the same
+files.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,11 @@ _ID_IS_500 = json.dumps(
                         "type": "VALUE_CONSTANT",
                         "alias": "",
                         "query_location": 27,
-                        "value": {"type": {"id": "INTEGER", "type_info": None}, "is_null": False, "value": 500},
+                        "value": {
+                            "type": {"id": "INTEGER", "type_info": None},
+                            "is_null": False,
+                            "value": 500,
+                        },
                     },
                     "return_type": {"id": "BIGINT", "type_info": None},
                     "try_cast": False,
@@ -106,7 +112,11 @@ def run(rows: int) -> Iterator[Line]:
             spark = rivals.enter_context(start_rival("spark", warehouse))
             yield from _full_scan(server, spark, warehouse)
             yield _first_batch(server)
-            yield _memory(server, "big", "server and driver memory above idle while the table streams, all of it")
+            yield _memory(
+                server,
+                "big",
+                "server and driver memory above idle while the table streams, all of it",
+            )
             yield from _view(server, spark)
             yield from _points(server, spark, rows)
             yield _small(server)
@@ -133,8 +143,12 @@ def start_lake(warehouse: Path, rows: int) -> Iterator[Running]:
         location = process.stdout.readline().strip()
         if not location:
             raise RuntimeError("the lake did not start")
-        jvm = subprocess.run(["pgrep", "-P", str(process.pid), "java"], capture_output=True, text=True, check=False)
-        yield Running(location, process.pid, int(jvm.stdout.split()[0]) if jvm.stdout.split() else process.pid)
+        jvm = subprocess.run(
+            ["pgrep", "-P", str(process.pid), "java"], capture_output=True, text=True, check=False
+        )
+        yield Running(
+            location, process.pid, int(jvm.stdout.split()[0]) if jvm.stdout.split() else process.pid
+        )
     finally:
         process.terminate()
         process.wait(60)
@@ -150,8 +164,12 @@ def _serve(warehouse: Path, rows: int) -> None:
     row = """id, pmod(xxhash64(id), 1000000000) AS customer, cast(id % 100 AS INT) AS quantity, id / 7D AS amount,
         date_add(DATE '2020-01-01', cast(id % 1000 AS INT)) AS day,
         timestamp_micros(id * 1000)::TIMESTAMP_NTZ AS at, concat('code ', id % 65536) AS code"""
-    modes = ", ".join(f"'write.{kind}.mode' = 'merge-on-read'" for kind in ("delete", "update", "merge"))
-    properties = f"TBLPROPERTIES ('format-version' = '3', 'write.distribution-mode' = 'none', {modes})"
+    modes = ", ".join(
+        f"'write.{kind}.mode' = 'merge-on-read'" for kind in ("delete", "update", "merge")
+    )
+    properties = (
+        f"TBLPROPERTIES ('format-version' = '3', 'write.distribution-mode' = 'none', {modes})"
+    )
     for name in ("sink", "sink_of_spark", "one"):
         sql(f"CREATE TABLE bench.s.{name} ({_WRITTEN}) USING iceberg {properties}")
     for name, count, files in (("big", rows, 8), ("small", 1000, 1)):
@@ -163,10 +181,12 @@ def _serve(warehouse: Path, rows: int) -> None:
     lake.close()
 
 
-# ------------------------------------------------------------------------------------------------------- the client
+# -------------------------------------------------------------------------------------- the client
 
 
-def _tickets(client: flight.FlightClient, table: str, columns: list[int], filters: str = "") -> list[bytes]:
+def _tickets(
+    client: flight.FlightClient, table: str, columns: list[int], filters: str = ""
+) -> list[bytes]:
     descriptor = flight.FlightDescriptor.for_path("s", table).serialize()
     parameters = {"json_filters": filters, "column_ids": columns, "at_unit": "", "at_value": ""}
     body = msgpack.packb({"descriptor": descriptor, "parameters": parameters})
@@ -175,7 +195,9 @@ def _tickets(client: flight.FlightClient, table: str, columns: list[int], filter
     return [flight.FlightEndpoint.deserialize(endpoint).ticket.ticket for endpoint in endpoints]
 
 
-def _scan(server: Running, table: str, columns: list[int], on_batch: Callable[[], None] = lambda: None) -> float:
+def _scan(
+    server: Running, table: str, columns: list[int], on_batch: Callable[[], None] = lambda: None
+) -> float:
     """Plan and read, all streams at once as DuckDB does; how many bytes of Arrow data came."""
     total: list[float] = []
     with flight.connect(server.location) as client:
@@ -187,7 +209,9 @@ def _scan(server: Running, table: str, columns: list[int], on_batch: Callable[[]
                 size += chunk.data.nbytes
             total.append(size)
 
-        threads = [threading.Thread(target=read, args=(each,)) for each in _tickets(client, table, columns)]
+        threads = [
+            threading.Thread(target=read, args=(each,)) for each in _tickets(client, table, columns)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -200,7 +224,9 @@ _ALL = list(range(7))
 
 def _rates(actions: list[Callable[[], tuple[float, float]]]) -> list[list[float]]:
     """Bytes a second of competitors that run in turns, round by round, after one to warm up."""
-    rounds = [[size / took for took, size in (action() for action in actions)] for _ in range(_ROUNDS + 1)]
+    rounds = [
+        [size / took for took, size in (action() for action in actions)] for _ in range(_ROUNDS + 1)
+    ]
     return rounds[1:]
 
 
@@ -213,7 +239,9 @@ def _ours(server: Running, table: str) -> tuple[float, float]:
 def _compared(what: str, rates: list[list[float]], rival: int, target: float) -> Line:
     ratio = statistics.median(each[0] / each[rival] for each in rates)
     ours, theirs = (statistics.median(each[index] for each in rates) / 1e6 for index in (0, rival))
-    return Line(what, f"{ratio:.2f} ({ours:.0f} : {theirs:.0f} MB/s)", f"≥ {target}", ratio >= target)
+    return Line(
+        what, f"{ratio:.2f} ({ours:.0f} : {theirs:.0f} MB/s)", f"≥ {target}", ratio >= target
+    )
 
 
 def _full_scan(server: Running, spark: Rival, warehouse: Path) -> Iterator[Line]:
@@ -231,7 +259,10 @@ def _full_scan(server: Running, spark: Rival, warehouse: Path) -> Iterator[Line]
         )
     yield _compared("full scan through the server, against spark.table(t).toArrow()", rates, 1, 3.5)
     yield _compared("full scan, against PyIceberg reading the table in one process", rates, 2, 0.9)
-    if importlib.util.find_spec("pandas") is None or importlib.util.find_spec("grpc_status") is None:
+    if (
+        importlib.util.find_spec("pandas") is None
+        or importlib.util.find_spec("grpc_status") is None
+    ):
         yield Line("full scan, against Spark Connect's toArrow()", "not installed", "≥ 4", False)
         return
     with start_rival("connect", warehouse) as connect:
@@ -251,12 +282,16 @@ def _first_batch(server: Running) -> Line:
         return took
 
     median = statistics.median(first() for _ in range(7))
-    return Line("first batch of the full scan, median of 7", f"{median:.2f} s", "≤ 0.25 s", median <= 0.25)
+    return Line(
+        "first batch of the full scan, median of 7", f"{median:.2f} s", "≤ 0.25 s", median <= 0.25
+    )
 
 
 def _memory(server: Running, table: str, what: str) -> Line:
     def used() -> float:
-        return resident_megabytes(server.pid) + (resident_megabytes(server.jvm) if server.jvm != server.pid else 0)
+        return resident_megabytes(server.pid) + (
+            resident_megabytes(server.jvm) if server.jvm != server.pid else 0
+        )
 
     idle = peak = used()
     seen = 0
@@ -272,7 +307,9 @@ def _memory(server: Running, table: str, what: str) -> Line:
 
 
 def _view(server: Running, spark: Rival) -> Iterator[Line]:
-    rates = _rates([lambda: _ours(server, "seen"), lambda: spark.run("to_arrow", "SELECT * FROM bench.s.seen")])
+    rates = _rates(
+        [lambda: _ours(server, "seen"), lambda: spark.run("to_arrow", "SELECT * FROM bench.s.seen")]
+    )
     yield _compared("the same rows through a view, against toArrow() of it", rates, 1, 1.1)
     yield _memory(server, "seen", "server and driver memory above idle while the view streams")
 
@@ -280,16 +317,26 @@ def _view(server: Running, spark: Rival) -> Iterator[Line]:
 def _points(server: Running, spark: Rival, rows: int) -> Iterator[Line]:
     with DuckDBClient(server.location, "bench", timeout=60) as client:
         wanted = rows // 3
-        customer = client.scan("s", "big", ["customer"], where=f"id = {wanted}")["customer"][0].as_py()
-        for name, column, value in (("an unsorted", "customer", customer), ("a clustered", "id", wanted)):
+        customer = client.scan("s", "big", ["customer"], where=f"id = {wanted}")["customer"][
+            0
+        ].as_py()
+        for name, column, value in (
+            ("an unsorted", "customer", customer),
+            ("a clustered", "id", wanted),
+        ):
             condition = f"{column} = {value}"
             query = f"SELECT * FROM bench.s.big WHERE {condition}"
             took = [
-                (seconds(lambda: client.scan("s", "big", where=condition)), spark.run("collect", query)[0])  # noqa: B023
+                (
+                    seconds(lambda: client.scan("s", "big", where=condition)),
+                    spark.run("collect", query)[0],
+                )
                 for _ in range(_ROUNDS + 2)
             ][2:]
             ratio = statistics.median(ours / theirs for ours, theirs in took)
-            mine, theirs = (statistics.median(each[index] for each in took) * 1000 for index in (0, 1))
+            mine, theirs = (
+                statistics.median(each[index] for each in took) * 1000 for index in (0, 1)
+            )
             yield Line(
                 f"point query on {name} unpartitioned column, against spark.sql(…).collect()",
                 f"{ratio:.2f} ({mine:.0f} : {theirs:.0f} ms)",
@@ -299,7 +346,9 @@ def _points(server: Running, spark: Rival, rows: int) -> Iterator[Line]:
 
 
 def _small(server: Running) -> Line:
-    """`endpoints` with DuckDB's filter, and DoGet; on a connection that is there already, as DuckDB's is."""
+    """`endpoints` with DuckDB's filter, and DoGet; on a connection that is there already, as
+    DuckDB's is.
+    """
     with flight.connect(server.location) as client:
 
         def query() -> None:
@@ -322,7 +371,10 @@ def _small(server: Running) -> Line:
 
 def _count(server: Running) -> Line:
     took = [
-        (seconds(lambda: _scan(server, "big", [_ROW_ID])), seconds(lambda: _scan(server, "big", _ALL)))
+        (
+            seconds(lambda: _scan(server, "big", [_ROW_ID])),
+            seconds(lambda: _scan(server, "big", _ALL)),
+        )
         for _ in range(_ROUNDS)
     ]
     ratio = statistics.median(count / full for count, full in took)
@@ -338,7 +390,10 @@ def _count(server: Running) -> Line:
 def _group(server: Running, spark: Rival) -> Line:
     with DuckDBClient(server.location, "bench", timeout=120) as client:
         took = [
-            (seconds(lambda: client.table_function("s", "spark_sql", _GROUP)), spark.run("collect", _GROUP)[0])
+            (
+                seconds(lambda: client.table_function("s", "spark_sql", _GROUP)),
+                spark.run("collect", _GROUP)[0],
+            )
             for _ in range(_ROUNDS + 2)
         ][2:]
     ratio = statistics.median(ours / theirs for ours, theirs in took)

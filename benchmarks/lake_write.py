@@ -49,19 +49,27 @@ def _insert(server: Running, spark: Rival, folder: Path) -> Line:
     source = made_rows(_INSERTED)
     pq.write_table(source, folder / "source.parquet")
     batches = source.combine_chunks().to_batches(max_chunksize=_BATCH)
-    statement = f"INSERT INTO bench.s.sink_of_spark SELECT * FROM parquet.`{folder / 'source.parquet'}`"
+    statement = (
+        f"INSERT INTO bench.s.sink_of_spark SELECT * FROM parquet.`{folder / 'source.parquet'}`"
+    )
     took = _in_turns(
         lambda: seconds(lambda: _send(server, "sink", batches, "insert")),
         lambda: spark.run("collect", statement)[0],
     )
-    return _compared("INSERT of 5 M rows × 7 columns by a Flight client, against Spark's INSERT … SELECT", took, 0.8)
+    return _compared(
+        "INSERT of 5 M rows × 7 columns by a Flight client, against Spark's INSERT … SELECT",
+        took,
+        0.8,
+    )
 
 
 def _one_row(server: Running) -> Line:
     (batch,) = made_rows(1).combine_chunks().to_batches()
     took = [seconds(lambda: _send(server, "one", [batch], "insert")) for _ in range(22)][2:]
     median = statistics.median(took)
-    return Line("INSERT of 1 row, end to end, median of 20", f"{median:.2f} s", "≤ 0.35 s", median <= 0.35)
+    return Line(
+        "INSERT of 1 row, end to end, median of 20", f"{median:.2f} s", "≤ 0.35 s", median <= 0.35
+    )
 
 
 def _few(server: Running, spark: Rival, folder: Path, rows: int) -> Line:
@@ -72,17 +80,24 @@ def _few(server: Running, spark: Rival, folder: Path, rows: int) -> Line:
         def ours() -> float:
             first = chosen.randrange(rows - 10)
             condition = f"id BETWEEN {first} AND {first + 9}"
-            return seconds(lambda: client.update("s", "big", {"quantity": "quantity + 1"}, where=condition))
+            return seconds(
+                lambda: client.update("s", "big", {"quantity": "quantity + 1"}, where=condition)
+            )
 
         def theirs() -> float:
             ids = chosen.sample(range(rows), 10)
             pq.write_table(
-                pa.table({"rowid": pa.array(ids, pa.int64()), "quantity": pa.array([7] * 10, pa.int32())}), path
+                pa.table(
+                    {"rowid": pa.array(ids, pa.int64()), "quantity": pa.array([7] * 10, pa.int32())}
+                ),
+                path,
             )
             return spark.run("collect", _merge(path, "UPDATE SET t.quantity = s.quantity"))[0]
 
         took = _in_turns(ours, theirs)
-    return _compared("UPDATE of 10 rows in 20 M, end to end, against Spark's MERGE with broadcast", took, 0.35)
+    return _compared(
+        "UPDATE of 10 rows in 20 M, end to end, against Spark's MERGE with broadcast", took, 0.35
+    )
 
 
 def _free_rows(rows: int) -> Iterator[pa.Array]:
@@ -93,7 +108,9 @@ def _free_rows(rows: int) -> Iterator[pa.Array]:
         yield pa.array(sorted(ids[start : start + _CHANGED]), pa.int64())
 
 
-def _many(server: Running, spark: Rival, folder: Path, free: Iterator[pa.Array], operation: str) -> Line:
+def _many(
+    server: Running, spark: Rival, folder: Path, free: Iterator[pa.Array], operation: str
+) -> Line:
     def values(ids: pa.Array) -> pa.Table:
         if operation == "delete":
             return pa.table({"rowid": ids})
@@ -110,7 +127,11 @@ def _many(server: Running, spark: Rival, folder: Path, free: Iterator[pa.Array],
         return spark.run("collect", _merge(path, action))[0]
 
     took = _in_turns(ours, theirs)
-    return _compared(f"{operation.upper()} of 1 M rows in 20 M, against Spark's MERGE from staged Parquet", took, 1.3)
+    return _compared(
+        f"{operation.upper()} of 1 M rows in 20 M, against Spark's MERGE from staged Parquet",
+        took,
+        1.3,
+    )
 
 
 def _merge(source: Path, action: str) -> str:
@@ -124,7 +145,10 @@ def _memory(server: Running) -> Line:
         _send(server, "sink", batches, "insert")
     above = peak()
     return Line(
-        "server and driver memory above idle during an INSERT of 10 M rows", f"{above:.0f} MB", "< 400 MB", above < 400
+        "server and driver memory above idle during an INSERT of 10 M rows",
+        f"{above:.0f} MB",
+        "< 400 MB",
+        above < 400,
     )
 
 
@@ -153,7 +177,11 @@ def _watched(server: Running) -> Iterator[Callable[[], float]]:
 
 def _send(server: Running, table: str, batches: list[pa.RecordBatch], operation: str) -> None:
     answers = exchange(
-        server.location, flight.FlightDescriptor.for_path("s", table), batches, operation=operation, lockstep=False
+        server.location,
+        flight.FlightDescriptor.for_path("s", table),
+        batches,
+        operation=operation,
+        lockstep=False,
     )
     if answers != 1:
         raise RuntimeError(f"the {operation} was not answered")

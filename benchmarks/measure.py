@@ -30,7 +30,9 @@ def seconds(action: Callable[[], object]) -> float:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The rates of competitors that ran in turns: round by round, since what else the machine does changes quickly."""
+    """The rates of competitors that ran in turns: round by round, since what else the machine does
+    changes quickly.
+    """
 
     rates: list[list[float]]
 
@@ -44,9 +46,13 @@ class Comparison:
 
 
 def compare(
-    actions: Sequence[Callable[[], float]], rounds: int = 9, before: Callable[[], object] = lambda: None
+    actions: Sequence[Callable[[], float]],
+    rounds: int = 9,
+    before: Callable[[], object] = lambda: None,
 ) -> Comparison:
-    """Run actions in turns, after a round to warm up. Each returns how much it did; `before` each is not measured."""
+    """Run actions in turns, after a round to warm up. Each returns how much it did; `before` each
+    is not measured.
+    """
     rates: list[list[float]] = []
     for _ in range(rounds + 1):
         rates.append([])
@@ -59,7 +65,9 @@ def compare(
 
 
 def resident_megabytes(pid: int) -> float:
-    """The memory a process holds now that nobody else could use: anonymous pages, without mapped files."""
+    """The memory a process holds now that nobody else could use: anonymous pages, without mapped
+    files.
+    """
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("RssAnon"):
             return int(line.split()[1]) / 1024
@@ -70,4 +78,6 @@ def print_table(lines: Sequence[Line]) -> None:
     """Print the results as a Markdown table."""
     print("| what | measured | target | |\n|---|---|---|---|")
     for line in lines:
-        print(f"| {line.what} | {line.measured} | {line.target} | {'met' if line.met else '**missed**'} |")
+        print(
+            f"| {line.what} | {line.measured} | {line.target} | {'met' if line.met else '**missed**'} |"
+        )

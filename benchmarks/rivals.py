@@ -1,6 +1,8 @@
-"""Other ways to read the same lake, in a process of their own: `python -m benchmarks.rivals KIND WAREHOUSE`.
+"""Other ways to read the same lake, in a process of their own: `python -m benchmarks.rivals KIND
+WAREHOUSE`.
 
-It reads commands from standard input, one a line, and answers each with the seconds it took and the bytes of Arrow data.
+It reads commands from standard input, one a line, and answers each with the seconds it took and the
+bytes of Arrow data.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ def start_rival(kind: str, warehouse: Path) -> Iterator[Rival]:
 
 
 def _settings(warehouse: Path) -> dict[str, str]:
-    """Spark as its users run it on one machine, with room for what `toArrow` collects in the driver."""
+    """Spark as its users run it on one machine, with room for what `toArrow` collects in the
+    driver.
+    """
     from sparkport.spark.session.jars import lake_jars
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

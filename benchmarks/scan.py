@@ -62,14 +62,21 @@ def _latency(ours: RunningServer) -> Line:
 
         statement()
         median = statistics.median(seconds(statement) for _ in range(200)) * 1000
-    return Line("`endpoints` + DoGet of a 10-row table, median of 200", f"{median:.1f} ms", "≤ 5 ms", median <= 5)
+    return Line(
+        "`endpoints` + DoGet of a 10-row table, median of 200",
+        f"{median:.1f} ms",
+        "≤ 5 ms",
+        median <= 5,
+    )
 
 
 def _memory(ours: RunningServer) -> Line:
     idle = peak = resident_megabytes(ours.pid)
     with flight.connect(ours.location) as client:
         readers = [client.do_get(flight.Ticket(ticket)) for ticket in plan(client, "big")]
-        while readers:  # all streams are open at once, and read far more slowly than the server could send
+        while (
+            readers
+        ):  # all streams are open at once, and read far more slowly than the server could send
             time.sleep(0.02)
             readers = [reader for reader in readers if _has_more(reader)]
             peak = max(peak, resident_megabytes(ours.pid))

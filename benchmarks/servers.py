@@ -1,4 +1,6 @@
-"""The servers that are compared, each in a process of its own: `python -m benchmarks.servers NAME ROWS`."""
+"""The servers that are compared, each in a process of its own: `python -m benchmarks.servers NAME
+ROWS`.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def start(name: str, count: int) -> Iterator[RunningServer]:
 
 
 class PlainServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
-    """pyarrow.flight at its plainest: the same batches from memory, and exchanges that count or echo."""
+    """pyarrow.flight at its plainest: the same batches from memory, and exchanges that count or
+    echo.
+    """
 
     def __init__(self, table: pa.Table) -> None:
         super().__init__("grpc://127.0.0.1:0")
@@ -109,4 +113,6 @@ def _many_tables(count: int) -> None:
 
 
 if __name__ == "__main__":
-    {"plain": _plain, "sparkport": _sparkport, "many_tables": _many_tables}[sys.argv[1]](int(sys.argv[2]))
+    {"plain": _plain, "sparkport": _sparkport, "many_tables": _many_tables}[sys.argv[1]](
+        int(sys.argv[2])
+    )

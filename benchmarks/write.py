@@ -35,7 +35,9 @@ class _Statement:
     def run(self, location: str, *path: str) -> float:
         """Send it; how many rows there were."""
         descriptor = flight.FlightDescriptor.for_path(*path)
-        exchange(location, descriptor, self.batches, operation=self.operation, lockstep=self.lockstep)
+        exchange(
+            location, descriptor, self.batches, operation=self.operation, lockstep=self.lockstep
+        )
         return float(sum(batch.num_rows for batch in self.batches))
 
 
@@ -44,7 +46,9 @@ def run(_rows: int) -> Iterator[Line]:
     print("writing: starting servers …", file=sys.stderr)
     inserted = rows(_INSERTED).combine_chunks().to_batches(max_chunksize=2048)
     updated = _with_row_ids(rows(_UPDATED).combine_chunks().to_batches(max_chunksize=2048))
-    filled = _Statement("", "target", "", "insert", False, [batch.drop_columns(["rowid"]) for batch in updated])
+    filled = _Statement(
+        "", "target", "", "insert", False, [batch.drop_columns(["rowid"]) for batch in updated]
+    )
     statements = (
         _Statement(
             "INSERT of 1 M rows × 7 columns in 2048-row batches, against an exchange that only counts",
@@ -58,17 +62,24 @@ def run(_rows: int) -> Iterator[Line]:
     with start("plain", 1) as plain, start("sparkport", 1) as ours:
 
         def make_tables() -> None:
-            # Old rows are let go of, so that the server has memory it has used before. What comes fresh from the system is
-            # slow on a virtual machine, and a table that keeps growing, which is the common case, must have it.
+            # Old rows are let go of, so that the server has memory it has used before. What comes
+            # fresh from the system is slow on a virtual machine, and a table that keeps growing,
+            # which is the common case, must have it.
             replace_table(ours.location, "sink", inserted[0].schema)
             replace_table(ours.location, "target", inserted[0].schema)
             filled.run(ours.location, "s", filled.table)
 
         make_tables()
         for each in statements:
-            for case, before in (("tables that keep growing", _nothing), ("tables made anew every time", make_tables)):
+            for case, before in (
+                ("tables that keep growing", _nothing),
+                ("tables made anew every time", make_tables),
+            ):
                 compared = compare(
-                    [partial(each.run, plain.location, each.peer), partial(each.run, ours.location, "s", each.table)],
+                    [
+                        partial(each.run, plain.location, each.peer),
+                        partial(each.run, ours.location, "s", each.table),
+                    ],
                     before=before,
                 )
                 ratio = compared.ratio(1, 0)

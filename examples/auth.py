@@ -1,24 +1,25 @@
 """Tokens: only those who have one are served, and tables and functions know who asks.
 
-Run `python examples/auth.py`. (`sparkport serve examples/auth.py:catalog` works, too, but serves everybody, unless its flag
-`--authenticator` names the tokens of this file in the same way.) Then, in DuckDB:
+Run `python examples/auth.py`. (`sparkport serve examples/auth.py:catalog` works, too, but serves
+everybody, unless its flag `--authenticator` names the tokens of this file in the same way.) Then,
+in DuckDB:
 
     INSTALL airport FROM community; LOAD airport;
-    CREATE SECRET ada (TYPE airport, auth_token 'ada-token', SCOPE 'grpc://127.0.0.1:50051');
-    ATTACH 'office' (TYPE airport, LOCATION 'grpc://127.0.0.1:50051');
+    CREATE SECRET ada (TYPE airport, auth_token 'ada-token', SCOPE 'grpc://127.0.0.1:50051'); ATTACH
+    'office' (TYPE airport, LOCATION 'grpc://127.0.0.1:50051');
 
     SELECT office.desk.who();                                -- ada
-    SELECT * FROM office.desk.letters;                       -- ('ada', 'Dear Ada')
-    SELECT * FROM office.desk.salaries();                    -- ('ada', 100), ('grace', 120)
+    SELECT * FROM office.desk.letters;                       -- ('ada', 'Dear Ada') SELECT * FROM
+    office.desk.salaries();                    -- ('ada', 100), ('grace', 120)
 
     DETACH office;
-    CREATE OR REPLACE SECRET ada (TYPE airport, auth_token 'grace-token', SCOPE 'grpc://127.0.0.1:50051');
-    ATTACH 'office' (TYPE airport, LOCATION 'grpc://127.0.0.1:50051');
-    SELECT * FROM office.desk.letters;                       -- ('grace', 'Dear Grace')
-    SELECT * FROM office.desk.salaries();                    -- Permission Error: grace may not see salaries
+    CREATE OR REPLACE SECRET ada (TYPE airport, auth_token 'grace-token', SCOPE
+    'grpc://127.0.0.1:50051'); ATTACH 'office' (TYPE airport, LOCATION 'grpc://127.0.0.1:50051');
+    SELECT * FROM office.desk.letters;                       -- ('grace', 'Dear Grace') SELECT *
+    FROM office.desk.salaries();                    -- Permission Error: grace may not see salaries
 
-Tokens travel as they are: outside of your own machine use `grpc+tls://`. Permissions, row filters and masks that need no
-code are in docs/how-to/security.md.
+Tokens travel as they are: outside of your own machine use `grpc+tls://`. Permissions, row filters
+and masks that need no code are in docs/how-to/security.md.
 """
 
 import pyarrow as pa
@@ -53,8 +54,8 @@ def salaries(ctx: sp.Context) -> pa.Table:
     return SALARIES
 
 
-# Real tokens are long and random (`secrets.token_urlsafe()`) and do not stand in the source. Instead of this fixed set,
-# any function from a token to a name, or None, will do.
+# Real tokens are long and random (`secrets.token_urlsafe()`) and do not stand in the source.
+# Instead of this fixed set, any function from a token to a name, or None, will do.
 tokens = sp.TokenAuthenticator({"ada-token": "ada", "grace-token": "grace"})
 settings = sp.ServerSettings(service=sp.ServiceSettings(authenticate=tokens))
 

@@ -1,17 +1,19 @@
-"""Python functions that SQL can call: for each row (scalar functions), and in FROM (table functions).
+"""Python functions that SQL can call: for each row (scalar functions), and in FROM (table
+functions).
 
-Run `python examples/functions.py`, or `sparkport serve examples/functions.py:catalog`. Then, in DuckDB:
+Run `python examples/functions.py`, or `sparkport serve examples/functions.py:catalog`. Then, in
+DuckDB:
 
     INSTALL airport FROM community; LOAD airport;
     ATTACH 'tools' (TYPE airport, LOCATION 'grpc://127.0.0.1:50051');
 
     SELECT tools.maths.gross(100), tools.maths.gross(100, 0.5);              -- (120.0, 150.0)
-    SELECT tools.maths.gross(net) FROM (VALUES (1), (NULL)) AS prices(net);  -- 1.2, NULL
-    SELECT tools.maths.joined('a', 'b', 'c');                                -- a-b-c
-    SELECT i, tools.maths.ticket() FROM range(3) AS r(i);                    -- (0, 1), (1, 2), (2, 3)
-    SELECT * FROM tools.maths.countdown(3);                                  -- 3, 2, 1
-    SELECT sum(n) FROM tools.maths.countdown(10, step := 5);                 -- 15
-    SELECT * FROM tools.maths.countdown(3, step := 0);  -- Invalid Input Error: the step must be at least 1, not 0
+    SELECT tools.maths.gross(net) FROM (VALUES (1), (NULL)) AS prices(net);  -- 1.2, NULL SELECT
+    tools.maths.joined('a', 'b', 'c');                                -- a-b-c SELECT i,
+    tools.maths.ticket() FROM range(3) AS r(i);                    -- (0, 1), (1, 2), (2, 3) SELECT
+    * FROM tools.maths.countdown(3);                                  -- 3, 2, 1 SELECT sum(n) FROM
+    tools.maths.countdown(10, step := 5);                 -- 15 SELECT * FROM
+    tools.maths.countdown(3, step := 0);  -- Invalid Input Error: the step must be at least 1, not 0
 """
 
 import itertools
@@ -25,8 +27,9 @@ catalog = sp.CatalogBuilder("tools")
 maths = catalog.schema("maths")
 
 
-# Annotations are Arrow types, and arguments Arrow arrays: a function sees many rows at once. A parameter with a default
-# may be left out. "consistent" lets DuckDB call it only once for constants, "propagate" keeps NULLs away from it.
+# Annotations are Arrow types, and arguments Arrow arrays: a function sees many rows at once. A
+# parameter with a default may be left out. "consistent" lets DuckDB call it only once for
+# constants, "propagate" keeps NULLs away from it.
 @maths.scalar_function(stability="consistent", nulls="propagate")
 def gross(net: pa.float64(), rate: pa.float64() = 0.2) -> pa.float64():
     """The price with tax."""
@@ -42,13 +45,15 @@ def joined(*texts: pa.string()) -> pa.string():
 numbers = itertools.count(1)
 
 
-# A function without parameters asks how many values are wanted. Unless it says otherwise it is called for every row.
+# A function without parameters asks how many values are wanted. Unless it says otherwise it is
+# called for every row.
 @maths.scalar_function
 def ticket(rows: sp.RowCount) -> pa.int64():
     return pa.array(itertools.islice(numbers, rows), pa.int64())
 
 
-# A table function gets Python values. It returns a table, or yields batches. What stands after `*` is passed by name.
+# A table function gets Python values. It returns a table, or yields batches. What stands after `*`
+# is passed by name.
 @maths.table_function(returns=pa.schema([("n", pa.int64())]))
 def countdown(start: pa.int64(), *, step: pa.int64() = 1) -> pa.Table:
     """From a number down to 1."""

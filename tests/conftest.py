@@ -13,13 +13,16 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
-# The same examples in every run, and all the time they take: a machine that is shared has its pauses.
+# The same examples in every run, and all the time they take: a machine that is shared has its
+# pauses.
 settings.load_profile("ci")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_thread_outlives_the_run() -> Iterator[None]:
-    """Fails the run when a server or pool was not stopped: Python would wait for its threads for ever."""
+    """Fails the run when a server or pool was not stopped: Python would wait for its threads for
+    ever.
+    """
     yield
     deadline = time.monotonic() + 30
     while (leaked := _waited_for_at_exit()) and time.monotonic() < deadline:
@@ -35,12 +38,16 @@ def pytest_unconfigure() -> None:
 
 def _waited_for_at_exit() -> list[str]:
     return [
-        thread.name for thread in threading.enumerate() if thread is not threading.main_thread() and not thread.daemon
+        thread.name
+        for thread in threading.enumerate()
+        if thread is not threading.main_thread() and not thread.daemon
     ]
 
 
 class _TogetherByFile(LoadScopeScheduling):
-    """Keeps the tests of a file in one process, and those that share the Spark of a process, in three parts."""
+    """Keeps the tests of a file in one process, and those that share the Spark of a process, in
+    three parts.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
@@ -50,7 +57,12 @@ class _TogetherByFile(LoadScopeScheduling):
         return f"{folder} {bisect(_PARTS, name)}"
 
 
-_SPARKS_OF_THEIR_OWN = ("test_cluster.py", "test_killed_server.py", "test_many_writers.py", "test_serve.py")
+_SPARKS_OF_THEIR_OWN = (
+    "test_cluster.py",
+    "test_killed_server.py",
+    "test_many_writers.py",
+    "test_serve.py",
+)
 _PARTS = ("test_dml_statements.py", "test_retype.py")
 """A third and two thirds of the time have passed when the tests of Spark come to these files."""
 

@@ -1,6 +1,7 @@
 """Each example runs as its docstring says, and the SQL there does what is written beside it.
 
-DuckDBClient stands in for DuckDB, so that no extension is needed; statements are those of the docstrings, in their order.
+DuckDBClient stands in for DuckDB, so that no extension is needed; statements are those of the
+docstrings, in their order.
 """
 
 import ast
@@ -37,7 +38,9 @@ class Server(listen.Server):
 listen.Server = Server
 runpy.run_path(sys.argv[1], run_name="__main__")
 """
-"""Runs a program as `python program.py` does, but for the port: that which it asks for is printed and not taken."""
+"""Runs a program as `python program.py` does, but for the port: that which it asks for is printed
+and not taken.
+"""
 SECONDS = 40.0
 
 TESTED: set[str] = set()
@@ -51,8 +54,12 @@ def example(name: str) -> Any:
 
 @contextmanager
 def process(*command: str) -> Iterator[subprocess.Popen[str]]:
-    """A server, stopped at the end as by an operator, which must succeed. It cannot outlive its time."""
-    server = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    """A server, stopped at the end as by an operator, which must succeed. It cannot outlive its
+    time.
+    """
+    server = subprocess.Popen(
+        [sys.executable, *command], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
     watchdog = threading.Timer(SECONDS, server.kill)
     watchdog.start()
     try:
@@ -86,7 +93,7 @@ def tuples(rows: pa.Table | None) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in rows.to_pylist()]
 
 
-# ------------------------------------------------------------------------------------------------------- the examples
+# ------------------------------------------------------------------------------------ the examples
 
 
 @example("hello_table")
@@ -95,7 +102,9 @@ def test_a_table_is_read_and_written_and_another_made_up(location):
         assert tuples(client.scan("sales", "orders")) == [(1, 9.5), (2, 12.0)]
         assert client.insert("sales", "orders", {"id": [3], "amount": [1.5]}).total == 1
         assert client.scan("sales", "orders").column("amount").to_pylist() == [9.5, 12.0, 1.5]
-        assert client.scan("sales", "numbers", where="n < 1000").column("n").to_pylist() == list(range(1000))
+        assert client.scan("sales", "numbers", where="n < 1000").column("n").to_pylist() == list(
+            range(1000)
+        )
         assert client.count("sales", "numbers") == 1_000_000
 
 
@@ -118,7 +127,9 @@ def test_functions_are_called_for_rows_and_in_from(location):
         assert client.call("maths", "gross", {"net": [100]}).to_pylist() == [120.0]
         assert client.call("maths", "gross", {"net": [100], "rate": [0.5]}).to_pylist() == [150.0]
         assert client.call("maths", "gross", {"net": [1, None]}).to_pylist() == [1.2, None]
-        assert client.call("maths", "joined", {"1": ["a"], "2": ["b"], "3": ["c"]}).to_pylist() == ["a-b-c"]
+        assert client.call("maths", "joined", {"1": ["a"], "2": ["b"], "3": ["c"]}).to_pylist() == [
+            "a-b-c"
+        ]
         assert client.call("maths", "ticket", [], rows=3).to_pylist() == [1, 2, 3]
         assert client.table_function("maths", "countdown", 3).column("n").to_pylist() == [3, 2, 1]
         stepped = client.table_function("maths", "countdown", 10, named={"step": 5})
@@ -133,12 +144,22 @@ def test_rows_of_a_subquery_are_answered_with_rows(location):
     with DuckDBClient(location, "rows") as client:
         words = ["to", "be", "or", "not", "to", "be"]
         for lines in [" ".join(words)], ["to be", "or not to be"]:
-            assert client.in_out("work", "words", rows=pa.table({"line": lines})).column("word").to_pylist() == words
+            assert (
+                client.in_out("work", "words", rows=pa.table({"line": lines}))
+                .column("word")
+                .to_pylist()
+                == words
+            )
         numbers = pa.table({"i": range(5000), "odd": [i % 2 or None for i in range(5000)]})
         assert tuples(client.in_out("work", "filled", rows=numbers)) == [("i", 5000), ("odd", 2500)]
         numbered = client.in_out("work", "numbered", 10, rows=pa.table({"letter": ["a", "b"]}))
-        assert numbered.to_pylist() == [{"letter": "a", "number": 10}, {"letter": "b", "number": 11}]
-        assert client.in_out("work", "numbered", 0, rows=numbers).column("number").to_pylist() == list(range(5000))
+        assert numbered.to_pylist() == [
+            {"letter": "a", "number": 10},
+            {"letter": "b", "number": 11},
+        ]
+        assert client.in_out("work", "numbered", 0, rows=numbers).column(
+            "number"
+        ).to_pylist() == list(range(5000))
 
 
 @example("ddl_and_dml")
@@ -148,13 +169,17 @@ def test_schemas_tables_columns_and_rows_are_changed(location):
         inserted = client.insert("stock", "items", items, returning=True).rows
         assert inserted is not None
         assert inserted.to_pydict() == items
-        with pytest.raises(ServerError, match='Duplicate key "id: 2" violates primary key') as raised:
+        with pytest.raises(
+            ServerError, match='Duplicate key "id: 2" violates primary key'
+        ) as raised:
             client.insert("stock", "items", {"id": [2], "name": ["mug"], "quantity": [1]})
         assert raised.value.duckdb_exception == "ConstraintException"
         with pytest.raises(ServerError, match="CHECK constraint failed on table items") as raised:
             client.update("stock", "items", {"quantity": "-1"})
         assert raised.value.duckdb_exception == "ConstraintException"
-        updated = client.update("stock", "items", {"quantity": "quantity * 2"}, where="id = 1", returning=True)
+        updated = client.update(
+            "stock", "items", {"quantity": "quantity * 2"}, where="id = 1", returning=True
+        )
         assert tuples(updated.rows) == [(1, "tea", 10)]
 
         client.create_schema("reports")
@@ -182,7 +207,9 @@ def test_the_past_is_read(location):
         assert tuples(client.scan("shop", "notes", at=("TIMESTAMP", now))) == [(1, "goodbye", None)]
 
         assert tuples(client.scan("shop", "prices")) == [("tea", 3.5), ("cup", 8.0)]
-        assert tuples(client.scan("shop", "prices", at=("TIMESTAMP", "2025-06-30 12:00:00"))) == [("tea", 3.0)]
+        assert tuples(client.scan("shop", "prices", at=("TIMESTAMP", "2025-06-30 12:00:00"))) == [
+            ("tea", 3.0)
+        ]
         assert tuples(client.scan("shop", "prices", at=("TIMESTAMP", "2024-12-31 12:00:00"))) == []
         with pytest.raises(ServerError, match="prices have no versions"):
             client.scan("shop", "prices", at=("VERSION", "1"))
@@ -199,7 +226,8 @@ def test_only_those_with_a_token_are_served_and_known_by_their_name(location):
         with pytest.raises(ServerError, match="grace may not see salaries") as raised:
             grace.table_function("desk", "salaries")
         assert raised.value.duckdb_exception == "PermissionException"
-    # DuckDB does not send the token of ATTACH along with everything; what it was handed out stands for it.
+    # DuckDB does not send the token of ATTACH along with everything; what it was handed out stands
+    # for it.
     with DuckDBClient(location, "office", attach_token="ada-token") as ada:
         assert tuples(ada.scan("desk", "letters")) == [("ada", "Dear Ada")]
     for token in (None, "someone-else"):
@@ -216,11 +244,13 @@ def test_one_server_serves_several_catalogs(location):
         orders = sales.scan("shop", "orders")
         assert tuples(orders) == [(1, 9.5), (2, 12.0), (1, 1.5)]
         assert tuples(people.scan("directory", "customers")) == [(1, "Ada"), (2, "Grace")]
-        people.create_table_as("directory", "best", sales.scan("shop", "orders", ["customer"], where="amount > 9"))
+        people.create_table_as(
+            "directory", "best", sales.scan("shop", "orders", ["customer"], where="amount > 9")
+        )
         assert people.scan("directory", "best").column("customer").to_pylist() == [1, 2]
 
 
-# ------------------------------------------------------------------------------------------------- what they promise
+# ------------------------------------------------------------------------------- what they promise
 
 
 def test_every_example_has_a_test():
@@ -259,7 +289,9 @@ def test_the_command_line_serves_what_the_docstrings_name():
     targets = re.findall(r"examples/\w+\.py:\w+", documented)
     catalogs = set(re.findall(r"ATTACH '(\w+)'", documented))
 
-    with process("-m", "sparkport", "serve", *targets, "--location", "grpc://127.0.0.1:0") as server:
+    with process(
+        "-m", "sparkport", "serve", *targets, "--location", "grpc://127.0.0.1:0"
+    ) as server:
         location = printed_location(server)
         for catalog in catalogs:
             with DuckDBClient(location, catalog) as client:
@@ -278,13 +310,22 @@ def test_a_program_serves_where_its_docstring_says():
 def test_the_demo_catalog_can_be_read():
     from sparkport.builder.demo import demo_catalog
 
-    with sp.Server(demo_catalog(), "grpc://127.0.0.1:0") as server, DuckDBClient(server.location, "demo") as client:
+    with (
+        sp.Server(demo_catalog(), "grpc://127.0.0.1:0") as server,
+        DuckDBClient(server.location, "demo") as client,
+    ):
         assert client.count("shop", "orders") == 100_000
-        assert client.scan("shop", "customers", where="country = 'NL'").column("name").to_pylist() == ["Edsger"]
+        assert client.scan("shop", "customers", where="country = 'NL'").column(
+            "name"
+        ).to_pylist() == ["Edsger"]
         assert client.call("shop", "gross", {"net": [100.0, None]}).to_pylist() == [120.0, None]
         assert client.call("shop", "gross", {"net": [100.0], "rate": [0.5]}).to_pylist() == [150.0]
         first = datetime.date(2026, 2, 27)
-        found = client.table_function("shop", "days", first, 2, named={"step": 7}).column("day").to_pylist()
+        found = (
+            client.table_function("shop", "days", first, 2, named={"step": 7})
+            .column("day")
+            .to_pylist()
+        )
         assert found == [first, datetime.date(2026, 3, 6)]
         with pytest.raises(ServerError, match="days wants a first day, and a count"):
             client.table_function("shop", "days", pa.scalar(None, pa.date32()), 2)

@@ -12,7 +12,8 @@ import sparkport
 _CLASSES_AND_FUNCTIONS = [
     name
     for name in sparkport.__all__
-    if inspect.isclass(getattr(sparkport, name, None)) or inspect.isroutine(getattr(sparkport, name, None))
+    if inspect.isclass(getattr(sparkport, name, None))
+    or inspect.isroutine(getattr(sparkport, name, None))
     # Python 3.10 takes an alias such as Iterable[RecordBatch] for a class.
     if not isinstance(getattr(sparkport, name), types.GenericAlias)
 ]
@@ -21,7 +22,9 @@ _CLASSES_AND_FUNCTIONS = [
 def test_importing_sparkport_imports_neither_pyspark_nor_grpc():
     program = "import sys, sparkport; print(*sorted({'grpc', 'pyspark', 'py4j', 'pyiceberg'} & sys.modules.keys()))"
 
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
 
     assert result.stdout.strip() == ""
 

@@ -1,4 +1,6 @@
-"""The shape of the tree. Who may import whom is in pyproject.toml, and `make check` asks import-linter."""
+"""The shape of the tree. Who may import whom is in pyproject.toml, and `make check` asks
+import-linter.
+"""
 
 import re
 from collections.abc import Iterator
@@ -11,11 +13,15 @@ from packaging.utils import canonicalize_name
 PROJECT = Path(__file__).parents[1]
 SOURCES = sorted((PROJECT / "src" / "sparkport").rglob("*.py"))
 
-PIN = re.compile(r"""(?P<name>[A-Za-z0-9._-]+)==[0-9][A-Za-z0-9.]*( ; python_version (<|>=) "3\.\d+")?""")
+PIN = re.compile(
+    r"""(?P<name>[A-Za-z0-9._-]+)==[0-9][A-Za-z0-9.]*( ; python_version (<|>=) "3\.\d+")?"""
+)
 
 
 def test_no_source_file_is_longer_than_400_lines():
-    lengths = {path.relative_to(PROJECT): len(path.read_text("utf-8").splitlines()) for path in SOURCES}
+    lengths = {
+        path.relative_to(PROJECT): len(path.read_text("utf-8").splitlines()) for path in SOURCES
+    }
 
     assert SOURCES
     assert {path: length for path, length in lengths.items() if length > 400} == {}
@@ -25,7 +31,9 @@ def test_no_module_has_a_name_that_says_nothing():
     vague = re.compile(r"(^|_)(utils?|helpers?|common|misc)($|_)")
     modules = [path.relative_to(PROJECT / "src").with_suffix("") for path in SOURCES]
 
-    assert [str(module) for module in modules if any(vague.search(part) for part in module.parts)] == []
+    assert [
+        str(module) for module in modules if any(vague.search(part) for part in module.parts)
+    ] == []
 
 
 def test_constraints_are_exact_pins_without_addresses():

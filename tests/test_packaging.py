@@ -63,7 +63,11 @@ def built(tmp_path_factory) -> Built:
 def in_the_package() -> set[str]:
     """What must be installed: all files of the package, whatever they are."""
     files = (path for path in (ROOT / "src" / "sparkport").rglob("*") if path.is_file())
-    return {path.relative_to(ROOT / "src").as_posix() for path in files if "__pycache__" not in path.parts}
+    return {
+        path.relative_to(ROOT / "src").as_posix()
+        for path in files
+        if "__pycache__" not in path.parts
+    }
 
 
 def test_the_wheel_holds_the_whole_package_and_nothing_else(built):
@@ -90,25 +94,50 @@ def test_the_source_distribution_can_be_built_tested_and_read(built):
     with tarfile.open(built.sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
 
-    for name in ("pyproject.toml", "constraints.txt", "Makefile", "LICENSE", "NOTICE", "README.md", "CHANGELOG.md"):
+    for name in (
+        "pyproject.toml",
+        "constraints.txt",
+        "Makefile",
+        "LICENSE",
+        "NOTICE",
+        "README.md",
+        "CHANGELOG.md",
+    ):
         assert name in names
-    assert {"docs/index.md", "docs/architecture.svg", "examples/auth.py", "tests/docs/test_pages.py"} <= names
+    assert {
+        "docs/index.md",
+        "docs/architecture.svg",
+        "examples/auth.py",
+        "tests/docs/test_pages.py",
+    } <= names
     assert not [name for name in names if "__pycache__" in name]
 
 
 def test_what_is_installed_has_the_command_and_the_version(built, tmp_path):
     target = tmp_path / "installed"
-    install = ("-m", "pip", "install", "--no-deps", "--no-index", "--disable-pip-version-check", "--quiet")
+    install = (
+        "-m",
+        "pip",
+        "install",
+        "--no-deps",
+        "--no-index",
+        "--disable-pip-version-check",
+        "--quiet",
+    )
     run(*install, "--target", str(target), str(built.wheel), cwd=tmp_path)
     said = run("-m", "sparkport", "--version", cwd=tmp_path, PYTHONPATH=str(target))
 
     assert said.split() == ["sparkport", sparkport.__version__]
     assert built.wheel.name.split("-")[1] == sparkport.__version__
     assert (target / "bin" / "sparkport").exists()
-    found = run("-c", "import sparkport; print(sparkport.__file__)", cwd=tmp_path, PYTHONPATH=str(target))
+    found = run(
+        "-c", "import sparkport; print(sparkport.__file__)", cwd=tmp_path, PYTHONPATH=str(target)
+    )
     assert Path(found.strip()).is_relative_to(target)
 
 
 def test_the_version_is_written_in_one_place():
-    assert f'"{sparkport.__version__}"' in (ROOT / "src" / "sparkport" / "__init__.py").read_text("utf-8")
+    assert f'"{sparkport.__version__}"' in (ROOT / "src" / "sparkport" / "__init__.py").read_text(
+        "utf-8"
+    )
     assert f'"{sparkport.__version__}"' not in (ROOT / "pyproject.toml").read_text("utf-8")

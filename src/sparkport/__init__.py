@@ -1,7 +1,7 @@
 """Sparkport: serve a Spark lakehouse, or any Python catalog, to DuckDB.
 
-The names here are the public interface. They are imported when they are first used, so that `import sparkport` is quick
-and brings in neither grpc nor pyspark.
+The names here are the public interface. They are imported when they are first used, so that `import
+sparkport` is quick and brings in neither grpc nor pyspark.
 """
 
 from __future__ import annotations
@@ -35,7 +35,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
-    "sparkport.auth": ("Authenticator", "Grant", "Mask", "Policy", "RowFilter", "TokenAuthenticator"),
+    "sparkport.auth": (
+        "Authenticator",
+        "Grant",
+        "Mask",
+        "Policy",
+        "RowFilter",
+        "TokenAuthenticator",
+    ),
     "sparkport.builder": ("CatalogBuilder", "RowCount", "SchemaBuilder"),
     "sparkport.memory": ("MemoryCatalog", "MemorySchema", "MemoryTable"),
     "sparkport.spark": ("LakeCatalog", "LakeSettings"),

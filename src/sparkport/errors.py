@@ -1,25 +1,23 @@
 """The errors Sparkport raises, in one tree; this module imports nothing.
 
     SparkportError
-    ├── BadRequest               INVALID_ARGUMENT     the request is malformed or asks for something impossible
-    ├── NotFound                 NOT_FOUND            a catalog, schema, table, column, function or row that is not there
-    ├── AlreadyExists            ALREADY_EXISTS
-    ├── PreconditionFailed       FAILED_PRECONDITION  the request is fine, the state of the object is not
-    │   ├── SchemaNotEmpty
-    │   ├── StaleDescriptor      the client's picture of the table is of an older schema
-    │   ├── NotWritable          the table does not support this kind of change
-    │   ├── TransactionNotActive
-    │   └── ConstraintViolation  shown by DuckDB as "Constraint Error"
-    ├── Conflict                 ABORTED              a concurrent change got there first; trying again may work
-    ├── Unsupported              UNIMPLEMENTED
-    ├── Unauthenticated          UNAUTHENTICATED
-    ├── PermissionDenied         PERMISSION_DENIED    shown by DuckDB as "Permission Error"
-    ├── LimitExceeded            RESOURCE_EXHAUSTED
-    ├── Cancelled                CANCELLED            the client went away; nobody reads the message
-    └── CatalogFault             UNKNOWN              a catalog implementation broke its contract
+    ├── BadRequest               INVALID_ARGUMENT     the request is malformed or asks for something
+    impossible ├── NotFound                 NOT_FOUND            a catalog, schema, table, column,
+    function or row that is not there ├── AlreadyExists            ALREADY_EXISTS ├──
+    PreconditionFailed       FAILED_PRECONDITION  the request is fine, the state of the object is
+    not │   ├── SchemaNotEmpty │   ├── StaleDescriptor      the client's picture of the table is of
+    an older schema │   ├── NotWritable          the table does not support this kind of change │
+    ├── TransactionNotActive │   └── ConstraintViolation  shown by DuckDB as "Constraint Error" ├──
+    Conflict                 ABORTED              a concurrent change got there first; trying again
+    may work ├── Unsupported              UNIMPLEMENTED ├── Unauthenticated          UNAUTHENTICATED
+    ├── PermissionDenied         PERMISSION_DENIED    shown by DuckDB as "Permission Error" ├──
+    LimitExceeded            RESOURCE_EXHAUSTED ├── Cancelled                CANCELLED
+    the client went away; nobody reads the message └── CatalogFault             UNKNOWN
+    a catalog implementation broke its contract
 
-A message is for the person who typed the SQL: the object, the problem, the remedy. It never holds a stack trace, a path
-or a secret, because it is sent as it is. Every other exception is logged and reaches the client only as a trace id.
+A message is for the person who typed the SQL: the object, the problem, the remedy. It never holds a
+stack trace, a path or a secret, because it is sent as it is. Every other exception is logged and
+reaches the client only as a trace id.
 """
 
 from __future__ import annotations
@@ -48,11 +46,13 @@ __all__ = [
 class SparkportError(Exception):
     """Base of all errors whose message may be shown to the person who typed the SQL.
 
-    `code` is the name of the gRPC status code; `duckdb_exception` the DuckDB exception type the client should raise
-    (airport §14.3), or None for its plain IO Error. There are three; "InvalidInputException" stands for everything that is
-    neither about constraints nor about permissions.
+    `code` is the name of the gRPC status code; `duckdb_exception` the DuckDB exception type the
+    client should raise (airport §14.3), or None for its plain IO Error. There are three;
+    "InvalidInputException" stands for everything that is neither about constraints nor about
+    permissions.
 
-    A message that shows values of a table comes with another one `without_values`, for those who may not see them.
+    A message that shows values of a table comes with another one `without_values`, for those who
+    may not see them.
     """
 
     code: str = "UNKNOWN"
@@ -151,7 +151,9 @@ class Cancelled(SparkportError):
 
 
 class CatalogFault(SparkportError):
-    """A catalog implementation broke its contract, for instance by yielding batches of another schema.
+    """A catalog implementation broke its contract, for instance by yielding batches of another
+    schema.
 
-    UNKNOWN rather than INTERNAL: the client would retry an action for three seconds (airport §14.1).
+    UNKNOWN rather than INTERNAL: the client would retry an action for three seconds (airport
+    §14.1).
     """

@@ -6,10 +6,11 @@ __all__ = ["one_line"]
 
 
 def one_line(text: str) -> str:
-    """The text with everything that is not printed as itself written out: `\\n`, `\\x1b`, `\\u2028`.
+    """The text with everything that is not printed as itself written out: `\\n`, `\\x1b`,
+    `\\u2028`.
 
-    That is what ends a line, drives a terminal, or changes the order in which a line is read. Tabs and backslashes stay as
-    they are.
+    That is what ends a line, drives a terminal, or changes the order in which a line is read. Tabs
+    and backslashes stay as they are.
     """
     return text if text.isprintable() else "".join(map(_shown, text))
 

@@ -39,7 +39,11 @@ class Provider:
                 self.send_response(302 if provider.redirect else provider.status)
                 if provider.redirect:
                     self.send_header("Location", provider.redirect)
-                body = provider.body if provider.body is not None else json.dumps({"keys": provider.keys}).encode()
+                body = (
+                    provider.body
+                    if provider.body is not None
+                    else json.dumps({"keys": provider.keys}).encode()
+                )
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
@@ -48,7 +52,9 @@ class Provider:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), daemon=True
+        )
         self._thread.start()
         self.url = f"http://127.0.0.1:{self._server.server_port}/jwks"
 

@@ -16,7 +16,9 @@ def unavailable(token: str) -> Identity | None:
 
 def test_the_first_who_knows_a_token_says_whose_it_is(tmp_path):
     token, known = create_token(tmp_path / "tokens", "ada", ["x"])
-    chain = AuthenticatorChain({"file": TokenFile(tmp_path / "tokens"), "fixed": TokenAuthenticator({"other": "bob"})})
+    chain = AuthenticatorChain(
+        {"file": TokenFile(tmp_path / "tokens"), "fixed": TokenAuthenticator({"other": "bob"})}
+    )
 
     assert chain(token) == Identity("ada", frozenset({"x"}), credential=f"file/{known.id}")
     assert chain("other") == Identity("bob", credential="fixed/")
@@ -36,7 +38,9 @@ def test_each_is_asked_about_those_whom_it_has_admitted(tmp_path, monkeypatch):
     monkeypatch.setattr("sparkport.auth.watched.SETTLE_SECONDS", 0.0)
     path = tmp_path / "tokens"
     token, _ = create_token(path, "ada")
-    chain = AuthenticatorChain({"file": TokenFile(path), "fixed": TokenAuthenticator({"other": "bob"})})
+    chain = AuthenticatorChain(
+        {"file": TokenFile(path), "fixed": TokenAuthenticator({"other": "bob"})}
+    )
     ada, bob = chain(token), chain("other")
     assert ada is not None
     assert bob is not None

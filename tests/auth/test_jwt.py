@@ -48,7 +48,9 @@ def authenticator(provider: Provider, clock: Clock | None = None, **more: Any) -
 
 def test_a_signed_token_tells_who_it_is(provider):
     provider.keys = [public(RSA, "one")]
-    authenticate = authenticator(provider, attributes=("region", "team", "level", "address.country"))
+    authenticate = authenticator(
+        provider, attributes=("region", "team", "level", "address.country")
+    )
     ends = int(time.time()) + 300
     claims: dict[str, Any] = {
         "groups": ["a", "b"],
@@ -85,7 +87,9 @@ def test_signatures_of_rsa_ecdsa_and_eddsa_are_understood(provider, key, algorit
 
 def test_claims_may_be_named_and_nested(provider):
     provider.keys = [public(RSA, "one")]
-    authenticate = authenticator(provider, principal_claim="email", groups_claim="realm_access.roles")
+    authenticate = authenticator(
+        provider, principal_claim="email", groups_claim="realm_access.roles"
+    )
 
     found = authenticate(token(email="ada@example.com", realm_access={"roles": ["r"]}))
 
@@ -119,7 +123,14 @@ def test_a_token_of_another_time_or_place_is_refused_and_says_why(provider, clai
 
 @pytest.mark.parametrize(
     "claims",
-    [{"exp": None}, {"aud": None}, {"iss": None}, {"nbf": 4_000_000_000}, {"exp": "tomorrow"}, {"sub": None}],
+    [
+        {"exp": None},
+        {"aud": None},
+        {"iss": None},
+        {"nbf": 4_000_000_000},
+        {"exp": "tomorrow"},
+        {"sub": None},
+    ],
     ids=str,
 )
 def test_a_token_that_lacks_something_is_nobodys(provider, claims):
@@ -131,11 +142,16 @@ def test_a_token_that_lacks_something_is_nobodys(provider, claims):
 def test_clocks_may_differ_by_a_few_seconds(provider):
     provider.keys = [public(RSA, "one")]
 
-    assert authenticator(provider)(token(exp=int(time.time()) - 5, nbf=int(time.time()) + 5)) is not None
+    assert (
+        authenticator(provider)(token(exp=int(time.time()) - 5, nbf=int(time.time()) + 5))
+        is not None
+    )
 
 
 def forged_tokens() -> dict[str, str]:
-    pem = RSA.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    pem = RSA.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
 
     def part(value: Any) -> str:
         return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
@@ -143,7 +159,11 @@ def forged_tokens() -> dict[str, str]:
     good = token()
     _, body, signature = good.split(".")
     confused = f"{part({'alg': 'HS256', 'kid': 'one'})}.{body}"
-    mac = base64.urlsafe_b64encode(hmac.digest(pem, confused.encode(), hashlib.sha256)).decode().rstrip("=")
+    mac = (
+        base64.urlsafe_b64encode(hmac.digest(pem, confused.encode(), hashlib.sha256))
+        .decode()
+        .rstrip("=")
+    )
     other = json.loads(base64.urlsafe_b64decode(body + "==")) | {"sub": "root"}
     own = public(OTHER_RSA, "one")
     content = {"sub": "root", "iss": ISSUER, "aud": AUDIENCE, "exp": int(time.time()) + 60}
@@ -186,14 +206,29 @@ def test_a_key_is_used_only_for_the_algorithm_that_it_names(provider):
 
 
 def test_keys_that_are_not_for_signatures_are_not_used(provider):
-    shared = {"kty": "oct", "k": base64.urlsafe_b64encode(b"x" * 32).decode(), "kid": "one", "alg": "HS256"}
+    shared = {
+        "kty": "oct",
+        "k": base64.urlsafe_b64encode(b"x" * 32).decode(),
+        "kid": "one",
+        "alg": "HS256",
+    }
     short = public(rsa.generate_private_key(65537, 1024), "short")
     private = {**RSAAlgorithm.to_jwk(OTHER_RSA, as_dict=True), "kid": "private"}
-    provider.keys = [shared, public(RSA, "enc", use="enc"), short, private, {"kty": "new"}, public(P256, "good")]
+    provider.keys = [
+        shared,
+        public(RSA, "enc", use="enc"),
+        short,
+        private,
+        {"kty": "new"},
+        public(P256, "good"),
+    ]
     keys = KeySet(provider.url)
 
     assert [each.kid for each in keys.fetch()] == ["good"]
-    assert authenticator(provider)(jwt.encode({"sub": "x"}, b"x" * 32, "HS256", {"kid": "one"})) is None
+    assert (
+        authenticator(provider)(jwt.encode({"sub": "x"}, b"x" * 32, "HS256", {"kid": "one"}))
+        is None
+    )
 
 
 def test_a_new_key_is_fetched_when_a_token_names_it(provider):
@@ -228,7 +263,9 @@ def test_keys_are_fetched_again_now_and_then(provider):
     assert authenticate(token()) is not None
 
     provider.keys = []
-    provider.body = json.dumps({"keys": [public(OTHER_RSA, "one")]}).encode()  # what was stolen is replaced
+    provider.body = json.dumps(
+        {"keys": [public(OTHER_RSA, "one")]}
+    ).encode()  # what was stolen is replaced
     clock.now += 301
     assert authenticate(token()) is not None  # nobody waits for it
     deadline = time.monotonic() + 60
@@ -257,7 +294,9 @@ def test_while_the_provider_is_down_old_keys_are_good_for_an_hour(provider, capl
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"<html>", b"[]", b'{"keys": 7}', b'{"keys": []}', b" " * 2_000_000], ids=lambda each: str(each[:20])
+    "body",
+    [b"", b"<html>", b"[]", b'{"keys": 7}', b'{"keys": []}', b" " * 2_000_000],
+    ids=lambda each: str(each[:20]),
 )
 def test_a_provider_that_answers_nonsense_lets_nobody_in(provider, body):
     provider.body = body
@@ -269,7 +308,9 @@ def test_a_provider_that_answers_nonsense_lets_nobody_in(provider, body):
 def test_without_a_provider_nobody_is_let_in():
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))  # it does not listen, and nobody else can
-        authenticate = JWTAuthenticator(f"http://127.0.0.1:{deaf.getsockname()[1]}/jwks", ISSUER, AUDIENCE)
+        authenticate = JWTAuthenticator(
+            f"http://127.0.0.1:{deaf.getsockname()[1]}/jwks", ISSUER, AUDIENCE
+        )
 
         with pytest.raises(Unauthenticated, match="cannot be had"):
             authenticate(token())
@@ -277,7 +318,9 @@ def test_without_a_provider_nobody_is_let_in():
             authenticate.keys.fetch()
 
 
-@pytest.mark.parametrize("target", ["http://example.com/keys", "file:///etc/passwd", "ftp://127.0.0.1/"])
+@pytest.mark.parametrize(
+    "target", ["http://example.com/keys", "file:///etc/passwd", "ftp://127.0.0.1/"]
+)
 def test_keys_do_not_come_from_where_anybody_could_change_them(provider, target):
     with pytest.raises(BadRequest, match="https"):
         KeySet(target)

@@ -61,7 +61,9 @@ ANN, BOB = Identity("ann", frozenset({"ops"})), Identity("bob")
         ("lake.s**.t", ("s2.nested", "t"), False),
     ],
 )
-def test_a_grant_holds_for_what_is_in_its_path(on: str, path: tuple[str, ...], allowed: bool) -> None:
+def test_a_grant_holds_for_what_is_in_its_path(
+    on: str, path: tuple[str, ...], allowed: bool
+) -> None:
     access = Policy([Grant(("bob",), on, (READ,))]).access(BOB, "lake")
 
     assert access.may(READ, *path) is allowed
@@ -90,7 +92,9 @@ def test_what_is_granted_further_down_shows_what_it_is_in() -> None:
         ("**", "x", True),
     ],
 )
-def test_two_asterisks_show_every_schema_in_which_something_might_be_meant(on: str, schema: str, seen: bool) -> None:
+def test_two_asterisks_show_every_schema_in_which_something_might_be_meant(
+    on: str, schema: str, seen: bool
+) -> None:
     access = Policy([Grant(("bob",), on, (LIST,))]).access(BOB, "lake")
 
     assert access.sees_catalog()
@@ -122,8 +126,12 @@ def test_two_asterisks_cover_nested_schemas_where_one_does_not() -> None:
         ("group:ann", ANN, False),
     ],
 )
-def test_a_grant_is_for_a_name_a_group_or_everybody(to: str, who: Identity | None, allowed: bool) -> None:
-    assert Policy([Grant((to,), "lake", (ALTER,))]).access(who, "lake").may(ALTER, "s", "t") is allowed
+def test_a_grant_is_for_a_name_a_group_or_everybody(
+    to: str, who: Identity | None, allowed: bool
+) -> None:
+    assert (
+        Policy([Grant((to,), "lake", (ALTER,))]).access(who, "lake").may(ALTER, "s", "t") is allowed
+    )
 
 
 def test_without_grants_everything_is_allowed_and_with_an_empty_list_nothing() -> None:
@@ -133,7 +141,10 @@ def test_without_grants_everything_is_allowed_and_with_an_empty_list_nothing() -
 
 def test_rules_are_for_whom_they_are_said_to_be_for() -> None:
     policy = Policy(
-        row_filters=[RowFilter("lake.s.t", "a = 1", but=("group:ops",)), RowFilter("lake.s", "b = $region", ("bob",))],
+        row_filters=[
+            RowFilter("lake.s.t", "a = 1", but=("group:ops",)),
+            RowFilter("lake.s", "b = $region", ("bob",)),
+        ],
         masks=[Mask("lake.s.t", "c"), Mask("lake.s.t", "c", "'first wins'"), Mask("sea", "d")],
     )
     bob = Identity("bob", attributes={"region": "north"})
@@ -154,7 +165,9 @@ def test_rules_are_for_whom_they_are_said_to_be_for() -> None:
 
 def test_an_attribute_cannot_pose_as_the_name() -> None:
     policy = Policy(row_filters=[RowFilter("lake", "owner = $principal")])
-    found = policy.access(Identity("bob", attributes={"principal": "ann", "groups": ("ops",)}), "lake")
+    found = policy.access(
+        Identity("bob", attributes={"principal": "ann", "groups": ("ops",)}), "lake"
+    )
 
     restrictions = found.restrictions("s", "t")
     assert restrictions is not None

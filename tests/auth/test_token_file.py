@@ -39,12 +39,18 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_token_tells_all_that_is_known_about_its_owner(path):
     expires = datetime(2100, 1, 1, tzinfo=timezone.utc)
-    token, known = create_token(path, "ada", ["analysts"], {"region": ("EU", "US"), "team": "x"}, expires)
+    token, known = create_token(
+        path, "ada", ["analysts"], {"region": ("EU", "US"), "team": "x"}, expires
+    )
 
     identity = TokenFile(path)(token)
 
     assert identity == Identity(
-        "ada", frozenset({"analysts"}), {"region": ("EU", "US"), "team": "x"}, expires.timestamp(), known.id
+        "ada",
+        frozenset({"analysts"}),
+        {"region": ("EU", "US"), "team": "x"},
+        expires.timestamp(),
+        known.id,
     )
     assert TokenFile(path)(token + "x") is None
     assert TokenFile(path)("") is None
@@ -109,7 +115,9 @@ def test_who_is_no_longer_in_a_group_is_not_recognised_as_its_member(path):
     authenticate = TokenFile(path)
     identity = authenticate(token)
     assert identity is not None
-    assert authenticate.recognises(replace(identity, expires=7.0))  # what is handed out expires sooner
+    assert authenticate.recognises(
+        replace(identity, expires=7.0)
+    )  # what is handed out expires sooner
 
     path.write_text(path.read_text().replace('"groups": ["admins"], ', ""))
 
@@ -160,10 +168,22 @@ def test_the_file_is_looked_at_once_a_second(path):
         ("nonsense", "line 2: this is no token"),
         ("[]", "line 2: this is no token"),
         ('{"id": "a", "principal": "ada"}', "line 2: this is no token"),
-        ('{"id": "a", "principal": "ada", "sha256": "spk_secret"}', "the hash of a token, not the token itself"),
-        ('{"id": "a", "principal": "ada", "sha256": "%s", "expire": "2030-01-01"}', "a token has no 'expire'"),
-        ('{"id": "a", "principal": "ada", "sha256": "%s", "expires": "soon"}', "line 2: this is no token"),
-        ('{"id": "a", "principal": "group:x", "sha256": "%s"}', "cannot be the name of a principal"),
+        (
+            '{"id": "a", "principal": "ada", "sha256": "spk_secret"}',
+            "the hash of a token, not the token itself",
+        ),
+        (
+            '{"id": "a", "principal": "ada", "sha256": "%s", "expire": "2030-01-01"}',
+            "a token has no 'expire'",
+        ),
+        (
+            '{"id": "a", "principal": "ada", "sha256": "%s", "expires": "soon"}',
+            "line 2: this is no token",
+        ),
+        (
+            '{"id": "a", "principal": "group:x", "sha256": "%s"}',
+            "cannot be the name of a principal",
+        ),
         (
             '{"id": "a", "principal": "b", "sha256": "%s"}\n{"id": "a", "principal": "b", "sha256": "%s"}',
             "line 3: there is",
@@ -179,7 +199,11 @@ def test_a_line_that_is_no_token_is_named(path, line, said):
 
 
 def test_a_line_may_be_written_by_hand(path):
-    path.write_text(json.dumps({"id": "a", "principal": "ada", "sha256": "F" * 64, "expires": "2030-01-01T00:00:00Z"}))
+    path.write_text(
+        json.dumps(
+            {"id": "a", "principal": "ada", "sha256": "F" * 64, "expires": "2030-01-01T00:00:00Z"}
+        )
+    )
 
     (token,) = read_tokens(path)
 
@@ -218,7 +242,9 @@ def test_many_commands_at_once_lose_no_token(path):
     tokens = read_tokens(path)
     assert len(tokens) == 30
     assert len({each.id for each in tokens}) == 30
-    assert [name for name in os.listdir(path.parent) if name not in ("tokens", ".tokens.lock")] == []
+    assert [
+        name for name in os.listdir(path.parent) if name not in ("tokens", ".tokens.lock")
+    ] == []
 
 
 @pytest.fixture
@@ -233,13 +259,24 @@ def server(path: Path) -> Iterator[str]:
 
 @pytest.mark.usefixtures("at_once")
 def test_revoking_ends_also_what_was_handed_out(path, server):
-    """The option of ATTACH sends the token with half of the calls only; the others show what was handed out, signed."""
+    """The option of ATTACH sends the token with half of the calls only; the others show what was
+    handed out, signed.
+    """
     token, known = create_token(path, "ada")
-    shown = flight.FlightCallOptions(timeout=60, headers=[(b"authorization", f"Bearer {token}".encode())])
+    shown = flight.FlightCallOptions(
+        timeout=60, headers=[(b"authorization", f"Bearer {token}".encode())]
+    )
     nothing = flight.FlightCallOptions(timeout=60)
-    with DuckDBClient(server, "shop", attach_token=token, timeout=60) as client, flight.connect(server) as other:
+    with (
+        DuckDBClient(server, "shop", attach_token=token, timeout=60) as client,
+        flight.connect(server) as other,
+    ):
         assert client.scan("s", "t").num_rows == 2
-        ticket = other.get_flight_info(flight.FlightDescriptor.for_path("s", "t"), shown).endpoints[0].ticket
+        ticket = (
+            other.get_flight_info(flight.FlightDescriptor.for_path("s", "t"), shown)
+            .endpoints[0]
+            .ticket
+        )
         assert other.do_get(ticket, nothing).read_all().num_rows == 2
 
         revoke_tokens(path, known.id)

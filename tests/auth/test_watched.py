@@ -1,4 +1,6 @@
-"""Files that are read again when they change: when they are looked at, and what a half-written or broken one does."""
+"""Files that are read again when they change: when they are looked at, and what a half-written or
+broken one does.
+"""
 
 from __future__ import annotations
 

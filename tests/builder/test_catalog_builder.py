@@ -22,11 +22,16 @@ def read(source, tmp_path=None, **options):
     """Serve one table and read it as DuckDB does."""
     builder = sp.CatalogBuilder("c")
     builder.schema("s").table("t", source, **options)
-    with sp.Server(builder, "grpc://127.0.0.1:0") as server, DuckDBClient(server.location, "c") as client:
+    with (
+        sp.Server(builder, "grpc://127.0.0.1:0") as server,
+        DuckDBClient(server.location, "c") as client,
+    ):
         return client.scan("s", "t").sort_by("id")
 
 
-@pytest.mark.parametrize("source", [ROWS, ROWS.to_batches()[0], ds.dataset(ROWS)], ids=["table", "batch", "dataset"])
+@pytest.mark.parametrize(
+    "source", [ROWS, ROWS.to_batches()[0], ds.dataset(ROWS)], ids=["table", "batch", "dataset"]
+)
 def test_arrow_data_is_a_table(source):
     assert read(source).equals(ROWS)
 
@@ -43,10 +48,15 @@ def test_a_folder_of_parquet_files_is_a_table_read_in_parallel_and_by_columns(tm
         pq.write_table(ROWS, folder / "rows.parquet")
     builder = sp.CatalogBuilder("c")
     builder.schema("s").table("t", tmp_path)
-    with sp.Server(builder, "grpc://127.0.0.1:0") as server, DuckDBClient(server.location, "c") as client:
+    with (
+        sp.Server(builder, "grpc://127.0.0.1:0") as server,
+        DuckDBClient(server.location, "c") as client,
+    ):
         assert client.count("s", "t") == 18
         found = client.scan("s", "t", columns=["id", "day"], where="day = 4", threads=4)
-        assert sorted(found.to_pylist(), key=str) == [{"id": number, "day": 4} for number in (1, 2, 3)]
+        assert sorted(found.to_pylist(), key=str) == [
+            {"id": number, "day": 4} for number in (1, 2, 3)
+        ]
 
 
 def test_a_scan_function_is_a_table():
@@ -59,7 +69,10 @@ def test_a_scan_function_is_a_table():
 def test_an_arrow_schema_is_an_empty_table_that_can_be_filled():
     builder = sp.CatalogBuilder("c")
     builder.schema("s").table("t", ROWS.schema, constraints=sp.Constraints(primary_key=("id",)))
-    with sp.Server(builder, "grpc://127.0.0.1:0") as server, DuckDBClient(server.location, "c") as client:
+    with (
+        sp.Server(builder, "grpc://127.0.0.1:0") as server,
+        DuckDBClient(server.location, "c") as client,
+    ):
         assert client.insert("s", "t", ROWS).total == 3
         assert client.count("s", "t") == 3
 
@@ -79,7 +92,12 @@ def test_what_is_added_later_is_served_to_those_who_attach_then():
         (lambda ctx, options: [], {}, sp.BadRequest, "arrow_schema"),
         (42, {}, sp.BadRequest, "int cannot be served"),
         ("/nowhere/at/all", {}, sp.NotFound, "no Parquet file"),
-        (ds.dataset(ROWS), {"constraints": sp.Constraints(not_null=("id",))}, sp.BadRequest, "read-only"),
+        (
+            ds.dataset(ROWS),
+            {"constraints": sp.Constraints(not_null=("id",))},
+            sp.BadRequest,
+            "read-only",
+        ),
         (pa.table({"x": pa.array([1.0], pa.float16())}), {}, sp.Unsupported, "column x"),
         (pa.table({"rowid": [1]}), {}, sp.BadRequest, "rowid"),
         (ROWS, {"constraints": sp.Constraints(checks=("id >",))}, sp.BadRequest, "id >"),
@@ -100,7 +118,7 @@ def test_names_are_taken_once_whatever_their_case():
         builder.schema("S")
 
 
-# ---------------------------------------------------------------------------------------------------------- functions
+# --------------------------------------------------------------------------------------- functions
 
 
 def built(builder: sp.CatalogBuilder) -> sp.Schema:
@@ -119,8 +137,15 @@ def test_annotations_are_the_signature_of_a_scalar_function():
         return pc.multiply(amount, pc.add(1.0, rate))
 
     (function,) = built(builder).scalar_functions(CTX)
-    assert (function.name, function.comment, function.stability) == ("with_tax", "Add the tax.", sp.Stability.VOLATILE)
-    assert [parameter.type for parameter in function.signature.parameters] == [pa.float64(), pa.float64()]
+    assert (function.name, function.comment, function.stability) == (
+        "with_tax",
+        "Add the tax.",
+        sp.Stability.VOLATILE,
+    )
+    assert [parameter.type for parameter in function.signature.parameters] == [
+        pa.float64(),
+        pa.float64(),
+    ]
     assert function.signature.return_type == pa.float64()
     batch = pa.record_batch({"amount": [100.0, None], "rate": [0.5, 0.5]})
     assert function.execute(CTX, batch).to_pylist() == [150.0, None]

@@ -52,7 +52,11 @@ def run(capfd: pytest.CaptureFixture[str]) -> Run:
         except SystemExit as exit_:
             code = int(exit_.code or 0)
         said = capfd.readouterr()
-        lines = [line for line in said.err.splitlines(keepends=True) if not re.match(r"[EWI]\d{4} ", line)]
+        lines = [
+            line
+            for line in said.err.splitlines(keepends=True)
+            if not re.match(r"[EWI]\d{4} ", line)
+        ]
         return Ran(code, said.out, "".join(lines))
 
     return run
@@ -87,6 +91,8 @@ def server() -> Iterator[str]:
 
     other = CatalogBuilder("other")
     other.schema("s").table("t", pa.table({"a": [1]}))
-    settings = ServerSettings(service=ServiceSettings(authenticate=TokenAuthenticator({"open sesame": "ali"})))
+    settings = ServerSettings(
+        service=ServiceSettings(authenticate=TokenAuthenticator({"open sesame": "ali"}))
+    )
     with Server([shop, other], "grpc://127.0.0.1:0", settings) as running:
         yield running.location

@@ -17,7 +17,11 @@ def test_it_measures_a_server_of_its_own(run):
     assert ran.code == 0, ran.err
     assert ran.err == ""  # no terminal, no progress
     lines = ran.out.splitlines()
-    assert [each for each, line in zip(FIGURES, lines, strict=True) if not re.match(rf"{each} +[\d.,]+ ", line)] == []
+    assert [
+        each
+        for each, line in zip(FIGURES, lines, strict=True)
+        if not re.match(rf"{each} +[\d.,]+ ", line)
+    ] == []
 
 
 def test_it_measures_a_server_that_runs_and_leaves_nothing_there(run):

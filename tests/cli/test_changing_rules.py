@@ -1,4 +1,6 @@
-"""Grants, filters, masks and administrators are read again when their file changes; what is broken changes nothing."""
+"""Grants, filters, masks and administrators are read again when their file changes; what is broken
+changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -75,10 +77,20 @@ class Shop:
     @contextmanager
     def planned(self, server: sp.Server) -> Iterator[Callable[[], pa.Table]]:
         """Reads by a ticket that was made beforehand."""
-        shown = flight.FlightCallOptions(timeout=SOON, headers=[(b"authorization", f"Bearer {self.token}".encode())])
+        shown = flight.FlightCallOptions(
+            timeout=SOON, headers=[(b"authorization", f"Bearer {self.token}".encode())]
+        )
         with flight.connect(server.location) as client:
-            info = client.get_flight_info(flight.FlightDescriptor.for_path("sales", "orders"), shown)
-            yield lambda: client.do_get(info.endpoints[0].ticket, NOBODY).read_all().select(["id", "email"])
+            info = client.get_flight_info(
+                flight.FlightDescriptor.for_path("sales", "orders"), shown
+            )
+            yield (
+                lambda: (
+                    client.do_get(info.endpoints[0].ticket, NOBODY)
+                    .read_all()
+                    .select(["id", "email"])
+                )
+            )
 
 
 @pytest.fixture
@@ -96,14 +108,18 @@ def ids(table: pa.Table) -> list[int]:
 
 def page(server: sp.Server, target: str, token: str) -> str:
     assert server.status_page is not None
-    request = urllib.request.Request(server.status_page + target, headers={"Authorization": f"Bearer {token}"})
+    request = urllib.request.Request(
+        server.status_page + target, headers={"Authorization": f"Bearer {token}"}
+    )
     with urllib.request.urlopen(request, timeout=SOON) as answer:
         text: str = answer.read().decode()
         return text
 
 
 def outdated(server: sp.Server, token: str) -> list[Any]:
-    metric = re.search(r"^sparkport_rules_outdated (\S+)$", page(server, "/metrics", token), re.MULTILINE)
+    metric = re.search(
+        r"^sparkport_rules_outdated (\S+)$", page(server, "/metrics", token), re.MULTILINE
+    )
     assert metric is not None
     return [float(metric[1]), json.loads(page(server, "/status.json", token))["rules_outdated"]]
 
@@ -121,7 +137,9 @@ def test_what_is_taken_away_is_refused_by_the_next_call(shop, after, code):
 
         shop.rules(*after)
 
-        with pytest.raises((flight.FlightError, OSError, KeyError), match=r"not found|no read permission"):
+        with pytest.raises(
+            (flight.FlightError, OSError, KeyError), match=r"not found|no read permission"
+        ):
             planned()
         with pytest.raises(ServerError) as caught:
             client.scan("sales", "orders")
@@ -187,7 +205,11 @@ def test_prepared_statements_are_bound_again(shop):
 )
 def test_a_broken_file_keeps_the_old_rules_and_says_so_once(shop, tmp_path, caplog, broken):
     shop.rules(READ, FILTER, settings='admins = "ada"\n')
-    with shop.serving() as server, shop.client(server) as client, caplog.at_level(logging.INFO, "sparkport"):
+    with (
+        shop.serving() as server,
+        shop.client(server) as client,
+        caplog.at_level(logging.INFO, "sparkport"),
+    ):
         assert outdated(server, shop.token) == [0.0, False]
         if broken is None:
             (tmp_path / "sparkport.toml").unlink()
@@ -204,7 +226,10 @@ def test_a_broken_file_keeps_the_old_rules_and_says_so_once(shop, tmp_path, capl
         shop.rules(READ, settings='admins = "ada"\n')
         assert ids(client.scan("sales", "orders")) == [1, 2, 3]
         assert outdated(server, shop.token) == [0.0, False]
-        assert any(each.getMessage().startswith("the rules were read again from ") for each in caplog.records)
+        assert any(
+            each.getMessage().startswith("the rules were read again from ")
+            for each in caplog.records
+        )
 
 
 def test_a_server_without_rules_takes_the_first_ones(shop):
@@ -226,34 +251,53 @@ def test_administrators_are_rules_too_and_flags_win(shop):
         shop.rules(READ, settings='admins = "ada"\n')
 
         assert json.loads(page(server, "/status.json", shop.token))["viewer"]["sees_everything"]
-        assert not json.loads(page(by_flag, "/status.json", shop.token))["viewer"]["sees_everything"]
+        assert not json.loads(page(by_flag, "/status.json", shop.token))["viewer"][
+            "sees_everything"
+        ]
 
 
 def test_other_settings_that_changed_are_named(shop, caplog):
-    with shop.serving() as server, shop.client(server) as client, caplog.at_level(logging.INFO, "sparkport"):
+    with (
+        shop.serving() as server,
+        shop.client(server) as client,
+        caplog.at_level(logging.INFO, "sparkport"),
+    ):
         shop.rules(OTHER, settings='max_calls = 1\nspark_conf = { "spark.password" = "hidden" }\n')
 
         with pytest.raises(ServerError):
             client.scan("sales", "orders")
         (said,) = [each.getMessage() for each in caplog.records if "restart" in each.getMessage()]
-        assert said.endswith("sparkport.toml has other settings now that take a restart: spark_conf, max_calls")
+        assert said.endswith(
+            "sparkport.toml has other settings now that take a restart: spark_conf, max_calls"
+        )
         assert "hidden" not in caplog.text
 
 
 def test_new_rules_are_doubted_like_those_of_the_start(shop, caplog):
-    with shop.serving() as server, shop.client(server) as client, caplog.at_level(logging.WARNING, "sparkport"):
+    with (
+        shop.serving() as server,
+        shop.client(server) as client,
+        caplog.at_level(logging.WARNING, "sparkport"),
+    ):
         shop.rules(READ, MASK.replace(".**.", ".*."))
         client.scan("sales", "orders")
 
-    assert any("does not cover schemas within schemas" in each.getMessage() for each in caplog.records)
+    assert any(
+        "does not cover schemas within schemas" in each.getMessage() for each in caplog.records
+    )
 
 
 def test_rules_from_python_change_when_their_function_says_so():
-    grants = {"ada": sp.Policy([sp.Grant(("ada",), "shop", (sp.Privilege.READ,))]), "nobody": sp.Policy([])}
+    grants = {
+        "ada": sp.Policy([sp.Grant(("ada",), "shop", (sp.Privilege.READ,))]),
+        "nobody": sp.Policy([]),
+    }
     holds = ["ada"]
     catalog = sp.MemoryCatalog("shop")
     catalog.add_schema("sales").add_table(sp.MemoryTable("orders", ORDERS))
-    settings = sp.ServiceSettings(authenticate=sp.TokenAuthenticator({"token": "ada"}), policy=lambda: grants[holds[0]])
+    settings = sp.ServiceSettings(
+        authenticate=sp.TokenAuthenticator({"token": "ada"}), policy=lambda: grants[holds[0]]
+    )
     with (
         sp.Server(catalog, "grpc://127.0.0.1:0", sp.ServerSettings(service=settings)) as server,
         DuckDBClient(server.location, "shop", token="token", timeout=SOON) as client,
@@ -277,7 +321,9 @@ def test_a_server_that_runs_takes_notice(tmp_path, monkeypatch):
     """With the command line, as it is, and its own time."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "company.py").write_text(CATALOG)
-    (tmp_path / "sparkport.toml").write_text(BASE.format(tokens="tokens") + READ + MASK.replace(".**.", ".*."))
+    (tmp_path / "sparkport.toml").write_text(
+        BASE.format(tokens="tokens") + READ + MASK.replace(".**.", ".*.")
+    )
     token, _ = create_token(tmp_path / "tokens", "ada")
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(
@@ -290,7 +336,10 @@ def test_a_server_that_runs_takes_notice(tmp_path, monkeypatch):
             assert process.stdout is not None
             location = re.search(r"grpc://127\.0\.0\.1:\d+", process.stdout.readline())
             assert location is not None, (tmp_path / "log").read_text()
-            assert "masks 1: shop.*.orders does not cover schemas within schemas" in (tmp_path / "log").read_text()
+            assert (
+                "masks 1: shop.*.orders does not cover schemas within schemas"
+                in (tmp_path / "log").read_text()
+            )
             with DuckDBClient(location[0], "shop", attach_token=token, timeout=SOON) as client:
                 assert client.scan("sales", "orders")["email"].to_pylist() == ["***"] * 3
 
@@ -298,7 +347,10 @@ def test_a_server_that_runs_takes_notice(tmp_path, monkeypatch):
                 until(lambda: refused(client))
 
                 (tmp_path / "sparkport.toml").write_text("[[grants]")
-                until(lambda: "the rules stay as they were" in (tmp_path / "log").read_text(), lambda: refused(client))
+                until(
+                    lambda: "the rules stay as they were" in (tmp_path / "log").read_text(),
+                    lambda: refused(client),
+                )
                 assert refused(client)
             process.send_signal(signal.SIGTERM)
             assert process.wait(SOON) == 0

@@ -1,4 +1,6 @@
-"""`sparkport check`: what it finds, and what it says about it. What needs Spark is among the tests of Spark."""
+"""`sparkport check`: what it finds, and what it says about it. What needs Spark is among the tests
+of Spark.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def test_a_good_configuration_is_good_in_every_respect(run, folder):
 
     assert findings(ran) == {}
     said = dict(line[2:].split(": ", 1) for line in ran.out.splitlines())
-    assert said["configuration"] == "serves whoever has a token on grpc+tls://0.0.0.0:50051, encrypted"
+    assert (
+        said["configuration"] == "serves whoever has a token on grpc+tls://0.0.0.0:50051, encrypted"
+    )
     assert said["certificate"].startswith("tls.crt and tls.key are a pair, valid until 20")
     assert said["tokens"] == "tokens has 1 tokens"
     assert said["catalogs"] == "shop has 1 schemas"
@@ -92,7 +96,14 @@ def test_everything_that_is_wrong_is_said_at_once(run, folder):
     Authority().sign("other").write(folder, "other")
     (folder / "other.crt").rename(folder / "tls.crt")
     (folder / "secret").write_bytes(b"x")
-    flags = ("--authenticator", "company.py:number", "--audit-file", "missing/audit", "--http", "0.0.0.0:80")
+    flags = (
+        "--authenticator",
+        "company.py:number",
+        "--audit-file",
+        "missing/audit",
+        "--http",
+        "0.0.0.0:80",
+    )
 
     wrong = findings(run("check", "--config", "sparkport.toml", "company.py:catalog", *flags))
 
@@ -116,7 +127,15 @@ def test_everything_that_is_wrong_is_said_at_once(run, folder):
         (["missing.py:catalog"], "catalogs", "missing.py cannot be imported"),
         (["--demo", "--tokens-file", "missing"], "tokens", "missing cannot be read"),
         (
-            ["--demo", "--jwks-url", "http://127.0.0.1:1/", "--jwt-issuer", "i", "--jwt-audience", "a"],
+            [
+                "--demo",
+                "--jwks-url",
+                "http://127.0.0.1:1/",
+                "--jwt-issuer",
+                "i",
+                "--jwt-audience",
+                "a",
+            ],
             "keys",
             "refused",
         ),
@@ -163,6 +182,8 @@ def test_java_that_is_missing_is_found(run, folder, monkeypatch):
 
 
 def test_grants_to_somebody_need_tokens(run, folder):
-    (folder / "sparkport.toml").write_text("demo = true\n[[grants]]\nto = 'ada'\non = 'demo'\nmay = 'read'")
+    (folder / "sparkport.toml").write_text(
+        "demo = true\n[[grants]]\nto = 'ada'\non = 'demo'\nmay = 'read'"
+    )
 
     assert "need tokens" in findings(run("check", "--config", "sparkport.toml"))["permissions"]

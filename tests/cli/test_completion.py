@@ -34,8 +34,12 @@ def test_bash_completes_commands_flags_and_values(run):
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
 
     assert done.stderr == ""
-    commands, token, limits, formats, group, revoke, fish, file, number = done.stdout.split("\n")[:-1]
-    assert {"serve", "check", "token", "ls", "bench", "completion", "config", "--version"} <= set(commands.split())
+    commands, token, limits, formats, group, revoke, fish, file, number = done.stdout.split("\n")[
+        :-1
+    ]
+    assert {"serve", "check", "token", "ls", "bench", "completion", "config", "--version"} <= set(
+        commands.split()
+    )
     assert token == "token"
     assert set(limits.split()) == {each.flag for each in SETTINGS if each.name.startswith("max_s")}
     assert formats == "text json"

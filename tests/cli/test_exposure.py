@@ -26,7 +26,8 @@ def test_on_this_machine_nothing_is_asked_for(address):
 
 
 @pytest.mark.parametrize(
-    "address", ["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "data.example.com:1", "127.0.0.1.example.com:1"]
+    "address",
+    ["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "data.example.com:1", "127.0.0.1.example.com:1"],
 )
 def test_elsewhere_there_must_be_encryption_and_tokens(address):
     message = refused(listen=address)

@@ -41,7 +41,10 @@ def test_the_version_is_printed(run):
         (["serve", "--max-call", "7"], "there is no --max-call; did you mean --max-calls?"),
         (["serve", "--token-file=x"], "there is no --token-file; did you mean --tokens-file?"),
         (["ls", "--jsn"], "there is no --jsn; did you mean --json?"),
-        (["token", "create", "ada", "--groups", "x"], "there is no --groups; did you mean --group?"),
+        (
+            ["token", "create", "ada", "--groups", "x"],
+            "there is no --groups; did you mean --group?",
+        ),
         (["bench", "a", "b"], "there is no b; see --help"),
         (["serve", "--xyzzy"], "there is no --xyzzy; see --help"),
     ],

@@ -64,7 +64,9 @@ def test_what_is_not_there_is_said_in_one_sentence(refusal, server, monkeypatch)
 
 def test_names_and_comments_cannot_drive_the_terminal(run):
     catalog = CatalogBuilder("cat")
-    catalog.schema("s").table("t\x1b[2J", pa.table({"a\u202e": [1]}), comment="one\n└─ another\u2028")
+    catalog.schema("s").table(
+        "t\x1b[2J", pa.table({"a\u202e": [1]}), comment="one\n└─ another\u2028"
+    )
     with Server(catalog, "grpc://127.0.0.1:0") as server:
         shown = run("ls", server.location).out
 

@@ -1,4 +1,6 @@
-"""Files that nobody else may read, or change: what a server says about them before it starts, and `check` as well."""
+"""Files that nobody else may read, or change: what a server says about them before it starts, and
+`check` as well.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def test_a_secret_that_only_its_owner_reads_is_good(run, secret, mode):
         (32, 0o622, "others than its owner can change secret: chmod 600 secret"),
     ],
 )
-def test_a_secret_that_is_short_or_not_for_its_owner_alone_is_refused(run, refusal, secret, size, mode, said):
+def test_a_secret_that_is_short_or_not_for_its_owner_alone_is_refused(
+    run, refusal, secret, size, mode, said
+):
     secret.write_bytes(os.urandom(size))
     secret.chmod(mode)
 
@@ -64,8 +68,12 @@ def test_blanks_are_no_secret(secret):
         read_secret(str(secret))
 
 
-@pytest.mark.parametrize(("owner", "mode", "good"), [(0, 0o440, True), (0, 0o444, False), (4321, 0o440, False)])
-def test_roots_secret_may_be_read_by_the_group_of_a_server_that_is_not_root(monkeypatch, secret, owner, mode, good):
+@pytest.mark.parametrize(
+    ("owner", "mode", "good"), [(0, 0o440, True), (0, 0o444, False), (4321, 0o440, False)]
+)
+def test_roots_secret_may_be_read_by_the_group_of_a_server_that_is_not_root(
+    monkeypatch, secret, owner, mode, good
+):
     """As Kubernetes mounts it for a pod with an fsGroup."""
     if os.getuid() != 0:
         pytest.skip("only root can give files away")

@@ -26,7 +26,9 @@ print("done", flush=True)
 def test_on_a_terminal_there_is_a_line_that_is_gone_at_the_end():
     ours, theirs = pty.openpty()
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8"}
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=theirs, env=environment)
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=theirs, env=environment
+    )
     os.close(theirs)
     try:
         shown = read_all(ours)
@@ -44,7 +46,9 @@ def test_on_a_terminal_there_is_a_line_that_is_gone_at_the_end():
 
 
 def test_without_a_terminal_there_is_nothing():
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=30, check=True
+    )
 
     assert done.stderr == "something happened\n"
     assert done.stdout == "done\n"

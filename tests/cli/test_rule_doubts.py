@@ -1,4 +1,6 @@
-"""Row filters and masks that protect nothing, or not all that they seem to: `check` says so, and the start as well."""
+"""Row filters and masks that protect nothing, or not all that they seem to: `check` says so, and
+the start as well.
+"""
 
 from __future__ import annotations
 
@@ -69,12 +71,16 @@ def test_a_pattern_that_leaves_nested_schemas_out_is_warned_of(check, on, better
     assert "row_filters 1: " in check("shop", on)[1][0]
 
 
-@pytest.mark.parametrize("on", ["shop.*", "shop.*.*", "shop.sales.c*", "*.sales.customers", "shop.*.**.customers"])
+@pytest.mark.parametrize(
+    "on", ["shop.*", "shop.*.*", "shop.sales.c*", "*.sales.customers", "shop.*.**.customers"]
+)
 def test_a_pattern_that_covers_them_is_not(check, on):
     assert check(on) == (0, [])
 
 
-@pytest.mark.parametrize("on", ["shop.sale.customers", "shop.**.clients", "shop.sales.customers.more"])
+@pytest.mark.parametrize(
+    "on", ["shop.sale.customers", "shop.**.clients", "shop.sales.customers.more"]
+)
 def test_a_rule_that_is_about_no_table_is_warned_of(check, on):
     code, (said,) = check(on)
 
@@ -85,7 +91,9 @@ def test_a_rule_that_is_about_no_table_is_warned_of(check, on):
 def test_the_start_says_the_same(caplog):
     catalog = sp.CatalogBuilder("shop")
     catalog.schema("sales").table("t", pa.table({"id": [1]}))
-    config = Config(masks=(sp.Mask("shop.*.t", "id"),), row_filters=(sp.RowFilter("shop.sales.u", "true"),))
+    config = Config(
+        masks=(sp.Mask("shop.*.t", "id"),), row_filters=(sp.RowFilter("shop.sales.u", "true"),)
+    )
 
     said = list(doubts(config, tables_of([catalog.build()])))
 

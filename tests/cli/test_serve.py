@@ -88,10 +88,14 @@ def test_everything_that_a_configuration_says_is_so(run, tmp_path, monkeypatch, 
     (tmp_path / "company.py").write_text(CATALOG)
     (tmp_path / "secret").write_bytes(b"s" * 32)
     (tmp_path / "secret").chmod(0o600)
-    (tmp_path / "sparkport.toml").write_text(CONFIG.format(jwks_url=provider.url, issuer=ISSUER, audience=AUDIENCE))
+    (tmp_path / "sparkport.toml").write_text(
+        CONFIG.format(jwks_url=provider.url, issuer=ISSUER, audience=AUDIENCE)
+    )
     monkeypatch.chdir(tmp_path)
     settings = ("--config", "sparkport.toml")
-    ada = run("token", "create", "ada", "--group", "analysts", "--attribute", "region=EU", *settings).out.strip()
+    ada = run(
+        "token", "create", "ada", "--group", "analysts", "--attribute", "region=EU", *settings
+    ).out.strip()
     log = (tmp_path / "log").open("w")
     process = subprocess.Popen(
         [COMMAND, "serve", "company.py:catalog", *settings],
@@ -107,7 +111,11 @@ def test_everything_that_a_configuration_says_is_so(run, tmp_path, monkeypatch, 
 
         def client(token: str | None) -> DuckDBClient:
             return DuckDBClient(
-                location[0], "shop", attach_token=token, timeout=20, tls_root_certs=authority.certificate
+                location[0],
+                "shop",
+                attach_token=token,
+                timeout=20,
+                tls_root_certs=authority.certificate,
             )
 
         expect_permissions(client, ada)
@@ -139,7 +147,12 @@ def expect_permissions(client: Callable[[str | None], DuckDBClient], ada: str) -
         assert of_provider.scan("sales", "orders", ["id"]).to_pylist() == [{"id": 2}]
     with client("beep") as robot:
         assert sorted(robot.schemas()) == ["sales", "secret"]
-        assert robot.insert("sales", "orders", pa.table({"id": [4], "region": ["EU"], "email": ["d@x"]})).total == 1
+        assert (
+            robot.insert(
+                "sales", "orders", pa.table({"id": [4], "region": ["EU"], "email": ["d@x"]})
+            ).total
+            == 1
+        )
         assert robot.count("sales", "orders") == 4
     with client(token(sub="mallory")) as stranger, pytest.raises(ServerError):
         stranger.scan("sales", "orders")
@@ -151,6 +164,10 @@ def expect_permissions(client: Callable[[str | None], DuckDBClient], ada: str) -
 
 def expect_status_page(log: Path) -> None:
     entries = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
-    page = next(found for entry in entries if (found := re.search(r"http://127\.0\.0\.1:\d+", entry["message"])))
+    page = next(
+        found
+        for entry in entries
+        if (found := re.search(r"http://127\.0\.0\.1:\d+", entry["message"]))
+    )
     with urllib.request.urlopen(f"{page[0]}/healthz", timeout=60) as answer:
         assert answer.status == 200

@@ -20,7 +20,17 @@ def file(tmp_path, monkeypatch):
 
 
 def test_a_token_is_printed_alone_and_what_to_do_with_it_beside_it(run, file):
-    made = run("token", "create", "ada", "--group", "analysts", "--attribute", "region=EU", "--attribute", "region=US")
+    made = run(
+        "token",
+        "create",
+        "ada",
+        "--group",
+        "analysts",
+        "--attribute",
+        "region=EU",
+        "--attribute",
+        "region=US",
+    )
 
     assert made.code == 0
     token = made.out.removesuffix("\n")
@@ -33,7 +43,9 @@ def test_a_token_is_printed_alone_and_what_to_do_with_it_beside_it(run, file):
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     identity = TokenFile(file)(token)
     assert identity is not None
-    assert identity == Identity("ada", frozenset({"analysts"}), {"region": ("EU", "US")}, None, identity.credential)
+    assert identity == Identity(
+        "ada", frozenset({"analysts"}), {"region": ("EU", "US")}, None, identity.credential
+    )
 
 
 def test_tokens_are_listed_and_revoked_by_id_or_name(run, file):

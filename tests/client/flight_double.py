@@ -1,6 +1,8 @@
-"""A small Flight server of its own, on pyarrow, that serves one catalog as the protocol wants it, or in one point not.
+"""A small Flight server of its own, on pyarrow, that serves one catalog as the protocol wants it,
+or in one point not.
 
-`server.spoil[point]` is called with what an honest server would send at that point, and returns what is sent instead.
+`server.spoil[point]` is called with what an honest server would send at that point, and returns
+what is sent instead.
 """
 
 import hashlib
@@ -34,7 +36,9 @@ def with_rowid(schema: pa.Schema) -> pa.Schema:
 
 def orders(count: int) -> pa.Table:
     ids = list(range(count))
-    return pa.table([ids, [f"n{i}" for i in ids], [i * 0.5 for i in ids], ids], schema=with_rowid(COLUMNS))
+    return pa.table(
+        [ids, [f"n{i}" for i in ids], [i * 0.5 for i in ids], ids], schema=with_rowid(COLUMNS)
+    )
 
 
 def compressed(content: bytes) -> bytes:
@@ -64,7 +68,9 @@ def app_metadata(name: str, schema: str = "sales", **changed: Any) -> dict[str, 
     }
 
 
-def described(schema: pa.Schema, descriptor: flight.FlightDescriptor, metadata: dict[str, Any] | None) -> bytes:
+def described(
+    schema: pa.Schema, descriptor: flight.FlightDescriptor, metadata: dict[str, Any] | None
+) -> bytes:
     packed = msgpack.packb(metadata) if metadata is not None else b""
     return flight.FlightInfo(schema, descriptor, [], -1, -1, False, packed).serialize()
 
@@ -87,7 +93,12 @@ class FlightDouble(flight.FlightServerBase):
     """Catalog `shop`, schema `sales`, table `orders`; everything else is made by DDL."""
 
     def __init__(
-        self, rows: int = 5, *, catalog: str = CATALOG, schema: str = "sales", joined_path: bool = False
+        self,
+        rows: int = 5,
+        *,
+        catalog: str = CATALOG,
+        schema: str = "sales",
+        joined_path: bool = False,
     ) -> None:
         self.catalog = catalog
         self.joined_path = joined_path
@@ -108,7 +119,7 @@ class FlightDouble(flight.FlightServerBase):
     def point(self, name: str, honest: Any) -> Any:
         return self.spoil[name](honest) if name in self.spoil else honest
 
-    # ---------------------------------------------------------------------------------------------------- catalog
+    # ------------------------------------------------------------------------------------- catalog
 
     def info(self, schema: str, name: str) -> bytes:
         arrow_schema = self.point("arrow_schema", self.tables[schema, name].schema)
@@ -143,7 +154,9 @@ class FlightDouble(flight.FlightServerBase):
         for body in self.infos("sales"):
             yield flight.FlightInfo.deserialize(body)
 
-    def get_flight_info(self, context: Any, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
+    def get_flight_info(
+        self, context: Any, descriptor: flight.FlightDescriptor
+    ) -> flight.FlightInfo:
         body = self.info(*self.key(descriptor))
         return flight.FlightInfo.deserialize(self.point("get_flight_info", body))
 
@@ -151,7 +164,7 @@ class FlightDouble(flight.FlightServerBase):
         path = "/".join(element.decode() for element in descriptor.path).split("/")
         return path[1], path[3]
 
-    # ---------------------------------------------------------------------------------------------------- actions
+    # ------------------------------------------------------------------------------------- actions
 
     def do_action(self, context: Any, action: flight.Action) -> Any:
         body = action.body.to_pybytes()
@@ -176,7 +189,8 @@ class FlightDouble(flight.FlightServerBase):
         ids = body["parameters"]["column_ids"]
         endpoints = [
             flight.FlightEndpoint(
-                msgpack.packb([*key, ids, number, self.endpoint_count]), self.point("locations", [REUSE])
+                msgpack.packb([*key, ids, number, self.endpoint_count]),
+                self.point("locations", [REUSE]),
             ).serialize()
             for number in range(self.endpoint_count)
         ]
@@ -220,7 +234,9 @@ class FlightDouble(flight.FlightServerBase):
         return []
 
     def action_rename_table(self, body: dict[str, Any]) -> list[bytes]:
-        schema, name, new_name = (body[key].decode() for key in ("schema", "name", "new_table_name"))
+        schema, name, new_name = (
+            body[key].decode() for key in ("schema", "name", "new_table_name")
+        )
         self.tables[schema, new_name] = self.tables.pop((schema, name))
         return [self.info(schema, new_name)]
 
@@ -230,16 +246,20 @@ class FlightDouble(flight.FlightServerBase):
             return [b"one", b"two"]
         return [self.info(body["schema"].decode(), body["name"].decode())]
 
-    # ------------------------------------------------------------------------------------------------------ rows
+    # ---------------------------------------------------------------------------------------- rows
 
     def do_get(self, context: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
         schema, name, ids, number, count = msgpack.unpackb(ticket.ticket)
         table = self.tables[schema, name]
         part = table.slice(table.num_rows * number // count, table.num_rows // count + 1)
         if number < count - 1:
-            part = part.slice(0, table.num_rows * (number + 1) // count - table.num_rows * number // count)
+            part = part.slice(
+                0, table.num_rows * (number + 1) // count - table.num_rows * number // count
+            )
         wanted = {table.num_columns - 1 if i == ROWID else i for i in ids}
-        fields = [f if i in wanted else pa.field(f.name, pa.null()) for i, f in enumerate(table.schema)]
+        fields = [
+            f if i in wanted else pa.field(f.name, pa.null()) for i, f in enumerate(table.schema)
+        ]
         arrays = [
             part.column(i) if i in wanted else pa.chunked_array([pa.nulls(part.num_rows)])
             for i in range(table.num_columns)
@@ -265,7 +285,9 @@ class FlightDouble(flight.FlightServerBase):
 class Change:
     """One honest exchange; batches are applied at the end."""
 
-    def __init__(self, server: FlightDouble, key: tuple[str, str], operation: str, returning: bool) -> None:
+    def __init__(
+        self, server: FlightDouble, key: tuple[str, str], operation: str, returning: bool
+    ) -> None:
         self.server = server
         self.key = key
         self.operation = operation

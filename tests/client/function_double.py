@@ -1,4 +1,6 @@
-"""The Flight double with functions; `server.spoil` has the points `functions`, `bind`, `scalar` and `in_out` for them."""
+"""The Flight double with functions; `server.spoil` has the points `functions`, `bind`, `scalar` and
+`in_out` for them.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -23,7 +25,9 @@ def result(kind: pa.DataType) -> pa.Schema:
 
 @dataclass(frozen=True)
 class Function:
-    """One overload. A scalar function computes an array; the others make batches of a schema that depends on arguments."""
+    """One overload. A scalar function computes an array; the others make batches of a schema that
+    depends on arguments.
+    """
 
     name: str
     kind: str
@@ -60,10 +64,34 @@ def _repeated(arguments: pa.RecordBatch, schema: pa.Schema, batch: pa.RecordBatc
 
 NUMBERS = pa.schema([("n", pa.int64()), ("text", pa.string())])
 FUNCTIONS = [
-    Function("twice", "scalar_function", [("x", pa.int64())], result(pa.int64()), lambda x: pc.multiply(x, 2)),
-    Function("kind", "scalar_function", [("x", pa.int64())], result(pa.string()), lambda x: ["BIGINT"] * len(x)),
-    Function("kind", "scalar_function", [("x", pa.float64())], result(pa.string()), lambda x: ["DOUBLE"] * len(x)),
-    Function("kind", "scalar_function", [("x", pa.string())], result(pa.string()), lambda x: ["VARCHAR"] * len(x)),
+    Function(
+        "twice",
+        "scalar_function",
+        [("x", pa.int64())],
+        result(pa.int64()),
+        lambda x: pc.multiply(x, 2),
+    ),
+    Function(
+        "kind",
+        "scalar_function",
+        [("x", pa.int64())],
+        result(pa.string()),
+        lambda x: ["BIGINT"] * len(x),
+    ),
+    Function(
+        "kind",
+        "scalar_function",
+        [("x", pa.float64())],
+        result(pa.string()),
+        lambda x: ["DOUBLE"] * len(x),
+    ),
+    Function(
+        "kind",
+        "scalar_function",
+        [("x", pa.string())],
+        result(pa.string()),
+        lambda x: ["VARCHAR"] * len(x),
+    ),
     Function(
         "shown",
         "scalar_function",
@@ -72,7 +100,13 @@ FUNCTIONS = [
         lambda x: [f"{x.type}: {value}" for value in x.to_pylist()],
     ),
     Function("not", "scalar_function", [("x", pa.bool_())], result(pa.bool_()), pc.invert),
-    Function("id_text", "scalar_function", [("x", pa.uuid())], result(pa.string()), lambda x: map(str, x.to_pylist())),
+    Function(
+        "id_text",
+        "scalar_function",
+        [("x", pa.uuid())],
+        result(pa.string()),
+        lambda x: map(str, x.to_pylist()),
+    ),
     Function("seven", "scalar_function", [], result(pa.int64()), None),
     Function(
         "numbers",
@@ -96,7 +130,13 @@ FUNCTIONS = [
         _tagged,
         last=lambda schema: iter([pa.RecordBatch.from_pylist([{"label": "last"}], schema=schema)]),
     ),
-    Function("repeated", "table_function", [("times", pa.int32()), TABLE], lambda arguments, rows: rows, _repeated),
+    Function(
+        "repeated",
+        "table_function",
+        [("times", pa.int32()), TABLE],
+        lambda arguments, rows: rows,
+        _repeated,
+    ),
 ]
 
 
@@ -107,7 +147,7 @@ class FunctionDouble(FlightDouble):
         self.functions = list(functions) or FUNCTIONS
         super().__init__(**options)
 
-    # ---------------------------------------------------------------------------------------------------- catalog
+    # ------------------------------------------------------------------------------------- catalog
 
     def descriptor(self, function: Function) -> flight.FlightDescriptor:
         path = [self.catalog, self.schemas[0], function.kind, function.name]
@@ -116,11 +156,15 @@ class FunctionDouble(FlightDouble):
         return flight.FlightDescriptor.for_path(*path, str(self.functions.index(function)))
 
     def infos(self, schema: str) -> list[bytes]:
-        found = [self.function_info(function) for function in self.functions if schema == self.schemas[0]]
+        found = [
+            self.function_info(function) for function in self.functions if schema == self.schemas[0]
+        ]
         return super().infos(schema) + self.point("functions", found)
 
     def function_info(self, function: Function) -> bytes:
-        extra = None if function.stability is None else msgpack.packb({"stability": function.stability})
+        extra = (
+            None if function.stability is None else msgpack.packb({"stability": function.stability})
+        )
         metadata = app_metadata(
             function.name,
             self.schemas[0],
@@ -135,19 +179,23 @@ class FunctionDouble(FlightDouble):
     def function_of(self, descriptor: flight.FlightDescriptor) -> Function | None:
         return next((each for each in self.functions if self.descriptor(each) == descriptor), None)
 
-    # ---------------------------------------------------------------------------------------------------- actions
+    # ------------------------------------------------------------------------------------- actions
 
     def action_table_function_flight_info(self, body: dict[str, Any]) -> list[bytes]:
         descriptor = flight.FlightDescriptor.deserialize(body["descriptor"])
         function = self.function_of(descriptor)
         assert function is not None
         rows = body["table_input_schema"]
-        schema = self.schema_of(function, body["parameters"], pa.ipc.read_schema(pa.py_buffer(rows)) if rows else None)
+        schema = self.schema_of(
+            function, body["parameters"], pa.ipc.read_schema(pa.py_buffer(rows)) if rows else None
+        )
         return [self.point("bind", described(schema, descriptor, None))]
 
     def schema_of(self, function: Function, parameters: bytes, rows: pa.Schema | None) -> pa.Schema:
         returns = function.returns
-        return returns if isinstance(returns, pa.Schema) else returns(arguments_of(parameters), rows)
+        return (
+            returns if isinstance(returns, pa.Schema) else returns(arguments_of(parameters), rows)
+        )
 
     def action_endpoints(self, body: dict[str, Any]) -> list[bytes]:
         function = self.function_of(flight.FlightDescriptor.deserialize(body["descriptor"]))
@@ -155,27 +203,39 @@ class FunctionDouble(FlightDouble):
             return super().action_endpoints(body)
         parameters = body["parameters"]
         ticket = msgpack.packb(
-            [self.functions.index(function), parameters["table_function_parameters"], parameters["column_ids"]]
+            [
+                self.functions.index(function),
+                parameters["table_function_parameters"],
+                parameters["column_ids"],
+            ]
         )
         return [msgpack.packb([flight.FlightEndpoint(ticket, [REUSE]).serialize()])]
 
-    # ------------------------------------------------------------------------------------------------------- rows
+    # ---------------------------------------------------------------------------------------- rows
 
     def do_get(self, context: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
         content = msgpack.unpackb(ticket.ticket)
         if len(content) != 3:
             return super().do_get(context, ticket)
         function = self.functions[content[0]]
-        rows = function.compute(arguments_of(content[1]), self.schema_of(function, content[1], None))
+        rows = function.compute(
+            arguments_of(content[1]), self.schema_of(function, content[1], None)
+        )
         wanted = set(content[2])
-        fields = [f if i in wanted else pa.field(f.name, pa.null()) for i, f in enumerate(rows.schema)]
+        fields = [
+            f if i in wanted else pa.field(f.name, pa.null()) for i, f in enumerate(rows.schema)
+        ]
         arrays = [
             column if i in wanted else pa.chunked_array([pa.nulls(len(column))])
             for i, column in enumerate(rows.columns)
         ]
-        return flight.RecordBatchStream(self.point("rows", pa.table(arrays, schema=pa.schema(fields))))
+        return flight.RecordBatchStream(
+            self.point("rows", pa.table(arrays, schema=pa.schema(fields)))
+        )
 
-    def do_exchange(self, context: Any, descriptor: flight.FlightDescriptor, reader: Any, writer: Any) -> None:
+    def do_exchange(
+        self, context: Any, descriptor: flight.FlightDescriptor, reader: Any, writer: Any
+    ) -> None:
         function = self.function_of(descriptor)
         if function is None:
             return super().do_exchange(context, descriptor, reader, writer)
@@ -197,7 +257,9 @@ class Scalar:
 
     def answer(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         assert isinstance(self.function.returns, pa.Schema)
-        computed = self.function.compute(*batch.columns) if batch.num_columns else [7] * batch.num_rows
+        computed = (
+            self.function.compute(*batch.columns) if batch.num_columns else [7] * batch.num_rows
+        )
         values = computed if isinstance(computed, pa.Array) else list(computed)
         kind = self.function.returns.field(0).type
         return pa.RecordBatch.from_arrays([pa.array(values, kind)], schema=self.function.returns)

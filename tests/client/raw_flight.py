@@ -1,4 +1,6 @@
-"""A Flight server on bare gRPC, for replies that pyarrow's own server cannot make: every status code, every message."""
+"""A Flight server on bare gRPC, for replies that pyarrow's own server cannot make: every status
+code, every message.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,11 +16,17 @@ Handler = Callable[[Any, grpc.ServicerContext], Iterable[bytes]]
 
 @contextmanager
 def raw_flight(**handlers: Handler) -> Iterator[str]:
-    """Serve the named methods; each gets the request, or an iterator of requests, as bytes. Yields the location."""
+    """Serve the named methods; each gets the request, or an iterator of requests, as bytes. Yields
+    the location.
+    """
     methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
     for name, handler in handlers.items():
         exchange = name == "DoExchange"
-        kind = grpc.stream_stream_rpc_method_handler if exchange else grpc.unary_stream_rpc_method_handler
+        kind = (
+            grpc.stream_stream_rpc_method_handler
+            if exchange
+            else grpc.unary_stream_rpc_method_handler
+        )
         methods[name] = kind(handler)
     service = grpc.method_handlers_generic_handler("arrow.flight.protocol.FlightService", methods)
     with ThreadPoolExecutor(8) as pool:
@@ -43,7 +51,10 @@ def action_of(request: bytes) -> str:
 
 
 def flight_data(header: bytes = b"", body: bytes = b"", app_metadata: bytes = b"") -> bytes:
-    parts = [message(2, header) if header else b"", message(3, app_metadata) if app_metadata else b""]
+    parts = [
+        message(2, header) if header else b"",
+        message(3, app_metadata) if app_metadata else b"",
+    ]
     return b"".join([*parts, message(1000, body)])
 
 
@@ -66,7 +77,9 @@ def result(body: bytes) -> bytes:
 
 
 def endpoint(ticket: bytes = b"t") -> bytes:
-    serialized: bytes = flight.FlightEndpoint(ticket, ["arrow-flight-reuse-connection://?"]).serialize()
+    serialized: bytes = flight.FlightEndpoint(
+        ticket, ["arrow-flight-reuse-connection://?"]
+    ).serialize()
     return serialized
 
 

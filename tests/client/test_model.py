@@ -1,10 +1,13 @@
-"""Random DDL and DML through the client simulation and through DuckDB in process, compared after every step.
+"""Random DDL and DML through the client simulation and through DuckDB in process, compared after
+every step.
 
-A step compares the columns of all tables, and the rows of those that it named; the end compares all rows.
+A step compares the columns of all tables, and the rows of those that it named; the end compares all
+rows.
 
-The settings profile: examples are derandomised, so that every run makes the same ones, few enough for half a minute, and
-a failing one is shown as it is, since making it smaller takes many minutes. `SPARKPORT_MODEL_EXAMPLES=2000 pytest
-tests/client/test_model.py` looks longer, at other ones each time, and makes what it finds smaller.
+The settings profile: examples are derandomised, so that every run makes the same ones, few enough
+for half a minute, and a failing one is shown as it is, since making it smaller takes many minutes.
+`SPARKPORT_MODEL_EXAMPLES=2000 pytest tests/client/test_model.py` looks longer, at other ones each
+time, and makes what it finds smaller.
 """
 
 from __future__ import annotations
@@ -20,7 +23,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 
 from sparkport.memory import MemoryCatalog
 from sparkport.server import Server
@@ -69,12 +78,16 @@ LIMITS_OF_DUCKDB = re.compile(
 """DuckDB's own tables refuse some changes of columns that have an index. Nobody else need."""
 DELETED_IN_DUCKDB = re.compile(LIMITS_OF_DUCKDB.pattern + "|^Conversion Error")
 """DuckDB's own tables convert rows, too, that have been deleted."""
-CASCADE_IN_DUCKDB = re.compile(LIMITS_OF_DUCKDB.pattern + "|because (it is referenced in|there is a) .*constraint")
+CASCADE_IN_DUCKDB = re.compile(
+    LIMITS_OF_DUCKDB.pattern + "|because (it is referenced in|there is a) .*constraint"
+)
 """To DuckDB's own tables CASCADE makes no difference; elsewhere it drops the constraints."""
 
 
 class Statements(RuleBasedStateMachine):
-    """Every rule runs one statement on both sides; they agree whether it fails, and on all tables afterwards."""
+    """Every rule runs one statement on both sides; they agree whether it fails, and on all tables
+    afterwards.
+    """
 
     server: Server
     numbers = itertools.count()
@@ -86,9 +99,13 @@ class Statements(RuleBasedStateMachine):
     def attach(self, data: st.DataObject, lossless: bool) -> None:
         self.catalog = f"c{next(self.numbers)}"
         self.server.add_catalog(MemoryCatalog(self.catalog))
-        self.client = DuckDBClient(self.server.location, self.catalog, arrow_lossless=lossless, timeout=60)
+        self.client = DuckDBClient(
+            self.server.location, self.catalog, arrow_lossless=lossless, timeout=60
+        )
         self.duckdb = duckdb.connect()
-        self.duckdb.execute(f"SET arrow_lossless_conversion = true; ATTACH ':memory:' AS {self.catalog}")
+        self.duckdb.execute(
+            f"SET arrow_lossless_conversion = true; ATTACH ':memory:' AS {self.catalog}"
+        )
         self.duckdb.execute(f"USE {self.catalog}")
         self.create_schema("s1")
         for name in ("t1", "t2"):
@@ -98,14 +115,20 @@ class Statements(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "duckdb"):
             return
-        with self.client, self.duckdb, DuckDBClient(self.server.location, self.catalog, timeout=60) as fresh:
+        with (
+            self.client,
+            self.duckdb,
+            DuckDBClient(self.server.location, self.catalog, timeout=60) as fresh,
+        ):
             if self.agreed:
                 everything = frozenset(self._known_tables())
                 self._compare(self.client, everything)
-                self._compare(fresh, everything)  # what another client attaches is what this one made of the answers
+                self._compare(
+                    fresh, everything
+                )  # what another client attaches is what this one made of the answers
         self.server.remove_catalog(self.catalog)
 
-    # ------------------------------------------------------------------------------------------------------ schemas
+    # ------------------------------------------------------------------------------------- schemas
 
     def create_schema(self, name: str) -> None:
         self._both(f"CREATE SCHEMA IF NOT EXISTS {name}", lambda: self.client.create_schema(name))
@@ -121,7 +144,7 @@ class Statements(RuleBasedStateMachine):
         else:
             self.drop_schema(data.draw(st.sampled_from(["s1", "s2", "S2", "s3"])), if_exists)
 
-    # ------------------------------------------------------------------------------------------------------- tables
+    # -------------------------------------------------------------------------------------- tables
 
     @rule(data=st.data(), kind=st.sampled_from(["create", "create", "create as", "drop", "rename"]))
     def create_drop_or_rename_table(self, data: st.DataObject, kind: str) -> None:
@@ -134,23 +157,43 @@ class Statements(RuleBasedStateMachine):
         else:
             self.rename_table(data, data.draw(st.sampled_from(["t1", "t2", "t3"])))
 
-    def create_table(self, schema: str, name: str, data: st.DataObject, if_not_exists: bool) -> None:
+    def create_table(
+        self, schema: str, name: str, data: st.DataObject, if_not_exists: bool
+    ) -> None:
         self._name(schema, name)
-        columns = {column: data.draw(KINDS, label=column) for column in COLUMNS[: data.draw(st.integers(1, 4))]}
+        columns = {
+            column: data.draw(KINDS, label=column)
+            for column in COLUMNS[: data.draw(st.integers(1, 4))]
+        }
         options, clauses = data.draw(constraints(columns))
-        definitions = ", ".join([*(f"{column} {kind}" for column, kind in columns.items()), *clauses])
+        definitions = ", ".join(
+            [*(f"{column} {kind}" for column, kind in columns.items()), *clauses]
+        )
         not_null = options.get("not_null", ())
         for column in not_null:
-            definitions = definitions.replace(f"{column} {columns[column]}", f"{column} {columns[column]} NOT NULL", 1)
+            definitions = definitions.replace(
+                f"{column} {columns[column]}", f"{column} {columns[column]} NOT NULL", 1
+            )
         sql = f"CREATE TABLE {'IF NOT EXISTS ' if if_not_exists else ''}{schema}.{name} ({definitions})"
-        self._both(sql, lambda: self.client.create_table(schema, name, columns, if_not_exists=if_not_exists, **options))
+        self._both(
+            sql,
+            lambda: self.client.create_table(
+                schema, name, columns, if_not_exists=if_not_exists, **options
+            ),
+        )
 
     def create_table_as(self, schema: str, name: str, data: st.DataObject) -> None:
         self._name(schema, name)
-        columns = {column: data.draw(KINDS, label=column) for column in COLUMNS[: data.draw(st.integers(1, 3))]}
+        columns = {
+            column: data.draw(KINDS, label=column)
+            for column in COLUMNS[: data.draw(st.integers(1, 3))]
+        }
         select = data.draw(rows_of(columns))
         rows = self._rows(select)
-        self._both(f"CREATE TABLE {schema}.{name} AS {select}", lambda: self.client.create_table_as(schema, name, rows))
+        self._both(
+            f"CREATE TABLE {schema}.{name} AS {select}",
+            lambda: self.client.create_table_as(schema, name, rows),
+        )
 
     def drop_table(self, data: st.DataObject, if_exists: bool) -> None:
         schema, name = self._table(data)
@@ -166,10 +209,18 @@ class Statements(RuleBasedStateMachine):
             sql = f"ALTER TABLE {schema}.{name} RENAME TO {new_name}"
             self._both(sql, lambda: self.client.rename_table(schema, name, new_name))
 
-    # ------------------------------------------------------------------------------------------------------ columns
+    # ------------------------------------------------------------------------------------- columns
 
-    @rule(data=st.data(), change=st.integers(0, 5), flag=st.booleans(), other=st.booleans(), kind=KINDS)
-    def alter_table(self, data: st.DataObject, change: int, flag: bool, other: bool, kind: str) -> None:
+    @rule(
+        data=st.data(),
+        change=st.integers(0, 5),
+        flag=st.booleans(),
+        other=st.booleans(),
+        kind=KINDS,
+    )
+    def alter_table(
+        self, data: st.DataObject, change: int, flag: bool, other: bool, kind: str
+    ) -> None:
         changes: list[Callable[[], None]] = [
             lambda: self.add_column(data, data.draw(st.sampled_from([*COLUMNS, "B"])), kind, flag),
             lambda: self.remove_column(data, flag, other),
@@ -194,7 +245,9 @@ class Statements(RuleBasedStateMachine):
         self._alter(
             f"ALTER TABLE {schema}.{name} DROP COLUMN {'IF EXISTS ' if if_exists else ''}{column}"
             + (" CASCADE" if cascade else ""),
-            lambda: self.client.remove_column(schema, name, column, if_exists=if_exists, cascade=cascade),
+            lambda: self.client.remove_column(
+                schema, name, column, if_exists=if_exists, cascade=cascade
+            ),
             CASCADE_IN_DUCKDB if cascade else LIMITS_OF_DUCKDB,
         )
 
@@ -225,21 +278,28 @@ class Statements(RuleBasedStateMachine):
 
     def change_column_type(self, data: st.DataObject, kind: str) -> None:
         schema, name, column = self._column(data)
-        using = data.draw(st.sampled_from([None, None, VALUES[kind][-1], f"CAST({column} AS {kind})"]), label="using")
+        using = data.draw(
+            st.sampled_from([None, None, VALUES[kind][-1], f"CAST({column} AS {kind})"]),
+            label="using",
+        )
         self._alter(
             f"ALTER TABLE {schema}.{name} ALTER {column} TYPE {kind}{f' USING {using}' if using else ''}",
             lambda: self.client.change_column_type(schema, name, column, kind, using),
-            DELETED_IN_DUCKDB if self._converts(schema, name, using or column, kind) else LIMITS_OF_DUCKDB,
+            DELETED_IN_DUCKDB
+            if self._converts(schema, name, using or column, kind)
+            else LIMITS_OF_DUCKDB,
         )
 
     def _converts(self, schema: str, name: str, expression: str, kind: str) -> bool:
         try:
-            self.duckdb.execute(f"SELECT CAST({expression} AS {kind}) FROM {schema}.{name}").fetchall()
+            self.duckdb.execute(
+                f"SELECT CAST({expression} AS {kind}) FROM {schema}.{name}"
+            ).fetchall()
         except duckdb.Error:
             return False
         return True
 
-    # --------------------------------------------------------------------------------------------------------- rows
+    # ---------------------------------------------------------------------------------------- rows
 
     @rule(data=st.data(), returning=st.booleans())
     def insert(self, data: st.DataObject, returning: bool) -> None:
@@ -248,7 +308,9 @@ class Statements(RuleBasedStateMachine):
 
     def _insert(self, schema: str, name: str, data: st.DataObject, returning: bool) -> None:
         known = self._columns(schema, name) or {"a": "INTEGER"}
-        left_out = data.draw(st.lists(st.sampled_from(list(known)), max_size=len(known) - 1), label="left out")
+        left_out = data.draw(
+            st.lists(st.sampled_from(list(known)), max_size=len(known) - 1), label="left out"
+        )
         chosen = [column for column in known if column not in left_out]
         select = data.draw(rows_of({column: known[column] for column in chosen}), label="rows")
         rows = self._rows(select)
@@ -270,7 +332,12 @@ class Statements(RuleBasedStateMachine):
         self._both(
             f"INSERT INTO {schema}.{name} BY NAME SELECT {', '.join(copied)} FROM {'.'.join(source)}{_where(where)}",
             lambda: self.client.insert_select(
-                schema, name, source, {column: column for column in copied}, where=where, returning=returning
+                schema,
+                name,
+                source,
+                {column: column for column in copied},
+                where=where,
+                returning=returning,
             ),
             returning,
         )
@@ -279,8 +346,12 @@ class Statements(RuleBasedStateMachine):
     def update(self, data: st.DataObject, returning: bool) -> None:
         schema, name = self._table(data)
         known = self._columns(schema, name) or {"a": "INTEGER"}
-        chosen = data.draw(st.lists(st.sampled_from(list(known)), unique=True, min_size=1, max_size=2), label="set")
-        assignments = {column: data.draw(expression(column, known), label=column) for column in chosen}
+        chosen = data.draw(
+            st.lists(st.sampled_from(list(known)), unique=True, min_size=1, max_size=2), label="set"
+        )
+        assignments = {
+            column: data.draw(expression(column, known), label=column) for column in chosen
+        }
         where = data.draw(condition(known), label="where")
         setting = ", ".join(f"{column} = {value}" for column, value in assignments.items())
         self._both(
@@ -318,7 +389,7 @@ class Statements(RuleBasedStateMachine):
             return schema, name, data.draw(st.sampled_from(known), label="column")
         return schema, name, data.draw(st.sampled_from([*COLUMNS, "B"]), label="column")
 
-    # --------------------------------------------------------------------------------------------------- comparison
+    # ---------------------------------------------------------------------------------- comparison
 
     @invariant()
     def tables_are_the_same(self) -> None:
@@ -328,7 +399,9 @@ class Statements(RuleBasedStateMachine):
 
     def _compare(self, client: DuckDBClient, with_rows: frozenset[tuple[str, str]]) -> None:
         ours = {(s.name, t.name): t for s in client.schemas().values() for t in s.tables.values()}
-        due: dict[tuple[str, str], list[tuple[Any, ...]]] = {table: [] for table in self._known_tables()}
+        due: dict[tuple[str, str], list[tuple[Any, ...]]] = {
+            table: [] for table in self._known_tables()
+        }
         columns = self.duckdb.execute(
             "SELECT schema_name, table_name, column_name, data_type, is_nullable FROM duckdb_columns() "
             "WHERE database_name = ? ORDER BY column_index",
@@ -371,13 +444,21 @@ class Statements(RuleBasedStateMachine):
     def _rows(self, select: str) -> pa.Table:
         return self.duckdb.sql(select).to_arrow_table()
 
-    def _alter(self, sql: str, ours: Callable[[], Any], limits: re.Pattern[str] = LIMITS_OF_DUCKDB) -> None:
+    def _alter(
+        self, sql: str, ours: Callable[[], Any], limits: re.Pattern[str] = LIMITS_OF_DUCKDB
+    ) -> None:
         self._both(sql, ours, limits=limits)
 
     def _both(
-        self, sql: str, ours: Callable[[], Any], returning: bool = False, limits: re.Pattern[str] | None = None
+        self,
+        sql: str,
+        ours: Callable[[], Any],
+        returning: bool = False,
+        limits: re.Pattern[str] | None = None,
     ) -> None:
-        """Run a statement on both sides; they agree whether it fails, how many rows it changed, and which."""
+        """Run a statement on both sides; they agree whether it fails, how many rows it changed, and
+        which.
+        """
         theirs: Any = None
         failure: str | None = None
         try:
@@ -396,8 +477,12 @@ class Statements(RuleBasedStateMachine):
             result = ours()
         except (ServerError, ClientSideError) as error:
             refusal = str(error)
-        assert failure is not None or refusal is None, f"{sql}\nworks in DuckDB, but not here: {refusal}"
-        assert failure is None or refusal is not None, f"{sql}\nworks here, but not in DuckDB: {failure}"
+        assert failure is not None or refusal is None, (
+            f"{sql}\nworks in DuckDB, but not here: {refusal}"
+        )
+        assert failure is None or refusal is not None, (
+            f"{sql}\nworks here, but not in DuckDB: {failure}"
+        )
         if isinstance(result, Changed) and returning:
             assert result.rows is not None
             assert result.total == theirs.num_rows, sql
@@ -415,22 +500,32 @@ def _unordered(rows: pa.Table) -> list[str]:
     return sorted(repr(tuple(row.values())) for row in rows.to_pylist())
 
 
-# --------------------------------------------------------------------------------------------------------- strategies
+# -------------------------------------------------------------------------------------- strategies
 
 
 @st.composite
 def constraints(draw: st.DrawFn, columns: dict[str, str]) -> tuple[dict[str, Any], list[str]]:
     """Options of the client's CREATE TABLE, and the clauses of SQL that say the same."""
-    plain = [column for column, kind in columns.items() if "(" not in kind.replace("(8,2)", "") and "[" not in kind]
+    plain = [
+        column
+        for column, kind in columns.items()
+        if "(" not in kind.replace("(8,2)", "") and "[" not in kind
+    ]
     numbers = [column for column in plain if columns[column] in ("INTEGER", "BIGINT", "DOUBLE")]
-    choice = draw(st.sampled_from(["none", "not null", "check", "unique", "unique both", "key", "key both"]))
+    choice = draw(
+        st.sampled_from(["none", "not null", "check", "unique", "unique both", "key", "key both"])
+    )
     if choice == "not null":
         column = draw(st.sampled_from(list(columns)))
         return {"not_null": [column]}, []
     if choice == "check" and numbers:
         column = draw(st.sampled_from(numbers))
         other = draw(st.sampled_from(numbers))
-        check = draw(st.sampled_from([f"({column} < 3)", f"({column} >= {other})", f"(({column} + 1) <> {other})"]))
+        check = draw(
+            st.sampled_from(
+                [f"({column} < 3)", f"({column} >= {other})", f"(({column} + 1) <> {other})"]
+            )
+        )
         return {"checks": [check]}, [f"CHECK {check}"]
     if choice == "unique" and plain:
         column = draw(st.sampled_from(plain))
@@ -472,7 +567,9 @@ def condition(draw: st.DrawFn, columns: dict[str, str]) -> str | None:
         f"{column} = {value}",
         f"{column} > {value}",
     ]
-    forms.append(f"{column} IS NULL AND {column} IS NOT NULL")  # never; the simulation has no filter JSON for `false`
+    forms.append(
+        f"{column} IS NULL AND {column} IS NOT NULL"
+    )  # never; the simulation has no filter JSON for `false`
     return draw(st.sampled_from(forms))
 
 
@@ -487,7 +584,7 @@ def expression(draw: st.DrawFn, column: str, columns: dict[str, str]) -> str:
     return draw(st.sampled_from(forms))
 
 
-# --------------------------------------------------------------------------------------------------------------- test
+# -------------------------------------------------------------------------------------------- test
 
 
 @pytest.mark.skipif(

@@ -1,4 +1,6 @@
-"""BOOLEANs of DuckDB 1.5.0 under `arrow_lossless_conversion`: a column of NULLs comes with garbage (airport §13.3)."""
+"""BOOLEANs of DuckDB 1.5.0 under `arrow_lossless_conversion`: a column of NULLs comes with garbage
+(airport §13.3).
+"""
 
 # mypy: disable-error-code="valid-type"
 
@@ -28,10 +30,16 @@ def connect() -> Iterator[Connect]:
     """Serves what it is given, and connects the client of DuckDB 1.5.0 to it."""
     with ExitStack() as stack:
 
-        def connect(served: MemoryCatalog | sp.CatalogBuilder, arrow_lossless: bool = True) -> DuckDBClient:
+        def connect(
+            served: MemoryCatalog | sp.CatalogBuilder, arrow_lossless: bool = True
+        ) -> DuckDBClient:
             server = stack.enter_context(Server(served, "grpc://127.0.0.1:0"))
             client = DuckDBClient(
-                server.location, served.name, timeout=SOON, arrow_lossless=arrow_lossless, garbled_null_booleans=True
+                server.location,
+                served.name,
+                timeout=SOON,
+                arrow_lossless=arrow_lossless,
+                garbled_null_booleans=True,
             )
             return stack.enter_context(client)
 
@@ -40,7 +48,9 @@ def connect() -> Iterator[Connect]:
 
 def shop(boolean: pa.DataType) -> MemoryCatalog:
     shop = MemoryCatalog("shop")
-    rows = pa.table({"n": pa.array([1, 2, 3])}).append_column("b", pa.array([True, False, None]).cast(boolean))
+    rows = pa.table({"n": pa.array([1, 2, 3])}).append_column(
+        "b", pa.array([True, False, None]).cast(boolean)
+    )
     shop.add_schema("s").add_table(MemoryTable("t", rows))
     return shop
 
@@ -61,7 +71,15 @@ def test_what_it_says_helps(connect):
     served = shop(pa.bool8())
     assert connect(served).insert(*NAME, {"n": [4, 5], "b": [True, None]}).total == 2
     assert connect(served, arrow_lossless=False).insert(*NAME, {"n": [6, 7]}).total == 2
-    assert connect(served).scan(*NAME).column("b").to_pylist() == [True, False, None, True, None, None, None]
+    assert connect(served).scan(*NAME).column("b").to_pylist() == [
+        True,
+        False,
+        None,
+        True,
+        None,
+        None,
+        None,
+    ]
 
 
 def test_one_row_is_right_and_is_taken(connect):

@@ -1,8 +1,10 @@
-"""Every recorded statement of the real client that changes something, replayed against the memory backend.
+"""Every recorded statement of the real client that changes something, replayed against the memory
+backend.
 
-The requests are the recorded ones (`replay/README.md`); the replies are read as strictly as DuckDB reads them. Afterwards
-the tables hold what the same SQL does to tables of DuckDB itself. Where the recording server behaved otherwise than a
-server should, or the protocol loses something on the way, the scenario says so.
+The requests are the recorded ones (`replay/README.md`); the replies are read as strictly as DuckDB
+reads them. Afterwards the tables hold what the same SQL does to tables of DuckDB itself. Where the
+recording server behaved otherwise than a server should, or the protocol loses something on the way,
+the scenario says so.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ ELSEWHERE = {scenario.name for scenario in reading.SCENARIOS} | {"types"}
 
 @dataclass(frozen=True)
 class Scenario:
-    """What there is to say about a recording. Statements are named by their SQL, the second of a kind with `#2`."""
+    """What there is to say about a recording. Statements are named by their SQL, the second of a
+    kind with `#2`.
+    """
 
     name: str
     catalog: str = "cat"
@@ -81,7 +85,9 @@ class Scenario:
 
 
 def test_every_file_of_the_folder_is_replayed() -> None:
-    assert {path.stem for path in HERE.glob("*.json")} == {scenario.name for scenario in SCENARIOS} | ELSEWHERE
+    assert {path.stem for path in HERE.glob("*.json")} == {
+        scenario.name for scenario in SCENARIOS
+    } | ELSEWHERE
 
 
 def scenario_of(name: str) -> Scenario:
@@ -95,7 +101,9 @@ def test_recorded_statements_do_to_the_memory_backend_what_their_sql_says(name: 
 
 
 def replay(scenario: Scenario, make_catalog: Callable[[Scenario, Expected], Catalog]) -> None:
-    """Send what was recorded to a catalog that has the same tables, and compare what comes of it, there and in DuckDB."""
+    """Send what was recorded to a catalog that has the same tables, and compare what comes of it,
+    there and in DuckDB.
+    """
     recording = load(scenario.name)
     with closing(Expected(scenario.catalog)) as expected:
         _set_up(scenario, recording, expected)
@@ -118,11 +126,16 @@ def replay(scenario: Scenario, make_catalog: Callable[[Scenario, Expected], Cata
 
 @pytest.mark.parametrize("name", ["rid_first", "rid_named", "rid_str", "rid_notnull"])
 def test_update_returning_goes_on_where_the_recorded_client_gave_up(name: str) -> None:
-    """The recording server answered with its own name for the row id, which the client could not find."""
+    """The recording server answered with its own name for the row id, which the client could not
+    find.
+    """
     catalog = MemoryCatalog("cat")
     columns = pa.schema([("id", pa.int32()), ("name", pa.string()), ("v", pa.float64())])
     catalog.add_schema("s1").add_table(keyed_table(name, columns))
-    with Server(catalog, "grpc://127.0.0.1:0") as server, DuckDBClient(server.location, "cat", timeout=60) as client:
+    with (
+        Server(catalog, "grpc://127.0.0.1:0") as server,
+        DuckDBClient(server.location, "cat", timeout=60) as client,
+    ):
         client.insert("s1", name, {"id": [1, 2], "name": ["a", "b"], "v": [1.5, 2.5]})
         changed = client.update("s1", name, {"name": "'y'"}, where="id = 1", returning=True)
         assert changed.rows is not None
@@ -136,7 +149,10 @@ def test_update_returning_goes_on_where_the_recorded_client_gave_up(name: str) -
 def test_a_table_without_row_id_refuses_to_be_updated() -> None:
     catalog = MemoryCatalog("cat")
     catalog.add_schema("s1").add_table(keyed_table("rid_none", pa.schema([("id", pa.int32())])))
-    with Server(catalog, "grpc://127.0.0.1:0") as server, DuckDBClient(server.location, "cat", timeout=60) as client:
+    with (
+        Server(catalog, "grpc://127.0.0.1:0") as server,
+        DuckDBClient(server.location, "cat", timeout=60) as client,
+    ):
         client.insert("s1", "rid_none", {"id": [1]})
         with pytest.raises(ClientSideError, match="BindRowIdColumns"):  # trap T39
             client.update("s1", "rid_none", {"id": 2})
@@ -148,7 +164,9 @@ def _labelled(steps: Sequence[Step]) -> list[tuple[str, Step]]:
     labelled = []
     for step in steps:
         seen[step.sql] += 1
-        labelled.append((step.sql if seen[step.sql] == 1 else f"{step.sql} #{seen[step.sql]}", step))
+        labelled.append(
+            (step.sql if seen[step.sql] == 1 else f"{step.sql} #{seen[step.sql]}", step)
+        )
     return labelled
 
 
@@ -195,10 +213,14 @@ def _omissions(scenario: Scenario) -> Callable[[str, pa.Schema, Mapping[str, pa.
     return made
 
 
-def _check(scenario: Scenario, label: str, step: Step, outcome: Outcome, expected: Expected) -> None:
+def _check(
+    scenario: Scenario, label: str, step: Step, outcome: Outcome, expected: Expected
+) -> None:
     error = outcome.error
     refusal = scenario.refused.get(label)
-    assert (None if error is None else (error.code, error.duckdb_exception)) == refusal, f"{label}: {error}"
+    assert (None if error is None else (error.code, error.duckdb_exception)) == refusal, (
+        f"{label}: {error}"
+    )
     if step.refused_by_server and refusal is None:
         assert label in scenario.accepted, f"{label} was refused when it was recorded: {step.error}"
     failed = refusal is not None or (step.error is not None and label not in scenario.accepted)
@@ -223,7 +245,7 @@ def _unordered(rows: Sequence[Sequence[Any]]) -> list[str]:
     return sorted(repr(tuple(row)) for row in rows)
 
 
-# ---------------------------------------------------------------------------------------------------------- failures
+# ---------------------------------------------------------------------------------------- failures
 
 
 class InvalidInput(BadRequest):
@@ -239,7 +261,10 @@ FAILURES: dict[str, tuple[str | int, SparkportError]] = {
     "fail_first": (1, CatalogFault("deliberate error in the first batch")),
     "fail_mid": (2, CatalogFault("deliberate error in the middle of the stream")),
     "fail_end": ("end", CatalogFault("deliberate error at the end")),
-    "fail_first_constraint": (1, ConstraintViolation('Duplicate key "id: 7" violates primary key constraint.')),
+    "fail_first_constraint": (
+        1,
+        ConstraintViolation('Duplicate key "id: 7" violates primary key constraint.'),
+    ),
     "fail_first_invalid": (1, InvalidInput("the server says invalid input")),
     "fail_first_perm": (1, PermissionDenied("the server says permission denied")),
     "fail_first_unavail": (1, Unavailable("the server is unavailable")),
@@ -252,7 +277,11 @@ def failing_table(name: str, data: pa.Table) -> Table:
 
 
 def _failing_statements(name: str, rows: str, where: str) -> list[str]:
-    statements = (f"INSERT INTO {name} {rows}", f"UPDATE {name} SET name = 'x'{where}", f"DELETE FROM {name}{where}")
+    statements = (
+        f"INSERT INTO {name} {rows}",
+        f"UPDATE {name} SET name = 'x'{where}",
+        f"DELETE FROM {name}{where}",
+    )
     return [sql + returning for sql in statements for returning in ("", " RETURNING id")]
 
 
@@ -266,7 +295,7 @@ FAILING = [
 ]
 NUMBERED = "SELECT i, 'n' || i FROM range({}) r(i)"
 
-# --------------------------------------------------------------------------------------------------------- scenarios
+# --------------------------------------------------------------------------------------- scenarios
 
 BOOM = "INSERT INTO t SELECT CASE WHEN i = 5000 THEN error('boom') ELSE i END, 'n' || i FROM range(10000) r(i)"
 HALF_CLOSED = [f"INSERT INTO t {NUMBERED.format(4096)}"]
@@ -297,15 +326,20 @@ SCENARIOS = (
             "CREATE TABLE c3 (id INTEGER)": EXISTS,
             "CREATE TABLE c9 (rowid INTEGER, v VARCHAR)": INVALID,  # the name is the row's identity
             "INSERT INTO c1 (id, code, qty) VALUES (1, 'b', 5)": CONSTRAINT,
-            # The recording server had neither, and did not publish them, so that the client did not check them.
+            # The recording server had neither, and did not publish them, so that the client did not
+            # check them.
             "INSERT INTO c1 (id, code, qty) VALUES (2, 'c', -5)": CONSTRAINT,
             "INSERT INTO c1 (id, code, qty) VALUES (3, 'c', NULL)": CONSTRAINT,
         },
         instead={  # defaults and generated columns are not sent (trap T35)
             C1: [
-                C1.replace(" DEFAULT 9.99", "").replace(" DEFAULT 'none'", "").replace(" DEFAULT current_timestamp", "")
+                C1.replace(" DEFAULT 9.99", "")
+                .replace(" DEFAULT 'none'", "")
+                .replace(" DEFAULT current_timestamp", "")
             ],
-            "CREATE TABLE s1.c11 (id INTEGER DEFAULT 7, v VARCHAR)": ["CREATE TABLE s1.c11 (id INTEGER, v VARCHAR)"],
+            "CREATE TABLE s1.c11 (id INTEGER DEFAULT 7, v VARCHAR)": [
+                "CREATE TABLE s1.c11 (id INTEGER, v VARCHAR)"
+            ],
         },
     ),
     Scenario(
@@ -323,9 +357,13 @@ SCENARIOS = (
         },
         instead={
             # The default of a new column is not sent (trap T35).
-            "ALTER TABLE t ADD COLUMN score INTEGER DEFAULT 42": ["ALTER TABLE t ADD COLUMN score INTEGER"],
+            "ALTER TABLE t ADD COLUMN score INTEGER DEFAULT 42": [
+                "ALTER TABLE t ADD COLUMN score INTEGER"
+            ],
             # Evaluated by the client, on the day of the recording.
-            "INSERT INTO t (id) VALUES (3)": ["INSERT INTO t (id, label) VALUES (3, 'xABC2026-11-15')"],
+            "INSERT INTO t (id) VALUES (3)": [
+                "INSERT INTO t (id, label) VALUES (3, 'xABC2026-11-15')"
+            ],
         },
         other_result={"SELECT * FROM t_new ORDER BY id": "it took no notice of USING age * 2 + 1"},
     ),
@@ -353,12 +391,17 @@ SCENARIOS = (
             "FROM range(5000) r(i)"
         },
     ),
-    Scenario("insert_parallel", sources={"INSERT INTO t SELECT i FROM memory.main.src": "FROM range(300000)"}),
+    Scenario(
+        "insert_parallel",
+        sources={"INSERT INTO t SELECT i FROM memory.main.src": "FROM range(300000)"},
+    ),
     Scenario("update", sources={"UPDATE big SET v = id": "SELECT id, rowid FROM big"}),
     Scenario(
         "delete",
         between={
-            "DELETE FROM t WHERE id < 3000": ["INSERT INTO t SELECT i, 'n' || i, i * 0.5 FROM range(5000) r(i)"],
+            "DELETE FROM t WHERE id < 3000": [
+                "INSERT INTO t SELECT i, 'n' || i, i * 0.5 FROM range(5000) r(i)"
+            ],
             "TRUNCATE t": ["INSERT INTO t SELECT i, 'n' || i, i * 0.5 FROM range(5000) r(i)"],
         },
         sources={"TRUNCATE t": "SELECT rowid FROM t"},
@@ -397,10 +440,22 @@ SCENARIOS = (
         refused={
             **dict.fromkeys(FAILING, FAULT),
             "INSERT INTO fail_first_constraint VALUES (1, 'a')": CONSTRAINT,
-            "INSERT INTO fail_first_invalid VALUES (1, 'a')": ("INVALID_ARGUMENT", "InvalidInputException"),
-            "INSERT INTO fail_first_perm VALUES (1, 'a')": ("PERMISSION_DENIED", "PermissionException"),
-            "INSERT INTO fail_first_unavail VALUES (1, 'a')": ("UNAVAILABLE", "InvalidInputException"),
-            "INSERT INTO fail_first_unauth VALUES (1, 'a')": ("UNAUTHENTICATED", "PermissionException"),
+            "INSERT INTO fail_first_invalid VALUES (1, 'a')": (
+                "INVALID_ARGUMENT",
+                "InvalidInputException",
+            ),
+            "INSERT INTO fail_first_perm VALUES (1, 'a')": (
+                "PERMISSION_DENIED",
+                "PermissionException",
+            ),
+            "INSERT INTO fail_first_unavail VALUES (1, 'a')": (
+                "UNAVAILABLE",
+                "InvalidInputException",
+            ),
+            "INSERT INTO fail_first_unauth VALUES (1, 'a')": (
+                "UNAUTHENTICATED",
+                "PermissionException",
+            ),
         },
         sources={
             sql: source
@@ -421,7 +476,9 @@ SCENARIOS = (
     ),
     Scenario(
         "errors_client_side",
-        table=lambda name, rows: SlowTable(name, rows.schema) if name == "slow" else MemoryTable(name, rows),
+        table=lambda name, rows: (
+            SlowTable(name, rows.schema) if name == "slow" else MemoryTable(name, rows)
+        ),
         between={
             "UPDATE t SET name = CASE WHEN id = 5000 THEN error('boom') ELSE 'upd' END": [
                 "DELETE FROM t",

@@ -1,8 +1,10 @@
-"""Every recorded statement of the real client that only reads or calls something, replayed against the memory backend.
+"""Every recorded statement of the real client that only reads or calls something, replayed against
+the memory backend.
 
-The requests are the recorded ones (`replay/README.md`); the replies are read as strictly as DuckDB reads them, and what
-DuckDB makes of them is the recorded result. Where the recording server behaved otherwise than a server should, or
-answered in a shape that was to be tried out, the scenario says so.
+The requests are the recorded ones (`replay/README.md`); the replies are read as strictly as DuckDB
+reads them, and what DuckDB makes of them is the recorded result. Where the recording server behaved
+otherwise than a server should, or answered in a shape that was to be tried out, the scenario says
+so.
 """
 
 from __future__ import annotations
@@ -56,13 +58,17 @@ def test_a_scan_that_the_recorded_client_dropped_is_stopped() -> None:
         slow = SlowTable("slow", pa.schema([("id", pa.int32()), ("name", pa.string())]))
         with (
             Server(memory({"slow": slow}), "grpc://127.0.0.1:0") as server,
-            closing(Replayer(server.location, "cat", _omissions(BY_NAME["interrupt_scan"]))) as replayer,
+            closing(
+                Replayer(server.location, "cat", _omissions(BY_NAME["interrupt_scan"]))
+            ) as replayer,
         ):
             assert replayer.run(step).error is None
             assert slow.stopped.wait(60), step.sql
 
 
-def _omissions(scenario: ReadingScenario) -> Callable[[str, pa.Schema, Mapping[str, pa.Table]], pa.Table]:
+def _omissions(
+    scenario: ReadingScenario,
+) -> Callable[[str, pa.Schema, Mapping[str, pa.Table]], pa.Table]:
     def made(sql: str, schema: pa.Schema, scanned: Mapping[str, pa.Table]) -> pa.Table:
         with duckdb.connect() as database:
             table = database.sql(scenario.sources[sql]).to_arrow_table()
@@ -74,7 +80,9 @@ def _omissions(scenario: ReadingScenario) -> Callable[[str, pa.Schema, Mapping[s
 def _check(scenario: ReadingScenario, label: str, step: Step, outcome: Outcome) -> None:
     error = outcome.error
     refusal = scenario.refused.get(label)
-    assert (None if error is None else (error.code, error.duckdb_exception)) == refusal, f"{label}: {error}"
+    assert (None if error is None else (error.code, error.duckdb_exception)) == refusal, (
+        f"{label}: {error}"
+    )
     if error is not None:
         return
     if step.refused_by_server:
@@ -87,7 +95,9 @@ def _check(scenario: ReadingScenario, label: str, step: Step, outcome: Outcome) 
         return  # DuckDB refused it, or needed nobody for it
     shown = _shown(scenario, label, step, outcome)
     assert not Counter(map(repr, due)) - Counter(map(repr, shown)), label
-    assert len(shown) == (len(due) if label in scenario.other_result else step.row_count or len(due)), label
+    assert len(shown) == (
+        len(due) if label in scenario.other_result else step.row_count or len(due)
+    ), label
 
 
 def _shown(scenario: ReadingScenario, label: str, step: Step, outcome: Outcome) -> Rows:
@@ -102,7 +112,11 @@ def _shown(scenario: ReadingScenario, label: str, step: Step, outcome: Outcome) 
             database.register(name, table)
         sql = scenario.shown.get(label)
         if sql is None:
-            sql = "FROM computed" if outcome.computed else re.sub(r"\b(s1|static_data)\.", "", AT.sub("", step.sql))
+            sql = (
+                "FROM computed"
+                if outcome.computed
+                else re.sub(r"\b(s1|static_data)\.", "", AT.sub("", step.sql))
+            )
         return [list(row) for row in database.execute(sql).fetchall()]
 
 

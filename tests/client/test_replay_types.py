@@ -1,7 +1,8 @@
-"""Every type of DuckDB that was recorded, under every setting: created, filled and read as the real client did it.
+"""Every type of DuckDB that was recorded, under every setting: created, filled and read as the real
+client did it.
 
-`replay/types.json` holds, for each setting and type, the field that the real client sent, and what it read back: the type
-of the column and the value as text.
+`replay/types.json` holds, for each setting and type, the field that the real client sent, and what
+it read back: the type of the column and the value as text.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def _skip_what_duckdb_1_cannot_do(case: dict[str, Any]) -> None:
     if "Expected 3 buffers" in case.get("insert_error", ""):
         pytest.skip("DuckDB 1 stumbles over its own buffers")
     if case["duckdb_type"] == '"NULL"':
-        pytest.skip("DuckDB 1 makes an INTEGER of a column that is only NULL when it is asked for its schema")
+        pytest.skip(
+            "DuckDB 1 makes an INTEGER of a column that is only NULL when it is asked for its schema"
+        )
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +56,9 @@ def clients(server: Server) -> Iterator[dict[str, DuckDBClient]]:
     """One for each setting."""
     made = {}
     for setting in RECORDED:
-        client = DuckDBClient(server.location, "cat", arrow_lossless=setting != "lossless_false", timeout=60)
+        client = DuckDBClient(
+            server.location, "cat", arrow_lossless=setting != "lossless_false", timeout=60
+        )
         if setting.startswith("SET "):
             client._session.local = _local(setting)
         made[setting] = client
@@ -75,11 +80,15 @@ def test_values_of_a_type_come_back(setting, number, case, clients):
     kind = case["duckdb_type"]
     name = f"{list(RECORDED).index(setting)}_{number}"
     if "dictionary" in case["sent"] and kind.endswith("[]"):
-        with pytest.raises(ServerError, match="it would show the indices instead of the values") as refused:
+        with pytest.raises(
+            ServerError, match="it would show the indices instead of the values"
+        ) as refused:
             client.create_table("s1", name, {"v": kind})
         assert refused.value.code == "UNIMPLEMENTED"
         return
-    created = client.create_table("s1", name, {"v": kind.partition(" COLLATE ")[0]})  # collations are not sent
+    created = client.create_table(
+        "s1", name, {"v": kind.partition(" COLLATE ")[0]}
+    )  # collations are not sent
     assert created.columns[0].type == case["column_type_afterwards"]
     if "Conversion Error" in case.get("insert_error", ""):
         with pytest.raises(ClientSideError, match="Conversion Error"):
@@ -89,7 +98,9 @@ def test_values_of_a_type_come_back(setting, number, case, clients):
     rows = client.scan("s1", name).cast(pa.schema([created.columns[0].field]))
     # Of a BIT that DuckDB 1 could not send, there is no record.
     assert _texts(rows) == (
-        ["0101101", None] if "Expected 3 buffers" in case.get("insert_error", "") else case["read_back"]
+        ["0101101", None]
+        if "Expected 3 buffers" in case.get("insert_error", "")
+        else case["read_back"]
     )
 
 
@@ -100,7 +111,9 @@ def test_a_setting_changes_what_is_sent_as_recorded(setting, number, case, clien
     kind = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
 
     # DuckDB 1 announced `binary` for a BIT, and then sent the buffers of what DuckDB 2 announces.
-    assert str(kind) == ("binary_view" if "Expected 3 buffers" in case.get("insert_error", "") else case["sent"])
+    assert str(kind) == (
+        "binary_view" if "Expected 3 buffers" in case.get("insert_error", "") else case["sent"]
+    )
 
 
 def _rows(value: str) -> pa.Table:

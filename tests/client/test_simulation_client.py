@@ -49,7 +49,7 @@ def actions(server: FlightDouble) -> list[str]:
     return [name for name, _ in server.bodies]
 
 
-# ----------------------------------------------------------------------------------------------------------- catalog
+# ----------------------------------------------------------------------------------------- catalog
 
 
 def test_v1_4_lists_at_attach_and_main_at_first_use(server):
@@ -57,7 +57,12 @@ def test_v1_4_lists_at_attach_and_main_at_first_use(server):
         client.attach()
         assert actions(server) == []
         client.count(*NAME)
-        assert actions(server) == ["create_transaction", "list_schemas", "catalog_version", "endpoints"]
+        assert actions(server) == [
+            "create_transaction",
+            "list_schemas",
+            "catalog_version",
+            "endpoints",
+        ]
     server.bodies.clear()
     server.calls.clear()
     with DuckDBClient(server.location, CATALOG, line="v1.4") as client:
@@ -71,7 +76,10 @@ def test_v1_4_lists_at_attach_and_main_at_first_use(server):
 def test_a_table_is_shown_as_duckdb_shows_it(client):
     table = client.tables("sales")["orders"]
 
-    shown = [(column.name, column.type, column.nullable, column.default, column.comment) for column in table.columns]
+    shown = [
+        (column.name, column.type, column.nullable, column.default, column.comment)
+        for column in table.columns
+    ]
     assert shown == [
         ("id", "BIGINT", False, None, None),
         ("name", "VARCHAR", True, "'nobody'", "who"),
@@ -149,7 +157,9 @@ def test_contents_may_come_from_a_url(server, client):
 
 
 def test_functions_are_listed(server, client):
-    parameters = pa.schema([pa.field("x", pa.float64()), pa.field("y", pa.null(), metadata={"is_any_type": "1"})])
+    parameters = pa.schema(
+        [pa.field("x", pa.float64()), pa.field("y", pa.null(), metadata={"is_any_type": "1"})]
+    )
     metadata = app_metadata(
         "tax",
         type="scalar_function",
@@ -157,13 +167,20 @@ def test_functions_are_listed(server, client):
         extra_data=msgpack.packb({"stability": "consistent"}),
     )
     result = pa.schema([("result", pa.float64())])
-    server.spoil["infos"] = lambda honest: [*honest, described(result, flight.FlightDescriptor.for_path("f"), metadata)]
+    server.spoil["infos"] = lambda honest: [
+        *honest,
+        described(result, flight.FlightDescriptor.for_path("f"), metadata),
+    ]
 
     (function,) = client.functions("sales")
-    assert (function.name, function.stability, function.input_schema.names) == ("tax", "consistent", ["x", "y"])
+    assert (function.name, function.stability, function.input_schema.names) == (
+        "tax",
+        "consistent",
+        ["x", "y"],
+    )
 
 
-# ----------------------------------------------------------------------------------------------------------- reading
+# ----------------------------------------------------------------------------------------- reading
 
 
 def test_rows_of_several_endpoints_come_together(server, client):
@@ -172,7 +189,9 @@ def test_rows_of_several_endpoints_come_together(server, client):
 
     assert client.scan(*NAME).column("id").to_pylist() == list(range(5000))
     assert sum(method == "DO_GET" for method, _ in server.calls) == 7
-    traces = {headers["airport-trace-id"][0] for method, headers in server.calls if method == "DO_GET"}
+    traces = {
+        headers["airport-trace-id"][0] for method, headers in server.calls if method == "DO_GET"
+    }
     assert len(traces) == 1
 
 
@@ -195,11 +214,16 @@ def test_a_condition_is_pushed_down_and_applied_again(server, client):
 def test_a_filter_of_ones_own_is_sent_as_it_is(server, client):
     for text in ("", "not JSON", '{"filters":[],"column_binding_names_by_index":["amount"]}'):
         assert client.scan(*NAME, ["id"], filter=text).num_rows == 5
-        assert msgpack.unpackb(server.bodies[-1][1], raw=True)[b"parameters"][b"json_filters"] == text.encode()
+        assert (
+            msgpack.unpackb(server.bodies[-1][1], raw=True)[b"parameters"][b"json_filters"]
+            == text.encode()
+        )
 
 
 def test_a_function_as_condition_is_not_pushed_down(server, client):
-    found = client.scan(*NAME, ["id"], where=lambda rows: [row > 2 for row in rows.column("id").to_pylist()])
+    found = client.scan(
+        *NAME, ["id"], where=lambda rows: [row > 2 for row in rows.column("id").to_pylist()]
+    )
 
     assert found.column("id").to_pylist() == [3, 4]
     assert b'"filters":[]' in server.bodies[-1][1]
@@ -227,7 +251,10 @@ def test_data_uris_are_read_by_duckdb_itself(server, client, tmp_path: Path):
     body = msgpack.packb({"format": "parquet", "uri": str(file)})
     server.spoil["locations"] = lambda honest: ["data:application/msgpack;base64," + _base64(body)]
 
-    assert client.scan(*NAME, ["id", "amount"]).to_pydict() == {"id": [0, 1, 2, 3, 4], "amount": [None] * 5}
+    assert client.scan(*NAME, ["id", "amount"]).to_pydict() == {
+        "id": [0, 1, 2, 3, 4],
+        "amount": [None] * 5,
+    }
 
     arguments = pa.table({"arg_0": [str(file)], "file_row_number": [False]})
     sink = pa.BufferOutputStream()
@@ -247,7 +274,9 @@ def _base64(body: bytes) -> str:
 def test_statistics_are_read(server, client):
     assert client.statistics(*NAME, "id") is None
     client.detach()
-    server.spoil["arrow_schema"] = lambda schema: schema.with_metadata({"can_produce_statistics": "1"})
+    server.spoil["arrow_schema"] = lambda schema: schema.with_metadata(
+        {"can_produce_statistics": "1"}
+    )
 
     found = client.statistics(*NAME, "id")
     assert found is not None
@@ -255,7 +284,7 @@ def test_statistics_are_read(server, client):
     assert client.scan(*NAME).num_rows == 5
 
 
-# ---------------------------------------------------------------------------------------------------------- changing
+# ---------------------------------------------------------------------------------------- changing
 
 
 def test_insert_fills_defaults_and_sends_batches_of_2048(server, client):
@@ -298,7 +327,12 @@ def test_a_statement_that_fails_in_the_client_looks_like_success_to_the_server(s
 
 
 def test_update_sends_set_columns_and_the_row_id(server, client):
-    assert client.update(*NAME, {"amount": "amount * 2", "name": lambda rows: ["x"] * rows.num_rows}).total == 5
+    assert (
+        client.update(
+            *NAME, {"amount": "amount * 2", "name": lambda rows: ["x"] * rows.num_rows}
+        ).total
+        == 5
+    )
     assert server.tables[NAME].column("amount").to_pylist() == [0, 1, 2, 3, 4]
     assert client.update(*NAME, {"name": 7}, where="id = 1").total == 1
     assert server.tables[NAME].column("name").to_pylist() == ["x", "7", "x", "x", "x"]
@@ -344,7 +378,11 @@ def test_a_block_has_one_transaction_and_its_end_sends_nothing(server, client):
     client.count(*NAME)
 
     assert actions(server).count("create_transaction") == 2
-    sent = [headers["airport-transaction-id"][0] for _, headers in server.calls if "airport-transaction-id" in headers]
+    sent = [
+        headers["airport-transaction-id"][0]
+        for _, headers in server.calls
+        if "airport-transaction-id" in headers
+    ]
     assert sent[0] == sent[1] == sent[2] != sent[-1]
 
 
@@ -371,7 +409,11 @@ def test_dropping_what_the_client_does_not_know_sends_nothing(server, client):
 
 def test_user_headers_go_with_take_flight_alone(server):
     with DuckDBClient(server.location, CATALOG, user_headers={"x-team": "a"}) as client:
-        assert client.take_flight([CATALOG, "sales", "table", "orders"]).column_names == ["id", "name", "amount"]
+        assert client.take_flight([CATALOG, "sales", "table", "orders"]).column_names == [
+            "id",
+            "name",
+            "amount",
+        ]
         client.count(*NAME)
 
     assert [method for method, headers in server.calls if "x-team" in headers] == [
@@ -399,7 +441,7 @@ def test_errors_of_concurrent_calls_are_not_mixed_up(server):
         assert set(pool.map(run, range(40))) == {"PERMISSION_DENIED", "['sales']"}
 
 
-# ------------------------------------------------------------------------------------------------------- the package
+# ------------------------------------------------------------------------------------- the package
 
 
 def test_the_simulation_shares_no_code_with_the_server_it_judges():
@@ -407,7 +449,9 @@ def test_the_simulation_shares_no_code_with_the_server_it_judges():
     imported = {
         name
         for source in sources
-        for name in re.findall(r"^\s*(?:from|import) (sparkport[\w.]*)", source.read_text("utf-8"), re.MULTILINE)
+        for name in re.findall(
+            r"^\s*(?:from|import) (sparkport[\w.]*)", source.read_text("utf-8"), re.MULTILINE
+        )
     }
 
     assert sources
@@ -421,7 +465,9 @@ def test_the_simulation_shares_no_code_with_the_server_it_judges():
 def test_the_client_works_without_pytest():
     program = "import sys; sys.modules['pytest'] = None; from sparkport.testing import DuckDBClient; print('fine')"
 
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
 
     assert (done.stdout.strip(), done.returncode) == ("fine", 0), done.stderr
 

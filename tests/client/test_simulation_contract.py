@@ -1,4 +1,6 @@
-"""The contract suite itself: on a catalog that can do everything, on one that can do little, and on broken ones."""
+"""The contract suite itself: on a catalog that can do everything, on one that can do little, and on
+broken ones.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -68,7 +70,7 @@ class TestReadOnlyCatalog(CatalogContract):
         return ReadOnly(Mathematics(Numbers()))
 
 
-# ------------------------------------------------------------------------------------------------------ broken ones
+# ------------------------------------------------------------------------------------- broken ones
 
 
 class OtherType(Numbers):
@@ -131,23 +133,40 @@ def named(kind: type[Any], name: str, *arguments: Any) -> Any:
 BROKEN: list[tuple[str, Catalog]] = [
     ("test_schemas_are_a_sequence_of_uniquely_named", listing(None)),
     ("test_schemas_are_a_sequence_of_uniquely_named", listing(iter([]))),
-    ("test_schemas_are_a_sequence_of_uniquely_named", ReadOnly(named(Mathematics, "a"), named(Mathematics, "A"))),
+    (
+        "test_schemas_are_a_sequence_of_uniquely_named",
+        ReadOnly(named(Mathematics, "a"), named(Mathematics, "A")),
+    ),
     ("test_schemas_are_a_sequence_of_uniquely_named", ReadOnly(named(Mathematics, ""))),
-    ("test_tables_and_functions_are_sequences_of_named", ReadOnly(Mathematics(Numbers(), named(Numbers, "NUMBERS")))),
-    ("test_tables_are_found_by_name_and_unknown_ones_are_none", ReadOnly(RaisesForUnknown(Numbers()))),
+    (
+        "test_tables_and_functions_are_sequences_of_named",
+        ReadOnly(Mathematics(Numbers(), named(Numbers, "NUMBERS"))),
+    ),
+    (
+        "test_tables_are_found_by_name_and_unknown_ones_are_none",
+        ReadOnly(RaisesForUnknown(Numbers())),
+    ),
     ("test_arrow_schemas_are_valid_and_stable", ReadOnly(Mathematics(NewSchemaEachTime()))),
     ("test_scans_yield_the_columns_and_types_of_the_schema", ReadOnly(Mathematics(OtherType()))),
     ("test_scans_yield_the_columns_and_types_of_the_schema", ReadOnly(Mathematics(LacksColumn()))),
     ("test_scans_yield_the_columns_and_types_of_the_schema", ReadOnly(Mathematics(YieldsTables()))),
-    ("test_projections_yield_at_least_what_was_asked", ReadOnly(Mathematics(IgnoresProjectionWrongly()))),
-    ("test_a_scan_without_columns_counts_the_rows", ReadOnly(Mathematics(IgnoresProjectionWrongly()))),
+    (
+        "test_projections_yield_at_least_what_was_asked",
+        ReadOnly(Mathematics(IgnoresProjectionWrongly())),
+    ),
+    (
+        "test_a_scan_without_columns_counts_the_rows",
+        ReadOnly(Mathematics(IgnoresProjectionWrongly())),
+    ),
     ("test_a_scan_may_be_closed_before_its_end", ReadOnly(Mathematics(OnceOnly()))),
     ("test_many_threads_may_scan_at_once", ReadOnly(Mathematics(OnceOnly()))),
     ("test_partitions_are_disjoint_and_complete", ReadOnly(Mathematics(Overlapping()))),
 ]
 
 
-@pytest.mark.parametrize(("name", "catalog"), BROKEN, ids=lambda part: part if isinstance(part, str) else "")
+@pytest.mark.parametrize(
+    ("name", "catalog"), BROKEN, ids=lambda part: part if isinstance(part, str) else ""
+)
 def test_the_contract_catches_a_broken_catalog(name, catalog):
     check: Callable[[Catalog, Context], None] = getattr(CatalogContract(), name)
 

@@ -1,4 +1,6 @@
-"""Errors as the client sees them: codes, typed exceptions, stalls, and replies that only bare gRPC can send."""
+"""Errors as the client sees them: codes, typed exceptions, stalls, and replies that only bare gRPC
+can send.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -9,7 +11,15 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 from tests.client.flight_double import CATALOG, COLUMNS, FlightDouble, orders, with_rowid
-from tests.client.raw_flight import action_of, batch_message, endpoint, flight_data, raw_flight, result, schema_message
+from tests.client.raw_flight import (
+    action_of,
+    batch_message,
+    endpoint,
+    flight_data,
+    raw_flight,
+    result,
+    schema_message,
+)
 
 from sparkport.testing import DuckDBClient, ProtocolViolation, ServerError
 
@@ -26,7 +36,9 @@ CODES = [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK]
 TYPED = msgpack.packb({"exception_type": "ConstraintException", "message": "no such luck"})
 
 
-def failing(code: grpc.StatusCode, message: str, *trailers: tuple[str, str | bytes]) -> Callable[..., Iterator[bytes]]:
+def failing(
+    code: grpc.StatusCode, message: str, *trailers: tuple[str, str | bytes]
+) -> Callable[..., Iterator[bytes]]:
     def handler(request: Any, context: grpc.ServicerContext) -> Iterator[bytes]:
         context.set_trailing_metadata(trailers)
         context.set_code(code)
@@ -41,13 +53,19 @@ def select(client: DuckDBClient) -> pa.Table:
 
 
 def refused(location: str, act: Callable[[DuckDBClient], Any]) -> ServerError:
-    with DuckDBClient(location, CATALOG, timeout=20) as client, pytest.raises(ServerError) as caught:
+    with (
+        DuckDBClient(location, CATALOG, timeout=20) as client,
+        pytest.raises(ServerError) as caught,
+    ):
         act(client)
     return caught.value
 
 
 def violated(location: str, act: Callable[[DuckDBClient], Any]) -> str:
-    with DuckDBClient(location, CATALOG, timeout=20) as client, pytest.raises(ProtocolViolation) as caught:
+    with (
+        DuckDBClient(location, CATALOG, timeout=20) as client,
+        pytest.raises(ProtocolViolation) as caught,
+    ):
         act(client)
     return caught.value.trap
 
@@ -118,7 +136,12 @@ def test_typed_exceptions_need_both_trailers(typed):
 
 
 @pytest.mark.parametrize(
-    "extra", [b"text", msgpack.packb({"exception_type": "KeyError", "message": ""}), msgpack.packb({"message": ""})]
+    "extra",
+    [
+        b"text",
+        msgpack.packb({"exception_type": "KeyError", "message": ""}),
+        msgpack.packb({"message": ""}),
+    ],
 )
 def test_extra_info_that_the_client_cannot_use_is_caught(extra):
     trailers = ("x-arrow-status", "5"), ("grpc-status-details-bin", extra)
@@ -172,13 +195,16 @@ def test_python_tracebacks_are_a_violation(server, client):
 
 
 def test_a_server_that_is_not_there_is_unavailable():
-    with DuckDBClient("grpc://127.0.0.1:1", CATALOG) as client, pytest.raises(ServerError) as caught:
+    with (
+        DuckDBClient("grpc://127.0.0.1:1", CATALOG) as client,
+        pytest.raises(ServerError) as caught,
+    ):
         client.schemas()
 
     assert caught.value.code == "UNAVAILABLE"
 
 
-# ------------------------------------------------------------------------------------------------ replies by hand
+# --------------------------------------------------------------------------------- replies by hand
 
 
 def messages(*sent: bytes) -> Callable[..., Iterator[bytes]]:
@@ -195,7 +221,11 @@ SCHEMA = schema_message(ROWS.schema)
 @pytest.mark.parametrize(
     ("sent", "trap"),
     [
-        pytest.param([SCHEMA, flight_data(app_metadata=msgpack.packb({"progress": 0.5}))], "T19", id="metadata alone"),
+        pytest.param(
+            [SCHEMA, flight_data(app_metadata=msgpack.packb({"progress": 0.5}))],
+            "T19",
+            id="metadata alone",
+        ),
         pytest.param([], "§1.4", id="no schema"),
         pytest.param([batch_message(ROWS)], "§1.4", id="batch before schema"),
         pytest.param([SCHEMA, flight_data(b"\x01\x02\x03\x04" * 8)], "§1.4", id="garbage"),
@@ -225,7 +255,10 @@ def test_arrow_sends_the_descriptor_of_an_exchange_in_a_message_of_its_own():
             received.append(len(request))
         yield flight_data(app_metadata=msgpack.packb({"total_changed": 1}))
 
-    with serving(messages(), DoExchange=do_exchange) as location, DuckDBClient(location, CATALOG) as client:
+    with (
+        serving(messages(), DoExchange=do_exchange) as location,
+        DuckDBClient(location, CATALOG) as client,
+    ):
         assert client.insert("sales", "orders", {"id": [1]}).total == 1
 
     path = 2 + sum(2 + len(element) for element in (CATALOG, "sales", "table", "orders"))

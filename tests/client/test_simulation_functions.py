@@ -1,4 +1,6 @@
-"""Function calls of the client simulation against an honest server: what comes back, and what is sent."""
+"""Function calls of the client simulation against an honest server: what comes back, and what is
+sent.
+"""
 
 import datetime
 import json
@@ -32,7 +34,7 @@ def client(server: FunctionDouble) -> Iterator[DuckDBClient]:
         yield client
 
 
-# ------------------------------------------------------------------------------------------------- scalar functions
+# -------------------------------------------------------------------------------- scalar functions
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -79,8 +81,16 @@ def test_the_types_of_the_arguments_choose_the_overload(client, argument, chosen
 @pytest.mark.parametrize(
     ("function", "arguments", "message"),
     [
-        ("twice", {"x": ["1"]}, r"Binder Error: No function matches .*'shop.sales.twice\(VARCHAR\)'"),
-        ("twice", {"x": [1], "y": [1]}, r"Binder Error: No function matches .*'shop.sales.twice\(BIGINT, BIGINT\)'"),
+        (
+            "twice",
+            {"x": ["1"]},
+            r"Binder Error: No function matches .*'shop.sales.twice\(VARCHAR\)'",
+        ),
+        (
+            "twice",
+            {"x": [1], "y": [1]},
+            r"Binder Error: No function matches .*'shop.sales.twice\(BIGINT, BIGINT\)'",
+        ),
         (
             "twice",
             {"x": [1.5]},
@@ -98,12 +108,15 @@ def test_duckdb_refuses_what_no_overload_takes(client, function, arguments, mess
 
 def test_duckdb_refuses_to_choose_between_overloads_of_the_same_cost():
     functions = [
-        Function("f", "scalar_function", [("x", kind)], result(kind), None) for kind in (pa.int16(), pa.uint16())
+        Function("f", "scalar_function", [("x", kind)], result(kind), None)
+        for kind in (pa.int16(), pa.uint16())
     ]
     with FunctionDouble(*functions) as server, DuckDBClient(server.location, CATALOG) as client:
         with pytest.raises(ClientSideError, match="Binder Error: No function matches"):
             client.call("sales", "f", {"x": [1]})
-        with pytest.raises(ClientSideError, match="Binder Error: Could not choose a best candidate function"):
+        with pytest.raises(
+            ClientSideError, match="Binder Error: Could not choose a best candidate function"
+        ):
             client.call("sales", "f", [pa.array([1], pa.uint8())])
 
 
@@ -122,7 +135,9 @@ def test_a_parameter_of_any_type_gets_the_argument_as_duckdb_encodes_it(server, 
 
 def test_buffers_that_are_not_of_the_declared_type_are_noticed(server, client):
     ids = [uuid.UUID(int=5)]
-    with pytest.raises(ProtocolViolation, match="parameter 'x': with its settings DuckDB sends") as caught:
+    with pytest.raises(
+        ProtocolViolation, match="parameter 'x': with its settings DuckDB sends"
+    ) as caught:
         client.call("sales", "not", {"x": [True]})
     assert caught.value.trap == "T32"
     assert client.call("sales", "id_text", [pa.array(ids, pa.uuid())]).to_pylist() == [str(ids[0])]
@@ -136,10 +151,16 @@ def test_buffers_that_are_not_of_the_declared_type_are_noticed(server, client):
 @pytest.mark.parametrize(
     ("declared", "argument"),
     [
-        (pa.timestamp("us", "Europe/Berlin"), pa.array([datetime.datetime(2020, 1, 1)], pa.timestamp("us", "UTC"))),
+        (
+            pa.timestamp("us", "Europe/Berlin"),
+            pa.array([datetime.datetime(2020, 1, 1)], pa.timestamp("us", "UTC")),
+        ),
         (pa.list_(pa.field("item", pa.int64())), pa.array([[1, 2]])),
         (pa.struct([("a", pa.string())]), pa.array([{"a": "x"}])),
-        (pa.map_(pa.string(), pa.int64()), pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64()))),
+        (
+            pa.map_(pa.string(), pa.int64()),
+            pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())),
+        ),
         (pa.list_(pa.int32(), 2), pa.array([[1, 2]], pa.list_(pa.int32(), 2))),
         (pa.decimal128(10, 2), pa.array([Decimal("1.5")])),
     ],
@@ -159,7 +180,8 @@ def test_buffers_go_under_the_declared_schema(declared, argument):
 
     assert seen[0].type == declared
     assert (
-        str(seen[0].to_pylist()[0]).partition(" ")[0] == str(argument.cast(declared).to_pylist()[0]).partition(" ")[0]
+        str(seen[0].to_pylist()[0]).partition(" ")[0]
+        == str(argument.cast(declared).to_pylist()[0]).partition(" ")[0]
     )
 
 
@@ -202,7 +224,7 @@ def test_two_threads_have_two_exchanges_open_at_once(server, client):
     assert client.call("sales", "twice", {"x": range(10)}, threads=2).to_pylist() == list(range(10))
 
 
-# -------------------------------------------------------------------------------------------------- table functions
+# --------------------------------------------------------------------------------- table functions
 
 
 def test_a_table_function_is_scanned_like_a_table(client):
@@ -211,10 +233,17 @@ def test_a_table_function_is_scanned_like_a_table(client):
         {"n": 1, "text": "1"},
         {"n": 2, "text": "2"},
     ]
-    chosen = client.table_function("sales", "numbers", 9, named={"STEP": 2}, columns=["text"], where="n > 12")
+    chosen = client.table_function(
+        "sales", "numbers", 9, named={"STEP": 2}, columns=["text"], where="n > 12"
+    )
     assert chosen.to_pylist() == [{"text": "14"}, {"text": "16"}]
     assert client.table_function("sales", "numbers", 5000, limit=7).num_rows == 7
-    assert client.table_function("sales", "numbers", 5, where=lambda rows: [True, *[False] * 4]).num_rows == 1
+    assert (
+        client.table_function(
+            "sales", "numbers", 5, where=lambda rows: [True, *[False] * 4]
+        ).num_rows
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -244,16 +273,33 @@ def test_an_argument_of_any_type_has_the_type_that_duckdb_gives_it(client, value
     echoed = client.table_function("sales", "echo", value)
 
     assert echoed.schema.field("value").type == kind
-    assert echoed.column("value").to_pylist() == [value.as_py() if isinstance(value, pa.Scalar) else value]
+    assert echoed.column("value").to_pylist() == [
+        value.as_py() if isinstance(value, pa.Scalar) else value
+    ]
 
 
 @pytest.mark.parametrize(
     ("function", "arguments", "named", "message"),
     [
-        ("numbers", ["3"], {}, r"Binder Error: No function matches .*'shop.sales.numbers\(VARCHAR\)'"),
+        (
+            "numbers",
+            ["3"],
+            {},
+            r"Binder Error: No function matches .*'shop.sales.numbers\(VARCHAR\)'",
+        ),
         ("numbers", [], {}, r"Binder Error: No function matches .*'shop.sales.numbers\(\)'"),
-        ("numbers", [1], {"nosuch": 1}, 'Binder Error: Invalid named parameter "nosuch" for function numbers'),
-        ("tagged", ["x"], {}, r"Binder Error: No function matches .*\n\tshop.sales.tagged\(VARCHAR, TABLE\)"),
+        (
+            "numbers",
+            [1],
+            {"nosuch": 1},
+            'Binder Error: Invalid named parameter "nosuch" for function numbers',
+        ),
+        (
+            "tagged",
+            ["x"],
+            {},
+            r"Binder Error: No function matches .*\n\tshop.sales.tagged\(VARCHAR, TABLE\)",
+        ),
         ("twice", [1], {}, "Catalog Error: Table Function with name twice does not exist"),
         ("echo", [object()], {}, "object"),
     ],
@@ -263,25 +309,35 @@ def test_duckdb_refuses_calls_of_table_functions(client, function, arguments, na
         client.table_function("sales", function, *arguments, named=named)
 
 
-# ------------------------------------------------------------------------------------------------- in/out functions
+# -------------------------------------------------------------------------------- in/out functions
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2047, 2048, 5000])
 def test_rows_go_through_an_in_out_function(client, rows):
-    out = client.in_out("sales", "tagged", "x", rows=pa.table({"i": pa.array(range(rows), pa.int64())}))
+    out = client.in_out(
+        "sales", "tagged", "x", rows=pa.table({"i": pa.array(range(rows), pa.int64())})
+    )
 
     assert out.column("i").to_pylist() == [*range(rows), None]
     assert out.column("label").to_pylist() == ["x"] * rows + ["last"]
 
 
 def test_an_in_out_function_may_have_many_rows_for_one(client):
-    out = client.in_out("sales", "repeated", 5, rows=pa.record_batch({"i": range(2048)}), where="i % 2 = 1 AND i < 10")
+    out = client.in_out(
+        "sales",
+        "repeated",
+        5,
+        rows=pa.record_batch({"i": range(2048)}),
+        where="i % 2 = 1 AND i < 10",
+    )
 
     assert out.column("i").to_pylist() == [1, 3, 5, 7, 9] * 5
 
 
 def test_filters_of_an_in_out_function_are_bound_to_all_its_columns(server, client):
-    client.in_out("sales", "tagged", "x", rows=pa.table({"i": [1], "j": [2]}), where="j = 2 AND label = 'x'")
+    client.in_out(
+        "sales", "tagged", "x", rows=pa.table({"i": [1], "j": [2]}), where="j = 2 AND label = 'x'"
+    )
 
     sent = msgpack.unpackb(dict(server.bodies)["in_out"], raw=True)
     pushed = json.loads(sent[b"json_filters"])
@@ -292,7 +348,9 @@ def test_filters_of_an_in_out_function_are_bound_to_all_its_columns(server, clie
 def _bound_columns(value: Any) -> Iterator[int]:
     if isinstance(value, dict) and value.get("expression_class") == "BOUND_COLUMN_REF":
         yield value["binding"]["column_index"]
-    for element in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+    for element in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
         yield from _bound_columns(element)
 
 
@@ -339,10 +397,12 @@ def test_an_input_without_batches_needs_a_schema(client):
     with pytest.raises(ValueError, match="schema"):
         client.in_out("sales", "tagged", "x", rows=[])
     reader = pa.RecordBatchReader.from_batches(schema, [])
-    assert client.in_out("sales", "tagged", "x", rows=reader).column("label").to_pylist() == ["last"]
+    assert client.in_out("sales", "tagged", "x", rows=reader).column("label").to_pylist() == [
+        "last"
+    ]
 
 
-# ----------------------------------------------------------------------------------------------------------- headers
+# ----------------------------------------------------------------------------------------- headers
 
 
 def test_only_scalar_functions_carry_the_transaction(server, client):
@@ -356,12 +416,20 @@ def test_only_scalar_functions_carry_the_transaction(server, client):
         return "airport-transaction-id" in headers
 
     operations = {
-        headers["airport-operation"][0]: headers for _, headers in server.calls if "airport-operation" in headers
+        headers["airport-operation"][0]: headers
+        for _, headers in server.calls
+        if "airport-operation" in headers
     }
     assert with_transaction(operations["scalar_function"])
-    assert [operation for operation, headers in operations.items() if with_transaction(headers)] == ["scalar_function"]
+    assert [
+        operation for operation, headers in operations.items() if with_transaction(headers)
+    ] == ["scalar_function"]
     others = [headers for name, headers in server.calls if name == "DO_GET"]
-    others += [headers for _, headers in server.calls if headers.get("airport-action-name") == ["endpoints"]]
+    others += [
+        headers
+        for _, headers in server.calls
+        if headers.get("airport-action-name") == ["endpoints"]
+    ]
     assert len(others) == 2
     assert not any(map(with_transaction, others))
     assert "catalog_version" not in [name for name, _ in server.bodies]
@@ -371,6 +439,10 @@ def test_a_scan_shares_its_trace_with_the_binding_and_an_exchange_has_its_own(se
     client.table_function("sales", "numbers", 1)
     client.in_out("sales", "tagged", "x", rows=pa.table({"i": [1]}))
 
-    traces = [headers["airport-trace-id"][0] for _, headers in server.calls if "airport-trace-id" in headers]
+    traces = [
+        headers["airport-trace-id"][0]
+        for _, headers in server.calls
+        if "airport-trace-id" in headers
+    ]
     assert traces[0] == traces[1] == traces[2]
     assert len(set(traces[2:])) == 3

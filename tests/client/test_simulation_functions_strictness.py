@@ -1,4 +1,6 @@
-"""The proof that the client simulation is unforgiving to functions: one misbehaviour after the other, each by its name."""
+"""The proof that the client simulation is unforgiving to functions: one misbehaviour after the
+other, each by its name.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -43,7 +45,7 @@ def honest_again(server: FunctionDouble, client: DuckDBClient) -> None:
     assert client.call("sales", "twice", {"x": [1]}).to_pylist() == [2]
 
 
-# ------------------------------------------------------------------------------------------------- scalar functions
+# -------------------------------------------------------------------------------- scalar functions
 
 
 def results(count: int, schema: pa.Schema | None = None) -> pa.RecordBatch:
@@ -91,7 +93,9 @@ def failing_at_the_end(reader: Any, writer: Any) -> None:
 def invalid(reader: Any, writer: Any) -> None:
     writer.begin(result(pa.string()))
     for _ in reader:
-        text = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")])
+        text = pa.Array.from_buffers(
+            pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")]
+        )
         writer.write_batch(pa.RecordBatch.from_arrays([text], schema=result(pa.string())))
 
 
@@ -105,7 +109,9 @@ def invalid(reader: Any, writer: Any) -> None:
         pytest.param(ending, "the DuckDB process would crash", id="end of the stream"),
         pytest.param(metadata_alone, "the DuckDB process would crash", id="metadata alone"),
         pytest.param(failing_at_the_end, "nobody sees the error", id="error at the end"),
-        pytest.param(with_schema(pa.schema([("other", pa.int64())])), "Schema equality", id="other name"),
+        pytest.param(
+            with_schema(pa.schema([("other", pa.int64())])), "Schema equality", id="other name"
+        ),
         pytest.param(with_schema(result(pa.int32())), "Schema equality", id="other type"),
         pytest.param(
             with_schema(pa.schema([pa.field("result", pa.int64(), nullable=False)])),
@@ -113,7 +119,9 @@ def invalid(reader: Any, writer: Any) -> None:
             id="not nullable",
         ),
         pytest.param(
-            with_schema(pa.schema([("result", pa.int64()), ("more", pa.int64())])), "Schema equality", id="two columns"
+            with_schema(pa.schema([("result", pa.int64()), ("more", pa.int64())])),
+            "Schema equality",
+            id="two columns",
         ),
     ],
 )
@@ -121,7 +129,9 @@ def invalid(reader: Any, writer: Any) -> None:
 def test_wrong_results_are_noticed(server, client, run, message, threads):
     server.spoil["scalar"] = lambda honest: run
 
-    violation = refused("§9.1", lambda: client.call("sales", "twice", {"x": range(3 * threads)}, threads=threads))
+    violation = refused(
+        "§9.1", lambda: client.call("sales", "twice", {"x": range(3 * threads)}, threads=threads)
+    )
 
     assert message in str(violation)
     assert not isinstance(violation, ClientHang)
@@ -180,12 +190,14 @@ def test_a_server_that_does_not_answer_is_a_hang(server, client, threads):
 
 
 def test_a_dictionary_as_result_is_noticed():
-    function = Function("f", "scalar_function", [], result(pa.dictionary(pa.int8(), pa.string())), None)
+    function = Function(
+        "f", "scalar_function", [], result(pa.dictionary(pa.int8(), pa.string())), None
+    )
     with FunctionDouble(function) as server, DuckDBClient(server.location, CATALOG) as client:
         refused("T33", lambda: client.call("sales", "f", [], rows=1))
 
 
-# ------------------------------------------------------------------------------------------------------------ errors
+# ------------------------------------------------------------------------------------------ errors
 
 TYPED = {"exception_type": "InvalidInputException", "message": "not a number"}
 
@@ -212,7 +224,10 @@ def test_an_error_of_a_scalar_function_is_typed(server, client, before, threads)
     with pytest.raises(ServerError) as caught:
         client.call("sales", "twice", {"x": range(10000)}, threads=threads)
 
-    assert (caught.value.duckdb_exception, caught.value.message) == ("InvalidInputException", "not a number")
+    assert (caught.value.duckdb_exception, caught.value.message) == (
+        "InvalidInputException",
+        "not a number",
+    )
     honest_again(server, client)
 
 
@@ -254,13 +269,15 @@ def test_an_error_of_binding_is_not_typed(server, client):
     assert caught.value.shown.startswith("IO Error: Airport @ ")
 
 
-# ----------------------------------------------------------------------------------------------------------- binding
+# ----------------------------------------------------------------------------------------- binding
 
 
 def changed(**values: Any) -> Callable[[bytes], bytes]:
     def spoil(honest: bytes) -> bytes:
         info = flight.FlightInfo.deserialize(honest)
-        return described(values.get("schema", info.schema), values.get("descriptor", info.descriptor), None)
+        return described(
+            values.get("schema", info.schema), values.get("descriptor", info.descriptor), None
+        )
 
     return spoil
 
@@ -271,14 +288,28 @@ ROWID = pa.field("row", pa.int64(), metadata={"is_rowid": "1"})
 @pytest.mark.parametrize(
     ("trap", "spoil"),
     [
-        pytest.param("T42", changed(descriptor=flight.FlightDescriptor.for_command(b"x")), id="other descriptor"),
         pytest.param(
-            "T33", changed(schema=pa.schema([("a", pa.dictionary(pa.int8(), pa.string()))])), id="a dictionary column"
+            "T42",
+            changed(descriptor=flight.FlightDescriptor.for_command(b"x")),
+            id="other descriptor",
         ),
-        pytest.param("§9.2", changed(schema=NUMBERS.with_metadata({"can_produce_statistics": "1"})), id="statistics"),
+        pytest.param(
+            "T33",
+            changed(schema=pa.schema([("a", pa.dictionary(pa.int8(), pa.string()))])),
+            id="a dictionary column",
+        ),
+        pytest.param(
+            "§9.2",
+            changed(schema=NUMBERS.with_metadata({"can_produce_statistics": "1"})),
+            id="statistics",
+        ),
         pytest.param("§9.2", changed(schema=NUMBERS.append(ROWID)), id="a row id"),
         pytest.param("§9.2", changed(schema=pa.schema([])), id="no columns"),
-        pytest.param("T9", changed(schema=pa.schema([("a", pa.float16())])), id="a type that DuckDB does not read"),
+        pytest.param(
+            "T9",
+            changed(schema=pa.schema([("a", pa.float16())])),
+            id="a type that DuckDB does not read",
+        ),
         pytest.param("§1.5", lambda honest: b"\xff\xff", id="no FlightInfo"),
     ],
 )
@@ -298,7 +329,9 @@ def test_no_answer_to_binding_crashes_duckdb(server, client):
 def test_rows_of_a_table_function_are_read_by_the_rules_of_tables(server, client):
     server.spoil["rows"] = lambda honest: honest.select(["text"])
     refused("T4", lambda: client.table_function("sales", "numbers", 1, columns=["text"]))
-    server.spoil["rows"] = lambda honest: honest.cast(pa.schema([("n", pa.int32()), ("text", pa.string())]))
+    server.spoil["rows"] = lambda honest: honest.cast(
+        pa.schema([("n", pa.int32()), ("text", pa.string())])
+    )
     refused("T5", lambda: client.table_function("sales", "numbers", 1))
 
 
@@ -312,7 +345,13 @@ def test_named_parameters_that_the_client_takes_for_its_own_are_noticed():
 def test_a_named_parameter_of_any_type_takes_the_type_of_the_argument_before_it():
     free = pa.field("x", pa.null(), metadata={**NAMED, "is_any_type": "1"})
     functions = [
-        Function("after", "table_function", [("n", pa.int64()), free], lambda row, _: row.schema, lambda row, _: row),
+        Function(
+            "after",
+            "table_function",
+            [("n", pa.int64()), free],
+            lambda row, _: row.schema,
+            lambda row, _: row,
+        ),
         Function("first", "table_function", [free], NUMBERS, None),
     ]
     with FunctionDouble(*functions) as server, DuckDBClient(server.location, CATALOG) as client:
@@ -324,13 +363,15 @@ def test_a_named_parameter_of_any_type_takes_the_type_of_the_argument_before_it(
         refused("§9.2", lambda: client.table_function("sales", "first", named={"x": 6}))
 
 
-# ------------------------------------------------------------------------------------------------- in/out functions
+# -------------------------------------------------------------------------------- in/out functions
 
 CONTINUES, FINISHED = b"chunk_continues", b"chunk_finished"
 
 
 def texts(count: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array(["x"] * count), pa.array(range(count), pa.int64())], schema=TEXTS)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(["x"] * count), pa.array(range(count), pa.int64())], schema=TEXTS
+    )
 
 
 def lockstep(
@@ -338,7 +379,9 @@ def lockstep(
     last: list[tuple[int | None, bytes | None]],
     schema: pa.Schema = TEXTS,
 ) -> Run:
-    """A server that answers each batch with batches of so many rows and that metadata, and the end likewise."""
+    """A server that answers each batch with batches of so many rows and that metadata, and the end
+    likewise.
+    """
 
     def run(reader: Any, writer: Any) -> None:
         next(reader)
@@ -360,7 +403,9 @@ def lockstep(
 
 
 def in_out(client: DuckDBClient, rows: int = 3) -> pa.Table:
-    return client.in_out("sales", "tagged", "x", rows=pa.table({"i": pa.array(range(rows), pa.int64())}))
+    return client.in_out(
+        "sales", "tagged", "x", rows=pa.table({"i": pa.array(range(rows), pa.int64())})
+    )
 
 
 @pytest.mark.parametrize(
@@ -369,14 +414,33 @@ def in_out(client: DuckDBClient, rows: int = 3) -> pa.Table:
         pytest.param([(3, FINISHED)], [], 3, id="nothing at the end"),
         pytest.param([(3, None)], [(2, None)], 5, id="no metadata"),
         pytest.param([(3, b"Chunk_continues")], [(2, b"")], 5, id="other metadata"),
-        pytest.param([(3, CONTINUES), (0, CONTINUES), (1, FINISHED)], [(1, CONTINUES), (0, FINISHED)], 5, id="several"),
+        pytest.param(
+            [(3, CONTINUES), (0, CONTINUES), (1, FINISHED)],
+            [(1, CONTINUES), (0, FINISHED)],
+            5,
+            id="several",
+        ),
         pytest.param([(5000, FINISHED)], [(5000, FINISHED)], 10000, id="large"),
         pytest.param([(2048, CONTINUES), (0, FINISHED)], [], 2048, id="a full vector that goes on"),
-        pytest.param([(2048, FINISHED), (0, FINISHED)], [], 2048, id="a full vector that ends, and goes on"),
-        pytest.param([(0, FINISHED)], [(2048, FINISHED)], 2048, id="a full vector before the end of the stream"),
-        pytest.param([(0, FINISHED)], [(4096, CONTINUES), (1, FINISHED)], 4097, id="full vectors after the end"),
+        pytest.param(
+            [(2048, FINISHED), (0, FINISHED)], [], 2048, id="a full vector that ends, and goes on"
+        ),
+        pytest.param(
+            [(0, FINISHED)],
+            [(2048, FINISHED)],
+            2048,
+            id="a full vector before the end of the stream",
+        ),
+        pytest.param(
+            [(0, FINISHED)],
+            [(4096, CONTINUES), (1, FINISHED)],
+            4097,
+            id="full vectors after the end",
+        ),
         pytest.param([(0, FINISHED)], [(None, FINISHED)], 0, id="metadata alone at the end"),
-        pytest.param([(0, FINISHED)], [(None, CONTINUES), (1, FINISHED)], 1, id="metadata alone that goes on"),
+        pytest.param(
+            [(0, FINISHED)], [(None, CONTINUES), (1, FINISHED)], 1, id="metadata alone that goes on"
+        ),
     ],
 )
 def test_output_is_read_as_by_the_real_client(server, client, answers, last, rows):
@@ -437,13 +501,35 @@ def only_schema(schema: pa.Schema) -> Run:
     ("run", "message"),
     [
         pytest.param(ending_early, "the DuckDB process would crash", id="end of the stream"),
-        pytest.param(lockstep([(None, FINISHED)], []), "the DuckDB process would crash", id="metadata alone"),
-        pytest.param(lockstep([(3, FINISHED), (3, FINISHED)], [(0, FINISHED)]), "rows are lost", id="two answers"),
-        pytest.param(lockstep([(3, FINISHED)], [(1, FINISHED), (1, FINISHED)]), "rows are lost", id="two last batches"),
-        pytest.param(lockstep([(3, FINISHED)], [(1, None), (0, None)]), "rows are lost", id="not marked as going on"),
-        pytest.param(failing_after_the_last, "nobody sees the error", id="error after the last batch"),
-        pytest.param(only_schema(TEXTS.remove(1)), "1 columns come back instead of the 2", id="fewer columns"),
-        pytest.param(only_schema(TEXTS.append(ROWID)), "3 columns come back instead of the 2", id="more columns"),
+        pytest.param(
+            lockstep([(None, FINISHED)], []), "the DuckDB process would crash", id="metadata alone"
+        ),
+        pytest.param(
+            lockstep([(3, FINISHED), (3, FINISHED)], [(0, FINISHED)]),
+            "rows are lost",
+            id="two answers",
+        ),
+        pytest.param(
+            lockstep([(3, FINISHED)], [(1, FINISHED), (1, FINISHED)]),
+            "rows are lost",
+            id="two last batches",
+        ),
+        pytest.param(
+            lockstep([(3, FINISHED)], [(1, None), (0, None)]),
+            "rows are lost",
+            id="not marked as going on",
+        ),
+        pytest.param(
+            failing_after_the_last, "nobody sees the error", id="error after the last batch"
+        ),
+        pytest.param(
+            only_schema(TEXTS.remove(1)), "1 columns come back instead of the 2", id="fewer columns"
+        ),
+        pytest.param(
+            only_schema(TEXTS.append(ROWID)),
+            "3 columns come back instead of the 2",
+            id="more columns",
+        ),
         pytest.param(only_schema(SWAPPED), "not at position", id="columns in another order"),
         pytest.param(
             only_schema(pa.schema([("label", pa.string()), ("i", pa.int32())])),

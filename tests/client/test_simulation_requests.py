@@ -1,6 +1,8 @@
-"""What the simulation sends is what the real client was recorded to send: calls, headers, bodies, bytes.
+"""What the simulation sends is what the real client was recorded to send: calls, headers, bodies,
+bytes.
 
-`recorded.json` holds statements of the recorded traffic of the real client, line main, copied without their replies.
+`recorded.json` holds statements of the recorded traffic of the real client, line main, copied
+without their replies.
 """
 
 import base64
@@ -28,7 +30,9 @@ PEOPLE = pa.schema([("id", pa.int32()), ("name", pa.string())])
 
 
 def recorded(scenario: str, sql: str) -> list[dict[str, Any]]:
-    found = [step["calls"] for step in RECORDED if (step["scenario"], step["sql"]) == (scenario, sql)]
+    found = [
+        step["calls"] for step in RECORDED if (step["scenario"], step["sql"]) == (scenario, sql)
+    ]
     calls: list[dict[str, Any]] = found[0]
     return calls
 
@@ -90,7 +94,12 @@ STATEMENTS: list[tuple[str, str, pa.Schema, Callable[[DuckDBClient], Any]]] = [
         T,
         lambda c: c.add_column(*NAME, "location", "VARCHAR", if_not_exists=True),
     ),
-    ("alter_table", "ALTER TABLE t DROP COLUMN location", T, lambda c: c.remove_column(*NAME, "location")),
+    (
+        "alter_table",
+        "ALTER TABLE t DROP COLUMN location",
+        T,
+        lambda c: c.remove_column(*NAME, "location"),
+    ),
     (
         "alter_table",
         "ALTER TABLE t DROP COLUMN score CASCADE",
@@ -115,8 +124,18 @@ STATEMENTS: list[tuple[str, str, pa.Schema, Callable[[DuckDBClient], Any]]] = [
         T,
         lambda c: c.change_column_type(*NAME, "age", "BIGINT"),
     ),
-    ("alter_table", "ALTER TABLE t ALTER id SET NOT NULL", T, lambda c: c.set_not_null(*NAME, "id")),
-    ("alter_table", "ALTER TABLE t ALTER id DROP NOT NULL", T, lambda c: c.drop_not_null(*NAME, "id")),
+    (
+        "alter_table",
+        "ALTER TABLE t ALTER id SET NOT NULL",
+        T,
+        lambda c: c.set_not_null(*NAME, "id"),
+    ),
+    (
+        "alter_table",
+        "ALTER TABLE t ALTER id DROP NOT NULL",
+        T,
+        lambda c: c.drop_not_null(*NAME, "id"),
+    ),
     ("alter_table", "ALTER TABLE t RENAME TO t_new", T, lambda c: c.rename_table(*NAME, "t_new")),
     (
         "alter_struct_fields",
@@ -151,11 +170,18 @@ def server() -> Iterator[FlightDouble]:
         yield double
 
 
-@pytest.mark.parametrize(("scenario", "sql", "schema", "act"), STATEMENTS, ids=[sql for _, sql, _, _ in STATEMENTS])
+@pytest.mark.parametrize(
+    ("scenario", "sql", "schema", "act"), STATEMENTS, ids=[sql for _, sql, _, _ in STATEMENTS]
+)
 def test_a_statement_sends_what_the_real_client_sends(scenario, sql, schema, act, server):
     expected = recorded(scenario, sql)
     catalog = next(
-        (call["headers"]["airport-catalog"] for call in expected if "airport-catalog" in call["headers"]), "cat"
+        (
+            call["headers"]["airport-catalog"]
+            for call in expected
+            if "airport-catalog" in call["headers"]
+        ),
+        "cat",
     )
     server.catalog = catalog
     server.tables = {("s1", "t"): with_rowid(schema).empty_table()}
@@ -172,7 +198,9 @@ def test_a_statement_sends_what_the_real_client_sends(scenario, sql, schema, act
     for (_, sent), call in zip(server.calls, expected, strict=True):
         assert _comparable(sent) == _comparable(call["headers"])
     assert server.bodies == [
-        (call["action"], base64.b64decode(call["body"])) for call in expected if call["method"] == "DoAction"
+        (call["action"], base64.b64decode(call["body"]))
+        for call in expected
+        if call["method"] == "DoAction"
     ]
 
 
@@ -185,8 +213,14 @@ VOLATILE = ("airport-client-session-id", "airport-trace-id", "airport-transactio
 
 def _comparable(headers: dict[str, Any]) -> dict[str, list[str]]:
     """Values by name; identifiers and addresses count only as being there."""
-    listed = {name: value if isinstance(value, list) else [value] for name, value in headers.items()}
-    return {name: ["…"] if name in VOLATILE else values for name, values in listed.items() if name != "user-agent"}
+    listed = {
+        name: value if isinstance(value, list) else [value] for name, value in headers.items()
+    }
+    return {
+        name: ["…"] if name in VOLATILE else values
+        for name, values in listed.items()
+        if name != "user-agent"
+    }
 
 
 def test_create_or_replace_schema_lists_drops_and_creates(server):
@@ -222,7 +256,9 @@ def test_update_returning_asks_for_columns_as_the_real_client_does(server):
 
 def test_every_column_with_statistics_is_asked_for(server):
     expected = recorded("column_statistics", "SELECT * FROM static_data.employees")
-    asked = [_unpacked(call["body"]) for call in expected if call.get("action") == "column_statistics"]
+    asked = [
+        _unpacked(call["body"]) for call in expected if call.get("action") == "column_statistics"
+    ]
     schema = pa.schema([("name", pa.string())], metadata={"can_produce_statistics": "1"})
     server.tables = {("s1", "t"): pa.table({"name": ["x"], "row": [0]}, schema=with_rowid(schema))}
     with DuckDBClient(server.location, "cat", token=TOKEN) as client:
@@ -231,8 +267,14 @@ def test_every_column_with_statistics_is_asked_for(server):
     action, body = next(sent for sent in server.bodies if sent[0] == "column_statistics")
     sent = msgpack.unpackb(body, raw=True)
     assert list(sent) == list(asked[0])
-    assert (sent[b"column_name"], sent[b"type"]) in [(call[b"column_name"], call[b"type"]) for call in asked]
-    headers = next(headers for _, headers in server.calls if headers.get("airport-action-name") == [action, action])
+    assert (sent[b"column_name"], sent[b"type"]) in [
+        (call[b"column_name"], call[b"type"]) for call in asked
+    ]
+    headers = next(
+        headers
+        for _, headers in server.calls
+        if headers.get("airport-action-name") == [action, action]
+    )
     due = next(call for call in expected if call.get("action") == "column_statistics")["headers"]
     assert {*headers} - {"user-agent", "airport-transaction-id"} == {*due}
 
@@ -263,8 +305,13 @@ def test_the_messages_of_an_insert_are_those_of_the_real_client_byte_for_byte():
         received.extend(requests)
         yield flight_data(app_metadata=msgpack.packb({"total_changed": 1}))
 
-    with raw_flight(DoAction=do_action, DoExchange=do_exchange) as location, DuckDBClient(location, "cat") as client:
+    with (
+        raw_flight(DoAction=do_action, DoExchange=do_exchange) as location,
+        DuckDBClient(location, "cat") as client,
+    ):
         client.insert("s1", "t", {"id": [1], "name": ["one"], "v": [1.5]})
 
     assert [base64.b64encode(message).decode() for message in received[:2]] == expected[:2]
-    assert [len(message) for message in received] == [len(base64.b64decode(message)) for message in expected]
+    assert [len(message) for message in received] == [
+        len(base64.b64decode(message)) for message in expected
+    ]

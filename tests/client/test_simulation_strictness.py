@@ -1,4 +1,6 @@
-"""The proof that the client simulation is unforgiving: one misbehaviour after the other, each caught by its name."""
+"""The proof that the client simulation is unforgiving: one misbehaviour after the other, each
+caught by its name.
+"""
 
 import base64
 import hashlib
@@ -53,7 +55,7 @@ class Case:
     act: Act
 
 
-# ---------------------------------------------------------------------------------------------- what the client does
+# ---------------------------------------------------------------------------- what the client does
 
 
 def attach(client: DuckDBClient) -> Any:
@@ -85,7 +87,9 @@ def update(client: DuckDBClient) -> Any:
 
 
 def update_returning(client: DuckDBClient) -> Any:
-    return client.update("sales", "orders", {"amount": "amount + 1"}, where="id < 3", returning=True)
+    return client.update(
+        "sales", "orders", {"amount": "amount + 1"}, where="id < 3", returning=True
+    )
 
 
 def delete_returning(client: DuckDBClient) -> Any:
@@ -109,7 +113,7 @@ def take_flight(client: DuckDBClient) -> Any:
     return client.take_flight([CATALOG, "sales", "table", "orders"])
 
 
-# ------------------------------------------------------------------------------------------------- what is put wrong
+# ------------------------------------------------------------------------------- what is put wrong
 
 
 def without(key: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -148,17 +152,24 @@ def with_metadata(**metadata: str | bytes) -> Callable[[pa.Schema], pa.Schema]:
 
 
 def marked(count: int) -> Callable[[pa.Schema], pa.Schema]:
-    return lambda schema: schema.insert(0, pa.field("other", pa.int64(), metadata={"is_rowid": "1"}))
+    return lambda schema: schema.insert(
+        0, pa.field("other", pa.int64(), metadata={"is_rowid": "1"})
+    )
 
 
 def rowid_first(schema: pa.Schema) -> pa.Schema:
     return pa.schema([schema.field(3), *list(schema)[:3]])
 
 
-def function(kind: str, parameters: pa.Schema | None, result: pa.Schema, **values: Any) -> Callable[[Any], list[bytes]]:
+def function(
+    kind: str, parameters: pa.Schema | None, result: pa.Schema, **values: Any
+) -> Callable[[Any], list[bytes]]:
     packed_parameters = None if parameters is None else parameters.serialize().to_pybytes()
     metadata = app_metadata("f", type=kind, input_schema=packed_parameters, **values)
-    return lambda honest: [*honest, described(result, flight.FlightDescriptor.for_path("f"), metadata)]
+    return lambda honest: [
+        *honest,
+        described(result, flight.FlightDescriptor.for_path("f"), metadata),
+    ]
 
 
 RESULT = pa.schema([("result", pa.int64())])
@@ -177,14 +188,39 @@ CATALOGS = [
     ("root is cut", "§1.3", "root_bytes", lambda body: body[:-3]),
     ("bin keys", "§1.3", "root", lambda root: {key.encode(): value for key, value in root.items()}),
     ("no version_info", "§1.3", "root", without("version_info")),
-    ("version is a float", "§1.3", "root", changed(version_info={"catalog_version": 1.0, "is_fixed": False})),
-    ("version is negative", "§1.3", "root", changed(version_info={"catalog_version": -1, "is_fixed": False})),
-    ("is_fixed is a number", "§1.3", "root", changed(version_info={"catalog_version": 1, "is_fixed": 0})),
+    (
+        "version is a float",
+        "§1.3",
+        "root",
+        changed(version_info={"catalog_version": 1.0, "is_fixed": False}),
+    ),
+    (
+        "version is negative",
+        "§1.3",
+        "root",
+        changed(version_info={"catalog_version": -1, "is_fixed": False}),
+    ),
+    (
+        "is_fixed is a number",
+        "§1.3",
+        "root",
+        changed(version_info={"catalog_version": 1, "is_fixed": 0}),
+    ),
     ("is_fixed is missing", "§1.3", "root", changed(version_info={"catalog_version": 1})),
     ("schemas is nil", "§1.3", "root", changed(schemas=None)),
     ("contents missing", "§1.3", "root", without("contents")),
-    ("bundle hash wrong", "T46", "root", changed(contents={"sha256": "0" * 64, "url": None, "serialized": b"\x90"})),
-    ("sha256 in capitals", "T46", "root", changed(contents={"sha256": "A" * 64, "url": None, "serialized": b"\x90"})),
+    (
+        "bundle hash wrong",
+        "T46",
+        "root",
+        changed(contents={"sha256": "0" * 64, "url": None, "serialized": b"\x90"}),
+    ),
+    (
+        "sha256 in capitals",
+        "T46",
+        "root",
+        changed(contents={"sha256": "A" * 64, "url": None, "serialized": b"\x90"}),
+    ),
     ("empty schema name", "T45", "root", schema_map(name="")),
     ("two schemas of a name", "T45", "root", lambda root: {**root, "schemas": root["schemas"] * 2}),
     ("schema called main", "T8", "root", schema_map(name="main")),
@@ -202,7 +238,12 @@ CATALOGS = [
         "contents",
         lambda honest: {"sha256": "", "url": "http://localhost/x", "serialized": None},
     ),
-    ("objects are a map", "§3.4", "contents", lambda honest: {**NOTHING, "serialized": compressed(b"\x80")}),
+    (
+        "objects are a map",
+        "§3.4",
+        "contents",
+        lambda honest: {**NOTHING, "serialized": compressed(b"\x80")},
+    ),
     ("object is no FlightInfo", "§1.5", "infos", lambda honest: [b"\xff\xff\xff"]),
     ("no app_metadata", "§3.5", "app_metadata", lambda honest: None),
     ("app_metadata is no map", "T9", "app_metadata", lambda honest: [honest]),
@@ -217,22 +258,40 @@ CATALOGS = [
     ("comment is a number", "T9", "app_metadata", changed(comment=1)),
     ("two tables of a name", "§3.5", "infos", lambda honest: honest * 2),
     ("path not ASCII", "T3", "path", lambda path: [CATALOG, "sales", "table", "ördérs"]),
-    ("path with control character", "T3", "path", lambda path: [CATALOG, "sales", "table", "or\nders"]),
+    (
+        "path with control character",
+        "T3",
+        "path",
+        lambda path: [CATALOG, "sales", "table", "or\nders"],
+    ),
     ("row id first", "T7", "arrow_schema", rowid_first),
     ("two row ids", "T7", "arrow_schema", marked(2)),
     ("float16", "T9", "arrow_schema", field(pa.float16())),
     ("decimal256", "T9", "arrow_schema", field(pa.decimal256(20, 2))),
     ("dense union", "T9", "arrow_schema", field(pa.dense_union([pa.field("a", pa.int8())]))),
     ("empty struct", "T9", "arrow_schema", field(pa.struct([]))),
-    ("nested float16", "T9", "arrow_schema", field(pa.list_(pa.struct([("x", pa.map_(pa.string(), pa.float16()))])))),
-    ("nested dictionary", "T9", "arrow_schema", field(pa.list_(pa.dictionary(pa.int8(), pa.string())))),
+    (
+        "nested float16",
+        "T9",
+        "arrow_schema",
+        field(pa.list_(pa.struct([("x", pa.map_(pa.string(), pa.float16()))]))),
+    ),
+    (
+        "nested dictionary",
+        "T9",
+        "arrow_schema",
+        field(pa.list_(pa.dictionary(pa.int8(), pa.string()))),
+    ),
     (
         "unknown edges",
         "T9",
         "arrow_schema",
         field(
             pa.binary(),
-            **{"ARROW:extension:name": "geoarrow.wkb", "ARROW:extension:metadata": '{"edges": "spherical"}'},
+            **{
+                "ARROW:extension:name": "geoarrow.wkb",
+                "ARROW:extension:metadata": '{"edges": "spherical"}',
+            },
         ),
     ),
     ("bad default", "§3.6", "arrow_schema", field(pa.int64(), default="1 +")),
@@ -249,13 +308,25 @@ CATALOGS = [
         "arrow_schema",
         lambda schema: with_metadata(can_produce_statistics="1")(field(pa.duration("s"))(schema)),
     ),
-    ("function without parameters schema", "T9", "infos", function("scalar_function", None, RESULT)),
-    ("scalar function of two results", "§3.5", "infos", function("scalar_function", RESULT, COLUMNS)),
+    (
+        "function without parameters schema",
+        "T9",
+        "infos",
+        function("scalar_function", None, RESULT),
+    ),
+    (
+        "scalar function of two results",
+        "§3.5",
+        "infos",
+        function("scalar_function", RESULT, COLUMNS),
+    ),
     (
         "unknown stability",
         "§3.5",
         "infos",
-        function("scalar_function", RESULT, RESULT, extra_data=msgpack.packb({"stability": "often"})),
+        function(
+            "scalar_function", RESULT, RESULT, extra_data=msgpack.packb({"stability": "often"})
+        ),
     ),
     (
         "large_string parameter",
@@ -275,7 +346,9 @@ CATALOGS = [
         "infos",
         function(
             "table_function",
-            pa.schema([pa.field("n", pa.int64(), metadata={"is_named_parameter": "1"}), TABLE_PARAMETER]),
+            pa.schema(
+                [pa.field("n", pa.int64(), metadata={"is_named_parameter": "1"}), TABLE_PARAMETER]
+            ),
             RESULT,
         ),
     ),
@@ -310,8 +383,18 @@ SCANS = [
     ("identifier with newline", "T3", "create_transaction", packed({"identifier": "tx\n"})),
     ("no version result", "T2", "catalog_version", nothing),
     ("version missing", "§1.3", "catalog_version", packed({"is_fixed": False})),
-    ("version nil", "§1.3", "catalog_version", packed({"catalog_version": None, "is_fixed": False})),
-    ("version is a boolean", "§1.3", "catalog_version", packed({"catalog_version": True, "is_fixed": False})),
+    (
+        "version nil",
+        "§1.3",
+        "catalog_version",
+        packed({"catalog_version": None, "is_fixed": False}),
+    ),
+    (
+        "version is a boolean",
+        "§1.3",
+        "catalog_version",
+        packed({"catalog_version": True, "is_fixed": False}),
+    ),
     (
         "version above 64 bits",
         "§1.3",
@@ -328,7 +411,12 @@ SCANS = [
     ("reordered", "T5", "rows", columns("name", "id", "amount", "row")),
     ("other type", "T5", "rows", retyped("amount", pa.float32())),
     ("large offsets", "T5", "rows", retyped("name", pa.large_string())),
-    ("null type for a wanted column", "T5", "rows", lambda rows: rows.set_column(0, "id", pa.nulls(rows.num_rows))),
+    (
+        "null type for a wanted column",
+        "T5",
+        "rows",
+        lambda rows: rows.set_column(0, "id", pa.nulls(rows.num_rows)),
+    ),
     ("metadata is no progress", "T20", "chunks", chunks(b"hello")),
     ("progress beyond 1", "T20", "chunks", chunks(msgpack.packb({"progress": 1.5}))),
     ("progress is text", "T20", "chunks", chunks(msgpack.packb({"progress": "0.5"}))),
@@ -351,8 +439,18 @@ STATISTICS = [
     ("has_not_null a number", "§4.9", "statistics", changed(has_not_null=pa.array([1]))),
     ("distinct_count a float", "§4.9", "statistics", changed(distinct_count=pa.array([1.0]))),
     ("distinct_count missing", "§4.9", "statistics", without("distinct_count")),
-    ("length not uint64", "§4.9", "statistics", changed(max_string_length=pa.array([1], pa.int32()))),
-    ("two rows", "§4.9", "statistics", lambda honest: {name: pa.concat_arrays([a, a]) for name, a in honest.items()}),
+    (
+        "length not uint64",
+        "§4.9",
+        "statistics",
+        changed(max_string_length=pa.array([1], pa.int32())),
+    ),
+    (
+        "two rows",
+        "§4.9",
+        "statistics",
+        lambda honest: {name: pa.concat_arrays([a, a]) for name, a in honest.items()},
+    ),
 ]
 
 
@@ -414,8 +512,18 @@ EXCHANGES = [
     ("error after total_changed", "T21", insert, exchange(last=_fail_late)),
     ("message after total_changed", "§7.1", insert, exchange(last=_twice)),
     ("two batches for one", "T16", insert_returning, exchange(answer=lambda batch: [ROW, ROW])),
-    ("too many rows", "T16", insert_returning, exchange(answer=lambda batch: orders(3).to_batches())),
-    ("beyond 2048 rows", "T16", insert_returning, exchange(answer=lambda batch: orders(2049).to_batches())),
+    (
+        "too many rows",
+        "T16",
+        insert_returning,
+        exchange(answer=lambda batch: orders(3).to_batches()),
+    ),
+    (
+        "beyond 2048 rows",
+        "T16",
+        insert_returning,
+        exchange(answer=lambda batch: orders(2049).to_batches()),
+    ),
     (
         "column missing",
         "§7.4",
@@ -434,12 +542,20 @@ EXCHANGES = [
         delete_returning,
         exchange(schema=lambda sent: sent, answer=lambda batch: [batch]),
     ),
-    ("update in table order", "T17", update_returning, exchange(schema=ORDERS, answer=lambda batch: [ROW])),
+    (
+        "update in table order",
+        "T17",
+        update_returning,
+        exchange(schema=ORDERS, answer=lambda batch: [ROW]),
+    ),
     (
         "update: a type differs",
         "T17",
         update_returning,
-        exchange(schema=lambda sent: sent.set(0, pa.field(sent.names[0], pa.float32())), answer=lambda batch: []),
+        exchange(
+            schema=lambda sent: sent.set(0, pa.field(sent.names[0], pa.float32())),
+            answer=lambda batch: [],
+        ),
     ),
 ]
 
@@ -448,16 +564,52 @@ HASH_WRONG = changed(sha256="0" * 64)(inline([]))
 
 DDL = [
     ("create_schema without result", "§4.1", "create_schema", nothing, create_schema),
-    ("create_schema compressed", "§1.3", "create_schema", lambda honest: [compressed(honest[0])], create_schema),
+    (
+        "create_schema compressed",
+        "§1.3",
+        "create_schema",
+        lambda honest: [compressed(honest[0])],
+        create_schema,
+    ),
     ("create_schema hash wrong", "T46", "create_schema", packed(HASH_WRONG), create_schema),
-    ("create_schema lacks sha256", "§1.3", "create_schema", packed(without("sha256")(inline([]))), create_schema),
+    (
+        "create_schema lacks sha256",
+        "§1.3",
+        "create_schema",
+        packed(without("sha256")(inline([]))),
+        create_schema,
+    ),
     ("create_table without result", "§4.1", "create_table", nothing, create_table),
     ("create_table gives a map", "§1.5", "create_table", packed({"a": 1}), create_table),
-    ("create_table lacks app_metadata", "§4.12", "create_table", lambda honest: [bare(honest[0])], create_table),
+    (
+        "create_table lacks app_metadata",
+        "§4.12",
+        "create_table",
+        lambda honest: [bare(honest[0])],
+        create_table,
+    ),
     ("ALTER without result", "§4.1", "add_column", nothing, add_column),
-    ("ALTER lacks app_metadata", "§4.12", "add_column", lambda honest: [bare(honest[0])], add_column),
-    ("ALTER answers about another table", "§4.13", "add_column", lambda honest: [OTHER], add_column),
-    ("GetFlightInfo of another flight", "T42", "get_flight_info", lambda honest: OTHER, take_flight),
+    (
+        "ALTER lacks app_metadata",
+        "§4.12",
+        "add_column",
+        lambda honest: [bare(honest[0])],
+        add_column,
+    ),
+    (
+        "ALTER answers about another table",
+        "§4.13",
+        "add_column",
+        lambda honest: [OTHER],
+        add_column,
+    ),
+    (
+        "GetFlightInfo of another flight",
+        "T42",
+        "get_flight_info",
+        lambda honest: OTHER,
+        take_flight,
+    ),
 ]
 
 
@@ -467,9 +619,15 @@ def bare(body: bytes) -> bytes:
 
 
 CASES = [
-    *(Case(f"catalog: {name}", trap, point, spoil, attach) for name, trap, point, spoil in CATALOGS),
+    *(
+        Case(f"catalog: {name}", trap, point, spoil, attach)
+        for name, trap, point, spoil in CATALOGS
+    ),
     *(Case(f"scan: {name}", trap, point, spoil, select) for name, trap, point, spoil in SCANS),
-    *(Case(f"exchange: {name}", trap, "exchange", spoil, act) for name, trap, act, spoil in EXCHANGES),
+    *(
+        Case(f"exchange: {name}", trap, "exchange", spoil, act)
+        for name, trap, act, spoil in EXCHANGES
+    ),
     *(Case(f"DDL: {name}", trap, point, spoil, act) for name, trap, point, spoil, act in DDL),
 ]
 
@@ -570,8 +728,12 @@ def _uri(prefix: str, **fields: Any) -> str:
         pytest.param(DATA_URI + "!", id="not base64"),
         pytest.param(_uri(DATA_URI, uri="x"), id="no format"),
         pytest.param(_uri(DATA_URI, format="csv", uri="x"), id="unknown format"),
-        pytest.param(_uri(DATA_URI, format="ipc-file", uri="file:///nowhere/at.all"), id="no such file"),
-        pytest.param(_uri(CALL_URI, function_name="range", data=b"x"), id="arguments are no stream"),
+        pytest.param(
+            _uri(DATA_URI, format="ipc-file", uri="file:///nowhere/at.all"), id="no such file"
+        ),
+        pytest.param(
+            _uri(CALL_URI, function_name="range", data=b"x"), id="arguments are no stream"
+        ),
     ],
 )
 def test_data_uris_that_duckdb_cannot_use_are_caught(uri, server, client):
@@ -597,7 +759,9 @@ def test_text_that_is_not_utf_8_is_caught(server, client):
 
 def test_a_row_id_that_is_null_is_caught(server, client):
     row = orders(1)
-    server.tables["sales", "orders"] = row.set_column(3, row.schema.field(3), pa.array([None], pa.int64()))
+    server.tables["sales", "orders"] = row.set_column(
+        3, row.schema.field(3), pa.array([None], pa.int64())
+    )
 
     with pytest.raises(ProtocolViolation) as caught:
         client.delete("sales", "orders")
@@ -610,7 +774,10 @@ def test_a_catalog_name_that_is_no_header_aborts_main_but_not_v1_4(server):
     with DuckDBClient(server.location, "lädchen", line="v1.4") as old:
         assert list(old.attach().schemas()) == ["sales"]
 
-    with DuckDBClient(server.location, "lädchen", line="main") as new, pytest.raises(ProtocolViolation) as caught:
+    with (
+        DuckDBClient(server.location, "lädchen", line="main") as new,
+        pytest.raises(ProtocolViolation) as caught,
+    ):
         new.schemas()
 
     assert caught.value.trap == "T3"
@@ -626,7 +793,7 @@ def test_a_schema_name_that_is_no_header_aborts_where_it_is_listed(server, clien
     assert caught.value.trap == "T3"
 
 
-# ----------------------------------------------------------------------------------------------------------- hanging
+# ----------------------------------------------------------------------------------------- hanging
 
 
 def hanging(server: FlightDouble, *, after_schema: bool) -> Callable[[Any], Any]:

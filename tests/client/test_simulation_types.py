@@ -1,7 +1,9 @@
-"""DuckDB's types on the wire: those that the simulation sends and reads are those of the real client.
+"""DuckDB's types on the wire: those that the simulation sends and reads are those of the real
+client.
 
-`recorded_types.json` holds, for each SQL type, the field that the real client sent in CREATE TABLE under both values of
-`arrow_lossless_conversion`, and the type of the column that it made of the same field coming back.
+`recorded_types.json` holds, for each SQL type, the field that the real client sent in CREATE TABLE
+under both values of `arrow_lossless_conversion`, and the type of the column that it made of the
+same field coming back.
 """
 
 import json
@@ -29,7 +31,9 @@ NESTED_DICTIONARY = "ENUM('red','green','blue')[]"
 @pytest.mark.parametrize(("lossless", "case"), CASES)
 def test_a_type_is_sent_and_read_as_recorded(lossless, case):
     if case["duckdb_type"] == '"NULL"' and duckdb.__version__.startswith("1."):
-        pytest.skip("DuckDB 1 makes an INTEGER of a column that is only NULL when it is asked for its schema")
+        pytest.skip(
+            "DuckDB 1 makes an INTEGER of a column that is only NULL when it is asked for its schema"
+        )
     field = LocalDuckDB.shared(lossless).arrow_schema({"v": case["duckdb_type"]}).field("v")
     unwrapped, metadata = _unwrapped(field)
 
@@ -40,9 +44,15 @@ def test_a_type_is_sent_and_read_as_recorded(lossless, case):
 
 
 def _plain(text: str) -> str:
-    """As in the recording, which names extension types inside nested types by their storage, and has another zone."""
+    """As in the recording, which names extension types inside nested types by their storage, and
+    has another zone.
+    """
     text = re.sub(r"extension<arrow\.opaque\[storage_type=([^,]+), [^>]*\]>", r"\1", text)
-    for name, storage in {"uuid": "fixed_size_binary[16]", "bool8": "int8", "json": "string"}.items():
+    for name, storage in {
+        "uuid": "fixed_size_binary[16]",
+        "bool8": "int8",
+        "json": "string",
+    }.items():
         text = text.replace(f"extension<arrow.{name}>", storage)
     return text.replace("Etc/UTC", "UTC")
 
@@ -53,13 +63,24 @@ def _unwrapped(field: pa.Field) -> tuple[pa.DataType, dict[str, str]]:
         found = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
         return field.type, {key: _compact(value) for key, value in found.items()}
     kind = field.type
-    described = {"type_name": kind.type_name, "vendor_name": kind.vendor_name} if hasattr(kind, "vendor_name") else ""
+    described = (
+        {"type_name": kind.type_name, "vendor_name": kind.vendor_name}
+        if hasattr(kind, "vendor_name")
+        else ""
+    )
     text = json.dumps(described, separators=(",", ":")) if described else ""
-    return kind.storage_type, {"ARROW:extension:name": kind.extension_name, "ARROW:extension:metadata": text}
+    return kind.storage_type, {
+        "ARROW:extension:name": kind.extension_name,
+        "ARROW:extension:metadata": text,
+    }
 
 
 def _compact(text: str) -> str:
-    return json.dumps(json.loads(text), separators=(",", ":"), sort_keys=True) if text.startswith("{") else text
+    return (
+        json.dumps(json.loads(text), separators=(",", ":"), sort_keys=True)
+        if text.startswith("{")
+        else text
+    )
 
 
 SAME = [
@@ -76,7 +97,10 @@ DIFFERENT = [
     (pa.list_(pa.int32()), pa.large_list(pa.int32())),
     (pa.list_(pa.int32()), pa.list_(pa.int64())),
     (pa.list_(pa.int32(), 2), pa.list_(pa.int32(), 3)),
-    (pa.struct([("a", pa.int8()), ("b", pa.int8())]), pa.struct([("b", pa.int8()), ("a", pa.int8())])),
+    (
+        pa.struct([("a", pa.int8()), ("b", pa.int8())]),
+        pa.struct([("b", pa.int8()), ("a", pa.int8())]),
+    ),
     (pa.struct([("a", pa.int8())]), pa.struct([("a", pa.int8()), ("b", pa.int8())])),
     (pa.map_(pa.string(), pa.int8()), pa.map_(pa.string(), pa.int16())),
     (pa.dictionary(pa.int8(), pa.string()), pa.dictionary(pa.int32(), pa.string())),

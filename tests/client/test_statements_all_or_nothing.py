@@ -1,4 +1,6 @@
-"""A change happens as a whole or not at all, and nobody hears of it before it has happened (airport §7)."""
+"""A change happens as a whole or not at all, and nobody hears of it before it has happened (airport
+§7).
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ Serve = Callable[[MemoryTable], DuckDBClient]
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Serves one table, `s.t`, and connects a client to it. Every further call with that table is one more client."""
+    """Serves one table, `s.t`, and connects a client to it. Every further call with that table is
+    one more client.
+    """
     with ExitStack() as stack:
         servers: dict[int, Server] = {}
 
@@ -43,7 +47,9 @@ def serve() -> Iterator[Serve]:
                 catalog = MemoryCatalog(CATALOG)
                 catalog.add_schema("s").add_table(table)
                 servers[id(table)] = stack.enter_context(Server(catalog, "grpc://127.0.0.1:0"))
-            return stack.enter_context(DuckDBClient(servers[id(table)].location, CATALOG, timeout=30))
+            return stack.enter_context(
+                DuckDBClient(servers[id(table)].location, CATALOG, timeout=30)
+            )
 
         yield serve
 
@@ -53,7 +59,7 @@ def numbered(rows: int, start: int = 0) -> pa.Table:
     return pa.table({"id": ids, "name": pc.cast(ids, pa.string())}, schema=COLUMNS)
 
 
-# ----------------------------------------------------------------------------------------------------- a million rows
+# ---------------------------------------------------------------------------------- a million rows
 
 
 def test_a_million_rows_arrive_in_batches_of_2048(serve):
@@ -61,7 +67,9 @@ def test_a_million_rows_arrive_in_batches_of_2048(serve):
     client = serve(table)
     rows = numbered(MILLION)
     assert client.insert(*NAME, rows).total == MILLION
-    assert [table.applied.acquire(blocking=False) for _ in range(BATCHES + 1)] == [True] * BATCHES + [False]
+    assert [table.applied.acquire(blocking=False) for _ in range(BATCHES + 1)] == [
+        True
+    ] * BATCHES + [False]
     assert client.count(*NAME) == MILLION
     stored = client.scan(*NAME)
     assert stored.sort_by("id").equals(rows)
@@ -86,14 +94,18 @@ def test_a_duplicate_in_the_last_row_of_a_million_leaves_nothing_behind(serve):
     assert client.count(*NAME) == 0
 
 
-# ------------------------------------------------------------------------------------------------- failing statements
+# ------------------------------------------------------------------------------ failing statements
 
 
 @pytest.mark.parametrize("operation", ["insert", "update", "delete"])
 @pytest.mark.parametrize("returning", [False, True], ids=["", "returning"])
 @pytest.mark.parametrize("point", ["start", 1, 2, "end"])
-@pytest.mark.parametrize("error", [VIOLATION, RuntimeError("secret")], ids=["foreseen", "unforeseen"])
-def test_a_statement_that_fails_anywhere_leaves_nothing_behind(serve, operation, returning, point, error):
+@pytest.mark.parametrize(
+    "error", [VIOLATION, RuntimeError("secret")], ids=["foreseen", "unforeseen"]
+)
+def test_a_statement_that_fails_anywhere_leaves_nothing_behind(
+    serve, operation, returning, point, error
+):
     before = numbered(5000)
     client = serve(FailingTable("t", before, point, error))
     statements = {
@@ -122,7 +134,9 @@ def test_without_returning_an_early_failure_surfaces_typed_at_the_end(serve):
 
     with pytest.raises(ServerError) as caught:
         client.insert(*NAME, batches())
-    assert len(taken) == 200  # no write failed: there the client would have made an IO Error of it (airport §7.6)
+    assert (
+        len(taken) == 200
+    )  # no write failed: there the client would have made an IO Error of it (airport §7.6)
     assert caught.value.duckdb_exception == "ConstraintException"
 
 
@@ -152,7 +166,7 @@ def test_an_error_of_a_code_that_only_the_table_knows_reaches_the_user(serve):
     assert (caught.value.code, caught.value.message) == ("DATA_LOSS", "the disk is gone")
 
 
-# ------------------------------------------------------------------------------------------------- vanishing clients
+# ------------------------------------------------------------------------------- vanishing clients
 
 
 def open_insert(client: DuckDBClient) -> Exchange:
@@ -160,7 +174,11 @@ def open_insert(client: DuckDBClient) -> Exchange:
     with session.statement():
         table = client._bound(*NAME)
         headers = session.headers.of_table(
-            new_trace(), table.descriptor, session.transaction(), airport_operation="insert", return_chunks="0"
+            new_trace(),
+            table.descriptor,
+            session.transaction(),
+            airport_operation="insert",
+            return_chunks="0",
         )
         exchange = session.connection.exchange(table.descriptor, headers)
     exchange.begin(COLUMNS)
@@ -179,7 +197,8 @@ def send_batches(exchange: Exchange, table: WatchedTable, count: int) -> None:
 def test_clients_that_cancel_in_mid_insert_leave_nothing_behind(serve):
     table = WatchedTable("t", numbered(3))
     client = serve(table)
-    # gRPC can take a cancelled stream for one that was closed, one time in twenty: so once is not enough.
+    # gRPC can take a cancelled stream for one that was closed, one time in twenty: so once is not
+    # enough.
     for attempt in range(100):
         exchange = open_insert(client)
         send_batches(exchange, table, attempt % 3)
@@ -248,7 +267,7 @@ def test_a_client_that_vanishes_while_the_change_is_being_committed_does_not_har
     assert client.count(*NAME) in (4, 4 + 2048)
 
 
-# ----------------------------------------------------------------------------------------------- what others may see
+# ----------------------------------------------------------------------------- what others may see
 
 
 @pytest.mark.parametrize("returning", [False, True], ids=["", "returning"])
@@ -257,7 +276,9 @@ def test_the_number_of_rows_is_told_only_after_the_commit(serve, returning):
     client, other = serve(table), serve(table)
     table.may_commit.clear()
     with ThreadPoolExecutor(1) as pool:
-        inserted = pool.submit(lambda: client.insert(*NAME, numbered(5000, start=3), returning=returning))
+        inserted = pool.submit(
+            lambda: client.insert(*NAME, numbered(5000, start=3), returning=returning)
+        )
         try:
             assert table.committing.wait(20)
             # All rows have been sent, and with RETURNING they have all come back.

@@ -1,4 +1,6 @@
-"""UPDATE, DELETE and INSERT … SELECT over the table being scanned: the exchange opens first, then the scan (trap T24)."""
+"""UPDATE, DELETE and INSERT … SELECT over the table being scanned: the exchange opens first, then
+the scan (trap T24).
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ Statement = Callable[[DuckDBClient, int, threading.Barrier], Any]
 
 
 def at_once(server: Server, statement: Statement, count: int = PARTS) -> list[Any]:
-    """Run the statement on as many clients, each in its thread. They meet at the barrier in the middle of it."""
+    """Run the statement on as many clients, each in its thread. They meet at the barrier in the
+    middle of it.
+    """
     barrier = threading.Barrier(count, timeout=100)
 
     def run(number: int) -> Any:
@@ -58,7 +62,10 @@ def at_once(server: Server, statement: Statement, count: int = PARTS) -> list[An
                 return error
 
     with ThreadPoolExecutor(count) as pool:
-        return [future.result(timeout=110) for future in [pool.submit(run, number) for number in range(count)]]
+        return [
+            future.result(timeout=110)
+            for future in [pool.submit(run, number) for number in range(count)]
+        ]
 
 
 def contents(server: Server) -> pa.Table:
@@ -104,7 +111,9 @@ def test_a_hundred_updates_of_the_scanned_table_at_once_change_each_row_once(ser
     assert set(rows.column("n").to_pylist()) == {1}
 
 
-def test_a_hundred_updates_deletes_and_inserts_of_the_scanned_table_at_once_change_each_row_once(server):
+def test_a_hundred_updates_deletes_and_inserts_of_the_scanned_table_at_once_change_each_row_once(
+    server,
+):
     statements = (update_part, delete_part, copy_part)
 
     def mixed(client: DuckDBClient, number: int, barrier: threading.Barrier) -> Changed:
@@ -135,7 +144,7 @@ def test_of_updates_of_the_same_rows_at_once_one_wins_and_the_others_change_noth
     assert set(contents(server).column("n").to_pylist()) == {1}
 
 
-# --------------------------------------------------------------------------------------------- the Halloween problem
+# --------------------------------------------------------------------------- the Halloween problem
 
 
 LARGE = 300_000
@@ -144,7 +153,9 @@ LARGE = 300_000
 @pytest.fixture
 def large() -> Iterator[Server]:
     """A table whose scan has several parts, so that it is still read while its changes arrive."""
-    rows = pa.table({"id": pa.array(range(LARGE), pa.int64()), "n": pa.array([0] * LARGE, pa.int32())})
+    rows = pa.table(
+        {"id": pa.array(range(LARGE), pa.int64()), "n": pa.array([0] * LARGE, pa.int32())}
+    )
     catalog = MemoryCatalog(CATALOG, settings=MemorySettings(partitions=16, partition_rows=4096))
     catalog.add_schema("s").add_table(MemoryTable("t", rows))
     with Server(catalog, "grpc://127.0.0.1:0") as server:
@@ -152,7 +163,8 @@ def large() -> Iterator[Server]:
 
 
 class Interleaved:
-    """What the real client does and the simulation does not: one batch is read from the scan, then sent, then the next.
+    """What the real client does and the simulation does not: one batch is read from the scan, then
+    sent, then the next.
 
     The exchange, the planning of the scan and its streams are calls of plain Flight.
     """
@@ -165,12 +177,18 @@ class Interleaved:
         self._operation = operation
         self._returning = returning
         self._trace = new_trace()
-        self._body = endpoints(self.table.descriptor.serialize(), no_filter([]), [0, 1, ROWID], ("", ""))
+        self._body = endpoints(
+            self.table.descriptor.serialize(), no_filter([]), [0, 1, ROWID], ("", "")
+        )
 
     def _headers(self, action: str | None = None) -> HeaderList:
-        return self._session.headers.of_table(self._trace, self.table.descriptor, self._transaction, action)
+        return self._session.headers.of_table(
+            self._trace, self.table.descriptor, self._transaction, action
+        )
 
-    def run(self, sent: pa.Schema, change: Callable[[pa.RecordBatch], pa.RecordBatch]) -> tuple[int, int]:
+    def run(
+        self, sent: pa.Schema, change: Callable[[pa.RecordBatch], pa.RecordBatch]
+    ) -> tuple[int, int]:
         """How many rows were sent, and how many the server says it has changed."""
         connection = self._session.connection
         headers = [
@@ -181,9 +199,13 @@ class Interleaved:
         exchange = connection.exchange(self.table.descriptor, headers)
         exchange.begin(sent)
         exchange.schema()
-        answer = unpack(self._session.answer("endpoints", self._body, self._headers("endpoints")), "endpoints")
+        answer = unpack(
+            self._session.answer("endpoints", self._body, self._headers("endpoints")), "endpoints"
+        )
         rows = 0
-        for endpoint in [flight.FlightEndpoint.deserialize(as_bytes(each, "endpoints")) for each in answer]:
+        for endpoint in [
+            flight.FlightEndpoint.deserialize(as_bytes(each, "endpoints")) for each in answer
+        ]:
             stream = connection.get(endpoint.ticket, self._headers(), self.table.descriptor, "T24")
             while (chunk := stream.read()) is not None:
                 for start in range(0, chunk.data.num_rows, 2048):
@@ -199,7 +221,9 @@ class Interleaved:
         assert last is not None
         assert exchange.read("T21") is None
         exchange.close()
-        return rows, Fields.unpack(last.app_metadata.to_pybytes(), "last message").unsigned("total_changed")
+        return rows, Fields.unpack(last.app_metadata.to_pybytes(), "last message").unsigned(
+            "total_changed"
+        )
 
 
 @pytest.mark.parametrize("returning", [False, True], ids=["", "returning"])
@@ -211,8 +235,13 @@ def test_an_update_fed_by_the_scan_of_its_table_sees_none_of_its_own_changes(lar
 
         def change(part: pa.RecordBatch) -> pa.RecordBatch:
             assert set(part.column("n").to_pylist()) == {0}
-            arrays = {"n": pc.add(part.column("n"), pa.scalar(1, pa.int32())), "id": part.column("id")}
-            return pa.RecordBatch.from_arrays([arrays.get(name, part.column(2)) for name in names], schema=sent)
+            arrays = {
+                "n": pc.add(part.column("n"), pa.scalar(1, pa.int32())),
+                "id": part.column("id"),
+            }
+            return pa.RecordBatch.from_arrays(
+                [arrays.get(name, part.column(2)) for name in names], schema=sent
+            )
 
         assert Interleaved(client, "update", returning).run(sent, change) == (LARGE, LARGE)
     rows = contents(large)
@@ -224,7 +253,9 @@ def test_an_update_fed_by_the_scan_of_its_table_sees_none_of_its_own_changes(lar
 def test_a_delete_fed_by_the_scan_of_its_table_deletes_each_row_once(large, returning):
     with DuckDBClient(large.location, CATALOG, timeout=40) as client:
         sent = pa.schema([("rowid", pa.int64())])
-        run = Interleaved(client, "delete", returning).run(sent, lambda part: part.select([2]).cast(sent))
+        run = Interleaved(client, "delete", returning).run(
+            sent, lambda part: part.select([2]).cast(sent)
+        )
         assert run == (LARGE, LARGE)
     assert contents(large).num_rows == 0
 
@@ -235,7 +266,9 @@ def test_an_insert_fed_by_the_scan_of_its_table_does_not_read_what_it_inserts(la
         sent = pa.schema([("id", pa.int64()), ("n", pa.int32())])
 
         def change(part: pa.RecordBatch) -> pa.RecordBatch:
-            return pa.RecordBatch.from_arrays([part.column(0), pa.array([7] * part.num_rows, pa.int32())], schema=sent)
+            return pa.RecordBatch.from_arrays(
+                [part.column(0), pa.array([7] * part.num_rows, pa.int32())], schema=sent
+            )
 
         assert Interleaved(client, "insert", returning).run(sent, change) == (LARGE, LARGE)
     rows = contents(large)

@@ -1,4 +1,6 @@
-"""Names as users type them: to DuckDB the case of letters makes no difference, and its DDL sends what was typed."""
+"""Names as users type them: to DuckDB the case of letters makes no difference, and its DDL sends
+what was typed.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,20 @@ def client() -> Iterator[DuckDBClient]:
 
 
 def alter(client: DuckDBClient, action: str, **more: object) -> dict[str, object]:
-    """ALTER TABLE sALES.oRDERS: the simulation would send the names it knows, the real client sends those typed."""
-    body = {"catalog": CATALOG, "schema": "sALES", "name": "oRDERS", "ignore_not_found": False, **more}
+    """ALTER TABLE sALES.oRDERS: the simulation would send the names it knows, the real client sends
+    those typed.
+    """
+    body = {
+        "catalog": CATALOG,
+        "schema": "sALES",
+        "name": "oRDERS",
+        "ignore_not_found": False,
+        **more,
+    }
     (answer,) = client.action(action, msgpack.packb(body))
-    described: dict[str, object] = msgpack.unpackb(flight.FlightInfo.deserialize(answer).app_metadata)
+    described: dict[str, object] = msgpack.unpackb(
+        flight.FlightInfo.deserialize(answer).app_metadata
+    )
     return described
 
 
@@ -65,7 +77,10 @@ def test_a_table_of_the_same_name_in_other_letters_exists_already(client):
     with pytest.raises(ServerError) as caught:
         client.create_table("sales", "ORDERS", {"id": "INTEGER"})
     assert caught.value.code == "ALREADY_EXISTS"
-    assert client.create_table("sales", "ORDERS", {"id": "INTEGER"}, if_not_exists=True).name == "Orders"
+    assert (
+        client.create_table("sales", "ORDERS", {"id": "INTEGER"}, if_not_exists=True).name
+        == "Orders"
+    )
 
 
 def test_a_schema_is_dropped_whatever_the_case_of_its_name(client):

@@ -38,21 +38,31 @@ def clock() -> Clock:
 
 @pytest.fixture
 def connect(clock: Clock) -> Iterator[Connect]:
-    """Clients of a server with two tables, `s.t` and `s.u`, of one row each; every client is another process."""
+    """Clients of a server with two tables, `s.t` and `s.u`, of one row each; every client is
+    another process.
+    """
     settings = MemorySettings(monotonic=clock, transaction_idle_seconds=100)
     catalog = MemoryCatalog(CATALOG, settings=settings)
     schema = catalog.add_schema("s")
     for name in ("t", "u"):
-        schema.add_table(MemoryTable(name, pa.table({"id": [0], "name": ["first"]}, schema=COLUMNS)))
+        schema.add_table(
+            MemoryTable(name, pa.table({"id": [0], "name": ["first"]}, schema=COLUMNS))
+        )
     with ExitStack() as stack:
         server = stack.enter_context(
-            Server(catalog, "grpc://127.0.0.1:0", ServerSettings(ServiceSettings(transaction_lifetime=60)))
+            Server(
+                catalog,
+                "grpc://127.0.0.1:0",
+                ServerSettings(ServiceSettings(transaction_lifetime=60)),
+            )
         )
         sessions = iter(range(1000))
 
         def connect(**options: Any) -> DuckDBClient:
             session_id = f"session-{next(sessions)}"
-            client = DuckDBClient(server.location, CATALOG, **{"session_id": session_id, "timeout": 20, **options})
+            client = DuckDBClient(
+                server.location, CATALOG, **{"session_id": session_id, "timeout": 20, **options}
+            )
             return stack.enter_context(client)
 
         yield connect
@@ -66,7 +76,7 @@ def insert(client: DuckDBClient, number: int, table: str = "t") -> None:
     assert client.insert("s", table, {"id": [number], "name": [f"n{number}"]}).total == 1
 
 
-# ---------------------------------------------------------------------------------------------------------- snapshots
+# --------------------------------------------------------------------------------------- snapshots
 
 
 def test_scans_of_one_transaction_read_one_snapshot_while_another_client_writes(connect):
@@ -113,7 +123,7 @@ def test_one_transactions_streams_agree_while_every_batch_of_another_is_committe
     assert ids(reader) == list(range(30))
 
 
-# --------------------------------------------------------------------------------------------------------- own writes
+# -------------------------------------------------------------------------------------- own writes
 
 
 def test_a_transaction_sees_its_own_writes(connect):
@@ -214,7 +224,7 @@ def test_a_table_that_another_client_altered_must_be_attached_again(connect):
     assert client.scan("s", "t").column_names == ["id", "name", "extra"]
 
 
-# -------------------------------------------------------------------------------------------------------- identifiers
+# ------------------------------------------------------------------------------------- identifiers
 
 
 def identifier(client: DuckDBClient) -> str:
@@ -314,7 +324,9 @@ def test_an_identifier_that_nobody_used_for_long_expires(connect, clock):
 
 def test_an_identifier_is_refused_after_its_lifetime_even_if_it_is_in_use(clock: Clock) -> None:
     catalog = MemoryCatalog(CATALOG)
-    catalog.add_schema("s").add_table(MemoryTable("t", pa.table({"id": [0], "name": ["first"]}, schema=COLUMNS)))
+    catalog.add_schema("s").add_table(
+        MemoryTable("t", pa.table({"id": [0], "name": ["first"]}, schema=COLUMNS))
+    )
     settings = ServerSettings(ServiceSettings(transaction_lifetime=60))
     with (
         Server(catalog, "grpc://127.0.0.1:0", settings) as server,

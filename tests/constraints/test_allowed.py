@@ -1,4 +1,6 @@
-"""Which expressions others may have the server compute: a closed list of functions, and bounded work for each row."""
+"""Which expressions others may have the server compute: a closed list of functions, and bounded
+work for each row.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ ROWS = pa.table(
         "ts": pa.array([1, 2], pa.timestamp("us")),
         "l": pa.array([[1, 2], [3]], pa.list_(pa.int32())),
         "ll": pa.array([[[1], [2]], [[3]]], pa.list_(pa.list_(pa.int32()))),
-        "st": pa.array([{"a": 1, "b": "x"}, {"a": 2, "b": None}], pa.struct([("a", pa.int32()), ("b", pa.string())])),
+        "st": pa.array(
+            [{"a": 1, "b": "x"}, {"a": 2, "b": None}],
+            pa.struct([("a", pa.int32()), ("b", pa.string())]),
+        ),
         "m": pa.array([[("k", 1)], []], pa.map_(pa.string(), pa.int32())),
         "j": ['{"a": [1]}', "{}"],
         "b": [True, None],
@@ -202,7 +207,15 @@ def test_work_that_grows_with_the_square_of_a_row_is_refused(expression: str, us
         use(expression)
 
 
-CHANGING = ["now()", "current_timestamp", "current_date", "today()", "uuid()", "gen_random_uuid()", "random()"]
+CHANGING = [
+    "now()",
+    "current_timestamp",
+    "current_date",
+    "today()",
+    "uuid()",
+    "gen_random_uuid()",
+    "random()",
+]
 
 
 @pytest.mark.parametrize("expression", CHANGING)
@@ -267,29 +280,41 @@ def test_a_column_may_be_called_like_a_function_without_brackets() -> None:
     ],
 )
 def test_what_people_write_is_accepted(expression: str, use: Use) -> None:
-    if use is as_check and duckdb.__version__.startswith("1.") and re.search(r"st\.a|s\.upper", expression):
+    if (
+        use is as_check
+        and duckdb.__version__.startswith("1.")
+        and re.search(r"st\.a|s\.upper", expression)
+    ):
         pytest.skip("DuckDB 1 knows no CHECK of a struct's field, and takes a method for one")
     if use is as_check and "lambda" in expression:
-        with pytest.raises(BadRequest, match="Lambda functions are currently not supported in CHECK"):
+        with pytest.raises(
+            BadRequest, match="Lambda functions are currently not supported in CHECK"
+        ):
             use(expression)
     else:
         use(expression)
 
 
 def test_a_rule_may_use_attributes_of_the_caller_in_patterns() -> None:
-    for rule in ("s LIKE '%' || $domain", "list_contains($all, s)", "starts_with(s, $a) OR s = $principal"):
+    for rule in (
+        "s LIKE '%' || $domain",
+        "list_contains($all, s)",
+        "starts_with(s, $a) OR s = $principal",
+    ):
         as_row_filter(rule)
 
 
 def test_a_column_that_a_method_is_called_on_is_used() -> None:
     rows = pa.RecordBatch.from_pylist([{"a": "x", "b": "secret"}])
-    assert Visibility(Restrictions(masks={"b": "a.upper()"}), rows.schema, "t").rows(rows).to_pylist() == [
-        {"a": "x", "b": "X"}
-    ]
+    assert Visibility(Restrictions(masks={"b": "a.upper()"}), rows.schema, "t").rows(
+        rows
+    ).to_pylist() == [{"a": "x", "b": "X"}]
 
 
 def test_a_check_from_before_the_list_fails_closed_and_says_why() -> None:
-    with pytest.raises(ConstraintViolation, match="cannot be used: the function getenv cannot be used here"):
+    with pytest.raises(
+        ConstraintViolation, match="cannot be used: the function getenv cannot be used here"
+    ):
         enforce("t", Constraints(checks=("getenv('HOME') IS NULL",)), ROWS, ROWS.select)
 
 
@@ -310,6 +335,8 @@ def test_every_function_on_the_list_is_one_that_duckdb_calls_consistent() -> Non
     for name, definition, parameters in duckdb.execute(
         "SELECT function_name, macro_definition, parameters FROM duckdb_functions() WHERE function_type = 'macro'"
     ).fetchall():
-        if any(len(re.findall(rf'(?<!\w)"?{each}"?(?![\w(])', definition)) > 1 for each in parameters):
+        if any(
+            len(re.findall(rf'(?<!\w)"?{each}"?(?![\w(])', definition)) > 1 for each in parameters
+        ):
             repeating.add(name)
     assert repeating & ALLOWED <= MACROS.keys()

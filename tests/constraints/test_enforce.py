@@ -16,21 +16,31 @@ from sparkport.catalog import Constraints
 from sparkport.catalog.constraints import columns_of, concerning, enforce
 from sparkport.errors import ConstraintViolation
 
-EXISTING = pa.table({"id": [1, 2, 3], "u": [10, 20, None], "s": ["a", "b", "c"], "rowid": [0, 1, 2]})
+EXISTING = pa.table(
+    {"id": [1, 2, 3], "u": [10, 20, None], "s": ["a", "b", "c"], "rowid": [0, 1, 2]}
+)
 
 
-def _insert(constraints: Constraints, rows: dict[str, list[Any]], existing: pa.Table = EXISTING) -> None:
-    changed = pa.table({name: pa.array(values, existing.schema.field(name).type) for name, values in rows.items()})
+def _insert(
+    constraints: Constraints, rows: dict[str, list[Any]], existing: pa.Table = EXISTING
+) -> None:
+    changed = pa.table(
+        {name: pa.array(values, existing.schema.field(name).type) for name, values in rows.items()}
+    )
     enforce("t", constraints, changed, existing.select)
 
 
 def _update(constraints: Constraints, rows: dict[str, list[Any]]) -> None:
-    changed = pa.table({name: pa.array(values, EXISTING.schema.field(name).type) for name, values in rows.items()})
+    changed = pa.table(
+        {name: pa.array(values, EXISTING.schema.field(name).type) for name, values in rows.items()}
+    )
     enforce("t", constraints, changed, EXISTING.select, row_id="rowid")
 
 
 def test_rows_that_fulfil_everything_pass() -> None:
-    everything = Constraints(not_null=("id",), checks=("u > 0",), unique=(("u", "s"),), primary_key=("id",))
+    everything = Constraints(
+        not_null=("id",), checks=("u > 0",), unique=(("u", "s"),), primary_key=("id",)
+    )
     _insert(everything, {"id": [4, 5], "u": [10, None], "s": ["b", "a"]})
     _insert(everything, {"id": [], "u": [], "s": []})
 
@@ -72,7 +82,10 @@ def test_long_values_are_shortened() -> None:
 
 @pytest.mark.parametrize(
     ("constraints", "kind"),
-    [(Constraints(primary_key=("id", "s")), "primary key"), (Constraints(unique=(("id", "s"),)), "unique")],
+    [
+        (Constraints(primary_key=("id", "s")), "primary key"),
+        (Constraints(unique=(("id", "s"),)), "unique"),
+    ],
 )
 def test_a_duplicate_key_names_its_columns_and_values(constraints: Constraints, kind: str) -> None:
     message = rf'^Duplicate key "id: 2, s: b" violates {kind} constraint of table t$'
@@ -131,7 +144,9 @@ def test_odd_names_are_quoted() -> None:
     name = 'a "quoted" näme, with; everything--'
     table = pa.table({name: [1]})
     with pytest.raises(ConstraintViolation):
-        enforce("odd table's", Constraints(primary_key=(name,), not_null=(name,)), table, table.select)
+        enforce(
+            "odd table's", Constraints(primary_key=(name,), not_null=(name,)), table, table.select
+        )
 
 
 def test_the_table_is_read_only_when_there_are_keys() -> None:
@@ -157,14 +172,21 @@ def test_only_the_columns_of_the_key_are_read() -> None:
 
 def test_an_update_concerns_only_constraints_of_its_columns() -> None:
     constraints = Constraints(
-        not_null=("id", "u"), checks=("u > 0", "s <> ''", "st.u > 0"), unique=(("u", "s"), ("id",)), primary_key=("id",)
+        not_null=("id", "u"),
+        checks=("u > 0", "s <> ''", "st.u > 0"),
+        unique=(("u", "s"), ("id",)),
+        primary_key=("id",),
     )
     columns = ["id", "u", "s", "st", "x"]
     # `st.u` might be column `u` of a table `st`: it is checked too, rather once too often.
     assert concerning(constraints, ["U"]) == Constraints(
         not_null=("u",), checks=("u > 0", "st.u > 0"), unique=(("u", "s"),)
     )
-    assert columns_of(Constraints(unique=(("u", "s"),), checks=("st.u > 0",)), columns) == ("u", "s", "st")
+    assert columns_of(Constraints(unique=(("u", "s"),), checks=("st.u > 0",)), columns) == (
+        "u",
+        "s",
+        "st",
+    )
     assert not concerning(constraints, ["x"])
 
 
@@ -172,16 +194,24 @@ def test_a_million_keys_are_compared_without_a_loop_over_them() -> None:
     rows = 1_000_000
     table = pa.table({"id": pa.arange(0, rows), "s": pa.arange(0, rows).cast(pa.string())})
     more = pa.table({"id": pa.arange(rows, 2 * rows), "s": pa.arange(0, rows).cast(pa.string())})
-    lines = lines_run(lambda: enforce("t", Constraints(primary_key=("id",), unique=(("s", "id"),)), more, table.select))
+    lines = lines_run(
+        lambda: enforce(
+            "t", Constraints(primary_key=("id",), unique=(("s", "id"),)), more, table.select
+        )
+    )
     assert lines < 10_000
 
 
 @settings(max_examples=40, deadline=None)
 @given(
-    existing=st.lists(st.tuples(st.integers(0, 3), st.one_of(st.none(), st.integers(0, 2))), max_size=4),
+    existing=st.lists(
+        st.tuples(st.integers(0, 3), st.one_of(st.none(), st.integers(0, 2))), max_size=4
+    ),
     new=st.lists(st.tuples(st.integers(0, 3), st.one_of(st.none(), st.integers(0, 2))), max_size=3),
 )
-def test_inserts_are_refused_exactly_when_duckdb_refuses_them(existing: list[Any], new: list[Any]) -> None:
+def test_inserts_are_refused_exactly_when_duckdb_refuses_them(
+    existing: list[Any], new: list[Any]
+) -> None:
     database = duckdb.connect()
     database.execute("CREATE TABLE t (a BIGINT, b BIGINT, UNIQUE (a, b), CHECK (a + b < 5))")
     kept = []
@@ -201,7 +231,9 @@ def test_inserts_are_refused_exactly_when_duckdb_refuses_them(existing: list[Any
     database.close()
 
     def table(rows: list[Any]) -> pa.Table:
-        columns = {name: pa.array([row[i] for row in rows], pa.int64()) for i, name in enumerate("ab")}
+        columns = {
+            name: pa.array([row[i] for row in rows], pa.int64()) for i, name in enumerate("ab")
+        }
         return pa.table(columns)
 
     constraints = Constraints(unique=(("a", "b"),), checks=("a + b < 5",))

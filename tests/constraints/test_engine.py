@@ -95,7 +95,9 @@ def test_no_other_module_opens_a_duckdb() -> None:
 
 
 def cancelled_meanwhile() -> Check:
-    """What a call's `check` does that is cancelled while the expression is computed: the watch is the first to notice."""
+    """What a call's `check` does that is cancelled while the expression is computed: the watch is
+    the first to notice.
+    """
     ctx = Context()
 
     def check() -> None:
@@ -116,7 +118,9 @@ def test_computed_values_are_interrupted_when_the_call_is_cancelled() -> None:
         next(computed_values([MANY], SLOW, pa.field("s", pa.bool_()), "t", cancelled_meanwhile()))
 
 
-@pytest.mark.parametrize("rules", [Restrictions(row_filters=(SLOW,)), Restrictions(masks={"s": f"({SLOW})::VARCHAR"})])
+@pytest.mark.parametrize(
+    "rules", [Restrictions(row_filters=(SLOW,)), Restrictions(masks={"s": f"({SLOW})::VARCHAR"})]
+)
 def test_rules_are_interrupted_when_the_call_is_cancelled(rules: Restrictions) -> None:
     visibility = Visibility(rules, MANY.schema, "t")
     with pytest.raises(Cancelled):
@@ -140,7 +144,9 @@ def test_a_comparison_of_keys_is_interrupted_when_the_call_is_cancelled() -> Non
     assert reached.is_set()
 
 
-def test_an_expression_that_takes_too_long_is_ended_with_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expression_that_takes_too_long_is_ended_with_a_clear_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("sparkport.catalog.constraints.sandbox.TIME_LIMIT", 0.01)
     with pytest.raises(LimitExceeded, match=r"took longer than 0\.01 seconds and was stopped"):
         enforce_rows("t", Constraints(checks=(SLOW,)), MANY)
@@ -176,7 +182,9 @@ def test_a_forked_process_has_databases_of_its_own() -> None:
     if not child:  # pragma: no cover - another process
         code = 1
         try:
-            enforce_rows("t", Constraints(checks=("length(s) > 2",)), MANY.slice(0, 10), Context().check)
+            enforce_rows(
+                "t", Constraints(checks=("length(s) > 2",)), MANY.slice(0, 10), Context().check
+            )
             code = 0
         finally:
             os._exit(code)

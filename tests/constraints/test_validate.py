@@ -25,7 +25,9 @@ COLUMNS = pa.schema(
 
 
 def test_names_are_spelled_as_in_the_table_and_keys_imply_not_null() -> None:
-    given = Constraints(not_null=("V",), unique=(("ST", "l", "st"), ("st", "l")), primary_key=("id", "U"))
+    given = Constraints(
+        not_null=("V",), unique=(("ST", "l", "st"), ("st", "l")), primary_key=("id", "U")
+    )
     assert validate_constraints(COLUMNS, given) == Constraints(
         not_null=("Id", "v", "u"), unique=(("st", "l"),), primary_key=("Id", "u")
     )
@@ -81,7 +83,9 @@ def test_a_check_that_cannot_be_computed_from_one_row_is_refused(check: str) -> 
 @NO_STRUCT_CHECKS
 def test_a_check_may_qualify_columns_with_the_table_and_is_kept_without() -> None:
     given = Constraints(checks=("t.Id > 0 AND T.st.v > 1 AND st.v < 9",))
-    assert validate_constraints(COLUMNS, given, "t").checks == ("((Id > 0) AND (st.v > 1) AND (st.v < 9))",)
+    assert validate_constraints(COLUMNS, given, "t").checks == (
+        "((Id > 0) AND (st.v > 1) AND (st.v < 9))",
+    )
     with pytest.raises(BadRequest):
         validate_constraints(COLUMNS, given, "u")
 
@@ -97,8 +101,12 @@ def test_constraints_on_columns_that_do_not_exist_are_refused(constraints: Const
 
 def test_constraints_are_read_from_sql() -> None:
     assert parse_constraint("UNIQUE(id, u)") == Constraints(unique=(("id", "u"),))
-    assert parse_constraint('unique ("a, b", "say ""hi""" , c$1)') == Constraints(unique=(("a, b", 'say "hi"', "c$1"),))
-    assert parse_constraint("PRIMARY  KEY\n(id)") == Constraints(primary_key=("id",), not_null=("id",))
+    assert parse_constraint('unique ("a, b", "say ""hi""" , c$1)') == Constraints(
+        unique=(("a, b", 'say "hi"', "c$1"),)
+    )
+    assert parse_constraint("PRIMARY  KEY\n(id)") == Constraints(
+        primary_key=("id",), not_null=("id",)
+    )
     assert parse_constraint("CHECK((v > 0))") == Constraints(checks=("((v > 0))",))
     for text in ("UNIQUE", "UNIQUE(", "UNIQUE(a,)", "UNIQUE(a b)", "NOT NULL", "CHECK v"):
         with pytest.raises(BadRequest):
@@ -117,7 +125,10 @@ def test_columns_used_by_an_expression() -> None:
 
 
 def test_a_column_is_renamed_in_an_expression_and_nothing_else_is() -> None:
-    assert renamed_in("v = 'v' AND st.v = 3", "V", "new name") == """(("new name" = 'v') AND (st.v = 3))"""
+    assert (
+        renamed_in("v = 'v' AND st.v = 3", "V", "new name")
+        == """(("new name" = 'v') AND (st.v = 3))"""
+    )
     assert renamed_in("st.v = 3", "st", "s") == "(s.v = 3)"
     assert unqualified("a.b > 0", "t", ["a"]) == "a.b > 0"
     with pytest.raises(PreconditionFailed, match="lambda"):

@@ -16,7 +16,9 @@ from sparkport.server.listen import Catalogs
 
 Serve: TypeAlias = Callable[..., ContractClient]
 
-ITEMS = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string()), pa.field("price", pa.float64())])
+ITEMS = pa.schema(
+    [pa.field("id", pa.int64()), pa.field("name", pa.string()), pa.field("price", pa.float64())]
+)
 
 
 @pytest.fixture
@@ -36,7 +38,9 @@ def serve() -> Iterator[Serve]:
 
 @pytest.fixture
 def catalog() -> MemoryCatalog:
-    """Schema `shop` with a table `items` of three rows, whose ids are 0, 1 and 2; an empty schema `spare`."""
+    """Schema `shop` with a table `items` of three rows, whose ids are 0, 1 and 2; an empty schema
+    `spare`.
+    """
     catalog = MemoryCatalog("lake")
     shop = catalog.add_schema("shop", comment="What we sell")
     rows = [{"id": 1, "name": "ant", "price": 1.5}, {"id": 2, "name": "bee", "price": None}]

@@ -1,4 +1,6 @@
-"""A Flight client that makes the contracts' own calls, on plain grpc: codes, trailers and bytes as they are."""
+"""A Flight client that makes the contracts' own calls, on plain grpc: codes, trailers and bytes as
+they are.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ PutBody: TypeAlias = "pa.Table | tuple[pa.Schema, Sequence[pa.RecordBatch]]"
 
 @dataclass(frozen=True)
 class Exchanged:
-    """What a DoExchange answered: the schema it declared, one list of rows for each batch, and the count."""
+    """What a DoExchange answered: the schema it declared, one list of rows for each batch, and the
+    count.
+    """
 
     arrow_schema: pa.Schema
     batches: list[list[dict[str, Any]]]
@@ -56,17 +60,26 @@ class ContractClient(RawClient):
 
     # -- changing rows
 
-    def put(self, command: Any, rows: PutBody, headers: Mapping[str, str] | None = None) -> Response:
+    def put(
+        self, command: Any, rows: PutBody, headers: Mapping[str, str] | None = None
+    ) -> Response:
         """DoPut; `command` is sent as JSON unless it is bytes."""
         (answer,) = self.call("DoPut", put_messages(command, rows), headers)
         fields = dict(protobuf_fields(answer))  # PutResult has one field, app_metadata
         return Response(msgpack.unpackb(fields[1]))
 
-    def put_failure(self, command: Any, rows: PutBody, headers: Mapping[str, str] | None = None) -> Failure:
+    def put_failure(
+        self, command: Any, rows: PutBody, headers: Mapping[str, str] | None = None
+    ) -> Failure:
         return self.failure("DoPut", put_messages(command, rows), headers)
 
     def insert(
-        self, table: str, rows: PutBody, headers: Mapping[str, str] | None = None, *, returning: bool = False
+        self,
+        table: str,
+        rows: PutBody,
+        headers: Mapping[str, str] | None = None,
+        *,
+        returning: bool = False,
     ) -> Response:
         return self.put(insert_command(table, returning), rows, headers)
 
@@ -92,7 +105,9 @@ class ContractClient(RawClient):
         (answer,) = self.action("delete", as_json(delete_body(table, row_ids, returning)), headers)
         return Response(msgpack.unpackb(answer))
 
-    def delete_failure(self, table: str, row_ids: Sequence[int], headers: Mapping[str, str] | None = None) -> Failure:
+    def delete_failure(
+        self, table: str, row_ids: Sequence[int], headers: Mapping[str, str] | None = None
+    ) -> Failure:
         return self.action_failure("delete", as_json(delete_body(table, row_ids)), headers)
 
     def exchange(
@@ -135,16 +150,25 @@ class ContractClient(RawClient):
 
     def rows(self, table: str, headers: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
         """The rows of a table without their ids, by GetFlightInfo and DoGet."""
-        return [{k: v for k, v in row.items() if k != "rowid"} for row in self.rows_with_ids(table, headers)]
+        return [
+            {k: v for k, v in row.items() if k != "rowid"}
+            for row in self.rows_with_ids(table, headers)
+        ]
 
-    def rows_with_ids(self, table: str, headers: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+    def rows_with_ids(
+        self, table: str, headers: Mapping[str, str] | None = None
+    ) -> list[dict[str, Any]]:
         return self.read(self.flight_info(table, headers), headers)
 
-    def flight_info(self, table: str, headers: Mapping[str, str] | None = None) -> flight.FlightInfo:
+    def flight_info(
+        self, table: str, headers: Mapping[str, str] | None = None
+    ) -> flight.FlightInfo:
         (answer,) = self.call("GetFlightInfo", path(*table.split(".")).serialize(), headers)
         return flight.FlightInfo.deserialize(answer)
 
-    def read(self, info: flight.FlightInfo, headers: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+    def read(
+        self, info: flight.FlightInfo, headers: Mapping[str, str] | None = None
+    ) -> list[dict[str, Any]]:
         """All rows behind the endpoints of a FlightInfo."""
         streams = [self.get(endpoint.ticket.ticket, headers) for endpoint in info.endpoints]
         return [row for stream in streams for row in stream.rows()]
@@ -157,7 +181,8 @@ class ContractClient(RawClient):
     def state(self) -> dict[str, Any]:
         """Everything that can be seen of the default catalog."""
         entries = {
-            entry["name"]: (entry["description"], entry["tags"], entry["is_default"]) for entry in self.schema_entries()
+            entry["name"]: (entry["description"], entry["tags"], entry["is_default"])
+            for entry in self.schema_entries()
         }
         tables = {
             f"{schema}.{name}": (
@@ -203,7 +228,7 @@ class ContractClient(RawClient):
         return answer["state"] or None
 
 
-# ------------------------------------------------------------------------------------------------------- requests
+# ---------------------------------------------------------------------------------------- requests
 
 
 def insert_command(table: str, returning: bool = False) -> dict[str, Any]:
@@ -240,7 +265,9 @@ def put_messages(command: Any, rows: PutBody) -> list[bytes]:
 
 
 def flight_messages(descriptor: flight.FlightDescriptor, rows: PutBody) -> list[bytes]:
-    """FlightData messages as DuckDB sends them: the first has only the descriptor (airport §7.1)."""
+    """FlightData messages as DuckDB sends them: the first has only the descriptor (airport
+    §7.1).
+    """
     arrow_schema, batches = (rows.schema, rows.to_batches()) if isinstance(rows, pa.Table) else rows
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, arrow_schema) as writer:
@@ -248,7 +275,10 @@ def flight_messages(descriptor: flight.FlightDescriptor, rows: PutBody) -> list[
             writer.write_batch(batch)
     parts = list(pa.ipc.MessageReader.open_stream(sink.getvalue()))
     described = _field(1, descriptor.serialize())
-    return [described, *(_message(part, described if index == 0 else b"") for index, part in enumerate(parts))]
+    return [
+        described,
+        *(_message(part, described if index == 0 else b"") for index, part in enumerate(parts)),
+    ]
 
 
 def _message(part: pa.Message, prefix: bytes) -> bytes:
@@ -256,7 +286,7 @@ def _message(part: pa.Message, prefix: bytes) -> bytes:
     return prefix + _field(2, part.metadata.to_pybytes()) + body
 
 
-# ------------------------------------------------------------------------------------------------------- protobuf
+# ---------------------------------------------------------------------------------------- protobuf
 
 
 def protobuf_fields(message: bytes) -> Iterator[tuple[int, bytes]]:
@@ -300,5 +330,9 @@ def _varint(number: int) -> bytes:
 
 
 def batches_of(arrow_schema: pa.Schema, *batches: Iterable[Mapping[str, Any]]) -> PutBody:
-    """Rows in as many batches as there are arguments; none is a stream with a schema and no batch."""
-    return arrow_schema, [pa.RecordBatch.from_pylist(list(rows), schema=arrow_schema) for rows in batches]
+    """Rows in as many batches as there are arguments; none is a stream with a schema and no
+    batch.
+    """
+    return arrow_schema, [
+        pa.RecordBatch.from_pylist(list(rows), schema=arrow_schema) for rows in batches
+    ]

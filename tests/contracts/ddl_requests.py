@@ -51,7 +51,12 @@ def drop_table_body(**changed: Any) -> dict[str, Any]:
 
 def alter_body(**changed: Any) -> dict[str, Any]:
     """What all ALTERs have; the rest is what each is about."""
-    return {"catalog": "lake", "schema": "shop", "name": "items", "ignore_not_found": False} | changed
+    return {
+        "catalog": "lake",
+        "schema": "shop",
+        "name": "items",
+        "ignore_not_found": False,
+    } | changed
 
 
 def add_column_body(**changed: Any) -> dict[str, Any]:
@@ -66,7 +71,9 @@ def without(body: dict[str, Any], *keys: str) -> dict[str, Any]:
     return {key: value for key, value in body.items() if key not in keys}
 
 
-def described(client: ContractClient, action: str, body: Any, headers: Any = None) -> flight.FlightInfo:
+def described(
+    client: ContractClient, action: str, body: Any, headers: Any = None
+) -> flight.FlightInfo:
     """The FlightInfo that an action answers with."""
     (answer,) = client.action(action, body, headers)
     return flight.FlightInfo.deserialize(answer)

@@ -1,4 +1,6 @@
-"""The ALTER actions of airport §4.14 beyond the contract's two, each with its success and its errors."""
+"""The ALTER actions of airport §4.14 beyond the contract's two, each with its success and its
+errors.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,18 @@ from tests.contracts.ddl_requests import (
 from tests.server.catalogs import ListedSchema, ListedTable, numbers
 from tests.server.raw_client import metadata
 
-from sparkport.catalog import AddColumnOptions, Constraints, Context, DynamicTable, RemoveColumnOptions
+from sparkport.catalog import (
+    AddColumnOptions,
+    Constraints,
+    Context,
+    DynamicTable,
+    RemoveColumnOptions,
+)
 from sparkport.memory import MemoryTable
 
-STRUCT = pa.struct([pa.field("a", pa.int32()), pa.field("b", pa.struct([pa.field("c", pa.int32())]))])
+STRUCT = pa.struct(
+    [pa.field("a", pa.int32()), pa.field("b", pa.struct([pa.field("c", pa.int32())]))]
+)
 NESTED = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("st", STRUCT)])
 
 ALTERS: dict[str, dict[str, Any]] = {
@@ -35,11 +45,15 @@ ALTERS: dict[str, dict[str, Any]] = {
     "set_default": alter_body(column_name="price", expression="(5 + 1)"),
     "set_not_null": alter_body(column_name="id"),
     "drop_not_null": alter_body(column_name="id"),
-    "change_column_type": alter_body(column_schema=one_column("id", pa.string()), expression="CAST(id AS VARCHAR)"),
+    "change_column_type": alter_body(
+        column_schema=one_column("id", pa.string()), expression="CAST(id AS VARCHAR)"
+    ),
     "add_field": alter_body(
         name="nested", column_path=["st"], column_schema=one_column("d"), if_field_not_exists=False
     ),
-    "remove_field": alter_body(name="nested", column_path=["st", "a"], if_column_exists=False, cascade=False),
+    "remove_field": alter_body(
+        name="nested", column_path=["st", "a"], if_column_exists=False, cascade=False
+    ),
     "rename_field": alter_body(name="nested", column_path=["st", "a"], new_name="z"),
     "add_constraint": alter_body(constraint="CHECK (id > 0)"),
 }
@@ -55,7 +69,7 @@ def catalog(catalog):
     return catalog
 
 
-# --------------------------------------------------------------------------------------------------- every one
+# --------------------------------------------------------------------------------------- every one
 
 
 @pytest.mark.parametrize("action", ALTERS)
@@ -103,7 +117,9 @@ def test_renaming_a_table_of_a_schema_that_is_not_dynamic_is_unimplemented(clien
     catalog.add(ListedSchema("fixed", [ListedTable("items", numbers())]))
 
     with client.unchanged():
-        failure = client.action_failure("rename_table", ALTERS["rename_table"] | {"schema": "fixed"})
+        failure = client.action_failure(
+            "rename_table", ALTERS["rename_table"] | {"schema": "fixed"}
+        )
 
     assert failure.code == "UNIMPLEMENTED"
     assert failure.message == "schema fixed does not support DDL operations"
@@ -120,7 +136,9 @@ class TwoAlters(ListedTable, DynamicTable):
         self.rows = self.rows.drop_columns([name])
 
 
-@pytest.mark.parametrize("action", sorted(set(ALTERS) - {"rename_table", "add_column", "remove_column"}))
+@pytest.mark.parametrize(
+    "action", sorted(set(ALTERS) - {"rename_table", "add_column", "remove_column"})
+)
 def test_an_alter_that_a_dynamic_table_does_not_offer_is_unimplemented(client, catalog, action):
     catalog.schema(Context(), "shop").add_table(TwoAlters("two", numbers()))
 
@@ -135,7 +153,9 @@ def test_the_contracts_two_alters_are_enough_for_a_dynamic_table(client, catalog
     catalog.schema(Context(), "shop").add_table(TwoAlters("two", numbers()))
 
     added = described(client, "add_column", add_column_body(name="two"))
-    removed = described(client, "remove_column", remove_column_body(name="two", removed_column="value"))
+    removed = described(
+        client, "remove_column", remove_column_body(name="two", removed_column="value")
+    )
 
     assert added.schema.names == ["id", "name", "value", "extra"]
     assert removed.schema.names == ["id", "name", "extra"]
@@ -171,7 +191,9 @@ def test_an_empty_field_is_an_invalid_argument(client, action, key):
 
 
 @pytest.mark.parametrize(
-    ("action", "key"), [(action, key) for action, body in ALTERS.items() for key in body], ids=lambda value: value
+    ("action", "key"),
+    [(action, key) for action, body in ALTERS.items() for key in body],
+    ids=lambda value: value,
 )
 def test_a_field_of_the_wrong_type_is_an_invalid_argument(client, action, key):
     with client.unchanged():
@@ -195,11 +217,15 @@ def test_the_names_may_be_spelled_as_in_the_other_actions(client, action):
     assert len(client.action(action, spelled)) == 1
 
 
-# --------------------------------------------------------------------------------------------------- columns
+# ----------------------------------------------------------------------------------------- columns
 
 
 def test_rename_column_keeps_the_values(client):
-    assert column_names(described(client, "rename_column", ALTERS["rename_column"])) == ["id", "name", "cost"]
+    assert column_names(described(client, "rename_column", ALTERS["rename_column"])) == [
+        "id",
+        "name",
+        "cost",
+    ]
     assert [row["cost"] for row in client.rows("shop.items")] == [1.5, None, 3.5]
 
 
@@ -215,7 +241,9 @@ def test_rename_column_keeps_the_values(client):
 )
 def test_rename_column_errors(client, changed, code):
     with client.unchanged():
-        assert client.action_failure("rename_column", ALTERS["rename_column"] | changed).code == code
+        assert (
+            client.action_failure("rename_column", ALTERS["rename_column"] | changed).code == code
+        )
 
 
 def test_rename_table_moves_it_to_the_new_name(client):
@@ -252,11 +280,19 @@ def test_set_default_errors(client, changed, code):
 
 
 def test_not_null_can_be_set_and_dropped(client):
-    assert not described(client, "set_not_null", alter_body(column_name="id")).schema.field("id").nullable
+    assert (
+        not described(client, "set_not_null", alter_body(column_name="id"))
+        .schema.field("id")
+        .nullable
+    )
     without_id = pa.Table.from_pylist([{"id": None, "name": "x", "price": 1.0}], ITEMS)
-    assert client.put_failure(insert_command("shop.items"), without_id).code == "FAILED_PRECONDITION"
+    assert (
+        client.put_failure(insert_command("shop.items"), without_id).code == "FAILED_PRECONDITION"
+    )
 
-    assert described(client, "drop_not_null", alter_body(column_name="id")).schema.field("id").nullable
+    assert (
+        described(client, "drop_not_null", alter_body(column_name="id")).schema.field("id").nullable
+    )
     assert client.insert("shop.items", without_id).affected_rows == 1
 
 
@@ -284,7 +320,9 @@ def test_change_column_type_computes_the_values(client):
 
 
 def test_change_column_type_without_an_expression_casts(client):
-    client.action("change_column_type", alter_body(column_schema=one_column("id", pa.int16()), expression=""))
+    client.action(
+        "change_column_type", alter_body(column_schema=one_column("id", pa.int16()), expression="")
+    )
 
     assert [row["id"] for row in client.rows("shop.items")] == [1, 2, 3]
 
@@ -294,10 +332,16 @@ def test_change_column_type_without_an_expression_casts(client):
     [
         ({"column_schema": one_column("no", pa.string())}, "NOT_FOUND"),
         ({"column_schema": serialized(pa.schema([]))}, "INVALID_ARGUMENT"),
-        ({"column_schema": serialized(pa.schema([("id", pa.int8()), ("name", pa.int8())]))}, "INVALID_ARGUMENT"),
+        (
+            {"column_schema": serialized(pa.schema([("id", pa.int8()), ("name", pa.int8())]))},
+            "INVALID_ARGUMENT",
+        ),
         ({"expression": "not ( SQL"}, "INVALID_ARGUMENT"),
         ({"expression": "no + 1"}, "INVALID_ARGUMENT"),
-        ({"column_schema": one_column("name", pa.int64()), "expression": "CAST(name AS BIGINT)"}, "INVALID_ARGUMENT"),
+        (
+            {"column_schema": one_column("name", pa.int64()), "expression": "CAST(name AS BIGINT)"},
+            "INVALID_ARGUMENT",
+        ),
     ],
     ids=[
         "unknown column",
@@ -310,12 +354,14 @@ def test_change_column_type_without_an_expression_casts(client):
 )
 def test_change_column_type_errors(client, changed, code):
     with client.unchanged():
-        failure = client.action_failure("change_column_type", ALTERS["change_column_type"] | changed)
+        failure = client.action_failure(
+            "change_column_type", ALTERS["change_column_type"] | changed
+        )
 
     assert failure.code == code
 
 
-# ---------------------------------------------------------------------------------------------------- fields
+# ------------------------------------------------------------------------------------------ fields
 
 
 def test_add_field_extends_the_struct(client):
@@ -345,10 +391,21 @@ def test_add_field_without_its_name_is_refused_with_the_reason(client, path):
         ({"column_schema": one_column("a")}, "ALREADY_EXISTS"),
         ({"column_schema": one_column("A")}, "ALREADY_EXISTS"),
         ({"column_path": ["id"]}, "INVALID_ARGUMENT"),
-        ({"column_schema": serialized(pa.schema([("d", pa.int8()), ("e", pa.int8())]))}, "INVALID_ARGUMENT"),
+        (
+            {"column_schema": serialized(pa.schema([("d", pa.int8()), ("e", pa.int8())]))},
+            "INVALID_ARGUMENT",
+        ),
         ({"column_path": ["st", ""]}, "INVALID_ARGUMENT"),
     ],
-    ids=["unknown column", "unknown field", "field exists", "in another case", "not a struct", "two fields", "empty"],
+    ids=[
+        "unknown column",
+        "unknown field",
+        "field exists",
+        "in another case",
+        "not a struct",
+        "two fields",
+        "empty",
+    ],
 )
 def test_add_field_errors(client, changed, code):
     with client.unchanged():
@@ -381,7 +438,12 @@ def test_remove_field_shrinks_the_struct(client):
 )
 def test_remove_field_errors(client, path, code):
     with client.unchanged():
-        assert client.action_failure("remove_field", ALTERS["remove_field"] | {"column_path": path}).code == code
+        assert (
+            client.action_failure(
+                "remove_field", ALTERS["remove_field"] | {"column_path": path}
+            ).code
+            == code
+        )
 
 
 def test_if_field_exists_makes_a_missing_field_no_error(client):
@@ -412,19 +474,31 @@ def test_rename_field_errors(client, changed, code):
         assert client.action_failure("rename_field", ALTERS["rename_field"] | changed).code == code
 
 
-# ----------------------------------------------------------------------------------------------- constraints
+# ------------------------------------------------------------------------------------- constraints
 
 
 @pytest.mark.parametrize(
     "constraint",
-    ["CHECK (id > 0)", "UNIQUE (id)", "PRIMARY KEY (id)", "UNIQUE (id, name)", "CONSTRAINT c CHECK (id>0)"],
+    [
+        "CHECK (id > 0)",
+        "UNIQUE (id)",
+        "PRIMARY KEY (id)",
+        "UNIQUE (id, name)",
+        "CONSTRAINT c CHECK (id>0)",
+    ],
 )
 def test_add_constraint_holds_from_then_on(client, constraint):
     client.action("add_constraint", alter_body(constraint=constraint))
-    bad = {"id": -1, "name": "x", "price": None} if "CHECK" in constraint else {"id": 1, "name": "ant", "price": None}
+    bad = (
+        {"id": -1, "name": "x", "price": None}
+        if "CHECK" in constraint
+        else {"id": 1, "name": "ant", "price": None}
+    )
 
     with client.unchanged():
-        failure = client.put_failure(insert_command("shop.items"), pa.Table.from_pylist([bad], ITEMS))
+        failure = client.put_failure(
+            insert_command("shop.items"), pa.Table.from_pylist([bad], ITEMS)
+        )
 
     assert failure.code == "FAILED_PRECONDITION"
     assert "items" in failure.message
@@ -451,4 +525,6 @@ def test_a_check_constraint_is_published_for_the_client(client):
 )
 def test_add_constraint_errors(client, constraint, code):
     with client.unchanged():
-        assert client.action_failure("add_constraint", alter_body(constraint=constraint)).code == code
+        assert (
+            client.action_failure("add_constraint", alter_body(constraint=constraint)).code == code
+        )

@@ -1,4 +1,5 @@
-"""contracts/batch-tables.md: the compatibility matrix, the validation rules, row ids of every kind, readers' lives.
+"""contracts/batch-tables.md: the compatibility matrix, the validation rules, row ids of every kind,
+readers' lives.
 
 Everything goes both ways: DoExchange, as DuckDB does, and the contracts' DoPut and `delete`.
 """
@@ -41,7 +42,9 @@ UPDATE = pa.schema([pa.field("b", pa.string()), pa.field("rowid", pa.int64())])
 DELETE = pa.schema([pa.field("rowid", pa.int64())])
 
 
-def update(client: Any, path: str, ids: list[int], values: list[str], returning: bool = False) -> Any:
+def update(
+    client: Any, path: str, ids: list[int], values: list[str], returning: bool = False
+) -> Any:
     """UPDATE … SET b; what comes back is the count, or the returned rows."""
     if path == "exchange":
         rows = pa.table([pa.array(values), pa.array(ids, pa.int64())], UPDATE)
@@ -53,13 +56,17 @@ def update(client: Any, path: str, ids: list[int], values: list[str], returning:
 
 def update_failure(client: Any, path: str, ids: list[int], values: list[str]) -> Any:
     if path == "exchange":
-        return client.exchange_failure("update", "s.t", pa.table([pa.array(values), pa.array(ids, pa.int64())], UPDATE))
+        return client.exchange_failure(
+            "update", "s.t", pa.table([pa.array(values), pa.array(ids, pa.int64())], UPDATE)
+        )
     return client.put_failure(update_command("s.t", ids), pa.table({"b": values}))
 
 
 def delete(client: Any, path: str, ids: list[int], returning: bool = False) -> Any:
     if path == "exchange":
-        answer = client.exchange("delete", "s.t", pa.table([pa.array(ids, pa.int64())], DELETE), returning=returning)
+        answer = client.exchange(
+            "delete", "s.t", pa.table([pa.array(ids, pa.int64())], DELETE), returning=returning
+        )
         return answer.batches if returning else answer.total_changed
     response = client.delete("s.t", ids, returning=returning)
     return [response.returned] if returning else response.affected_rows
@@ -67,17 +74,20 @@ def delete(client: Any, path: str, ids: list[int], returning: bool = False) -> A
 
 def delete_failure(client: Any, path: str, ids: list[int]) -> Any:
     if path == "exchange":
-        return client.exchange_failure("delete", "s.t", pa.table([pa.array(ids, pa.int64())], DELETE))
+        return client.exchange_failure(
+            "delete", "s.t", pa.table([pa.array(ids, pa.int64())], DELETE)
+        )
     return client.delete_failure("s.t", ids)
 
 
-# ---------------------------------------------------------------------------------------- compatibility matrix
+# ---------------------------------------------------------------------------- compatibility matrix
 
 
 @pytest.mark.parametrize("returning", [False, True], ids=["", "returning"])
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(
-    ("kind", "method"), [pytest.param(kind, method, id=f"{row}: UPDATE") for row, kind, method, _ in MATRIX]
+    ("kind", "method"),
+    [pytest.param(kind, method, id=f"{row}: UPDATE") for row, kind, method, _ in MATRIX],
 )
 def test_compatibility_matrix_update(serve, kind, method, path, returning):
     table = kind()
@@ -98,13 +108,18 @@ def test_compatibility_matrix_update(serve, kind, method, path, returning):
     assert [row["b"] for row in call.rows] == ["p", "q"]
     assert call.options.returning == returning
     assert [row["b"] for row in table.stored.values()] == ["p", "y", "q"]
-    assert ([[row["b"] for row in batch] for batch in answer] == [["p", "q"]]) if returning else (answer == 2)
+    assert (
+        ([[row["b"] for row in batch] for batch in answer] == [["p", "q"]])
+        if returning
+        else (answer == 2)
+    )
 
 
 @pytest.mark.parametrize("returning", [False, True], ids=["", "returning"])
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(
-    ("kind", "method"), [pytest.param(kind, method, id=f"{row}: DELETE") for row, kind, _, method in MATRIX]
+    ("kind", "method"),
+    [pytest.param(kind, method, id=f"{row}: DELETE") for row, kind, _, method in MATRIX],
 )
 def test_compatibility_matrix_delete(serve, kind, method, path, returning):
     table = kind()
@@ -124,10 +139,16 @@ def test_compatibility_matrix_delete(serve, kind, method, path, returning):
     assert call.columns == (["rowid"] if method == "delete_batch" else [])
     assert call.options.returning == returning
     assert list(table.stored) == [11]
-    assert ([[row["a"] for row in batch] for batch in answer] == [[1, 3]]) if returning else (answer == 2)
+    assert (
+        ([[row["a"] for row in batch] for batch in answer] == [[1, 3]])
+        if returning
+        else (answer == 2)
+    )
 
 
-@pytest.mark.parametrize("kind", [kind for _, kind, _, _ in MATRIX], ids=[row for row, *_ in MATRIX])
+@pytest.mark.parametrize(
+    "kind", [kind for _, kind, _, _ in MATRIX], ids=[row for row, *_ in MATRIX]
+)
 def test_none_of_them_is_insertable(serve, kind):
     client = serve(catalog_of(kind()))
 
@@ -137,9 +158,14 @@ def test_none_of_them_is_insertable(serve, kind):
     assert failure.message == "table t does not support INSERT operations"
 
 
-# -------------------------------------------------------------------------------------------- validation rules
+# -------------------------------------------------------------------------------- validation rules
 
-VALIDATED = [("update", UpdatesBatches), ("update", Updates), ("delete", DeletesBatches), ("delete", Deletes)]
+VALIDATED = [
+    ("update", UpdatesBatches),
+    ("update", Updates),
+    ("delete", DeletesBatches),
+    ("delete", Deletes),
+]
 IDS = ["UpdatableBatchTable", "UpdatableTable", "DeletableBatchTable", "DeletableTable"]
 
 
@@ -172,13 +198,17 @@ def test_VR_002_rowid_values_must_be_integers(serve, operation, kind, values):
     assert table.calls == []
 
 
-@pytest.mark.parametrize("data_type", [pa.int64(), pa.int32(), pa.uint64(), pa.int16(), pa.uint8()], ids=str)
+@pytest.mark.parametrize(
+    "data_type", [pa.int64(), pa.int32(), pa.uint64(), pa.int16(), pa.uint8()], ids=str
+)
 @pytest.mark.parametrize(("operation", "kind"), VALIDATED, ids=IDS)
 def test_VR_002_integers_of_any_width_are_row_ids(serve, operation, kind, data_type):
     table = kind()
     client = serve(catalog_of(table))
 
-    answer = client.exchange(operation, "s.t", pa.table({"b": ["p"], "rowid": pa.array([11], data_type)}))
+    answer = client.exchange(
+        operation, "s.t", pa.table({"b": ["p"], "rowid": pa.array([11], data_type)})
+    )
 
     assert answer.total_changed == 1
     assert table.calls[0].row_ids == [11]
@@ -207,7 +237,9 @@ def test_VR_003_every_table_is_given_a_context(serve, operation, kind):
 
     client = serve(catalog_of(Noting(), name="cat"))
 
-    client.exchange(operation, "s.t", pa.table({"b": ["p"], "rowid": [11]}), {"airport-trace-id": "traced"})
+    client.exchange(
+        operation, "s.t", pa.table({"b": ["p"], "rowid": [11]}), {"airport-trace-id": "traced"}
+    )
 
     (ctx,) = contexts
     assert ctx.trace_id == "traced"
@@ -216,7 +248,9 @@ def test_VR_003_every_table_is_given_a_context(serve, operation, kind):
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(("operation", "kind"), VALIDATED, ids=IDS)
-def test_VR_004_options_say_that_nothing_shall_be_returned_unless_it_is_asked_for(serve, operation, kind, path):
+def test_VR_004_options_say_that_nothing_shall_be_returned_unless_it_is_asked_for(
+    serve, operation, kind, path
+):
     table = kind()
     client = serve(catalog_of(table))
 
@@ -228,16 +262,24 @@ def test_VR_004_options_say_that_nothing_shall_be_returned_unless_it_is_asked_fo
     assert table.calls[0].options == DMLOptions(returning=False, returning_columns=None)
 
 
-# ------------------------------------------------------------------------------------------------------ row ids
+# ----------------------------------------------------------------------------------------- row ids
 
 SENT = {
     "rowid last": pa.schema([("b", pa.string()), ("a", pa.int64()), ("rowid", pa.int64())]),
     "rowid first": pa.schema([("rowid", pa.int64()), ("a", pa.int64()), ("b", pa.string())]),
-    "rowid in the middle": pa.schema([("a", pa.int64()), ("rowid", pa.int64()), ("b", pa.string())]),
-    "is_rowid under another name": pa.schema(
-        [("a", pa.int64()), pa.field("key", pa.int64(), metadata={"is_rowid": "true"}), ("b", pa.string())]
+    "rowid in the middle": pa.schema(
+        [("a", pa.int64()), ("rowid", pa.int64()), ("b", pa.string())]
     ),
-    "is_rowid first": pa.schema([rowid_field("key"), pa.field("b", pa.string()), pa.field("a", pa.int64())]),
+    "is_rowid under another name": pa.schema(
+        [
+            ("a", pa.int64()),
+            pa.field("key", pa.int64(), metadata={"is_rowid": "true"}),
+            ("b", pa.string()),
+        ]
+    ),
+    "is_rowid first": pa.schema(
+        [rowid_field("key"), pa.field("b", pa.string()), pa.field("a", pa.int64())]
+    ),
 }
 
 
@@ -248,7 +290,9 @@ def test_the_row_id_of_an_update_may_be_anywhere_and_be_marked_or_named(serve, k
     client = serve(catalog_of(table))
     row_id = sent.names[find_rowid_column(sent)]
 
-    answer = client.exchange("update", "s.t", pa.Table.from_pylist([{"a": 7, "b": "q", row_id: 11}], sent))
+    answer = client.exchange(
+        "update", "s.t", pa.Table.from_pylist([{"a": 7, "b": "q", row_id: 11}], sent)
+    )
 
     assert answer.total_changed == 1
     assert table.stored[11] == {"a": 7, "b": "q"}
@@ -261,7 +305,9 @@ def test_the_row_id_of_a_delete_may_be_among_other_columns(serve, kind, sent):
     client = serve(catalog_of(table))
     row_id = sent.names[find_rowid_column(sent)]
 
-    answer = client.exchange("delete", "s.t", pa.Table.from_pylist([{"a": 7, "b": "q", row_id: 11}], sent))
+    answer = client.exchange(
+        "delete", "s.t", pa.Table.from_pylist([{"a": 7, "b": "q", row_id: 11}], sent)
+    )
 
     assert answer.total_changed == 1
     assert list(table.stored) == [10, 12]
@@ -270,9 +316,13 @@ def test_the_row_id_of_a_delete_may_be_among_other_columns(serve, kind, sent):
 def test_an_empty_is_rowid_marks_nothing(serve):
     table = Everything()
     client = serve(catalog_of(table))
-    sent = pa.schema([pa.field("b", pa.string()), pa.field("key", pa.int64(), metadata={"is_rowid": ""})])
+    sent = pa.schema(
+        [pa.field("b", pa.string()), pa.field("key", pa.int64(), metadata={"is_rowid": ""})]
+    )
 
-    failure = client.exchange_failure("update", "s.t", pa.Table.from_pylist([{"b": "q", "key": 11}], sent))
+    failure = client.exchange_failure(
+        "update", "s.t", pa.Table.from_pylist([{"b": "q", "key": 11}], sent)
+    )
 
     assert failure.message == "UPDATE requires rowid column"
 
@@ -339,7 +389,9 @@ def test_a_row_id_that_has_no_room_in_the_tables_type_is_an_invalid_argument(ser
     table = Everything()
     client = serve(catalog_of(table))
 
-    failure = client.exchange_failure("delete", "s.t", pa.table({"rowid": pa.array([value], pa.uint64())}))
+    failure = client.exchange_failure(
+        "delete", "s.t", pa.table({"rowid": pa.array([value], pa.uint64())})
+    )
 
     assert failure.code == "INVALID_ARGUMENT"
     assert str(value) in failure.message
@@ -360,14 +412,16 @@ def test_a_null_row_id_is_an_invalid_argument(serve, operation, kind, returning)
     assert table.calls == []
 
 
-# ----------------------------------------------------------------------------------------------- how often called
+# -------------------------------------------------------------------------------- how often called
 
 
 @pytest.mark.parametrize("kind", [Everything, RowIdForms], ids=["batch forms", "row id forms"])
 def test_a_table_is_called_once_for_a_statement_of_many_batches(serve, kind):
     table = kind()
     client = serve(catalog_of(table))
-    rows = batches_of(UPDATE, [{"b": "p", "rowid": 10}], [], [{"b": "q", "rowid": 12}, {"b": "r", "rowid": 11}])
+    rows = batches_of(
+        UPDATE, [{"b": "p", "rowid": 10}], [], [{"b": "q", "rowid": 12}, {"b": "r", "rowid": 11}]
+    )
 
     assert client.exchange("update", "s.t", rows).total_changed == 3
 
@@ -379,12 +433,18 @@ def test_a_table_is_called_once_for_a_statement_of_many_batches(serve, kind):
 def test_with_returning_every_batch_of_an_exchange_is_answered_before_the_next(serve, kind):
     table = kind()
     client = serve(catalog_of(table))
-    rows = batches_of(UPDATE, [{"b": "p", "rowid": 10}], [], [{"b": "q", "rowid": 12}, {"b": "r", "rowid": 11}])
+    rows = batches_of(
+        UPDATE, [{"b": "p", "rowid": 10}], [], [{"b": "q", "rowid": 12}, {"b": "r", "rowid": 11}]
+    )
 
     answer = client.exchange("update", "s.t", rows, returning=True)
 
     assert answer.total_changed == 3
-    assert answer.batches == [[{"b": "p", "rowid": 10}], [], [{"b": "q", "rowid": 12}, {"b": "r", "rowid": 11}]]
+    assert answer.batches == [
+        [{"b": "p", "rowid": 10}],
+        [],
+        [{"b": "q", "rowid": 12}, {"b": "r", "rowid": 11}],
+    ]
     assert [call.row_ids for call in table.calls] == [[10], [12, 11]]
 
 
@@ -407,18 +467,26 @@ def test_a_put_calls_the_table_once_also_with_returning(serve, kind, returning):
 @pytest.mark.parametrize("operation", ["insert", "update", "delete"])
 @pytest.mark.parametrize("batches", [(), ([],)], ids=["no batch", "a batch without rows"])
 @pytest.mark.parametrize("returning", [False, True], ids=["", "returning"])
-def test_an_exchange_without_rows_changes_nothing_and_succeeds(serve, operation, batches, returning):
+def test_an_exchange_without_rows_changes_nothing_and_succeeds(
+    serve, operation, batches, returning
+):
     table = Everything()
     client = serve(catalog_of(table))
-    columns = {"insert": pa.schema([("a", pa.int64()), ("b", pa.string())]), "update": UPDATE, "delete": DELETE}
+    columns = {
+        "insert": pa.schema([("a", pa.int64()), ("b", pa.string())]),
+        "update": UPDATE,
+        "delete": DELETE,
+    }
 
-    answer = client.exchange(operation, "s.t", batches_of(columns[operation], *batches), returning=returning)
+    answer = client.exchange(
+        operation, "s.t", batches_of(columns[operation], *batches), returning=returning
+    )
 
     assert answer.total_changed == 0
     assert table.calls == []
 
 
-# ------------------------------------------------------------------------------------------------- readers' lives
+# ---------------------------------------------------------------------------------- readers' lives
 
 
 @pytest.mark.parametrize("kind", [Everything, RowIdForms], ids=["batch forms", "row id forms"])
@@ -489,15 +557,19 @@ def test_a_table_that_forgets_returning_is_a_fault_of_the_catalog(serve, path):
     client = serve(catalog_of(Silent()))
 
     if path == "exchange":
-        failure = client.exchange_failure("delete", "s.t", pa.table({"rowid": [10]}), returning=True)
+        failure = client.exchange_failure(
+            "delete", "s.t", pa.table({"rowid": [10]}), returning=True
+        )
     else:
-        failure = client.put_failure(update_command("s.t", [10], returning=True), pa.table({"b": ["p"]}))
+        failure = client.put_failure(
+            update_command("s.t", [10], returning=True), pa.table({"b": ["p"]})
+        )
 
     assert failure.code == "UNKNOWN"
     assert "table s.t returned no rows although RETURNING asked for them" in failure.message
 
 
-# ------------------------------------------------------------------------------------------------------- inserts
+# ----------------------------------------------------------------------------------------- inserts
 
 
 @pytest.mark.parametrize("returning", [False, True], ids=["", "returning"])
@@ -505,7 +577,9 @@ def test_a_table_that_forgets_returning_is_a_fault_of_the_catalog(serve, path):
 def test_insertable_table_insert(serve, path, returning):
     table = Inserts()
     client = serve(catalog_of(table))
-    rows = pa.table({"b": ["n", None], "a": pa.array([8, 9], pa.int32())})  # any order, convertible types
+    rows = pa.table(
+        {"b": ["n", None], "a": pa.array([8, 9], pa.int32())}
+    )  # any order, convertible types
 
     if path == "exchange":
         answer = client.exchange("insert", "s.t", rows, returning=returning)
@@ -518,12 +592,17 @@ def test_insertable_table_insert(serve, path, returning):
     (call,) = table.calls
     assert (call.method, call.columns) == ("insert", ["a", "b"])
     assert call.rows == [{"a": 8, "b": "n"}, {"a": 9, "b": None}]
-    assert [(row["a"], row["b"]) for row in returned] == ([(8, "n"), (9, None)] if returning else [])
+    assert [(row["a"], row["b"]) for row in returned] == (
+        [(8, "n"), (9, None)] if returning else []
+    )
 
 
 def test_a_plain_table_is_not_writable_at_all(serve):
     client = serve(catalog_of(WrittenTable()))
 
-    assert client.exchange_failure("insert", "s.t", pa.table({"a": [1], "b": ["x"]})).code == "FAILED_PRECONDITION"
+    assert (
+        client.exchange_failure("insert", "s.t", pa.table({"a": [1], "b": ["x"]})).code
+        == "FAILED_PRECONDITION"
+    )
     assert update_failure(client, "contract", [10], ["p"]).code == "FAILED_PRECONDITION"
     assert delete_failure(client, "contract", [10]).code == "FAILED_PRECONDITION"

@@ -1,7 +1,7 @@
 """Constraints over the wire: what INSERT and UPDATE may not break, whoever keeps the rows.
 
-The same cases run on the memory backend, which checks inside its commit, and on tables of the contracts' simple forms,
-for which the framework checks before it hands the rows over.
+The same cases run on the memory backend, which checks inside its commit, and on tables of the
+contracts' simple forms, for which the framework checks before it hands the rows over.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ import pytest
 from tests.contracts.contract_client import batches_of, insert_command, update_command
 from tests.contracts.ddl_requests import create_table_body
 from tests.contracts.noting_manager import NotingManager
-from tests.contracts.written_tables import ConstrainedBatchForms, ConstrainedRowIdForms, RowIdForms, WrittenTable
+from tests.contracts.written_tables import (
+    ConstrainedBatchForms,
+    ConstrainedRowIdForms,
+    RowIdForms,
+    WrittenTable,
+)
 from tests.server.catalogs import catalog_of
 
 from sparkport.catalog import (
@@ -30,13 +35,19 @@ from sparkport.catalog import (
 from sparkport.memory import MemoryCatalog, MemoryTable
 
 COLUMNS = pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.int64())])
-ROWS: list[dict[str, Any]] = [{"a": 1, "b": "x", "c": 10}, {"a": 2, "b": "y", "c": 20}, {"a": 3, "b": None, "c": 20}]
+ROWS: list[dict[str, Any]] = [
+    {"a": 1, "b": "x", "c": 10},
+    {"a": 2, "b": "y", "c": 20},
+    {"a": 3, "b": None, "c": 20},
+]
 BACKENDS = ["memory", "row id forms", "batch forms"]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A constraint, with changes of `ROWS` that break it and that do not. An update is of the second row."""
+    """A constraint, with changes of `ROWS` that break it and that do not. An update is of the
+    second row.
+    """
 
     constraints: Constraints
     bad_insert: dict[str, Any]
@@ -123,7 +134,9 @@ CASES = {
 }
 
 
-def table_of(backend: str, constraints: Constraints, rows: list[dict[str, Any]] | None = None) -> Any:
+def table_of(
+    backend: str, constraints: Constraints, rows: list[dict[str, Any]] | None = None
+) -> Any:
     rows = ROWS if rows is None else rows
     if backend == "memory":
         return MemoryTable("t", pa.Table.from_pylist(rows, COLUMNS), constraints=constraints)
@@ -140,7 +153,9 @@ def backend(request):
 def connected(serve, backend):
     """Serves one table with constraints."""
 
-    def connected(constraints: Constraints, rows: list[dict[str, Any]] | None = None) -> tuple[Any, Any]:
+    def connected(
+        constraints: Constraints, rows: list[dict[str, Any]] | None = None
+    ) -> tuple[Any, Any]:
         table = table_of(backend, constraints, rows)
         if backend != "memory":
             return serve(catalog_of(table)), table
@@ -169,7 +184,9 @@ def with_ids(values: pa.Table, *ids: int) -> pa.Table:
 
 
 def expect_violation(failure: Any, named: str) -> None:
-    """FAILED_PRECONDITION, and what makes DuckDB raise its own ConstraintException (airport §14.3)."""
+    """FAILED_PRECONDITION, and what makes DuckDB raise its own ConstraintException (airport
+    §14.3).
+    """
     assert failure.code == "FAILED_PRECONDITION"
     assert named in failure.message
     assert failure.trailers["x-arrow-status"] == "5"
@@ -177,7 +194,7 @@ def expect_violation(failure: Any, named: str) -> None:
     assert extra == {"exception_type": "ConstraintException", "message": failure.message}
 
 
-# -------------------------------------------------------------------------------------------------- every case
+# -------------------------------------------------------------------------------------- every case
 
 
 @pytest.mark.parametrize("returning", [False, True], ids=["", "returning"])
@@ -209,7 +226,9 @@ def test_an_update_that_breaks_a_constraint_changes_nothing(connected, case, pat
             rows = with_ids(new_values(case.bad_update), row_id)
             failure = client.exchange_failure("update", "s.t", rows, returning=returning)
         else:
-            failure = client.put_failure(update_command("s.t", [row_id], returning), new_values(case.bad_update))
+            failure = client.put_failure(
+                update_command("s.t", [row_id], returning), new_values(case.bad_update)
+            )
 
     expect_violation(failure, case.named)
     assert not isinstance(table, WrittenTable) or table.calls == []
@@ -222,7 +241,12 @@ def test_changes_that_keep_a_constraint_are_made(connected, case, returning):
     row_id = second_row_id(client)
 
     assert client.insert("s.t", new_rows(case.good_insert), returning=returning).affected_rows == 1
-    assert client.update("s.t", [row_id], new_values(case.good_update), returning=returning).affected_rows == 1
+    assert (
+        client.update(
+            "s.t", [row_id], new_values(case.good_update), returning=returning
+        ).affected_rows
+        == 1
+    )
 
     rows = client.rows("s.t")
     assert rows[1] == ROWS[1] | case.good_update
@@ -245,7 +269,7 @@ def test_deletes_break_nothing(connected):
     assert client.delete("s.t", [second_row_id(client)]).affected_rows == 1
 
 
-# -------------------------------------------------------------------------------------------- within a statement
+# ------------------------------------------------------------------------------ within a statement
 
 
 def test_two_new_rows_with_one_key_break_it(connected):
@@ -273,7 +297,9 @@ def test_keys_may_be_exchanged_by_one_update(connected, batches):
     changes = [{"b": "y", "rowid": first}, {"b": "x", "rowid": second}]
 
     client.exchange(
-        "update", "s.t", batches_of(columns, *([changes] if batches == 1 else [[each] for each in changes]))
+        "update",
+        "s.t",
+        batches_of(columns, *([changes] if batches == 1 else [[each] for each in changes])),
     )
 
     assert [row["b"] for row in client.rows("s.t")] == ["y", "x", None]
@@ -300,7 +326,9 @@ def test_with_returning_a_later_batch_is_compared_with_the_earlier_ones(connecte
     client, _ = connected(Constraints(unique=(("b",),)))
     rows = batches_of(COLUMNS, [{"a": 4, "b": "n", "c": 1}], [{"a": 5, "b": "n", "c": 1}])
 
-    expect_violation(client.exchange_failure("insert", "s.t", rows, returning=True), 'Duplicate key "b: n"')
+    expect_violation(
+        client.exchange_failure("insert", "s.t", rows, returning=True), 'Duplicate key "b: n"'
+    )
 
 
 def test_with_returning_batches_that_were_written_are_not_their_own_duplicates(connected):
@@ -319,22 +347,34 @@ def test_an_error_in_the_last_of_many_batches_leaves_nothing_behind(connected):
     batches.append([{"a": -1, "b": "n", "c": 0}])
 
     with client.unchanged():
-        expect_violation(client.exchange_failure("insert", "s.t", batches_of(COLUMNS, *batches)), "c = 0")
+        expect_violation(
+            client.exchange_failure("insert", "s.t", batches_of(COLUMNS, *batches)), "c = 0"
+        )
 
 
-# -------------------------------------------------------------------------------------- only of the simple forms
+# ------------------------------------------------------------------------ only of the simple forms
 
 
 @pytest.mark.parametrize("position", [0, 1, None], ids=["first", "in the middle", "last"])
 @pytest.mark.parametrize("kind", [ConstrainedRowIdForms, ConstrainedBatchForms])
-def test_the_other_columns_of_an_update_are_read_by_row_id_whatever_it_is_called(serve, kind, position):
+def test_the_other_columns_of_an_update_are_read_by_row_id_whatever_it_is_called(
+    serve, kind, position
+):
     constraints = Constraints(checks=("(c >= a)",), unique=(("a", "b"),))
-    table = kind("t", ROWS, columns=COLUMNS, row_id=rowid_field("key"), position=position, constraints=constraints)
+    table = kind(
+        "t",
+        ROWS,
+        columns=COLUMNS,
+        row_id=rowid_field("key"),
+        position=position,
+        constraints=constraints,
+    )
     client = serve(catalog_of(table))
 
     with client.unchanged():
         expect_violation(
-            client.put_failure(update_command("s.t", [11, 10]), new_values({"a": 20}, {"a": 11})), "a = 11"
+            client.put_failure(update_command("s.t", [11, 10]), new_values({"a": 20}, {"a": 11})),
+            "a = 11",
         )
     assert client.update("s.t", [11, 10], new_values({"a": 20}, {"a": 10})).affected_rows == 2
 
@@ -344,7 +384,9 @@ def test_a_row_that_is_not_there_is_not_found_when_it_has_to_be_read(serve):
     client = serve(catalog_of(table))
 
     with client.unchanged():
-        failure = client.put_failure(update_command("s.t", [10, 77]), new_values({"a": 1}, {"a": 1}))
+        failure = client.put_failure(
+            update_command("s.t", [10, 77]), new_values({"a": 1}, {"a": 1})
+        )
 
     assert failure.code == "NOT_FOUND"
     assert "row id 77" in failure.message
@@ -409,7 +451,7 @@ def test_keys_are_compared_inside_the_transaction_of_the_write(serve):
     assert seen == ["tx/1", "tx/1"]
 
 
-# ------------------------------------------------------------------------------------------------ by CREATE TABLE
+# --------------------------------------------------------------------------------- by CREATE TABLE
 
 
 @pytest.mark.parametrize(
@@ -419,18 +461,34 @@ def test_keys_are_compared_inside_the_transaction_of_the_write(serve):
         ({"check_constraints": ["(k > 0)"]}, [(0, "a")], "k = 0"),
         ({"unique_constraints": [0]}, [(1, "a"), (1, "b")], 'Duplicate key "k: 1" violates unique'),
         ({"unique_columns": ["v"]}, [(1, "a"), (2, "a")], 'Duplicate key "v: a" violates unique'),
-        ({"primary_key_columns": ["k"]}, [(1, "a"), (1, "b")], 'Duplicate key "k: 1" violates primary key'),
-        ({"multi_key_primary_keys": ["v", "k"]}, [(1, "a"), (1, "a")], 'Duplicate key "k: 1, v: a" violates primary'),
-        ({"extra_constraints": ['UNIQUE(k, "v")']}, [(1, "a"), (1, "a")], 'Duplicate key "k: 1, v: a" violates unique'),
+        (
+            {"primary_key_columns": ["k"]},
+            [(1, "a"), (1, "b")],
+            'Duplicate key "k: 1" violates primary key',
+        ),
+        (
+            {"multi_key_primary_keys": ["v", "k"]},
+            [(1, "a"), (1, "a")],
+            'Duplicate key "k: 1, v: a" violates primary',
+        ),
+        (
+            {"extra_constraints": ['UNIQUE(k, "v")']},
+            [(1, "a"), (1, "a")],
+            'Duplicate key "k: 1, v: a" violates unique',
+        ),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_every_constraint_of_create_table_is_enforced_with_a_typed_error(serve, declared, rows, named):
+def test_every_constraint_of_create_table_is_enforced_with_a_typed_error(
+    serve, declared, rows, named
+):
     catalog = MemoryCatalog("lake")
     catalog.add_schema("shop")
     client = serve(catalog)
     client.action("create_table", create_table_body(**declared))
-    sent = pa.Table.from_pylist([{"k": k, "v": v} for k, v in rows], pa.schema([("k", pa.int64()), ("v", pa.string())]))
+    sent = pa.Table.from_pylist(
+        [{"k": k, "v": v} for k, v in rows], pa.schema([("k", pa.int64()), ("v", pa.string())])
+    )
 
     with client.unchanged():
         expect_violation(client.exchange_failure("insert", "shop.fresh", sent), named)

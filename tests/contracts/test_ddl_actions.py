@@ -42,7 +42,7 @@ BODIES = {
 }
 
 
-# ------------------------------------------------------------------------------------------------ errors, by cell
+# --------------------------------------------------------------------------------- errors, by cell
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,27 @@ BODIES = {
     [
         pytest.param(action, changed, code, message, id=f"{action}: {code} - {cell}")
         for action, code, cell, changed, message in [
-            ("create_schema", "ALREADY_EXISTS", "schema already exists", {"schema": "shop"}, "shop"),
-            ("create_schema", "INVALID_ARGUMENT", "empty schema name", {"schema": ""}, "'schema' must not be empty"),
-            ("drop_schema", "NOT_FOUND", "schema doesn't exist", {"name": "no", "schema_name": "no"}, "no not found"),
+            (
+                "create_schema",
+                "ALREADY_EXISTS",
+                "schema already exists",
+                {"schema": "shop"},
+                "shop",
+            ),
+            (
+                "create_schema",
+                "INVALID_ARGUMENT",
+                "empty schema name",
+                {"schema": ""},
+                "'schema' must not be empty",
+            ),
+            (
+                "drop_schema",
+                "NOT_FOUND",
+                "schema doesn't exist",
+                {"name": "no", "schema_name": "no"},
+                "no not found",
+            ),
             (
                 "drop_schema",
                 "FAILED_PRECONDITION",
@@ -67,11 +85,41 @@ BODIES = {
                 {"name": "shop", "schema_name": "shop", "ignore_not_found": True},
                 "contains tables",
             ),
-            ("drop_schema", "INVALID_ARGUMENT", "empty name", {"name": "", "schema_name": ""}, "must not be empty"),
-            ("create_table", "ALREADY_EXISTS", "table already exists", {"table_name": "items"}, "items"),
-            ("create_table", "NOT_FOUND", "schema doesn't exist", {"schema_name": "no"}, "schema no not found"),
-            ("create_table", "INVALID_ARGUMENT", "not an Arrow schema", {"arrow_schema": b"junk"}, "arrow_schema"),
-            ("create_table", "INVALID_ARGUMENT", "empty Arrow schema bytes", {"arrow_schema": b""}, "arrow_schema"),
+            (
+                "drop_schema",
+                "INVALID_ARGUMENT",
+                "empty name",
+                {"name": "", "schema_name": ""},
+                "must not be empty",
+            ),
+            (
+                "create_table",
+                "ALREADY_EXISTS",
+                "table already exists",
+                {"table_name": "items"},
+                "items",
+            ),
+            (
+                "create_table",
+                "NOT_FOUND",
+                "schema doesn't exist",
+                {"schema_name": "no"},
+                "schema no not found",
+            ),
+            (
+                "create_table",
+                "INVALID_ARGUMENT",
+                "not an Arrow schema",
+                {"arrow_schema": b"junk"},
+                "arrow_schema",
+            ),
+            (
+                "create_table",
+                "INVALID_ARGUMENT",
+                "empty Arrow schema bytes",
+                {"arrow_schema": b""},
+                "arrow_schema",
+            ),
             (
                 "create_table",
                 "INVALID_ARGUMENT",
@@ -79,12 +127,42 @@ BODIES = {
                 {"arrow_schema": serialized(NOTHING)},
                 "at least one column",
             ),
-            ("create_table", "INVALID_ARGUMENT", "empty table name", {"table_name": ""}, "'table_name' must not be"),
-            ("create_table", "INVALID_ARGUMENT", "empty schema name", {"schema_name": ""}, "'schema_name' must not"),
+            (
+                "create_table",
+                "INVALID_ARGUMENT",
+                "empty table name",
+                {"table_name": ""},
+                "'table_name' must not be",
+            ),
+            (
+                "create_table",
+                "INVALID_ARGUMENT",
+                "empty schema name",
+                {"schema_name": ""},
+                "'schema_name' must not",
+            ),
             ("drop_table", "NOT_FOUND", "table doesn't exist", {"name": "no"}, "shop.no"),
-            ("drop_table", "NOT_FOUND", "schema doesn't exist", {"schema_name": "no"}, "schema no not found"),
-            ("drop_table", "INVALID_ARGUMENT", "empty name", {"name": ""}, "'name' must not be empty"),
-            ("add_column", "ALREADY_EXISTS", "column already exists", {"column_schema": one_column("price")}, "price"),
+            (
+                "drop_table",
+                "NOT_FOUND",
+                "schema doesn't exist",
+                {"schema_name": "no"},
+                "schema no not found",
+            ),
+            (
+                "drop_table",
+                "INVALID_ARGUMENT",
+                "empty name",
+                {"name": ""},
+                "'name' must not be empty",
+            ),
+            (
+                "add_column",
+                "ALREADY_EXISTS",
+                "column already exists",
+                {"column_schema": one_column("price")},
+                "price",
+            ),
             (
                 "add_column",
                 "ALREADY_EXISTS",
@@ -92,8 +170,20 @@ BODIES = {
                 {"column_schema": one_column("PRICE")},
                 "price",
             ),
-            ("add_column", "NOT_FOUND", "table doesn't exist", {"name": "no"}, "table shop.no not found"),
-            ("add_column", "NOT_FOUND", "schema doesn't exist", {"schema": "no"}, "schema no not found"),
+            (
+                "add_column",
+                "NOT_FOUND",
+                "table doesn't exist",
+                {"name": "no"},
+                "table shop.no not found",
+            ),
+            (
+                "add_column",
+                "NOT_FOUND",
+                "schema doesn't exist",
+                {"schema": "no"},
+                "schema no not found",
+            ),
             (
                 "add_column",
                 "INVALID_ARGUMENT",
@@ -108,11 +198,41 @@ BODIES = {
                 {"column_schema": TWO_FIELDS},
                 "exactly one field",
             ),
-            ("add_column", "INVALID_ARGUMENT", "not an Arrow schema", {"column_schema": b"junk"}, "column_schema"),
-            ("remove_column", "NOT_FOUND", "table doesn't exist", {"name": "no"}, "table shop.no not found"),
-            ("remove_column", "NOT_FOUND", "schema doesn't exist", {"schema": "no"}, "schema no not found"),
-            ("remove_column", "NOT_FOUND", "column doesn't exist", {"removed_column": "no"}, "column no"),
-            ("remove_column", "INVALID_ARGUMENT", "empty column", {"removed_column": ""}, "'removed_column' must not"),
+            (
+                "add_column",
+                "INVALID_ARGUMENT",
+                "not an Arrow schema",
+                {"column_schema": b"junk"},
+                "column_schema",
+            ),
+            (
+                "remove_column",
+                "NOT_FOUND",
+                "table doesn't exist",
+                {"name": "no"},
+                "table shop.no not found",
+            ),
+            (
+                "remove_column",
+                "NOT_FOUND",
+                "schema doesn't exist",
+                {"schema": "no"},
+                "schema no not found",
+            ),
+            (
+                "remove_column",
+                "NOT_FOUND",
+                "column doesn't exist",
+                {"removed_column": "no"},
+                "column no",
+            ),
+            (
+                "remove_column",
+                "INVALID_ARGUMENT",
+                "empty column",
+                {"removed_column": ""},
+                "'removed_column' must not",
+            ),
         ]
     ],
 )
@@ -177,10 +297,13 @@ class BrokenCatalog(ListedCatalog, DynamicCatalog):
         raise RuntimeError("the password is hunter2")
 
 
-@pytest.mark.parametrize(("agent", "code"), [("another-client/1", "INTERNAL"), ("airport/20250723", "UNKNOWN")])
+@pytest.mark.parametrize(
+    ("agent", "code"), [("another-client/1", "INTERNAL"), ("airport/20250723", "UNKNOWN")]
+)
 @pytest.mark.parametrize("action", ["create_schema", "drop_schema"])
 def test_an_internal_error_shows_a_trace_id_and_nothing_else(serve, action, agent, code):
-    # The contract says INTERNAL; DuckDB would repeat such an action for three seconds (airport §14.1, §14.4).
+    # The contract says INTERNAL; DuckDB would repeat such an action for three seconds (airport
+    # §14.1, §14.4).
     client = serve(BrokenCatalog("lake", [ListedSchema("spare")]))
     headers = {"airport-trace-id": "trace-me", "airport-user-agent": agent}
 
@@ -219,7 +342,9 @@ def test_a_missing_required_field_is_an_invalid_argument_that_names_it(client, a
 
 def test_drop_schema_needs_one_of_its_two_names(client):
     with client.unchanged():
-        failure = client.action_failure("drop_schema", without(drop_schema_body(), "name", "schema_name"))
+        failure = client.action_failure(
+            "drop_schema", without(drop_schema_body(), "name", "schema_name")
+        )
 
     assert failure.code == "INVALID_ARGUMENT"
     assert "is missing" in failure.message
@@ -241,7 +366,7 @@ def test_every_other_field_may_be_missing(client, action, key, nil):
     client.action(action, body)
 
 
-# ---------------------------------------------------------------------------------------------------- answers
+# ----------------------------------------------------------------------------------------- answers
 
 
 def test_create_schema_answers_with_the_contents_and_their_hash(client):
@@ -255,7 +380,9 @@ def test_create_schema_answers_with_the_contents_and_their_hash(client):
 
 
 def test_create_schema_keeps_comment_and_tags(client):
-    client.action("create_schema", create_schema_body(comment="New things", tags={"owner": "ann", "": "x"}))
+    client.action(
+        "create_schema", create_schema_body(comment="New things", tags={"owner": "ann", "": "x"})
+    )
 
     entry = next(entry for entry in client.schema_entries() if entry["name"] == "fresh")
     assert entry["description"] == "New things"
@@ -266,7 +393,9 @@ def test_create_schema_keeps_comment_and_tags(client):
 def test_drops_answer_with_no_result(client, action):
     assert client.action(action, BODIES[action]()) == []
 
-    assert set(client.list_schemas()) == ({"shop"} if action == "drop_schema" else {"shop", "spare"})
+    assert set(client.list_schemas()) == (
+        {"shop"} if action == "drop_schema" else {"shop", "spare"}
+    )
     assert set(client.list_schemas()["shop"]) == ({"items"} if action == "drop_schema" else set())
 
 
@@ -277,7 +406,12 @@ def test_create_table_answers_with_a_flight_info_of_the_table(client):
     assert info.schema.field("k").type == pa.int64()
     assert info.descriptor == flight.FlightDescriptor.for_path("shop", "fresh")
     told = metadata(info)
-    assert (told["type"], told["catalog"], told["schema"], told["name"]) == ("table", "lake", "shop", "fresh")
+    assert (told["type"], told["catalog"], told["schema"], told["name"]) == (
+        "table",
+        "lake",
+        "shop",
+        "fresh",
+    )
 
 
 def test_the_endpoint_of_create_table_reads_the_table(client):
@@ -330,7 +464,7 @@ def test_remove_column_answers_with_the_updated_schema(client):
     assert client.rows("shop.items")[0] == {"id": 1, "name": "ant"}
 
 
-# ---------------------------------------------------------------------------------------------------- options
+# ----------------------------------------------------------------------------------------- options
 
 
 def test_on_conflict_error_is_the_default(client):
@@ -343,29 +477,39 @@ def test_on_conflict_error_is_the_default(client):
 def test_on_conflict_ignore_leaves_the_table_and_describes_it(client):
     before = client.rows_with_ids("shop.items")
 
-    info = described(client, "create_table", create_table_body(table_name="items", on_conflict="ignore"))
+    info = described(
+        client, "create_table", create_table_body(table_name="items", on_conflict="ignore")
+    )
 
     assert column_names(info) == ["id", "name", "price"]
     assert client.rows_with_ids("shop.items") == before
 
 
 def test_on_conflict_ignore_creates_a_table_that_is_not_there(client):
-    assert column_names(described(client, "create_table", create_table_body(on_conflict="ignore"))) == ["k", "v"]
+    assert column_names(
+        described(client, "create_table", create_table_body(on_conflict="ignore"))
+    ) == ["k", "v"]
 
 
 def test_on_conflict_replace_puts_an_empty_table_in_its_place(client):
-    info = described(client, "create_table", create_table_body(table_name="items", on_conflict="replace"))
+    info = described(
+        client, "create_table", create_table_body(table_name="items", on_conflict="replace")
+    )
 
     assert column_names(info) == ["k", "v"]
     assert client.rows("shop.items") == []
 
 
 def test_on_conflict_replace_creates_a_table_that_is_not_there(client):
-    assert column_names(described(client, "create_table", create_table_body(on_conflict="replace"))) == ["k", "v"]
+    assert column_names(
+        described(client, "create_table", create_table_body(on_conflict="replace"))
+    ) == ["k", "v"]
 
 
 def test_a_replacement_that_cannot_be_made_leaves_the_table(client):
-    body = create_table_body(table_name="items", on_conflict="replace", check_constraints=["not SQL at all ("])
+    body = create_table_body(
+        table_name="items", on_conflict="replace", check_constraints=["not SQL at all ("]
+    )
 
     with client.unchanged():
         assert client.action_failure("create_table", body).code == "INVALID_ARGUMENT"
@@ -404,7 +548,9 @@ def test_ignore_not_found_makes_a_missing_object_no_error(client, action, body):
 
 def test_ignore_not_found_does_not_excuse_a_missing_column(client):
     with client.unchanged():
-        failure = client.action_failure("remove_column", remove_column_body(removed_column="no", ignore_not_found=True))
+        failure = client.action_failure(
+            "remove_column", remove_column_body(removed_column="no", ignore_not_found=True)
+        )
 
     assert failure.code == "NOT_FOUND"
 
@@ -419,22 +565,33 @@ def test_if_column_not_exists_makes_an_existing_column_no_error(client):
 
 
 def test_if_column_not_exists_adds_a_column_that_is_not_there(client):
-    assert "extra" in described(client, "add_column", add_column_body(if_column_not_exists=True)).schema.names
+    assert (
+        "extra"
+        in described(client, "add_column", add_column_body(if_column_not_exists=True)).schema.names
+    )
 
 
 def test_if_column_exists_makes_a_missing_column_no_error(client):
-    info = described(client, "remove_column", remove_column_body(removed_column="no", if_column_exists=True))
+    info = described(
+        client, "remove_column", remove_column_body(removed_column="no", if_column_exists=True)
+    )
 
     assert column_names(info) == ["id", "name", "price"]
 
 
 def test_if_column_exists_removes_a_column_that_is_there(client):
-    assert column_names(described(client, "remove_column", remove_column_body(if_column_exists=True))) == ["id", "name"]
+    assert column_names(
+        described(client, "remove_column", remove_column_body(if_column_exists=True))
+    ) == ["id", "name"]
 
 
 @pytest.mark.parametrize(
     "constraint",
-    [{"check_constraints": ["(v > 'a')"]}, {"unique_constraints": [1]}, {"extra_constraints": ["UNIQUE(k, v)"]}],
+    [
+        {"check_constraints": ["(v > 'a')"]},
+        {"unique_constraints": [1]},
+        {"extra_constraints": ["UNIQUE(k, v)"]},
+    ],
     ids=["check", "unique", "composite unique"],
 )
 def test_cascade_removes_the_constraints_that_use_the_column(client, constraint):
@@ -454,19 +611,24 @@ def test_the_last_column_cannot_be_removed(client):
     client.action("create_table", create_table_body(pa.schema([("only", pa.int64())])))
 
     with client.unchanged():
-        failure = client.action_failure("remove_column", remove_column_body(name="fresh", removed_column="only"))
+        failure = client.action_failure(
+            "remove_column", remove_column_body(name="fresh", removed_column="only")
+        )
 
     assert failure.code == "FAILED_PRECONDITION"
 
 
-# ------------------------------------------------------------------------------------------------- life cycles
+# ------------------------------------------------------------------------------------- life cycles
 
 
 def test_a_schema_can_be_created_filled_emptied_and_dropped_again_and_again(client):
     for _ in range(2):
         client.action("create_schema", create_schema_body())
         client.action("create_table", create_table_body(schema_name="fresh"))
-        assert client.action_failure("drop_schema", drop_schema_body(name="fresh")).code == "FAILED_PRECONDITION"
+        assert (
+            client.action_failure("drop_schema", drop_schema_body(name="fresh")).code
+            == "FAILED_PRECONDITION"
+        )
         client.action("drop_table", drop_table_body(schema_name="fresh", name="fresh"))
         client.action("drop_schema", drop_schema_body(name="fresh"))
         assert "fresh" not in client.list_schemas()

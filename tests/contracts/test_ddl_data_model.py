@@ -1,4 +1,6 @@
-"""contracts/ddl-data-model.md: validation rules, sentinel errors, and option structs as implementers receive them."""
+"""contracts/ddl-data-model.md: validation rules, sentinel errors, and option structs as
+implementers receive them.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +49,17 @@ TWO_FIELDS = serialized(pa.schema([("a", pa.int32()), ("b", pa.int32())]))
 @pytest.mark.parametrize(
     ("action", "body", "code"),
     [
-        pytest.param("create_schema", create_schema_body(schema=""), "INVALID_ARGUMENT", id="Schema: name non-empty"),
         pytest.param(
-            "create_schema", create_schema_body(schema="shop"), "ALREADY_EXISTS", id="Schema: name must not conflict"
+            "create_schema",
+            create_schema_body(schema=""),
+            "INVALID_ARGUMENT",
+            id="Schema: name non-empty",
+        ),
+        pytest.param(
+            "create_schema",
+            create_schema_body(schema="shop"),
+            "ALREADY_EXISTS",
+            id="Schema: name must not conflict",
         ),
         pytest.param(
             "drop_schema",
@@ -57,7 +67,12 @@ TWO_FIELDS = serialized(pa.schema([("a", pa.int32()), ("b", pa.int32())]))
             "FAILED_PRECONDITION",
             id="Schema: must be empty before drop",
         ),
-        pytest.param("create_table", create_table_body(table_name=""), "INVALID_ARGUMENT", id="Table: name non-empty"),
+        pytest.param(
+            "create_table",
+            create_table_body(table_name=""),
+            "INVALID_ARGUMENT",
+            id="Table: name non-empty",
+        ),
         pytest.param(
             "create_table",
             create_table_body(arrow_schema=b"\xff" * 40),
@@ -89,7 +104,7 @@ def test_validation_rule(client, action, body, code):
         assert client.action_failure(action, body).code == code
 
 
-# -------------------------------------------------------------------------------- what implementers receive
+# ----------------------------------------------------------------------- what implementers receive
 
 
 class Noting:
@@ -131,7 +146,9 @@ class NotingTable(ListedTable, DynamicTable):
     def change_column_type(self, ctx: Context, column_schema: pa.Schema, expression: str) -> None:
         self.noting.note("change_column_type", column_schema, expression)
 
-    def add_field(self, ctx: Context, path: Sequence[str], column_schema: pa.Schema, options: AddFieldOptions) -> None:
+    def add_field(
+        self, ctx: Context, path: Sequence[str], column_schema: pa.Schema, options: AddFieldOptions
+    ) -> None:
         self.noting.note("add_field", path, column_schema, options)
 
     def remove_field(self, ctx: Context, path: Sequence[str], options: RemoveFieldOptions) -> None:
@@ -150,7 +167,9 @@ class NotingSchema(ListedSchema, DynamicSchema):
         self.table_ = NotingTable(noting)
         super().__init__("shop", [self.table_])
 
-    def create_table(self, ctx: Context, name: str, arrow_schema: pa.Schema, options: CreateTableOptions) -> Table:
+    def create_table(
+        self, ctx: Context, name: str, arrow_schema: pa.Schema, options: CreateTableOptions
+    ) -> Table:
         self.noting.note("create_table", name, arrow_schema, options)
         return ListedTable(name, arrow_schema.empty_table())
 
@@ -218,7 +237,12 @@ RECEIVED: dict[str, tuple[str, dict[str, Any], tuple[Any, ...]]] = {
     "CreateTableOptions: defaults": (
         "create_table",
         create_table_body(),
-        ("create_table", "fresh", NEW_TABLE, CreateTableOptions(OnConflict.ERROR, "", Constraints())),
+        (
+            "create_table",
+            "fresh",
+            NEW_TABLE,
+            CreateTableOptions(OnConflict.ERROR, "", Constraints()),
+        ),
     ),
     "CreateTableOptions: OnConflict ignore": (
         "create_table",
@@ -238,12 +262,22 @@ RECEIVED: dict[str, tuple[str, dict[str, Any], tuple[Any, ...]]] = {
     "CreateTableOptions: NotNullConstraints": (
         "create_table",
         create_table_body(not_null_constraints=[0]),
-        ("create_table", "fresh", REQUIRED, CreateTableOptions(constraints=Constraints(not_null=("k",)))),
+        (
+            "create_table",
+            "fresh",
+            REQUIRED,
+            CreateTableOptions(constraints=Constraints(not_null=("k",))),
+        ),
     ),
     "CreateTableOptions: UniqueConstraints": (
         "create_table",
         create_table_body(unique_constraints=[0, 1]),
-        ("create_table", "fresh", NEW_TABLE, CreateTableOptions(constraints=Constraints(unique=(("k",), ("v",))))),
+        (
+            "create_table",
+            "fresh",
+            NEW_TABLE,
+            CreateTableOptions(constraints=Constraints(unique=(("k",), ("v",)))),
+        ),
     ),
     "CreateTableOptions: CheckConstraints": (
         "create_table",
@@ -305,7 +339,11 @@ RECEIVED: dict[str, tuple[str, dict[str, Any], tuple[Any, ...]]] = {
         alter_body(old_name="a", new_name="b"),
         ("rename_column", "a", "b"),
     ),
-    "rename_table": ("rename_table", alter_body(new_table_name="n"), ("rename_table", "items", "n")),
+    "rename_table": (
+        "rename_table",
+        alter_body(new_table_name="n"),
+        ("rename_table", "items", "n"),
+    ),
     "set_default": (
         "set_default",
         alter_body(column_name="a", expression="1"),
@@ -333,7 +371,11 @@ RECEIVED: dict[str, tuple[str, dict[str, Any], tuple[Any, ...]]] = {
         alter_body(column_path=["a", "b"], new_name="c"),
         ("rename_field", ("a", "b"), "c"),
     ),
-    "add_constraint": ("add_constraint", alter_body(constraint="UNIQUE(a)"), ("add_constraint", "UNIQUE(a)")),
+    "add_constraint": (
+        "add_constraint",
+        alter_body(constraint="UNIQUE(a)"),
+        ("add_constraint", "UNIQUE(a)"),
+    ),
 }
 
 
@@ -351,7 +393,9 @@ SENTINELS = {
 }
 
 
-@pytest.mark.parametrize("action", ["create_schema", "drop_schema", "create_table", "drop_table", "add_column"])
+@pytest.mark.parametrize(
+    "action", ["create_schema", "drop_schema", "create_table", "drop_table", "add_column"]
+)
 @pytest.mark.parametrize(("error", "code"), SENTINELS.values(), ids=SENTINELS)
 def test_an_implementers_error_has_its_code_and_message(noted, noting, action, error, code):
     noting.error = error

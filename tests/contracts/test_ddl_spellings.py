@@ -1,4 +1,6 @@
-"""Both spellings of DDL bodies (airport §15.1), and CREATE SCHEMA for those who can and cannot say what they mean."""
+"""Both spellings of DDL bodies (airport §15.1), and CREATE SCHEMA for those who can and cannot say
+what they mean.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from tests.contracts.ddl_requests import (
 from sparkport.server import ServerSettings
 from sparkport.service.service import ServiceSettings
 
-# ------------------------------------------------------------------------------------------ names and missing keys
+# -------------------------------------------------------------------------- names and missing keys
 
 
 @pytest.mark.parametrize(
@@ -92,32 +94,58 @@ def test_a_key_that_comes_twice_counts_once(client):
     pairs = [("catalog", ""), ("schema", "shop"), ("name", "items"), ("ignore_not_found", False)]
     pairs += [("column_name", "id"), ("ignore_not_found", False)]
     packer = msgpack.Packer()
-    body = packer.pack_map_header(len(pairs)) + b"".join(packer.pack(each) for pair in pairs for each in pair)
+    body = packer.pack_map_header(len(pairs)) + b"".join(
+        packer.pack(each) for pair in pairs for each in pair
+    )
 
     assert not described(client, "set_not_null", body).schema.field("id").nullable
 
 
-# ----------------------------------------------------------------------------------------------- constraints
+# ------------------------------------------------------------------------------------- constraints
 
 
 BOTH_SOURCES = [
-    pytest.param({"unique_constraints": [0]}, {"k": [1, 1], "v": ["a", "b"]}, id="contract: unique_constraints"),
-    pytest.param({"unique_columns": ["k"]}, {"k": [1, 1], "v": ["a", "b"]}, id="client: unique_columns"),
-    pytest.param({"primary_key_columns": ["k"]}, {"k": [1, 1], "v": ["a", "b"]}, id="client: primary_key_columns"),
-    pytest.param({"primary_key_columns": ["k"]}, {"k": [None], "v": ["a"]}, id="client: a key is NOT NULL"),
     pytest.param(
-        {"multi_key_primary_keys": ["v", "k"]}, {"k": [1, 1], "v": ["a", "a"]}, id="client: multi_key_primary_keys"
+        {"unique_constraints": [0]},
+        {"k": [1, 1], "v": ["a", "b"]},
+        id="contract: unique_constraints",
     ),
     pytest.param(
-        {"extra_constraints": ["UNIQUE(k, v)"]}, {"k": [1, 1], "v": ["a", "a"]}, id="client: extra_constraints"
-    ),
-    pytest.param({"not_null_constraints": [1]}, {"k": [1], "v": [None]}, id="both: not_null_constraints"),
-    pytest.param({"check_constraints": ["(k > 0)"]}, {"k": [0], "v": ["a"]}, id="both: check_constraints"),
-    pytest.param(
-        {"unique_constraints": [1], "unique_columns": ["k"]}, {"k": [1, 2], "v": ["a", "a"]}, id="both sources: first"
+        {"unique_columns": ["k"]}, {"k": [1, 1], "v": ["a", "b"]}, id="client: unique_columns"
     ),
     pytest.param(
-        {"unique_constraints": [1], "unique_columns": ["k"]}, {"k": [1, 1], "v": ["a", "b"]}, id="both sources: second"
+        {"primary_key_columns": ["k"]},
+        {"k": [1, 1], "v": ["a", "b"]},
+        id="client: primary_key_columns",
+    ),
+    pytest.param(
+        {"primary_key_columns": ["k"]}, {"k": [None], "v": ["a"]}, id="client: a key is NOT NULL"
+    ),
+    pytest.param(
+        {"multi_key_primary_keys": ["v", "k"]},
+        {"k": [1, 1], "v": ["a", "a"]},
+        id="client: multi_key_primary_keys",
+    ),
+    pytest.param(
+        {"extra_constraints": ["UNIQUE(k, v)"]},
+        {"k": [1, 1], "v": ["a", "a"]},
+        id="client: extra_constraints",
+    ),
+    pytest.param(
+        {"not_null_constraints": [1]}, {"k": [1], "v": [None]}, id="both: not_null_constraints"
+    ),
+    pytest.param(
+        {"check_constraints": ["(k > 0)"]}, {"k": [0], "v": ["a"]}, id="both: check_constraints"
+    ),
+    pytest.param(
+        {"unique_constraints": [1], "unique_columns": ["k"]},
+        {"k": [1, 2], "v": ["a", "a"]},
+        id="both sources: first",
+    ),
+    pytest.param(
+        {"unique_constraints": [1], "unique_columns": ["k"]},
+        {"k": [1, 1], "v": ["a", "b"]},
+        id="both sources: second",
     ),
 ]
 
@@ -149,7 +177,11 @@ def test_rows_that_fulfil_them_are_welcome(client, constraint):
 
 
 def test_not_null_columns_are_published_as_not_nullable(client):
-    info = described(client, "create_table", create_table_body(not_null_constraints=[1], primary_key_columns=["k"]))
+    info = described(
+        client,
+        "create_table",
+        create_table_body(not_null_constraints=[1], primary_key_columns=["k"]),
+    )
 
     assert [info.schema.field(name).nullable for name in ("k", "v")] == [False, False]
 
@@ -178,10 +210,13 @@ def test_not_null_columns_are_published_as_not_nullable(client):
 )
 def test_constraints_that_make_no_sense_are_an_invalid_argument(client, changed):
     with client.unchanged():
-        assert client.action_failure("create_table", create_table_body(**changed)).code == "INVALID_ARGUMENT"
+        assert (
+            client.action_failure("create_table", create_table_body(**changed)).code
+            == "INVALID_ARGUMENT"
+        )
 
 
-# --------------------------------------------------------------------------------------------- CREATE SCHEMA
+# ----------------------------------------------------------------------------------- CREATE SCHEMA
 
 
 def test_duckdb_creates_a_schema_that_exists_and_gets_its_contents(client):
@@ -193,11 +228,14 @@ def test_duckdb_creates_a_schema_that_exists_and_gets_its_contents(client):
     assert answer == entry["contents"]
 
 
-@pytest.mark.parametrize("headers", [None, {"airport-user-agent": "curl/8"}], ids=["no agent", "another agent"])
+@pytest.mark.parametrize(
+    "headers", [None, {"airport-user-agent": "curl/8"}], ids=["no agent", "another agent"]
+)
 def test_everyone_else_is_told_that_a_schema_exists(client, headers):
     with client.unchanged():
         assert (
-            client.action_failure("create_schema", create_schema_body(schema="shop"), headers).code == "ALREADY_EXISTS"
+            client.action_failure("create_schema", create_schema_body(schema="shop"), headers).code
+            == "ALREADY_EXISTS"
         )
 
 
@@ -234,7 +272,9 @@ def test_who_says_what_shall_happen_gets_that(client, headers, said, code):
 
 
 def test_replace_makes_an_empty_schema_anew(client):
-    client.action("create_schema", create_schema_body(schema="spare", comment="again", on_conflict="replace"))
+    client.action(
+        "create_schema", create_schema_body(schema="spare", comment="again", on_conflict="replace")
+    )
 
     (entry,) = [entry for entry in client.schema_entries() if entry["name"] == "spare"]
     assert entry["description"] == "again"
@@ -247,7 +287,7 @@ def test_duckdb_cannot_have_a_schema_called_main(client):
     assert failure.code == "INVALID_ARGUMENT"
 
 
-# ------------------------------------------------------------------------------------------------- bad bodies
+# -------------------------------------------------------------------------------------- bad bodies
 
 
 @pytest.mark.parametrize(
@@ -255,7 +295,8 @@ def test_duckdb_cannot_have_a_schema_called_main(client):
     ids=["empty", "not MessagePack", "an integer", "JSON", "a list", "text", "nil"],
 )  # fmt: skip
 @pytest.mark.parametrize(
-    "action", ["create_schema", "drop_schema", "create_table", "drop_table", "add_column", "remove_column"]
+    "action",
+    ["create_schema", "drop_schema", "create_table", "drop_table", "add_column", "remove_column"],
 )
 def test_a_body_that_is_no_map_is_an_invalid_argument(client, action, body):
     with client.unchanged():
@@ -295,7 +336,9 @@ def test_a_field_of_the_wrong_kind_is_an_invalid_argument(client, action, body):
         assert client.action_failure(action, body).code == "INVALID_ARGUMENT"
 
 
-@pytest.mark.parametrize("action", ["create_schema", "drop_schema", "create_table", "drop_table", "add_column"])
+@pytest.mark.parametrize(
+    "action", ["create_schema", "drop_schema", "create_table", "drop_table", "add_column"]
+)
 def test_extra_keys_are_ignored(client, action):
     bodies = {
         "create_schema": create_schema_body(),
@@ -310,7 +353,9 @@ def test_extra_keys_are_ignored(client, action):
 
 def test_a_type_that_duckdb_cannot_take_is_refused(client):
     with client.unchanged():
-        failure = client.action_failure("create_table", create_table_body(pa.schema([("h", pa.float16())])))
+        failure = client.action_failure(
+            "create_table", create_table_body(pa.schema([("h", pa.float16())]))
+        )
 
     assert failure.code == "UNIMPLEMENTED"
     assert "use float or double" in failure.message

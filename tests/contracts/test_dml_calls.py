@@ -1,4 +1,6 @@
-"""contracts/dml-transactions.md: DoPut with InsertDescriptor and UpdateDescriptor, the action `delete`, DMLResponse."""
+"""contracts/dml-transactions.md: DoPut with InsertDescriptor and UpdateDescriptor, the action
+`delete`, DMLResponse.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,13 @@ from tests.server.raw_client import path
 
 from sparkport.catalog import Context
 
-NEW = pa.Table.from_pylist([{"id": 4, "name": "cat", "price": 4.5}, {"id": 5, "name": None, "price": None}], ITEMS)
+NEW = pa.Table.from_pylist(
+    [{"id": 4, "name": "cat", "price": 4.5}, {"id": 5, "name": None, "price": None}], ITEMS
+)
 NAMES = pa.table({"name": ["ape", "bat"]})
 
 
-# ------------------------------------------------------------------------------------------------------- success
+# ----------------------------------------------------------------------------------------- success
 
 
 def test_insert_adds_rows_and_counts_them(client):
@@ -40,7 +44,9 @@ def test_insert_with_returning_gives_the_rows_back_as_arrow_ipc(client):
     response = client.insert("shop.items", NEW, returning=True)
 
     assert set(response.packed) == {"status", "affected_rows", "returning_data"}
-    assert [{name: row[name] for name in ITEMS.names} for row in response.returned] == NEW.to_pylist()
+    assert [
+        {name: row[name] for name in ITEMS.names} for row in response.returned
+    ] == NEW.to_pylist()
 
 
 def test_update_changes_the_rows_of_the_ids_in_their_order(client):
@@ -54,7 +60,10 @@ def test_update_changes_the_rows_of_the_ids_in_their_order(client):
 def test_update_with_returning_gives_the_rows_as_they_are_afterwards(client):
     response = client.update("shop.items", [2, 0], NAMES, returning=True)
 
-    assert [(row["id"], row["name"], row["price"]) for row in response.returned] == [(3, "ape", 3.5), (1, "bat", 1.5)]
+    assert [(row["id"], row["name"], row["price"]) for row in response.returned] == [
+        (3, "ape", 3.5),
+        (1, "bat", 1.5),
+    ]
 
 
 def test_delete_removes_the_rows_of_the_ids(client):
@@ -129,7 +138,9 @@ def test_the_catalog_may_be_named_by_a_header_or_in_the_command(serve, catalog, 
     named = {"catalog_name": "other"} if how == "body" else {}
     headers = {"airport-catalog": "other"} if how == "header" else None
 
-    response = client.put(insert_command("shop.items") | named, pa.table({"a": [1], "b": ["x"]}), headers)
+    response = client.put(
+        insert_command("shop.items") | named, pa.table({"a": [1], "b": ["x"]}), headers
+    )
 
     assert response.affected_rows == 1
 
@@ -144,13 +155,15 @@ def test_pyarrows_own_client_can_do_all_of_it(client):
         assert b"success" in results.read().to_pybytes()
         writer.close()
 
-        (result,) = arrow.do_action(flight.Action("delete", as_json(delete_body("shop.items", [0]))), options)
+        (result,) = arrow.do_action(
+            flight.Action("delete", as_json(delete_body("shop.items", [0]))), options
+        )
         assert b"success" in result.body.to_pybytes()
 
     assert [row["id"] for row in client.rows("shop.items")] == [2, 3, 4, 5]
 
 
-# --------------------------------------------------------------------------------- error types, row by row
+# ------------------------------------------------------------------------- error types, row by row
 
 
 def failure_of(client, operation, table="shop.items", rows=None, row_ids=(0, 1)):
@@ -180,15 +193,21 @@ def test_error_table_not_found(client, operation):
     assert (failure.code, failure.message) == ("NOT_FOUND", "table shop.no not found")
 
 
-@pytest.mark.parametrize("table", [WrittenTable("t"), Updates("t"), Deletes("t")], ids=lambda t: type(t).__name__)
+@pytest.mark.parametrize(
+    "table", [WrittenTable("t"), Updates("t"), Deletes("t")], ids=lambda t: type(t).__name__
+)
 def test_error_INSERT_not_supported(serve, table):
-    failure = failure_of(serve(catalog_of(table)), "insert", "s.t", pa.table({"a": [1], "b": ["x"]}))
+    failure = failure_of(
+        serve(catalog_of(table)), "insert", "s.t", pa.table({"a": [1], "b": ["x"]})
+    )
 
     assert failure.code == "FAILED_PRECONDITION"
     assert failure.message == "table t does not support INSERT operations"
 
 
-@pytest.mark.parametrize("table", [WrittenTable("t"), Inserts("t"), Deletes("t")], ids=lambda t: type(t).__name__)
+@pytest.mark.parametrize(
+    "table", [WrittenTable("t"), Inserts("t"), Deletes("t")], ids=lambda t: type(t).__name__
+)
 def test_error_UPDATE_not_supported(serve, table):
     failure = failure_of(serve(catalog_of(table)), "update", "s.t", pa.table({"b": ["x", "y"]}))
 
@@ -196,7 +215,9 @@ def test_error_UPDATE_not_supported(serve, table):
     assert failure.message == "table t does not support UPDATE operations (no rowid)"
 
 
-@pytest.mark.parametrize("table", [WrittenTable("t"), Inserts("t"), Updates("t")], ids=lambda t: type(t).__name__)
+@pytest.mark.parametrize(
+    "table", [WrittenTable("t"), Inserts("t"), Updates("t")], ids=lambda t: type(t).__name__
+)
 def test_error_DELETE_not_supported(serve, table):
     failure = failure_of(serve(catalog_of(table)), "delete", "s.t")
 
@@ -212,7 +233,9 @@ def test_error_not_supported_without_a_row_id_column(client, catalog, operation)
         failure = failure_of(client, operation, "shop.plain")
 
     assert failure.code == "FAILED_PRECONDITION"
-    assert failure.message == f"table plain does not support {operation.upper()} operations (no rowid)"
+    assert (
+        failure.message == f"table plain does not support {operation.upper()} operations (no rowid)"
+    )
 
 
 @pytest.mark.parametrize("row_ids", [[], None], ids=["empty", "missing"])
@@ -220,32 +243,60 @@ def test_error_not_supported_without_a_row_id_column(client, catalog, operation)
 def test_error_empty_row_ids(client, operation, row_ids):
     with client.unchanged():
         if operation == "update":
-            failure = client.put_failure(update_command("shop.items", []) | {"row_ids": row_ids}, NAMES.slice(0, 0))
+            failure = client.put_failure(
+                update_command("shop.items", []) | {"row_ids": row_ids}, NAMES.slice(0, 0)
+            )
         else:
-            failure = client.action_failure("delete", as_json(delete_body("shop.items", []) | {"row_ids": row_ids}))
+            failure = client.action_failure(
+                "delete", as_json(delete_body("shop.items", []) | {"row_ids": row_ids})
+            )
 
     assert failure.code == "INVALID_ARGUMENT"
     assert failure.message == "row_ids cannot be empty for UPDATE/DELETE"
 
 
 MISMATCHES = {
-    "an unknown column": ("insert", NEW.append_column("zoo", pa.array([1, 2])), "has no column zoo"),
-    "a missing column": ("insert", NEW.drop_columns(["price"]), "has a column price, which was not sent"),
-    "a column that comes twice": ("insert", NEW.append_column("id", pa.array([1, 2])), "sent twice"),
+    "an unknown column": (
+        "insert",
+        NEW.append_column("zoo", pa.array([1, 2])),
+        "has no column zoo",
+    ),
+    "a missing column": (
+        "insert",
+        NEW.drop_columns(["price"]),
+        "has a column price, which was not sent",
+    ),
+    "a column that comes twice": (
+        "insert",
+        NEW.append_column("id", pa.array([1, 2])),
+        "sent twice",
+    ),
     "a type that cannot be converted": (
         "insert",
         NEW.set_column(0, "id", pa.array([[1], [2]])),
         "column id is int64",
     ),
-    "a row id of its own": ("insert", NEW.append_column("rowid", pa.array([1, 2])), "has no column rowid"),
+    "a row id of its own": (
+        "insert",
+        NEW.append_column("rowid", pa.array([1, 2])),
+        "has no column rowid",
+    ),
     "an unknown column to update": ("update", pa.table({"zoo": [1, 2]}), "has no column zoo"),
-    "an update of a type that cannot be converted": ("update", pa.table({"id": [[1], [2]]}), "column id is int64"),
+    "an update of a type that cannot be converted": (
+        "update",
+        pa.table({"id": [[1], [2]]}),
+        "column id is int64",
+    ),
     "an update of nothing": (
         "update",
         pa.table({"x": [1, 2]}).drop_columns(["x"]),
         "needs a column to change",
     ),
-    "an update with a row id column": ("update", pa.table({"name": ["a", "b"], "rowid": [0, 1]}), "sent twice"),
+    "an update with a row id column": (
+        "update",
+        pa.table({"name": ["a", "b"], "rowid": [0, 1]}),
+        "sent twice",
+    ),
 }
 
 
@@ -259,10 +310,11 @@ def test_error_schema_mismatch(client, operation, rows, message):
     assert message in failure.message
 
 
-# Two rows of the table are in test_transactions.py: "Transaction not active", "No transaction manager".
+# Two rows of the table are in test_transactions.py: "Transaction not active", "No transaction
+# manager".
 
 
-# -------------------------------------------------------------------------------------------- row ids and counts
+# ------------------------------------------------------------------------------ row ids and counts
 
 
 @pytest.mark.parametrize("operation", ["update", "delete"])
@@ -275,7 +327,9 @@ def test_a_row_id_that_does_not_exist_is_not_found(client, operation):
 
 
 @pytest.mark.parametrize("returning", [False, True], ids=["", "returning"])
-@pytest.mark.parametrize("row_ids", [[0], [0, 1, 2]], ids=["fewer ids than rows", "more ids than rows"])
+@pytest.mark.parametrize(
+    "row_ids", [[0], [0, 1, 2]], ids=["fewer ids than rows", "more ids than rows"]
+)
 def test_there_must_be_as_many_row_ids_as_rows(client, row_ids, returning):
     with client.unchanged():
         failure = client.put_failure(update_command("shop.items", row_ids, returning), NAMES)
@@ -285,8 +339,12 @@ def test_there_must_be_as_many_row_ids_as_rows(client, row_ids, returning):
 
 
 @pytest.mark.parametrize("returning", [False, True], ids=["", "returning"])
-@pytest.mark.parametrize("row_ids", [[10], [10, 11, 12]], ids=["fewer ids than rows", "more ids than rows"])
-def test_a_table_of_the_simple_forms_is_not_called_when_the_counts_differ(serve, row_ids, returning):
+@pytest.mark.parametrize(
+    "row_ids", [[10], [10, 11, 12]], ids=["fewer ids than rows", "more ids than rows"]
+)
+def test_a_table_of_the_simple_forms_is_not_called_when_the_counts_differ(
+    serve, row_ids, returning
+):
     table = Everything("t")
     client = serve(catalog_of(table))
     rows = batches_of(pa.schema([("b", pa.string())]), [{"b": "p"}], [{"b": "q"}])
@@ -314,12 +372,18 @@ def test_a_table_of_the_simple_forms_is_not_called_when_the_counts_differ(serve,
     ],
 )
 @pytest.mark.parametrize("operation", ["update", "delete"])
-def test_row_ids_that_are_no_integers_of_64_bits_are_an_invalid_argument(client, operation, row_ids):
+def test_row_ids_that_are_no_integers_of_64_bits_are_an_invalid_argument(
+    client, operation, row_ids
+):
     with client.unchanged():
         if operation == "update":
-            failure = client.put_failure(update_command("shop.items", []) | {"row_ids": row_ids}, NAMES.slice(0, 1))
+            failure = client.put_failure(
+                update_command("shop.items", []) | {"row_ids": row_ids}, NAMES.slice(0, 1)
+            )
         else:
-            failure = client.action_failure("delete", as_json(delete_body("shop.items", []) | {"row_ids": row_ids}))
+            failure = client.action_failure(
+                "delete", as_json(delete_body("shop.items", []) | {"row_ids": row_ids})
+            )
 
     assert failure.code == "INVALID_ARGUMENT"
     assert "'row_ids'" in failure.message
@@ -335,7 +399,8 @@ def test_a_null_row_id_in_an_exchange_is_an_invalid_argument(client):
 
 
 @pytest.mark.parametrize(
-    ("column", "value"), [("id", 1.5), ("id", 2**64 - 1), ("id", "x"), ("price", "x"), ("price", 2**53 + 1)]
+    ("column", "value"),
+    [("id", 1.5), ("id", 2**64 - 1), ("id", "x"), ("price", "x"), ("price", 2**53 + 1)],
 )
 def test_a_value_that_the_tables_type_cannot_hold_is_an_invalid_argument(client, column, value):
     kind = pa.uint64() if value == 2**64 - 1 else None
@@ -348,7 +413,7 @@ def test_a_value_that_the_tables_type_cannot_hold_is_an_invalid_argument(client,
     assert f"column {column}" in failure.message
 
 
-# ----------------------------------------------------------------------------------------------- bad descriptors
+# --------------------------------------------------------------------------------- bad descriptors
 
 REQUIRED = [
     ("insert", "operation"),
@@ -366,7 +431,9 @@ REQUIRED = [
 
 @pytest.mark.parametrize("wrong", ["missing", "nil", "number", "map", "empty"])
 @pytest.mark.parametrize(("operation", "key"), REQUIRED, ids=lambda value: value)
-def test_a_required_field_that_is_missing_or_wrong_is_an_invalid_argument(client, operation, key, wrong):
+def test_a_required_field_that_is_missing_or_wrong_is_an_invalid_argument(
+    client, operation, key, wrong
+):
     commands = {
         "insert": insert_command("shop.items"),
         "update": update_command("shop.items", [0, 1]),
@@ -424,7 +491,9 @@ def test_a_put_with_a_path_is_an_invalid_argument(client):
 
 
 def test_a_put_without_a_descriptor_or_without_a_schema_is_an_invalid_argument(client):
-    messages = flight_messages(flight.FlightDescriptor.for_command(as_json(insert_command("shop.items"))), NEW)
+    messages = flight_messages(
+        flight.FlightDescriptor.for_command(as_json(insert_command("shop.items"))), NEW
+    )
 
     with client.unchanged():
         assert client.failure("DoPut", []).code == "INVALID_ARGUMENT"

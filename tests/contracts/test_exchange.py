@@ -1,4 +1,6 @@
-"""What DoExchange refuses: the contracts' codes, and nothing changed; what it converts on its way to a table."""
+"""What DoExchange refuses: the contracts' codes, and nothing changed; what it converts on its way
+to a table.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ from sparkport.memory import MemoryCatalog, MemoryTable
 ROW = pa.Table.from_pylist([{"id": 9, "name": "new", "price": 9.0}], ITEMS)
 
 
-# ------------------------------------------------------------------------------------------------------- refused
+# ----------------------------------------------------------------------------------------- refused
 
 
 @pytest.mark.parametrize("operation", [None, "", "select", "INSERT"])
@@ -46,7 +48,8 @@ def test_an_exchange_without_a_known_operation_is_an_invalid_argument(client, op
 
 
 @pytest.mark.parametrize(
-    ("table", "message"), [("shop.no", "table shop.no not found"), ("no.items", "schema no not found")]
+    ("table", "message"),
+    [("shop.no", "table shop.no not found"), ("no.items", "schema no not found")],
 )
 @pytest.mark.parametrize("operation", ["insert", "update", "delete"])
 def test_an_unknown_table_is_not_found(client, operation, table, message):
@@ -62,7 +65,9 @@ def test_a_read_only_table_is_a_failed_precondition(client, catalog):
     with client.unchanged():
         failures = [
             client.exchange_failure("insert", "shop.fixed", numbers()),
-            client.exchange_failure("update", "shop.fixed", pa.table({"name": ["x"], "rowid": [0]})),
+            client.exchange_failure(
+                "update", "shop.fixed", pa.table({"name": ["x"], "rowid": [0]})
+            ),
             client.exchange_failure("delete", "shop.fixed", pa.table({"rowid": [0]})),
         ]
 
@@ -84,7 +89,14 @@ def test_a_read_only_table_is_a_failed_precondition(client, catalog):
         ("update", pa.table({"rowid": [0]})),
         ("update", pa.table({"id": [[1]], "rowid": [0]})),
     ],
-    ids=["unknown column", "missing column", "type", "unknown column to update", "nothing to update", "type to update"],
+    ids=[
+        "unknown column",
+        "missing column",
+        "type",
+        "unknown column to update",
+        "nothing to update",
+        "type to update",
+    ],
 )
 def test_a_schema_that_does_not_match_is_an_invalid_argument(client, operation, rows, returning):
     with client.unchanged():
@@ -115,7 +127,9 @@ def test_a_table_that_was_altered_since_it_was_described_is_a_failed_preconditio
     client.action("remove_column", {"schema": "shop", "name": "items", "removed_column": "extra"})
 
     with client.unchanged():
-        failure = client.failure("DoExchange", flight_messages(info.descriptor, ROW), exchange_headers("insert"))
+        failure = client.failure(
+            "DoExchange", flight_messages(info.descriptor, ROW), exchange_headers("insert")
+        )
 
     assert failure.code == "FAILED_PRECONDITION"
     assert "ATTACH" in failure.message
@@ -123,28 +137,36 @@ def test_a_table_that_was_altered_since_it_was_described_is_a_failed_preconditio
 
 def test_an_exchange_without_descriptor_or_schema_is_an_invalid_argument(client):
     messages = flight_messages(path("shop", "items"), ROW)
-    command = flight_messages(flight.FlightDescriptor.for_command(as_json(insert_command("shop.items"))), ROW)
+    command = flight_messages(
+        flight.FlightDescriptor.for_command(as_json(insert_command("shop.items"))), ROW
+    )
 
     with client.unchanged():
         for sent in ([], messages[:1], messages[2:], command, [b"\xff\xff"]):
-            assert client.failure("DoExchange", sent, exchange_headers("insert")).code == "INVALID_ARGUMENT"
+            assert (
+                client.failure("DoExchange", sent, exchange_headers("insert")).code
+                == "INVALID_ARGUMENT"
+            )
 
 
 def test_a_batch_that_is_broken_changes_nothing(client):
     messages = flight_messages(path("shop", "items"), ROW)
 
     with client.unchanged():
-        failure = client.failure("DoExchange", [*messages, b"\x12\x04junk"], exchange_headers("insert"))
+        failure = client.failure(
+            "DoExchange", [*messages, b"\x12\x04junk"], exchange_headers("insert")
+        )
 
     assert failure.code == "INVALID_ARGUMENT"
 
 
-# ------------------------------------------------------------------------------------------ clients that vanish
+# ----------------------------------------------------------------------------- clients that vanish
 
 
 @pytest.mark.parametrize("method", ["DoExchange", "DoPut"])
 def test_clients_that_vanish_in_the_middle_leave_nothing_behind(serve, method):
-    # Many: the end of a stream that breaks off must not be taken for that of one that is complete, ever.
+    # Many: the end of a stream that breaks off must not be taken for that of one that is complete,
+    # ever.
     table = Everything("t")
     manager = NotingManager(table)
     client = serve(manager)
@@ -164,7 +186,9 @@ def _has_begun(manager: NotingManager, transactions: int) -> bool:
     return len(manager.states) == transactions
 
 
-def _vanish(client: Any, method: str, descriptor: flight.FlightDescriptor, begun: Callable[[], bool]) -> None:
+def _vanish(
+    client: Any, method: str, descriptor: flight.FlightDescriptor, begun: Callable[[], bool]
+) -> None:
     """Send a row, and go away when the server has begun."""
     sent, go_on = threading.Event(), threading.Event()
 
@@ -193,27 +217,37 @@ def _wait_for(condition: Callable[[], object]) -> None:
     raise AssertionError("it did not happen within ten seconds")
 
 
-# -------------------------------------------------------------------------------------------------- conversions
+# ------------------------------------------------------------------------------------- conversions
 
 ENUM = pa.dictionary(pa.int8(), pa.string())
 WITH_ENUM = pa.schema([pa.field("k", pa.int64()), pa.field("e", ENUM)])
 
 
-@pytest.mark.parametrize("sent", [pa.string(), ENUM, pa.dictionary(pa.int32(), pa.large_string())], ids=str)
+@pytest.mark.parametrize(
+    "sent", [pa.string(), ENUM, pa.dictionary(pa.int32(), pa.large_string())], ids=str
+)
 @pytest.mark.parametrize("returning", [False, True], ids=["", "returning"])
 def test_a_column_of_dictionaries_is_published_plain_and_can_be_written(serve, sent, returning):
     catalog = MemoryCatalog()
     rows = pa.Table.from_pylist([{"k": 1, "e": "a"}], WITH_ENUM)
-    catalog.add_schema("s").add_table(MemoryTable("t", rows, constraints=Constraints(unique=(("e",),))))
+    catalog.add_schema("s").add_table(
+        MemoryTable("t", rows, constraints=Constraints(unique=(("e",),)))
+    )
     client = serve(catalog)
 
-    client.exchange("insert", "s.t", pa.table({"k": [2], "e": pa.array(["b"], sent)}), returning=returning)
-    client.exchange("update", "s.t", pa.table({"e": pa.array(["c"], sent), "rowid": [0]}), returning=returning)
+    client.exchange(
+        "insert", "s.t", pa.table({"k": [2], "e": pa.array(["b"], sent)}), returning=returning
+    )
+    client.exchange(
+        "update", "s.t", pa.table({"e": pa.array(["c"], sent), "rowid": [0]}), returning=returning
+    )
 
     assert client.flight_info("s.t").schema.field("e").type == pa.string()
     assert client.rows("s.t") == [{"k": 1, "e": "c"}, {"k": 2, "e": "b"}]
     with client.unchanged():
-        failure = client.exchange_failure("insert", "s.t", pa.table({"k": [3], "e": pa.array(["c"], sent)}))
+        failure = client.exchange_failure(
+            "insert", "s.t", pa.table({"k": [3], "e": pa.array(["c"], sent)})
+        )
     assert 'Duplicate key "e: c"' in failure.message
 
 
@@ -225,7 +259,10 @@ def test_a_table_of_the_simple_forms_gets_its_own_types(serve):
 
     client.insert("s.t", pa.table({"k": pa.array([2], pa.int8()), "e": ["b"]}))
 
-    assert client.put_failure(insert_command("s.t"), pa.table({"k": [3], "e": ["a"]})).code == "FAILED_PRECONDITION"
+    assert (
+        client.put_failure(insert_command("s.t"), pa.table({"k": [3], "e": ["a"]})).code
+        == "FAILED_PRECONDITION"
+    )
     assert [row["e"] for row in client.rows("s.t")] == ["a", "b"]
     (call,) = table.calls
     assert call.rows == [{"k": 2, "e": "b"}]
@@ -234,7 +271,9 @@ def test_a_table_of_the_simple_forms_gets_its_own_types(serve):
 def test_columns_that_differ_only_in_the_case_of_other_letters_than_ascii_are_two(serve):
     catalog = MemoryCatalog()
     columns = pa.schema([("é", pa.int64()), ("É", pa.int64())])
-    catalog.add_schema("s").add_table(MemoryTable("t", pa.Table.from_pylist([{"é": 1, "É": 2}], columns)))
+    catalog.add_schema("s").add_table(
+        MemoryTable("t", pa.Table.from_pylist([{"é": 1, "É": 2}], columns))
+    )
     client = serve(catalog)
 
     client.exchange("update", "s.t", pa.table({"É": [3], "rowid": [0]}))

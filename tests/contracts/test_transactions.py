@@ -1,4 +1,6 @@
-"""contracts/dml-transactions.md: the states of a transaction, what belongs to it, and what the client's path does."""
+"""contracts/dml-transactions.md: the states of a transaction, what belongs to it, and what the
+client's path does.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ def ids(client: Any, headers: Any = None) -> list[int]:
     return [row["id"] for row in client.rows("shop.items", headers)]
 
 
-# -------------------------------------------------------------------------------------------------- create, status
+# ---------------------------------------------------------------------------------- create, status
 
 
 @pytest.mark.parametrize(
@@ -97,13 +99,15 @@ def test_requests_about_a_transaction_may_be_json_or_messagepack(client, action,
     assert msgpack.unpackb(answer)["status"] == "success"
 
 
-@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"\xc1", b'{"transaction_id": 7}', b'{"transaction_id": ""}'])
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", b"[]", b"\xc1", b'{"transaction_id": 7}', b'{"transaction_id": ""}']
+)
 @pytest.mark.parametrize("action", ["get_transaction_status", *ENDINGS])
 def test_requests_that_name_no_transaction_are_an_invalid_argument(client, action, body):
     assert client.action_failure(action, body).code == "INVALID_ARGUMENT"
 
 
-# ------------------------------------------------------------------------------------------------ states, by cell
+# --------------------------------------------------------------------------------- states, by cell
 
 
 def test_new_to_active_by_begin(client):
@@ -178,7 +182,7 @@ def test_asking_for_the_status_changes_nothing(client):
     assert ids(client) == [1, 2, 3, 9]
 
 
-# ------------------------------------------------------------------------------------ unknown, foreign, expired
+# ----------------------------------------------------------------------- unknown, foreign, expired
 
 
 def foreign_ids(serve: Any, client: Any) -> dict[str, tuple[str, dict[str, str]]]:
@@ -203,7 +207,14 @@ def _later(begun: str) -> str:
     return f"{own}.{int(expires, 16) + 1000:x}.{signature}"
 
 
-KINDS = ["nonsense", "of the right form", "altered", "with a later date", "of another server", "of another session"]
+KINDS = [
+    "nonsense",
+    "of the right form",
+    "altered",
+    "with a later date",
+    "of another server",
+    "of another session",
+]
 KINDS += ["of a session, without one", "very long"]
 
 
@@ -263,7 +274,9 @@ def test_an_id_is_bound_to_its_catalog(serve, catalog):
 
     assert client.status(other) is None
     assert run_failure(client, "insert", in_transaction(other)).code == "FAILED_PRECONDITION"
-    (answer,) = client.action("get_transaction_status", {"transaction_id": other, "catalog_name": "other"})
+    (answer,) = client.action(
+        "get_transaction_status", {"transaction_id": other, "catalog_name": "other"}
+    )
     assert msgpack.unpackb(answer)["state"] == "active"
 
 
@@ -282,7 +295,9 @@ def test_an_expired_id_is_unknown(serve, catalog):
 
     assert client.status(begun) is None
     for action in ENDINGS:
-        assert client.action_failure(action, {"transaction_id": begun}).code == "FAILED_PRECONDITION"
+        assert (
+            client.action_failure(action, {"transaction_id": begun}).code == "FAILED_PRECONDITION"
+        )
     with client.unchanged():
         assert run_failure(client, "insert", in_transaction(begun)).code == "FAILED_PRECONDITION"
 
@@ -319,7 +334,7 @@ def test_error_transaction_not_active(client, ending, state, operation):
     assert failure.message == f"transaction {shown} is not active (state: {state})"
 
 
-# ------------------------------------------------------------------------------------------ together or not at all
+# -------------------------------------------------------------------------- together or not at all
 
 
 @pytest.mark.parametrize("header", HEADERS)
@@ -335,7 +350,11 @@ def test_operations_with_one_id_commit_together(client, header):
     assert ids(client) == [1, 2, 3]
     assert client.rows("shop.orders") == [{"n": 1}]
     client.commit(begun)
-    assert [(row["id"], row["name"]) for row in client.rows("shop.items")] == [(1, "changed"), (3, None), (9, "new")]
+    assert [(row["id"], row["name"]) for row in client.rows("shop.items")] == [
+        (1, "changed"),
+        (3, None),
+        (9, "new"),
+    ]
     assert client.rows("shop.orders") == [{"n": 1}, {"n": 2}]
 
 
@@ -364,13 +383,19 @@ def test_the_clients_header_wins_over_the_contracts(client):
 
 FAILURES: dict[str, Any] = {
     "unknown table": lambda client, inside: client.delete_failure("shop.no", [0], inside),
-    "unknown schema": lambda client, inside: client.put_failure(insert_command("no.items"), ROW, inside),
+    "unknown schema": lambda client, inside: client.put_failure(
+        insert_command("no.items"), ROW, inside
+    ),
     "unknown row id": lambda client, inside: client.delete_failure("shop.items", [77], inside),
-    "schema mismatch": lambda client, inside: client.put_failure(insert_command("shop.items"), NAME, inside),
+    "schema mismatch": lambda client, inside: client.put_failure(
+        insert_command("shop.items"), NAME, inside
+    ),
     "a value that does not fit": lambda client, inside: client.put_failure(
         update_command("shop.items", [0]), pa.table({"id": ["x"]}), inside
     ),
-    "counts that differ": lambda client, inside: client.put_failure(update_command("shop.items", [0, 1]), NAME, inside),
+    "counts that differ": lambda client, inside: client.put_failure(
+        update_command("shop.items", [0, 1]), NAME, inside
+    ),
 }
 
 
@@ -397,7 +422,9 @@ def test_a_constraint_violation_rolls_the_whole_transaction_back(client):
     with client.unchanged():
         client.insert("shop.items", ROW, inside)
         client.insert("shop.fresh", pa.table({"k": [1], "v": ["a"]}), inside)
-        failure = client.put_failure(insert_command("shop.fresh"), pa.table({"k": [1], "v": ["b"]}), inside)
+        failure = client.put_failure(
+            insert_command("shop.fresh"), pa.table({"k": [1], "v": ["b"]}), inside
+        )
         assert failure.code == "FAILED_PRECONDITION"
         assert "Duplicate key" in failure.message
         assert client.status(begun) == "aborted"
@@ -418,7 +445,7 @@ def test_a_conflict_at_commit_leaves_nothing_of_the_transaction(client):
     assert client.rows("shop.orders") == [{"n": 1}]
 
 
-# ------------------------------------------------------------------------------------------------------ reading
+# ----------------------------------------------------------------------------------------- reading
 
 
 @pytest.mark.parametrize("header", HEADERS)
@@ -434,7 +461,11 @@ def test_reads_inside_see_the_transactions_own_writes_and_others_do_not(client, 
         (3, None),
         (9, "new"),
     ]
-    assert [(row["id"], row["name"]) for row in client.rows("shop.items")] == [(1, "ant"), (2, "bee"), (3, None)]
+    assert [(row["id"], row["name"]) for row in client.rows("shop.items")] == [
+        (1, "ant"),
+        (2, "bee"),
+        (3, None),
+    ]
     assert ids(client, in_transaction(client.begin())) == [1, 2, 3]
 
 
@@ -442,7 +473,9 @@ def test_writes_inside_build_on_each_other(client):
     begun = client.begin()
     inside = in_transaction(begun)
     client.insert("shop.items", ROW, inside)
-    (added,) = [row["rowid"] for row in client.rows_with_ids("shop.items", inside) if row["id"] == 9]
+    (added,) = [
+        row["rowid"] for row in client.rows_with_ids("shop.items", inside) if row["id"] == 9
+    ]
 
     (changed,) = client.update("shop.items", [added], NAME, inside, returning=True).returned
     assert (changed["id"], changed["name"]) == (9, "changed")
@@ -474,7 +507,7 @@ def test_a_ticket_made_inside_reads_the_same_without_the_header(client):
     assert len(client.read(info)) == 4
 
 
-# ------------------------------------------------------------------------------------------- without an id
+# ----------------------------------------------------------------------------------- without an id
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -486,7 +519,7 @@ def test_without_an_id_every_operation_commits_by_itself(client, operation):
     assert client.rows("shop.items") != before
 
 
-# ------------------------------------------------------------------------------------------- the client's path
+# ------------------------------------------------------------------------------- the client's path
 
 
 def test_an_exchange_commits_by_itself_and_leaves_the_id_usable(client):
@@ -505,14 +538,17 @@ def test_an_exchange_that_fails_leaves_the_id_usable(client):
     inside = in_transaction(client.begin(DUCKDB))
 
     with client.unchanged():
-        failure = client.exchange_failure("delete", "shop.items", pa.table({"rowid": [0, 77]}), inside)
+        failure = client.exchange_failure(
+            "delete", "shop.items", pa.table({"rowid": [0, 77]}), inside
+        )
 
     assert failure.code == "NOT_FOUND"
     assert client.exchange("insert", "shop.items", ROW, inside).total_changed == 1
 
 
 def test_an_exchange_with_a_committed_id_is_welcome(client):
-    # One id serves all statements of a BEGIN block, and the client never says COMMIT (airport §15.2).
+    # One id serves all statements of a BEGIN block, and the client never says COMMIT (airport
+    # §15.2).
     begun = client.begin(DUCKDB)
     client.commit(begun)
 
@@ -532,7 +568,7 @@ def test_an_exchange_with_an_id_that_is_not_good_is_refused(client, state):
     assert failure.message.endswith(f"is not active (state: {state})")
 
 
-# ------------------------------------------------------------------------------------- without a TransactionManager
+# -------------------------------------------------------------------- without a TransactionManager
 
 
 @pytest.fixture
@@ -551,7 +587,10 @@ def test_create_transaction_without_a_manager_answers_with_nil(plain):
 def test_error_no_transaction_manager(plain, action):
     failure = plain.action_failure(action, {"transaction_id": "x"})
 
-    assert (failure.code, failure.message) == ("UNIMPLEMENTED", "transaction manager not configured")
+    assert (failure.code, failure.message) == (
+        "UNIMPLEMENTED",
+        "transaction manager not configured",
+    )
 
 
 @pytest.mark.parametrize("header", HEADERS)
@@ -563,16 +602,23 @@ def test_a_write_with_an_id_but_without_a_manager_is_unimplemented(plain, header
         plain.delete_failure("s.t", [10], headers),
     ]
 
-    assert {(each.code, each.message) for each in failures} == {("UNIMPLEMENTED", "transaction manager not configured")}
+    assert {(each.code, each.message) for each in failures} == {
+        ("UNIMPLEMENTED", "transaction manager not configured")
+    }
     assert len(plain.rows("s.t")) == 3
 
 
 def test_a_catalog_without_a_manager_works_without_transactions(plain):
     assert plain.insert("s.t", pa.table({"a": [1], "b": ["x"]})).affected_rows == 1
-    assert plain.exchange("delete", "s.t", pa.table({"rowid": [10]}), in_transaction("x")).total_changed == 1
+    assert (
+        plain.exchange(
+            "delete", "s.t", pa.table({"rowid": [10]}), in_transaction("x")
+        ).total_changed
+        == 1
+    )
 
 
-# ------------------------------------------------------------------------------------- what a manager is told
+# -------------------------------------------------------------------------- what a manager is told
 
 
 class InTransactions(Everything):
@@ -664,7 +710,9 @@ def test_a_write_of_duckdb_has_its_transaction_as_the_parent(noting):
 
 
 def test_a_commit_raises_the_version_of_a_catalog_that_does_not_count_itself(serve):
-    """Plans of prepared statements hold statistics of the rows, and become visible rows only now (decision 0007)."""
+    """Plans of prepared statements hold statistics of the rows, and become visible rows only now
+    (decision 0007).
+    """
     client = serve(NotingManager(Everything("t")))
 
     def version() -> int:

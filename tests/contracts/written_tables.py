@@ -1,4 +1,6 @@
-"""Tables that offer the contracts' forms of writing, each only those that its name says, and note how they are called."""
+"""Tables that offer the contracts' forms of writing, each only those that its name says, and note
+how they are called.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ COLUMNS = pa.schema([pa.field("a", pa.int64()), pa.field("b", pa.string())])
 
 @dataclass(frozen=True)
 class Called:
-    """One call of a table: the method, the ids, the columns and rows it was given, and its options."""
+    """One call of a table: the method, the ids, the columns and rows it was given, and its
+    options.
+    """
 
     method: str
     row_ids: list[Any] = field(default_factory=list)
@@ -63,14 +67,20 @@ class WrittenTable(Table):
     def __init__(
         self,
         name: str = "t",
-        rows: Sequence[dict[str, Any]] = ({"a": 1, "b": "x"}, {"a": 2, "b": "y"}, {"a": 3, "b": "z"}),
+        rows: Sequence[dict[str, Any]] = (
+            {"a": 1, "b": "x"},
+            {"a": 2, "b": "y"},
+            {"a": 3, "b": "z"},
+        ),
         *,
         columns: pa.Schema = COLUMNS,
         row_id: pa.Field | None = None,
         position: int | None = None,
         constraints: Constraints | None = None,
     ) -> None:
-        """`row_id` None publishes `rowid` as int64; its `position` among the columns is at their end."""
+        """`row_id` None publishes `rowid` as int64; its `position` among the columns is at their
+        end.
+        """
         self._name = name
         self._columns = columns
         self._row_id = row_id or rowid_field()
@@ -103,7 +113,9 @@ class WrittenTable(Table):
         self.stored |= new
         return self._result(new, options)
 
-    def updated(self, method: str, ids: Sequence[Any], batches: list[pa.RecordBatch], options: DMLOptions) -> DMLResult:
+    def updated(
+        self, method: str, ids: Sequence[Any], batches: list[pa.RecordBatch], options: DMLOptions
+    ) -> DMLResult:
         rows = _dicts(batches)
         self.calls.append(Called(method, list(ids), batches[0].schema.names, rows, options))
         self._expect(ids)
@@ -113,7 +125,9 @@ class WrittenTable(Table):
             self.stored[row_id] = changed[row_id] = self.stored[row_id] | known
         return self._result(changed, options)
 
-    def deleted(self, method: str, ids: Sequence[Any], columns: list[str], options: DMLOptions) -> DMLResult:
+    def deleted(
+        self, method: str, ids: Sequence[Any], columns: list[str], options: DMLOptions
+    ) -> DMLResult:
         self.calls.append(Called(method, list(ids), columns, [], options))
         self._expect(ids)
         return self._result({row_id: self.stored.pop(row_id) for row_id in ids}, options)
@@ -144,7 +158,9 @@ class Inserts(WrittenTable, InsertableTable):
 
 
 class Updates(WrittenTable, UpdatableTable):
-    def update(self, ctx: Context, row_ids: Sequence[int], rows: RecordReader, options: DMLOptions) -> DMLResult:
+    def update(
+        self, ctx: Context, row_ids: Sequence[int], rows: RecordReader, options: DMLOptions
+    ) -> DMLResult:
         return self.updated("update", row_ids, self._take(rows), options)
 
 

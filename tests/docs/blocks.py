@@ -2,10 +2,10 @@
 
 A comment before a block, `<!-- test: … -->`, may say:
 
-    lake                         anywhere: the page is about a lake; its SQL needs Spark
-    not run: <reason>            the next block cannot be run here
-    python <statements>          run these first, in the namespace of the page's Python blocks
-    file <name>                  the next block is a file of that name, in the folder in which the page is run
+    lake                         anywhere: the page is about a lake; its SQL needs Spark not run:
+    <reason>            the next block cannot be run here python <statements>          run these
+    first, in the namespace of the page's Python blocks file <name>                  the next block
+    is a file of that name, in the folder in which the page is run
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ __all__ = ["ROOT", "Block", "Page", "pages"]
 ROOT = Path(__file__).parent.parent.parent
 
 _FENCE = re.compile(
-    r"^(?P<indent> *)```(?P<language>[\w+-]*)[^\n]*\n(?P<text>.*?)^(?P=indent)```[ ]*$", re.MULTILINE | re.DOTALL
+    r"^(?P<indent> *)```(?P<language>[\w+-]*)[^\n]*\n(?P<text>.*?)^(?P=indent)```[ ]*$",
+    re.MULTILINE | re.DOTALL,
 )
 _COMMENT = re.compile(r"<!-- test: (?P<text>.*?) -->", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block: its language, its text, the line where it begins, and the comments since the block before."""
+    """One block: its language, its text, the line where it begins, and the comments since the block
+    before.
+    """
 
     language: str
     text: str
@@ -46,7 +49,9 @@ class Block:
         return [each.removeprefix("python ") for each in self.said if each.startswith("python ")]
 
     def _said(self, word: str) -> str | None:
-        return next((each.removeprefix(word).strip() for each in self.said if each.startswith(word)), None)
+        return next(
+            (each.removeprefix(word).strip() for each in self.said if each.startswith(word)), None
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,9 @@ class Page:
     def blocks(self) -> list[Block]:
         text, found, end = self.text, [], 0
         for match in _FENCE.finditer(text):
-            said = tuple(each["text"].strip() for each in _COMMENT.finditer(text, end, match.start()))
+            said = tuple(
+                each["text"].strip() for each in _COMMENT.finditer(text, end, match.start())
+            )
             indent = len(match["indent"])
             lines = [line[indent:] for line in match["text"].splitlines()]
             number = text.count("\n", 0, match.start()) + 1

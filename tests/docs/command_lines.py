@@ -1,4 +1,6 @@
-"""The commands and the settings that pages show, held against the real argument parser and the real loader."""
+"""The commands and the settings that pages show, held against the real argument parser and the real
+loader.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ def _parse(arguments: list[str]) -> None:
 
 
 def check_settings(text: str, folder: Path) -> None:
-    """Raises: BadRequest for a setting that does not exist, and for what a server would refuse to start with."""
+    """Raises: BadRequest for a setting that does not exist, and for what a server would refuse to
+    start with.
+    """
     file = folder / "sparkport.toml"
     file.write_text(text, "utf-8")
     expect_safe(load_config({}, {}, file))

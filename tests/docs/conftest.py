@@ -1,4 +1,6 @@
-"""What the pages are run with: one lake with its demo schema, and with it one JVM, for all of them."""
+"""What the pages are run with: one lake with its demo schema, and with it one JVM, for all of
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A lake on a cluster whose scans all run on Spark's workers, with the Python of a packed environment."""
+"""A lake on a cluster whose scans all run on Spark's workers, with the Python of a packed
+environment.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Queries over attached catalogs: what they name is fetched, what they call is called, and the rest DuckDB does here."""
+"""Queries over attached catalogs: what they name is fetched, what they call is called, and the rest
+DuckDB does here.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Queries:
 
     def __init__(self, located: Callable[[str], str]) -> None:
         self._located = located
-        self._local = duckdb.connect(config={"arrow_lossless_conversion": True, "autoload_known_extensions": False})
+        self._local = duckdb.connect(
+            config={"arrow_lossless_conversion": True, "autoload_known_extensions": False}
+        )
         self._local.execute("SET TimeZone = 'UTC'")
         self._clients: dict[str, DuckDBClient] = {}
         self._secrets: list[tuple[str, str]] = []
@@ -50,7 +54,9 @@ class Queries:
     def _query(self, sql: str) -> pa.Table | None:
         sql = self._with_results(self._at_points(sql))
         if re.fullmatch(
-            r"SHOW\s+ALL\s+TABLES|SHOW\s+TABLES\s+FROM.*|FROM\s+duckdb_\w+\(\).*", sql, re.DOTALL | re.IGNORECASE
+            r"SHOW\s+ALL\s+TABLES|SHOW\s+TABLES\s+FROM.*|FROM\s+duckdb_\w+\(\).*",
+            sql,
+            re.DOTALL | re.IGNORECASE,
         ):
             self._fetch_all()
         for path in self._tables_in(sql):
@@ -69,7 +75,11 @@ class Queries:
         """The tables of attached catalogs that a query names."""
         found = self._serialized(_query_of(sql))
         names = {
-            tuple(each for each in (node["catalog_name"], node["schema_name"], node["table_name"]) if each)
+            tuple(
+                each
+                for each in (node["catalog_name"], node["schema_name"], node["table_name"])
+                if each
+            )
             for node in _nodes(found)
             if node.get("type") == "BASE_TABLE"
         }
@@ -103,11 +113,16 @@ class Queries:
 
     def _at_points(self, sql: str) -> str:
         """The query with tables of the past fetched under names of their own."""
-        pattern = re.compile(rf"(?P<path>{PATH})\s+AT\s*(?P<open>\()\s*(?P<unit>VERSION|TIMESTAMP)\s*=>", re.IGNORECASE)
+        pattern = re.compile(
+            rf"(?P<path>{PATH})\s+AT\s*(?P<open>\()\s*(?P<unit>VERSION|TIMESTAMP)\s*=>",
+            re.IGNORECASE,
+        )
         while (match := pattern.search(sql)) is not None:
             client, schema, table = self._object(match["path"])
             end = closing(sql, match.start("open"))
-            value = self._rows(f"SELECT CAST({sql[match.end() : end]} AS VARCHAR)").column(0)[0].as_py()
+            value = (
+                self._rows(f"SELECT CAST({sql[match.end() : end]} AS VARCHAR)").column(0)[0].as_py()
+            )
             rows = client.scan(schema, table, at=(match["unit"].upper(), value))
             sql = sql[: match.start()] + self._kept(rows, table, sql[end + 1 :]) + sql[end + 1 :]
         return sql
@@ -134,7 +149,9 @@ class Queries:
         if len(path) != 3 or path[0] not in self._clients:
             return None
         client, (_, schema, name) = self._clients[path[0]], path
-        overloads = [each for each in client.functions(schema) if each.name.casefold() == name.casefold()]
+        overloads = [
+            each for each in client.functions(schema) if each.name.casefold() == name.casefold()
+        ]
         if not overloads:
             if len(call.path) == 1:
                 return None  # one of DuckDB's own
@@ -166,7 +183,13 @@ class Queries:
         returns = self._local.from_arrow(function.arrow_schema.empty_table()).types[0]
         local: Any = self._local  # the stubs want enums
         local.create_function(
-            made, called[len(types)], types, returns, type="arrow", null_handling="special", side_effects=True
+            made,
+            called[len(types)],
+            types,
+            returns,
+            type="arrow",
+            null_handling="special",
+            side_effects=True,
         )
         return f"{made}({', '.join(call.arguments)})"
 
@@ -185,7 +208,11 @@ class Queries:
             if _SUBQUERY.match(argument):
                 rows = self._input(argument[1:-1].strip())
                 continue
-            value = self._rows(f"SELECT {given[2] if given else argument} AS value").column(0).combine_chunks()
+            value = (
+                self._rows(f"SELECT {given[2] if given else argument} AS value")
+                .column(0)
+                .combine_chunks()
+            )
             if given:
                 named[given[1]] = value
             else:
@@ -199,12 +226,16 @@ class Queries:
         if node["type"] == "SET_OPERATION_NODE" and not any(
             each["type"] == "ORDER_MODIFIER" for each in node["modifiers"]
         ):
-            raise ClientFailure("the client ends the exchange after the first part of a UNION ALL: sort the rows")
+            raise ClientFailure(
+                "the client ends the exchange after the first part of a UNION ALL: sort the rows"
+            )
         return self._rows(sql)
 
     def _airport_function(self, call: Call, rest: str) -> str:
         values = [each[0].as_py() for each in self._arguments(call)[0]]
-        token = next((token for scope, token in self._secrets if str(values[0]).startswith(scope)), None)
+        token = next(
+            (token for scope, token in self._secrets if str(values[0]).startswith(scope)), None
+        )
         with DuckDBClient(self._located(values[0]), token=token, timeout=60) as client:
             match call.path[0], values[1:]:
                 case "airport_action", [action, *parameter]:
@@ -230,14 +261,18 @@ class Queries:
         if len(parts) == 1 and self._default is not None:
             parts = [*self._default, *parts]
         if len(parts) != 3 or parts[0] not in self._clients:
-            raise NotUnderstood(f"{path} is not of the form catalog.schema.table, of a catalog that is attached")
+            raise NotUnderstood(
+                f"{path} is not of the form catalog.schema.table, of a catalog that is attached"
+            )
         return self._clients[parts[0]], parts[1], parts[2]
 
 
 def _query_of(sql: str) -> str:
     """The query inside EXPLAIN, DESCRIBE, COPY."""
     copied = re.fullmatch(r"COPY\s*\((.*)\)\s*TO\b.*", sql, re.DOTALL | re.IGNORECASE)
-    return copied[1] if copied else re.sub(r"^EXPLAIN\s+(ANALYZE\s+)?", "", sql, flags=re.IGNORECASE)
+    return (
+        copied[1] if copied else re.sub(r"^EXPLAIN\s+(ANALYZE\s+)?", "", sql, flags=re.IGNORECASE)
+    )
 
 
 def _nodes(value: Any) -> Iterator[dict[str, Any]]:

@@ -31,7 +31,11 @@ class _Run:
         self._servers: list[sparkport.Server] = []
         self._served: dict[str, str] = {}
         self._shell = Shell(self._located)
-        self._namespace: dict[str, Any] = {"__name__": page.path.stem, "lake_of_the_tests": lake, "folder": folder}
+        self._namespace: dict[str, Any] = {
+            "__name__": page.path.stem,
+            "lake_of_the_tests": lake,
+            "folder": folder,
+        }
         self._result: pa.Table | None = None
         served: list[Any] = [demo_catalog()] if lake is None else [lake, demo_catalog()]
         self._default = self._serve(served)
@@ -57,7 +61,10 @@ class _Run:
                 self._result = self._shell.run(block.text)
             case "python":
                 with contextlib.redirect_stdout(io.StringIO()):
-                    exec(compile(text, f"{self._namespace['__name__']}:{block.line}", "exec"), self._namespace)
+                    exec(
+                        compile(text, f"{self._namespace['__name__']}:{block.line}", "exec"),
+                        self._namespace,
+                    )
             case "toml":
                 check_settings(text, self._folder)
             case "sh":
@@ -71,8 +78,12 @@ class _Run:
             case language:
                 raise AssertionError(f"a block of the unknown language {language!r}")
 
-    def serve(self, catalogs: Any, location: str = "grpc://127.0.0.1:50051", settings: Any = None) -> None:
-        """Stands in for `sparkport.serve`, which does not return: it serves until the end of the page."""
+    def serve(
+        self, catalogs: Any, location: str = "grpc://127.0.0.1:50051", settings: Any = None
+    ) -> None:
+        """Stands in for `sparkport.serve`, which does not return: it serves until the end of the
+        page.
+        """
         self._served[location] = self._serve(catalogs, settings)
 
     def _serve(self, catalogs: Any, settings: Any = None) -> str:
@@ -102,14 +113,24 @@ _DEMO = ("customers", "products", "orders", "events", "revenue")
 def rendered(rows: pa.Table) -> list[str]:
     """Rows as pages show them."""
     cells: list[Sequence[str]] = [rows.column_names]
-    cells += [["NULL" if value is None else str(value) for value in row.values()] for row in rows.to_pylist()]
+    cells += [
+        ["NULL" if value is None else str(value) for value in row.values()]
+        for row in rows.to_pylist()
+    ]
     widths = [max(len(row[index]) for row in cells) for index in range(rows.num_columns)]
-    lines = [" | ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    lines = [
+        " | ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    ]
     return [lines[0], "-+-".join("-" * width for width in widths), *lines[1:]]
 
 
 def run_page(
-    page: Page, folder: Path, lake: sparkport.LakeCatalog | None, monkeypatch: Any, environment: Mapping[str, str]
+    page: Page,
+    folder: Path,
+    lake: sparkport.LakeCatalog | None,
+    monkeypatch: Any,
+    environment: Mapping[str, str],
 ) -> int:
     """Run all blocks of a page; how many there were."""
     (folder / "data").mkdir()
@@ -123,7 +144,9 @@ def run_page(
             try:
                 run.run(block)
             except Exception as error:
-                raise AssertionError(f"{page.name}, block {count} at line {block.line}: {error}") from error
+                raise AssertionError(
+                    f"{page.name}, block {count} at line {block.line}: {error}"
+                ) from error
     finally:
         run.close()
     return len(page.blocks())

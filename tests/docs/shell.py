@@ -1,9 +1,10 @@
 """DuckDB's shell with airport loaded, as far as the pages use it.
 
-What concerns an attached catalog goes over the wire through `DuckDBClient`, statement by statement; everything else is run
-by a DuckDB of this process, in which an attached catalog is an empty database of the same name. Before a query runs there,
-the tables that it names are fetched, and the calls of the catalog's functions are replaced by their results. A statement
-that is not understood is an error, never ignored.
+What concerns an attached catalog goes over the wire through `DuckDBClient`, statement by statement;
+everything else is run by a DuckDB of this process, in which an attached catalog is an empty
+database of the same name. Before a query runs there, the tables that it names are fetched, and the
+calls of the catalog's functions are replaced by their results. A statement that is not understood
+is an error, never ignored.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 from tests.docs.queries import NotUnderstood, Queries
-from tests.docs.sql_text import NAME, PATH, closing, parts_of, split_at_commas, split_clauses, without_comments
+from tests.docs.sql_text import (
+    NAME,
+    PATH,
+    closing,
+    parts_of,
+    split_at_commas,
+    split_clauses,
+    without_comments,
+)
 
 from sparkport.testing import ClientFailure, DuckDBClient
 
@@ -28,7 +37,9 @@ class Shell(Queries):
     """One connection."""
 
     def run(self, sql: str) -> pa.Table | None:
-        """Run statements; the rows of the last one. One whose line ends in `-- refused…` must fail."""
+        """Run statements; the rows of the last one. One whose line ends in `-- refused…` must
+        fail.
+        """
         rows = None
         for statement, comment in _statements(sql):
             refused = comment.startswith("refused")
@@ -41,7 +52,7 @@ class Shell(Queries):
                 assert not refused, f"{statement} was to be refused"
         return rows
 
-    # ------------------------------------------------------------------------------------------------ statements
+    # ---------------------------------------------------------------------------------- statements
 
     def _run(self, sql: str) -> pa.Table | None:
         (parsed,) = self._parsed(sql)
@@ -51,7 +62,9 @@ class Shell(Queries):
             if match is not None:
                 done: pa.Table | None = method(self, match)
                 return done
-        if kind in ("SELECT", "EXPLAIN", "COPY", "SET", "PRAGMA") or not self._mentions_a_catalog(sql):
+        if kind in ("SELECT", "EXPLAIN", "COPY", "SET", "PRAGMA") or not self._mentions_a_catalog(
+            sql
+        ):
             return self._query(sql)
         raise NotUnderstood(f"the shell of the tests does not know this statement: {sql}")
 
@@ -70,7 +83,9 @@ class Shell(Queries):
     def _secret(self, match: re.Match[str]) -> None:
         options = _options(match["options"])
         assert options["TYPE"].lower() == "airport", match[0]
-        assert "SCOPE" in options, f"a secret without SCOPE ends DuckDB with an internal error: {match[0]}"
+        assert "SCOPE" in options, (
+            f"a secret without SCOPE ends DuckDB with an internal error: {match[0]}"
+        )
         self._secrets.append((options["SCOPE"], options["AUTH_TOKEN"]))
 
     def _attach(self, match: re.Match[str]) -> None:
@@ -79,12 +94,16 @@ class Shell(Queries):
         assert set(options) <= {"TYPE", "LOCATION", "AUTH_TOKEN", "SECRET"}, match[0]
         location, catalog = options["LOCATION"], match["catalog"]
         name = (match["alias"] or catalog).strip('"')
-        assert re.fullmatch(r"grpc(\+tls)?://[\w.-]+:\d+/?", location), f"DuckDB cannot reach {location!r}"
+        assert re.fullmatch(r"grpc(\+tls)?://[\w.-]+:\d+/?", location), (
+            f"DuckDB cannot reach {location!r}"
+        )
         token = next((token for scope, token in self._secrets if location.startswith(scope)), None)
         if name in self._clients:
             raise ClientFailure(f"Binder Error: database with name {name} already exists")
         served = self._located(location)
-        client = DuckDBClient(served, catalog, token=token, attach_token=options.get("AUTH_TOKEN"), timeout=60)
+        client = DuckDBClient(
+            served, catalog, token=token, attach_token=options.get("AUTH_TOKEN"), timeout=60
+        )
         self._clients[name] = client
         client.attach()
         self._local.execute(f"ATTACH ':memory:' AS {name}")
@@ -107,9 +126,11 @@ class Shell(Queries):
 
     def _transaction(self, match: re.Match[str]) -> None:
         for client in self._clients.values():
-            {"BEGIN": client.begin, "COMMIT": client.commit, "ROLLBACK": client.rollback}[match[1].upper()]()
+            {"BEGIN": client.begin, "COMMIT": client.commit, "ROLLBACK": client.rollback}[
+                match[1].upper()
+            ]()
 
-    # ---------------------------------------------------------------------------------------------- changing rows
+    # ------------------------------------------------------------------------------- changing rows
 
     def _insert(self, match: re.Match[str]) -> pa.Table | None:
         client, schema, table = self._object(match["path"])
@@ -122,7 +143,9 @@ class Shell(Queries):
             body = body[end + 1 :].strip()
         rows = self._rows(body[by_name.end() :] if by_name else body)
         if not by_name:
-            assert len(names) == rows.num_columns, f"{len(names)} columns, {rows.num_columns} values: {match[0]}"
+            assert len(names) == rows.num_columns, (
+                f"{len(names)} columns, {rows.num_columns} values: {match[0]}"
+            )
             rows = rows.rename_columns(names)
         changed = client.insert(schema, table, rows, returning="RETURNING" in clauses)
         return self._returned(clauses, changed.rows)
@@ -144,7 +167,9 @@ class Shell(Queries):
         client, schema, table = self._object(match["path"])
         clauses = split_clauses(match["rest"], "USING", "WHERE", "RETURNING")
         assert set(clauses) <= {"", "WHERE", "RETURNING"}, f"not understood: {match[0]}"
-        changed = client.delete(schema, table, where=clauses.get("WHERE"), returning="RETURNING" in clauses)
+        changed = client.delete(
+            schema, table, where=clauses.get("WHERE"), returning="RETURNING" in clauses
+        )
         return self._returned(clauses, changed.rows)
 
     def _returned(self, clauses: dict[str, str], rows: pa.Table | None) -> pa.Table | None:
@@ -156,7 +181,7 @@ class Shell(Queries):
     def _refused(self, match: re.Match[str]) -> None:
         raise ClientFailure(f"DuckDB's client does not know this statement: {match[0]}")
 
-    # -------------------------------------------------------------------------------------------- changing tables
+    # ----------------------------------------------------------------------------- changing tables
 
     def _create_schema(self, match: re.Match[str]) -> None:
         name, _, schema = match["path"].partition(".")
@@ -179,7 +204,9 @@ class Shell(Queries):
         client, schema, table = self._object(match["path"])
         self._local.execute(f"CREATE OR REPLACE TABLE memory.main.definition ({match['columns']})")
         described = self._local.execute("DESCRIBE memory.main.definition").fetchall()
-        assert not any(default is not None for *_, default, _ in described), f"a DEFAULT is not transmitted: {match[0]}"
+        assert not any(default is not None for *_, default, _ in described), (
+            f"a DEFAULT is not transmitted: {match[0]}"
+        )
         constraints = self._local.execute(
             "SELECT constraint_type, constraint_column_names, expression FROM duckdb_constraints()"
             " WHERE table_name = 'definition'"
@@ -194,7 +221,9 @@ class Shell(Queries):
             checks=[text for kind, _, text in constraints if kind == "CHECK"],
             primary_key=keys.get("PRIMARY KEY", ()),
             unique=[
-                columns[0] if len(columns) == 1 else columns for kind, columns, _ in constraints if kind == "UNIQUE"
+                columns[0] if len(columns) == 1 else columns
+                for kind, columns, _ in constraints
+                if kind == "UNIQUE"
             ],
         )
 
@@ -204,19 +233,24 @@ class Shell(Queries):
         for pattern, method in _CHANGES:
             found = re.fullmatch(pattern, change, re.DOTALL | re.IGNORECASE)
             if found is not None:
-                assert "DEFAULT" not in found.groupdict().get("type", "").upper(), f"a DEFAULT is not sent: {match[0]}"
+                assert "DEFAULT" not in found.groupdict().get("type", "").upper(), (
+                    f"a DEFAULT is not sent: {match[0]}"
+                )
                 method(client, schema, table, found)
                 return
         raise NotUnderstood(f"the shell of the tests does not know this change: {change}")
 
 
-# ------------------------------------------------------------------------------------------------------------ grammar
+# ----------------------------------------------------------------------------------------- grammar
 
 
 _STATEMENTS: tuple[tuple[str, Callable[[Shell, re.Match[str]], pa.Table | None]], ...] = (
     (rf"(?:FORCE\s+)?(?:INSTALL|LOAD)\s+(?P<name>{NAME})(?:\s+FROM\s+\w+)?", Shell._extension),
     (rf"CREATE\s+(?:OR\s+REPLACE\s+)?SECRET\s*(?:{NAME}\s*)?\((?P<options>.*)\)", Shell._secret),
-    (rf"ATTACH\s+'(?P<catalog>[^']*)'\s*(?:AS\s+(?P<alias>{NAME})\s*)?\((?P<options>.*)\)", Shell._attach),
+    (
+        rf"ATTACH\s+'(?P<catalog>[^']*)'\s*(?:AS\s+(?P<alias>{NAME})\s*)?\((?P<options>.*)\)",
+        Shell._attach,
+    ),
     (rf"DETACH\s+(?P<name>{NAME})", Shell._detach),
     (rf"USE\s+(?P<path>{PATH})", Shell._use),
     (r"(BEGIN|COMMIT|ROLLBACK)(?:\s+TRANSACTION)?", Shell._transaction),
@@ -225,7 +259,10 @@ _STATEMENTS: tuple[tuple[str, Callable[[Shell, re.Match[str]], pa.Table | None]]
     (rf"UPDATE\s+(?P<path>{PATH})\s+(?P<rest>.*)", Shell._update),
     (rf"DELETE\s+FROM\s+(?P<path>{PATH})(?P<rest>.*)", Shell._delete),
     (rf"CREATE\s+SCHEMA\s+(?:IF\s+NOT\s+EXISTS\s+)?(?P<path>{NAME}\.{NAME})", Shell._create_schema),
-    (rf"DROP\s+(?P<kind>TABLE|SCHEMA)\s+(?P<if_exists>IF\s+EXISTS\s+)?(?P<path>{PATH})", Shell._drop),
+    (
+        rf"DROP\s+(?P<kind>TABLE|SCHEMA)\s+(?P<if_exists>IF\s+EXISTS\s+)?(?P<path>{PATH})",
+        Shell._drop,
+    ),
     (rf"CREATE\s+TABLE\s+(?P<path>{PATH})\s+AS\s+(?P<query>.*)", Shell._create_table_as),
     (
         rf"CREATE\s+TABLE\s+(?P<if_not_exists>IF\s+NOT\s+EXISTS\s+)?(?P<path>{PATH})\s*\((?P<columns>.*)\)",
@@ -238,7 +275,9 @@ _STATEMENTS: tuple[tuple[str, Callable[[Shell, re.Match[str]], pa.Table | None]]
 _CHANGES: tuple[tuple[str, Callable[[DuckDBClient, str, str, re.Match[str]], object]], ...] = (
     (
         rf"ADD\s+COLUMN\s+(?P<column>{NAME})\s+(?P<type>.*)",
-        lambda client, schema, table, found: client.add_column(schema, table, found["column"], found["type"]),
+        lambda client, schema, table, found: client.add_column(
+            schema, table, found["column"], found["type"]
+        ),
     ),
     (
         rf"DROP\s+COLUMN\s+(?P<column>{NAME})",
@@ -246,7 +285,9 @@ _CHANGES: tuple[tuple[str, Callable[[DuckDBClient, str, str, re.Match[str]], obj
     ),
     (
         rf"RENAME\s+COLUMN\s+(?P<old>{NAME})\s+TO\s+(?P<new>{NAME})",
-        lambda client, schema, table, found: client.rename_column(schema, table, found["old"], found["new"]),
+        lambda client, schema, table, found: client.rename_column(
+            schema, table, found["old"], found["new"]
+        ),
     ),
     (
         rf"RENAME\s+TO\s+(?P<new>{NAME})",
@@ -254,7 +295,9 @@ _CHANGES: tuple[tuple[str, Callable[[DuckDBClient, str, str, re.Match[str]], obj
     ),
     (
         rf"ALTER\s+(?:COLUMN\s+)?(?P<column>{NAME})\s+SET\s+DEFAULT\s+(?P<value>.*)",
-        lambda client, schema, table, found: client.set_default(schema, table, found["column"], found["value"]),
+        lambda client, schema, table, found: client.set_default(
+            schema, table, found["column"], found["value"]
+        ),
     ),
     (
         rf"ALTER\s+(?:COLUMN\s+)?(?P<column>{NAME})\s+SET\s+NOT\s+NULL",
@@ -262,7 +305,9 @@ _CHANGES: tuple[tuple[str, Callable[[DuckDBClient, str, str, re.Match[str]], obj
     ),
     (
         rf"ALTER\s+(?:COLUMN\s+)?(?P<column>{NAME})\s+(?:SET\s+DATA\s+)?TYPE\s+(?P<type>.*)",
-        lambda client, schema, table, found: client.change_column_type(schema, table, found["column"], found["type"]),
+        lambda client, schema, table, found: client.change_column_type(
+            schema, table, found["column"], found["type"]
+        ),
     ),
 )
 
@@ -270,7 +315,8 @@ _CHANGES: tuple[tuple[str, Callable[[DuckDBClient, str, str, re.Match[str]], obj
 def _statements(sql: str) -> Iterator[tuple[str, str]]:
     """Each statement without comments, and the comment at the end of its line."""
     for statement, comment in re.findall(
-        r"((?:'(?:[^']|'')*'|\"[^\"]*\"|--[^\n]*|[^;'\"])+?);(?:[ \t]*--[ \t]*([^\n]*))?", sql.strip() + ";"
+        r"((?:'(?:[^']|'')*'|\"[^\"]*\"|--[^\n]*|[^;'\"])+?);(?:[ \t]*--[ \t]*([^\n]*))?",
+        sql.strip() + ";",
     ):
         text = without_comments(statement)
         if text:

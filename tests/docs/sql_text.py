@@ -1,4 +1,6 @@
-"""Just enough of SQL's grammar to find names, calls and clauses in statements that DuckDB has parsed already."""
+"""Just enough of SQL's grammar to find names, calls and clauses in statements that DuckDB has
+parsed already.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def _tokens(sql: str) -> Iterator[tuple[int, str]]:
 
 
 def without_comments(sql: str) -> str:
-    return "".join(" " if token.startswith(("--", "/*")) else token for _, token in _tokens(sql)).strip()
+    return "".join(
+        " " if token.startswith(("--", "/*")) else token for _, token in _tokens(sql)
+    ).strip()
 
 
 def closing(sql: str, opening: int) -> int:
@@ -56,7 +60,9 @@ def split_at_commas(sql: str) -> list[str]:
 
 
 def split_clauses(sql: str, *words: str) -> dict[str, str]:
-    """The text before the first of these words, under "", and what follows each of them; words in brackets do not count."""
+    """The text before the first of these words, under "", and what follows each of them; words in
+    brackets do not count.
+    """
     found, depth, clause = {"": ""}, 0, ""
     wanted = {word.upper() for word in words}
     for _, token in _tokens(sql):

@@ -1,4 +1,5 @@
-"""The tables of the reference that are made from the code: `python -m tests.docs.tables` writes them into their pages.
+"""The tables of the reference that are made from the code: `python -m tests.docs.tables` writes
+them into their pages.
 
 In a page they stand between `<!-- generated: name -->` and `<!-- end of name -->`.
 """
@@ -24,7 +25,13 @@ from sparkport.spark.functions.table_changes import TableChanges, TableChangesSi
 from sparkport.spark.functions.transaction_functions import transaction_functions
 from sparkport.spark.functions.upsert import merging_functions
 from sparkport.spark.functions.versions import RollbackTo, Tag
-from sparkport.spark.types.declared import declared_fields, order_preserving, spark_type, stored_schema, written_tokens
+from sparkport.spark.types.declared import (
+    declared_fields,
+    order_preserving,
+    spark_type,
+    stored_schema,
+    written_tokens,
+)
 from sparkport.spark.types.tokens import TYPES_PROPERTY
 from sparkport.testing.local import LocalDuckDB
 from sparkport.testing.types import duckdb_type
@@ -33,7 +40,17 @@ __all__ = ["GENERATED", "with_tables"]
 
 _TYPES = (
     *("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"),
-    *("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT", "BIGNUM", "FLOAT", "DOUBLE", "DECIMAL(12, 2)"),
+    *(
+        "UTINYINT",
+        "USMALLINT",
+        "UINTEGER",
+        "UBIGINT",
+        "UHUGEINT",
+        "BIGNUM",
+        "FLOAT",
+        "DOUBLE",
+        "DECIMAL(12, 2)",
+    ),
     *("VARCHAR", "BLOB", "BIT", "UUID", "JSON"),
     *("DATE", "TIME", "TIME_NS", "TIMETZ"),
     *("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "TIMESTAMPTZ", "INTERVAL"),
@@ -48,7 +65,10 @@ _TYPES = (
 
 
 def _types() -> str:
-    rows = ["| DuckDB | Arrow, as published | Iceberg | Spark SQL | in order |", "|---|---|---|---|---|"]
+    rows = [
+        "| DuckDB | Arrow, as published | Iceberg | Spark SQL | in order |",
+        "|---|---|---|---|---|",
+    ]
     for kind in _TYPES:
         sent = LocalDuckDB.shared(True).arrow_schema({"c": kind})
         stored, tokens = stored_schema(sent)
@@ -82,11 +102,18 @@ _OF_TABLES: Sequence[type[FunctionOfTable]] = (
 
 
 def _functions() -> str:
-    """Functions of the lake are made without one: their signatures and columns do not depend on it."""
+    """Functions of the lake are made without one: their signatures and columns do not depend on
+    it.
+    """
     lake: Any = None
     queries = [form(lake, lake, ()) for form in (SparkSql, SparkSqlWithArguments)]
     of_tables = [form(lake, ()) for form in _OF_TABLES]
-    found: list[Any] = [*queries, *of_tables, *merging_functions(lake, ()), *transaction_functions(lake)]
+    found: list[Any] = [
+        *queries,
+        *of_tables,
+        *merging_functions(lake, ()),
+        *transaction_functions(lake),
+    ]
     rows = ["| function | columns of its rows |", "|---|---|"]
     for function in found:
         parameters = [_parameter(each) for each in function.signature.parameters]
@@ -97,7 +124,9 @@ def _functions() -> str:
             shown = ", ".join(f"`{field.name}` {_sql_type(field)}" for field in columns)
         else:
             shown = (
-                "those of the table, `_change_type`, `_row_id`" if "from" in str(parameters) else "those of the query"
+                "those of the table, `_change_type`, `_row_id`"
+                if "from" in str(parameters)
+                else "those of the query"
             )
         rows.append(f"| `{function.name}({', '.join(parameters)})` | {shown} |")
     return "\n".join(rows)
@@ -107,11 +136,17 @@ def _parameter(parameter: Parameter) -> str:
     if parameter.kind is ParameterKind.TABLE:
         return "(SELECT …)"
     kind = "any type" if parameter.type is None else _sql_type(pa.field("", parameter.type))
-    return f"{parameter.name} := {kind}" if parameter.kind is ParameterKind.NAMED else f"{parameter.name} {kind}"
+    return (
+        f"{parameter.name} := {kind}"
+        if parameter.kind is ParameterKind.NAMED
+        else f"{parameter.name} {kind}"
+    )
 
 
 def _sql_type(field: pa.Field) -> str:
-    return duckdb_type(field, "main", "the reference").replace("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ")
+    return duckdb_type(field, "main", "the reference").replace(
+        "TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ"
+    )
 
 
 def _expressions() -> str:
@@ -128,7 +163,10 @@ def _expressions() -> str:
         ("JSON", allowed.PATHS),
         ("distances from a text that is written out", allowed.PRODUCTS),
         ("lambdas", allowed.LAMBDAS),
-        ("the moment and chance, in DEFAULT and USING only", allowed.CHANGING | allowed.CHANGING_WORDS),
+        (
+            "the moment and chance, in DEFAULT and USING only",
+            allowed.CHANGING | allowed.CHANGING_WORDS,
+        ),
     )
     for title, names in groups:
         shown = " ".join(f"`{name}`" for name in sorted(names)).replace("|", "\\|")

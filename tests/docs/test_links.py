@@ -43,7 +43,12 @@ def test_every_page_can_be_reached_from_the_map():
         page = waiting.pop()
         for link in links(page):
             path: Path = (page.path.parent / link.partition("#")[0]).resolve()
-            if path.suffix == ".md" and path.exists() and path not in seen and path.is_relative_to(ROOT / "docs"):
+            if (
+                path.suffix == ".md"
+                and path.exists()
+                and path not in seen
+                and path.is_relative_to(ROOT / "docs")
+            ):
                 seen.add(path)
                 waiting.append(Page(path))
     assert {page.path for page in pages() if page.path.is_relative_to(ROOT / "docs")} <= seen

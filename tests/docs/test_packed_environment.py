@@ -1,4 +1,6 @@
-"""Deploying on a cluster, as docs/how-to/deploy-on-a-cluster.md says: workers have nothing but the packed environment."""
+"""Deploying on a cluster, as docs/how-to/deploy-on-a-cluster.md says: workers have nothing but the
+packed environment.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,12 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
     pytest.mark.timeout(280),
-    # A minute, and a cluster of its own: tests/spark/test_cluster.py has one that shares this environment.
-    pytest.mark.skipif(not os.environ.get("SPARKPORT_PACKED"), reason="SPARKPORT_PACKED=1 tries a packed environment"),
+    # A minute, and a cluster of its own: tests/spark/test_cluster.py has one that shares this
+    # environment.
+    pytest.mark.skipif(
+        not os.environ.get("SPARKPORT_PACKED"),
+        reason="SPARKPORT_PACKED=1 tries a packed environment",
+    ),
 ]
 
 _SPARED = {"..", "include", "tests", "__pycache__", ".h", ".pyx", ".pxd", ".pyi"}
@@ -31,7 +37,9 @@ _SPARED = {"..", "include", "tests", "__pycache__", ".h", ".pyx", ".pxd", ".pyi"
 
 
 def packed(folder: Path) -> Path:
-    """What `python -m venv`, `pip install` and `tar` make, from the packages of this environment, without a network."""
+    """What `python -m venv`, `pip install` and `tar` make, from the packages of this environment,
+    without a network.
+    """
     venv.create(folder / "environment", symlinks=True, with_pip=False)
     packages = Path("lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
     archive = folder / "environment.tar.gz"  # not .tar, of which Spark forgets the permissions
@@ -47,7 +55,9 @@ def packed(folder: Path) -> Path:
 
 
 def needed(name: str, known: frozenset[str] = frozenset()) -> frozenset[str]:
-    """A distribution, and all that it needs: not what is for extras, nor what this platform does without."""
+    """A distribution, and all that it needs: not what is for extras, nor what this platform does
+    without.
+    """
     if name in known:
         return known
     try:

@@ -1,4 +1,6 @@
-"""Every code block of the README and of `docs/` does what the page says, on what `make serve` serves."""
+"""Every code block of the README and of `docs/` does what the page says, on what `make serve`
+serves.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ import sparkport
 from sparkport.testing import DuckDBClient
 
 MOST_NOT_RUN = 4
-"""Blocks that cannot be run here, each with its reason beside it. Think twice before you raise this."""
+"""Blocks that cannot be run here, each with its reason beside it. Think twice before you raise
+this.
+"""
 
 
 def _id(page: Page) -> str:

@@ -23,7 +23,8 @@ def test_generated_tables_are_up_to_date(name):
 def test_all_errors_are_explained_with_their_status_and_what_duckdb_shows():
     page = Page(ROOT / "docs/reference/errors.md").prose
     rows = {
-        row[1]: (row[2], row[3]) for row in re.finditer(r"^\| `(\w+)` \| `(\w+)` \| ([\w ]+) \|", page, re.MULTILINE)
+        row[1]: (row[2], row[3])
+        for row in re.finditer(r"^\| `(\w+)` \| `(\w+)` \| ([\w ]+) \|", page, re.MULTILINE)
     }
     shown = {
         "InvalidInputException": "Invalid Input Error",
@@ -33,7 +34,8 @@ def test_all_errors_are_explained_with_their_status_and_what_duckdb_shows():
     }
 
     assert rows == {
-        name: (getattr(errors, name).code, shown[getattr(errors, name).duckdb_exception]) for name in errors.__all__
+        name: (getattr(errors, name).code, shown[getattr(errors, name).duckdb_exception])
+        for name in errors.__all__
     }
 
 

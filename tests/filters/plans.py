@@ -1,4 +1,6 @@
-"""Filter JSON as the installed DuckDB serialises it, for predicates and literals that the corpus does not have."""
+"""Filter JSON as the installed DuckDB serialises it, for predicates and literals that the corpus
+does not have.
+"""
 
 import json
 from collections.abc import Iterator
@@ -11,12 +13,16 @@ COLUMN_NAMES = "column_binding_names_by_index"
 
 
 def filter_json(connection: duckdb.DuckDBPyConnection, table: str, predicate: str) -> str:
-    """What the client would send for `predicate`, before its optimiser: columns as airport §6.4 has them."""
+    """What the client would send for `predicate`, before its optimiser: columns as airport §6.4 has
+    them.
+    """
     plan = _plan(connection, f"SELECT * FROM {table} WHERE {predicate}", optimize=False)
     (scan,) = (node for node in _objects(plan) if node.get("type") == "LOGICAL_GET")
     (selection,) = (node for node in _objects(plan) if node.get("type") == "LOGICAL_FILTER")
     names = [scan["names"][column["index"]] for column in scan["column_indexes"]]
-    return json.dumps({"filters": [_with_columns(node) for node in selection["expressions"]], COLUMN_NAMES: names})
+    return json.dumps(
+        {"filters": [_with_columns(node) for node in selection["expressions"]], COLUMN_NAMES: names}
+    )
 
 
 def constant_json(connection: duckdb.DuckDBPyConnection, literal: str) -> dict[str, Any]:
@@ -54,7 +60,9 @@ def _plan(connection: duckdb.DuckDBPyConnection, query: str, optimize: bool) -> 
 def _objects(node: Any) -> Iterator[dict[str, Any]]:
     if isinstance(node, dict):
         yield node
-    for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+    for child in (
+        node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    ):
         yield from _objects(child)
 
 
@@ -74,4 +82,6 @@ def _with_columns(node: Any) -> Any:
             "binding": binding,
             "depth": 0,
         }
-    return {key: child if key == "lambda_expr" else _with_columns(child) for key, child in node.items()}
+    return {
+        key: child if key == "lambda_expr" else _with_columns(child) for key, child in node.items()
+    }

@@ -1,4 +1,6 @@
-"""Every type of constant (airport §6.6): what DuckDB serialises comes back as SQL that means the same value."""
+"""Every type of constant (airport §6.6): what DuckDB serialises comes back as SQL that means the
+same value.
+"""
 
 import base64
 import json
@@ -24,13 +26,25 @@ LITERALS = [
     "CAST(18446744073709551615 AS UBIGINT)",
     *(f"CAST('{value}' AS HUGEINT)" for value in (-(2**127), -(2**64), -1, 2**64, 2**127 - 1)),
     *(f"CAST('{value}' AS UHUGEINT)" for value in (0, 2**127, 2**128 - 1)),
-    *(f"CAST('{value}' AS FLOAT)" for value in ("0.1", "-0.0", "3.4028235e38", "1e-45", "inf", "-inf")),
-    *(f"CAST('{value}' AS DOUBLE)" for value in ("0.1", "-0.0", "1.7976931348623157e308", "5e-324", "inf", "-inf")),
+    *(
+        f"CAST('{value}' AS FLOAT)"
+        for value in ("0.1", "-0.0", "3.4028235e38", "1e-45", "inf", "-inf")
+    ),
+    *(
+        f"CAST('{value}' AS DOUBLE)"
+        for value in ("0.1", "-0.0", "1.7976931348623157e308", "5e-324", "inf", "-inf")
+    ),
     *(f"CAST('{value}' AS DECIMAL(4, 2))" for value in ("12.34", "-0.05", "0", "99.99")),
     "CAST('-123456789012345.678' AS DECIMAL(18, 3))",
-    *(f"CAST('{value}' AS DECIMAL(38, 5))" for value in ("-123456789012345678901234567890123.45678", "0.00001")),
+    *(
+        f"CAST('{value}' AS DECIMAL(38, 5))"
+        for value in ("-123456789012345678901234567890123.45678", "0.00001")
+    ),
     "CAST('99999999999999999999999999999999999999' AS DECIMAL(38, 0))",
-    *(f"CAST({text} AS VARCHAR)" for text in ("''", "'it''s'", "'日本 \"x\" \\ %'", "'--'", "'a' || chr(0) || 'b'")),
+    *(
+        f"CAST({text} AS VARCHAR)"
+        for text in ("''", "'it''s'", "'日本 \"x\" \\ %'", "'--'", "'a' || chr(0) || 'b'")
+    ),
     """CAST('{"a": 1}' AS JSON)""",
     *(f"CAST({text} AS BLOB)" for text in ("''", r"'\x00\xFF\x27\x22\x5C'", "'plain text'")),
     *(
@@ -45,14 +59,26 @@ LITERALS = [
     *(
         f"CAST('{text}' AS {kind})"
         for kind in ("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS")
-        for text in ("1970-01-01", "2020-02-29 13:14:15", "1921-07-08 01:02:03", "infinity", "-infinity")
+        for text in (
+            "1970-01-01",
+            "2020-02-29 13:14:15",
+            "1921-07-08 01:02:03",
+            "infinity",
+            "-infinity",
+        )
     ),
     "CAST('2020-02-29 13:14:15.678901' AS TIMESTAMP)",
     "CAST('0044-03-15 (BC) 01:00:00' AS TIMESTAMP)",
     "CAST('2020-02-29 13:14:15.678' AS TIMESTAMP_MS)",
     "CAST('2020-02-29 13:14:15.678901234' AS TIMESTAMP_NS)",
-    *(f"CAST('{text}' AS TIMESTAMPTZ)" for text in ("2022-06-01 07:00:00.5+02", "1900-01-01 00:00:00+00", "infinity")),
-    *(f"INTERVAL '{text}'" for text in ("1 month 6 days", "-40 days", "3 hours -1 microsecond", "-7 months 1 day")),
+    *(
+        f"CAST('{text}' AS TIMESTAMPTZ)"
+        for text in ("2022-06-01 07:00:00.5+02", "1900-01-01 00:00:00+00", "infinity")
+    ),
+    *(
+        f"INTERVAL '{text}'"
+        for text in ("1 month 6 days", "-40 days", "3 hours -1 microsecond", "-7 months 1 day")
+    ),
     *(
         f"CAST('{text}' AS UUID)"
         for text in ("00000000-0000-0000-0000-000000000000", "f1234567-89ab-7def-8123-456789abcdef")
@@ -107,7 +133,9 @@ def test_nanosecond_times_mean_what_duckdb_serialised(connection, text):
 @pytest.mark.parametrize("kind", ["FLOAT", "DOUBLE"])
 def test_not_a_number_is_a_number(connection, kind):
     # json_serialize_plan cannot write it; the client can (airport §6.2).
-    constant = decode_constant(json.loads(f'{{"type": {{"id": "{kind}"}}, "is_null": false, "value": NaN}}'))
+    constant = decode_constant(
+        json.loads(f'{{"type": {{"id": "{kind}"}}, "is_null": false, "value": NaN}}')
+    )
 
     assert connection.execute(
         f"SELECT isnan({constant_sql(constant)}), typeof({constant_sql(constant)})"
@@ -125,11 +153,19 @@ def test_not_a_number_is_a_number(connection, kind):
     ],
 )
 def test_internal_bytes_mean_what_duckdb_keeps_in_them(connection, kind, text):
-    # Nor can it write bytes that are not text, so they are taken from Arrow, which has the same ones (airport §13.1).
+    # Nor can it write bytes that are not text, so they are taken from Arrow, which has the same
+    # ones (airport §13.1).
     connection.execute("SET arrow_lossless_conversion = true")
-    (value,) = connection.sql(f"SELECT CAST('{text}' AS {kind}) AS value").to_arrow_table().column("value").to_pylist()
+    (value,) = (
+        connection.sql(f"SELECT CAST('{text}' AS {kind}) AS value")
+        .to_arrow_table()
+        .column("value")
+        .to_pylist()
+    )
     encoded = {"base64": base64.b64encode(value).decode()}
-    constant = decode_constant({"type": {"id": kind, "type_info": None}, "is_null": False, "value": encoded})
+    constant = decode_constant(
+        {"type": {"id": kind, "type_info": None}, "is_null": False, "value": encoded}
+    )
 
     assert constant_sql(constant) == f"CAST('{text}' AS {kind})"
 
@@ -141,7 +177,10 @@ def test_internal_bytes_that_are_text_arrive_as_text():
 
 
 def test_children_without_a_type_inherit_it():
-    kind = {"id": "LIST", "type_info": {"type": "LIST_TYPE_INFO", "child_type": {"id": "TINYINT", "type_info": None}}}
+    kind = {
+        "id": "LIST",
+        "type_info": {"type": "LIST_TYPE_INFO", "child_type": {"id": "TINYINT", "type_info": None}},
+    }
     value = {"children": [{"is_null": False, "value": 7}, {"is_null": True}]}
 
     assert constant_sql(decode_constant({"type": kind, "is_null": False, "value": value})) == (

@@ -1,4 +1,6 @@
-"""Every case of the corpus and every recorded filter: nothing lost, nothing raised, nearly everything exact."""
+"""Every case of the corpus and every recorded filter: nothing lost, nothing raised, nearly
+everything exact.
+"""
 
 import functools
 import json
@@ -57,16 +59,27 @@ def test_nearly_every_case_keeps_exactly_what_the_client_keeps(version):
     inexact = {case["sql"] for case, kept in steady if kept != case["keep"]}
     ratio = 1 - len(inexact) / len(steady)
 
-    assert ratio >= 0.95, f"DuckDB {version}: {ratio:.1%} of {len(steady)} exact, not: {sorted(inexact)}"
+    assert ratio >= 0.95, (
+        f"DuckDB {version}: {ratio:.1%} of {len(steady)} exact, not: {sorted(inexact)}"
+    )
     assert inexact <= UNKNOWABLE, f"DuckDB {version}: {ratio:.1%} of {len(steady)} exact"
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_volatile_functions_are_never_evaluated(version):
-    volatile = [(case["sql"], evaluator, kept) for case, evaluator, kept in evaluated(version) if case["volatile"]]
+    volatile = [
+        (case["sql"], evaluator, kept)
+        for case, evaluator, kept in evaluated(version)
+        if case["volatile"]
+    ]
 
-    assert [sql for sql, _, _ in volatile] == ["id < 10 OR random() < 0", "id < 100 AND random() < 2"]
-    assert not any("random" in condition for _, evaluator, _ in volatile for condition in evaluator.conditions)
+    assert [sql for sql, _, _ in volatile] == [
+        "id < 10 OR random() < 0",
+        "id < 100 AND random() < 2",
+    ]
+    assert not any(
+        "random" in condition for _, evaluator, _ in volatile for condition in evaluator.conditions
+    )
     assert [len(kept) for _, _, kept in volatile] == [240, 100]
 
 
@@ -75,13 +88,17 @@ def test_slices_of_a_batch_keep_their_share_of_the_rows(version):
     for case, evaluator, kept in evaluated(version):
         pieces = [batch().slice(start, 37) for start in range(0, 240, 37)]
 
-        assert [row for piece in pieces for row in kept_by(evaluator.apply(piece))] == kept, case["sql"]
+        assert [row for piece in pieces for row in kept_by(evaluator.apply(piece))] == kept, case[
+            "sql"
+        ]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_rows_leave_with_the_schema_they_came_with(version):
     for case, evaluator, _ in evaluated(version):
-        assert evaluator.apply(batch()).schema.equals(batch().schema, check_metadata=True), case["sql"]
+        assert evaluator.apply(batch()).schema.equals(batch().schema, check_metadata=True), case[
+            "sql"
+        ]
 
 
 @functools.cache
@@ -102,7 +119,11 @@ def test_every_recorded_filter_decodes_without_unknown_parts():
 
 
 def test_recorded_filters_without_expressions_are_none():
-    empty = [query for query in recorded() if not query["json_filters"] or '"filters":[]' in query["json_filters"]]
+    empty = [
+        query
+        for query in recorded()
+        if not query["json_filters"] or '"filters":[]' in query["json_filters"]
+    ]
 
     assert empty
     assert [decode_filter(query["json_filters"]) for query in empty] == [None] * len(empty)

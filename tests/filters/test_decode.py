@@ -35,17 +35,27 @@ def type_node(identifier: str) -> dict[str, Any]:
 
 
 def constant(value, identifier: str = "INTEGER") -> dict[str, Any]:
-    return {"type": "VALUE_CONSTANT", "value": {"type": type_node(identifier), "is_null": False, "value": value}}
+    return {
+        "type": "VALUE_CONSTANT",
+        "value": {"type": type_node(identifier), "is_null": False, "value": value},
+    }
 
 
 def column(index: int = 0, identifier: str = "INTEGER") -> dict[str, Any]:
     binding = {"table_index": 3, "column_index": index}
-    return {"type": "BOUND_COLUMN_REF", "alias": "misleading", "return_type": type_node(identifier), "binding": binding}
+    return {
+        "type": "BOUND_COLUMN_REF",
+        "alias": "misleading",
+        "return_type": type_node(identifier),
+        "binding": binding,
+    }
 
 
 def decode(*nodes: dict[str, Any]) -> Any:
     """The expressions of a filter on the columns a and b; of one node, the only one."""
-    decoded = decode_text(json.dumps({"filters": nodes, "column_binding_names_by_index": ["a", "b"]}))
+    decoded = decode_text(
+        json.dumps({"filters": nodes, "column_binding_names_by_index": ["a", "b"]})
+    )
     return decoded if len(nodes) > 1 else decoded[0]
 
 
@@ -101,12 +111,19 @@ def test_missing_members_have_their_defaults():
     five = {"type": "VALUE_CONSTANT", "value": {"type": {"id": "INTEGER"}, "value": 5}}
     node = {"type": "COMPARE_EQUAL", "left": {**column(), "binding": {}}, "right": five}
 
-    assert decode(node) == Comparison(ComparisonKind.EQUAL, ColumnRef("a", INTEGER), Constant(INTEGER, 5))
+    assert decode(node) == Comparison(
+        ComparisonKind.EQUAL, ColumnRef("a", INTEGER), Constant(INTEGER, 5)
+    )
 
 
 @pytest.mark.parametrize("kind", ["COMPARE_EQUAL", "COMPARE_LESSTHAN", "COMPARE_NOT_DISTINCT_FROM"])
 def test_comparisons_have_sides_or_children(kind):
-    old = {"expression_class": "BOUND_COMPARISON", "type": kind, "left": column(), "right": constant(1)}
+    old = {
+        "expression_class": "BOUND_COMPARISON",
+        "type": kind,
+        "left": column(),
+        "right": constant(1),
+    }
     new = {
         "expression_class": "BOUND_FUNCTION",
         "type": kind,
@@ -121,7 +138,12 @@ def test_comparisons_have_sides_or_children(kind):
 
 
 def test_casts_have_a_child_or_children():
-    old = {"type": "OPERATOR_CAST", "child": column(), "return_type": type_node("BIGINT"), "try_cast": True}
+    old = {
+        "type": "OPERATOR_CAST",
+        "child": column(),
+        "return_type": type_node("BIGINT"),
+        "try_cast": True,
+    }
     new = {
         "type": "OPERATOR_CAST",
         "children": [column()],
@@ -141,11 +163,17 @@ def test_between_says_which_ends_it_includes():
         "upper_inclusive": True,
     }
 
-    assert decode(node) == Between(ColumnRef("a", INTEGER), Constant(INTEGER, 1), Constant(INTEGER, 2), False, True)
+    assert decode(node) == Between(
+        ColumnRef("a", INTEGER), Constant(INTEGER, 1), Constant(INTEGER, 2), False, True
+    )
 
 
 def test_conjunctions_operators_and_cases_keep_their_order():
-    check = {"type": "OPERATOR_IS_NULL", "children": [column()], "return_type": type_node("BOOLEAN")}
+    check = {
+        "type": "OPERATOR_IS_NULL",
+        "children": [column()],
+        "return_type": type_node("BOOLEAN"),
+    }
     flag = column(1, "BOOLEAN")
     both = {"type": "CONJUNCTION_AND", "children": [check, flag]}
     case = {
@@ -157,12 +185,20 @@ def test_conjunctions_operators_and_cases_keep_their_order():
     is_null = Operator(OperatorKind.IS_NULL, (ColumnRef("a", INTEGER),), BOOLEAN)
     b = ColumnRef("b", BOOLEAN)
 
-    assert decode(case) == Case(((is_null, b),), Conjunction(ConjunctionKind.AND, (is_null, b)), BOOLEAN)
+    assert decode(case) == Case(
+        ((is_null, b),), Conjunction(ConjunctionKind.AND, (is_null, b)), BOOLEAN
+    )
 
 
 def test_functions_are_named_by_name_or_by_path():
     rest = {"type": "BOUND_FUNCTION", "children": [column()], "return_type": type_node("INTEGER")}
-    old = {**rest, "name": "abs", "catalog_name": "system", "schema_name": "main", "has_serialize": False}
+    old = {
+        **rest,
+        "name": "abs",
+        "catalog_name": "system",
+        "schema_name": "main",
+        "has_serialize": False,
+    }
     new = {**rest, "qname": {"path": ["system", "main", "abs"]}, "has_serialize": False}
     bare = {**rest, "qname": {"path": ["abs"]}}
 
@@ -184,13 +220,19 @@ def test_lambda_parameters_are_counted_from_the_front():
         "function_data": {"lambda_expr": body, "has_index": True},
     }
     first, capture = LambdaParameter(0, INTEGER), LambdaParameter(2, INTEGER)
-    argument = Lambda(Comparison(ComparisonKind.GREATER, first, capture), 2, (ColumnRef("b", INTEGER),))
+    argument = Lambda(
+        Comparison(ComparisonKind.GREATER, first, capture), 2, (ColumnRef("b", INTEGER),)
+    )
 
-    assert decode(node) == Function("list_filter", (ColumnRef("a", INTEGER), argument), INTEGER, "", True)
+    assert decode(node) == Function(
+        "list_filter", (ColumnRef("a", INTEGER), argument), INTEGER, "", True
+    )
 
 
 def test_references_outside_of_lambdas_are_unknown():
-    assert isinstance(decode({"type": "BOUND_REF", "index": 0, "return_type": type_node("INTEGER")}), Unknown)
+    assert isinstance(
+        decode({"type": "BOUND_REF", "index": 0, "return_type": type_node("INTEGER")}), Unknown
+    )
 
 
 @pytest.mark.parametrize(
@@ -205,7 +247,9 @@ def test_other_expressions_are_unknown_where_they_stand(kind):
 
 @pytest.mark.parametrize("token", ["NaN", "NAN", "-nan", "Infinity", "-Infinity"])
 def test_floats_that_json_does_not_have_are_read(token):
-    text = json.dumps({"filters": [constant("NaN: @", "VARCHAR"), constant("@@", "DOUBLE")]}).replace('"@@"', token)
+    text = json.dumps(
+        {"filters": [constant("NaN: @", "VARCHAR"), constant("@@", "DOUBLE")]}
+    ).replace('"@@"', token)
 
     text_constant, number = decode_text(text)
 
@@ -217,11 +261,23 @@ def test_types_carry_all_their_parts():
     info = {
         "type": "STRUCT_TYPE_INFO",
         "child_types": [
-            {"first": "d", "second": {"id": "DECIMAL", "type_info": {"width": 10, "scale": 2, "alias": ""}}},
-            {"first": "e", "second": {"id": "ENUM", "type_info": {"values_count": 1, "values": ["x"]}}},
+            {
+                "first": "d",
+                "second": {"id": "DECIMAL", "type_info": {"width": 10, "scale": 2, "alias": ""}},
+            },
+            {
+                "first": "e",
+                "second": {"id": "ENUM", "type_info": {"values_count": 1, "values": ["x"]}},
+            },
             {"first": "s", "second": {"id": "VARCHAR", "type_info": {"collation": "NOCASE"}}},
             {"first": "j", "second": {"id": "VARCHAR", "type_info": {"alias": "JSON"}}},
-            {"first": "a", "second": {"id": "ARRAY", "type_info": {"size": 3, "child_type": type_node("DATE")}}},
+            {
+                "first": "a",
+                "second": {
+                    "id": "ARRAY",
+                    "type_info": {"size": 3, "child_type": type_node("DATE")},
+                },
+            },
         ],
     }
     kind = decode({**column(), "return_type": {"id": "STRUCT", "type_info": info}}).type

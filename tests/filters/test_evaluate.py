@@ -27,7 +27,9 @@ from sparkport.catalog.filters.functions import consistent_functions
 from sparkport.catalog.filters.session import is_fatal
 from sparkport.errors import Cancelled
 
-INTEGER, BIGINT, VARCHAR, DOUBLE = (DuckType(name) for name in ("INTEGER", "BIGINT", "VARCHAR", "DOUBLE"))
+INTEGER, BIGINT, VARCHAR, DOUBLE = (
+    DuckType(name) for name in ("INTEGER", "BIGINT", "VARCHAR", "DOUBLE")
+)
 
 
 def equals(name: str, kind: DuckType, value) -> Comparison:
@@ -140,14 +142,18 @@ def test_rowid_may_be_the_name_of_the_field():
 
 def test_a_cast_that_fails_keeps_only_the_rows_it_fails_on():
     batch = pa.record_batch({"s": ["1", "x", "2", None]})
-    cast = Comparison(ComparisonKind.EQUAL, Cast(ColumnRef("s", VARCHAR), INTEGER), Constant(INTEGER, 1))
+    cast = Comparison(
+        ComparisonKind.EQUAL, Cast(ColumnRef("s", VARCHAR), INTEGER), Constant(INTEGER, 1)
+    )
 
     assert kept(cast, batch).to_pydict() == {"s": ["1", "x"]}
 
 
 def test_rows_on_which_a_cast_fails_are_still_dropped_by_other_conjuncts():
     batch = pa.record_batch({"s": ["1", "x", "2"], "a": pa.array([1, 2, 1], pa.int32())})
-    cast = Comparison(ComparisonKind.EQUAL, Cast(ColumnRef("s", VARCHAR), INTEGER), Constant(INTEGER, 1))
+    cast = Comparison(
+        ComparisonKind.EQUAL, Cast(ColumnRef("s", VARCHAR), INTEGER), Constant(INTEGER, 1)
+    )
     evaluator = Evaluator(Filter((cast, equals("a", INTEGER, 1))), batch.schema)
 
     for _ in range(2):
@@ -171,7 +177,9 @@ def test_a_function_that_binds_to_another_type_is_skipped():
 
 
 def test_unreadable_arrow_types_keep_the_rows_of_their_own_conjuncts_only():
-    batch = pa.record_batch({"h": pa.array([1.0, 2.0], pa.float16()), "a": pa.array([1, 2], pa.int32())})
+    batch = pa.record_batch(
+        {"h": pa.array([1.0, 2.0], pa.float16()), "a": pa.array([1, 2], pa.int32())}
+    )
     evaluator = Evaluator(Filter((equals("h", DOUBLE, 1.0), equals("a", INTEGER, 1))), batch.schema)
 
     assert len(evaluator.conditions) == 1
@@ -181,7 +189,11 @@ def test_unreadable_arrow_types_keep_the_rows_of_their_own_conjuncts_only():
 def test_long_in_lists_are_left_to_the_client():
     batch = pa.record_batch({"a": pa.array([1, 2], pa.int32())})
     needle = ColumnRef("a", INTEGER)
-    long = Operator(OperatorKind.IN, (needle, *(Constant(INTEGER, number) for number in range(5, 1000))), BOOLEAN)
+    long = Operator(
+        OperatorKind.IN,
+        (needle, *(Constant(INTEGER, number) for number in range(5, 1000))),
+        BOOLEAN,
+    )
 
     assert kept(long, batch) is batch
 
@@ -199,15 +211,43 @@ ENCODINGS = {
         DuckType("UUID"),
         uuid.UUID(int=1),
     ),
-    "uuid as text": (pa.array([str(uuid.UUID(int=1)), str(uuid.UUID(int=2))]), DuckType("UUID"), uuid.UUID(int=1)),
+    "uuid as text": (
+        pa.array([str(uuid.UUID(int=1)), str(uuid.UUID(int=2))]),
+        DuckType("UUID"),
+        uuid.UUID(int=1),
+    ),
     "bool": (pa.array([True, False]), BOOLEAN, True),
-    "bool8": (pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0], pa.int8())), BOOLEAN, True),
-    "hugeint as decimal": (pa.array([10**30, 2], pa.decimal128(38, 0)), DuckType("HUGEINT"), 10**30),
-    "decimal": (pa.array(["1.10", "2.20"]).cast(pa.decimal128(10, 2)), DuckType("DECIMAL", 10, 2), 110),
+    "bool8": (
+        pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0], pa.int8())),
+        BOOLEAN,
+        True,
+    ),
+    "hugeint as decimal": (
+        pa.array([10**30, 2], pa.decimal128(38, 0)),
+        DuckType("HUGEINT"),
+        10**30,
+    ),
+    "decimal": (
+        pa.array(["1.10", "2.20"]).cast(pa.decimal128(10, 2)),
+        DuckType("DECIMAL", 10, 2),
+        110,
+    ),
     "seconds": (pa.array([1, 2], pa.int64()).cast(pa.timestamp("s")), DuckType("TIMESTAMP_S"), 1),
-    "milliseconds": (pa.array([1, 2], pa.int64()).cast(pa.timestamp("ms")), DuckType("TIMESTAMP_MS"), 1),
-    "nanoseconds": (pa.array([1, 2], pa.int64()).cast(pa.timestamp("ns")), DuckType("TIMESTAMP_NS"), 1),
-    "instant": (pa.array([1, 2], pa.timestamp("us", "Asia/Tokyo")), DuckType("TIMESTAMP WITH TIME ZONE"), 1),
+    "milliseconds": (
+        pa.array([1, 2], pa.int64()).cast(pa.timestamp("ms")),
+        DuckType("TIMESTAMP_MS"),
+        1,
+    ),
+    "nanoseconds": (
+        pa.array([1, 2], pa.int64()).cast(pa.timestamp("ns")),
+        DuckType("TIMESTAMP_NS"),
+        1,
+    ),
+    "instant": (
+        pa.array([1, 2], pa.timestamp("us", "Asia/Tokyo")),
+        DuckType("TIMESTAMP WITH TIME ZONE"),
+        1,
+    ),
     "time": (pa.array([1, 2], pa.time64("us")), DuckType("TIME"), 1),
     "list": (
         pa.array([[1], [2]], pa.list_(pa.int32())),
@@ -257,7 +297,10 @@ def test_opaque_types_are_compared_as_what_they_are(name):
         connection.execute("SET arrow_lossless_conversion = true")
         value = literal.get(name, f"CAST(7 AS {name.upper()})")
         (batch,) = (
-            connection.sql(f"SELECT {value} AS a UNION ALL SELECT NULL").to_arrow_table().combine_chunks().to_batches()
+            connection.sql(f"SELECT {value} AS a UNION ALL SELECT NULL")
+            .to_arrow_table()
+            .combine_chunks()
+            .to_batches()
         )
 
     assert kept(equals("a", *values[name]), batch).num_rows == 1
@@ -279,7 +322,10 @@ def test_threads_share_an_evaluator():
 
     def run(seed: int) -> list[int]:
         start.wait(60)
-        batches = (pa.record_batch({"a": pa.array([seed, 3, number], pa.int32())}) for number in range(10, 40))
+        batches = (
+            pa.record_batch({"a": pa.array([seed, 3, number], pa.int32())})
+            for number in range(10, 40)
+        )
         return [evaluator.apply(batch).num_rows for batch in batches]
 
     with ThreadPoolExecutor(8) as pool:
@@ -329,14 +375,24 @@ def test_the_database_reaches_nothing_outside_of_itself(statement):
         cursor.execute(statement)
 
     assert some_python_variable.num_rows == 1
-    assert cursor.execute("SELECT current_setting('TimeZone'), current_setting('threads')").fetchone() == ("UTC", 1)
+    assert cursor.execute(
+        "SELECT current_setting('TimeZone'), current_setting('threads')"
+    ).fetchone() == ("UTC", 1)
 
 
 def test_volatile_functions_are_not_consistent():
     names = consistent_functions()
 
     assert {"lower", "+", "~~"} <= names
-    assert not names & {"random", "now", "nextval", "gen_random_uuid", "current_schema", "today", "error"}
+    assert not names & {
+        "random",
+        "now",
+        "nextval",
+        "gen_random_uuid",
+        "current_schema",
+        "today",
+        "error",
+    }
 
 
 def many_letters(rows: int) -> pa.RecordBatch:
@@ -345,7 +401,9 @@ def many_letters(rows: int) -> pa.RecordBatch:
 
 def slow() -> Filter:
     """A filter that takes minutes for the most rows, of which DuckDB looks at 2048 at a time."""
-    distance = Function("levenshtein", (ColumnRef("s", VARCHAR), Constant(VARCHAR, "b" * 300)), BIGINT)
+    distance = Function(
+        "levenshtein", (ColumnRef("s", VARCHAR), Constant(VARCHAR, "b" * 300)), BIGINT
+    )
     return Filter((Comparison(ComparisonKind.EQUAL, distance, Constant(BIGINT, 7)),))
 
 

@@ -85,12 +85,17 @@ def test_a_backend_weakens_to_what_it_can_translate():
 
 
 def test_sql_is_the_conjunction_of_what_is_exact():
-    assert Filter((both(ONE, UNKNOWN), TWO)).sql() == '("a" = CAST(1 AS INTEGER)) AND ("a" = CAST(2 AS INTEGER))'
+    assert (
+        Filter((both(ONE, UNKNOWN), TWO)).sql()
+        == '("a" = CAST(1 AS INTEGER)) AND ("a" = CAST(2 AS INTEGER))'
+    )
     assert Filter((UNKNOWN,)).sql() is None
 
 
 def test_columns_are_those_of_the_whole_filter():
-    assert Filter((either(ONE, negated(Function("f", (ColumnRef("rowid", INTEGER),), BOOLEAN))),)).columns == {
+    assert Filter(
+        (either(ONE, negated(Function("f", (ColumnRef("rowid", INTEGER),), BOOLEAN))),)
+    ).columns == {
         "a",
         "rowid",
     }
@@ -103,15 +108,29 @@ DATA = pa.record_batch(
         "b": pa.array([3, None, 5, 7, 1, 0, -6, 2], pa.int32()),
         "d": pa.array([0.0, -0.0, 1.5, float("nan"), None, float("inf"), 2.25, -7.125]),
         "s": pa.array(["", "abc", "ABC", None, "a%b", "Ünï", "12", "2020-01-02"]),
-        "dec": pa.array(["1.10", "2.25", None, "-0.05", "9.99", "0.00", "3.00", "12.34"]).cast(pa.decimal128(10, 2)),
+        "dec": pa.array(["1.10", "2.25", None, "-0.05", "9.99", "0.00", "3.00", "12.34"]).cast(
+            pa.decimal128(10, 2)
+        ),
         "dt": pa.array([0, 18262, None, -1, 19000, 20000, 59, 60], pa.int32()).cast(pa.date32()),
-        "ts": pa.array([0, 1, -1, None, 1582982055678901, 10**15, 59, 60], pa.int64()).cast(pa.timestamp("us")),
-        "tz": pa.array([0, 1, -1, None, 1582982055678901, 10**15, 5, 6], pa.int64()).cast(pa.timestamp("us", "UTC")),
-        "l": pa.array([[1, 2], [], None, [None], [3, 4, 5], [1], [7], [8, 9]], pa.list_(pa.int32())),
-        "ll": pa.array([[[1], [2, 3]], [], None, [None], [[4]], [[1]], [[]], [[8, 9]]], pa.list_(pa.list_(pa.int32()))),
-        "st": pa.array([{"x": 1, "y": "p"}, {"x": None, "y": "q"}, None, *[{"x": 3, "y": None}] * 5]),
+        "ts": pa.array([0, 1, -1, None, 1582982055678901, 10**15, 59, 60], pa.int64()).cast(
+            pa.timestamp("us")
+        ),
+        "tz": pa.array([0, 1, -1, None, 1582982055678901, 10**15, 5, 6], pa.int64()).cast(
+            pa.timestamp("us", "UTC")
+        ),
+        "l": pa.array(
+            [[1, 2], [], None, [None], [3, 4, 5], [1], [7], [8, 9]], pa.list_(pa.int32())
+        ),
+        "ll": pa.array(
+            [[[1], [2, 3]], [], None, [None], [[4]], [[1]], [[]], [[8, 9]]],
+            pa.list_(pa.list_(pa.int32())),
+        ),
+        "st": pa.array(
+            [{"x": 1, "y": "p"}, {"x": None, "y": "q"}, None, *[{"x": 3, "y": None}] * 5]
+        ),
         "m": pa.array(
-            [[("k", 1)], [], None, [("k", None)], *[[("j", 2), ("k", 3)]] * 4], pa.map_(pa.string(), pa.int32())
+            [[("k", 1)], [], None, [("k", None)], *[[("j", 2), ("k", 3)]] * 4],
+            pa.map_(pa.string(), pa.int32()),
         ),
     }
 )
@@ -319,16 +338,21 @@ def test_functions_with_state_of_their_own_are_not_called_by_name():
 
 
 def test_comparisons_of_different_types_are_not_exact():
-    assert not is_exact(Comparison(ComparisonKind.EQUAL, ColumnRef("a", INTEGER), Constant(DuckType("BIGINT"), 1)))
+    assert not is_exact(
+        Comparison(ComparisonKind.EQUAL, ColumnRef("a", INTEGER), Constant(DuckType("BIGINT"), 1))
+    )
 
 
 @pytest.mark.parametrize(
-    ("kind", "exact"), [("TIMESTAMP", True), ("TIMESTAMP WITH TIME ZONE", True), ("TIMESTAMP_NS", False)]
+    ("kind", "exact"),
+    [("TIMESTAMP", True), ("TIMESTAMP WITH TIME ZONE", True), ("TIMESTAMP_NS", False)],
 )
 def test_nanoseconds_are_not_handed_to_functions_for_microseconds(kind, exact):
     micros = Function("epoch_us", (ColumnRef("t", DuckType(kind)),), DuckType("BIGINT"))
 
-    assert is_exact(Comparison(ComparisonKind.EQUAL, micros, Constant(DuckType("BIGINT"), 1))) is exact
+    assert (
+        is_exact(Comparison(ComparisonKind.EQUAL, micros, Constant(DuckType("BIGINT"), 1))) is exact
+    )
 
 
 @pytest.mark.parametrize(
@@ -377,11 +401,18 @@ def test_casts_are_exact_if_every_version_agrees(source, target, exact, exact_as
         (DuckType("VARCHAR", collation="NOCASE"), DuckType("VARCHAR"), True),
         (DuckType("LIST", child=INTEGER), DuckType("LIST", child=DuckType("DOUBLE")), True),
         (DuckType("LIST", child=INTEGER), DuckType("VARCHAR"), False),
-        (DuckType("STRUCT", fields=(("x", INTEGER),)), DuckType("STRUCT", fields=(("y", INTEGER),)), False),
+        (
+            DuckType("STRUCT", fields=(("x", INTEGER),)),
+            DuckType("STRUCT", fields=(("y", INTEGER),)),
+            False,
+        ),
     ],
 )
 def test_casts_depend_on_the_whole_types(source, target, exact):
-    assert is_exact(Operator(OperatorKind.IS_NULL, (Cast(ColumnRef("c", source), target),), BOOLEAN)) is exact
+    assert (
+        is_exact(Operator(OperatorKind.IS_NULL, (Cast(ColumnRef("c", source), target),), BOOLEAN))
+        is exact
+    )
 
 
 def test_bit_strings_are_equal_but_not_ordered():

@@ -42,7 +42,9 @@ def table(count: int) -> pa.Table:
     return pa.Table.from_batches([numbers(count)])
 
 
-def in_out(function: Callable[..., Any], returns: Any = NUMBERS, **options: Any) -> sp.CatalogBuilder:
+def in_out(
+    function: Callable[..., Any], returns: Any = NUMBERS, **options: Any
+) -> sp.CatalogBuilder:
     """A catalog with that function, of one or the other form, as `f`."""
     builder, schema = catalog()
     schema.table_function(returns=returns, name="f", **options)(function)
@@ -50,12 +52,16 @@ def in_out(function: Callable[..., Any], returns: Any = NUMBERS, **options: Any)
 
 
 def echoing() -> sp.CatalogBuilder:
-    """In/out functions that answer each row with itself and its double; also served by a process of its own."""
+    """In/out functions that answer each row with itself and its double; also served by a process of
+    its own.
+    """
     builder, schema = catalog()
     returns = pa.schema([("n", pa.int64()), ("double", pa.int64())])
 
     def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays([batch.column(0), pc.multiply(batch.column(0), 2)], schema=returns)
+        return pa.RecordBatch.from_arrays(
+            [batch.column(0), pc.multiply(batch.column(0), 2)], schema=returns
+        )
 
     @schema.table_function(returns=returns, name="rows")
     def _rows(rows: pa.Table):
@@ -79,11 +85,12 @@ def serve_echoing() -> None:
         sys.stdin.read()
 
 
-# -------------------------------------------------------------------------------------------------------- misbehaving
+# ------------------------------------------------------------------------------------- misbehaving
 
 
 def doing(kind: str, body: Callable[[sp.Context], Any], **options: Any) -> sp.CatalogBuilder:
-    """A catalog with a function `f` of that kind which runs `body` when it has answered once, and an orderly `good`.
+    """A catalog with a function `f` of that kind which runs `body` when it has answered once, and
+    an orderly `good`.
 
     A scalar function runs it at its second batch.
     """
@@ -99,7 +106,9 @@ def add_good(schema: sp.SchemaBuilder) -> None:
         return pc.add(x, 1)
 
 
-def add(schema: sp.SchemaBuilder, kind: str, body: Callable[[sp.Context], Any], **options: Any) -> None:
+def add(
+    schema: sp.SchemaBuilder, kind: str, body: Callable[[sp.Context], Any], **options: Any
+) -> None:
     if kind == "scalar":
         calls = iter(range(1_000_000))
 
@@ -142,7 +151,7 @@ def run(client: DuckDBClient, kind: str, function: str = "f", rows: int = 5000) 
     return client.in_out("s", function, rows=given).column("n").to_pylist()
 
 
-# ------------------------------------------------------------------------------------------------------ what is left
+# ------------------------------------------------------------------------------------ what is left
 
 
 def threads() -> set[threading.Thread]:
@@ -162,10 +171,14 @@ def eventually(condition: Callable[[], Any], timeout: float = SOON) -> bool:
 
 @contextmanager
 def nothing_left_behind(client: DuckDBClient) -> Iterator[None]:
-    """Fails unless all threads that a call has started end by themselves soon, and the server serves others."""
+    """Fails unless all threads that a call has started end by themselves soon, and the server
+    serves others.
+    """
     before = threads()
     yield
-    assert eventually(lambda: not threads() - before), f"still there: {sorted(t.name for t in threads() - before)}"
+    assert eventually(lambda: not threads() - before), (
+        f"still there: {sorted(t.name for t in threads() - before)}"
+    )
     assert client.call("s", "good", {"x": [1]}).to_pylist() == [2]
 
 
@@ -179,11 +192,18 @@ def failure(client: DuckDBClient, kind: str, **options: Any) -> ServerError:
 
 @contextmanager
 def exchange(client: DuckDBClient, location: str, function: str, operation: str) -> Iterator[Any]:
-    """Writer and reader of an exchange that the test conducts itself, as another Flight client might."""
+    """Writer and reader of an exchange that the test conducts itself, as another Flight client
+    might.
+    """
     (found,) = [each for each in client.functions("s") if each.name == function]
-    headers = [(b"airport-user-agent", b"airport/20250723"), (b"airport-operation", operation.encode())]
+    headers = [
+        (b"airport-user-agent", b"airport/20250723"),
+        (b"airport-operation", operation.encode()),
+    ]
     with flight.connect(location) as connection:
-        writer, reader = connection.do_exchange(found.descriptor, flight.FlightCallOptions(SOON, headers=headers))
+        writer, reader = connection.do_exchange(
+            found.descriptor, flight.FlightCallOptions(SOON, headers=headers)
+        )
         yield writer, reader
 
 

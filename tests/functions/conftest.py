@@ -17,8 +17,15 @@ Start: TypeAlias = Callable[[sp.CatalogBuilder], str]
 
 @pytest.fixture
 def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Starts a server and tells where it is. It is quick to lose patience, and its idle threads end at once."""
-    quick = {"_POLL_SECONDS": 0.02, "_GRACE_SECONDS": 0.25, "_LINGER_SECONDS": 0.05, "_LONGEST_ROUND_SECONDS": 0.1}
+    """Starts a server and tells where it is. It is quick to lose patience, and its idle threads end
+    at once.
+    """
+    quick = {
+        "_POLL_SECONDS": 0.02,
+        "_GRACE_SECONDS": 0.25,
+        "_LINGER_SECONDS": 0.05,
+        "_LONGEST_ROUND_SECONDS": 0.1,
+    }
     for name, seconds in quick.items():
         monkeypatch.setattr(watch, name, seconds)
     with ExitStack() as stack:

@@ -1,4 +1,6 @@
-"""Arguments and rows under both of DuckDB's settings: the same values in the types that functions declare (airport §13)."""
+"""Arguments and rows under both of DuckDB's settings: the same values in the types that functions
+declare (airport §13).
+"""
 
 # mypy: disable-error-code="valid-type"
 
@@ -54,7 +56,10 @@ DECLARED: dict[str, tuple[tuple[str, str], pa.DataType]] = {
     ),
     "INTERVAL": (("'1 month 2 days 3 microseconds'", "'-1 day'"), pa.month_day_nano_interval()),
     "INTERVAL as duration": (("'2 hours 3 microseconds'", "'-1 second'"), pa.duration("us")),
-    "UUID": (("'00000000-0000-0000-0000-000000000005'", "'ffffffff-ffff-ffff-ffff-ffffffffffff'"), pa.uuid()),
+    "UUID": (
+        ("'00000000-0000-0000-0000-000000000005'", "'ffffffff-ffff-ffff-ffff-ffffffffffff'"),
+        pa.uuid(),
+    ),
     "INTEGER[] as large_list": (("[1, NULL, 3]", "[]"), pa.large_list(pa.int32())),
     "BOOLEAN[]": (("[true, false, true, true, NULL, true]", "[]"), pa.list_(pa.bool_())),
     "UUID[]": (("['00000000-0000-0000-0000-000000000005', NULL]", "[]"), pa.list_(pa.uuid())),
@@ -70,11 +75,15 @@ DECLARED: dict[str, tuple[tuple[str, str], pa.DataType]] = {
         pa.sparse_union([pa.field("n", pa.int32()), pa.field("s", pa.string())]),
     ),
 }
-# As an argument of a table function, the simulation takes no nested Arrow values, and without the lossless setting DuckDB
-# sends a BIT as the bytes it consists of.
+# As an argument of a table function, the simulation takes no nested Arrow values, and without the
+# lossless setting DuckDB sends a BIT as the bytes it consists of.
 PLAIN = [name for name in DECLARED if not DECLARED[name][1].num_fields]
 UNTYPED = [name for name in DECLARED if name != "BIT"]
-CASES = [(kind, name) for kind, names in (("scalar", DECLARED), ("table", PLAIN), ("rows", UNTYPED)) for name in names]
+CASES = [
+    (kind, name)
+    for kind, names in (("scalar", DECLARED), ("table", PLAIN), ("rows", UNTYPED))
+    for name in names
+]
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +102,9 @@ def location(seen):
         yield server.location
 
 
-def add_functions(schema: sp.SchemaBuilder, number: int, declared: pa.DataType, seen: dict[str, pa.Array]) -> None:
+def add_functions(
+    schema: sp.SchemaBuilder, number: int, declared: pa.DataType, seen: dict[str, pa.Array]
+) -> None:
     returns = pa.schema([("x", declared)])
 
     def of_scalar(x: declared):
@@ -130,7 +141,9 @@ def client(location, request):
 @functools.lru_cache(maxsize=1)
 def database() -> duckdb.DuckDBPyConnection:
     """A DuckDB beside the client's: it looks for extensions nowhere, and loses nothing."""
-    connection = duckdb.connect(config={"autoload_known_extensions": False, "arrow_lossless_conversion": True})
+    connection = duckdb.connect(
+        config={"autoload_known_extensions": False, "arrow_lossless_conversion": True}
+    )
     connection.execute("SET TimeZone = 'Etc/UTC'")
     return connection
 
@@ -146,7 +159,9 @@ def texts(values: pa.Array, sql_type: str) -> list[Any]:
     """What DuckDB reads in Arrow values, whatever their encoding."""
     connection = database()
     connection.register("given", pa.table({"x": values}))
-    return [row[0] for row in connection.sql(f"SELECT x::{sql_type}::VARCHAR FROM given").fetchall()]
+    return [
+        row[0] for row in connection.sql(f"SELECT x::{sql_type}::VARCHAR FROM given").fetchall()
+    ]
 
 
 @pytest.mark.parametrize(("kind", "name"), CASES)
@@ -175,7 +190,9 @@ def test_python_gets_the_same_values_under_both_settings(serve, lossless):
     builder, schema = catalog()
 
     @schema.table_function(returns=pa.schema([("n", pa.int64())]))
-    def f(flag: pa.bool_(), large: opaque("hugeint", pa.binary(16)), key: pa.uuid(), note: pa.json_()):
+    def f(
+        flag: pa.bool_(), large: opaque("hugeint", pa.binary(16)), key: pa.uuid(), note: pa.json_()
+    ):
         arrived.append((flag, large, key, note))
 
     client = serve(builder, arrow_lossless=lossless)

@@ -1,4 +1,6 @@
-"""The contracts' own forms of requests (contracts/catalog-interfaces, airport §15.3), as another client would send them."""
+"""The contracts' own forms of requests (contracts/catalog-interfaces, airport §15.3), as another
+client would send them.
+"""
 
 # mypy: disable-error-code="valid-type"
 
@@ -45,10 +47,12 @@ def rows(client: RawClient, found: Sequence[flight.FlightEndpoint]) -> list[dict
 
 def call(client: RawClient, name: str, *parameters: Any, **more: Any) -> list[dict[str, Any]]:
     """What a table function gives, through the FlightInfo and its tickets."""
-    return rows(client, info(client, {"name": name, "parameters": list(parameters), **more}).endpoints)
+    return rows(
+        client, info(client, {"name": name, "parameters": list(parameters), **more}).endpoints
+    )
 
 
-# ---------------------------------------------------------------------------------------------------- {name, parameters}
+# ------------------------------------------------------------------------------ {name, parameters}
 
 
 @pytest.fixture
@@ -160,11 +164,27 @@ def test_parameters_are_converted_to_the_declared_types(functions):
         ({"name": "nosuch", "parameters": []}, "NOT_FOUND", "nosuch"),
         ({"name": "column", "parameters": []}, "INVALID_ARGUMENT", "takes 2 arguments, not 0"),
         ({"name": "column"}, "INVALID_ARGUMENT", "takes 2 arguments, not 0"),
-        ({"name": "column", "parameters": ["x", "y"]}, "INVALID_ARGUMENT", "count must be int64, not str"),
-        ({"name": "column", "parameters": ["x", 1.5]}, "INVALID_ARGUMENT", "count must be int64, not float"),
-        ({"name": "column", "parameters": ["x", 2**64 - 1]}, "INVALID_ARGUMENT", "count must be int64, not int"),
+        (
+            {"name": "column", "parameters": ["x", "y"]},
+            "INVALID_ARGUMENT",
+            "count must be int64, not str",
+        ),
+        (
+            {"name": "column", "parameters": ["x", 1.5]},
+            "INVALID_ARGUMENT",
+            "count must be int64, not float",
+        ),
+        (
+            {"name": "column", "parameters": ["x", 2**64 - 1]},
+            "INVALID_ARGUMENT",
+            "count must be int64, not int",
+        ),
         ({"name": "column", "parameters": "x"}, "INVALID_ARGUMENT", "must be a list"),
-        ({"name": "shown", "parameters": [[1, "a"]]}, "INVALID_ARGUMENT", "value must be a value, not list"),
+        (
+            {"name": "shown", "parameters": [[1, "a"]]},
+            "INVALID_ARGUMENT",
+            "value must be a value, not list",
+        ),
         ({"name": "rows", "parameters": []}, "UNIMPLEMENTED", "subquery"),
         ({"name": "", "parameters": []}, "INVALID_ARGUMENT", "name"),
         ({"parameters": []}, "INVALID_ARGUMENT", "name"),
@@ -214,11 +234,13 @@ def test_several_catalogs_each_have_their_own_functions(serve):
     assert call(client, "f", 5, catalog_name="first") == [{"n": 5}]
 
 
-# ------------------------------------------------------------------------------------- endpoints {schema, table, …}
+# -------------------------------------------------------------------- endpoints {schema, table, …}
 
 
 class Changing(sp.DynamicSchemaTable):
-    """Its columns depend on the point in time, so that it has no Arrow schema of its own. Version n has n columns."""
+    """Its columns depend on the point in time, so that it has no Arrow schema of its own. Version n
+    has n columns.
+    """
 
     name = "t"
     arrow_schema = None
@@ -227,7 +249,9 @@ class Changing(sp.DynamicSchemaTable):
         self.seen: list[sp.TimePoint | None] = []
 
     def schema_for_request(self, ctx: sp.Context, request: sp.SchemaRequest) -> pa.Schema:
-        return pa.schema([(f"c{number}", pa.int64()) for number in range(self._version(request.time_point))])
+        return pa.schema(
+            [(f"c{number}", pa.int64()) for number in range(self._version(request.time_point))]
+        )
 
     def scan(self, ctx: sp.Context, options: sp.ScanOptions) -> sp.RecordReader:
         self.seen.append(options.time_point)
@@ -283,11 +307,15 @@ def test_a_version_may_be_spelled_in_any_case(tables, changing, unit):
     stream = read(tables, schema="s", table="t", time_point={"unit": unit, "value": "2"})
 
     assert stream.rows() == [{"c0": 2, "c1": 2}]
-    assert changing.seen == [sp.TimePoint("snapshot" if unit.lower() == "snapshot" else "version", "2")]
+    assert changing.seen == [
+        sp.TimePoint("snapshot" if unit.lower() == "snapshot" else "version", "2")
+    ]
 
 
 @pytest.mark.parametrize("unit", ["timestamp", "TIMESTAMP"])
-@pytest.mark.parametrize("value", ["2024-01-15T10:30:00Z", "2024-01-15 10:30:00", "2024-01-15 10:30:00.5+00"])
+@pytest.mark.parametrize(
+    "value", ["2024-01-15T10:30:00Z", "2024-01-15 10:30:00", "2024-01-15 10:30:00.5+00"]
+)
 def test_a_timestamp_reaches_the_table_as_it_was_written(tables, changing, unit, value):
     read(tables, schema="s", table="t", time_point={"unit": unit, "value": value})
 
@@ -301,11 +329,31 @@ def test_a_timestamp_reaches_the_table_as_it_was_written(tables, changing, unit,
         ({"schema": "nosuch", "table": "t"}, "NOT_FOUND", "nosuch"),
         ({"schema": "s"}, "INVALID_ARGUMENT", "table"),
         ({"table": "t"}, "INVALID_ARGUMENT", "schema"),
-        ({"schema": "s", "table": "t", "time_point": {"unit": "era", "value": "1"}}, "INVALID_ARGUMENT", "era"),
-        ({"schema": "s", "table": "t", "time_point": {"unit": "version", "value": ""}}, "INVALID_ARGUMENT", "VERSION"),
-        ({"schema": "s", "table": "t", "time_point": {"value": "1"}}, "INVALID_ARGUMENT", "point in time"),
-        ({"schema": "s", "table": "t", "time_point": "yesterday"}, "INVALID_ARGUMENT", "time_point"),
-        ({"schema": "s", "table": "t", "time_point": {"unit": "version", "value": "9"}}, "NOT_FOUND", "version 9"),
+        (
+            {"schema": "s", "table": "t", "time_point": {"unit": "era", "value": "1"}},
+            "INVALID_ARGUMENT",
+            "era",
+        ),
+        (
+            {"schema": "s", "table": "t", "time_point": {"unit": "version", "value": ""}},
+            "INVALID_ARGUMENT",
+            "VERSION",
+        ),
+        (
+            {"schema": "s", "table": "t", "time_point": {"value": "1"}},
+            "INVALID_ARGUMENT",
+            "point in time",
+        ),
+        (
+            {"schema": "s", "table": "t", "time_point": "yesterday"},
+            "INVALID_ARGUMENT",
+            "time_point",
+        ),
+        (
+            {"schema": "s", "table": "t", "time_point": {"unit": "version", "value": "9"}},
+            "NOT_FOUND",
+            "version 9",
+        ),
         (
             {"schema": "s", "table": "plain", "time_point": {"unit": "version", "value": "1"}},
             "UNIMPLEMENTED",
@@ -326,7 +374,9 @@ def test_a_table_without_an_arrow_schema_of_its_own_is_published_with_that_of_no
 
     assert listed.schema.names == ["c0", "c1", "c2"]
     assert metadata(listed)["name"] == "t"
-    info = flight.FlightInfo.deserialize(tables.call("GetFlightInfo", path("c", "s", "t").serialize())[0])
+    info = flight.FlightInfo.deserialize(
+        tables.call("GetFlightInfo", path("c", "s", "t").serialize())[0]
+    )
     assert info.schema.names == ["c0", "c1", "c2"]
 
 

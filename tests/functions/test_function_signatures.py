@@ -1,4 +1,6 @@
-"""Python signatures as SQL signatures: what annotations mean, what is injected, and what is refused at once."""
+"""Python signatures as SQL signatures: what annotations mean, what is injected, and what is refused
+at once.
+"""
 
 # mypy: disable-error-code="valid-type"
 
@@ -22,12 +24,15 @@ NONE: Any = None
 
 
 def signatures(builder: sp.CatalogBuilder) -> list[list[tuple[str, Any, str]]]:
-    """Name, type and kind of the parameters of all functions, in the order in which they are offered."""
+    """Name, type and kind of the parameters of all functions, in the order in which they are
+    offered.
+    """
     schema = builder.build().schema(CTX, "s")
     assert schema is not None
     functions = [*schema.scalar_functions(CTX), *schema.table_functions(CTX)]
     return [
-        [(each.name, each.type, each.kind.value) for each in function.signature.parameters] for function in functions
+        [(each.name, each.type, each.kind.value) for each in function.signature.parameters]
+        for function in functions
     ]
 
 
@@ -43,13 +48,17 @@ def scalar_function(function: Callable[..., Any], **options: Any) -> sp.CatalogB
     return builder
 
 
-# -------------------------------------------------------------------------------------------------- what they mean
+# ---------------------------------------------------------------------------------- what they mean
 
 
 def test_optional_parameters_make_overloads_from_the_longest_to_the_shortest():
     def f(a: BIGINT, b: pa.string() = "x", c: Any = None): ...
 
-    a, b, c = ("a", BIGINT, "positional"), ("b", pa.string(), "positional"), ("c", None, "positional")
+    a, b, c = (
+        ("a", BIGINT, "positional"),
+        ("b", pa.string(), "positional"),
+        ("c", None, "positional"),
+    )
 
     assert signatures(table_function(f)) == [[a, b, c], [a, b], [a]]
 
@@ -121,7 +130,9 @@ class Adding:
         return pc.add(x, self.more)
 
 
-@pytest.mark.parametrize("function", [Adding(7), functools.partial(Adding(7).__call__)], ids=["object", "partial"])
+@pytest.mark.parametrize(
+    "function", [Adding(7), functools.partial(Adding(7).__call__)], ids=["object", "partial"]
+)
 def test_anything_that_can_be_called_is_a_function(serve, function):
     assert serve(scalar_function(function)).call("s", "f", {"x": [1]}).to_pylist() == [8]
 
@@ -175,7 +186,7 @@ def test_what_tells_the_columns_gets_the_arguments_that_it_names():
     assert told[2] == {"a": 1, "b": 2, "rows": NUMBERS}
 
 
-# ------------------------------------------------------------------------------------------------ what is injected
+# -------------------------------------------------------------------------------- what is injected
 
 
 @pytest.mark.parametrize("place", ["first", "between", "last", "by name"])
@@ -198,7 +209,12 @@ def test_a_scalar_function_is_told_its_context_and_how_many_rows(serve, place):
     def by_name(x: BIGINT, y: BIGINT, *, ctx: sp.Context, count: RowCount) -> BIGINT:
         return told(ctx, count, x, y)
 
-    functions: dict[str, Callable[..., Any]] = {"first": first, "between": between, "last": last, "by name": by_name}
+    functions: dict[str, Callable[..., Any]] = {
+        "first": first,
+        "between": between,
+        "last": last,
+        "by name": by_name,
+    }
     builder = scalar_function(functions[place])
     client = serve(builder)
 
@@ -227,7 +243,12 @@ def test_a_table_function_is_told_its_context_and_what_is_wanted(serve, place):
     def by_name(a: BIGINT, b: BIGINT = 3, *, options: ScanOptions, ctx: sp.Context):
         return told(ctx, options, a, b)
 
-    functions: dict[str, Callable[..., Any]] = {"first": first, "between": between, "last": last, "by name": by_name}
+    functions: dict[str, Callable[..., Any]] = {
+        "first": first,
+        "between": between,
+        "last": last,
+        "by name": by_name,
+    }
     client = serve(table_function(functions[place]))
 
     assert client.table_function("s", "f", 2).column("n").to_pylist() == [3, 4]
@@ -255,7 +276,12 @@ def test_an_in_out_function_is_told_its_context(serve, place, subquery):
     def by_name(factor: BIGINT, rows: subquery, *, ctx: sp.Context):
         return told(ctx, factor, rows)
 
-    functions: dict[str, Callable[..., Any]] = {"first": first, "between": between, "last": last, "by name": by_name}
+    functions: dict[str, Callable[..., Any]] = {
+        "first": first,
+        "between": between,
+        "last": last,
+        "by name": by_name,
+    }
     client = serve(table_function(functions[place]))
 
     answered = client.in_out("s", "f", 3, rows=pa.table({"n": [1, 2]}))
@@ -282,7 +308,7 @@ def test_an_optional_parameter_before_a_subquery_may_be_left_out(serve):
     assert client.in_out("s", "f", rows=pa.table({"n": [1]})).column("n").to_pylist() == [3]
 
 
-# ------------------------------------------------------------------------------------------------- what is refused
+# --------------------------------------------------------------------------------- what is refused
 
 
 def bare(x): ...
@@ -323,9 +349,13 @@ REFUSED_TABLE_FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("function", REFUSED_TABLE_FUNCTIONS, ids=lambda function: function.__name__)
+@pytest.mark.parametrize(
+    "function", REFUSED_TABLE_FUNCTIONS, ids=lambda function: function.__name__
+)
 def test_a_table_function_that_duckdb_could_never_call_is_refused_at_once(function):
-    """Otherwise it would be left out of the catalog, or fail at every call, and only the log would say so."""
+    """Otherwise it would be left out of the catalog, or fail at every call, and only the log would
+    say so.
+    """
     with pytest.raises((sp.BadRequest, sp.Unsupported), match=REFUSED_TABLE_FUNCTIONS[function]):
         table_function(function)
 
@@ -353,7 +383,9 @@ REFUSED_SCALAR_FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("function", REFUSED_SCALAR_FUNCTIONS, ids=lambda function: function.__name__)
+@pytest.mark.parametrize(
+    "function", REFUSED_SCALAR_FUNCTIONS, ids=lambda function: function.__name__
+)
 def test_a_scalar_function_that_duckdb_could_never_call_is_refused_at_once(function):
     with pytest.raises((sp.BadRequest, sp.Unsupported), match=REFUSED_SCALAR_FUNCTIONS[function]):
         scalar_function(function)

@@ -1,4 +1,6 @@
-"""Functions that hang, and callers that go away: the call ends, and so does the function's thread."""
+"""Functions that hang, and callers that go away: the call ends, and so does the function's
+thread.
+"""
 
 # mypy: disable-error-code="valid-type"
 
@@ -51,7 +53,11 @@ def stubborn(_ctx: sp.Context) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "body"),
-    [*((kind, body) for kind in KINDS for body in (loop, wait)), ("scalar", stubborn), ("rows", stubborn)],
+    [
+        *((kind, body) for kind in KINDS for body in (loop, wait)),
+        ("scalar", stubborn),
+        ("rows", stubborn),
+    ],
 )
 def test_a_function_that_takes_too_long_is_stopped(serve, kind, body):
     client = serve(doing(kind, body, time_limit=0.2))
@@ -100,7 +106,9 @@ def test_dividing_the_work_must_not_take_too_long_either(serve):
         return []
 
     builder, schema = catalog()
-    schema.table_function(returns=NUMBERS, name="f", partitions=divide, time_limit=0.2)(lambda: None)
+    schema.table_function(returns=NUMBERS, name="f", partitions=divide, time_limit=0.2)(
+        lambda: None
+    )
 
     with pytest.raises(ServerError, match=r"took longer than 0\.2 seconds"):
         run(serve(builder), "table")
@@ -130,7 +138,9 @@ def test_the_time_that_the_client_takes_does_not_count(start):
         assert [n for batch in batches for n in batch.column(0).to_pylist()] == list(range(4))
 
 
-@pytest.mark.parametrize(("kind", "body"), [*((kind, loop) for kind in KINDS), ("scalar", wait), ("rows", wait)])
+@pytest.mark.parametrize(
+    ("kind", "body"), [*((kind, loop) for kind in KINDS), ("scalar", wait), ("rows", wait)]
+)
 def test_a_function_whose_caller_gives_up_ends(start, kind, body):
     location = start(doing(kind, body))
     with (
@@ -208,7 +218,9 @@ def test_a_stream_that_is_dropped_ends_the_table_function(start):
 
 
 @pytest.mark.parametrize("kind", ["scalar", "rows"])
-def test_the_caller_of_a_function_that_cannot_be_interrupted_is_let_go(serve, monkeypatch, caplog, kind):
+def test_the_caller_of_a_function_that_cannot_be_interrupted_is_let_go(
+    serve, monkeypatch, caplog, kind
+):
     monkeypatch.setattr(watch, "_ABANDON_SECONDS", 0.3)
     release = threading.Event()
 
@@ -248,7 +260,11 @@ def test_a_function_that_does_not_come_to_an_end_when_it_is_closed_is_stopped(se
     def of_batch(rows: pa.RecordBatch):
         return never_closed()
 
-    functions: dict[str, Callable[..., Any]] = {"table": never_closed, "rows": of_rows, "batch": of_batch}
+    functions: dict[str, Callable[..., Any]] = {
+        "table": never_closed,
+        "rows": of_rows,
+        "batch": of_batch,
+    }
     schema.table_function(returns=NUMBERS, name="f", time_limit=0.5)(functions[kind])
     client = serve(builder)
 

@@ -1,4 +1,6 @@
-"""Table in/out functions: when they read and yield, their arguments and columns, many at once (airport §9.3)."""
+"""Table in/out functions: when they read and yield, their arguments and columns, many at once
+(airport §9.3).
+"""
 
 # mypy: disable-error-code="valid-type"
 
@@ -20,7 +22,7 @@ def called(client: DuckDBClient, *arguments: Any, rows: Any) -> list[int]:
     return client.in_out("s", "f", *arguments, rows=rows).column("n").to_pylist()
 
 
-# --------------------------------------------------------------------------------------------------------------- forms
+# ------------------------------------------------------------------------------------------- forms
 
 
 def test_rows_after_the_end_of_the_input_close_the_result(serve):
@@ -96,7 +98,9 @@ def test_a_function_may_read_two_batches_for_one_answer(serve):
     assert called(serve(in_out(pairs)), rows=table(5 * VECTOR)) == [2 * VECTOR, 2 * VECTOR, VECTOR]
 
 
-@pytest.mark.parametrize("result", [table(3), numbers(3), [numbers(3)]], ids=["table", "batch", "list"])
+@pytest.mark.parametrize(
+    "result", [table(3), numbers(3), [numbers(3)]], ids=["table", "batch", "list"]
+)
 @pytest.mark.parametrize("form", FORMS)
 def test_an_answer_may_be_given_in_any_form(serve, form, result):
     def of_rows(rows: pa.Table):
@@ -107,7 +111,10 @@ def test_an_answer_may_be_given_in_any_form(serve, form, result):
 
     times = 1 if form == "rows" else 2
 
-    assert called(serve(in_out(of_rows if form == "rows" else of_batch)), rows=table(VECTOR + 1)) == [0, 1, 2] * times
+    assert (
+        called(serve(in_out(of_rows if form == "rows" else of_batch)), rows=table(VECTOR + 1))
+        == [0, 1, 2] * times
+    )
 
 
 def test_a_function_over_rows_keeps_what_it_remembers_to_one_call(serve):
@@ -123,14 +130,17 @@ def test_a_function_over_rows_keeps_what_it_remembers_to_one_call(serve):
         assert called(client, rows=table(5000)) == [2048, 4096, 5000]
 
 
-# ------------------------------------------------------------------------------------- arguments, columns, conditions
+# ------------------------------------------------------------------ arguments, columns, conditions
 
 
 def test_arguments_come_before_the_subquery(serve):
     def scaled(ctx: sp.Context, factor: pa.int64(), label: Any, rows: pa.Table):
         for batch in rows:
             yield pa.record_batch(
-                {"n": pc.multiply(batch.column(0), factor), "label": pa.array([f"{label!r}"] * batch.num_rows)}
+                {
+                    "n": pc.multiply(batch.column(0), factor),
+                    "label": pa.array([f"{label!r}"] * batch.num_rows),
+                }
             )
 
     client = serve(in_out(scaled, pa.schema([("n", pa.int64()), ("label", pa.string())])))
@@ -171,7 +181,9 @@ def test_a_condition_on_the_result_is_applied(serve):
 
     client = serve(in_out(same))
 
-    assert client.in_out("s", "f", rows=table(5000), where="n % 1000 = 1").column("n").to_pylist() == [
+    assert client.in_out("s", "f", rows=table(5000), where="n % 1000 = 1").column(
+        "n"
+    ).to_pylist() == [
         1,
         1001,
         2001,
@@ -207,13 +219,15 @@ def test_dictionaries_come_and_go_as_plain_values(serve):
             yield pa.record_batch({"w": batch.column(0).dictionary_encode()})
 
     client = serve(in_out(encoded, pa.schema([("w", pa.dictionary(pa.int32(), pa.string()))])))
-    answered = client.in_out("s", "f", rows=pa.table({"w": pa.array(["a", None, "b"]).dictionary_encode()}))
+    answered = client.in_out(
+        "s", "f", rows=pa.table({"w": pa.array(["a", None, "b"]).dictionary_encode()})
+    )
 
     assert answered.schema.types == [pa.string()]
     assert answered.column("w").to_pylist() == ["a", None, "b"]
 
 
-# -------------------------------------------------------------------------------------------------------- many at once
+# ------------------------------------------------------------------------------------ many at once
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -226,7 +240,9 @@ def test_exchanges_open_at_the_same_time_do_not_disturb_each_other(start, form):
         total = 0
         for batch in rows:
             total += batch.num_rows
-            yield pa.record_batch([pc.add(batch.column(0), mark), pa.array([total] * batch.num_rows)], schema=returns)
+            yield pa.record_batch(
+                [pc.add(batch.column(0), mark), pa.array([total] * batch.num_rows)], schema=returns
+            )
 
     @schema.table_function(returns=returns, name="batch")
     def _batch(mark: pa.int64(), rows: pa.RecordBatch):
@@ -242,7 +258,11 @@ def test_exchanges_open_at_the_same_time_do_not_disturb_each_other(start, form):
     with ThreadPoolExecutor(16) as pool:
         results = list(pool.map(work, range(0, 16_000_000, 1_000_000), timeout=90))
 
-    totals = [VECTOR * (number + 1 if form == "rows" else 1) for number in range(5) for _ in range(VECTOR)]
+    totals = [
+        VECTOR * (number + 1 if form == "rows" else 1) for number in range(5) for _ in range(VECTOR)
+    ]
     for position, result in enumerate(results):
-        assert result.column("n").to_pylist() == [position * 1_000_000 + number for number in range(5 * VECTOR)]
+        assert result.column("n").to_pylist() == [
+            position * 1_000_000 + number for number in range(5 * VECTOR)
+        ]
         assert result.column("total").to_pylist() == totals

@@ -1,4 +1,6 @@
-"""A LIMIT over an in/out function: the client stops looking, but reads on to the end of the stream."""
+"""A LIMIT over an in/out function: the client stops looking, but reads on to the end of the
+stream.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +39,17 @@ def client() -> Iterator[DuckDBClient]:
             for _ in range(times):
                 yield batch
 
-    with sp.Server(builder, "grpc://127.0.0.1:0") as server, DuckDBClient(server.location, "lab", timeout=20) as client:
+    with (
+        sp.Server(builder, "grpc://127.0.0.1:0") as server,
+        DuckDBClient(server.location, "lab", timeout=20) as client,
+    ):
         yield client
 
 
 @pytest.mark.parametrize("function", ["endless", "endless_by_batch"])
-def test_a_function_that_never_ends_does_not_keep_a_limit_waiting(client: DuckDBClient, function: str) -> None:
+def test_a_function_that_never_ends_does_not_keep_a_limit_waiting(
+    client: DuckDBClient, function: str
+) -> None:
     batches: Any = client.in_out_batches("f", function, rows=ROWS)
     assert all(batch.num_rows for batch in islice(batches, 2))
     batches.close()  # ends the input, and reads to the end of the stream
@@ -50,7 +57,9 @@ def test_a_function_that_never_ends_does_not_keep_a_limit_waiting(client: DuckDB
 
 
 @pytest.mark.parametrize("times", [1, 3, 4, 5, 6, 20])
-def test_long_answers_to_a_client_that_wants_them_are_complete(client: DuckDBClient, times: int) -> None:
+def test_long_answers_to_a_client_that_wants_them_are_complete(
+    client: DuckDBClient, times: int
+) -> None:
     found = client.in_out("f", "repeated", times, rows=ROWS)
     assert found.column("n").to_pylist() == [
         number

@@ -1,4 +1,6 @@
-"""In/out functions with inputs and outputs of every size: the right rows, no waiting for ever, no memory that grows."""
+"""In/out functions with inputs and outputs of every size: the right rows, no waiting for ever, no
+memory that grows.
+"""
 
 # mypy: disable-error-code="valid-type"
 
@@ -38,18 +40,26 @@ def called(client: DuckDBClient, rows: pa.Table) -> list[int]:
     return client.in_out("s", "f", rows=rows).column("n").to_pylist()
 
 
-# -------------------------------------------------------------------------------------------------------------- sizes
+# ------------------------------------------------------------------------------------------- sizes
 
 
 @pytest.fixture(scope="module")
 def sized():
-    """`f(times, rows)` answers each batch with `times` rows: its number, and that of its rows among them."""
+    """`f(times, rows)` answers each batch with `times` rows: its number, and that of its rows among
+    them.
+    """
     builder, schema = catalog()
     returns = pa.schema([("batch", pa.int64()), ("rows", pa.int64()), ("n", pa.int64())])
 
     def answer(number: int, rows: int, times: int) -> pa.RecordBatch:
-        columns = [pa.array([number] * times), pa.array([rows] * times), pa.array(range(times), pa.int64())]
-        return pa.RecordBatch.from_arrays([column.cast(pa.int64()) for column in columns], schema=returns)
+        columns = [
+            pa.array([number] * times),
+            pa.array([rows] * times),
+            pa.array(range(times), pa.int64()),
+        ]
+        return pa.RecordBatch.from_arrays(
+            [column.cast(pa.int64()) for column in columns], schema=returns
+        )
 
     @schema.table_function(returns=returns, name="rows")
     def _rows(times: pa.int64(), rows: pa.Table):
@@ -64,7 +74,10 @@ def sized():
         number = rows.column(0)[0].as_py() // VECTOR
         yield answer(number, rows.num_rows, times)
 
-    with sp.Server(builder, "grpc://127.0.0.1:0") as server, DuckDBClient(server.location, "c") as client:
+    with (
+        sp.Server(builder, "grpc://127.0.0.1:0") as server,
+        DuckDBClient(server.location, "c") as client,
+    ):
         yield client
 
 
@@ -76,14 +89,30 @@ def test_every_size_of_input_and_output_gives_the_right_rows(sized, rows, times,
     answered = sized.in_out("s", form, times, rows=table(rows))
 
     sizes = [min(VECTOR, rows - start) for start in range(0, rows, VECTOR)]
-    parts = [(number, size) for number, size in enumerate(sizes)] + ([(-1, rows)] if form == "rows" else [])
+    parts = [(number, size) for number, size in enumerate(sizes)] + (
+        [(-1, rows)] if form == "rows" else []
+    )
     expected = [(number, size, n) for number, size in parts for n in range(times)]
     assert list(zip(*answered.to_pydict().values(), strict=True)) == expected
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_answers_of_changing_sizes_come_in_order(serve, form):
-    sizes = [VECTOR, VECTOR, 0, VECTOR, 1, 2 * VECTOR, VECTOR - 1, VECTOR, 0, 0, 3 * VECTOR, 5, VECTOR]
+    sizes = [
+        VECTOR,
+        VECTOR,
+        0,
+        VECTOR,
+        1,
+        2 * VECTOR,
+        VECTOR - 1,
+        VECTOR,
+        0,
+        0,
+        3 * VECTOR,
+        5,
+        VECTOR,
+    ]
 
     def of_batch(rows: pa.RecordBatch):
         position = rows.column(0)[0].as_py() // VECTOR
@@ -120,7 +149,9 @@ def test_wide_rows_are_sent_in_pieces(serve, form):
     text = "x" * 1000
 
     def of_batch(rows: pa.RecordBatch):
-        yield pa.record_batch({"n": pa.array(range(10_000), pa.int64()), "text": pa.array([text] * 10_000)})
+        yield pa.record_batch(
+            {"n": pa.array(range(10_000), pa.int64()), "text": pa.array([text] * 10_000)}
+        )
 
     def of_rows(rows: pa.Table):
         for batch in rows:
@@ -133,7 +164,9 @@ def test_wide_rows_are_sent_in_pieces(serve, form):
     assert len([batch for batch in batches if batch.num_rows]) > 3
     assert max(batch.nbytes for batch in batches) < 4_000_000
     assert [n for batch in batches for n in batch.column(0).to_pylist()] == list(range(10_000))
-    assert all(pc.all(pc.equal(batch.column(1), text)).as_py() for batch in batches if batch.num_rows)
+    assert all(
+        pc.all(pc.equal(batch.column(1), text)).as_py() for batch in batches if batch.num_rows
+    )
 
 
 def test_wide_input_arrives_whole(serve):
@@ -146,7 +179,7 @@ def test_wide_input_arrives_whole(serve):
     assert called(serve(in_out(lengths)), rows=text) == list(range(5000))
 
 
-# ------------------------------------------------------------------------------------------------- lockstep and memory
+# ----------------------------------------------------------------------------- lockstep and memory
 
 
 def test_a_function_does_not_run_far_ahead_of_a_client_that_does_not_read(start):
@@ -190,13 +223,19 @@ def test_three_million_rows_pass_without_memory_growing(form):
     rows = 3_000_000
     code = "from tests.functions.catalogs import serve_echoing; serve_echoing()"
     with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
             with DuckDBClient(process.stdout.readline().strip(), "c", timeout=80) as client:
-                assert counted(client, form, 200_000)[0] == 200_000  # what the first rows need is not growth
+                assert (
+                    counted(client, form, 200_000)[0] == 200_000
+                )  # what the first rows need is not growth
                 before = resident(process.pid)
                 count, total, most = counted(client, form, rows, lambda: resident(process.pid))
         finally:
@@ -208,8 +247,12 @@ def test_three_million_rows_pass_without_memory_growing(form):
     assert most - before < 20_000_000  # the input alone has 24 MB, the output three times as much
 
 
-def counted(client: DuckDBClient, form: str, rows: int, measure: Any = lambda: 0) -> tuple[int, int, int]:
-    """How many rows come back, the sum of all their values, and the largest of the measures on the way."""
+def counted(
+    client: DuckDBClient, form: str, rows: int, measure: Any = lambda: 0
+) -> tuple[int, int, int]:
+    """How many rows come back, the sum of all their values, and the largest of the measures on the
+    way.
+    """
     size = 50 * VECTOR
     source = (numbers(min(size, rows - start), start) for start in range(0, rows, size))
     count = total = most = 0

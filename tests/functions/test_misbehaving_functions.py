@@ -1,4 +1,6 @@
-"""Functions that fail or break their contract: an error that says so, no thread left behind, and others go on."""
+"""Functions that fail or break their contract: an error that says so, no thread left behind, and
+others go on.
+"""
 
 # mypy: disable-error-code="valid-type"
 
@@ -54,7 +56,7 @@ def returning(kind: str, made: Any) -> sp.CatalogBuilder:
     return builder
 
 
-# ------------------------------------------------------------------------------------------------------------- raising
+# ----------------------------------------------------------------------------------------- raising
 
 
 def fail(error: BaseException) -> Any:
@@ -85,7 +87,10 @@ def test_an_unforeseen_error_is_a_trace_id_and_an_entry_in_the_log(serve, caplog
 
     (record,) = [each for each in caplog.records if each.levelno >= logging.ERROR]
     trace_id = failed.message.rpartition(" ")[2]
-    assert failed.message == f"function s.f failed; the server's log has the details under trace id {trace_id}"
+    assert (
+        failed.message
+        == f"function s.f failed; the server's log has the details under trace id {trace_id}"
+    )
     assert trace_id in record.getMessage()
     assert record.exc_info is not None
     assert "secret" not in failed.shown
@@ -108,7 +113,11 @@ def test_an_error_of_ours_reaches_the_user_as_it_is(serve, caplog, kind, error, 
 
     failed = failure(client, kind)
 
-    assert (failed.code, failed.message, failed.duckdb_exception) == (code, error.message, exception)
+    assert (failed.code, failed.message, failed.duckdb_exception) == (
+        code,
+        error.message,
+        exception,
+    )
     assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
 
 
@@ -147,7 +156,7 @@ def test_an_error_after_the_last_row_of_the_input_is_seen(serve):
         assert caught.value.message == "f: that was too little"
 
 
-# ---------------------------------------------------------------------------------------------------- wrong results
+# ----------------------------------------------------------------------------------- wrong results
 
 
 @pytest.mark.parametrize(
@@ -160,7 +169,10 @@ def test_an_error_after_the_last_row_of_the_input_is_seen(serve):
         (pa.array([], pa.int64()), "function s.f returned 0 values for 2 rows"),
         (pa.scalar("a"), "function s.f returned string, but declares int64"),
         (pa.nulls(2), "function s.f returned null, but declares int64"),
-        (pa.record_batch({"a": [1, 2], "b": [1, 2]}), "function s.f returned RecordBatch, not an Arrow array"),
+        (
+            pa.record_batch({"a": [1, 2], "b": [1, 2]}),
+            "function s.f returned RecordBatch, not an Arrow array",
+        ),
         (pa.table({"a": [1, 2]}), "function s.f returned Table, not an Arrow array"),
         ([1, 2], "function s.f returned list, not an Arrow array"),
         (1, "function s.f returned int, not an Arrow array"),
@@ -186,13 +198,20 @@ def test_an_error_after_the_last_row_of_the_input_is_seen(serve):
 def test_a_scalar_function_that_returns_something_else_is_at_fault(serve, made, says):
     failed = failure(serve(returning("scalar", made)), "scalar", rows=2)
 
-    assert (failed.code, failed.duckdb_exception, failed.message) == ("UNKNOWN", "InvalidInputException", says)
+    assert (failed.code, failed.duckdb_exception, failed.message) == (
+        "UNKNOWN",
+        "InvalidInputException",
+        says,
+    )
 
 
 OTHERS = {
     "other column": (pa.record_batch({"m": [1]}), "no column 'n'"),
     "other type": (pa.record_batch({"n": pa.array([1], pa.int32())}), "'n' as int32"),
-    "twice": (pa.RecordBatch.from_arrays([pa.array([1])] * 2, ["n", "n"]), "more than one column 'n'"),
+    "twice": (
+        pa.RecordBatch.from_arrays([pa.array([1])] * 2, ["n", "n"]),
+        "more than one column 'n'",
+    ),
     "table": (pa.table({"n": [1]}), "Table"),
     "array": (pa.array([1]), "Array"),
     "dict": ({"n": [1]}, "dict"),
@@ -227,7 +246,9 @@ def test_columns_that_are_no_arrow_schema_are_a_fault(serve, told):
     builder, schema = catalog()
     schema.table_function(returns=lambda: told, name="f")(lambda: None)
 
-    with pytest.raises(ServerError, match=r"function s\.f told .* as its columns, not an Arrow schema"):
+    with pytest.raises(
+        ServerError, match=r"function s\.f told .* as its columns, not an Arrow schema"
+    ):
         run(serve(builder), "table")
 
 

@@ -1,4 +1,6 @@
-"""Scalar functions as SQL calls them: overloads, NULLs, stability, results of every shape, many calls at once."""
+"""Scalar functions as SQL calls them: overloads, NULLs, stability, results of every shape, many
+calls at once.
+"""
 
 # mypy: disable-error-code="valid-type"
 
@@ -29,7 +31,7 @@ def one(function: Any, **options: Any) -> sp.CatalogBuilder:
     return builder
 
 
-# ------------------------------------------------------------------------------------------------------------ calling
+# ----------------------------------------------------------------------------------------- calling
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2047, 2048, 2049, 10_000])
@@ -47,7 +49,9 @@ def test_arguments_come_in_the_order_of_the_parameters(serve):
     def joined(a: pa.string(), b: pa.int64(), c: pa.string()) -> pa.string():
         return pc.binary_join_element_wise(a, b.cast(pa.string()), c, "-")
 
-    assert serve(one(joined)).call("s", "f", {"x": ["a"], "y": [1], "z": ["c"]}).to_pylist() == ["a-1-c"]
+    assert serve(one(joined)).call("s", "f", {"x": ["a"], "y": [1], "z": ["c"]}).to_pylist() == [
+        "a-1-c"
+    ]
 
 
 def test_a_function_sees_whole_batches_and_not_single_rows(serve):
@@ -97,7 +101,9 @@ def test_types_choose_between_overloads(serve):
 
 
 def test_optional_parameters_are_overloads(serve):
-    def power(x: pa.int64(), exponent: pa.int64() = pa.scalar(2), times: pa.int64() = pa.scalar(1)) -> pa.int64():  # noqa: B008
+    def power(
+        x: pa.int64(), exponent: pa.int64() = pa.scalar(2), times: pa.int64() = pa.scalar(1)
+    ) -> pa.int64():
         return pc.multiply(pc.power(x, exponent), times)
 
     client = serve(one(power))
@@ -173,10 +179,13 @@ def test_an_argument_that_a_parameter_cannot_hold_is_refused_by_name(serve):
     assert client.call("s", "f", {"x": [str(uuid.UUID(int=5))]}).to_pylist() == [uuid.UUID(int=5)]
     with pytest.raises(ServerError, match="key") as caught:
         client.call("s", "f", {"x": ["no uuid"]})
-    assert (caught.value.code, caught.value.duckdb_exception) == ("INVALID_ARGUMENT", "InvalidInputException")
+    assert (caught.value.code, caught.value.duckdb_exception) == (
+        "INVALID_ARGUMENT",
+        "InvalidInputException",
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------ results
+# ----------------------------------------------------------------------------------------- results
 
 
 @pytest.mark.parametrize(
@@ -231,13 +240,18 @@ def test_a_result_may_have_any_shape_that_holds_a_column(serve, make):
 
 
 @pytest.mark.parametrize(
-    "data_type", [pa.dictionary(pa.int8(), pa.string()), pa.run_end_encoded(pa.int32(), pa.string())]
+    "data_type",
+    [pa.dictionary(pa.int8(), pa.string()), pa.run_end_encoded(pa.int32(), pa.string())],
 )
 def test_encoded_results_arrive_as_plain_values(serve, data_type):
     """The client would show the indices of a dictionary (T33)."""
 
     def encoded(x: pa.string()):
-        return x.dictionary_encode().cast(data_type) if pa.types.is_dictionary(data_type) else pc.run_end_encode(x)
+        return (
+            x.dictionary_encode().cast(data_type)
+            if pa.types.is_dictionary(data_type)
+            else pc.run_end_encode(x)
+        )
 
     client = serve(one(encoded, returns=data_type))
     called = client.call("s", "f", {"x": ["a", "a", None, "b"]})
@@ -259,10 +273,12 @@ def test_a_result_larger_than_any_usual_message_arrives(serve):
     def long(x: pa.int64()) -> pa.string():
         return pa.array(["x" * 20_000] * len(x))
 
-    assert [len(text) for text in serve(one(long)).call("s", "f", {"x": range(2048)}).to_pylist()] == [20_000] * 2048
+    assert [
+        len(text) for text in serve(one(long)).call("s", "f", {"x": range(2048)}).to_pylist()
+    ] == [20_000] * 2048
 
 
-# -------------------------------------------------------------------------------------------------------------- NULLs
+# ------------------------------------------------------------------------------------------- NULLs
 
 
 def test_nulls_are_passed_to_a_function_that_does_not_say_otherwise(serve):
@@ -311,7 +327,10 @@ def test_a_scalar_result_is_null_where_an_argument_is(serve):
     def constant(x: pa.int64()) -> pa.string():
         return pa.scalar("k")
 
-    assert serve(one(constant, nulls="propagate")).call("s", "f", {"x": [1, None]}).to_pylist() == ["k", None]
+    assert serve(one(constant, nulls="propagate")).call("s", "f", {"x": [1, None]}).to_pylist() == [
+        "k",
+        None,
+    ]
 
 
 @pytest.mark.parametrize("nulls", sp.NullHandling)
@@ -324,7 +343,9 @@ def test_a_scalar_result_is_null_where_an_argument_is(serve):
         pa.array([[1, 2], None, [3, None]], pa.list_(pa.int32(), 2)),
         pa.array([uuid.UUID(int=5), None, uuid.UUID(int=6)], pa.uuid()),
         pa.array(['{"a": 1}', None, "null"], pa.json_()),
-        pa.ExtensionArray.from_storage(HUGEINT, pa.array([b"\5" + bytes(15), None, bytes(16)], pa.binary(16))),
+        pa.ExtensionArray.from_storage(
+            HUGEINT, pa.array([b"\5" + bytes(15), None, bytes(16)], pa.binary(16))
+        ),
         pa.array([True, None, False]),
         pa.array(["a", None, "b"]).dictionary_encode(),
         pa.array(["a", None, "b"], pa.string_view()),
@@ -344,7 +365,7 @@ def test_nulls_of_every_kind_of_type_come_back_where_they_were(serve, values, nu
     assert called.to_pylist() == values.to_pylist()
 
 
-# -------------------------------------------------------------------------------------------------------- many at once
+# ------------------------------------------------------------------------------------ many at once
 
 
 def test_exchanges_open_at_the_same_time_do_not_disturb_each_other(start):

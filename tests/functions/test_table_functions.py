@@ -1,4 +1,6 @@
-"""Table functions as SQL calls them: arguments, columns that depend on them, filters, partitions, results of every shape."""
+"""Table functions as SQL calls them: arguments, columns that depend on them, filters, partitions,
+results of every shape.
+"""
 
 # mypy: disable-error-code="valid-type"
 
@@ -25,19 +27,30 @@ def one(function: Any, returns: Any = NUMBERS, **options: Any) -> sp.CatalogBuil
     return builder
 
 
-# ---------------------------------------------------------------------------------------------------------- arguments
+# --------------------------------------------------------------------------------------- arguments
 
 
 def test_positional_arguments_are_required_and_named_ones_optional(serve):
-    def series(stop: pa.int64(), start: pa.int64() = 0, *, step: pa.int64() = 1, label: pa.string() = "none"):
+    def series(
+        stop: pa.int64(),
+        start: pa.int64() = 0,
+        *,
+        step: pa.int64() = 1,
+        label: pa.string() = "none",
+    ):
         values = range(start, stop, step)
-        yield pa.record_batch({"n": pa.array(values, pa.int64()), "label": pa.array([label] * len(values))})
+        yield pa.record_batch(
+            {"n": pa.array(values, pa.int64()), "label": pa.array([label] * len(values))}
+        )
 
     returns = pa.schema([("n", pa.int64()), ("label", pa.string())])
     client = serve(one(series, returns))
 
     def called(*arguments: Any, **named: Any) -> list[tuple[Any, ...]]:
-        return [tuple(row.values()) for row in client.table_function("s", "f", *arguments, named=named).to_pylist()]
+        return [
+            tuple(row.values())
+            for row in client.table_function("s", "f", *arguments, named=named).to_pylist()
+        ]
 
     assert called(2) == [(0, "none"), (1, "none")]
     assert called(3, 2) == [(2, "none")]
@@ -64,8 +77,13 @@ def test_a_positional_argument_may_be_null(serve):
 
     client = serve(one(told))
 
-    assert client.table_function("s", "f", pa.scalar(None, pa.int64())).column("n").to_pylist() == [None, 5]
-    assert client.table_function("s", "f", 1, pa.scalar(None, pa.int64())).column("n").to_pylist() == [1, None]
+    assert client.table_function("s", "f", pa.scalar(None, pa.int64())).column("n").to_pylist() == [
+        None,
+        5,
+    ]
+    assert client.table_function("s", "f", 1, pa.scalar(None, pa.int64())).column(
+        "n"
+    ).to_pylist() == [1, None]
 
 
 def test_a_function_without_parameters_is_a_table(serve):
@@ -117,7 +135,9 @@ def test_types_choose_between_overloads(serve):
     ],
     ids=repr,
 )
-def test_an_argument_of_any_type_arrives_as_the_python_value_that_fits_it(serve, value, seen, lossless):
+def test_an_argument_of_any_type_arrives_as_the_python_value_that_fits_it(
+    serve, value, seen, lossless
+):
     arrived: list[Any] = []
 
     def noted(x: Any):
@@ -181,14 +201,17 @@ def test_a_time_zone_that_python_does_not_know_is_no_error(start):
 
     with DuckDBClient(start(one(noted, columns_of)), "c", timeout=SOON) as client:
         (function,) = client.functions("s")
-        body = {"descriptor": function.descriptor.serialize(), "parameters": sink.getvalue().to_pybytes()}
+        body = {
+            "descriptor": function.descriptor.serialize(),
+            "parameters": sink.getvalue().to_pybytes(),
+        }
         body |= {"table_input_schema": "", "at_unit": "", "at_value": ""}
         client.action("table_function_flight_info", msgpack.packb(body))
 
     assert arrived == [pa.scalar(0, pa.timestamp("us", "AET"))]
 
 
-# ------------------------------------------------------------------------------------------------------------ results
+# ----------------------------------------------------------------------------------------- results
 
 
 def test_the_columns_may_depend_on_the_arguments(serve):
@@ -219,7 +242,9 @@ def test_rows_may_be_given_in_any_form(serve, make):
     assert serve(one(make)).table_function("s", "f").column("n").to_pylist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("make", [lambda: None, lambda: [numbers(0)], lambda: numbers(0), lambda: iter(())])
+@pytest.mark.parametrize(
+    "make", [lambda: None, lambda: [numbers(0)], lambda: numbers(0), lambda: iter(())]
+)
 def test_no_rows_are_an_empty_result(serve, make):
     called = serve(one(make)).table_function("s", "f")
 
@@ -231,7 +256,9 @@ def test_columns_may_come_in_another_order_and_with_others_beside_them(serve):
     returns = pa.schema([("a", pa.int64()), ("b", pa.string())])
     given = pa.record_batch({"c": [0.5], "b": ["x"], "a": [1]})
 
-    assert serve(one(lambda: given, returns)).table_function("s", "f").to_pylist() == [{"a": 1, "b": "x"}]
+    assert serve(one(lambda: given, returns)).table_function("s", "f").to_pylist() == [
+        {"a": 1, "b": "x"}
+    ]
 
 
 def test_dictionaries_in_a_result_are_plain_values(serve):
@@ -281,7 +308,9 @@ def test_filters_and_projections_work_as_on_tables(serve):
     def squares(options: sp.ScanOptions, upto: pa.int64()):
         seen.append(options)
         values = range(upto)
-        yield pa.record_batch({"n": pa.array(values), "square": pa.array([each * each for each in values])})
+        yield pa.record_batch(
+            {"n": pa.array(values), "square": pa.array([each * each for each in values])}
+        )
 
     client = serve(one(squares, pa.schema([("n", pa.int64()), ("square", pa.int64())])))
     called = client.table_function("s", "f", 100, columns=["square"], where="n > 97")
@@ -289,7 +318,13 @@ def test_filters_and_projections_work_as_on_tables(serve):
     assert called.to_pylist() == [{"square": 98 * 98}, {"square": 99 * 99}]
     assert seen[0].columns == ("n", "square")
     assert seen[0].filter is not None
-    assert client.table_function("s", "f", 5, columns=["square"]).column("square").to_pylist() == [0, 1, 4, 9, 16]
+    assert client.table_function("s", "f", 5, columns=["square"]).column("square").to_pylist() == [
+        0,
+        1,
+        4,
+        9,
+        16,
+    ]
     assert seen[1].columns == ("square",)
 
 
@@ -307,7 +342,7 @@ def test_a_limit_ends_an_endless_function(serve):
     assert closed.wait(SOON)
 
 
-# --------------------------------------------------------------------------------------------------------- partitions
+# -------------------------------------------------------------------------------------- partitions
 
 
 def test_work_that_is_divided_is_done_in_parallel(serve):
@@ -343,7 +378,7 @@ def test_parts_that_are_not_named_by_bytes_are_a_fault(serve):
     assert "s.f" in caught.value.message
 
 
-# --------------------------------------------------------------------------------------------- functions as classes
+# ---------------------------------------------------------------------------- functions as classes
 
 
 class Estimating(sp.TableFunction):
@@ -360,7 +395,9 @@ class Estimating(sp.TableFunction):
             raise sp.BadRequest("f: count must not be negative")
         return NUMBERS
 
-    def execute(self, ctx: sp.Context, parameters: Sequence[Any], options: sp.ScanOptions) -> sp.RecordReader:
+    def execute(
+        self, ctx: sp.Context, parameters: Sequence[Any], options: sp.ScanOptions
+    ) -> sp.RecordReader:
         assert isinstance(parameters, sp.Arguments)
         assert parameters.arrow.column("count").to_pylist() == [parameters[0]]
         return [numbers(parameters[0])]
@@ -377,4 +414,7 @@ def test_a_function_may_be_a_class_and_tell_how_many_rows_to_expect(serve):
     assert client.table_function("s", "f", 3).column("n").to_pylist() == [0, 1, 2]
     with pytest.raises(ServerError) as caught:
         client.table_function("s", "f", -1)
-    assert (caught.value.code, caught.value.message) == ("INVALID_ARGUMENT", "f: count must not be negative")
+    assert (caught.value.code, caught.value.message) == (
+        "INVALID_ARGUMENT",
+        "f: count must not be negative",
+    )

@@ -24,7 +24,9 @@ class Expected:
     """Rows of INSERTs that were cancelled while they were being committed, and when."""
 
     def compare(self, found: Rows) -> str | None:
-        """What is wrong with the rows that a scan has found; None when nothing is, and some doubts may be settled."""
+        """What is wrong with the rows that a scan has found; None when nothing is, and some doubts
+        may be settled.
+        """
         rest = dict(found)
         for moment, rows in list(self.perhaps):
             there = rows.keys() & rest.keys()
@@ -44,6 +46,8 @@ class Expected:
         lost = sorted(self.rows.keys() - found.keys())
         strange = sorted(found.keys() - self.rows.keys())
         differing = [
-            (key, self.rows[key], found[key]) for key in self.rows.keys() & found.keys() if self.rows[key] != found[key]
+            (key, self.rows[key], found[key])
+            for key in self.rows.keys() & found.keys()
+            if self.rows[key] != found[key]
         ]
         return f"acknowledged and not there: {lost[:5]}; there and not known: {strange[:5]}; other: {differing[:5]}"

@@ -47,11 +47,19 @@ class Figures:
 
     def table(self) -> str:
         """For people."""
-        lines = [f"{'operation':<28}{'done':>8}{'p50 ms':>10}{'p99 ms':>10}  errors that were asked for, and conflicts"]
+        lines = [
+            f"{'operation':<28}{'done':>8}{'p50 ms':>10}{'p99 ms':>10}  errors that were asked for, and conflicts"
+        ]
         for operation in sorted({*self._counts, *(each for each, _ in self.errors)}):
             seconds = sorted(self._seconds.get(operation, [0.0]))
             p50, p99 = seconds[len(seconds) // 2], seconds[int(len(seconds) * 0.99)]
-            codes = [f"{code} {count}" for (each, code), count in sorted(self.errors.items()) if each == operation]
+            codes = [
+                f"{code} {count}"
+                for (each, code), count in sorted(self.errors.items())
+                if each == operation
+            ]
             done = self._counts[operation]
-            lines.append(f"{operation:<28}{done:>8}{p50 * 1000:>10.0f}{p99 * 1000:>10.0f}  {', '.join(codes)}")
+            lines.append(
+                f"{operation:<28}{done:>8}{p50 * 1000:>10.0f}{p99 * 1000:>10.0f}  {', '.join(codes)}"
+            )
         return "\n".join(lines)

@@ -1,9 +1,10 @@
-"""Strangers at a server that wants tokens: noise, broken HTTP/2, spoiled requests, forged handles, silence.
+"""Strangers at a server that wants tokens: noise, broken HTTP/2, spoiled requests, forged handles,
+silence.
 
     python -m tests.load.fuzz --seconds 600
 
-Whatever they send, they are told nothing but what is wrong with it, the server goes on serving those it knows, its memory
-does not grow, and nothing happens that nobody foresaw.
+Whatever they send, they are told nothing but what is wrong with it, the server goes on serving
+those it knows, its memory does not grow, and nothing happens that nobody foresaw.
 """
 
 from __future__ import annotations
@@ -39,9 +40,18 @@ from tests.server.raw_client import (
 )
 from tests.server.test_mutated_requests import UNREADABLE
 
-TO_STRANGERS = frozenset({"UNAUTHENTICATED", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "CANCELLED"})
-"""What somebody is told who has not said who it is; CANCELLED for keeping others waiting, on a machine that is busy."""
-TO_KNOWN = TO_STRANGERS | {"NOT_FOUND", "ALREADY_EXISTS", "FAILED_PRECONDITION", "PERMISSION_DENIED"}
+TO_STRANGERS = frozenset(
+    {"UNAUTHENTICATED", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "CANCELLED"}
+)
+"""What somebody is told who has not said who it is; CANCELLED for keeping others waiting, on a
+machine that is busy.
+"""
+TO_KNOWN = TO_STRANGERS | {
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "FAILED_PRECONDITION",
+    "PERMISSION_DENIED",
+}
 MARGIN_MB = 96.0
 """By so much the server may grow: what its threads and its allocator keep."""
 SILENT = 200
@@ -55,7 +65,9 @@ class Known(RawClient):
         super().__init__(location)
         self._known = {"authorization": f"Bearer {token}"}
 
-    def open(self, method: str, messages: Any, headers: Headers | None = None, timeout: float = TIMEOUT) -> Any:
+    def open(
+        self, method: str, messages: Any, headers: Headers | None = None, timeout: float = TIMEOUT
+    ) -> Any:
         return super().open(method, messages, {**self._known, **(headers or {})}, timeout)
 
     def call(self, method: str, messages: Any, headers: Headers | None = None) -> list[bytes]:
@@ -76,11 +88,15 @@ class Fuzz:
         self._stop = threading.Event()
         self._lock = threading.Lock()
         with Known(served.location, token) as known:
-            self._requests = [each for several in requests(known, COLUMNS).values() for each in several]
+            self._requests = [
+                each for several in requests(known, COLUMNS).values() for each in several
+            ]
             descriptor = known.list_schemas("steady")["s"]["t"].descriptor
             (endpoint,) = known.endpoints(descriptor)
             self._descriptor, self._ticket = descriptor, endpoint.ticket.ticket
-            signed = [info.descriptor for name in ("cat", "steady") for info in _tables(known, name)]
+            signed = [
+                info.descriptor for name in ("cat", "steady") for info in _tables(known, name)
+            ]
             scans = [each.messages[0] for each in self._requests if each.method == "DoGet"]
             self._handles = [
                 *(each.path[-1] for each in signed),
@@ -94,7 +110,9 @@ class Fuzz:
         self._stop.clear()
         deadline = time.monotonic() + seconds
         chances = [random.Random(self._seeds.random()) for _ in range(threads)]
-        running = [threading.Thread(target=self._attack, args=[chance], daemon=True) for chance in chances]
+        running = [
+            threading.Thread(target=self._attack, args=[chance], daemon=True) for chance in chances
+        ]
         running.append(threading.Thread(target=self._be_silent, daemon=True))
         for thread in running:
             thread.start()
@@ -144,7 +162,9 @@ class Fuzz:
             client.close()
 
     def without_token(self, client: RawClient, chance: random.Random) -> str:
-        """What a stranger sends holds no handle of this server's that it was not given, so nothing may succeed."""
+        """What a stranger sends holds no handle of this server's that it was not given, so nothing
+        may succeed.
+        """
         request = self._spoiled(chance)
         if self._holds_handle(request):
             return "left out"
@@ -153,7 +173,11 @@ class Fuzz:
     def with_wrong_token(self, client: RawClient, chance: random.Random) -> str:
         token = chance.choice(
             [
-                "".join(chance.choices("abcdefghijklmnopqrstuvwxyz.-_=+/ 0123456789", k=chance.randrange(200))),
+                "".join(
+                    chance.choices(
+                        "abcdefghijklmnopqrstuvwxyz.-_=+/ 0123456789", k=chance.randrange(200)
+                    )
+                ),
                 self._token[: chance.randrange(len(self._token))],
                 self._token[:-1] + ("a" if self._token[-1] != "a" else "b"),
                 self._token.swapcase(),
@@ -176,55 +200,93 @@ class Fuzz:
                 ticket = _apply(self._ticket, mutations)
                 if ticket == self._ticket:
                     return "unaltered"
-                return self._told(client, Request("DoGet", (ticket_message(ticket),)), {}, TO_STRANGERS)
+                return self._told(
+                    client, Request("DoGet", (ticket_message(ticket),)), {}, TO_STRANGERS
+                )
             case 1:
                 elements = list(self._descriptor.path)
                 index = chance.randrange(len(elements))
                 elements[index] = _apply(elements[index], mutations)
                 if elements == self._descriptor.path:
                     return "unaltered"
-                body = chance.choice([{"descriptor": _path(elements)}, {**_ENDPOINTS, "descriptor": _path(elements)}])
+                body = chance.choice(
+                    [{"descriptor": _path(elements)}, {**_ENDPOINTS, "descriptor": _path(elements)}]
+                )
                 name = chance.choice(["endpoints", "flight_info", "column_statistics"])
-                return self._told(client, Request("DoAction", (action_message(name, body),)), {}, TO_STRANGERS)
+                return self._told(
+                    client, Request("DoAction", (action_message(name, body),)), {}, TO_STRANGERS
+                )
             case 2:
                 elements = [_apply(each, mutations) for each in self._descriptor.path]
                 if elements == self._descriptor.path:
                     return "unaltered"
-                headers = {"airport-operation": chance.choice(["insert", "delete", "scalar_function"])}
-                exchange = chance.choice([each for each in self._requests if each.method == "DoExchange"])
+                headers = {
+                    "airport-operation": chance.choice(["insert", "delete", "scalar_function"])
+                }
+                exchange = chance.choice(
+                    [each for each in self._requests if each.method == "DoExchange"]
+                )
                 messages = (join([(1, _path(elements))]), *exchange.messages[1:])
-                return self._told(client, Request("DoExchange", messages, headers), {}, TO_STRANGERS)
+                return self._told(
+                    client, Request("DoExchange", messages, headers), {}, TO_STRANGERS
+                )
             case _:
                 transaction = _apply(self._transaction, mutations)
                 if transaction == self._transaction:
                     return "unaltered"
                 body = {"transaction_id": transaction, "catalog_name": "cat"}
-                name = chance.choice(["get_transaction_status", "commit_transaction", "rollback_transaction"])
+                name = chance.choice(
+                    ["get_transaction_status", "commit_transaction", "rollback_transaction"]
+                )
                 known = {"authorization": f"Bearer {self._token}"} if chance.random() < 0.5 else {}
                 request = Request("DoAction", (action_message(name, body),))
-                return self._told(client, request, known, TO_KNOWN if known else TO_STRANGERS, may_succeed=bool(known))
+                return self._told(
+                    client,
+                    request,
+                    known,
+                    TO_KNOWN if known else TO_STRANGERS,
+                    may_succeed=bool(known),
+                )
 
     def with_huge_headers(self, client: RawClient, chance: random.Random) -> str:
         size = chance.choice([10_000, 200_000, 900_000, 1_200_000, 3_000_000])
-        name = chance.choice(["authorization", "airport-trace-id", "airport-operation", "x-stranger", "return-chunks"])
+        name = chance.choice(
+            [
+                "authorization",
+                "airport-trace-id",
+                "airport-operation",
+                "x-stranger",
+                "return-chunks",
+            ]
+        )
         headers = {name: "x" * size}
         # A connection of its own: gRPC's client remembers what it was told about sizes.
         with RawClient(self.served.location) as other:
-            request = chance.choice([each for each in self._requests if not self._holds_handle(each)])
+            request = chance.choice(
+                [each for each in self._requests if not self._holds_handle(each)]
+            )
             return self._told(other, request, headers, TO_STRANGERS)
 
     def at_other_services(self, client: RawClient, chance: random.Random) -> str:
         """Only health is told to everybody."""
         method = chance.choice(_OTHER_SERVICES)
-        sent = chance.choice([b"", b"\x0a\x00", b"\x3a\x00", b"\x0a\x28arrow.flight.protocol.FlightService"])
-        sent = chance.choice([sent, chance.randbytes(chance.randrange(100)), _apply(sent, _mutations(chance))])
-        call = client.channel.stream_stream(method)(iter([sent]), timeout=0.3 if "Watch" in method else 20)
+        sent = chance.choice(
+            [b"", b"\x0a\x00", b"\x3a\x00", b"\x0a\x28arrow.flight.protocol.FlightService"]
+        )
+        sent = chance.choice(
+            [sent, chance.randbytes(chance.randrange(100)), _apply(sent, _mutations(chance))]
+        )
+        call = client.channel.stream_stream(method)(
+            iter([sent]), timeout=0.3 if "Watch" in method else 20
+        )
         try:
             answers = list(call)
         except grpc.RpcError as error:
             failure = failure_of(error)
             watched = "Watch" in method and failure.code == "DEADLINE_EXCEEDED"
-            if (not watched and failure.code not in TO_STRANGERS | {"NOT_FOUND"}) or UNREADABLE.search(failure.message):
+            if (
+                not watched and failure.code not in TO_STRANGERS | {"NOT_FOUND"}
+            ) or UNREADABLE.search(failure.message):
                 self._is_wrong(f"{method} was told {failure.code}: {failure.message} ({sent!r})")
             return failure.code
         if "Health" not in method:
@@ -265,10 +327,14 @@ class Fuzz:
         except grpc.RpcError as error:
             failure = failure_of(error)
             if failure.code not in allowed or UNREADABLE.search(failure.message):
-                self._is_wrong(f"{request.method} was told {failure.code}: {failure.message} ({request!r:.1000})")
+                self._is_wrong(
+                    f"{request.method} was told {failure.code}: {failure.message} ({request!r:.1000})"
+                )
             return failure.code
         if not may_succeed:
-            self._is_wrong(f"a stranger's {request.method} succeeded: {request!r:.1000} with {answer!r:.300}")
+            self._is_wrong(
+                f"a stranger's {request.method} succeeded: {request!r:.1000} with {answer!r:.300}"
+            )
         return "OK"
 
     def _spoiled(self, chance: random.Random) -> Request:
@@ -276,7 +342,9 @@ class Fuzz:
         return chance.choice(LEVELS)(request, chance.randrange(30), other, _mutations(chance))
 
     def _holds_handle(self, request: Request) -> bool:
-        """Whether what was handed out to an authorised client is in it, which stands for its token."""
+        """Whether what was handed out to an authorised client is in it, which stands for its
+        token.
+        """
         sent = b"".join(request.messages)
         return any(handle in sent for handle in self._handles)
 
@@ -294,7 +362,11 @@ class Fuzz:
         names = sorted({name for name, _ in self.codes})
         lines = []
         for name in names:
-            codes = [f"{code} {count}" for (each, code), count in sorted(self.codes.items()) if each == name]
+            codes = [
+                f"{code} {count}"
+                for (each, code), count in sorted(self.codes.items())
+                if each == name
+            ]
             lines.append(f"{name:<20}{', '.join(codes)}")
         return "\n".join(lines)
 
@@ -330,7 +402,12 @@ def _tables(client: RawClient, catalog: str) -> list[flight.FlightInfo]:
 
 def _mutations(chance: random.Random) -> list[Mutation]:
     return [
-        Mutation(chance.choice(sorted(KINDS)), chance.random(), chance.random(), chance.randbytes(chance.randrange(13)))
+        Mutation(
+            chance.choice(sorted(KINDS)),
+            chance.random(),
+            chance.random(),
+            chance.randbytes(chance.randrange(13)),
+        )
         for _ in range(chance.randint(1, 3))
     ]
 
@@ -384,7 +461,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        attack, memory, wrong = fuzz(Path(folder), options.seconds, min(30.0, options.seconds / 4), time.time_ns())
+        attack, memory, wrong = fuzz(
+            Path(folder), options.seconds, min(30.0, options.seconds / 4), time.time_ns()
+        )
     lines = [attack.table(), memory, *(["WRONG:", *wrong[:20]] if wrong else ["nothing is wrong"])]
     sys.stdout.write("\n".join(lines) + "\n")
     return 1 if wrong else 0

@@ -1,4 +1,6 @@
-"""What the fuzzed server serves: `cat` has a table that can be changed, `steady` one that cannot."""
+"""What the fuzzed server serves: `cat` has a table that can be changed, `steady` one that
+cannot.
+"""
 
 from __future__ import annotations
 

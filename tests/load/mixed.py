@@ -1,10 +1,12 @@
-"""Mixed load from many clients of several principals: scans, changes of rows, DDL, cancels, disconnects.
+"""Mixed load from many clients of several principals: scans, changes of rows, DDL, cancels,
+disconnects.
 
     python -m tests.load.mixed --seconds 3600 --lake
 
-No error may come that was not asked for (only those who change the same row may be told to try again), the server's memory
-and threads stay level, and in the end the rows are those that were acknowledged. `--kill` kills the server in the midst of
-it and starts it again, `--terminate` has it end by SIGTERM.
+No error may come that was not asked for (only those who change the same row may be told to try
+again), the server's memory and threads stay level, and in the end the rows are those that were
+acknowledged. `--kill` kills the server in the midst of it and starts it again, `--terminate` has it
+end by SIGTERM.
 """
 
 from __future__ import annotations
@@ -43,7 +45,14 @@ class Load:
 
     def place(self, served: Served) -> Place:
         ground = self.ground
-        return Place(served.location, ground.catalog, ground.tokens, self._big_rows, ground.lake, self.figures)
+        return Place(
+            served.location,
+            ground.catalog,
+            ground.tokens,
+            self._big_rows,
+            ground.lake,
+            self.figures,
+        )
 
     def prepare(self, served: Served) -> None:
         """Make the tables."""
@@ -53,11 +62,20 @@ class Load:
             for name in SHARED:
                 client.create_table(SCHEMA, name, ROWS)
             ids = pa.array(range(self._big_rows), pa.int64())
-            text = pa.array([f"row {number} of the table that is read" for number in range(self._big_rows)])
+            text = pa.array(
+                [f"row {number} of the table that is read" for number in range(self._big_rows)]
+            )
             big = {"id": ids, "owner": pa.array([0] * len(ids)), "n": ids, "text": text}
             client.create_table_as(SCHEMA, "big", pa.table(big, ROWS))
-            counters = {"id": range(COUNTERS), "owner": [0] * COUNTERS, "n": [0] * COUNTERS, "text": [""] * COUNTERS}
-            client.create_table_as(SCHEMA, "counters", pa.table({k: list(v) for k, v in counters.items()}, ROWS))
+            counters = {
+                "id": range(COUNTERS),
+                "owner": [0] * COUNTERS,
+                "n": [0] * COUNTERS,
+                "text": [""] * COUNTERS,
+            }
+            client.create_table_as(
+                SCHEMA, "counters", pa.table({k: list(v) for k, v in counters.items()}, ROWS)
+            )
 
         def prepare(worker: Worker) -> None:
             with worker.connected(place):
@@ -78,7 +96,10 @@ class Load:
         `end` then ends the server under the clients' feet.
         """
         place = self.place(served)
-        threads = [threading.Thread(target=worker.work, args=[place], daemon=True) for worker in self.workers]
+        threads = [
+            threading.Thread(target=worker.work, args=[place], daemon=True)
+            for worker in self.workers
+        ]
         vanishing = threading.Thread(target=self._vanish, args=[place], daemon=True)
         for thread in (*threads, vanishing):
             thread.start()
@@ -89,7 +110,9 @@ class Load:
                 break
             time.sleep(0.2)
         if served.process.poll() is not None:
-            self.figures.unexpected(f"the server has ended by itself with {served.process.returncode}")
+            self.figures.unexpected(
+                f"the server has ended by itself with {served.process.returncode}"
+            )
         if end is not None:
             place.going.set()
             end()
@@ -101,9 +124,18 @@ class Load:
 
     def _vanish(self, place: Place) -> None:
         """Processes that die in the midst of a scan and of a write."""
-        command = [sys.executable, "-m", "tests.load.vanishing", place.location, place.catalog, place.tokens["ada"]]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.load.vanishing",
+            place.location,
+            place.catalog,
+            place.tokens["ada"],
+        ]
         while not place.stop.wait(3):
-            code = subprocess.run(command, timeout=120, check=False, cwd=ROOT, stderr=subprocess.DEVNULL).returncode
+            code = subprocess.run(
+                command, timeout=120, check=False, cwd=ROOT, stderr=subprocess.DEVNULL
+            ).returncode
             if code == 0:
                 self.figures.done("vanish", 0.0)
             elif not place.going.is_set():
@@ -124,16 +156,24 @@ class Load:
             self._verify_counts(place, client)
             assert client.scan(SCHEMA, SHARED[0], where=f"owner = {NOBODY}").num_rows == 0
             big = client.scan(SCHEMA, "big")
-            assert (big.num_rows, total(big["n"])) == (self._big_rows, self._big_rows * (self._big_rows - 1) // 2)
+            assert (big.num_rows, total(big["n"])) == (
+                self._big_rows,
+                self._big_rows * (self._big_rows - 1) // 2,
+            )
             least = sum(worker.increments for worker in self.workers)
             most = least + sum(worker.perhaps_increments for worker in self.workers)
             found = total(client.scan(SCHEMA, "counters", ["n"])["n"])
             assert least <= found <= most, f"{found} increments, {least} to {most} of them known"
             for name in [each for each in client.tables(SCHEMA) if each.startswith("scratch_")]:
-                assert client.count(SCHEMA, name) in (0, 10)  # of a CREATE TABLE AS that the server has not survived
+                assert client.count(SCHEMA, name) in (
+                    0,
+                    10,
+                )  # of a CREATE TABLE AS that the server has not survived
 
     def _verify_counts(self, place: Place, client: DuckDBClient) -> None:
-        """Nobody has rows but those who know of them. Statements that were cancelled last may still be on their way."""
+        """Nobody has rows but those who know of them. Statements that were cancelled last may still
+        be on their way.
+        """
         deadline = time.monotonic() + 60
         while True:
             expected = sum(len(worker.shared.rows) for worker in self.workers)
@@ -148,21 +188,26 @@ class Load:
         assert found == expected, "there are rows that nobody knows of, or too few"
 
     def _client(self, place: Place) -> DuckDBClient:
-        return DuckDBClient(place.location, place.catalog, token=place.tokens[WRITERS[0]], timeout=120)
+        return DuckDBClient(
+            place.location, place.catalog, token=place.tokens[WRITERS[0]], timeout=120
+        )
 
     def expect_nothing_wrong(self) -> None:
         """Raises: AssertionError."""
         wrong = [*self.figures.wrong, *self.ground.unforeseen()]
-        assert not wrong, "\n".join([f"{len(wrong)} things are wrong:", *wrong[:10], self.figures.table()])
+        assert not wrong, "\n".join(
+            [f"{len(wrong)} things are wrong:", *wrong[:10], self.figures.table()]
+        )
 
 
 def growth(watch: Watch, clients: int, warm: float = 0.3) -> tuple[str, list[str]]:
     """What the server uses when it is warm and in the end, and what has grown by more than it may.
 
-    Memory may grow by a quarter and 64 MB of the server, and by a quarter and 256 MB of Java, whose heap is filled up to its
-    limit before it is swept; threads of the server by 24, or to three for each client, since there is one for each call
-    that happens to be under way, and of Java by 100, which has one for each of those that has asked it something, until it
-    notices that they have ended.
+    Memory may grow by a quarter and 64 MB of the server, and by a quarter and 256 MB of Java, whose
+    heap is filled up to its limit before it is swept; threads of the server by 24, or to three for
+    each client, since there is one for each call that happens to be under way, and of Java by 100,
+    which has one for each of those that has asked it something, until it notices that they have
+    ended.
     """
     first, last = watch.between(warm, min(1.0, warm + 0.2)), watch.between(0.85, 1.0)
     text = (
@@ -173,7 +218,12 @@ def growth(watch: Watch, clients: int, warm: float = 0.3) -> tuple[str, list[str
     for what, before, after, most in (
         ("memory of the server", first.server_mb, last.server_mb, first.server_mb * 1.25 + 64),
         ("memory of Java", first.java_mb, last.java_mb, first.java_mb * 1.25 + 256),
-        ("threads of the server", first.threads, last.threads, max(first.threads + 24, 3 * clients)),
+        (
+            "threads of the server",
+            first.threads,
+            last.threads,
+            max(first.threads + 24, 3 * clients),
+        ),
         ("threads of Java", first.java_threads, last.java_threads, first.java_threads + 100),
     ):
         if after > most:
@@ -192,13 +242,20 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--big-rows", type=int, default=100_000)
     parser.add_argument(
-        "--lake", action="store_true", help="a lake in a temporary folder; without it, the demo in memory"
+        "--lake",
+        action="store_true",
+        help="a lake in a temporary folder; without it, the demo in memory",
     )
-    parser.add_argument("--kill", action="store_true", help="kill the server after a third of the time")
-    parser.add_argument("--terminate", action="store_true", help="end it by SIGTERM after two thirds of the time")
+    parser.add_argument(
+        "--kill", action="store_true", help="kill the server after a third of the time"
+    )
+    parser.add_argument(
+        "--terminate", action="store_true", help="end it by SIGTERM after two thirds of the time"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        # Java fills the heap that it is given before it sweeps it: with a small one it can be seen whether it stays level.
+        # Java fills the heap that it is given before it sweeps it: with a small one it can be seen
+        # whether it stays level.
         flags = ["--spark-conf", "spark.driver.memory=1g"] if options.lake else []
         ground = Ground(Path(folder), options.lake, flags)
         load = Load(ground, options.clients, options.big_rows)

@@ -1,4 +1,6 @@
-"""What strangers send to a port that is not even a request: noise, HTTP/2 that is none, silence, and bad HTTP."""
+"""What strangers send to a port that is not even a request: noise, HTTP/2 that is none, silence,
+and bad HTTP.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,13 @@ def random_bytes(chance: random.Random) -> bytes:
 def broken_http2(chance: random.Random) -> bytes:
     """A preface, whole or not, and frames, of which most are wrong."""
     preface = chance.choice(
-        [_PREFACE, _PREFACE, _PREFACE + _SETTINGS, _PREFACE[: chance.randrange(24)], b"GET / HTTP/1.1\r\n"]
+        [
+            _PREFACE,
+            _PREFACE,
+            _PREFACE + _SETTINGS,
+            _PREFACE[: chance.randrange(24)],
+            b"GET / HTTP/1.1\r\n",
+        ]
     )
     frames = b"".join(_frame(chance) for _ in range(chance.choice([0, 1, 5, 50])))
     return preface + frames * chance.choice([1, 1, 1, 20])
@@ -34,7 +42,12 @@ def _frame(chance: random.Random) -> bytes:
     length = chance.choice([len(payload)] * 5 + [0, 2**24 - 1, len(payload) + 1])
     kind = chance.choice([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 255])
     stream = chance.choice([0, 1, 1, 3, 2, 2**31 - 1])
-    return length.to_bytes(3, "big") + bytes([kind, chance.randrange(256)]) + stream.to_bytes(4, "big") + payload
+    return (
+        length.to_bytes(3, "big")
+        + bytes([kind, chance.randrange(256)])
+        + stream.to_bytes(4, "big")
+        + payload
+    )
 
 
 def send(address: Address, data: bytes) -> None:
@@ -67,10 +80,21 @@ def silent(address: Address, count: int) -> Iterator[None]:
 
 def http_request(chance: random.Random) -> bytes:
     """A request to the status page that may be one, or not."""
-    method = chance.choice(["GET", "GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "X" * 5000, "", "\0"])
+    method = chance.choice(
+        ["GET", "GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "X" * 5000, "", "\0"]
+    )
     target = chance.choice(
         [
-            *("/", "/metrics", "/healthz", "/status.json", "/page.js", "/cancel", "/cancel/1", "/cancel?id=1"),
+            *(
+                "/",
+                "/metrics",
+                "/healthz",
+                "/status.json",
+                "/page.js",
+                "/cancel",
+                "/cancel/1",
+                "/cancel?id=1",
+            ),
             *("/../../etc/passwd", "/%2e%2e/x", "//", "*", "http://elsewhere/", "/\udcff"),
             *("/" + "a" * 70_000, "/?" + "q=1&" * 1000),
         ]
@@ -79,9 +103,28 @@ def http_request(chance: random.Random) -> bytes:
     headers = [f"Host: {chance.choice(['127.0.0.1', 'localhost', 'evil.example', ''])}"]
     for _ in range(chance.choice([0, 1, 2, 150])):
         name = chance.choice(
-            ["Authorization", "Content-Length", "Transfer-Encoding", "Cookie", "X-Sparkport-Request", "X"]
+            [
+                "Authorization",
+                "Content-Length",
+                "Transfer-Encoding",
+                "Cookie",
+                "X-Sparkport-Request",
+                "X",
+            ]
         )
-        value = chance.choice(["Bearer x", "-1", "99999999999", "chunked", "\0", "a" * 1000, "a" * 70_000, "1", "\xff"])
+        value = chance.choice(
+            [
+                "Bearer x",
+                "-1",
+                "99999999999",
+                "chunked",
+                "\0",
+                "a" * 1000,
+                "a" * 70_000,
+                "1",
+                "\xff",
+            ]
+        )
         headers.append(f"{name}: {value}")
     body = chance.randbytes(chance.choice([0, 0, 10, 5000]))
     text = "\r\n".join([f"{method} {target} {version}", *headers, "", ""])

@@ -1,4 +1,6 @@
-"""A server with tokens and grants, started as users start it, in a process of its own, and watched from outside."""
+"""A server with tokens and grants, started as users start it, in a process of its own, and watched
+from outside.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from sparkport.auth.token_file import create_token
 ROOT = Path(__file__).parents[2]
 SCHEMA = "load"
 WRITERS, READER = ("ada", "bob", "cyd"), "eve"
-"""The first may do everything in the schema of the load, each in its own tables and rows; the last may read."""
+"""The first may do everything in the schema of the load, each in its own tables and rows; the last
+may read.
+"""
 
 _GRANTS = """
 tokens_file = "tokens"
@@ -48,7 +52,9 @@ _OF_PY4J = "INFO root: Exception while sending command"
 
 @dataclass
 class Ground:
-    """The folder of one load: tokens, grants, and the warehouse where there is one. Servers come and go on it."""
+    """The folder of one load: tokens, grants, and the warehouse where there is one. Servers come
+    and go on it.
+    """
 
     folder: Path
     lake: bool
@@ -79,7 +85,13 @@ class Ground:
         with log.open("w") as stderr:
             process = subprocess.Popen(
                 [
-                    *(str(Path(sys.executable).with_name("sparkport")), "serve", "--config", "load.toml", *what),
+                    *(
+                        str(Path(sys.executable).with_name("sparkport")),
+                        "serve",
+                        "--config",
+                        "load.toml",
+                        *what,
+                    ),
                     *("--listen", "127.0.0.1:0", *self.flags),
                 ],
                 cwd=self.folder,
@@ -138,7 +150,9 @@ class Sample:
 
 
 class Watch:
-    """Looks at a server every second. `first` and `last` are what it used after it was warm, and in the end."""
+    """Looks at a server every second. `first` and `last` are what it used after it was warm, and in
+    the end.
+    """
 
     def __init__(self, served: Served, seconds: float = 1.0) -> None:
         self._served = served
@@ -161,7 +175,9 @@ class Watch:
                 self.samples.append(sample(self._served))
 
     def between(self, start: float, end: float) -> Sample:
-        """Medians of a part of the time, from 0 to 1; the fewest threads of Java, which come and go in waves."""
+        """Medians of a part of the time, from 0 to 1; the fewest threads of Java, which come and go
+        in waves.
+        """
         part = self.samples[int(start * len(self.samples)) : max(1, int(end * len(self.samples)))]
         return Sample(
             statistics.median(each.server_mb for each in part),
@@ -178,5 +194,9 @@ def sample(served: Served) -> Sample:
 
 
 def _of(pid: int) -> tuple[float, int]:
-    lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
+    lines = dict(
+        line.split(":", 1)
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        if ":" in line
+    )
     return int(lines["VmRSS"].split()[0]) / 1024, int(lines["Threads"])

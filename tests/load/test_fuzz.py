@@ -1,4 +1,6 @@
-"""Strangers at a server that wants tokens, in short; `python -m tests.load.fuzz --seconds 600` is the long form."""
+"""Strangers at a server that wants tokens, in short; `python -m tests.load.fuzz --seconds 600` is
+the long form.
+"""
 
 from __future__ import annotations
 

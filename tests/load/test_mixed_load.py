@@ -20,7 +20,10 @@ def test_32_clients_find_in_memory_what_was_acknowledged(tmp_path):
     load = Load(Ground(tmp_path, lake=False), clients=32, big_rows=10_000)
 
     def enough() -> bool:
-        return load.figures.total > 100 and load.figures.errors["break a constraint", "FAILED_PRECONDITION"] > 0
+        return (
+            load.figures.total > 100
+            and load.figures.errors["break a constraint", "FAILED_PRECONDITION"] > 0
+        )
 
     with load.ground.serving() as served:
         load.prepare(served)
@@ -52,7 +55,12 @@ def test_what_a_lake_has_acknowledged_survives_kill_and_sigterm_under_load(tmp_p
     with ground.serving() as served:
         load.verify(served)
         codes: list[int] = []
-        load.run(served, 4, lambda: codes.append(served.terminate(90)), enough=lambda: load.figures.total > 40)
+        load.run(
+            served,
+            4,
+            lambda: codes.append(served.terminate(90)),
+            enough=lambda: load.figures.total > 40,
+        )
         assert codes == [0]
         load.expect_nothing_wrong()
         assert not Path(f"/proc/{served.java[0]}").exists()
@@ -68,7 +76,8 @@ def test_what_a_lake_has_acknowledged_survives_kill_and_sigterm_under_load(tmp_p
 def _expect_nothing_staged(warehouse: Path) -> None:
     staging = warehouse / ".staging"
     assert (
-        not staging.exists() or [each for each in staging.rglob("*") if each.is_file() and each.name not in FILES] == []
+        not staging.exists()
+        or [each for each in staging.rglob("*") if each.is_file() and each.name not in FILES] == []
     )
 
 

@@ -1,4 +1,6 @@
-"""A client process that dies in the midst of a scan and of a write; its arguments are location, catalog and token."""
+"""A client process that dies in the midst of a scan and of a write; its arguments are location,
+catalog and token.
+"""
 
 from __future__ import annotations
 

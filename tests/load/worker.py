@@ -1,8 +1,8 @@
 """One client of a load: what it does, and what it knows to be in the tables because it was told so.
 
-Strategy: every client changes only rows of its own, of which it keeps a copy, so that each of its scans can be compared with
-what was acknowledged. Where a statement's end is not known, because the client has let go of it or the server has gone, the
-rows may be there or not, but only all of them.
+Strategy: every client changes only rows of its own, of which it keeps a copy, so that each of its
+scans can be compared with what was acknowledged. Where a statement's end is not known, because the
+client has let go of it or the server has gone, the rows may be there or not, but only all of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from tests.server.raw_client import RawClient, path, ticket_message
 
 from sparkport.testing import ClientFailure, DuckDBClient, ServerError
 
-ROWS = pa.schema([("id", pa.int64()), ("owner", pa.int64()), ("n", pa.int64()), ("text", pa.string())])
+ROWS = pa.schema(
+    [("id", pa.int64()), ("owner", pa.int64()), ("n", pa.int64()), ("text", pa.string())]
+)
 COUNTERS = 8
 SHARED = ("shared_0", "shared_1", "shared_2", "shared_3")
 """Tables in which many clients have rows."""
@@ -121,7 +123,9 @@ class Worker:
             lake_only = _OF_LAKES if place.lake and self.writes else ()
             known = [*operations, *lake_only]
             while not place.stop.is_set():
-                name, _, operation = self._chance.choices(known, [weight for _, weight, _ in known])[0]
+                name, _, operation = self._chance.choices(
+                    known, [weight for _, weight, _ in known]
+                )[0]
                 began = time.monotonic()
                 try:
                     operation(self)
@@ -133,11 +137,15 @@ class Worker:
                 except grpc.RpcError as error:
                     code = error.code().name
                     if not self._allowed(name, code):
-                        place.figures.unexpected(f"client {self.number}, {name}: {code} {error.details()}")
+                        place.figures.unexpected(
+                            f"client {self.number}, {name}: {code} {error.details()}"
+                        )
                         return
                 except (ClientFailure, AssertionError, Exception) as error:
                     if not place.going.is_set():
-                        place.figures.unexpected(f"client {self.number}, {name}: {type(error).__name__}: {error}")
+                        place.figures.unexpected(
+                            f"client {self.number}, {name}: {type(error).__name__}: {error}"
+                        )
                     return
                 if place.going.is_set():
                     return
@@ -170,7 +178,9 @@ class Worker:
 
     def scan_filtered(self) -> None:
         low = self._chance.randrange(self._place.big_rows - 1000)
-        found = self._client.scan(SCHEMA, "big", ["id", "text"], where=f"id >= {low} AND id < {low + 1000}")
+        found = self._client.scan(
+            SCHEMA, "big", ["id", "text"], where=f"id >= {low} AND id < {low + 1000}"
+        )
         assert found.num_rows == 1000
         assert total(found["id"]) == sum(range(low, low + 1000))
 
@@ -181,7 +191,9 @@ class Worker:
         assert self._client.count(SCHEMA, "big") == self._place.big_rows
 
     def check_rows(self) -> None:
-        found = self._client.scan(SCHEMA, self.shared_table, ["id", "n"], where=f"owner = {self.number}")
+        found = self._client.scan(
+            SCHEMA, self.shared_table, ["id", "n"], where=f"owner = {self.number}"
+        )
         problem = self.shared.compare(_rows(found))
         assert problem is None, f"{self.shared_table}: {problem}"
 
@@ -191,11 +203,15 @@ class Worker:
 
     def time_travel(self) -> None:
         version = self._chance.choice(list(self.versions))
-        found = _rows(self._client.scan(SCHEMA, self.own_table, ["id", "n"], at=("VERSION", str(version))))
+        found = _rows(
+            self._client.scan(SCHEMA, self.own_table, ["id", "n"], at=("VERSION", str(version)))
+        )
         assert found == self.versions[version], f"version {version}"
 
     def cancel_scan(self) -> None:
-        endpoint = self._chance.choice(self._raw.endpoints(self._path("big"), headers=self._headers))
+        endpoint = self._chance.choice(
+            self._raw.endpoints(self._path("big"), headers=self._headers)
+        )
         call = self._raw.open("DoGet", ticket_message(endpoint.ticket.ticket), self._headers)
         for _ in range(self._chance.randrange(3)):
             next(call, None)
@@ -232,12 +248,16 @@ class Worker:
             after = {key: n + 1 if key in chosen else n for key, n in self.shared.rows.items()}
             with self._changing(self.shared, after):
                 where = f"id IN ({', '.join(map(str, chosen))})"
-                assert self._client.update(SCHEMA, self.shared_table, {"n": "n + 1"}, where=where).total == len(chosen)
+                assert self._client.update(
+                    SCHEMA, self.shared_table, {"n": "n + 1"}, where=where
+                ).total == len(chosen)
 
     def delete(self) -> None:
         chosen = self._some(self.shared.rows, 60)
         if chosen:
-            with self._changing(self.shared, {k: n for k, n in self.shared.rows.items() if k not in chosen}):
+            with self._changing(
+                self.shared, {k: n for k, n in self.shared.rows.items() if k not in chosen}
+            ):
                 where = f"id IN ({', '.join(map(str, chosen))})"
                 assert self._client.delete(SCHEMA, self.shared_table, where).total == len(chosen)
 
@@ -247,7 +267,9 @@ class Worker:
             chosen = self._some(self.own.rows, 100)
             after = {key: n for key, n in self.own.rows.items() if key not in chosen}
             with self._changing(self.own, after):
-                self._client.delete(SCHEMA, self.own_table, f"id IN ({', '.join(map(str, chosen))})")
+                self._client.delete(
+                    SCHEMA, self.own_table, f"id IN ({', '.join(map(str, chosen))})"
+                )
         else:
             new, sent = self._new_rows(self._chance.randint(1, 50))
             with self._changing(self.own, {**self.own.rows, **new}):
@@ -262,10 +284,15 @@ class Worker:
             self._client.insert(SCHEMA, self.own_table, pa.concat_tables([twice, twice]))
 
     def increment(self) -> None:
-        """A row that all clients change. The new value is the client's, made of what it has read: none may be lost."""
+        """A row that all clients change. The new value is the client's, made of what it has read:
+        none may be lost.
+        """
         self.perhaps_increments += 1
         counter = self._chance.randrange(COUNTERS)
-        assert self._client.update(SCHEMA, "counters", {"n": "n + 1"}, where=f"id = {counter}").total == 1
+        assert (
+            self._client.update(SCHEMA, "counters", {"n": "n + 1"}, where=f"id = {counter}").total
+            == 1
+        )
         self.perhaps_increments -= 1
         self.increments += 1
 
@@ -278,8 +305,12 @@ class Worker:
             yield from request.messages
             done.wait(_TIMEOUT)
 
-        request = aimed(flight_data(ROWS, sent.to_pylist()), self._path(self.shared_table), "insert")
-        call = self._raw.open("DoExchange", messages(), {**self._headers, **request.headers}, timeout=_TIMEOUT)
+        request = aimed(
+            flight_data(ROWS, sent.to_pylist()), self._path(self.shared_table), "insert"
+        )
+        call = self._raw.open(
+            "DoExchange", messages(), {**self._headers, **request.headers}, timeout=_TIMEOUT
+        )
         next(call)
         time.sleep(self._chance.random() * 0.05)
         _cancel(call)
@@ -288,9 +319,13 @@ class Worker:
     def cancel_commit(self) -> None:
         """Everything is sent, and then the client lets go."""
         new, sent = self._new_rows(20)
-        request = aimed(flight_data(ROWS, sent.to_pylist()), self._path(self.shared_table), "insert")
+        request = aimed(
+            flight_data(ROWS, sent.to_pylist()), self._path(self.shared_table), "insert"
+        )
         self.shared.perhaps.append((time.monotonic(), new))
-        call = self._raw.open("DoExchange", request.messages, {**self._headers, **request.headers}, timeout=_TIMEOUT)
+        call = self._raw.open(
+            "DoExchange", request.messages, {**self._headers, **request.headers}, timeout=_TIMEOUT
+        )
         time.sleep(self._chance.random() * 0.2)
         _cancel(call)
         moment, _ = self.shared.perhaps.pop()
@@ -328,8 +363,15 @@ class Worker:
     def _new_rows(self, count: int) -> tuple[Rows, pa.Table]:
         ids = range(self._next, self._next + count)
         self._next += count
-        columns = {"id": ids, "owner": [self.number] * count, "n": [0] * count, "text": ["some text"] * count}
-        return dict.fromkeys(ids, 0), pa.table({name: list(each) for name, each in columns.items()}, ROWS)
+        columns = {
+            "id": ids,
+            "owner": [self.number] * count,
+            "n": [0] * count,
+            "text": ["some text"] * count,
+        }
+        return dict.fromkeys(ids, 0), pa.table(
+            {name: list(each) for name, each in columns.items()}, ROWS
+        )
 
     def _some(self, rows: Rows, most: int = 10) -> list[int]:
         return self._chance.sample(sorted(rows), min(len(rows), self._chance.randint(1, most)))

@@ -37,5 +37,7 @@ class Bank:
         return self.catalog.transaction_status(CTX, ctx.transaction_id)
 
     def amounts(self, ctx: Context = CTX) -> tuple[list[int], list[int]]:
-        giro, savings = ([row["amount"] for row in rows_of(table, ctx)] for table in (self.giro, self.savings))
+        giro, savings = (
+            [row["amount"] for row in rows_of(table, ctx)] for table in (self.giro, self.savings)
+        )
         return giro, savings

@@ -13,11 +13,17 @@ from sparkport.memory import MemoryCatalog, MemoryTable
 CTX = Context()
 
 
-def rows_of(table: MemoryTable, ctx: Context = CTX, *, version: int | None = None) -> list[dict[str, Any]]:
+def rows_of(
+    table: MemoryTable, ctx: Context = CTX, *, version: int | None = None
+) -> list[dict[str, Any]]:
     """All rows without their ids, as they are for this request."""
     point = None if version is None else TimePoint("version", str(version))
     batches = list(table.scan(ctx, ScanOptions(time_point=point)))
-    return [{k: v for k, v in row.items() if k != "rowid"} for batch in batches for row in batch.to_pylist()]
+    return [
+        {k: v for k, v in row.items() if k != "rowid"}
+        for batch in batches
+        for row in batch.to_pylist()
+    ]
 
 
 def ids_of(table: MemoryTable, ctx: Context = CTX) -> list[int]:
@@ -29,10 +35,14 @@ def typed(table: MemoryTable, rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
     """Rows of some columns with the table's types; the row id may be among them."""
     names = list(rows[0])
     fields = pa.schema([table.arrow_schema.field(name) for name in names])
-    return pa.RecordBatch.from_pylist(list(rows), schema=pa.schema([field.with_nullable(True) for field in fields]))
+    return pa.RecordBatch.from_pylist(
+        list(rows), schema=pa.schema([field.with_nullable(True) for field in fields])
+    )
 
 
-def staged(table: MemoryTable, operation: Operation, ctx: Context = CTX, *, returning: bool = False) -> StagedWrite:
+def staged(
+    table: MemoryTable, operation: Operation, ctx: Context = CTX, *, returning: bool = False
+) -> StagedWrite:
     return table.stage(ctx, operation, DMLOptions(returning=returning))
 
 
@@ -48,7 +58,9 @@ def delete(table: MemoryTable, row_ids: Sequence[int], ctx: Context = CTX) -> in
     return _run(table, Operation.DELETE, [{"rowid": row_id} for row_id in row_ids], ctx)
 
 
-def _run(table: MemoryTable, operation: Operation, rows: Sequence[dict[str, Any]], ctx: Context) -> int:
+def _run(
+    table: MemoryTable, operation: Operation, rows: Sequence[dict[str, Any]], ctx: Context
+) -> int:
     write = staged(table, operation, ctx)
     if rows:
         try:

@@ -24,7 +24,9 @@ REALS = st.one_of(st.none(), st.sampled_from([0.0, -0.0, 1.5, float("nan"), floa
 
 def _comparable(rows: Iterable[Iterable[Any]]) -> str:
     # An UPDATE of DuckDB may keep -0.0 where it should write 0.0, because they are equal.
-    return repr([[value + 0.0 if isinstance(value, float) else value for value in row] for row in rows])
+    return repr(
+        [[value + 0.0 if isinstance(value, float) else value for value in row] for row in rows]
+    )
 
 
 class Statements(RuleBasedStateMachine):
@@ -62,7 +64,8 @@ class Statements(RuleBasedStateMachine):
         )
         if rows:
             self.duckdb.execute(
-                "INSERT INTO t SELECT range, -1 - range, range::VARCHAR, range + 10 FROM range(?)", [rows]
+                "INSERT INTO t SELECT range, -1 - range, range::VARCHAR, range + 10 FROM range(?)",
+                [rows],
             )
         self.table = MemoryTable("t", data, constraints=constraints)
         catalog = MemoryCatalog()
@@ -106,9 +109,13 @@ class Statements(RuleBasedStateMachine):
         full = [dict(zip(("n", "t", "f"), row, strict=True)) for row in rows]
         columns = [{name: row.get(name) for name in self.names} for row in full]
         next_id = self.table._next_row_id
-        values = [[next_id + i, *(row[name] for name in self.names)] for i, row in enumerate(columns)]
+        values = [
+            [next_id + i, *(row[name] for name in self.names)] for i, row in enumerate(columns)
+        ]
         marks = ", ".join("?" for _ in range(len(self.names) + 1))
-        if self._both(lambda: insert(self.table, columns, self.ctx), f"INSERT INTO t VALUES ({marks})", values):
+        if self._both(
+            lambda: insert(self.table, columns, self.ctx), f"INSERT INTO t VALUES ({marks})", values
+        ):
             assert set(ids_of(self.table, self.ctx)) - before == {value[0] for value in values}
 
     def _some_ids(self, data: st.DataObject, label: str) -> list[int]:
@@ -133,13 +140,18 @@ class Statements(RuleBasedStateMachine):
         ids = self._some_ids(data, "shift")
         if ids and "f" in self.names:
             known = {
-                i: row["f"] for i, row in zip(ids_of(self.table, self.ctx), rows_of(self.table, self.ctx), strict=True)
+                i: row["f"]
+                for i, row in zip(
+                    ids_of(self.table, self.ctx), rows_of(self.table, self.ctx), strict=True
+                )
             }
             rows = [{"f": known[ids[i - 1]], "rowid": row_id} for i, row_id in enumerate(ids)]
             before = self.table.current.number
             update(self.table, rows, self.ctx)
             self.duckdb.execute("CREATE TEMP TABLE moved AS SELECT * FROM t")
-            self.duckdb.executemany("UPDATE moved SET f = ? WHERE r = ?", [[row["f"], row["rowid"]] for row in rows])
+            self.duckdb.executemany(
+                "UPDATE moved SET f = ? WHERE r = ?", [[row["f"], row["rowid"]] for row in rows]
+            )
             self.duckdb.execute("DELETE FROM t")
             self.duckdb.execute("INSERT INTO t SELECT * FROM moved")
             self.duckdb.execute("DROP TABLE moved")
@@ -148,15 +160,23 @@ class Statements(RuleBasedStateMachine):
 
     def _update(self, name: str, rows: list[dict[str, Any]]) -> None:
         # One statement, as ours is: DuckDB checks a transaction's statements one by one.
-        values = ", ".join(f"({row['rowid']}, {'NULL' if row[name] is None else row[name]})" for row in rows)
+        values = ", ".join(
+            f"({row['rowid']}, {'NULL' if row[name] is None else row[name]})" for row in rows
+        )
         theirs = f"UPDATE t SET {name} = v.x FROM (SELECT r, x::BIGINT AS x FROM (VALUES {values}) AS q(r, x)) AS v "
-        self._both(lambda: update(self.table, rows, self.ctx), theirs + "WHERE t.r = v.r AND ?", [[True]])
+        self._both(
+            lambda: update(self.table, rows, self.ctx), theirs + "WHERE t.r = v.r AND ?", [[True]]
+        )
 
     @rule(data=st.data())
     def delete(self, data: st.DataObject) -> None:
         ids = self._some_ids(data, "delete")
         if ids:
-            self._both(lambda: delete(self.table, ids, self.ctx), "DELETE FROM t WHERE r = ?", [[i] for i in ids])
+            self._both(
+                lambda: delete(self.table, ids, self.ctx),
+                "DELETE FROM t WHERE r = ?",
+                [[i] for i in ids],
+            )
 
     @precondition(lambda self: self.ctx is CTX)
     @rule()
@@ -188,7 +208,9 @@ class Statements(RuleBasedStateMachine):
     def same_rows(self) -> None:
         if not hasattr(self, "table"):
             return
-        theirs = self.duckdb.execute(f"SELECT r, {', '.join(self.names)} FROM t ORDER BY r").fetchall()
+        theirs = self.duckdb.execute(
+            f"SELECT r, {', '.join(self.names)} FROM t ORDER BY r"
+        ).fetchall()
         ours = rows_of(self.table, self.ctx)
         assert ids_of(self.table, self.ctx) == [row[0] for row in theirs]
         assert _comparable(row.values() for row in ours) == _comparable(row[1:] for row in theirs)

@@ -61,12 +61,18 @@ def test_an_added_column_is_null_in_the_rows_there_are(table: MemoryTable) -> No
 
 
 def test_an_added_column_with_a_default_has_it_in_the_rows_there_are(table: MemoryTable) -> None:
-    table.add_column(CTX, _one("new", pa.int32(), metadata={"default": "6 * 7"}), AddColumnOptions())
+    table.add_column(
+        CTX, _one("new", pa.int32(), metadata={"default": "6 * 7"}), AddColumnOptions()
+    )
     assert _column(table, "new") == [42] * 3
     with pytest.raises(BadRequest, match="not an SQL expression"):
-        table.add_column(CTX, _one("bad", pa.int32(), metadata={"default": "6 *"}), AddColumnOptions())
+        table.add_column(
+            CTX, _one("bad", pa.int32(), metadata={"default": "6 *"}), AddColumnOptions()
+        )
     with pytest.raises(BadRequest, match="cannot be computed"):
-        table.add_column(CTX, _one("bad", pa.int32(), metadata={"default": "'six'"}), AddColumnOptions())
+        table.add_column(
+            CTX, _one("bad", pa.int32(), metadata={"default": "'six'"}), AddColumnOptions()
+        )
 
 
 def test_a_column_that_exists_is_not_added_again_whatever_its_case(table: MemoryTable) -> None:
@@ -118,7 +124,9 @@ def test_the_last_column_cannot_be_removed(table: MemoryTable) -> None:
     "constraints",
     [{"primary_key": ("id", "n")}, {"unique": (("n", "id"),)}, {"checks": ("n > id",)}],
 )
-def test_a_column_that_a_constraint_uses_is_removed_only_with_cascade(constraints: dict[str, object]) -> None:
+def test_a_column_that_a_constraint_uses_is_removed_only_with_cascade(
+    constraints: dict[str, object],
+) -> None:
     table = _table(**constraints)
     with pytest.raises(PreconditionFailed, match=r"column n of table s\.t is used by"):
         table.remove_column(CTX, "n", RemoveColumnOptions())
@@ -132,7 +140,11 @@ def test_a_column_that_a_constraint_uses_is_removed_only_with_cascade(constraint
 
 
 def test_a_renamed_column_keeps_values_default_and_constraints() -> None:
-    table = _table(primary_key=("id", "n"), unique=(("n",),), checks=("n > 0", "id < 100 AND n < 1000", "id > -5"))
+    table = _table(
+        primary_key=("id", "n"),
+        unique=(("n",),),
+        checks=("n > 0", "id < 100 AND n < 1000", "id > -5"),
+    )
     table.set_default(CTX, "n", "7")
     table.rename_column(CTX, "N", "new name")
     assert _column(table, "new name") == [10, 20, 30]
@@ -165,14 +177,20 @@ def test_a_column_is_not_renamed_to_a_name_that_is_taken_or_reserved(table: Memo
 
 
 @pytest.mark.parametrize("expression", ["7", "(5 + 1)", "now()", "'it''s'", "NULL", "current_date"])
-def test_a_default_is_published_as_metadata_of_the_field(table: MemoryTable, expression: str) -> None:
+def test_a_default_is_published_as_metadata_of_the_field(
+    table: MemoryTable, expression: str
+) -> None:
     table.set_default(CTX, "n", expression)
     assert table.arrow_schema.field("n").metadata == {b"default": expression.encode()}
     assert _column(table, "n") == [10, 20, 30]
 
 
-@pytest.mark.parametrize("expression", ["", "7,", "7; DROP TABLE t", "1 2", "FROM x", "7)", "7 AS x", "*", "?"])
-def test_a_default_that_is_not_one_expression_is_refused(table: MemoryTable, expression: str) -> None:
+@pytest.mark.parametrize(
+    "expression", ["", "7,", "7; DROP TABLE t", "1 2", "FROM x", "7)", "7 AS x", "*", "?"]
+)
+def test_a_default_that_is_not_one_expression_is_refused(
+    table: MemoryTable, expression: str
+) -> None:
     with pytest.raises(BadRequest, match="not an SQL expression"):
         table.set_default(CTX, "n", expression)
     assert table.current.number == 0
@@ -226,11 +244,20 @@ def test_columns_of_the_primary_key_stay_not_null() -> None:
         ("v", pa.uuid(), "uuid()", None),
         ("N", pa.float64(), "n / 4 -- a comment", [2.5, 5.0, 7.5]),
         ("n", pa.float32(), "", [10, 20, 30]),
-        ("n", pa.list_(pa.bool_()), "list_transform([1, 20], lambda x: x >= n)", [[False, True]] * 2 + [[False] * 2]),
+        (
+            "n",
+            pa.list_(pa.bool_()),
+            "list_transform([1, 20], lambda x: x >= n)",
+            [[False, True]] * 2 + [[False] * 2],
+        ),
     ],
 )
 def test_a_column_gets_another_type(
-    table: MemoryTable, name: str, data_type: pa.DataType, expression: str, expected: list[object] | None
+    table: MemoryTable,
+    name: str,
+    data_type: pa.DataType,
+    expression: str,
+    expected: list[object] | None,
 ) -> None:
     table.change_column_type(CTX, _one(name, data_type), expression)
     field = table.arrow_schema.field(name.lower())
@@ -264,7 +291,9 @@ def _storage(column: pa.Array) -> pa.Array:
         "n) AS x, (n",
     ],
 )
-def test_an_expression_that_does_not_work_changes_nothing(table: MemoryTable, expression: str) -> None:
+def test_an_expression_that_does_not_work_changes_nothing(
+    table: MemoryTable, expression: str
+) -> None:
     with pytest.raises(BadRequest):
         table.change_column_type(CTX, _one("v", pa.int32()), expression)
     assert table.current.number == 0
@@ -303,9 +332,15 @@ def test_constraints_hold_for_the_new_values() -> None:
     ("text", "expected"),
     [
         ("CHECK (n > 0)", Constraints(checks=("(n > 0)",))),
-        ("constraint positive check(n > 0 AND id > 0)", Constraints(checks=("(n > 0 AND id > 0)",))),
+        (
+            "constraint positive check(n > 0 AND id > 0)",
+            Constraints(checks=("(n > 0 AND id > 0)",)),
+        ),
         ("UNIQUE (ID, n)", Constraints(unique=(("id", "n"),))),
-        ('ADD CONSTRAINT "my key" PRIMARY KEY("id");', Constraints(not_null=("id",), primary_key=("id",))),
+        (
+            'ADD CONSTRAINT "my key" PRIMARY KEY("id");',
+            Constraints(not_null=("id",), primary_key=("id",)),
+        ),
     ],
 )
 def test_a_constraint_is_added(table: MemoryTable, text: str, expected: Constraints) -> None:
@@ -326,7 +361,15 @@ def test_a_constraint_that_the_rows_do_not_fulfil_is_not_added(table: MemoryTabl
 
 
 def test_what_is_no_constraint_is_refused(table: MemoryTable) -> None:
-    for text in ("", "n > 0", "CHECK n > 0", "UNIQUE ()", "UNIQUE (a b)", "UNIQUE (nothing)", "CHECK (nothing > 0)"):
+    for text in (
+        "",
+        "n > 0",
+        "CHECK n > 0",
+        "UNIQUE ()",
+        "UNIQUE (a b)",
+        "UNIQUE (nothing)",
+        "CHECK (nothing > 0)",
+    ):
         with pytest.raises(BadRequest):
             table.add_constraint(CTX, text)
     with pytest.raises(Unsupported, match="foreign keys"):

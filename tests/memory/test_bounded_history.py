@@ -27,7 +27,9 @@ def test_history_is_bounded_unless_told_otherwise() -> None:
     assert len(rows_of(table)) == 2_001
 
 
-def test_a_snapshot_that_is_still_read_does_not_make_every_commit_look_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_that_is_still_read_does_not_make_every_commit_look_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     catalog, table = table_of(MemorySettings(max_versions=10))
     ctx = Context(transaction_id=catalog.begin_transaction(CTX))
     assert rows_of(table, ctx) == [{"v": 0}]

@@ -8,7 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
-from tests.memory.statements import CTX, catalog_with, delete, ids_of, insert, rows_of, staged, typed, update
+from tests.memory.statements import (
+    CTX,
+    catalog_with,
+    delete,
+    ids_of,
+    insert,
+    rows_of,
+    staged,
+    typed,
+    update,
+)
 
 from sparkport.catalog import AddColumnOptions, Constraints, Context, Operation, ScanOptions
 from sparkport.errors import Conflict, ConstraintViolation, SparkportError
@@ -91,7 +101,9 @@ def test_a_row_changed_since_the_statement_began_conflicts() -> None:
     for operation in (Operation.UPDATE, Operation.DELETE):
         write = staged(table, operation)
         update(table, [{"n": 1, "rowid": 0}])
-        batch = typed(table, [{"rowid": 0}] if operation is Operation.DELETE else [{"n": 5, "rowid": 0}])
+        batch = typed(
+            table, [{"rowid": 0}] if operation is Operation.DELETE else [{"n": 5, "rowid": 0}]
+        )
         write.apply(batch)
         with pytest.raises(Conflict, match="row 0 of table t was changed by another statement"):
             write.commit()
@@ -155,7 +167,9 @@ def test_readers_see_whole_statements_only() -> None:
 
 
 def test_transfers_between_tables_keep_the_sum_in_every_snapshot() -> None:
-    catalog, tables = catalog_with(left=pa.table({"n": [100] * 4}), right=pa.table({"n": [100] * 4}))
+    catalog, tables = catalog_with(
+        left=pa.table({"n": [100] * 4}), right=pa.table({"n": [100] * 4})
+    )
     left, right = tables["left"], tables["right"]
     stop = threading.Event()
     sums: set[int] = set()
@@ -196,7 +210,9 @@ def test_columns_are_added_while_others_write() -> None:
                 if thread == 0:
                     table.add_column(CTX, pa.schema([(f"c{n}", pa.int64())]), AddColumnOptions())
                 else:
-                    row: dict[str, object] = {name: n for name in table.arrow_schema.names if name != "rowid"}
+                    row: dict[str, object] = {
+                        name: n for name in table.arrow_schema.names if name != "rowid"
+                    }
                     insert(table, [row])
             except SparkportError as error:
                 conflicts.append(error)

@@ -86,7 +86,9 @@ def test_a_schema_is_created_with_comment_and_tags(catalog: MemoryCatalog) -> No
     assert catalog.schema(CTX, "NEW") is None
 
 
-def test_a_schema_that_exists_is_not_created_again_whatever_its_case(catalog: MemoryCatalog) -> None:
+def test_a_schema_that_exists_is_not_created_again_whatever_its_case(
+    catalog: MemoryCatalog,
+) -> None:
     catalog.create_schema(CTX, "new", CreateSchemaOptions())
     with pytest.raises(AlreadyExists):
         catalog.create_schema(CTX, "NEW", CreateSchemaOptions())
@@ -94,7 +96,9 @@ def test_a_schema_that_exists_is_not_created_again_whatever_its_case(catalog: Me
         catalog.create_schema(CTX, "", CreateSchemaOptions())
 
 
-def test_only_an_empty_schema_is_dropped_without_cascade(catalog: MemoryCatalog, schema: MemorySchema) -> None:
+def test_only_an_empty_schema_is_dropped_without_cascade(
+    catalog: MemoryCatalog, schema: MemorySchema
+) -> None:
     table = schema.create_table(CTX, "t", COLUMNS, CreateTableOptions())
     assert isinstance(table, MemoryTable)
     with pytest.raises(SchemaNotEmpty, match="schema s still contains tables"):
@@ -123,11 +127,15 @@ def test_a_created_table_is_empty_and_has_a_row_id(schema: MemorySchema) -> None
 
 
 def test_constraints_of_a_created_table_are_published_and_enforced(schema: MemorySchema) -> None:
-    options = CreateTableOptions(constraints=Constraints(not_null=("ID",), checks=("(v <> 'x')",), unique=(("V",),)))
+    options = CreateTableOptions(
+        constraints=Constraints(not_null=("ID",), checks=("(v <> 'x')",), unique=(("V",),))
+    )
     table = schema.create_table(CTX, "t", COLUMNS, options)
     assert isinstance(table, MemoryTable)
     assert not table.arrow_schema.field("id").nullable
-    assert table.constraints == Constraints(not_null=("id",), checks=("(v <> 'x')",), unique=(("v",),))
+    assert table.constraints == Constraints(
+        not_null=("id",), checks=("(v <> 'x')",), unique=(("v",),)
+    )
     insert(table, [{"id": 1, "v": "a"}])
     for row, message in (
         ({"id": None, "v": "b"}, "NOT NULL constraint failed: t.id"),
@@ -150,7 +158,9 @@ def test_constraints_of_a_created_table_are_published_and_enforced(schema: Memor
         Constraints(not_null=("nothing",)),
     ],
 )
-def test_constraints_that_make_no_sense_create_no_table(schema: MemorySchema, constraints: Constraints) -> None:
+def test_constraints_that_make_no_sense_create_no_table(
+    schema: MemorySchema, constraints: Constraints
+) -> None:
     with pytest.raises(BadRequest):
         schema.create_table(CTX, "t", COLUMNS, CreateTableOptions(constraints=constraints))
     assert schema.table(CTX, "t") is None
@@ -169,7 +179,10 @@ def test_on_conflict_error_ignore_and_replace(schema: MemorySchema) -> None:
     with pytest.raises(AlreadyExists, match=r"table s\.t exists already"):
         schema.create_table(CTX, "T", COLUMNS, CreateTableOptions())
     other = pa.schema([("n", pa.int8())])
-    assert schema.create_table(CTX, "T", other, CreateTableOptions(on_conflict=OnConflict.IGNORE)) is first
+    assert (
+        schema.create_table(CTX, "T", other, CreateTableOptions(on_conflict=OnConflict.IGNORE))
+        is first
+    )
     new = schema.create_table(CTX, "t", other, CreateTableOptions(on_conflict=OnConflict.REPLACE))
     assert isinstance(new, MemoryTable)
     assert schema.tables(CTX) == (new,)
@@ -212,7 +225,9 @@ def test_dropping_a_table(schema: MemorySchema) -> None:
 
 
 def test_a_renamed_table_keeps_rows_row_ids_and_history(schema: MemorySchema) -> None:
-    table = schema.create_table(CTX, "t", COLUMNS, CreateTableOptions(constraints=Constraints(checks=("t.id > 0",))))
+    table = schema.create_table(
+        CTX, "t", COLUMNS, CreateTableOptions(constraints=Constraints(checks=("t.id > 0",)))
+    )
     assert isinstance(table, MemoryTable)
     insert(table, [{"id": 1, "v": "x"}])
     assert schema.rename_table(CTX, "t", "u").name == "u"
@@ -259,7 +274,9 @@ def test_the_catalog_version_rises_with_every_change(catalog: MemoryCatalog) -> 
     note()
     insert(table, [{"id": 1, "v": "x", "n": 1}])
     note()
-    table.add_column(CTX, pa.schema([("n", pa.int64())]), AddColumnOptions(if_column_not_exists=True))
+    table.add_column(
+        CTX, pa.schema([("n", pa.int64())]), AddColumnOptions(if_column_not_exists=True)
+    )
     assert catalog.version(CTX).number == numbers[-1], "nothing changed"
     schema.drop_table(CTX, "u", DropTableOptions())
     note()

@@ -1,4 +1,6 @@
-"""The way DuckDB writes: its own transaction reads, and each statement commits by one of the service's."""
+"""The way DuckDB writes: its own transaction reads, and each statement commits by one of the
+service's.
+"""
 
 from __future__ import annotations
 
@@ -61,5 +63,7 @@ def test_a_statement_that_begins_before_the_scan_pins_the_snapshot_of_both(bank:
 def test_a_write_without_transaction_refreshes_its_parent_too(bank: Bank) -> None:
     parent = bank.begin()
     rows_of(bank.giro, parent)
-    insert(bank.giro, [{"id": 3, "amount": 3}], Context(parent_transaction_id=parent.transaction_id))
+    insert(
+        bank.giro, [{"id": 3, "amount": 3}], Context(parent_transaction_id=parent.transaction_id)
+    )
     assert bank.amounts(parent)[0] == [100, 200, 3]

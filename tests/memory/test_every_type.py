@@ -19,7 +19,9 @@ TIMES = [datetime.datetime(2024, 1, day, 3, 4, 5) for day in (1, 2, 3)]
 
 
 def _opaque(name: str, storage: pa.DataType, values: list[bytes]) -> pa.Array:
-    return pa.ExtensionArray.from_storage(pa.opaque(storage, name, "DuckDB"), pa.array(values, storage))
+    return pa.ExtensionArray.from_storage(
+        pa.opaque(storage, name, "DuckDB"), pa.array(values, storage)
+    )
 
 
 VALUES: dict[str, pa.Array] = {
@@ -54,13 +56,17 @@ VALUES: dict[str, pa.Array] = {
     "list_view": pa.array([[1], [2], [3]], pa.list_view(pa.int32())),
     "fixed_size_list": pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.int32(), 2)),
     "struct": pa.array([{"a": 1, "b": "x"}, {"a": 2, "b": None}, {"a": 3, "b": "z"}]),
-    "struct_of_views": pa.array([{"a": "x"}, {"a": "y"}, {"a": "z"}], pa.struct([("a", pa.string_view())])),
+    "struct_of_views": pa.array(
+        [{"a": "x"}, {"a": "y"}, {"a": "z"}], pa.struct([("a", pa.string_view())])
+    ),
     "map": pa.array([[("a", 1)], [("b", 2)], []], pa.map_(pa.string(), pa.int32())),
     "union": pa.UnionArray.from_sparse(
         pa.array([0, 1, 0], pa.int8()), [pa.array([1, 2, 3]), pa.array(["a", "b", "c"])], ["i", "s"]
     ),
     "dictionary": pa.array(["a", "b", "c"]).dictionary_encode(),
-    "run_end_encoded": pa.RunEndEncodedArray.from_arrays(pa.array([1, 2, 3], pa.int32()), pa.array(["x", "y", "z"])),
+    "run_end_encoded": pa.RunEndEncodedArray.from_arrays(
+        pa.array([1, 2, 3], pa.int32()), pa.array(["x", "y", "z"])
+    ),
 }
 
 
@@ -101,6 +107,8 @@ def test_equal_values_violate_a_unique_constraint(name: str) -> None:
     table = _table(values, Constraints(unique=(("v",),)))
     write = staged(table, Operation.INSERT)
     write.apply(pa.record_batch([pa.array([7]), values.slice(1, 1)], names=["n", "v"]))
-    with pytest.raises(ConstraintViolation, match=r'Duplicate key "v: .*" violates unique constraint'):
+    with pytest.raises(
+        ConstraintViolation, match=r'Duplicate key "v: .*" violates unique constraint'
+    ):
         write.commit()
     assert len(rows_of(table)) == 3

@@ -10,7 +10,13 @@ import pytest
 from tests.memory.statements import CTX, delete, insert, rows_of
 
 from sparkport.catalog import AddFieldOptions, Constraints, RemoveFieldOptions, ScanOptions
-from sparkport.errors import AlreadyExists, BadRequest, ConstraintViolation, NotFound, PreconditionFailed
+from sparkport.errors import (
+    AlreadyExists,
+    BadRequest,
+    ConstraintViolation,
+    NotFound,
+    PreconditionFailed,
+)
 from sparkport.memory import MemoryTable
 
 INNER = pa.struct([("x", pa.int64()), ("y", pa.string())])
@@ -148,7 +154,9 @@ def test_the_last_field_of_a_struct_cannot_be_removed(table: MemoryTable) -> Non
         table.remove_field(CTX, ["st", "b", "y"], RemoveFieldOptions())
 
 
-@pytest.mark.skipif(duckdb.__version__.startswith("1."), reason="DuckDB 1 knows no CHECK of a struct's field")
+@pytest.mark.skipif(
+    duckdb.__version__.startswith("1."), reason="DuckDB 1 knows no CHECK of a struct's field"
+)
 def test_constraints_on_the_struct_still_hold() -> None:
     struct = pa.struct([("a", pa.int64()), ("b", pa.int64())])
     data = pa.table({"st": pa.array([{"a": 1, "b": 1}, {"a": 1, "b": 2}], struct)})

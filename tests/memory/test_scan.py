@@ -40,7 +40,10 @@ def test_given_data_is_not_copied(large: pa.Table) -> None:
     first = next(iter(table.scan(CTX, ScanOptions())))
     assert first.column("id").buffers()[1].address == address
     allocated = pa.total_allocated_bytes()
-    assert sum(batch.num_rows for batch in table.scan(CTX, ScanOptions(columns=("id", "half")))) == ROWS
+    assert (
+        sum(batch.num_rows for batch in table.scan(CTX, ScanOptions(columns=("id", "half"))))
+        == ROWS
+    )
     assert pa.total_allocated_bytes() - allocated < 100_000
 
 
@@ -48,7 +51,9 @@ def test_batches_begin_at_multiples_of_1024_and_are_of_moderate_size(large: pa.T
     wide = large.append_column("text", pa.chunked_array([pa.repeat("x" * 200, ROWS)]))
     for data in (large, wide):
         offset = 0
-        for batch in MemoryTable("t", data).scan(CTX, ScanOptions(columns=tuple(data.column_names))):
+        for batch in MemoryTable("t", data).scan(
+            CTX, ScanOptions(columns=tuple(data.column_names))
+        ):
             assert offset % 1024 == 0
             assert batch.nbytes <= 8 * 1024 * 1024
             assert batch.num_rows <= 131_072
@@ -88,7 +93,11 @@ def test_a_limit_ends_the_scan_unless_rows_are_filtered_later(large: pa.Table) -
 
 def test_the_wished_batch_size_is_honoured(large: pa.Table) -> None:
     table = MemoryTable("t", large.slice(0, 10_000))
-    assert [b.num_rows for b in table.scan(CTX, ScanOptions(batch_size=4_000))] == [4_000, 4_000, 2_000]
+    assert [b.num_rows for b in table.scan(CTX, ScanOptions(batch_size=4_000))] == [
+        4_000,
+        4_000,
+        2_000,
+    ]
 
 
 def test_a_cancelled_scan_stops(large: pa.Table) -> None:
@@ -134,7 +143,9 @@ def test_the_number_of_partitions_is_a_setting(large: pa.Table) -> None:
     assert len(table.partitions(CTX, ScanOptions())) == 7
 
 
-def test_partitions_read_the_version_they_were_planned_for_even_if_it_is_no_longer_kept(large: pa.Table) -> None:
+def test_partitions_read_the_version_they_were_planned_for_even_if_it_is_no_longer_kept(
+    large: pa.Table,
+) -> None:
     table = MemoryTable("t", large, settings=MemorySettings(max_versions=1))
     partitions = table.partitions(CTX, ScanOptions())
     for n in range(40):
@@ -204,7 +215,9 @@ def test_names_that_differ_in_more_than_ascii_case_are_different_columns() -> No
 
 
 def test_metadata_that_would_mislead_the_client_is_not_published() -> None:
-    columns = pa.schema([("a", pa.int64())], metadata={"can_produce_statistics": "1", "owner": "me"})
+    columns = pa.schema(
+        [("a", pa.int64())], metadata={"can_produce_statistics": "1", "owner": "me"}
+    )
     assert MemoryTable("t", columns).arrow_schema.metadata == {b"owner": b"me"}
 
 

@@ -1,4 +1,6 @@
-"""Statistics of a table in memory: what DuckDB would find itself, of exactly the rows that a transaction sees."""
+"""Statistics of a table in memory: what DuckDB would find itself, of exactly the rows that a
+transaction sees.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,23 @@ _OPTIONS = ScanOptions(columns=("rowid",))
 
 def _opaque(name: str, width: int, values: list[bytes | None]) -> pa.Array:
     storage = pa.binary(width)
-    return pa.ExtensionArray.from_storage(pa.opaque(storage, name, "DuckDB"), pa.array(values, storage))
+    return pa.ExtensionArray.from_storage(
+        pa.opaque(storage, name, "DuckDB"), pa.array(values, storage)
+    )
 
 
 def _huge(values: list[int | None]) -> pa.Array:
-    return _opaque("hugeint", 16, [None if v is None else v.to_bytes(16, "little", signed=True) for v in values])
+    return _opaque(
+        "hugeint",
+        16,
+        [None if v is None else v.to_bytes(16, "little", signed=True) for v in values],
+    )
 
 
 def _uhuge(values: list[int | None]) -> pa.Array:
-    return _opaque("uhugeint", 16, [None if v is None else v.to_bytes(16, "little") for v in values])
+    return _opaque(
+        "uhugeint", 16, [None if v is None else v.to_bytes(16, "little") for v in values]
+    )
 
 
 def _stored(data_type: pa.DataType, values: list[Any]) -> pa.Array:
@@ -81,7 +91,9 @@ COLUMNS: dict[str, pa.Array] = {
 }
 
 
-def table_of(*parts: pa.Array, catalog: MemoryCatalog | None = None, **options: Any) -> tuple[MemoryTable, Context]:
+def table_of(
+    *parts: pa.Array, catalog: MemoryCatalog | None = None, **options: Any
+) -> tuple[MemoryTable, Context]:
     """A table with the column `v`, in one segment for each array, and a transaction."""
     catalog = catalog or MemoryCatalog("c")
     arrow_schema = pa.schema([("v", parts[0].type)])
@@ -101,7 +113,9 @@ def statistics_of(*parts: pa.Array) -> ColumnStatistics:
 def check(found: ColumnStatistics, *parts: pa.Array, exact: bool = True) -> None:
     """Compare with what DuckDB computes of the same values."""
     data_type = parts[0].type
-    bounds = pa.table({"low": _bound(found.minimum, data_type), "high": _bound(found.maximum, data_type)})
+    bounds = pa.table(
+        {"low": _bound(found.minimum, data_type), "high": _bound(found.maximum, data_type)}
+    )
     rows = pa.table({"v": pa.chunked_array(parts)})
     low, high = ("IS NOT DISTINCT FROM",) * 2 if exact else ("<=", ">=")
     is_float = pa.types.is_floating(data_type)
@@ -117,7 +131,9 @@ def check(found: ColumnStatistics, *parts: pa.Array, exact: bool = True) -> None
     assert answer == (True, True, found.has_null, found.has_not_null, found.distinct_count)
     if pa.types.is_string(data_type):
         query = "SELECT coalesce(max(strlen(v)), 0), coalesce(bool_or(strlen(v) > length(v)), false) FROM rows"
-        assert connection.sql(query).fetchall() == [(found.max_string_length, found.contains_unicode)]
+        assert connection.sql(query).fetchall() == [
+            (found.max_string_length, found.contains_unicode)
+        ]
 
 
 @cache
@@ -147,10 +163,22 @@ def test_every_type_as_duckdb_finds_it(kind: str) -> None:
 def test_nothing_but_nulls_and_nothing_at_all(kind: str) -> None:
     data_type = COLUMNS[kind].type
     nulls = statistics_of(pa.nulls(3, data_type))
-    assert (nulls.minimum, nulls.maximum, nulls.has_null, nulls.has_not_null) == (None, None, True, False)
+    assert (nulls.minimum, nulls.maximum, nulls.has_null, nulls.has_not_null) == (
+        None,
+        None,
+        True,
+        False,
+    )
     nothing = statistics_of(pa.nulls(0, data_type))
-    assert (nothing.minimum, nothing.maximum, nothing.has_null, nothing.has_not_null) == (None, None, False, False)
-    check(statistics_of(pa.nulls(3, data_type), COLUMNS[kind]), pa.nulls(3, data_type), COLUMNS[kind])
+    assert (nothing.minimum, nothing.maximum, nothing.has_null, nothing.has_not_null) == (
+        None,
+        None,
+        False,
+        False,
+    )
+    check(
+        statistics_of(pa.nulls(3, data_type), COLUMNS[kind]), pa.nulls(3, data_type), COLUMNS[kind]
+    )
 
 
 VALUES: dict[str, tuple[Any, Any]] = {
@@ -158,7 +186,10 @@ VALUES: dict[str, tuple[Any, Any]] = {
         st.floats(allow_nan=False) | st.sampled_from([NAN, -0.0]),
         lambda values: pa.array(values, pa.float64()),
     ),
-    "float": (st.floats(allow_nan=False, width=32) | st.just(NAN), lambda values: pa.array(values, pa.float32())),
+    "float": (
+        st.floats(allow_nan=False, width=32) | st.just(NAN),
+        lambda values: pa.array(values, pa.float32()),
+    ),
     "string": (st.text(max_size=10), lambda values: pa.array(values, pa.string())),
     "int64": (st.integers(-(2**63), 2**63 - 1), lambda values: pa.array(values, pa.int64())),
     "decimal": (
@@ -179,7 +210,10 @@ VALUES: dict[str, tuple[Any, Any]] = {
 def test_any_values_in_any_segments(kind: str, data: st.DataObject) -> None:
     values, make = VALUES[kind]
     parts = [
-        make(part) for part in data.draw(st.lists(st.lists(st.none() | values, max_size=8), min_size=1, max_size=4))
+        make(part)
+        for part in data.draw(
+            st.lists(st.lists(st.none() | values, max_size=8), min_size=1, max_size=4)
+        )
     ]
     check(statistics_of(*parts), *parts)
 
@@ -201,7 +235,9 @@ def test_long_text_leaves_little_behind() -> None:
     assert found.max_string_length == 1_000_000 + 63 * 4
     assert len(found.minimum.as_py()) == len(found.maximum.as_py()) == 64
     check(
-        ColumnStatistics(found.minimum, found.maximum, False, True, 2, True, found.max_string_length),
+        ColumnStatistics(
+            found.minimum, found.maximum, False, True, 2, True, found.max_string_length
+        ),
         column,
         exact=False,
     )
@@ -231,11 +267,21 @@ def test_text_that_is_not_utf_8_has_no_bounds() -> None:
 )
 def test_types_without_bounds_tell_about_nulls(column: pa.Array) -> None:
     found = statistics_of(column)
-    assert (found.minimum, found.maximum, found.has_null, found.has_not_null) == (None, None, True, True)
+    assert (found.minimum, found.maximum, found.has_null, found.has_not_null) == (
+        None,
+        None,
+        True,
+        True,
+    )
 
 
 def test_distinct_values_are_counted_over_all_segments() -> None:
-    assert statistics_of(pa.array([1, 2, None]), pa.array([2, 3]), pa.array([None], pa.int64())).distinct_count == 3
+    assert (
+        statistics_of(
+            pa.array([1, 2, None]), pa.array([2, 3]), pa.array([None], pa.int64())
+        ).distinct_count
+        == 3
+    )
     few = pa.array([number % 1_000 for number in range(SEGMENT_ROWS)])
     assert statistics_of(few, few).distinct_count == 1_000
 
@@ -244,11 +290,15 @@ def test_too_many_distinct_values_are_not_counted_and_not_kept() -> None:
     table, ctx = table_of(pa.array(range(SEGMENT_ROWS)))
     found = table.column_statistics(ctx, "v")
     assert found is not None
-    assert (found.distinct_count, found.minimum.as_py(), found.maximum.as_py()) == (0, 0, SEGMENT_ROWS - 1)
+    assert (found.distinct_count, found.minimum.as_py(), found.maximum.as_py()) == (
+        0,
+        0,
+        SEGMENT_ROWS - 1,
+    )
     assert table.current.segments[0].summaries[0].distinct is None
 
 
-# ------------------------------------------------------------------------------------------------------- the cache
+# --------------------------------------------------------------------------------------- the cache
 
 
 def test_an_insert_looks_only_at_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,7 +326,7 @@ def test_an_insert_looks_only_at_what_is_new(monkeypatch: pytest.MonkeyPatch) ->
     assert table.column_statistics(ctx, "v") is first
 
 
-# ------------------------------------------------------------------------------------------------ which rows it is about
+# -------------------------------------------------------------------------- which rows it is about
 
 
 def highest(bank: Bank, ctx: Context) -> int:
@@ -340,7 +390,11 @@ def test_statistics_and_scan_of_a_transaction_agree_while_others_write() -> None
         for number in range(300):
             insert(bank.giro, [{"id": number, "amount": 1_000 + number}])
             if number % 10 == 9:
-                rows = [row_id for batch in bank.giro.scan(CTX, _OPTIONS) for row_id in batch["rowid"].to_pylist()]
+                rows = [
+                    row_id
+                    for batch in bank.giro.scan(CTX, _OPTIONS)
+                    for row_id in batch["rowid"].to_pylist()
+                ]
                 delete(bank.giro, rows[-5:])
         done.set()
 
@@ -360,7 +414,7 @@ def test_statistics_and_scan_of_a_transaction_agree_while_others_write() -> None
     assert done.is_set()
 
 
-# --------------------------------------------------------------------------------------------- prepared statements
+# ----------------------------------------------------------------------------- prepared statements
 
 
 def test_the_version_of_the_catalog_rises_with_every_commit_and_with_reads_of_the_past() -> None:

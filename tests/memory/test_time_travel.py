@@ -44,10 +44,16 @@ def table(clock: Clock) -> MemoryTable:
 
 def _at(table: MemoryTable, text: str) -> list[object]:
     point = TimePoint("timestamp", text)
-    return [row["a"] for batch in table.scan(CTX, ScanOptions(time_point=point)) for row in batch.to_pylist()]
+    return [
+        row["a"]
+        for batch in table.scan(CTX, ScanOptions(time_point=point))
+        for row in batch.to_pylist()
+    ]
 
 
-def test_a_version_is_the_table_after_so_many_changes_of_data_or_columns(table: MemoryTable) -> None:
+def test_a_version_is_the_table_after_so_many_changes_of_data_or_columns(
+    table: MemoryTable,
+) -> None:
     assert rows_of(table, version=0) == [{"a": 1}, {"a": 2}]
     assert rows_of(table, version=1) == [{"a": 1}, {"a": 2}, {"a": 3}]
     assert rows_of(table, version=2) == [{"a": n, "b": None} for n in (1, 2, 3)]
@@ -93,18 +99,26 @@ def test_both_notations_of_timestamps_are_read_and_without_zone_they_are_utc(
 
 
 def test_a_time_before_the_table_existed_is_not_found(table: MemoryTable) -> None:
-    with pytest.raises(NotFound, match="did not exist at 2024-01-15: it was created at 2024-01-15 10:30"):
+    with pytest.raises(
+        NotFound, match="did not exist at 2024-01-15: it was created at 2024-01-15 10:30"
+    ):
         _at(table, "2024-01-15")
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "2024-13-01", "2024-01-15 25:00:00", "infinity", "2024-01-15 1+99"])
+@pytest.mark.parametrize(
+    "text", ["", "yesterday", "2024-13-01", "2024-01-15 25:00:00", "infinity", "2024-01-15 1+99"]
+)
 def test_a_timestamp_that_cannot_be_read_is_a_bad_request(table: MemoryTable, text: str) -> None:
     with pytest.raises(BadRequest, match="cannot be read"):
         _at(table, text)
 
 
-@pytest.mark.parametrize(("text", "error"), [("4", NotFound), ("-1", NotFound), ("abc", BadRequest), ("", BadRequest)])
-def test_a_version_that_does_not_exist(table: MemoryTable, text: str, error: type[Exception]) -> None:
+@pytest.mark.parametrize(
+    ("text", "error"), [("4", NotFound), ("-1", NotFound), ("abc", BadRequest), ("", BadRequest)]
+)
+def test_a_version_that_does_not_exist(
+    table: MemoryTable, text: str, error: type[Exception]
+) -> None:
     with pytest.raises(error):
         table.scan(CTX, ScanOptions(time_point=TimePoint("version", text)))
 
@@ -124,7 +138,9 @@ def test_a_statement_that_changes_nothing_makes_no_version(table: MemoryTable) -
 
 def test_versions_beyond_the_limit_are_no_longer_kept() -> None:
     clock = Clock()
-    table = MemoryTable("t", pa.table({"a": [0]}), settings=MemorySettings(max_versions=3, now=clock))
+    table = MemoryTable(
+        "t", pa.table({"a": [0]}), settings=MemorySettings(max_versions=3, now=clock)
+    )
     for n in range(1, 101):
         clock.now += timedelta(minutes=1)
         update(table, [{"a": n, "rowid": 0}])

@@ -9,7 +9,14 @@ import pytest
 from tests.memory.bank import Bank
 from tests.memory.statements import CTX, catalog_with, delete, ids_of, insert, rows_of, update
 
-from sparkport.catalog import AddColumnOptions, Constraints, Context, DropTableOptions, ScanOptions, TransactionState
+from sparkport.catalog import (
+    AddColumnOptions,
+    Constraints,
+    Context,
+    DropTableOptions,
+    ScanOptions,
+    TransactionState,
+)
 from sparkport.errors import (
     Conflict,
     ConstraintViolation,
@@ -29,7 +36,10 @@ def bank() -> Bank:
 def test_ids_are_printable_ascii_and_never_repeat(bank: Bank) -> None:
     ids = {bank.catalog.begin_transaction(CTX) for _ in range(1000)}
     assert len(ids) == 1000
-    assert all(len(each) >= 20 and set(each) <= set(string.ascii_letters + string.digits + "-_") for each in ids)
+    assert all(
+        len(each) >= 20 and set(each) <= set(string.ascii_letters + string.digits + "-_")
+        for each in ids
+    )
 
 
 def test_a_transaction_sees_its_own_changes_and_others_do_not(bank: Bank) -> None:
@@ -82,7 +92,9 @@ def test_a_conflict_in_one_table_rolls_back_all(bank: Bank) -> None:
     update(bank.giro, [{"amount": 50, "rowid": 0}], ctx)
     update(bank.savings, [{"amount": 1050, "rowid": 0}], ctx)
     update(bank.savings, [{"amount": 7, "rowid": 0}])
-    with pytest.raises(Conflict, match=r"row 0 of table s\.savings was changed by another statement"):
+    with pytest.raises(
+        Conflict, match=r"row 0 of table s\.savings was changed by another statement"
+    ):
         bank.commit(ctx)
     assert bank.amounts() == ([100, 200], [7, 2000])
     assert bank.state(ctx) is TransactionState.ABORTED
@@ -162,7 +174,9 @@ def test_committing_and_rolling_back_are_idempotent(bank: Bank) -> None:
     assert bank.state(other) is TransactionState.ABORTED
 
 
-def test_a_finished_transaction_takes_no_more_changes_and_a_committed_one_can_still_read(bank: Bank) -> None:
+def test_a_finished_transaction_takes_no_more_changes_and_a_committed_one_can_still_read(
+    bank: Bank,
+) -> None:
     ctx = bank.begin()
     insert(bank.giro, [{"id": 3, "amount": 3}], ctx)
     bank.commit(ctx)
@@ -179,13 +193,19 @@ def test_an_unknown_transaction_is_not_found(bank: Bank) -> None:
     ctx = Context(transaction_id="never")
     assert bank.state(ctx) is None
     bank.rollback(ctx)
-    for use in (lambda: bank.commit(ctx), lambda: rows_of(bank.giro, ctx), lambda: delete(bank.giro, [0], ctx)):
+    for use in (
+        lambda: bank.commit(ctx),
+        lambda: rows_of(bank.giro, ctx),
+        lambda: delete(bank.giro, [0], ctx),
+    ):
         with pytest.raises(NotFound):
             use()
 
 
 def test_what_fails_in_a_statement_leaves_the_transaction_as_it_was(bank: Bank) -> None:
-    table = MemoryTable("t", pa.schema([("id", pa.int64())]), constraints=Constraints(primary_key=("id",)))
+    table = MemoryTable(
+        "t", pa.schema([("id", pa.int64())]), constraints=Constraints(primary_key=("id",))
+    )
     bank.schema.add_table(table)
     ctx = bank.begin()
     insert(table, [{"id": 1}], ctx)
@@ -197,7 +217,9 @@ def test_what_fails_in_a_statement_leaves_the_transaction_as_it_was(bank: Bank) 
 
 
 def test_a_key_that_another_transaction_has_taken_meanwhile_rolls_back(bank: Bank) -> None:
-    table = MemoryTable("t", pa.schema([("id", pa.int64())]), constraints=Constraints(primary_key=("id",)))
+    table = MemoryTable(
+        "t", pa.schema([("id", pa.int64())]), constraints=Constraints(primary_key=("id",))
+    )
     bank.schema.add_table(table)
     first, second = bank.begin(), bank.begin()
     insert(table, [{"id": 1}], first)
@@ -242,7 +264,9 @@ def test_a_table_created_after_the_snapshot_is_seen_as_it_was_found(bank: Bank) 
     assert rows_of(young, ctx) == seen
 
 
-def test_altering_a_table_with_pending_changes_of_the_same_transaction_is_refused(bank: Bank) -> None:
+def test_altering_a_table_with_pending_changes_of_the_same_transaction_is_refused(
+    bank: Bank,
+) -> None:
     ctx = bank.begin()
     insert(bank.giro, [{"id": 3, "amount": 3}], ctx)
     with pytest.raises(PreconditionFailed, match="uncommitted changes"):

@@ -25,7 +25,10 @@ def test_nothing_is_visible_before_the_commit(table: MemoryTable) -> None:
 
 
 def test_an_aborted_statement_leaves_nothing_behind(table: MemoryTable) -> None:
-    for operation, row in ((Operation.INSERT, {"a": 4, "b": "w"}), (Operation.DELETE, {"rowid": 0})):
+    for operation, row in (
+        (Operation.INSERT, {"a": 4, "b": "w"}),
+        (Operation.DELETE, {"rowid": 0}),
+    ):
         write = staged(table, operation)
         write.apply(typed(table, [row]))
         write.abort()
@@ -80,7 +83,9 @@ def test_an_update_changes_only_the_columns_it_names_in_any_order(table: MemoryT
     assert rows_of(table) == [{"a": 1, "b": "new 0"}, {"a": 2, "b": "y"}, {"a": 3, "b": "new 2"}]
 
 
-def test_of_two_updates_of_one_row_the_later_wins_and_the_row_counts_once(table: MemoryTable) -> None:
+def test_of_two_updates_of_one_row_the_later_wins_and_the_row_counts_once(
+    table: MemoryTable,
+) -> None:
     write = staged(table, Operation.UPDATE)
     write.apply(pa.record_batch({"a": [10, 20, 11], "rowid": [0, 1, 0]}))
     write.apply(pa.record_batch({"a": [21], "rowid": [1]}))
@@ -101,7 +106,9 @@ def test_insert_returns_the_rows_batch_by_batch(table: MemoryTable) -> None:
     write.commit()
 
 
-def test_update_returns_whole_rows_as_they_will_be_in_the_order_of_the_batch(table: MemoryTable) -> None:
+def test_update_returns_whole_rows_as_they_will_be_in_the_order_of_the_batch(
+    table: MemoryTable,
+) -> None:
     write = staged(table, Operation.UPDATE, returning=True)
     answer = write.apply(pa.record_batch({"b": ["Z", "X"], "rowid": [2, 0]}))
     assert answer is not None
@@ -119,10 +126,20 @@ def test_delete_returns_the_rows_as_they_were(table: MemoryTable) -> None:
 
 
 @pytest.mark.parametrize("operation", list(Operation))
-def test_batches_without_rows_are_tolerated_also_with_returning(table: MemoryTable, operation: Operation) -> None:
-    names = {Operation.INSERT: ["a", "b"], Operation.UPDATE: ["b", "rowid"], Operation.DELETE: ["rowid"]}[operation]
-    empty = pa.schema([table.arrow_schema.field(name) for name in names]).empty_table().combine_chunks()
-    batch = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in empty.schema], schema=empty.schema)
+def test_batches_without_rows_are_tolerated_also_with_returning(
+    table: MemoryTable, operation: Operation
+) -> None:
+    names = {
+        Operation.INSERT: ["a", "b"],
+        Operation.UPDATE: ["b", "rowid"],
+        Operation.DELETE: ["rowid"],
+    }[operation]
+    empty = (
+        pa.schema([table.arrow_schema.field(name) for name in names]).empty_table().combine_chunks()
+    )
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([], field.type) for field in empty.schema], schema=empty.schema
+    )
     write = staged(table, operation, returning=True)
     answer = write.apply(batch)
     assert answer is not None
@@ -163,7 +180,9 @@ def test_row_ids_that_are_no_integers_or_missing_are_refused(table: MemoryTable)
         with pytest.raises(BadRequest):
             staged(table, Operation.DELETE).apply(batch)
     with pytest.raises(BadRequest):
-        staged(table, Operation.DELETE).apply(pa.record_batch({"rowid": pa.array([2**64 - 1], pa.uint64())}))
+        staged(table, Operation.DELETE).apply(
+            pa.record_batch({"rowid": pa.array([2**64 - 1], pa.uint64())})
+        )
 
 
 def test_batches_that_do_not_fit_the_table_are_refused(table: MemoryTable) -> None:
@@ -185,7 +204,9 @@ def test_columns_in_another_order_are_put_in_place(table: MemoryTable) -> None:
 
 
 def test_an_error_in_the_last_of_many_batches_leaves_nothing_behind() -> None:
-    table = MemoryTable("t", pa.schema([("n", pa.int64())]), constraints=Constraints(checks=("n >= 0",)))
+    table = MemoryTable(
+        "t", pa.schema([("n", pa.int64())]), constraints=Constraints(checks=("n >= 0",))
+    )
     data = pa.table({"n": pa.concat_arrays([pa.arange(0, 300_000), pa.array([-1])])})
     write = staged(table, Operation.INSERT)
     with pytest.raises(ConstraintViolation, match="n = -1"):
@@ -201,7 +222,9 @@ def _apply_all_and_commit(write: StagedWrite, data: pa.Table) -> None:
 
 def test_updates_of_scattered_rows_in_a_large_table() -> None:
     rows = 300_000
-    table = MemoryTable("t", pa.table({"n": pa.arange(0, rows), "s": pa.arange(0, rows).cast(pa.string())}))
+    table = MemoryTable(
+        "t", pa.table({"n": pa.arange(0, rows), "s": pa.arange(0, rows).cast(pa.string())})
+    )
     changed = list(range(7, rows, 101))
     write = staged(table, Operation.UPDATE)
     write.apply(pa.record_batch({"s": ["!"] * len(changed), "rowid": changed[::-1]}))
@@ -214,9 +237,16 @@ def test_updates_of_scattered_rows_in_a_large_table() -> None:
 
 def test_values_that_a_dictionary_cannot_hold_are_refused() -> None:
     narrow = pa.dictionary(pa.int8(), pa.string())
-    table = MemoryTable("t", pa.table({"d": pa.array([str(n) for n in range(100)]).dictionary_encode().cast(narrow)}))
+    table = MemoryTable(
+        "t",
+        pa.table({"d": pa.array([str(n) for n in range(100)]).dictionary_encode().cast(narrow)}),
+    )
     write = staged(table, Operation.INSERT)
-    write.apply(pa.record_batch({"d": pa.array([str(n) for n in range(100, 200)]).dictionary_encode().cast(narrow)}))
+    write.apply(
+        pa.record_batch(
+            {"d": pa.array([str(n) for n in range(100, 200)]).dictionary_encode().cast(narrow)}
+        )
+    )
     with pytest.raises(BadRequest, match="larger index type"):
         write.commit()
     assert len(rows_of(table)) == 100

@@ -1,4 +1,6 @@
-"""A real Chromium without a window, driven by its DevTools protocol over a pipe: no driver, no port, no package."""
+"""A real Chromium without a window, driven by its DevTools protocol over a pipe: no driver, no
+port, no package.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,23 @@ __all__ = ["Browser", "Page", "chromium"]
 
 _TIMEOUT = 100.0
 _SWITCHES = [
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-proxy-server"),
+    *(
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--no-first-run",
+    ),
+    *(
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--no-proxy-server",
+    ),
     *("--disable-extensions", "--mute-audio", "--remote-debugging-pipe"),
 ]
-# Chromium reads commands from 3 and writes what happens to 4; neither may be in the way of the other.
+# Chromium reads commands from 3 and writes what happens to 4; neither may be in the way of the
+# other.
 _LAUNCH = """
 import fcntl, os, sys
 ends = [fcntl.fcntl(int(number), fcntl.F_DUPFD, 10) for number in sys.argv[1:3]]
@@ -34,7 +48,9 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 def chromium() -> str | None:
     """Where Chromium is, if it is installed."""
-    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    return next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
 
 
 class Browser:
@@ -66,10 +82,14 @@ class Browser:
         os.close(self._output)
         os.close(self._input)
 
-    def open(self, address: str, *, width: int = 1200, height: int = 900, dark: bool = False) -> Page:
+    def open(
+        self, address: str, *, width: int = 1200, height: int = 900, dark: bool = False
+    ) -> Page:
         """A page in a context of its own, with nothing left of others."""
         context = self.send("Target.createBrowserContext")["browserContextId"]
-        target = self.send("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
+        target = self.send("Target.createTarget", url="about:blank", browserContextId=context)[
+            "targetId"
+        ]
         session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = Page(self, session)
         self._pages[session] = page
@@ -121,17 +141,28 @@ class Page:
     def notice(self, method: str, parameters: dict[str, Any]) -> None:
         bad = method in ("Runtime.exceptionThrown", "Page.javascriptDialogOpening")
         bad = bad or (method == "Log.entryAdded" and parameters["entry"]["level"] == "error")
-        bad = bad or (method == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "warning", "assert"))
+        bad = bad or (
+            method == "Runtime.consoleAPICalled"
+            and parameters["type"] in ("error", "warning", "assert")
+        )
         if bad:
             self.complaints.append(f"{method}: {json.dumps(parameters)[:500]}")
 
     def resize(self, width: int, height: int) -> None:
         phone = width < 600
-        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
+        self.send(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=phone,
+        )
 
     def run(self, script: str) -> Any:
         """The value of an expression in the page."""
-        answer = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        answer = self.send(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
@@ -139,7 +170,9 @@ class Page:
         """Return as soon as an expression is true."""
         deadline = time.monotonic() + seconds
         while not self.run(f"!!({script})"):
-            assert time.monotonic() < deadline, f"{script} does not become true; the page says: {self.text}"
+            assert time.monotonic() < deadline, (
+                f"{script} does not become true; the page says: {self.text}"
+            )
             time.sleep(0.05)
 
     @property

@@ -10,7 +10,9 @@ import pyarrow as pa
 
 from sparkport.catalog import Catalog, Context, RecordReader, ScanOptions, Schema, Table
 
-NUMBERS = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string()), pa.field("value", pa.float64())])
+NUMBERS = pa.schema(
+    [pa.field("id", pa.int64()), pa.field("name", pa.string()), pa.field("value", pa.float64())]
+)
 
 
 class ListedTable(Table):
@@ -44,7 +46,10 @@ class ScriptedTable(Table):
     """A table whose scan is a function of the context and the options."""
 
     def __init__(
-        self, name: str, arrow_schema: pa.Schema, scan: Callable[[Context, ScanOptions], Any] = lambda *_: ()
+        self,
+        name: str,
+        arrow_schema: pa.Schema,
+        scan: Callable[[Context, ScanOptions], Any] = lambda *_: (),
     ) -> None:
         self._name = name
         self._arrow_schema = arrow_schema

@@ -1,4 +1,6 @@
-"""Real requests and ways to spoil them, at each level: the stream, the message, the bytes inside it."""
+"""Real requests and ways to spoil them, at each level: the stream, the message, the bytes inside
+it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,13 @@ from sparkport.service.actions import ACTIONS
 
 _LONGEST = 20_000
 _ROWS: list[dict[str, Any]] = [
-    {"id": 1, "name": "one", "amount": None, "tags": ["a", None], "addr": {"street": "x", "zip": 1}},
+    {
+        "id": 1,
+        "name": "one",
+        "amount": None,
+        "tags": ["a", None],
+        "addr": {"street": "x", "zip": 1},
+    },
     {"id": None, "name": "ü" * 300, "amount": None, "tags": [], "addr": None},
 ]
 
@@ -63,27 +71,66 @@ def _valid(client: RawClient, columns: pa.Schema) -> list[Request]:
     signed = client.list_schemas("cat")["s1"]["t"].descriptor
     steady = client.list_schemas("steady")["s"]["t"].descriptor
     descriptors = [plain, signed, steady, path("cat", "s1", "t"), path("__databases")]
-    made = [Request(method, (each.serialize(),)) for method in ("GetFlightInfo", "GetSchema") for each in descriptors]
+    made = [
+        Request(method, (each.serialize(),))
+        for method in ("GetFlightInfo", "GetSchema")
+        for each in descriptors
+    ]
     for each in descriptors:
         for column_ids in (None, [0, 1], [2**64 - 1]):
-            made.append(_action("endpoints", endpoints_body(each, column_ids, json_filters='{"filters":[]}')))
-        made.append(_action("flight_info", {"descriptor": each.serialize(), "at_unit": "VERSION", "at_value": "1"}))
-        made += [Request("DoGet", (ticket_message(found.ticket.ticket),)) for found in client.endpoints(each)]
-    made.append(_action("endpoints", {"schema": "s1", "table": "t", "time_point": {"unit": "version", "value": "1"}}))
-    transaction = msgpack.unpackb(client.action("create_transaction", {"catalog_name": "cat"})[0])["identifier"]
+            made.append(
+                _action(
+                    "endpoints", endpoints_body(each, column_ids, json_filters='{"filters":[]}')
+                )
+            )
+        made.append(
+            _action(
+                "flight_info",
+                {"descriptor": each.serialize(), "at_unit": "VERSION", "at_value": "1"},
+            )
+        )
+        made += [
+            Request("DoGet", (ticket_message(found.ticket.ticket),))
+            for found in client.endpoints(each)
+        ]
+    made.append(
+        _action(
+            "endpoints",
+            {"schema": "s1", "table": "t", "time_point": {"unit": "version", "value": "1"}},
+        )
+    )
+    transaction = msgpack.unpackb(client.action("create_transaction", {"catalog_name": "cat"})[0])[
+        "identifier"
+    ]
     for name in ("get_transaction_status", "commit_transaction", "rollback_transaction"):
         made.append(_action(name, {"transaction_id": transaction, "catalog_name": "cat"}))
     made.append(_action("create_transaction", b'{"catalog_name": "cat"}'))
-    made.append(_action("delete", b'{"schema_name": "s1", "table_name": "t", "row_ids": [1, 2], "returning": true}'))
+    made.append(
+        _action(
+            "delete",
+            b'{"schema_name": "s1", "table_name": "t", "row_ids": [1, 2], "returning": true}',
+        )
+    )
     empty = {"catalog": "cat", "schema": "s1", "name": "t", "ignore_not_found": False}
     made += [_action(name, empty) for name in ACTIONS]
-    filters = {"airport-list-flights-filter-catalog": "cat", "airport-list-flights-filter-schema": "s1"}
+    filters = {
+        "airport-list-flights-filter-catalog": "cat",
+        "airport-list-flights-filter-schema": "s1",
+    }
     made += [Request("ListFlights", (b"",)), Request("ListFlights", (b"\x0a\x03abc",), filters)]
     made += [Request("ListActions", (b"",)), Request("Handshake", (b"\x12\x03abc",))]
     rowid = pa.schema([("rowid", pa.int64())])
-    for operation, schema in (("insert", columns), ("update", pa.schema([*columns, *rowid])), ("delete", rowid)):
+    for operation, schema in (
+        ("insert", columns),
+        ("update", pa.schema([*columns, *rowid])),
+        ("delete", rowid),
+    ):
         stream = flight_data(schema, [{**row, "rowid": 0} for row in _ROWS])
-        made += [aimed(stream, each, operation, returning) for each in (plain, signed) for returning in "01"]
+        made += [
+            aimed(stream, each, operation, returning)
+            for each in (plain, signed)
+            for returning in "01"
+        ]
     for command in (
         b'{"operation": "insert", "schema_name": "s1", "table_name": "t", "returning": true}',
         b'{"operation": "update", "schema_name": "s1", "table_name": "t", "row_ids": [0, 1]}',
@@ -99,10 +146,17 @@ def _action(name: str, body: Any) -> Request:
 
 
 def aimed(
-    messages: Sequence[bytes], descriptor: flight.FlightDescriptor, operation: str, returning: str = "0"
+    messages: Sequence[bytes],
+    descriptor: flight.FlightDescriptor,
+    operation: str,
+    returning: str = "0",
 ) -> Request:
     """An exchange whose first message names this object."""
-    first = {**dict(split(messages[0])), 1: descriptor.serialize()} if messages else {1: descriptor.serialize()}
+    first = (
+        {**dict(split(messages[0])), 1: descriptor.serialize()}
+        if messages
+        else {1: descriptor.serialize()}
+    )
     headers = {"airport-operation": operation, "return-chunks": returning}
     return Request("DoExchange", (join(list(first.items())), *messages[1:]), headers)
 
@@ -113,7 +167,10 @@ def flight_data(arrow_schema: pa.Schema, rows: list[dict[str, Any]]) -> list[byt
         writer.write_table(pa.Table.from_pylist(rows, arrow_schema))
     messages = [b""]  # the first has only the descriptor
     for message in pa.ipc.MessageReader.open_stream(sink.getvalue()):
-        parts = [(2, message.metadata.to_pybytes()), (1000, message.body.to_pybytes() if message.body else b"")]
+        parts = [
+            (2, message.metadata.to_pybytes()),
+            (1000, message.body.to_pybytes() if message.body else b""),
+        ]
         messages.append(join(parts))
     return messages
 
@@ -135,7 +192,9 @@ def split(message: bytes) -> list[tuple[int, bytes]]:
 
 
 def join(fields: Sequence[tuple[int, bytes]]) -> bytes:
-    return b"".join(_encoded(number << 3 | 2) + _encoded(len(value)) + value for number, value in fields)
+    return b"".join(
+        _encoded(number << 3 | 2) + _encoded(len(value)) + value for number, value in fields
+    )
 
 
 def _varint(message: bytes, position: int) -> tuple[int, int]:
@@ -187,8 +246,12 @@ def _flip(data: bytes, _other: bytes, start: int, end: int, noise: bytes) -> byt
 
 KINDS: Mapping[str, _Kind] = {
     "flip": _flip,
-    "overwrite": lambda data, other, start, end, noise: data[:start] + noise + data[start + len(noise) :],
-    "extremes": lambda data, other, start, end, noise: data[:start] + b"\xff" * min(8, end - start) + data[start + 8 :],
+    "overwrite": lambda data, other, start, end, noise: (
+        data[:start] + noise + data[start + len(noise) :]
+    ),
+    "extremes": lambda data, other, start, end, noise: (
+        data[:start] + b"\xff" * min(8, end - start) + data[start + 8 :]
+    ),
     "truncate": lambda data, other, start, end, noise: data[:start],
     "cut the start": lambda data, other, start, end, noise: data[start:],
     "insert": lambda data, other, start, end, noise: data[:start] + noise + data[start:],
@@ -202,13 +265,19 @@ KINDS: Mapping[str, _Kind] = {
 }
 
 
-def spoil_message(request: Request, index: int, other: Request, mutations: Sequence[Mutation]) -> Request:
+def spoil_message(
+    request: Request, index: int, other: Request, mutations: Sequence[Mutation]
+) -> Request:
     """Spoil the bytes of one message as they are."""
     return _with_message(request, index, lambda data: _apply(data, _pick(other, index), mutations))
 
 
-def spoil_field(request: Request, index: int, other: Request, mutations: Sequence[Mutation]) -> Request:
-    """Spoil one field of a message, which stays a well-formed one: an action's body, a ticket, a header of Arrow."""
+def spoil_field(
+    request: Request, index: int, other: Request, mutations: Sequence[Mutation]
+) -> Request:
+    """Spoil one field of a message, which stays a well-formed one: an action's body, a ticket, a
+    header of Arrow.
+    """
 
     def spoil(data: bytes) -> bytes:
         fields = split(data)
@@ -223,7 +292,9 @@ def spoil_field(request: Request, index: int, other: Request, mutations: Sequenc
     return _with_message(request, index, spoil)
 
 
-def spoil_value(request: Request, index: int, other: Request, mutations: Sequence[Mutation]) -> Request:
+def spoil_value(
+    request: Request, index: int, other: Request, mutations: Sequence[Mutation]
+) -> Request:
     """Spoil one value inside the MessagePack body of an action, which stays MessagePack."""
     if request.method != "DoAction":
         return spoil_field(request, index, other, mutations)
@@ -242,15 +313,32 @@ def spoil_value(request: Request, index: int, other: Request, mutations: Sequenc
         if isinstance(value, bytes) and mutations[0].kind != "replace":
             holder[key] = _apply(value, noise, mutations)
         else:
-            strange = [None, True, -1, 2**64 - 1, 0.5, noise, "ü", [], {}, [[]], {b"": None}, msgpack.ExtType(1, noise)]
+            strange = [
+                None,
+                True,
+                -1,
+                2**64 - 1,
+                0.5,
+                noise,
+                "ü",
+                [],
+                {},
+                [[]],
+                {b"": None},
+                msgpack.ExtType(1, noise),
+            ]
             holder[key] = strange[len(noise) % len(strange)]
         return action_message(action.type, msgpack.packb(body, use_bin_type=bool(index % 2)))
 
     return _with_message(request, index, spoil)
 
 
-def spoil_stream(request: Request, index: int, other: Request, mutations: Sequence[Mutation]) -> Request:
-    """Spoil the order of messages: leave some out, repeat them, mix them with those of another call."""
+def spoil_stream(
+    request: Request, index: int, other: Request, mutations: Sequence[Mutation]
+) -> Request:
+    """Spoil the order of messages: leave some out, repeat them, mix them with those of another
+    call.
+    """
     messages = list(request.messages)
     for mutation in mutations:
         at = int(mutation.place * len(messages))
@@ -265,7 +353,11 @@ def spoil_stream(request: Request, index: int, other: Request, mutations: Sequen
                 messages = messages[:at] + list(other.messages) + messages[at:]
             case _:
                 messages = messages[::-1]
-    return replace(request, messages=tuple(messages[:20]), headers=other.headers if index % 3 == 0 else request.headers)
+    return replace(
+        request,
+        messages=tuple(messages[:20]),
+        headers=other.headers if index % 3 == 0 else request.headers,
+    )
 
 
 LEVELS = (spoil_message, spoil_field, spoil_value, spoil_stream)
@@ -290,7 +382,13 @@ def _apply(data: bytes, other: bytes, mutations: Sequence[Mutation]) -> bytes:
 
 def _places(value: Any) -> Any:
     """Every place in a nested value that can be assigned to."""
-    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    pairs = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, item in pairs:
         yield value, key
         yield from _places(item)

@@ -1,4 +1,6 @@
-"""Every request in which a caller names a catalog, a schema, a table, a function, a flight or an action."""
+"""Every request in which a caller names a catalog, a schema, a table, a function, a flight or an
+action.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ from typing import Any, TypeAlias
 import msgpack
 import pyarrow as pa
 import pyarrow.flight as flight
-from tests.contracts.contract_client import ContractClient, as_json, delete_body, insert_command, update_command
+from tests.contracts.contract_client import (
+    ContractClient,
+    as_json,
+    delete_body,
+    insert_command,
+    update_command,
+)
 from tests.contracts.ddl_requests import (
     add_column_body,
     alter_body,
@@ -24,7 +32,9 @@ from tests.contracts.ddl_requests import contents as contents_of
 from tests.server.raw_client import endpoints_body, path, ticket_message
 from tests.server.test_flight_sql import command, message
 
-ROWS = pa.table({"id": pa.array([1], pa.int64()), "st": pa.array([{"a": 1}], pa.struct([("a", pa.int64())]))})
+ROWS = pa.table(
+    {"id": pa.array([1], pa.int64()), "st": pa.array([{"a": 1}], pa.struct([("a", pa.int64())]))}
+)
 UPDATED = ROWS.select(["id"]).append_column("rowid", pa.array([0], pa.int64()))
 DELETED = UPDATED.select(["rowid"])
 
@@ -57,29 +67,37 @@ def of_catalog(headers: Headers, named: Named) -> Headers:
     return {**headers, "airport-catalog": named.catalog}
 
 
-# --------------------------------------------------------------------------------------------------- reading a table
+# --------------------------------------------------------------------------------- reading a table
 
 
 def _described(action: str, key: str = "descriptor", **further: Any) -> Route:
-    return lambda client, named, headers: client.action(action, {key: named.bytes, **further}, headers)
+    return lambda client, named, headers: client.action(
+        action, {key: named.bytes, **further}, headers
+    )
 
 
 def _endpoints(**parameters: Any) -> Route:
     return lambda client, named, headers: client.action(
-        "endpoints", endpoints_body(path(named.catalog, named.schema, named.name), [0], **parameters), headers
+        "endpoints",
+        endpoints_body(path(named.catalog, named.schema, named.name), [0], **parameters),
+        headers,
     )
 
 
 def _by_name(**further: Any) -> Route:
     return lambda client, named, headers: client.action(
-        "endpoints", {"catalog": named.catalog, "schema": named.schema, "table": named.name, **further}, headers
+        "endpoints",
+        {"catalog": named.catalog, "schema": named.schema, "table": named.name, **further},
+        headers,
     )
 
 
 _STATISTICS = {"column_name": "id", "type": "BIGINT"}
 READING: Mapping[str, Route] = {
     "GetSchema": lambda c, n, h: c.call("GetSchema", n.bytes, h),
-    "GetSchema of two names": lambda c, n, h: c.call("GetSchema", path(n.schema, n.name).serialize(), of_catalog(h, n)),
+    "GetSchema of two names": lambda c, n, h: c.call(
+        "GetSchema", path(n.schema, n.name).serialize(), of_catalog(h, n)
+    ),
     "GetFlightInfo": lambda c, n, h: c.call("GetFlightInfo", n.bytes, h),
     "GetFlightInfo of two names": lambda c, n, h: c.call(
         "GetFlightInfo", path(n.schema, n.name).serialize(), of_catalog(h, n)
@@ -92,12 +110,16 @@ READING: Mapping[str, Route] = {
     "endpoints by name AT": _by_name(time_point={"unit": "version", "value": "0"}),
     "flight_info": _described("flight_info"),
     "flight_info AT version": _described("flight_info", at_unit="VERSION", at_value="0"),
-    "flight_info AT timestamp": _described("flight_info", at_unit="TIMESTAMP", at_value="2020-01-01 00:00:00"),
+    "flight_info AT timestamp": _described(
+        "flight_info", at_unit="TIMESTAMP", at_value="2020-01-01 00:00:00"
+    ),
     "statistics": _described("column_statistics", "flight_descriptor", **_STATISTICS),
-    "statistics of nothing": _described("column_statistics", "flight_descriptor", column_name="no", type="BIGINT"),
+    "statistics of nothing": _described(
+        "column_statistics", "flight_descriptor", column_name="no", type="BIGINT"
+    ),
 }
 
-# ----------------------------------------------------------------------------------------------------------- changing
+# ---------------------------------------------------------------------------------------- changing
 
 
 def _put(command: Callable[..., dict[str, Any]], *arguments: Any, **further: Any) -> Route:
@@ -117,7 +139,9 @@ def _put_in_transaction(client: ContractClient, named: Named, headers: Headers) 
 
 def _delete(**further: Any) -> Route:
     return lambda client, named, headers: client.action(
-        "delete", as_json({**delete_body(named.title, [0], **further), "catalog": named.catalog}), headers
+        "delete",
+        as_json({**delete_body(named.title, [0], **further), "catalog": named.catalog}),
+        headers,
     )
 
 
@@ -136,13 +160,15 @@ CHANGING: Mapping[str, Route] = {
     "delete": _delete(),
     "delete returning": _delete(returning=True),
     **{
-        f"exchange {operation}{' returning' if returning else ''}": _exchange(operation, rows, returning=returning)
+        f"exchange {operation}{' returning' if returning else ''}": _exchange(
+            operation, rows, returning=returning
+        )
         for operation, rows in (("insert", ROWS), ("update", UPDATED), ("delete", DELETED))
         for returning in (False, True)
     },
 }
 
-# ---------------------------------------------------------------------------------------------------------------- DDL
+# --------------------------------------------------------------------------------------------- DDL
 
 ALTERS: Mapping[str, dict[str, Any]] = {
     "add_column": add_column_body(),
@@ -152,8 +178,12 @@ ALTERS: Mapping[str, dict[str, Any]] = {
     "set_default": alter_body(column_name="id", expression="1"),
     "set_not_null": alter_body(column_name="id"),
     "drop_not_null": alter_body(column_name="id"),
-    "change_column_type": alter_body(column_schema=one_column("id", pa.string()), expression="CAST(id AS VARCHAR)"),
-    "add_field": alter_body(column_path=["st"], column_schema=one_column("d"), if_field_not_exists=False),
+    "change_column_type": alter_body(
+        column_schema=one_column("id", pa.string()), expression="CAST(id AS VARCHAR)"
+    ),
+    "add_field": alter_body(
+        column_path=["st"], column_schema=one_column("d"), if_field_not_exists=False
+    ),
     "remove_field": alter_body(column_path=["st", "a"], if_column_exists=False, cascade=False),
     "rename_field": alter_body(column_path=["st", "a"], new_name="z"),
     "add_constraint": alter_body(constraint="CHECK (id > 5)"),
@@ -162,7 +192,9 @@ ALTERS: Mapping[str, dict[str, Any]] = {
 
 def _alter(action: str, body: Mapping[str, Any]) -> Route:
     return lambda client, named, headers: client.action(
-        action, {**body, "catalog": named.catalog, "schema": named.schema, "name": named.name}, headers
+        action,
+        {**body, "catalog": named.catalog, "schema": named.schema, "name": named.name},
+        headers,
     )
 
 
@@ -183,38 +215,52 @@ def _create(on_conflict: str) -> Route:
 def _drop(**further: Any) -> Route:
     return lambda client, named, headers: client.action(
         "drop_table",
-        drop_table_body(catalog_name=named.catalog, schema_name=named.schema, name=named.name, **further),
+        drop_table_body(
+            catalog_name=named.catalog, schema_name=named.schema, name=named.name, **further
+        ),
         headers,
     )
 
 
 def _rename_to(client: ContractClient, named: Named, headers: Headers) -> Any:
     """A table that the caller sees takes a name that may be taken."""
-    body = alter_body(catalog=named.catalog, schema=named.schema, name="orders", new_table_name=named.name)
+    body = alter_body(
+        catalog=named.catalog, schema=named.schema, name="orders", new_table_name=named.name
+    )
     return client.action("rename_table", body, headers)
 
 
 DDL: Mapping[str, Route] = {
     **{action: _alter(action, body) for action, body in ALTERS.items()},
-    **{f"{action} if exists": _alter(action, {**body, "ignore_not_found": True}) for action, body in ALTERS.items()},
-    **{f"create_table or {conflict}": _create(conflict) for conflict in ("error", "ignore", "replace")},
+    **{
+        f"{action} if exists": _alter(action, {**body, "ignore_not_found": True})
+        for action, body in ALTERS.items()
+    },
+    **{
+        f"create_table or {conflict}": _create(conflict)
+        for conflict in ("error", "ignore", "replace")
+    },
     "drop_table": _drop(),
     "drop_table if exists": _drop(ignore_not_found=True),
     "rename_table to it": _rename_to,
 }
 
-# ------------------------------------------------------------------------------------------------ schemas and catalogs
+# ---------------------------------------------------------------------------- schemas and catalogs
 
 
 def _create_schema(**further: Any) -> Route:
     return lambda client, named, headers: contents_of(
-        client, create_schema_body(catalog_name=named.catalog, schema=named.schema, **further), headers
+        client,
+        create_schema_body(catalog_name=named.catalog, schema=named.schema, **further),
+        headers,
     )
 
 
 def _drop_schema(**further: Any) -> Route:
     return lambda client, named, headers: client.action(
-        "drop_schema", drop_schema_body(catalog_name=named.catalog, name=named.schema, **further), headers
+        "drop_schema",
+        drop_schema_body(catalog_name=named.catalog, name=named.schema, **further),
+        headers,
     )
 
 
@@ -229,7 +275,9 @@ SCHEMAS: Mapping[str, Route] = {
 
 
 def _catalog_action(action: str) -> Route:
-    return lambda client, named, headers: client.action(action, {"catalog_name": named.catalog}, headers)
+    return lambda client, named, headers: client.action(
+        action, {"catalog_name": named.catalog}, headers
+    )
 
 
 def _with_header(action: str, body: Any = b"") -> Route:
@@ -249,7 +297,7 @@ CATALOGS: Mapping[str, Route] = {
     "ListActions": lambda c, n, h: c.call("ListActions", b"", of_catalog(h, n)),
 }
 
-# ----------------------------------------------------------------------------------------------------------- discovery
+# --------------------------------------------------------------------------------------- discovery
 
 
 def _listed(client: ContractClient, named: Named, headers: Headers) -> Any:
@@ -301,7 +349,7 @@ DISCOVERY: Mapping[str, Route] = {
     },
 }
 
-# ----------------------------------------------------------------------------------- functions, flights and actions
+# ------------------------------------------------------------------ functions, flights and actions
 
 
 def _function_by_name(client: ContractClient, named: Named, headers: Headers) -> Any:
@@ -328,10 +376,14 @@ FUNCTIONS: Mapping[str, Route] = {
 }
 OWN: Mapping[str, Route] = {
     "a flight by path": lambda c, n, h: c.call("GetFlightInfo", path(n.name).serialize(), h),
-    "a flight by a longer path": lambda c, n, h: c.call("GetFlightInfo", path(n.name, "x").serialize(), h),
+    "a flight by a longer path": lambda c, n, h: c.call(
+        "GetFlightInfo", path(n.name, "x").serialize(), h
+    ),
     "a flight by command": lambda c, n, h: c.call(
         "GetFlightInfo", flight.FlightDescriptor.for_command(n.name).serialize(), h
     ),
-    "a flight in a catalog": lambda c, n, h: c.call("GetFlightInfo", path(n.name).serialize(), of_catalog(h, n)),
+    "a flight in a catalog": lambda c, n, h: c.call(
+        "GetFlightInfo", path(n.name).serialize(), of_catalog(h, n)
+    ),
     "an action": lambda c, n, h: c.action(n.name, message((1, "x")), h),
 }

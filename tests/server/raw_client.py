@@ -1,4 +1,6 @@
-"""A Flight client on plain grpc: it shows codes, trailers and bytes as they are. Every call has a deadline."""
+"""A Flight client on plain grpc: it shows codes, trailers and bytes as they are. Every call has a
+deadline.
+"""
 
 from __future__ import annotations
 
@@ -56,11 +58,16 @@ class RawClient:
         options = [
             ("grpc.max_receive_message_length", -1),
             ("grpc.max_send_message_length", -1),
-            ("grpc.use_local_subchannel_pool", 1),  # else two clients of one process share a connection
+            (
+                "grpc.use_local_subchannel_pool",
+                1,
+            ),  # else two clients of one process share a connection
         ]
         target = location.split("://", 1)[1]
         if credentials is None:
-            self.channel: Any = grpc.insecure_channel(target, options)  # the stubs want serializers; bytes need none
+            self.channel: Any = grpc.insecure_channel(
+                target, options
+            )  # the stubs want serializers; bytes need none
         else:
             self.channel = grpc.secure_channel(target, credentials, options)
 
@@ -71,30 +78,49 @@ class RawClient:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self.close()
 
     # -- calls as bytes
 
     def open(
-        self, method: str, messages: bytes | Iterable[bytes], headers: Headers | None = None, timeout: float = TIMEOUT
+        self,
+        method: str,
+        messages: bytes | Iterable[bytes],
+        headers: Headers | None = None,
+        timeout: float = TIMEOUT,
     ) -> Any:
         """The running call of a streaming method: an iterator of messages that can be cancelled."""
         metadata = tuple((headers or {}).items())
         if method in BOTH_STREAMS:
             stream = [messages] if isinstance(messages, bytes) else messages
-            return self.channel.stream_stream(SERVICE + method)(iter(stream), timeout=timeout, metadata=metadata)
-        return self.channel.unary_stream(SERVICE + method)(messages, timeout=timeout, metadata=metadata)
+            return self.channel.stream_stream(SERVICE + method)(
+                iter(stream), timeout=timeout, metadata=metadata
+            )
+        return self.channel.unary_stream(SERVICE + method)(
+            messages, timeout=timeout, metadata=metadata
+        )
 
-    def call(self, method: str, messages: bytes | Iterable[bytes], headers: Headers | None = None) -> list[bytes]:
+    def call(
+        self, method: str, messages: bytes | Iterable[bytes], headers: Headers | None = None
+    ) -> list[bytes]:
         """All messages of the answer. Raises: grpc.RpcError."""
         if method in UNARY:
             metadata = tuple((headers or {}).items())
-            return [self.channel.unary_unary(SERVICE + method)(messages, timeout=TIMEOUT, metadata=metadata)]
+            return [
+                self.channel.unary_unary(SERVICE + method)(
+                    messages, timeout=TIMEOUT, metadata=metadata
+                )
+            ]
         return list(self.open(method, messages, headers))
 
-    def failure(self, method: str, messages: bytes | Iterable[bytes], headers: Headers | None = None) -> Failure:
+    def failure(
+        self, method: str, messages: bytes | Iterable[bytes], headers: Headers | None = None
+    ) -> Failure:
         """The status of a call that must fail."""
         try:
             answer = self.call(method, messages, headers)
@@ -123,7 +149,9 @@ class RawClient:
             listed[entry["name"]] = {metadata(info)["name"]: info for info in infos}
         return listed
 
-    def schema_entries(self, catalog: str = "", headers: Headers | None = None) -> list[dict[str, Any]]:
+    def schema_entries(
+        self, catalog: str = "", headers: Headers | None = None
+    ) -> list[dict[str, Any]]:
         (answer,) = self.action("list_schemas", {"catalog_name": catalog}, headers)
         entries: list[dict[str, Any]] = msgpack.unpackb(decompress(answer))["schemas"]
         return entries
@@ -135,7 +163,9 @@ class RawClient:
         headers: Headers | None = None,
         **parameters: Any,
     ) -> list[flight.FlightEndpoint]:
-        (answer,) = self.action("endpoints", endpoints_body(descriptor, column_ids, **parameters), headers)
+        (answer,) = self.action(
+            "endpoints", endpoints_body(descriptor, column_ids, **parameters), headers
+        )
         return [flight.FlightEndpoint.deserialize(each) for each in msgpack.unpackb(answer)]
 
     # -- reading
@@ -155,9 +185,13 @@ class RawClient:
             self.get(endpoint.ticket.ticket, headers)
             for endpoint in self.endpoints(descriptor, column_ids, headers, **parameters)
         ]
-        return Stream(streams[0].arrow_schema, [batch for stream in streams for batch in stream.batches])
+        return Stream(
+            streams[0].arrow_schema, [batch for stream in streams for batch in stream.batches]
+        )
 
-    def scan_failure(self, descriptor: flight.FlightDescriptor, column_ids: Sequence[int] | None = None) -> Failure:
+    def scan_failure(
+        self, descriptor: flight.FlightDescriptor, column_ids: Sequence[int] | None = None
+    ) -> Failure:
         """The status of a DoGet that must fail; planning must not."""
         (endpoint,) = self.endpoints(descriptor, column_ids)
         return self.failure("DoGet", ticket_message(endpoint.ticket.ticket))
@@ -206,14 +240,21 @@ def decompress(pair: bytes) -> bytes:
 
 
 def decode_stream(messages: Iterable[bytes]) -> Stream:
-    """FlightData messages, put together as the IPC stream they are made of; none may bear app_metadata (T20)."""
+    """FlightData messages, put together as the IPC stream they are made of; none may bear
+    app_metadata (T20).
+    """
     parts = []
     for message in messages:
         fields = dict(_fields(message))
         assert 3 not in fields, "a message of DoGet bears app_metadata"
         header = fields[2]
         padding = -len(header) % 8
-        parts += [b"\xff\xff\xff\xff", (len(header) + padding).to_bytes(4, "little"), header, b"\0" * padding]
+        parts += [
+            b"\xff\xff\xff\xff",
+            (len(header) + padding).to_bytes(4, "little"),
+            header,
+            b"\0" * padding,
+        ]
         parts.append(fields.get(1000, b""))
     reader = pa.ipc.open_stream(b"".join(parts))
     return Stream(reader.schema, list(reader))

@@ -1,4 +1,6 @@
-"""Somebody who speaks just enough HTTP/2 to be a nuisance: opens calls, and sends as much or as little as it likes."""
+"""Somebody who speaks just enough HTTP/2 to be a nuisance: opens calls, and sends as much or as
+little as it likes.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,10 @@ class Stranger:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         with suppress(OSError):  # the server may have closed it
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -89,7 +94,12 @@ class Stranger:
         try:
             with self._socket.makefile("rb") as stream:
                 while len(head := stream.read(9)) == 9:
-                    length, kind, flags, number = int.from_bytes(head[:3], "big"), head[3], head[4], head[5:]
+                    length, kind, flags, number = (
+                        int.from_bytes(head[:3], "big"),
+                        head[3],
+                        head[4],
+                        head[5:],
+                    )
                     self._take(kind, flags, int.from_bytes(number, "big"), stream.read(length))
         except OSError:
             pass
@@ -114,7 +124,9 @@ def announced(length: int) -> bytes:
 
 
 def _frame(kind: int, flags: int, number: int, payload: bytes = b"") -> bytes:
-    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + number.to_bytes(4, "big") + payload
+    return (
+        len(payload).to_bytes(3, "big") + bytes([kind, flags]) + number.to_bytes(4, "big") + payload
+    )
 
 
 def _text(text: str) -> bytes:
@@ -123,4 +135,8 @@ def _text(text: str) -> bytes:
     if len(data) < 127:
         return bytes([len(data)]) + data
     rest = len(data) - 127
-    return bytes([127, rest % 128 + 128, rest // 128]) + data if rest >= 128 else bytes([127, rest]) + data
+    return (
+        bytes([127, rest % 128 + 128, rest // 128]) + data
+        if rest >= 128
+        else bytes([127, rest]) + data
+    )

@@ -1,4 +1,6 @@
-"""A catalog attached without a name is answered without one, in every reply that names it (airport §3.5, T9)."""
+"""A catalog attached without a name is answered without one, in every reply that names it (airport
+§3.5, T9).
+"""
 
 import msgpack
 import pyarrow as pa
@@ -14,7 +16,10 @@ from sparkport.testing import DuckDBClient
 def test_time_travel_works_under_the_name_that_was_attached(name):
     builder = sp.CatalogBuilder("shop")
     builder.schema("s").table("t", pa.table({"id": [1, 2]}))
-    with sp.Server(builder, "grpc://127.0.0.1:0") as server, DuckDBClient(server.location, name) as client:
+    with (
+        sp.Server(builder, "grpc://127.0.0.1:0") as server,
+        DuckDBClient(server.location, name) as client,
+    ):
         assert client.scan("s", "t", at=("VERSION", "0")).to_pydict() == {"id": [1, 2]}
         client.insert("s", "t", pa.table({"id": [3]}))
         assert client.count("s", "t") == 3
@@ -38,5 +43,8 @@ def test_a_body_without_a_catalog_leaves_it_to_the_header():
 def test_a_condition_without_columns_keeps_all_rows_or_none(condition, kept):
     builder = sp.CatalogBuilder("shop")
     builder.schema("s").table("t", pa.table({"id": [1, 2]}))
-    with sp.Server(builder, "grpc://127.0.0.1:0") as server, DuckDBClient(server.location, "shop") as client:
+    with (
+        sp.Server(builder, "grpc://127.0.0.1:0") as server,
+        DuckDBClient(server.location, "shop") as client,
+    ):
         assert client.scan("s", "t", where=condition).column("id").to_pylist() == kept

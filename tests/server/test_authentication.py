@@ -38,7 +38,9 @@ def location() -> Iterator[str]:
         return ctx.principal or "nobody"
 
     settings = sp.ServerSettings(
-        service=sp.ServiceSettings(authenticate=sp.TokenAuthenticator({TOKEN: "ada", "other": "bob"}))
+        service=sp.ServiceSettings(
+            authenticate=sp.TokenAuthenticator({TOKEN: "ada", "other": "bob"})
+        )
     )
     with sp.Server(builder, "grpc://127.0.0.1:0", settings) as server:
         yield server.location
@@ -89,9 +91,13 @@ def test_every_call_is_asked_for_a_token(location: str) -> None:
             writer.close()
 
 
-def test_what_was_handed_out_stands_for_the_token_of_whom_it_was_handed_out_to(location: str) -> None:
+def test_what_was_handed_out_stands_for_the_token_of_whom_it_was_handed_out_to(
+    location: str,
+) -> None:
     """The client sends the token of ATTACH with half of its calls (airport §2.3)."""
-    options = flight.FlightCallOptions(timeout=60, headers=[(b"authorization", f"Bearer {TOKEN}".encode())])
+    options = flight.FlightCallOptions(
+        timeout=60, headers=[(b"authorization", f"Bearer {TOKEN}".encode())]
+    )
     theirs = flight.FlightCallOptions(timeout=60, headers=[(b"authorization", b"Bearer other")])
     nobody = flight.FlightCallOptions(timeout=60)
     with flight.connect(location) as client:
@@ -130,9 +136,14 @@ def test_an_authenticator_that_fails_lets_nobody_in() -> None:
 
 
 def test_the_sql_to_paste_says_where_the_token_goes() -> None:
-    settings = sp.ServerSettings(service=sp.ServiceSettings(authenticate=sp.TokenAuthenticator({TOKEN: "ada"})))
+    settings = sp.ServerSettings(
+        service=sp.ServiceSettings(authenticate=sp.TokenAuthenticator({TOKEN: "ada"}))
+    )
     greeting = sp.Server(sp.CatalogBuilder("shop"), "grpc://127.0.0.1:1", settings).greeting
 
-    assert "ATTACH 'shop' (TYPE airport, LOCATION 'grpc://127.0.0.1:1', auth_token '<your token>');" in greeting
+    assert (
+        "ATTACH 'shop' (TYPE airport, LOCATION 'grpc://127.0.0.1:1', auth_token '<your token>');"
+        in greeting
+    )
     assert TOKEN not in greeting
     assert "auth_token" not in sp.Server(sp.CatalogBuilder("shop"), "grpc://127.0.0.1:1").greeting

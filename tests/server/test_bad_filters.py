@@ -68,7 +68,9 @@ NO_FILTER = {
     "nonsense in it": '{"filters": [nonsense]}',
     "a list": "[]",
     "filters of another kind": '{"filters": 1}',
-    "names of another kind": json.dumps({"filters": [less_than(2)], "column_binding_names_by_index": {"id": 0}}),
+    "names of another kind": json.dumps(
+        {"filters": [less_than(2)], "column_binding_names_by_index": {"id": 0}}
+    ),
 }
 
 
@@ -85,13 +87,24 @@ UNKNOWN = {
     "no names": json.dumps({"filters": [less_than(2)]}),
     "unknown class": filters({"expression_class": "BOUND_MAGIC", "type": "MAGIC"}),
     "unknown function": filters(
-        {"expression_class": "BOUND_FUNCTION", "type": "BOUND_FUNCTION", "name": "nope", "children": []}
+        {
+            "expression_class": "BOUND_FUNCTION",
+            "type": "BOUND_FUNCTION",
+            "name": "nope",
+            "children": [],
+        }
     ),
     "unknown comparison": filters({**less_than(2), "type": "COMPARE_NOTHING"}),
-    "a side is missing": filters({"expression_class": "BOUND_COMPARISON", "type": "COMPARE_LESSTHAN", "left": COLUMN}),
+    "a side is missing": filters(
+        {"expression_class": "BOUND_COMPARISON", "type": "COMPARE_LESSTHAN", "left": COLUMN}
+    ),
     "a side is a number": filters({**less_than(2), "right": 2}),
-    "a column that does not exist": filters({**less_than(2), "left": {**COLUMN, "binding": {"column_index": 99}}}),
-    "a negative column": filters({**less_than(2), "left": {**COLUMN, "binding": {"column_index": -1}}}),
+    "a column that does not exist": filters(
+        {**less_than(2), "left": {**COLUMN, "binding": {"column_index": 99}}}
+    ),
+    "a negative column": filters(
+        {**less_than(2), "left": {**COLUMN, "binding": {"column_index": -1}}}
+    ),
     "a name that does not exist": filters(less_than(2), names=("nope", "name", "value")),
     "a constant of another type": filters(less_than("two")),
     "a constant too large": filters(less_than(10**100)),
@@ -119,7 +132,9 @@ def test_a_filter_of_50_megabytes_is_left_to_the_client(client):
     assert client.scan(T, [0], json_filters=huge).table.num_rows == 5
 
 
-@pytest.mark.parametrize("sent", [b"\xff\xfe", 42, None, []], ids=["not text", "number", "nil", "list"])
+@pytest.mark.parametrize(
+    "sent", [b"\xff\xfe", 42, None, []], ids=["not text", "number", "nil", "list"]
+)
 def test_a_filter_that_is_no_text_is_none_or_refused(client, sent):
     body = {"descriptor": T.serialize(), "parameters": {"json_filters": sent, "column_ids": [0]}}
     if sent in (None, b"\xff\xfe"):

@@ -1,4 +1,6 @@
-"""Clients that stop reading, cancel, or vanish: the table's reader is closed, and the server goes on."""
+"""Clients that stop reading, cancel, or vanish: the table's reader is closed, and the server goes
+on.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,15 @@ import threading
 
 import grpc
 import pytest
-from tests.server.catalogs import NUMBERS, Endless, ListedTable, ScriptedTable, Silent, catalog_of, numbers
+from tests.server.catalogs import (
+    NUMBERS,
+    Endless,
+    ListedTable,
+    ScriptedTable,
+    Silent,
+    catalog_of,
+    numbers,
+)
 from tests.server.raw_client import RawClient, path, ticket_message
 
 SOON = 30.0
@@ -71,7 +81,9 @@ def test_a_client_process_that_dies_closes_the_reader_of_the_table(start):
 
 
 def test_a_client_that_does_not_read_on_stops_the_scan_by_flow_control(serve):
-    """LIMIT: the client reads a little and drops the stream; until then the server must not run far ahead."""
+    """LIMIT: the client reads a little and drops the stream; until then the server must not run far
+    ahead.
+    """
     scan = Endless(rows=100_000)
     client = serve(served(scan))
     call = open_scan(client)

@@ -24,9 +24,14 @@ RULES = {
 def test_a_rule_ends_with_the_call(policy: sp.Policy) -> None:
     lake = sp.MemoryCatalog("lake")
     lake.add_schema("s").add_table(sp.MemoryTable("t", ROWS))
-    settings = sp.ServerSettings(service=sp.ServiceSettings(authenticate=lambda _: "ann", policy=policy))
+    settings = sp.ServerSettings(
+        service=sp.ServiceSettings(authenticate=lambda _: "ann", policy=policy)
+    )
     headers = {"authorization": "Bearer x"}
-    with sp.Server(lake, "grpc://127.0.0.1:0", settings) as server, RawClient(server.location) as client:
+    with (
+        sp.Server(lake, "grpc://127.0.0.1:0", settings) as server,
+        RawClient(server.location) as client,
+    ):
         (endpoint,) = client.endpoints(path("s", "t"), headers=headers)
         call = client.open("DoGet", ticket_message(endpoint.ticket.ticket), headers)
         next(call)  # the schema

@@ -54,7 +54,9 @@ def test_an_unknown_catalog_is_not_found(client, action):
 def test_an_unknown_object_is_not_found_by_any_call(client, descriptor, named):
     failures = [
         client.action_failure("endpoints", endpoints_body(descriptor)),
-        client.action_failure("flight_info", {"descriptor": descriptor.serialize(), "at_unit": "", "at_value": ""}),
+        client.action_failure(
+            "flight_info", {"descriptor": descriptor.serialize(), "at_unit": "", "at_value": ""}
+        ),
         client.failure("GetFlightInfo", descriptor.serialize()),
         client.failure("GetSchema", descriptor.serialize()),
     ]
@@ -67,7 +69,10 @@ def test_an_unknown_object_is_not_found_by_any_call(client, descriptor, named):
 def test_the_contracts_form_of_endpoints_is_checked_too(client):
     assert client.action_failure("endpoints", {"schema": "s", "table": "nope"}).code == "NOT_FOUND"
     assert client.action_failure("endpoints", {"schema": "nope", "table": "t"}).code == "NOT_FOUND"
-    assert client.action_failure("endpoints", {"catalog": "x", "schema": "s", "table": "t"}).code == "NOT_FOUND"
+    assert (
+        client.action_failure("endpoints", {"catalog": "x", "schema": "s", "table": "t"}).code
+        == "NOT_FOUND"
+    )
     assert client.action_failure("endpoints", {"schema": "s"}).code == "INVALID_ARGUMENT"
     assert len(client.action("endpoints", {"schema": "s", "table": "t"})) == 1
 
@@ -103,7 +108,10 @@ def test_a_descriptor_of_no_known_form_is_a_bad_request(client, descriptor):
 def test_a_descriptor_that_is_empty_is_a_bad_request(client):
     assert client.failure("GetFlightInfo", b"").code == "INVALID_ARGUMENT"
     assert client.failure("GetSchema", b"").code == "INVALID_ARGUMENT"
-    assert client.action_failure("endpoints", {"descriptor": b"", "parameters": {}}).code == "INVALID_ARGUMENT"
+    assert (
+        client.action_failure("endpoints", {"descriptor": b"", "parameters": {}}).code
+        == "INVALID_ARGUMENT"
+    )
 
 
 def test_a_command_that_nobody_knows_is_not_found_and_no_table(client):
@@ -164,9 +172,13 @@ def test_a_body_that_cannot_be_read_is_a_bad_request(client, action, body):
 
 def test_a_point_in_time_that_cannot_be_read_is_a_bad_request(client):
     assert (
-        client.action_failure("endpoints", endpoints_body(T, at_unit="EPOCH", at_value="1")).code == "INVALID_ARGUMENT"
+        client.action_failure("endpoints", endpoints_body(T, at_unit="EPOCH", at_value="1")).code
+        == "INVALID_ARGUMENT"
     )
-    assert client.action_failure("endpoints", endpoints_body(T, at_unit="VERSION")).code == "INVALID_ARGUMENT"
+    assert (
+        client.action_failure("endpoints", endpoints_body(T, at_unit="VERSION")).code
+        == "INVALID_ARGUMENT"
+    )
 
 
 def test_time_travel_on_a_table_without_history_is_unimplemented(client):
@@ -176,7 +188,9 @@ def test_time_travel_on_a_table_without_history_is_unimplemented(client):
     assert "history" in failure.message
 
 
-@pytest.mark.parametrize("operation", ["", "INSERT", "merge", "scalar_function", "table_function_in_out"])
+@pytest.mark.parametrize(
+    "operation", ["", "INSERT", "merge", "scalar_function", "table_function_in_out"]
+)
 def test_an_exchange_of_an_unknown_operation_is_refused(client, operation):
     headers = {"airport-operation": operation, "return-chunks": "0"}
 

@@ -37,7 +37,9 @@ nothing = 42
 
 
 @contextmanager
-def running(*arguments: str, cwd: Path | None = None, command: list[str] = COMMAND) -> Iterator[tuple[str, RawClient]]:
+def running(
+    *arguments: str, cwd: Path | None = None, command: list[str] = COMMAND
+) -> Iterator[tuple[str, RawClient]]:
     """The greeting of a server that runs, and a client of it; it must stop with exit code 0."""
     process = subprocess.Popen(
         [*command, "serve", *ANY_PORT, *arguments],
@@ -77,7 +79,9 @@ def _leaves_no_trace(monkeypatch):
 
 
 def refusal(capfd, *arguments: str) -> str:
-    """What it says when it cannot serve: exactly one line, and exit code 2. gRPC's own log is not ours."""
+    """What it says when it cannot serve: exactly one line, and exit code 2. gRPC's own log is not
+    ours.
+    """
     assert main(["serve", *arguments]) == 2
     captured = capfd.readouterr()
     assert captured.out == ""
@@ -87,10 +91,14 @@ def refusal(capfd, *arguments: str) -> str:
     return line.removeprefix("sparkport: ")
 
 
-@pytest.mark.parametrize("command", [COMMAND, [sys.executable, "-m", "sparkport"]], ids=["sparkport", "python -m"])
+@pytest.mark.parametrize(
+    "command", [COMMAND, [sys.executable, "-m", "sparkport"]], ids=["sparkport", "python -m"]
+)
 def test_the_demo_says_how_to_attach_it_and_can_be_read(command):
     with running("--demo", command=command) as (greeting, client):
-        attach = re.search(r"ATTACH 'demo' \(TYPE airport, LOCATION '(grpc://127\.0\.0\.1:\d+)'\);", greeting)
+        attach = re.search(
+            r"ATTACH 'demo' \(TYPE airport, LOCATION '(grpc://127\.0\.0\.1:\d+)'\);", greeting
+        )
 
         assert attach is not None
         assert greeting.count("\n") == 1
@@ -167,16 +175,25 @@ def test_a_port_in_use_is_said_in_one_sentence(capfd):
         (["--tokens-file", "no-such-tokens"], "no-such-tokens cannot be read"),
         (["--authenticator", "no_such_module:who"], "no_such_module cannot be imported"),
         (["--jwks-url", "https://127.0.0.1:1/"], "jwt_issuer and jwt_audience"),
-        (["--jwks-url", "http://id.example.com/", "--jwt-issuer", "i", "--jwt-audience", "a"], "https://"),
+        (
+            ["--jwks-url", "http://id.example.com/", "--jwt-issuer", "i", "--jwt-audience", "a"],
+            "https://",
+        ),
         (["--http", "nowhere"], "HOST:PORT"),
         (["--audit-file", "/no/such/folder/audit"], "cannot be written"),
         (["--config", "no-such.toml"], "no-such.toml cannot be read"),
         (["--secret-file", "no-such-secret"], "no-such-secret cannot be read"),
         (["--tls-certificate", "no-such.pem"], "belong together"),
-        (["--tls-certificate", "no-such.pem", "--tls-key", "no-such.key"], "no-such.pem cannot be read"),
+        (
+            ["--tls-certificate", "no-such.pem", "--tls-key", "no-such.key"],
+            "no-such.pem cannot be read",
+        ),
         (["--max-calls", "0"], "max_calls must be at least 1"),
         (["--listen", "nowhere"], "grpc://host:port"),
-        (["--listen", "127.0.0.1:0", "--location", "grpc://127.0.0.1:0"], "takes the place of location"),
+        (
+            ["--listen", "127.0.0.1:0", "--location", "grpc://127.0.0.1:0"],
+            "takes the place of location",
+        ),
         (["--master", "local[2]"], "with --warehouse"),
         (["--spark-conf", "spark.x=1"], "with --warehouse"),
         (["--spark-conf", "spark.x"], "spark_conf must be of the form KEY=VALUE"),
@@ -202,7 +219,12 @@ def test_settings_of_the_environment_reach_the_server(tmp_path):
     with Server(catalog_of(), "grpc://127.0.0.1:0") as server:
         environment = {**os.environ, "SPARKPORT_LOCATION": server.location}
         result = subprocess.run(
-            [*COMMAND, "serve", "--demo"], env=environment, capture_output=True, text=True, timeout=50, check=False
+            [*COMMAND, "serve", "--demo"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=50,
+            check=False,
         )
 
     assert result.returncode == 2
@@ -213,11 +235,19 @@ def test_without_java_a_lake_says_how_to_install_it(tmp_path):
     environment = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
     command = [*COMMAND, "serve", *ANY_PORT, "--warehouse", "lake", "--log-level", "error"]
     result = subprocess.run(
-        command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=50, check=False
+        command,
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
     )
 
     assert result.returncode == 2
-    assert result.stderr.startswith("sparkport: Spark needs Java, which was not found: install Java 17 or newer")
+    assert result.stderr.startswith(
+        "sparkport: Spark needs Java, which was not found: install Java 17 or newer"
+    )
     assert result.stderr.count("\n") == 1
 
 

@@ -1,4 +1,6 @@
-"""Where settings come from: flags win over the environment, that over the file, that over the defaults."""
+"""Where settings come from: flags win over the environment, that over the file, that over the
+defaults.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def test_without_any_source_there_are_defaults():
     assert load_config({"location": None, "unrelated": 1}, {"PATH": "/bin"}) == Config()
 
 
-@pytest.mark.parametrize("given", [set(each) for size in (1, 2, 3) for each in itertools.combinations(LOCATION, size)])
+@pytest.mark.parametrize(
+    "given", [set(each) for size in (1, 2, 3) for each in itertools.combinations(LOCATION, size)]
+)
 def test_the_source_closest_to_the_user_wins(toml, given):
     flags = {"location": LOCATION["flag"] if "flag" in given else None}
     environment = {"SPARKPORT_LOCATION": LOCATION["environment"]} if "environment" in given else {}
@@ -66,7 +70,9 @@ def test_every_setting_is_a_line_a_variable_and_a_flag(toml, setting):
 
     assert getattr(expected, setting.name) == value != getattr(Config(), setting.name)
     assert load_config({}, {setting.variable: text}) == expected
-    options = parser().parse_args(["serve", *([setting.flag] if value is True else [setting.flag, text])])
+    options = parser().parse_args(
+        ["serve", *([setting.flag] if value is True else [setting.flag, text])]
+    )
     assert load_config(vars(options), {}) == expected
     if value is True:
         options = parser().parse_args(["serve", setting.flag.replace("--", "--no-", 1)])
@@ -94,13 +100,26 @@ def test_listen_is_short_for_a_location_in_every_source(toml):
     file = toml('listen = "file:1"')
 
     assert load_config({}, {}, file).location == "grpc://file:1"
-    assert load_config({}, {"SPARKPORT_LISTEN": "environment:1"}, file).location == "grpc://environment:1"
-    assert load_config({"location": "grpc+tls://flag:1"}, {"SPARKPORT_LISTEN": "x:1"}).location == "grpc+tls://flag:1"
-    assert load_config({"listen": "flag:1"}, {"SPARKPORT_LOCATION": "grpc://x:1"}).location == "grpc://flag:1"
+    assert (
+        load_config({}, {"SPARKPORT_LISTEN": "environment:1"}, file).location
+        == "grpc://environment:1"
+    )
+    assert (
+        load_config({"location": "grpc+tls://flag:1"}, {"SPARKPORT_LISTEN": "x:1"}).location
+        == "grpc+tls://flag:1"
+    )
+    assert (
+        load_config({"listen": "flag:1"}, {"SPARKPORT_LOCATION": "grpc://x:1"}).location
+        == "grpc://flag:1"
+    )
 
 
 def test_settings_of_spark_are_pairs_and_in_a_file_a_table(toml):
-    expected = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "7", "spark.x": "a b=c"}
+    expected = {
+        "spark.driver.memory": "2g",
+        "spark.sql.shuffle.partitions": "7",
+        "spark.x": "a b=c",
+    }
     file = toml(
         """
         [spark_conf]
@@ -137,7 +156,10 @@ def test_a_switch_in_the_environment_is_a_word(text, value):
     ("content", "said"),
     [
         ("nonsense = 1", "line 1: there is no setting 'nonsense'; `sparkport config` lists them"),
-        ("demo = true\nmax_call = 1", "line 2: there is no setting 'max_call'; did you mean max_calls?"),
+        (
+            "demo = true\nmax_call = 1",
+            "line 2: there is no setting 'max_call'; did you mean max_calls?",
+        ),
         ("[row_filter]", "line 1: there is no setting 'row_filter'; did you mean row_filters?"),
         ("Token_File = 'x'", "there is no setting 'Token_File'; did you mean tokens_file?"),
         ("log_level = 'loud'", "log_level must be debug, info, warning or error, not 'loud'"),
@@ -201,7 +223,11 @@ def test_a_file_that_is_no_text_is_named(tmp_path):
 
 def test_variables_of_others_do_not_matter():
     """Kubernetes makes them up for a service called sparkport."""
-    others = {"SPARKPORT_SERVICE_HOST": "10.0.0.1", "SPARKPORT_PORT": "tcp://10.0.0.1:80", "SPARKPORT_JARS": "/jars"}
+    others = {
+        "SPARKPORT_SERVICE_HOST": "10.0.0.1",
+        "SPARKPORT_PORT": "tcp://10.0.0.1:80",
+        "SPARKPORT_JARS": "/jars",
+    }
 
     assert load_config({}, others) == Config()
 
@@ -216,9 +242,18 @@ def test_listen_is_encrypted_where_there_is_a_certificate(toml):
 
 
 def test_lists_are_written_with_commas_or_as_lists(toml):
-    assert load_config({}, {}, toml('jwt_attributes = ["region", "team"]')).jwt_attributes == ("region", "team")
-    assert load_config({}, {"SPARKPORT_JWT_ATTRIBUTES": "region, team"}).jwt_attributes == ("region", "team")
-    assert load_config({"jwt_attributes": ["region", "team"]}, {}).jwt_attributes == ("region", "team")
+    assert load_config({}, {}, toml('jwt_attributes = ["region", "team"]')).jwt_attributes == (
+        "region",
+        "team",
+    )
+    assert load_config({}, {"SPARKPORT_JWT_ATTRIBUTES": "region, team"}).jwt_attributes == (
+        "region",
+        "team",
+    )
+    assert load_config({"jwt_attributes": ["region", "team"]}, {}).jwt_attributes == (
+        "region",
+        "team",
+    )
 
 
 def test_seconds_need_not_be_whole():
@@ -292,7 +327,10 @@ def test_without_rules_there_is_no_policy_and_without_grants_everything_is_allow
             "\n[[grants]]\nto = 'a'\non = 'x'\nmay = ['reed']",
             "line 2, grants 1: there is no privilege 'reed'; did you mean read?",
         ),
-        ("[[grants]]\nto = 'a'\non = 'x'\nmay = 'fly'", "there are list, read, write, alter, spark_sql"),
+        (
+            "[[grants]]\nto = 'a'\non = 'x'\nmay = 'fly'",
+            "there are list, read, write, alter, spark_sql",
+        ),
         ("[[grants]]\nto = 'a'\non = 'x'", "grants 1: may is missing"),
         ("[[grants]]\non = 'x'\nmay = 'read'", "grants 1: to is missing"),
         ("[[grants]]\nto = 7\non = 'x'\nmay = 'read'", "to must be text or a list of texts, not 7"),
@@ -304,7 +342,10 @@ def test_without_rules_there_is_no_policy_and_without_grants_everything_is_allow
         ("[[grants]]\nto = 'a'\non = 'a..b'\nmay = 'read'", "on must be catalog"),
         ("[[grants]]\nwho = 'a'", "grants 1: there is no 'who'; there are to, on, may"),
         ("[grants]\nto = 'a'", "grants must be a list of tables: begin each with [[grants]]"),
-        ("[[row_filters]]\non = 'x'\nrow = 'true'", "row_filters 1: there is no 'row'; did you mean rows?"),
+        (
+            "[[row_filters]]\non = 'x'\nrow = 'true'",
+            "row_filters 1: there is no 'row'; did you mean rows?",
+        ),
         ("[[row_filters]]\non = 'x'\nrows = 'a ='", "rows is not an SQL expression"),
         ("[[row_filters]]\non = 'x'\nrows = 'true; DROP TABLE t'", "rows is not an SQL expression"),
         ("[[row_filters]]\non = 'x'\nrows = '(SELECT 1)'", "rows cannot be used"),
@@ -313,7 +354,10 @@ def test_without_rules_there_is_no_policy_and_without_grants_everything_is_allow
             "[[masks]]\non = 'x.s.t'\ncolumn = 'pay'\n[[masks]]\non = 'x.S.t'\ncolumn = 'Pay'",
             "the masks on x.S.t spell one column in two ways: pay and Pay",
         ),
-        ("[[masks]]\non = 'x'\ncolumn = 'c'\n[[masks]]\non = 'x'\ncolumn = 'c'\nvalue = ')'", "line 4, masks 2: value"),
+        (
+            "[[masks]]\non = 'x'\ncolumn = 'c'\n[[masks]]\non = 'x'\ncolumn = 'c'\nvalue = ')'",
+            "line 4, masks 2: value",
+        ),
     ],
 )
 def test_a_wrong_rule_is_named_with_its_place(toml, content, said):
@@ -325,7 +369,9 @@ def test_a_wrong_rule_is_named_with_its_place(toml, content, said):
 
 def test_the_example_explains_every_setting_and_is_valid_when_uncommented(toml):
     text = example_toml()
-    uncommented = [line[2:] for line in text.splitlines() if line.startswith("# ") and _is_toml(line[2:])]
+    uncommented = [
+        line[2:] for line in text.splitlines() if line.startswith("# ") and _is_toml(line[2:])
+    ]
     values = tomllib.loads("\n".join(uncommented))
 
     assert tomllib.loads(text) == {}
@@ -343,7 +389,11 @@ def test_the_reference_has_every_setting():
     text = settings_markdown()
 
     assert [each.name for each in SETTINGS if f"| `{each.name}` |" not in text] == []
-    assert all(line.count("|") - line.count("\\|") == 4 for line in text.splitlines() if line.startswith("|"))
+    assert all(
+        line.count("|") - line.count("\\|") == 4
+        for line in text.splitlines()
+        if line.startswith("|")
+    )
 
 
 def test_defaults_are_those_of_the_server_in_python():

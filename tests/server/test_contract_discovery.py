@@ -1,4 +1,6 @@
-"""The contracts' discovery actions: Arrow IPC in a Zstandard frame (contracts/catalog-interfaces, airport §15.3)."""
+"""The contracts' discovery actions: Arrow IPC in a Zstandard frame (contracts/catalog-interfaces,
+airport §15.3).
+"""
 
 import json
 
@@ -16,10 +18,15 @@ OPTIONS = flight.FlightCallOptions(timeout=20)
 @pytest.fixture(scope="module")
 def client():
     shop, lake = sp.CatalogBuilder("shop"), sp.CatalogBuilder("lake")
-    shop.schema("sales").table("orders", pa.table({"id": [1]})).table("old_orders", pa.table({"id": [1]}))
+    shop.schema("sales").table("orders", pa.table({"id": [1]})).table(
+        "old_orders", pa.table({"id": [1]})
+    )
     shop.schema("main").table("t", pa.table({"x": ["a"]}))
     lake.schema("sales")
-    with sp.Server([shop, lake], "grpc://127.0.0.1:0") as server, flight.connect(server.location) as connected:
+    with (
+        sp.Server([shop, lake], "grpc://127.0.0.1:0") as server,
+        flight.connect(server.location) as connected,
+    ):
         yield connected
 
 
@@ -67,9 +74,15 @@ def test_without_include_schema_there_is_none(client):
     ("filters", "expected"),
     [
         ({"catalog": "lake"}, []),
-        ({"catalog": ""}, ["t", "old_orders", "orders"]),  # the default catalog, as in other actions
+        (
+            {"catalog": ""},
+            ["t", "old_orders", "orders"],
+        ),  # the default catalog, as in other actions
         ({"catalog_name": "shop", "schema_filter_pattern": "main%"}, ["t"]),
-        ({"db_schema_filter_pattern": "sales", "table_name_filter_pattern": "_ld%"}, ["old_orders"]),
+        (
+            {"db_schema_filter_pattern": "sales", "table_name_filter_pattern": "_ld%"},
+            ["old_orders"],
+        ),
         ({"table_name_filter_pattern": "%o%d%s"}, ["old_orders", "orders"]),
         ({"table_types": ["VIEW", "TABLE"]}, ["t", "old_orders", "orders"]),
         ({"table_types": []}, ["t", "old_orders", "orders"]),
@@ -81,11 +94,16 @@ def test_filters_can_be_combined(client, filters, expected):
 
 
 def test_the_list_of_catalogs_can_be_filtered_too(client):
-    assert ask(client, "GetCatalogs", b'{"catalog": "lake"}').to_pydict() == {"catalog_name": ["lake"]}
+    assert ask(client, "GetCatalogs", b'{"catalog": "lake"}').to_pydict() == {
+        "catalog_name": ["lake"]
+    }
 
 
 def test_a_pattern_is_not_a_regular_expression(client):
-    assert ask(client, "GetTables", json.dumps({"table_name_filter_pattern": ".*"}).encode()).num_rows == 0
+    assert (
+        ask(client, "GetTables", json.dumps({"table_name_filter_pattern": ".*"}).encode()).num_rows
+        == 0
+    )
 
 
 def test_tables_of_another_type_are_none(client):

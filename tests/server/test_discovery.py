@@ -1,4 +1,6 @@
-"""GetFlightInfo, GetSchema, ListFlights, ListActions and the list of catalogs, as other Flight clients use them."""
+"""GetFlightInfo, GetSchema, ListFlights, ListActions and the list of catalogs, as other Flight
+clients use them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ OPTIONS = flight.FlightCallOptions(timeout=20)
 
 @pytest.fixture
 def catalogs():
-    first = ListedCatalog("one", [ListedSchema("a", [ListedTable("t", numbers(1))]), ListedSchema("b")])
+    first = ListedCatalog(
+        "one", [ListedSchema("a", [ListedTable("t", numbers(1))]), ListedSchema("b")]
+    )
     first.contents[1].contents += [ListedTable("t", numbers(2)), ListedTable("u", numbers(3))]
     return [first, catalog_of(ListedTable("t", numbers(4)), name="two", schema="a")]
 
@@ -62,13 +66,23 @@ def test_the_catalogs_can_be_listed(client, arrow_client):
     rows = arrow_client.do_get(info.endpoints[0].ticket, OPTIONS).read_all()
 
     assert info.descriptor == path("__databases")
-    assert rows.to_pylist() == [{"name": "one", "description": None}, {"name": "two", "description": None}]
-    assert arrow_client.get_schema(path("__databases"), OPTIONS).schema == rows.schema == info.schema
+    assert rows.to_pylist() == [
+        {"name": "one", "description": None},
+        {"name": "two", "description": None},
+    ]
+    assert (
+        arrow_client.get_schema(path("__databases"), OPTIONS).schema == rows.schema == info.schema
+    )
     assert client.scan(path("__databases")).table.equals(rows)
 
 
 def test_list_flights_gives_every_table_of_every_catalog(client):
-    assert _listed(client, {}) == [("one", "a", "t"), ("one", "b", "t"), ("one", "b", "u"), ("two", "a", "t")]
+    assert _listed(client, {}) == [
+        ("one", "a", "t"),
+        ("one", "b", "t"),
+        ("one", "b", "u"),
+        ("two", "a", "t"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -84,19 +98,33 @@ def test_list_flights_gives_every_table_of_every_catalog(client):
     ],
 )
 def test_list_flights_honours_both_filters(client, catalog, schema, expected):
-    headers = {"airport-list-flights-filter-catalog": catalog, "airport-list-flights-filter-schema": schema}
+    headers = {
+        "airport-list-flights-filter-catalog": catalog,
+        "airport-list-flights-filter-schema": schema,
+    }
 
-    assert _listed(client, {key: value for key, value in headers.items() if value is not None}) == expected
+    assert (
+        _listed(client, {key: value for key, value in headers.items() if value is not None})
+        == expected
+    )
 
 
 def test_list_flights_of_an_unknown_catalog_is_not_found(client):
-    assert client.failure("ListFlights", b"", {"airport-list-flights-filter-catalog": "nope"}).code == "NOT_FOUND"
+    assert (
+        client.failure("ListFlights", b"", {"airport-list-flights-filter-catalog": "nope"}).code
+        == "NOT_FOUND"
+    )
 
 
 def test_list_flights_gives_what_list_schemas_gives(client):
-    headers = {"airport-list-flights-filter-catalog": "one", "airport-list-flights-filter-schema": "b"}
+    headers = {
+        "airport-list-flights-filter-catalog": "one",
+        "airport-list-flights-filter-schema": "b",
+    }
 
-    flights = [flight.FlightInfo.deserialize(answer) for answer in client.call("ListFlights", b"", headers)]
+    flights = [
+        flight.FlightInfo.deserialize(answer) for answer in client.call("ListFlights", b"", headers)
+    ]
 
     assert [info.serialize() for info in flights] == [
         info.serialize() for info in client.list_schemas("one")["b"].values()
@@ -111,6 +139,8 @@ def test_list_actions_names_every_action(arrow_client):
 
 
 def _listed(client, headers):
-    infos = [flight.FlightInfo.deserialize(answer) for answer in client.call("ListFlights", b"", headers)]
+    infos = [
+        flight.FlightInfo.deserialize(answer) for answer in client.call("ListFlights", b"", headers)
+    ]
     found = [metadata(info) for info in infos]
     return [(each["catalog"], each["schema"], each["name"]) for each in found]

@@ -1,4 +1,6 @@
-"""What errors tell those who see only part of a table, or may not read it: which constraint, and none of its values."""
+"""What errors tell those who see only part of a table, or may not read it: which constraint, and
+none of its values.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,12 @@ import grpc
 import msgpack
 import pyarrow as pa
 import pytest
-from tests.contracts.contract_client import ContractClient, in_transaction, insert_command, update_command
+from tests.contracts.contract_client import (
+    ContractClient,
+    in_transaction,
+    insert_command,
+    update_command,
+)
 from tests.contracts.ddl_requests import alter_body
 from tests.server.raw_client import failure_of
 
@@ -41,7 +48,10 @@ PAY = pa.table(
 CHECK = "bonus < salary"
 FAILING_CHECK = "CASE WHEN bonus = 500 THEN CAST(note AS INTEGER) > 0 ELSE true END"
 CONSTRAINTS = Constraints(
-    not_null=("bonus",), checks=(CHECK, FAILING_CHECK), unique=(("bonus", "salary"),), primary_key=("id",)
+    not_null=("bonus",),
+    checks=(CHECK, FAILING_CHECK),
+    unique=(("bonus", "salary"),),
+    primary_key=("id",),
 )
 KEPT_BACK = ("777", "778", "54321", "secret")
 
@@ -86,7 +96,9 @@ def server() -> Iterator[sp.Server]:
         [sp.RowFilter("lake.shop.*", "region = 'north'", ("filtered",))],
         [sp.Mask("lake.shop.*", column, "NULL", ("masked",)) for column in ("salary", "note")],
     )
-    settings = sp.ServerSettings(service=sp.ServiceSettings(authenticate=sp.Identity, policy=policy))
+    settings = sp.ServerSettings(
+        service=sp.ServiceSettings(authenticate=sp.Identity, policy=policy)
+    )
     with sp.Server(lake, "grpc://127.0.0.1:0", settings) as server:
         yield server
 
@@ -116,26 +128,44 @@ def message_of(statement: Callable[[], Any]) -> str:
     with pytest.raises((ServerError, grpc.RpcError)) as caught:
         statement()
     error = caught.value
-    message = failure_of(error).message if isinstance(error, grpc.RpcError) else getattr(error, "message", "")
+    message = (
+        failure_of(error).message
+        if isinstance(error, grpc.RpcError)
+        else getattr(error, "message", "")
+    )
     assert not any(value in message for value in KEPT_BACK), message
     return str(message)
 
 
 BROKEN = {
-    "check": ({"bonus": "1000"}, "id = 1", f"CHECK constraint failed on table pay with expression CHECK({CHECK})"),
+    "check": (
+        {"bonus": "1000"},
+        "id = 1",
+        f"CHECK constraint failed on table pay with expression CHECK({CHECK})",
+    ),
     "failing check": (
         {"bonus": "500"},
         "id = 1",
         f"CHECK constraint failed on table pay with expression CHECK({FAILING_CHECK})",
     ),
-    "unique": ({"bonus": "1"}, "id = 2", "Duplicate key violates unique constraint (bonus, salary) of table pay"),
-    "primary key": ({"id": "3"}, "id = 1", "Duplicate key violates primary key constraint (id) of table pay"),
+    "unique": (
+        {"bonus": "1"},
+        "id = 2",
+        "Duplicate key violates unique constraint (bonus, salary) of table pay",
+    ),
+    "primary key": (
+        {"id": "3"},
+        "id = 1",
+        "Duplicate key violates primary key constraint (id) of table pay",
+    ),
     "not null": ({"bonus": "NULL"}, "id = 1", "NOT NULL constraint failed: pay.bonus"),
 }
 
 
 @pytest.mark.parametrize("broken", BROKEN)
-def test_a_violation_names_the_constraint_and_nothing_else(duckdb: DuckDBClient, broken: str) -> None:
+def test_a_violation_names_the_constraint_and_nothing_else(
+    duckdb: DuckDBClient, broken: str
+) -> None:
     assignments, where, expected = BROKEN[broken]
 
     assert message_of(lambda: duckdb.update("shop", "pay", assignments, where)) == expected
@@ -154,7 +184,9 @@ def test_the_same_for_new_rows(duckdb: DuckDBClient, returning: bool) -> None:
 
     message = message_of(lambda: duckdb.insert("shop", "pay", pa.table(row), returning=returning))
     assert message == BROKEN["primary key"][2]
-    message = message_of(lambda: duckdb.insert("shop", "pay", pa.table({**row, "bonus": [777]}), returning=returning))
+    message = message_of(
+        lambda: duckdb.insert("shop", "pay", pa.table({**row, "bonus": [777]}), returning=returning)
+    )
     assert message == BROKEN["check"][2]
 
 
@@ -175,7 +207,11 @@ def test_the_same_when_a_transaction_is_committed(client: ContractClient, who: s
 
 def test_those_who_see_everything_are_told_the_values(server: sp.Server) -> None:
     with DuckDBClient(server.location, "lake", token="admin", timeout=60) as admin:
-        for broken, shown in (("check", "salary = 777"), ("failing check", "secret-777"), ("unique", "salary: 777")):
+        for broken, shown in (
+            ("check", "salary = 777"),
+            ("failing check", "secret-777"),
+            ("unique", "salary: 777"),
+        ):
             assignments, where, _ = BROKEN[broken]
             with pytest.raises(ServerError, match=shown):
                 admin.update("shop", "pay", assignments, where)
@@ -192,8 +228,16 @@ def test_those_who_may_not_read_are_told_none(client: ContractClient) -> None:
     ("action", "further", "expected"),
     [
         ("add_constraint", {"constraint": "CHECK (salary < 0)"}, "expression CHECK((salary < 0))"),
-        ("add_constraint", {"constraint": "CHECK (CAST(note AS INTEGER) < 0)"}, "CHECK((CAST(note AS INTEGER) < 0))"),
-        ("add_constraint", {"constraint": "UNIQUE (salary)"}, "violates unique constraint (salary) of table pay"),
+        (
+            "add_constraint",
+            {"constraint": "CHECK (CAST(note AS INTEGER) < 0)"},
+            "CHECK((CAST(note AS INTEGER) < 0))",
+        ),
+        (
+            "add_constraint",
+            {"constraint": "UNIQUE (salary)"},
+            "violates unique constraint (salary) of table pay",
+        ),
         (
             "change_column_type",
             {
@@ -213,7 +257,9 @@ def test_nor_are_those_who_may_alter_but_not_read(
     assert message.endswith(expected)
     with pytest.raises(grpc.RpcError) as caught:
         client.action(action, body, headers("admin"))
-    assert any(value in failure_of(caught.value).message for value in KEPT_BACK), "who may read is told why"
+    assert any(value in failure_of(caught.value).message for value in KEPT_BACK), (
+        "who may read is told why"
+    )
 
 
 def test_tables_of_others_are_not_trusted_to_be_discreet(
@@ -223,4 +269,6 @@ def test_tables_of_others_are_not_trusted_to_be_discreet(
     message = message_of(lambda: client.put(insert_command("shop.other"), row, headers(who)))
     assert message == "the change would break a constraint of table shop.other"
     message = message_of(lambda: duckdb.scan("shop", "other"))
-    assert message.startswith("table other cannot be read, for a reason that may tell of what you do not see")
+    assert message.startswith(
+        "table other cannot be read, for a reason that may tell of what you do not see"
+    )

@@ -43,7 +43,10 @@ def test_an_error_of_ours_halfway_keeps_its_code(serve):
     client = serve_scan(serve, scan)
     received, failure = read_until_failure(client)
 
-    assert (failure.code, failure.message) == ("FAILED_PRECONDITION", "the lake is frozen; wait for spring")
+    assert (failure.code, failure.message) == (
+        "FAILED_PRECONDITION",
+        "the lake is frozen; wait for spring",
+    )
     assert decode_stream(received).table.num_rows == 20
     assert client.scan(GOOD).table.num_rows == 3
 
@@ -78,11 +81,17 @@ def test_any_other_error_halfway_is_only_a_trace_id(serve, caplog, error):
     client = serve_scan(serve, scan)
     (endpoint,) = client.endpoints(T)
     with caplog.at_level(logging.ERROR, "sparkport.server"):
-        failure = client.failure("DoGet", ticket_message(endpoint.ticket.ticket), {"airport-trace-id": "trace-4711"})
+        failure = client.failure(
+            "DoGet", ticket_message(endpoint.ticket.ticket), {"airport-trace-id": "trace-4711"}
+        )
 
     assert failure.code == "INTERNAL"
-    assert failure.message == "internal error; the server's log has the details under trace id trace-4711"
-    # Where PySpark has put its own formatter on pytest's handlers, an error that cannot be shown is logged once more.
+    assert (
+        failure.message
+        == "internal error; the server's log has the details under trace id trace-4711"
+    )
+    # Where PySpark has put its own formatter on pytest's handlers, an error that cannot be shown is
+    # logged once more.
     record, *more = [each for each in caplog.records if each.name == "sparkport.server"]
     assert "trace-4711" in record.getMessage()
     assert record.exc_info is not None
@@ -103,11 +112,18 @@ def test_an_error_that_the_log_does_not_take_is_only_a_trace_id_too(serve, caplo
 
     client = serve_scan(serve, scan)
     (endpoint,) = client.endpoints(T)
-    monkeypatch.setattr(caplog.handler, "format", lambda record: refuse(record) if record.exc_info else "fine")
-    failure = client.failure("DoGet", ticket_message(endpoint.ticket.ticket), {"airport-trace-id": "trace-4712"})
+    monkeypatch.setattr(
+        caplog.handler, "format", lambda record: refuse(record) if record.exc_info else "fine"
+    )
+    failure = client.failure(
+        "DoGet", ticket_message(endpoint.ticket.ticket), {"airport-trace-id": "trace-4712"}
+    )
 
     assert failure.code == "INTERNAL"
-    assert failure.message == "internal error; the server's log has the details under trace id trace-4712"
+    assert (
+        failure.message
+        == "internal error; the server's log has the details under trace id trace-4712"
+    )
 
 
 def test_an_unexpected_error_of_an_action_is_unknown_which_costs_no_retry(serve, caplog):
@@ -153,7 +169,8 @@ def _columns(**columns):
         (_columns(id=["1"], name=["x"], value=[0.5]), "'id' as string"),
         (
             pa.RecordBatch.from_arrays(
-                [pa.array([1]), pa.array([2]), pa.array(["x"]), pa.array([0.5])], ["id", "id", "name", "value"]
+                [pa.array([1]), pa.array([2]), pa.array(["x"]), pa.array([0.5])],
+                ["id", "id", "name", "value"],
             ),
             "more than one column 'id'",
         ),
@@ -162,7 +179,16 @@ def _columns(**columns):
         (None, "NoneType"),
         ("rows", "str"),
     ],
-    ids=["missing column", "narrower type", "other type", "column twice", "table", "list", "None", "text"],
+    ids=[
+        "missing column",
+        "narrower type",
+        "other type",
+        "column twice",
+        "table",
+        "list",
+        "None",
+        "text",
+    ],
 )
 def test_a_scan_that_yields_something_else_is_a_fault_that_names_the_table(serve, yielded, problem):
     def scan(_ctx, _options):
@@ -196,7 +222,9 @@ def test_a_scan_may_yield_columns_in_any_order_and_more_than_asked(serve):
 
 
 @pytest.mark.parametrize(
-    "batches", [[], [BATCH.slice(0, 0)], [BATCH.slice(0, 0), BATCH.slice(0, 0)]], ids=["none", "empty", "empty twice"]
+    "batches",
+    [[], [BATCH.slice(0, 0)], [BATCH.slice(0, 0), BATCH.slice(0, 0)]],
+    ids=["none", "empty", "empty twice"],
 )
 def test_a_scan_without_rows_is_a_stream_with_only_a_schema(serve, batches):
     stream = serve_scan(serve, lambda *_: iter(batches)).scan(T)
@@ -216,7 +244,10 @@ def test_a_record_batch_reader_is_a_reader(serve):
             closed.append(True)
 
     assert (
-        serve_scan(serve, lambda *_: pa.RecordBatchReader.from_batches(NUMBERS, [BATCH])).scan(T).table.num_rows == 10
+        serve_scan(serve, lambda *_: pa.RecordBatchReader.from_batches(NUMBERS, [BATCH]))
+        .scan(T)
+        .table.num_rows
+        == 10
     )
     assert serve_scan(serve, lambda *_: Reader()).scan(T).table.num_rows == 10
     assert closed == [True]

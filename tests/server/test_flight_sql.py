@@ -13,7 +13,14 @@ import pyarrow.flight as flight
 import pytest
 from adbc_driver_flightsql import DatabaseOptions, dbapi
 from adbc_driver_manager import NotSupportedError, ProgrammingError
-from tests.server.catalogs import ListedCatalog, ListedSchema, ListedTable, ScriptedTable, catalog_of, numbers
+from tests.server.catalogs import (
+    ListedCatalog,
+    ListedSchema,
+    ListedTable,
+    ScriptedTable,
+    catalog_of,
+    numbers,
+)
 from tests.server.raw_client import REUSE, RawClient, failure_of, path
 
 import sparkport as sp
@@ -51,7 +58,9 @@ class DiscreetCatalog(ListedCatalog):
     """One whose schema `secret` only one session may see."""
 
     def schemas(self, ctx: Context) -> Sequence[Schema]:
-        return [each for each in self.contents if each.name != "secret" or ctx.session_id == "insider"]
+        return [
+            each for each in self.contents if each.name != "secret" or ctx.session_id == "insider"
+        ]
 
 
 def documented(rows: pa.Table) -> pa.Table:
@@ -60,12 +69,20 @@ def documented(rows: pa.Table) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[sp.Server]:
-    sales = ListedSchema("sales", [KeyedTable("orders", documented(numbers())), ListedTable("old_orders", numbers())])
-    halves = ScriptedTable("halves", pa.schema([("x", pa.float16())]))  # DuckDB cannot take it, so it is not published
+    sales = ListedSchema(
+        "sales", [KeyedTable("orders", documented(numbers())), ListedTable("old_orders", numbers())]
+    )
+    halves = ScriptedTable(
+        "halves", pa.schema([("x", pa.float16())])
+    )  # DuckDB cannot take it, so it is not published
     weird = ListedSchema(WEIRD, [halves, ListedTable(DUCK, pa.table({'a"b': [1], "ü": ["x"]}))])
     secret = ListedSchema("secret", [ListedTable("plans", numbers())])
-    shop = DiscreetCatalog("shop", [weird, sales, ListedSchema("main", [ListedTable("t", numbers())]), secret])
-    lake = ListedCatalog("lake", [ListedSchema("sales", [ListedTable("orders", numbers())]), BrokenSchema("broken")])
+    shop = DiscreetCatalog(
+        "shop", [weird, sales, ListedSchema("main", [ListedTable("t", numbers())]), secret]
+    )
+    lake = ListedCatalog(
+        "lake", [ListedSchema("sales", [ListedTable("orders", numbers())]), BrokenSchema("broken")]
+    )
     with sp.Server([shop, lake], "grpc://127.0.0.1:0") as server:
         yield server
 
@@ -92,7 +109,7 @@ def connect(server: sp.Server, **options: str) -> dbapi.Connection:
     return dbapi.connect(server.location, db_kwargs={**LIMITS, **options}, autocommit=True)
 
 
-# ---------------------------------------------------------------------------------------------------- ADBC's driver
+# ----------------------------------------------------------------------------------- ADBC's driver
 
 
 def objects(connection, depth="tables", **filters):
@@ -105,10 +122,18 @@ def objects(connection, depth="tables", **filters):
             for table in schema["db_schema_tables"] or ():
                 names = (catalog["catalog_name"], schema["db_schema_name"], table["table_name"])
                 yield names
-                yield from ((*names, column["column_name"]) for column in table["table_columns"] or ())
+                yield from (
+                    (*names, column["column_name"]) for column in table["table_columns"] or ()
+                )
 
 
-SCHEMAS = [("lake", "broken"), ("lake", "sales"), ("shop", WEIRD), ("shop", "main_"), ("shop", "sales")]
+SCHEMAS = [
+    ("lake", "broken"),
+    ("lake", "sales"),
+    ("shop", WEIRD),
+    ("shop", "main_"),
+    ("shop", "sales"),
+]
 TABLES = [
     ("lake", "sales", "orders"),
     ("shop", WEIRD, DUCK),
@@ -131,11 +156,15 @@ def test_adbc_finds_what_there_is_in_order(connection, depth, expected):
 
     assert sorted(found) == sorted(expected)
     for length in (1, 2, 3):
-        assert [each for each in found if len(each) == length] == [each for each in expected if len(each) == length]
+        assert [each for each in found if len(each) == length] == [
+            each for each in expected if len(each) == length
+        ]
 
 
 def test_adbc_finds_columns_with_their_types(connection):
-    found = connection.adbc_get_objects(catalog_filter="shop", db_schema_filter="sales", table_name_filter="orders")
+    found = connection.adbc_get_objects(
+        catalog_filter="shop", db_schema_filter="sales", table_name_filter="orders"
+    )
     (table,) = found.read_all().to_pylist()[0]["catalog_db_schemas"][0]["db_schema_tables"]
 
     columns = [(each["column_name"], each["xdbc_type_name"]) for each in table["table_columns"]]
@@ -161,13 +190,17 @@ def test_adbc_filters_tables(connection, filters, expected):
 
 
 def test_adbc_filters_columns(connection):
-    found = objects(connection, "all", catalog_filter="shop", db_schema_filter="sales", column_name_filter="n%")
+    found = objects(
+        connection, "all", catalog_filter="shop", db_schema_filter="sales", column_name_filter="n%"
+    )
 
     assert [each for each in found if len(each) == 4] == [(*table, "name") for table in TABLES[3:]]
 
 
 def test_adbc_gets_the_schema_of_a_table(connection):
-    arrow_schema = connection.adbc_get_table_schema("orders", catalog_filter="shop", db_schema_filter="sales")
+    arrow_schema = connection.adbc_get_table_schema(
+        "orders", catalog_filter="shop", db_schema_filter="sales"
+    )
 
     assert arrow_schema.equals(numbers().schema)
     assert arrow_schema.field(0).metadata[b"ARROW:FLIGHT:SQL:REMARKS"] == b"counts"
@@ -214,7 +247,10 @@ def test_adbc_reads_a_table_as_a_partition(connection, client):
 
 
 def test_adbc_is_told_where_to_run_sql(connection):
-    with connection.cursor() as cursor, pytest.raises(NotSupportedError, match="SQL is what DuckDB runs: ATTACH"):
+    with (
+        connection.cursor() as cursor,
+        pytest.raises(NotSupportedError, match="SQL is what DuckDB runs: ATTACH"),
+    ):
         cursor.execute("SELECT 1")
 
 
@@ -231,19 +267,24 @@ def test_adbc_browses_a_server_of_one_catalog_whether_it_has_a_name_or_not(start
         assert connection.adbc_get_table_schema("t", catalog_filter=name) == numbers().schema
 
 
-@pytest.mark.parametrize("catalogs", [[], [ListedCatalog("empty")]], ids=["no catalog", "no schema"])
+@pytest.mark.parametrize(
+    "catalogs", [[], [ListedCatalog("empty")]], ids=["no catalog", "no schema"]
+)
 def test_adbc_browses_a_server_that_has_nothing(start, catalogs):
     with connect(start(catalogs)) as connection:
         assert [each for each in objects(connection, "all") if len(each) > 1] == []
 
 
 def test_a_thousand_tables_are_listed(start):
-    tables = [ScriptedTable(f"t{i}", pa.schema([(f"c{i}_{j}", pa.int64()) for j in range(20)])) for i in range(1000)]
+    tables = [
+        ScriptedTable(f"t{i}", pa.schema([(f"c{i}_{j}", pa.int64()) for j in range(20)]))
+        for i in range(1000)
+    ]
     with connect(start(catalog_of(*tables, name="big"))) as connection:
         assert len(list(objects(connection, "all"))) == 2 + 1000 * 21
 
 
-# -------------------------------------------------------------------------------------------- commands, one by one
+# ---------------------------------------------------------------------------- commands, one by one
 
 
 def varint(value: int) -> bytes:
@@ -264,7 +305,9 @@ def message(*fields: tuple[int, str | bytes | int]) -> bytes:
 
 
 def command(name: str, *fields: tuple[int, str | bytes | int]) -> bytes:
-    return message((1, f"type.googleapis.com/arrow.flight.protocol.sql.{name}"), (2, message(*fields)))
+    return message(
+        (1, f"type.googleapis.com/arrow.flight.protocol.sql.{name}"), (2, message(*fields))
+    )
 
 
 def ask(client, name: str, *fields: tuple[int, str | bytes | int]) -> pa.Table:
@@ -286,7 +329,13 @@ def field(text: str) -> pa.Field:
     """`name: type` or `name: type not null`, in the words of FlightSql.proto."""
     name, _, rest = text.partition(": ")
     kind = rest.removesuffix(" not null")
-    types = {"utf8": pa.string(), "bytes": pa.binary(), "int32": pa.int32(), "uint8": pa.uint8(), "bool": pa.bool_()}
+    types = {
+        "utf8": pa.string(),
+        "bytes": pa.binary(),
+        "int32": pa.int32(),
+        "uint8": pa.uint8(),
+        "bool": pa.bool_(),
+    }
     return pa.field(name, types[kind], nullable=kind == rest)
 
 
@@ -315,8 +364,18 @@ TYPES = spec(
     *("type_name: utf8 not null", "data_type: int32 not null", "column_size: int32"),
     *("literal_prefix: utf8", "literal_suffix: utf8"),
     *("nullable: int32 not null", "case_sensitive: bool not null", "searchable: int32 not null"),
-    *("unsigned_attribute: bool", "fixed_prec_scale: bool not null", "auto_increment: bool", "local_type_name: utf8"),
-    *("minimum_scale: int32", "maximum_scale: int32", "sql_data_type: int32 not null", "datetime_subcode: int32"),
+    *(
+        "unsigned_attribute: bool",
+        "fixed_prec_scale: bool not null",
+        "auto_increment: bool",
+        "local_type_name: utf8",
+    ),
+    *(
+        "minimum_scale: int32",
+        "maximum_scale: int32",
+        "sql_data_type: int32 not null",
+        "datetime_subcode: int32",
+    ),
     *("num_prec_radix: int32", "interval_precision: int32"),
 ).insert(5, pa.field("create_params", pa.list_(pa.field("item", pa.string(), nullable=False))))
 INFO = pa.schema(
@@ -331,7 +390,10 @@ INFO = pa.schema(
                     pa.field("bigint_value", pa.int64()),
                     pa.field("int32_bitmask", pa.int32()),
                     pa.field("string_list", pa.list_(pa.field("string_data", pa.string()))),
-                    pa.field("int32_to_int32_list_map", pa.map_(pa.int32(), pa.list_(pa.field("$data$", pa.int32())))),
+                    pa.field(
+                        "int32_to_int32_list_map",
+                        pa.map_(pa.int32(), pa.list_(pa.field("$data$", pa.int32()))),
+                    ),
                 ]
             ),
         ),
@@ -345,12 +407,21 @@ INFO = pa.schema(
         ("CommandGetCatalogs", (), spec("catalog_name: utf8 not null")),
         ("CommandGetDbSchemas", (), spec("catalog_name: utf8", "db_schema_name: utf8 not null")),
         ("CommandGetTables", (), spec(*NAMES, "table_type: utf8 not null")),
-        ("CommandGetTables", ((5, 1),), spec(*NAMES, "table_type: utf8 not null", "table_schema: bytes not null")),
+        (
+            "CommandGetTables",
+            ((5, 1),),
+            spec(*NAMES, "table_type: utf8 not null", "table_schema: bytes not null"),
+        ),
         ("CommandGetTableTypes", (), spec("table_type: utf8 not null")),
         (
             "CommandGetPrimaryKeys",
             ((3, "orders"),),
-            spec(*NAMES, "column_name: utf8 not null", "key_name: utf8", "key_sequence: int32 not null"),
+            spec(
+                *NAMES,
+                "column_name: utf8 not null",
+                "key_name: utf8",
+                "key_sequence: int32 not null",
+            ),
         ),
         ("CommandGetExportedKeys", ((3, "orders"),), REFERENCES),
         ("CommandGetImportedKeys", ((3, "orders"),), REFERENCES),
@@ -399,11 +470,35 @@ def test_schemas_are_filtered(client):
 
 
 def test_a_table_brings_its_arrow_schema_with_the_names_of_duckdb_for_its_types(start):
-    plain = [pa.int8(), pa.uint8(), pa.int32(), pa.uint64(), pa.float32(), pa.float64(), pa.bool_(), pa.large_string()]
-    plain += [pa.binary(), pa.date32(), pa.time64("us"), pa.time64("ns"), pa.duration("us"), pa.decimal128(9, 2)]
+    plain = [
+        pa.int8(),
+        pa.uint8(),
+        pa.int32(),
+        pa.uint64(),
+        pa.float32(),
+        pa.float64(),
+        pa.bool_(),
+        pa.large_string(),
+    ]
+    plain += [
+        pa.binary(),
+        pa.date32(),
+        pa.time64("us"),
+        pa.time64("ns"),
+        pa.duration("us"),
+        pa.decimal128(9, 2),
+    ]
     plain += [*(pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")), pa.timestamp("us", "UTC")]
-    plain += [pa.uuid(), pa.opaque(pa.binary(16), "hugeint", "DuckDB"), pa.opaque(pa.binary(), "bit", "DuckDB")]
-    plain += [pa.list_(pa.int16()), pa.list_(pa.string(), 3), pa.map_(pa.string(), pa.list_(pa.int64()))]
+    plain += [
+        pa.uuid(),
+        pa.opaque(pa.binary(16), "hugeint", "DuckDB"),
+        pa.opaque(pa.binary(), "bit", "DuckDB"),
+    ]
+    plain += [
+        pa.list_(pa.int16()),
+        pa.list_(pa.string(), 3),
+        pa.map_(pa.string(), pa.list_(pa.int64())),
+    ]
     plain += [pa.struct([("a", pa.int64()), ("b c", pa.list_(pa.date32()))])]
     plain += [pa.sparse_union([pa.field("n", pa.int64()), pa.field("s", pa.string())])]
     columns = pa.schema([(f"c{number}", kind) for number, kind in enumerate(plain)])
@@ -446,14 +541,19 @@ def test_primary_keys_are_those_that_the_table_declares(client, fields, catalogs
 
 
 def infos(client, *fields):
-    return {row["info_name"]: row["value"] for row in ask(client, "CommandGetSqlInfo", *fields).to_pylist()}
+    return {
+        row["info_name"]: row["value"]
+        for row in ask(client, "CommandGetSqlInfo", *fields).to_pylist()
+    }
 
 
 def test_the_infos_that_are_asked_for_are_given(client):
     packed = varint(0) + varint(3) + varint(503) + varint(9999)
     expected = {0: "Sparkport", 3: True, 503: 1}
 
-    assert infos(client, (1, packed)) == infos(client, (1, 0), (1, 3), (1, 503), (1, 9999)) == expected
+    assert (
+        infos(client, (1, packed)) == infos(client, (1, 0), (1, 3), (1, 503), (1, 9999)) == expected
+    )
 
 
 def test_all_infos_say_that_the_server_runs_no_sql(client):
@@ -469,14 +569,16 @@ def test_types_are_listed_by_number_and_name(client):
 
     assert listed == sorted(set(listed))
     assert {(12, "VARCHAR"), (-5, "BIGINT"), (3, "DECIMAL"), (93, "TIMESTAMP")} <= set(listed)
-    assert {row["type_name"] for row in ask(client, "CommandGetXdbcTypeInfo", (1, -5)).to_pylist()} == {
-        *("BIGINT", "UBIGINT")
-    }
+    assert {
+        row["type_name"] for row in ask(client, "CommandGetXdbcTypeInfo", (1, -5)).to_pylist()
+    } == {*("BIGINT", "UBIGINT")}
     assert ask(client, "CommandGetXdbcTypeInfo", (1, 1111)).num_rows == 0
 
 
 def test_large_answers_come_in_several_batches(start):
-    tables = [ScriptedTable("t" * 4000 + str(i), pa.schema([("x", pa.int64())])) for i in range(700)]
+    tables = [
+        ScriptedTable("t" * 4000 + str(i), pa.schema([("x", pa.int64())])) for i in range(700)
+    ]
     with flight.connect(start(catalog_of(*tables)).location) as client:
         batches = ask(client, "CommandGetTables").to_batches()
 
@@ -484,15 +586,24 @@ def test_large_answers_come_in_several_batches(start):
     assert sum(batch.num_rows for batch in batches) == 700
 
 
-# ------------------------------------------------------------------------------------------------------- refusals
+# ---------------------------------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize("method", ["GetFlightInfo", "GetSchema"])
 @pytest.mark.parametrize(
     "name",
     [
-        *("CommandStatementQuery", "CommandStatementSubstraitPlan", "CommandPreparedStatementQuery"),
-        *("CommandStatementUpdate", "CommandPreparedStatementUpdate", "CommandStatementIngest", "CommandOfTheFuture"),
+        *(
+            "CommandStatementQuery",
+            "CommandStatementSubstraitPlan",
+            "CommandPreparedStatementQuery",
+        ),
+        *(
+            "CommandStatementUpdate",
+            "CommandPreparedStatementUpdate",
+            "CommandStatementIngest",
+            "CommandOfTheFuture",
+        ),
     ],
 )
 def test_a_command_that_needs_sql_is_refused(raw, method, name):
@@ -504,9 +615,14 @@ def test_a_command_that_needs_sql_is_refused(raw, method, name):
     assert "SQL is what DuckDB runs: ATTACH this server there" in failure.message
 
 
-@pytest.mark.parametrize("name", ["CreatePreparedStatement", "BeginTransaction", "EndTransaction", "CancelQuery"])
+@pytest.mark.parametrize(
+    "name", ["CreatePreparedStatement", "BeginTransaction", "EndTransaction", "CancelQuery"]
+)
 def test_an_action_that_needs_sql_is_refused(raw, name):
-    assert raw.action_failure(name, command(f"Action{name}Request", (1, "SELECT 1"))).code == "UNIMPLEMENTED"
+    assert (
+        raw.action_failure(name, command(f"Action{name}Request", (1, "SELECT 1"))).code
+        == "UNIMPLEMENTED"
+    )
 
 
 @pytest.mark.parametrize(
@@ -515,7 +631,9 @@ def test_an_action_that_needs_sql_is_refused(raw, name):
         command("CommandGetTables")[:-1],
         command("CommandGetTables") + b"\xff",
         message((1, "type.googleapis.com/arrow.flight.protocol.sql.CommandGetTables"), (2, 7)),
-        message((1, "type.googleapis.com/arrow.flight.protocol.sql.CommandGetTables"), (2, b"\xff\xff")),
+        message(
+            (1, "type.googleapis.com/arrow.flight.protocol.sql.CommandGetTables"), (2, b"\xff\xff")
+        ),
         command("CommandGetTables", (1, b"\xff\xfe")),
         command("CommandGetTables", (1, 5)),
         command("CommandGetTables", (4, 5)),
@@ -537,16 +655,23 @@ def test_a_command_that_cannot_be_read_is_a_bad_request(raw, garbage):
     assert raw.failure("GetSchema", descriptor).code == "INVALID_ARGUMENT"
 
 
-@pytest.mark.parametrize("other", [b"hello", message((1, "type.googleapis.com/google.protobuf.Empty")), b"\x0a\xff"])
+@pytest.mark.parametrize(
+    "other", [b"hello", message((1, "type.googleapis.com/google.protobuf.Empty")), b"\x0a\xff"]
+)
 def test_a_command_of_something_else_is_not_found(raw, other):
-    assert raw.failure("GetFlightInfo", flight.FlightDescriptor.for_command(other).serialize()).code == "NOT_FOUND"
+    assert (
+        raw.failure("GetFlightInfo", flight.FlightDescriptor.for_command(other).serialize()).code
+        == "NOT_FOUND"
+    )
 
 
 def test_a_damaged_command_is_never_an_internal_error(raw):
     whole = command("CommandGetTables", (1, "shop"), (3, "%o%"), (4, "TABLE"), (5, 1))
     damaged = [whole[:end] for end in range(1, len(whole))]
     damaged += [
-        whole[:at] + bytes([whole[at] ^ flip]) + whole[at + 1 :] for at in range(len(whole)) for flip in (1, 128)
+        whole[:at] + bytes([whole[at] ^ flip]) + whole[at + 1 :]
+        for at in range(len(whole))
+        for flip in (1, 128)
     ]
     codes = set()
     for each in damaged:
@@ -572,11 +697,14 @@ def test_a_header_that_names_no_catalog_of_the_server_is_not_found(raw):
     assert raw.failure("GetFlightInfo", descriptor, {"airport-catalog": "nope"}).code == "NOT_FOUND"
 
 
-# ------------------------------------------------------------------------------------------------------ handshake
+# --------------------------------------------------------------------------------------- handshake
 
 
 def test_a_handshake_gives_a_token_that_says_nothing(client):
-    assert client.authenticate_basic_token("me", "hush", OPTIONS) == (b"authorization", b"Bearer anonymous")
+    assert client.authenticate_basic_token("me", "hush", OPTIONS) == (
+        b"authorization",
+        b"Bearer anonymous",
+    )
 
 
 def test_a_handshake_answers_every_message_with_an_empty_one(raw):

@@ -1,4 +1,6 @@
-"""Tickets and descriptors that were forged, altered, or made by another server or for another Arrow schema."""
+"""Tickets and descriptors that were forged, altered, or made by another server or for another Arrow
+schema.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def failures(client: RawClient, descriptor: flight.FlightDescriptor):
     """The statuses of every call that takes a descriptor."""
     return [
         client.action_failure("endpoints", endpoints_body(descriptor)),
-        client.action_failure("flight_info", {"descriptor": descriptor.serialize(), "at_unit": "", "at_value": ""}),
+        client.action_failure(
+            "flight_info", {"descriptor": descriptor.serialize(), "at_unit": "", "at_value": ""}
+        ),
         client.failure("GetFlightInfo", descriptor.serialize()),
         client.failure("GetSchema", descriptor.serialize()),
     ]
@@ -53,7 +57,10 @@ def test_a_ticket_with_any_byte_altered_is_refused(client, descriptor):
 def test_a_ticket_that_is_cut_off_is_refused(client, descriptor, length):
     (endpoint,) = client.endpoints(descriptor)
 
-    assert client.failure("DoGet", ticket_message(endpoint.ticket.ticket[:length])).code == "INVALID_ARGUMENT"
+    assert (
+        client.failure("DoGet", ticket_message(endpoint.ticket.ticket[:length])).code
+        == "INVALID_ARGUMENT"
+    )
 
 
 @pytest.mark.parametrize("ticket", [b"\0", b"{}", b"x" * 1_000_000])
@@ -64,20 +71,30 @@ def test_a_ticket_that_was_made_up_is_refused(client, ticket):
 def test_a_ticket_of_another_server_is_refused(client, serve, table):
     (endpoint,) = serve(catalog_of(table, name="cat")).endpoints(path("s", "t"))
 
-    assert client.failure("DoGet", ticket_message(endpoint.ticket.ticket)).code == "INVALID_ARGUMENT"
+    assert (
+        client.failure("DoGet", ticket_message(endpoint.ticket.ticket)).code == "INVALID_ARGUMENT"
+    )
 
 
 def test_a_signature_of_a_descriptor_is_none_of_a_ticket(client, descriptor):
     signature = bytes.fromhex(descriptor.path[-1].decode())
     (endpoint,) = client.endpoints(descriptor)
 
-    assert client.failure("DoGet", ticket_message(signature + endpoint.ticket.ticket[16:])).code == "INVALID_ARGUMENT"
+    assert (
+        client.failure("DoGet", ticket_message(signature + endpoint.ticket.ticket[16:])).code
+        == "INVALID_ARGUMENT"
+    )
 
 
 def test_a_descriptor_with_any_element_altered_is_refused(client, descriptor):
     for position in range(1, len(descriptor.path)):
         elements = [element.decode() for element in descriptor.path]
-        for altered in (elements[position] + "x", elements[position][:-1], elements[position].upper() + "0", ""):
+        for altered in (
+            elements[position] + "x",
+            elements[position][:-1],
+            elements[position].upper() + "0",
+            "",
+        ):
             if altered == elements[position]:
                 continue
             forged = [*elements[:position], altered, *elements[position + 1 :]]
@@ -90,7 +107,10 @@ def test_a_descriptor_with_any_bit_of_its_signature_altered_is_refused(client, d
     *elements, signature = [element.decode() for element in descriptor.path]
     for bit in range(len(signature) * 4):
         altered = f"{int(signature, 16) ^ (1 << bit):0{len(signature)}x}"
-        assert client.failure("GetSchema", path(*elements, altered).serialize()).code == "INVALID_ARGUMENT"
+        assert (
+            client.failure("GetSchema", path(*elements, altered).serialize()).code
+            == "INVALID_ARGUMENT"
+        )
 
 
 def test_a_descriptor_of_another_server_is_refused_with_the_remedy(client, serve, table):
@@ -125,7 +145,9 @@ def test_a_descriptor_of_an_older_schema_says_to_attach_again(client, descriptor
 def test_a_descriptor_is_good_again_when_the_schema_is_back(client, descriptor, table):
     original = table.rows
     table.rows = original.drop_columns(["name"])
-    assert client.action_failure("endpoints", endpoints_body(descriptor)).code == "FAILED_PRECONDITION"
+    assert (
+        client.action_failure("endpoints", endpoints_body(descriptor)).code == "FAILED_PRECONDITION"
+    )
     table.rows = original
 
     assert client.scan(descriptor).table.num_rows == 3
@@ -140,16 +162,26 @@ def test_a_descriptor_is_good_again_when_the_schema_is_back(client, descriptor, 
     ],
     ids=["renamed", "reordered", "retyped"],
 )
-def test_every_change_of_columns_makes_descriptor_and_ticket_stale(client, descriptor, table, change):
+def test_every_change_of_columns_makes_descriptor_and_ticket_stale(
+    client, descriptor, table, change
+):
     (endpoint,) = client.endpoints(descriptor)
     table.rows = change(table.rows)
 
-    assert client.action_failure("endpoints", endpoints_body(descriptor)).code == "FAILED_PRECONDITION"
-    assert client.failure("DoGet", ticket_message(endpoint.ticket.ticket)).code == "FAILED_PRECONDITION"
+    assert (
+        client.action_failure("endpoints", endpoints_body(descriptor)).code == "FAILED_PRECONDITION"
+    )
+    assert (
+        client.failure("DoGet", ticket_message(endpoint.ticket.ticket)).code
+        == "FAILED_PRECONDITION"
+    )
 
 
 def test_comments_and_nullability_do_not_make_a_descriptor_stale(client, descriptor, table):
-    fields = [field.with_nullable(field.name != "id").with_metadata({"comment": "x"}) for field in table.rows.schema]
+    fields = [
+        field.with_nullable(field.name != "id").with_metadata({"comment": "x"})
+        for field in table.rows.schema
+    ]
     table.rows = table.rows.cast(pa.schema(fields))
 
     assert client.scan(descriptor).table.num_rows == 3

@@ -1,4 +1,6 @@
-"""What one may not see is, word for word, what is not there: on every route by which something can be named."""
+"""What one may not see is, word for word, what is not there: on every route by which something can
+be named.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +38,24 @@ PEOPLE = ("editor", "nobody")
 AGENTS = {"DuckDB": {"airport-user-agent": "airport/20240820-03"}, "others": {}}
 TABLES = {
     "table": (Named("lake", "shop", "salaries"), Named("lake", "shop", "nonesuch")),
-    "table, in another case": (Named("lake", "shop", "SALARIES"), Named("lake", "shop", "NONESUCH")),
+    "table, in another case": (
+        Named("lake", "shop", "SALARIES"),
+        Named("lake", "shop", "NONESUCH"),
+    ),
     "table that is broken": (Named("lake", "shop", "damaged"), Named("lake", "shop", "nothing")),
     "table of a schema": (Named("lake", "vault", "salaries"), Named("lake", "blank", "salaries")),
-    "table of a schema, in another case": (Named("lake", "VAULT", "salaries"), Named("lake", "BLANK", "salaries")),
-    "table of a schema that is broken": (Named("lake", "ruins", "salaries"), Named("lake", "blank", "salaries")),
-    "table of a schema called main": (Named("lake", "main", "salaries"), Named("lake", "plan", "salaries")),
+    "table of a schema, in another case": (
+        Named("lake", "VAULT", "salaries"),
+        Named("lake", "BLANK", "salaries"),
+    ),
+    "table of a schema that is broken": (
+        Named("lake", "ruins", "salaries"),
+        Named("lake", "blank", "salaries"),
+    ),
+    "table of a schema called main": (
+        Named("lake", "main", "salaries"),
+        Named("lake", "plan", "salaries"),
+    ),
     "table of a schema that is shown as main_": (
         Named("lake", "main_", "salaries"),
         Named("lake", "plan_", "salaries"),
@@ -60,7 +74,9 @@ class Fragile(sp.MemorySchema):
 
     def table(self, ctx: Context, name: str) -> Table | None:
         if name == "damaged" or self.name == "ruins":
-            raise PreconditionFailed(f"table {self.name}.{name} cannot be read: one of its files is missing")
+            raise PreconditionFailed(
+                f"table {self.name}.{name} cannot be read: one of its files is missing"
+            )
         return super().table(ctx, name)
 
 
@@ -139,13 +155,19 @@ def outcome(route: Route, client: ContractClient, named: Named, headers: Headers
 
 
 def expect_alike(
-    route: Route, client: ContractClient, pairs: dict[str, tuple[Named, Named]], people: Sequence[str] = PEOPLE
+    route: Route,
+    client: ContractClient,
+    pairs: dict[str, tuple[Named, Named]],
+    people: Sequence[str] = PEOPLE,
 ) -> None:
     told = {}
     for kind, (hidden, absent) in pairs.items():
         for who in people:
             for agent, headers in AGENTS.items():
-                found, missed = (outcome(route, client, each, {**headers, **token(who)}) for each in (hidden, absent))
+                found, missed = (
+                    outcome(route, client, each, {**headers, **token(who)})
+                    for each in (hidden, absent)
+                )
                 for name in ("catalog", "schema", "name"):
                     found = found.replace(getattr(hidden, name), getattr(absent, name))
                 if found != missed:
@@ -156,7 +178,9 @@ def expect_alike(
 @pytest.fixture(scope="module", autouse=True)
 def unchanged(client: ContractClient) -> Iterator[None]:
     """After all of it everything is as it was."""
-    titles = [f"lake.{schema}.{table}" for schema in ("shop", "vault", "main") for table in ("salaries",)]
+    titles = [
+        f"lake.{schema}.{table}" for schema in ("shop", "vault", "main") for table in ("salaries",)
+    ]
     yield
     for title in [*titles, "lake.shop.orders", "sea.shop.salaries"]:
         assert client.rows(title, token("admin")) == ROWS.to_pylist()
@@ -169,7 +193,9 @@ def test_tables(client: ContractClient, route: str) -> None:
 
 @pytest.mark.parametrize("route", SCHEMAS)
 def test_schemas(client: ContractClient, route: str) -> None:
-    expect_alike(SCHEMAS[route], client, {kind: pair for kind, pair in TABLES.items() if "of a" in kind})
+    expect_alike(
+        SCHEMAS[route], client, {kind: pair for kind, pair in TABLES.items() if "of a" in kind}
+    )
 
 
 @pytest.mark.parametrize("route", CATALOGS)
@@ -191,18 +217,31 @@ def test_functions(client: ContractClient, route: str) -> None:
 def test_flights_and_actions_of_a_catalogs_own(client: ContractClient, route: str) -> None:
     pair = {"of its own": (Named("lake", "", "secret"), Named("lake", "", "absent"))}
     expect_alike(OWN[route], client, pair)
-    assert "Failure" not in outcome(OWN[route], client, pair["of its own"][0], token("admin")), "it is there"
+    assert "Failure" not in outcome(OWN[route], client, pair["of its own"][0], token("admin")), (
+        "it is there"
+    )
 
 
-@pytest.mark.parametrize("route", ["GetSchema", "GetFlightInfo", "endpoints", "flight_info", "statistics"])
+@pytest.mark.parametrize(
+    "route", ["GetSchema", "GetFlightInfo", "endpoints", "flight_info", "statistics"]
+)
 def test_what_is_hidden_is_there(client: ContractClient, route: str) -> None:
     """Else nothing would have been compared."""
-    for kind in ("table", "table of a schema", "table of a schema called main", "table of a catalog"):
-        assert "Failure" not in outcome(READING[route], client, TABLES[kind][0], token("admin")), kind
-    assert "missing" in outcome(READING[route], client, TABLES["table that is broken"][0], token("admin"))
+    for kind in (
+        "table",
+        "table of a schema",
+        "table of a schema called main",
+        "table of a catalog",
+    ):
+        assert "Failure" not in outcome(READING[route], client, TABLES[kind][0], token("admin")), (
+            kind
+        )
+    assert "missing" in outcome(
+        READING[route], client, TABLES["table that is broken"][0], token("admin")
+    )
 
 
-# ------------------------------------------------------------------------------------------- what was handed out before
+# ---------------------------------------------------------------------- what was handed out before
 
 GONE = {
     "table": (Named("lake", "shop", "salaries"), Named("lake", "shop", "nonesuch")),
@@ -218,12 +257,16 @@ def test_what_was_taken_away_is_like_what_was_dropped(kind: str) -> None:
     for names in GONE.values():
         for named in names:
             catalog = catalogs[named.catalog]
-            schema: Any = catalog.schema(Context(), named.schema) or catalog.add_schema(named.schema)
+            schema: Any = catalog.schema(Context(), named.schema) or catalog.add_schema(
+                named.schema
+            )
             schema.add_table(sp.MemoryTable(named.name, ROWS))
     before = sp.Policy([sp.Grant(("ann",), "*", EVERYTHING)])
     after = sp.Policy([sp.Grant(("ann",), "lake.shop.orders", EVERYTHING)])
     settings = sp.ServiceSettings(authenticate=sp.Identity, policy=before)
-    server = sp.Server(list(catalogs.values()), "grpc://127.0.0.1:0", sp.ServerSettings(service=settings))
+    server = sp.Server(
+        list(catalogs.values()), "grpc://127.0.0.1:0", sp.ServerSettings(service=settings)
+    )
     with server, ContractClient(server.location) as client:
         handles, tickets = {}, {}
         for named in GONE[kind]:
@@ -237,7 +280,9 @@ def test_what_was_taken_away_is_like_what_was_dropped(kind: str) -> None:
                 shop: Any = catalogs["lake"].schema(Context(), "shop")
                 shop.drop_table(Context(), absent.name, sp.DropTableOptions())
             case "schema":
-                catalogs["lake"].drop_schema(Context(), absent.schema, sp.DropSchemaOptions(cascade=True))
+                catalogs["lake"].drop_schema(
+                    Context(), absent.schema, sp.DropSchemaOptions(cascade=True)
+                )
             case _:
                 server.remove_catalog(absent.catalog)
         object.__setattr__(server._service.settings, "policy", after)
@@ -252,7 +297,9 @@ def test_what_was_taken_away_is_like_what_was_dropped(kind: str) -> None:
         routes: dict[str, Route] = {
             "endpoints": lambda c, n, h: c.endpoints(handles[n], [0], h),
             "flight_info": described("flight_info", at_unit="VERSION", at_value="0"),
-            "statistics": described("column_statistics", "flight_descriptor", column_name="id", type="BIGINT"),
+            "statistics": described(
+                "column_statistics", "flight_descriptor", column_name="id", type="BIGINT"
+            ),
             "GetFlightInfo": lambda c, n, h: c.call("GetFlightInfo", handles[n].serialize(), h),
             "exchange": exchanged,
             "DoGet": lambda c, n, h: c.call("DoGet", tickets[n], h),

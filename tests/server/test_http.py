@@ -52,7 +52,9 @@ def scan() -> Endless:
 
 @pytest.fixture
 def server(start, scan) -> sp.Server:
-    catalog = catalog_of(ScriptedTable("t", NUMBERS, scan), ListedTable("good", numbers()), name="cat")
+    catalog = catalog_of(
+        ScriptedTable("t", NUMBERS, scan), ListedTable("good", numbers()), name="cat"
+    )
     started: sp.Server = start(catalog, sp.ServerSettings(http="127.0.0.1:0"))
     return started
 
@@ -68,10 +70,14 @@ def guarded(start, scan, tmp_path: Path) -> tuple[sp.Server, Path]:
     """A server with tokens, of which ada's is an administrator's."""
     authenticate = sp.TokenAuthenticator({"token-a": "ada", "token-b": "bob", "token-c": "cyd"})
     grants = [sp.Grant(("ada", "bob"), "cat", (sp.Privilege.READ,))]
-    service = sp.ServiceSettings(authenticate=authenticate, policy=sp.Policy(grants, admins=["ada"]))
+    service = sp.ServiceSettings(
+        authenticate=authenticate, policy=sp.Policy(grants, admins=["ada"])
+    )
     file = tmp_path / "audit.jsonl"
     catalog = catalog_of(ScriptedTable("t", NUMBERS, scan), name="cat")
-    return start(catalog, sp.ServerSettings(service=service, http="127.0.0.1:0", audit_file=file)), file
+    return start(
+        catalog, sp.ServerSettings(service=service, http="127.0.0.1:0", audit_file=file)
+    ), file
 
 
 def open_scan(client: RawClient, token: str | None = None) -> Any:
@@ -84,7 +90,11 @@ def open_scan(client: RawClient, token: str | None = None) -> Any:
 
 
 def test_all_pages_are_there_and_forbid_what_they_do_not_need(page):
-    for target, kind in (("/", "text/html"), ("/page.css", "text/css"), ("/page.js", "text/javascript")):
+    for target, kind in (
+        ("/", "text/html"),
+        ("/page.css", "text/css"),
+        ("/page.js", "text/javascript"),
+    ):
         code, headers, text = ask(page, target)
         assert (code, headers["Content-Type"].partition(";")[0]) == (200, kind)
         assert text
@@ -119,9 +129,9 @@ def test_the_status_shows_what_is_running_and_what_went_wrong(server, page, conn
     assert shown["version"] == sp.__version__
     assert shown["location"] == server.location
     assert shown["viewer"] == {"name": None, "signed_in": False, "sees_everything": True}
-    assert [(error["code"], error["operation"], error["trace_id"]) for error in shown["errors"]] == [
-        ("INVALID_ARGUMENT", "endpoints", "trace-9")
-    ]
+    assert [
+        (error["code"], error["operation"], error["trace_id"]) for error in shown["errors"]
+    ] == [("INVALID_ARGUMENT", "endpoints", "trace-9")]
     assert {work["operation"] for work in shown["ended"]} == {"endpoints"}
     server._watching.activity.sample()
     assert sum(point[1] for point in status(page)["throughput"]["points"]) >= 1000
@@ -135,7 +145,14 @@ def test_cancelling_needs_a_header_and_ends_the_call(server, page, connect, scan
     assert ask(page, f"/cancel/{number}", method="POST")[0] == 403
     assert ask(page, f"/cancel/{number}", {"X-Sparkport-Request": "other"}, "POST")[0] == 403
     assert ask(page, f"/cancel/{number}", CANCEL)[0] == 404  # a GET changes nothing
-    for target in (f"/cancel/{number}9", "/cancel/", "/cancel/-1", "/cancel/1e3", "/cancel/%31", "/cancel/" + "9" * 99):
+    for target in (
+        f"/cancel/{number}9",
+        "/cancel/",
+        "/cancel/-1",
+        "/cancel/1e3",
+        "/cancel/%31",
+        "/cancel/" + "9" * 99,
+    ):
         assert ask(page, target, CANCEL, "POST")[0] == 404
     assert not scan.closed.is_set()
 
@@ -168,7 +185,9 @@ def test_metrics_and_health_are_open_and_the_rest_is_not(guarded):
     assert "sparkport_logins_refused_total 6.0" in ask(page, "/metrics")[2]
 
 
-def test_one_sees_and_cancels_what_is_ones_own_and_administrators_everything(guarded, connect, scan):
+def test_one_sees_and_cancels_what_is_ones_own_and_administrators_everything(
+    guarded, connect, scan
+):
     server, file = guarded
     page = server.status_page
     calls = [open_scan(connect(server), token) for token in ("token-a", "token-b")]
@@ -182,7 +201,11 @@ def test_one_sees_and_cancels_what_is_ones_own_and_administrators_everything(gua
     assert (for_cyd["running"], for_cyd["ended"], for_cyd["errors"]) == ([], [], [])
     assert [len(each["errors"]) for each in (for_ada, for_bob)] == [1, 0]
     assert [each["catalogs"] for each in (for_ada, for_bob, for_cyd)] == [["cat"], ["cat"], []]
-    assert [each["throughput"] is None for each in (for_ada, for_bob, for_cyd)] == [False, True, True]
+    assert [each["throughput"] is None for each in (for_ada, for_bob, for_cyd)] == [
+        False,
+        True,
+        True,
+    ]
     assert ask(page, f"/cancel/{of_ada.id}", {**CANCEL, **bearer("token-b")}, "POST")[0] == 404
     assert of_ada.cut_off == ""
     assert ask(page, f"/cancel/{of_bob.id}", {**CANCEL, **bearer("token-a")}, "POST")[0] == 200
@@ -218,20 +241,25 @@ def test_an_authenticator_that_fails_lets_nobody_in(start):
     assert "directory" not in text
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "[::1", "", "10.0.0.1"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "[::1", "", "10.0.0.1"]
+)
 def test_another_name_that_points_here_gets_nothing(page, host):
     for target in ("/status.json", "/", "/metrics"):
         assert ask(page, target, {"Host": host})[0] == 421
     assert ask(page, "/cancel/1", {"Host": host, **CANCEL}, "POST")[0] == 421
 
 
-@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:8080", "[::1]:9", "127.1.2.3"])
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:1", "127.0.0.1:8080", "[::1]:9", "127.1.2.3"]
+)
 def test_our_own_names_are_fine(page, host):
     assert ask(page, "/healthz", {"Host": host})[0] == 200
 
 
 @pytest.mark.parametrize(
-    "address", ["", "127.0.0.1", "host:port", ":8080", "127.0.0.1:99999", "user@127.0.0.1:1", "h:1/x"]
+    "address",
+    ["", "127.0.0.1", "host:port", ":8080", "127.0.0.1:99999", "user@127.0.0.1:1", "h:1/x"],
 )
 def test_an_address_that_is_none_is_refused(address):
     with pytest.raises(sp.BadRequest, match="HOST:PORT"):
@@ -244,7 +272,9 @@ def test_a_port_that_is_taken_is_an_error_that_names_it_and_the_other_one_is_giv
     def is_so() -> bool:
         with socket.create_server(("127.0.0.1", 0)) as reserved:
             port = reserved.getsockname()[1]
-        server = sp.Server(catalog_of(), f"grpc://127.0.0.1:{port}", sp.ServerSettings(http=address))
+        server = sp.Server(
+            catalog_of(), f"grpc://127.0.0.1:{port}", sp.ServerSettings(http=address)
+        )
         with pytest.raises(OSError, match="cannot listen on") as caught:
             server.start()
         with socket.socket() as probe:

@@ -15,7 +15,9 @@ import sparkport as sp
 
 EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 PROGRAM = chromium()
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium; Debian's package is called chromium")
+pytestmark = pytest.mark.skipif(
+    PROGRAM is None, reason="there is no Chromium; Debian's package is called chromium"
+)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +43,9 @@ def failing(_ctx: sp.Context, _options: sp.ScanOptions) -> Iterator[pa.RecordBat
 
 def catalog():
     tables = [ScriptedTable(name, NUMBERS, half_done) for name in ("orders", EVIL)]
-    return catalog_of(*tables, ScriptedTable("bad", NUMBERS, failing), ListedTable("t", numbers()), name="shop")
+    return catalog_of(
+        *tables, ScriptedTable("bad", NUMBERS, failing), ListedTable("t", numbers()), name="shop"
+    )
 
 
 def open_scan(client: RawClient, table: str, token: str | None = None) -> Any:
@@ -75,7 +79,9 @@ def test_a_running_scan_is_shown_with_its_progress_and_can_be_cancelled(browser,
     assert page.run("document.getElementById('state').textContent") == "serving"
     assert page.run("document.getElementById('location').textContent") == server.location
     assert "shop" in page.run("document.getElementById('catalogs').innerText")
-    page.run("window.kept = document.querySelector('#running tbody tr')")  # refreshing must not make it anew
+    page.run(
+        "window.kept = document.querySelector('#running tbody tr')"
+    )  # refreshing must not make it anew
     before = page.run("kept.cells[6].innerText")
     page.wait_for(f"kept.cells[6].innerText !== {before!r}")
     assert page.run("kept === document.querySelector('#running tbody tr')")
@@ -98,10 +104,14 @@ def test_names_and_errors_are_text_and_never_executed(browser, start, connect):
     client = connect(server)
     call = open_scan(client, EVIL)
     client.scan_failure(path("s", "bad"))
-    client.action_failure("x" + EVIL, b"", {"airport-trace-id": EVIL, "airport-client-session-id": EVIL})
+    client.action_failure(
+        "x" + EVIL, b"", {"airport-trace-id": EVIL, "airport-client-session-id": EVIL}
+    )
     page = browser.open(server.status_page)
 
-    page.wait_for("document.querySelector('#running tbody tr') && document.querySelectorAll('#errors li').length === 2")
+    page.wait_for(
+        "document.querySelector('#running tbody tr') && document.querySelectorAll('#errors li').length === 2"
+    )
 
     assert EVIL in page.run("document.querySelector('#running tbody').innerText")
     assert EVIL in page.run("document.getElementById('errors').innerText")
@@ -127,11 +137,16 @@ def test_it_fits_a_phone_and_a_desk(browser, start, connect, width, dark):
     page.run("document.querySelector('details').open = true")
 
     assert page.run("document.documentElement.scrollWidth") <= width
-    ends = "[...document.querySelectorAll('main *')].map(each => each.getBoundingClientRect().right)"
+    ends = (
+        "[...document.querySelectorAll('main *')].map(each => each.getBoundingClientRect().right)"
+    )
     assert page.run(f"Math.max(...{ends})") <= width
     ground = page.run("getComputedStyle(document.body).backgroundColor")
     assert ground == ("rgb(22, 21, 20)" if dark else "rgb(246, 246, 244)")
-    assert page.run(f"[...document.querySelectorAll('button, input, svg')].filter({_NAMELESS}).length") == 0
+    assert (
+        page.run(f"[...document.querySelectorAll('button, input, svg')].filter({_NAMELESS}).length")
+        == 0
+    )
     for call in calls:
         call.cancel()
 
@@ -152,10 +167,14 @@ def test_signing_in_and_out(browser, start, connect):
     page.wait_for("!document.getElementById('sign-in').hidden")
     assert "shop" not in page.text
     sign_in("wrong")
-    page.wait_for("document.getElementById('sign-in-problem').textContent.includes('not known here')")
+    page.wait_for(
+        "document.getElementById('sign-in-problem').textContent.includes('not known here')"
+    )
     assert page.run("sessionStorage.length") == 0
     sign_in("tök en")
-    page.wait_for("document.getElementById('sign-in-problem').textContent.includes('plain letters')")
+    page.wait_for(
+        "document.getElementById('sign-in-problem').textContent.includes('plain letters')"
+    )
     sign_in("token-b")
     page.wait_for("document.querySelectorAll('#running tbody tr').length === 1")
     assert "bob" in page.run("document.getElementById('viewer').innerText")
@@ -165,9 +184,13 @@ def test_signing_in_and_out(browser, start, connect):
     sign_in("token-a")
     page.wait_for("document.querySelectorAll('#running tbody tr').length === 2")
     assert page.run("document.getElementById('chart').checkVisibility()") is True
-    assert page.run("location.href") == server.status_page + "/"  # a token never gets into an address
+    assert (
+        page.run("location.href") == server.status_page + "/"
+    )  # a token never gets into an address
     assert page.run("document.cookie + localStorage.length") == "0"
-    assert all("401" in complaint for complaint in page.complaints)  # the browser itself says so, and only that
+    assert all(
+        "401" in complaint for complaint in page.complaints
+    )  # the browser itself says so, and only that
     for call in calls:
         call.cancel()
 

@@ -13,7 +13,14 @@ import pyarrow.flight as flight
 import pytest
 from tests.server.catalogs import NUMBERS, ListedTable, ScriptedTable, Silent, catalog_of, numbers
 from tests.server.ports import start_again
-from tests.server.raw_client import Failure, RawClient, decode_stream, failure_of, path, ticket_message
+from tests.server.raw_client import (
+    Failure,
+    RawClient,
+    decode_stream,
+    failure_of,
+    path,
+    ticket_message,
+)
 from tests.server.test_threads import eventually
 
 from sparkport.errors import BadRequest
@@ -41,7 +48,8 @@ def test_port_0_picks_a_free_port_and_the_location_says_which():
 
 
 @pytest.mark.parametrize(
-    "location", ["grpc://localhost:0", "grpc+tcp://127.0.0.1:0", "grpc://127.0.0.1:0/", "grpc://[::1]:0"]
+    "location",
+    ["grpc://localhost:0", "grpc+tcp://127.0.0.1:0", "grpc://127.0.0.1:0/", "grpc://[::1]:0"],
 )
 def test_locations_of_many_forms_are_served(location):
     with Server(small_catalog(), location) as server, flight.connect(server.location) as client:
@@ -195,7 +203,9 @@ def test_more_calls_than_allowed_are_refused_and_not_kept_waiting(start, connect
     server = start(catalog_of(*tables), ServerSettings(max_concurrent_calls=3))
     client = connect(server)
     (endpoint,) = client.endpoints(T)
-    assert eventually(lambda: server._grpc._state.active_rpc_count == 0)  # gRPC counts a call a moment longer
+    assert eventually(
+        lambda: server._grpc._state.active_rpc_count == 0
+    )  # gRPC counts a call a moment longer
     calls = [client.open("DoGet", ticket_message(endpoint.ticket.ticket)) for _ in range(3)]
     for call in calls:
         next(call)
@@ -211,8 +221,26 @@ def certificate(tmp_path_factory):
     """A self-signed certificate for localhost, and its key."""
     folder = tmp_path_factory.mktemp("tls")
     key, chain = folder / "key.pem", folder / "chain.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
-    command += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", str(key), "-out", str(chain)]
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "1",
+        "-subj",
+        "/CN=localhost",
+    ]
+    command += [
+        "-addext",
+        "subjectAltName=DNS:localhost,IP:127.0.0.1",
+        "-keyout",
+        str(key),
+        "-out",
+        str(chain),
+    ]
     try:
         subprocess.run(command, check=True, capture_output=True, timeout=30)
     except FileNotFoundError:
@@ -229,7 +257,9 @@ def test_tls_with_a_certificate_that_the_client_knows(certificate):
         with RawClient(server.location, grpc.ssl_channel_credentials(chain)) as client:
             assert client.scan(T).table.num_rows == 3
         with flight.connect(server.location, tls_root_certs=chain) as arrow_client:
-            assert arrow_client.get_schema(T, flight.FlightCallOptions(timeout=20)).schema == NUMBERS
+            assert (
+                arrow_client.get_schema(T, flight.FlightCallOptions(timeout=20)).schema == NUMBERS
+            )
         with pytest.raises(grpc.RpcError), RawClient(server.location) as client:
             client.scan(T)
 
@@ -261,7 +291,9 @@ print("stopped", flush=True)
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_serve_stops_gracefully_on_a_signal(number):
-    with subprocess.Popen([sys.executable, "-c", _SERVING], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", _SERVING], stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stdout is not None
             greeting = process.stdout.readline()  # said when it is ready

@@ -1,4 +1,6 @@
-"""Limits: how much may be used at once, in all and by one principal; over one of them it is said which, and why."""
+"""Limits: how much may be used at once, in all and by one principal; over one of them it is said
+which, and why.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def in_use(server: Server) -> dict[str, int]:
 
 def endless() -> sp.Catalog:
     scan = Endless()
-    return catalog_of(ScriptedTable("endless", scan.batch.schema, scan), ListedTable("t", numbers()))
+    return catalog_of(
+        ScriptedTable("endless", scan.batch.schema, scan), ListedTable("t", numbers())
+    )
 
 
 def open_scan(client: RawClient, headers: dict[str, str]) -> Any:
@@ -120,7 +124,9 @@ def test_a_scan_that_fails_counts_no_longer(start, connect):
         yield numbers().to_batches()[0]
         raise sp.PreconditionFailed("no more of that")
 
-    server = start(catalog_of(ScriptedTable("t", numbers().schema, fail)), limited(Limits(max_scans=1)))
+    server = start(
+        catalog_of(ScriptedTable("t", numbers().schema, fail)), limited(Limits(max_scans=1))
+    )
     client = connect(server)
     for _ in range(3):
         assert client.scan_failure(path("s", "t")).message == "no more of that"
@@ -158,7 +164,9 @@ def half_sent(stop: threading.Event) -> Iterator[pa.RecordBatch]:
 def test_a_principal_has_only_so_many_exchanges_also_without_its_token(notes):
     """With the token as an option of ATTACH, exchanges come without it (airport §2.3)."""
     server = notes(with_tokens(Limits(max_exchanges_per_principal=1)))
-    clients = [DuckDBClient(server.location, "cat", attach_token=token, timeout=30) for token in "aab"]
+    clients = [
+        DuckDBClient(server.location, "cat", attach_token=token, timeout=30) for token in "aab"
+    ]
     stop = threading.Event()
     with clients[0], clients[1], clients[2], ThreadPoolExecutor(1) as pool:
         for client in clients:
@@ -184,8 +192,12 @@ def test_a_statement_that_brings_too_much_changes_nothing(notes):
         with pytest.raises(ServerError) as caught:
             client.insert("s", "notes", rows(50_000, 100))
         assert caught.value.code == "RESOURCE_EXHAUSTED"
-        assert "this would make it more than the 1.0 MB that are allowed at once" in str(caught.value)
-        assert "(max_staged_bytes_per_principal): change fewer rows in one statement" in str(caught.value)
+        assert "this would make it more than the 1.0 MB that are allowed at once" in str(
+            caught.value
+        )
+        assert "(max_staged_bytes_per_principal): change fewer rows in one statement" in str(
+            caught.value
+        )
         assert client.count("s", "notes") == 0
         for _ in range(4):  # each is gone when it has ended
             assert client.insert("s", "notes", rows(5000, 100)).total == 5000
@@ -212,7 +224,9 @@ def test_a_client_that_vanishes_in_the_midst_of_a_statement_leaves_nothing(notes
     stop = threading.Event()
 
     def messages() -> Iterator[bytes]:
-        yield from aimed(flight_data(NOTES, rows(100).to_pylist()), path("s", "notes"), "insert").messages
+        yield from aimed(
+            flight_data(NOTES, rows(100).to_pylist()), path("s", "notes"), "insert"
+        ).messages
         stop.wait(20)
 
     with RawClient(server.location) as client:
@@ -244,7 +258,9 @@ def test_a_message_that_is_too_large_is_refused(notes, connect):
 
 def _compressed(batch: pa.RecordBatch, codec: str) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+    with pa.ipc.new_stream(
+        sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=codec)
+    ) as writer:
         writer.write_batch(batch)
     stream: bytes = sink.getvalue().to_pybytes()
     return stream
@@ -276,7 +292,9 @@ def test_compressed_rows_are_taken_unless_they_become_too_many(notes, codec, mon
 
     def insert(sent: pa.Table) -> None:
         with flight.connect(server.location) as client:
-            writer, reader = client.do_exchange(flight.FlightDescriptor.for_path("s", "notes"), options)
+            writer, reader = client.do_exchange(
+                flight.FlightDescriptor.for_path("s", "notes"), options
+            )
             with writer:
                 writer.begin(NOTES, options=compressed)
                 writer.write_table(sent, max_chunksize=len(sent))
@@ -343,7 +361,9 @@ def test_a_large_statement_is_counted_in_few_steps_and_up_to_the_limit():
         staged.add(100_000)
         assert keeper.snapshot()["staged_bytes"] >= (number + 1) * 100_000
     assert keeper.snapshot()["staged_bytes"] == 100_000_000
-    with pytest.raises(LimitExceeded, match=r"together have 100\.0 MB of rows in statements that have not ended"):
+    with pytest.raises(
+        LimitExceeded, match=r"together have 100\.0 MB of rows in statements that have not ended"
+    ):
         staged.add(1)
     staged.close()
     assert keeper.snapshot() == NOTHING

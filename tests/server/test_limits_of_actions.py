@@ -1,4 +1,6 @@
-"""Limits on what is asked other than rows: actions, listings, and transactions that wait for their commit."""
+"""Limits on what is asked other than rows: actions, listings, and transactions that wait for their
+commit.
+"""
 
 from __future__ import annotations
 
@@ -59,13 +61,20 @@ def test_a_principal_has_only_so_many_actions_and_listings(slow, connect, method
     calls = [client.open("DoAction", action_message("slow", b""), ADA) for _ in range(2)]
     for call in calls:
         next(call)
-    message = {"DoAction": action_message("list_schemas", {"catalog_name": ""}), "ListActions": b"", "ListFlights": b""}
+    message = {
+        "DoAction": action_message("list_schemas", {"catalog_name": ""}),
+        "ListActions": b"",
+        "ListFlights": b"",
+    }
     request = message.get(method, path("s", "t").serialize())
 
     failure = client.failure(method, request, ADA)
 
     assert failure.code == "RESOURCE_EXHAUSTED"
-    assert "you have 2 actions and listings under way, and 2 are all that is allowed" in failure.message
+    assert (
+        "you have 2 actions and listings under way, and 2 are all that is allowed"
+        in failure.message
+    )
     assert "(max_actions_per_principal)" in failure.message
     assert client.call(method, request, BOB)
     action.end.set()
@@ -82,7 +91,10 @@ def test_who_has_a_token_and_says_nothing_takes_a_place_of_its_own(slow, connect
         for _ in range(2):
             silent.open(FLIGHT + method, ADA)
         assert eventually(lambda: server._service.keeper.of_each("actions") == {"ada": 2})
-        assert connect(server).action_failure("list_schemas", {"catalog_name": ""}, ADA).code == "RESOURCE_EXHAUSTED"
+        assert (
+            connect(server).action_failure("list_schemas", {"catalog_name": ""}, ADA).code
+            == "RESOURCE_EXHAUSTED"
+        )
         assert connect(server).list_schemas("cat", BOB)
     assert eventually(lambda: in_use(server) == NOTHING)
 
@@ -118,9 +130,13 @@ class Caller:
 
     def insert(self, transaction: str) -> str:
         """The code that it ends with."""
-        stream = aimed(flight_data(NOTES, [{"id": 1}]), flight.FlightDescriptor.for_command(INSERT), "insert")
+        stream = aimed(
+            flight_data(NOTES, [{"id": 1}]), flight.FlightDescriptor.for_command(INSERT), "insert"
+        )
         try:
-            self._client.call("DoPut", stream.messages, {**self._token, "x-transaction-id": transaction})
+            self._client.call(
+                "DoPut", stream.messages, {**self._token, "x-transaction-id": transaction}
+            )
         except grpc.RpcError as error:
             self.refusal = failure_of(error).message
             return failure_of(error).code
@@ -164,5 +180,9 @@ def test_a_principal_has_only_so_many_transactions_with_changes(notes, connect, 
 def test_all_together_have_only_so_many_transactions_with_changes(notes, connect):
     server = notes(Limits(max_transactions=2))
     ada, bob = (Caller(connect(server), token) for token in (ADA, BOB))
-    assert [caller.insert(caller.begin()) for caller in (ada, bob, bob)] == ["OK", "OK", "RESOURCE_EXHAUSTED"]
+    assert [caller.insert(caller.begin()) for caller in (ada, bob, bob)] == [
+        "OK",
+        "OK",
+        "RESOURCE_EXHAUSTED",
+    ]
     assert "(max_transactions)" in bob.refusal

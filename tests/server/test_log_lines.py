@@ -1,4 +1,6 @@
-"""What others choose (names, messages, tokens' owners) is part of a line of the log, and never a line of its own."""
+"""What others choose (names, messages, tokens' owners) is part of a line of the log, and never a
+line of its own.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,17 @@ from sparkport.server.logs import configure_logging
 
 FORGED = "2026-11-16 12:00:00,000 ERROR sparkport.server: the audit log cannot be written"
 BREAKS = ["\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
-TERMINAL = ["\x1b[2K", "\x1b]0;title\x07", "\x9b2K", "\b\b", "\x7f", "\u202e", "\u2066", "\u200f", "\x00"]
+TERMINAL = [
+    "\x1b[2K",
+    "\x1b]0;title\x07",
+    "\x9b2K",
+    "\b\b",
+    "\x7f",
+    "\u202e",
+    "\u2066",
+    "\u200f",
+    "\x00",
+]
 
 
 @pytest.fixture
@@ -83,11 +95,15 @@ def test_a_client_cannot_forge_a_line(start, connect, logged):
     configure_logging(logging.DEBUG, stream=logged)
     server = start(
         catalog_of(ScriptedTable("t", NUMBERS, lambda *_: numbers().to_batches())),
-        sp.ServerSettings(service=sp.ServiceSettings(authenticate=authenticate), http="127.0.0.1:0"),
+        sp.ServerSettings(
+            service=sp.ServiceSettings(authenticate=authenticate), http="127.0.0.1:0"
+        ),
     )
     headers = {"authorization": "Bearer token"}
     for each in (path("s", name), path(name, "t")):
-        assert connect(server).failure("GetFlightInfo", each.serialize(), headers).code == "NOT_FOUND"
+        assert (
+            connect(server).failure("GetFlightInfo", each.serialize(), headers).code == "NOT_FOUND"
+        )
 
     assert eventually(lambda: logged.getvalue().count("NOT_FOUND") >= 2)
     assert FORGED in logged.getvalue()

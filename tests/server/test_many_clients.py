@@ -22,9 +22,14 @@ CLIENTS, SCANS, CANCELLING = 64, 40, 8
 
 @pytest.mark.timeout(120)
 def test_64_clients_with_40_scans_each_leave_nothing_behind(start):
-    others = {thread.name for thread in threading.enumerate()}  # a lake that other tests share has threads, too
+    others = {
+        thread.name for thread in threading.enumerate()
+    }  # a lake that other tests share has threads, too
     endless = Endless(rows=200)
-    tables = [ListedTable("t", numbers(20)), ScriptedTable("endless", endless.batch.schema, endless)]
+    tables = [
+        ListedTable("t", numbers(20)),
+        ScriptedTable("endless", endless.batch.schema, endless),
+    ]
     server = start(catalog_of(*tables), ServerSettings(idle_thread_seconds=0.2))
     expected = numbers(20)
     with RawClient(server.location) as client:  # whatever is made once is made now
@@ -39,7 +44,9 @@ def test_64_clients_with_40_scans_each_leave_nothing_behind(start):
             if number < CANCELLING:
                 return sum(_cancel_at_random(client, chance) for _ in range(SCANS))
             (endpoint,) = client.endpoints(path("s", "t"), [0, 1, 2])
-            return sum(client.get(endpoint.ticket.ticket).table.equals(expected) for _ in range(SCANS))
+            return sum(
+                client.get(endpoint.ticket.ticket).table.equals(expected) for _ in range(SCANS)
+            )
 
     with ThreadPoolExecutor(CLIENTS) as pool:
         done = list(pool.map(run, range(CLIENTS)))

@@ -1,4 +1,6 @@
-"""What a caller who may change rows can make the server keep: it is counted, and there is an end to it."""
+"""What a caller who may change rows can make the server keep: it is counted, and there is an end to
+it.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ def test_dictionaries_without_rows_are_refused(server, connect, monkeypatch, met
 
 
 class Watched(sp.StagedTable):
-    """Its statements note how much of the server's memory is counted, and keep nothing, or only what they say."""
+    """Its statements note how much of the server's memory is counted, and keep nothing, or only
+    what they say.
+    """
 
     def __init__(self, watch: Callable[[], None], held: int | None) -> None:
         self._watch = watch
@@ -84,7 +88,9 @@ class Watched(sp.StagedTable):
     def scan(self, ctx: sp.Context, options: sp.ScanOptions) -> Iterator[pa.RecordBatch]:
         return iter(())
 
-    def stage(self, ctx: sp.Context, operation: sp.Operation, options: sp.DMLOptions) -> sp.StagedWrite:
+    def stage(
+        self, ctx: sp.Context, operation: sp.Operation, options: sp.DMLOptions
+    ) -> sp.StagedWrite:
         return _Write(self._watch, self._held)
 
 
@@ -142,7 +148,9 @@ def test_rows_that_stay_in_memory_have_a_limit_of_their_own(start, connect, held
 def test_batches_without_bytes_count_as_well(start, connect):
     """Columns of type `null` cost nothing on the wire, but the batches are kept."""
     counted: list[int] = []
-    served: Server = start(catalog_of(Watched(lambda: counted.append(in_use(served)["held_bytes"]), None)))
+    served: Server = start(
+        catalog_of(Watched(lambda: counted.append(in_use(served)["held_bytes"]), None))
+    )
     nulls = pa.schema([("id", pa.null()), ("text", pa.null())])
     first, schema, batch = flight_data(nulls, [{"id": None, "text": None}])
     messages = [*aimed([first], path("s", "t"), "insert").messages, schema, *[batch] * 10]
@@ -151,7 +159,9 @@ def test_batches_without_bytes_count_as_well(start, connect):
 
 
 def test_returning_rows_by_put_counts_what_is_gathered_for_the_answer(start, connect):
-    server = start(catalog_of(MemoryTable("notes", NOTES)), limited(Limits(max_held_bytes=1_000_000)))
+    server = start(
+        catalog_of(MemoryTable("notes", NOTES)), limited(Limits(max_held_bytes=1_000_000))
+    )
     descriptor = flight.FlightDescriptor.for_command(PUT % (b"notes", b"true"))
     first, schema, batch = flight_data(NOTES, rows(1000).to_pylist())
     messages = [*aimed([first], descriptor, "insert").messages, schema, *[batch] * 50]
@@ -185,7 +195,8 @@ class Kept(sp.InsertableTable):
 def test_rows_that_are_spooled_do_not_count_as_held(start, connect):
     counted: list[dict[str, int]] = []
     served: Server = start(
-        catalog_of(Kept(lambda: counted.append(in_use(served)))), limited(Limits(max_held_bytes=100_000))
+        catalog_of(Kept(lambda: counted.append(in_use(served)))),
+        limited(Limits(max_held_bytes=100_000)),
     )
     connect(served).call("DoExchange", sent(1000, 50), {"airport-operation": "insert"})
     assert counted[0]["held_bytes"] == 0

@@ -1,4 +1,6 @@
-"""Whatever a client sends, the answer is a status that can be read, of the right kind, and the server goes on."""
+"""Whatever a client sends, the answer is a status that can be read, of the right kind, and the
+server goes on.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.server.catalogs import numbers
 from tests.server.mutated_server import COLUMNS
-from tests.server.mutations import KINDS, LEVELS, Mutation, Request, aimed, flight_data, join, requests
+from tests.server.mutations import (
+    KINDS,
+    LEVELS,
+    Mutation,
+    Request,
+    aimed,
+    flight_data,
+    join,
+    requests,
+)
 from tests.server.raw_client import Failure, RawClient, failure_of, path
 
 ROOT = Path(__file__).parents[2]
 
-# Of §14.4: what can be wrong with a request. Not INTERNAL or UNKNOWN, which say that the server is to blame.
+# Of §14.4: what can be wrong with a request. Not INTERNAL or UNKNOWN, which say that the server is
+# to blame.
 CODES = {
     "INVALID_ARGUMENT",
     "NOT_FOUND",
@@ -60,7 +72,12 @@ class Target:
         """Have the table that requests are about, whatever became of it."""
         arrow_schema = COLUMNS.serialize().to_pybytes()
         schema = {"catalog_name": "cat", "schema": "s1", "on_conflict": "ignore"}
-        table = {"catalog_name": "cat", "schema_name": "s1", "table_name": "t", "on_conflict": "ignore"}
+        table = {
+            "catalog_name": "cat",
+            "schema_name": "s1",
+            "table_name": "t",
+            "on_conflict": "ignore",
+        }
         self.client.action("create_schema", schema)
         self.client.action("create_table", {**table, "arrow_schema": arrow_schema})
 
@@ -69,7 +86,9 @@ class Target:
             self.client.call(request.method, request.sent, request.headers)
         except grpc.RpcError as error:
             return failure_of(error)
-        if request.method == "DoAction":  # the only ones that can drop something, and only if they succeed
+        if (
+            request.method == "DoAction"
+        ):  # the only ones that can drop something, and only if they succeed
             self.restore()
         return None
 
@@ -104,7 +123,13 @@ def target(tmp_path_factory) -> Iterator[Target]:
 
 
 mutations = st.lists(
-    st.builds(Mutation, st.sampled_from(sorted(KINDS)), st.floats(0, 1), st.floats(0, 1), st.binary(max_size=12)),
+    st.builds(
+        Mutation,
+        st.sampled_from(sorted(KINDS)),
+        st.floats(0, 1),
+        st.floats(0, 1),
+        st.binary(max_size=12),
+    ),
     min_size=1,
     max_size=3,
 )
@@ -153,13 +178,17 @@ def test_a_real_request_of_another_server_gets_a_readable_status_too(target, met
 def test_the_same_byte_many_times_gets_a_readable_status(target, byte, length):
     for method in EXAMPLES:
         for operation in ("insert", "update", "delete"):
-            failure = target.send(Request(method, (byte * length,), {"airport-operation": operation}))
+            failure = target.send(
+                Request(method, (byte * length,), {"airport-operation": operation})
+            )
             assert failure is None or failure.code in CODES, (method, failure)
     target.check()
 
 
 def test_a_batch_that_claims_to_be_huge_is_refused(target):
-    """Columns of type null cost no bytes, so a message of a few bytes can claim any number of rows."""
+    """Columns of type null cost no bytes, so a message of a few bytes can claim any number of
+    rows.
+    """
     batch = pa.RecordBatch.from_arrays([pa.nulls(2**28)] * len(COLUMNS), COLUMNS.names)
     message = pa.ipc.read_message(batch.serialize())
     stream = [*flight_data(batch.schema, [])[:2], join([(2, message.metadata.to_pybytes())])]

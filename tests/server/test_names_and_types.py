@@ -1,4 +1,6 @@
-"""Awkward names, many columns and every Arrow type: each works, or is left out without harm to the rest (T9)."""
+"""Awkward names, many columns and every Arrow type: each works, or is left out without harm to the
+rest (T9).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,14 @@ import uuid
 
 import pyarrow as pa
 import pytest
-from tests.server.catalogs import ListedCatalog, ListedSchema, ListedTable, ScriptedTable, catalog_of, numbers
+from tests.server.catalogs import (
+    ListedCatalog,
+    ListedSchema,
+    ListedTable,
+    ScriptedTable,
+    catalog_of,
+    numbers,
+)
 from tests.server.raw_client import metadata, path
 
 NAMES = [
@@ -59,7 +68,9 @@ def test_a_table_of_any_name_in_a_schema_of_any_name_can_be_read(serve, name):
     assert client.scan(path("cat", published, name)).table.num_rows == 3
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "\x01\x7f"], ids=lambda name: ascii(name[:12]))
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if name != "\x01\x7f"], ids=lambda name: ascii(name[:12])
+)
 def test_a_column_of_any_name_can_be_read(serve, name):
     rows = pa.table({"first": [1, 2], name: ["a", "b"]})
     client = serve(catalog_of(ListedTable("t", rows)))
@@ -135,15 +146,38 @@ TAKEN = {
     **{str(t): pa.array([1, None], t) for t in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
     **{str(t): pa.array([1, None], t) for t in (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())},
     **{str(t): pa.array([0.5, None], t) for t in (pa.float32(), pa.float64())},
-    **{str(t): pa.array([decimal.Decimal("1.5"), None], t) for t in (pa.decimal32(9, 2), pa.decimal64(18, 2))},
-    **{str(t): pa.array([decimal.Decimal("1.5"), None], t) for t in (pa.decimal128(38, 2), pa.decimal128(5, 1))},
-    **{str(t): pa.array(["ä", None], t) for t in (pa.string(), pa.large_string(), pa.string_view())},
-    **{str(t): pa.array([b"\0", None], t) for t in (pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(1))},
+    **{
+        str(t): pa.array([decimal.Decimal("1.5"), None], t)
+        for t in (pa.decimal32(9, 2), pa.decimal64(18, 2))
+    },
+    **{
+        str(t): pa.array([decimal.Decimal("1.5"), None], t)
+        for t in (pa.decimal128(38, 2), pa.decimal128(5, 1))
+    },
+    **{
+        str(t): pa.array(["ä", None], t) for t in (pa.string(), pa.large_string(), pa.string_view())
+    },
+    **{
+        str(t): pa.array([b"\0", None], t)
+        for t in (pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(1))
+    },
     **{str(t): pa.array([DAY, None], t) for t in (pa.date32(), pa.date64())},
-    **{str(t): pa.array([1000, None], t) for t in (pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns"))},
-    **{f"timestamp {unit}": pa.array([MOMENT, None], pa.timestamp(unit)) for unit in ("s", "ms", "us", "ns")},
-    **{f"timestamp {zone}": pa.array([MOMENT, None], pa.timestamp("us", zone)) for zone in ("UTC", "Europe/Berlin")},
-    **{f"duration {unit}": pa.array([1000, None], pa.duration(unit)) for unit in ("s", "ms", "us", "ns")},
+    **{
+        str(t): pa.array([1000, None], t)
+        for t in (pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns"))
+    },
+    **{
+        f"timestamp {unit}": pa.array([MOMENT, None], pa.timestamp(unit))
+        for unit in ("s", "ms", "us", "ns")
+    },
+    **{
+        f"timestamp {zone}": pa.array([MOMENT, None], pa.timestamp("us", zone))
+        for zone in ("UTC", "Europe/Berlin")
+    },
+    **{
+        f"duration {unit}": pa.array([1000, None], pa.duration(unit))
+        for unit in ("s", "ms", "us", "ns")
+    },
     "interval": pa.array([(1, 2, 3), None], pa.month_day_nano_interval()),
     "bool": pa.array([True, None]),
     "null": pa.nulls(2),
@@ -159,7 +193,9 @@ TAKEN = {
         pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["a", "b"])], ["number", "text"]
     ),
     "dictionary": pa.array(["a", None]).dictionary_encode(),
-    "run_end_encoded": pa.RunEndEncodedArray.from_arrays(pa.array([2], pa.int32()), pa.array(["a"])),
+    "run_end_encoded": pa.RunEndEncodedArray.from_arrays(
+        pa.array([2], pa.int32()), pa.array(["a"])
+    ),
     "uuid": pa.array([uuid.UUID(int=1).bytes, None], pa.uuid()),
     "json": pa.array(["{}", None], pa.json_()),
     "bool8": pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, None], pa.int8())),
@@ -189,7 +225,10 @@ def test_a_column_of_a_type_that_duckdb_takes_arrives_as_it_is(serve, values):
 
 
 def test_a_geometry_keeps_the_metadata_that_makes_it_one(serve):
-    marked = {"ARROW:extension:name": "geoarrow.wkb", "ARROW:extension:metadata": '{"crs":"EPSG:4326"}'}
+    marked = {
+        "ARROW:extension:name": "geoarrow.wkb",
+        "ARROW:extension:metadata": '{"crs":"EPSG:4326"}',
+    }
     schema = pa.schema([pa.field("g", pa.binary(), metadata=marked)])
     rows = pa.table([pa.array([b"\x01"])], schema)
 
@@ -212,9 +251,15 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("data_type", REFUSED.values(), ids=REFUSED.keys())
-def test_a_table_of_a_type_that_duckdb_cannot_take_is_left_out_and_the_others_are_not(serve, caplog, data_type):
+def test_a_table_of_a_type_that_duckdb_cannot_take_is_left_out_and_the_others_are_not(
+    serve, caplog, data_type
+):
     bad = ScriptedTable("bad", pa.schema([("id", pa.int64()), ("v", data_type)]))
-    client = serve(catalog_of(ListedTable("before", numbers()), bad, ListedTable("after", numbers()), name="cat"))
+    client = serve(
+        catalog_of(
+            ListedTable("before", numbers()), bad, ListedTable("after", numbers()), name="cat"
+        )
+    )
 
     assert list(client.list_schemas("cat")["s"]) == ["before", "after"]
     assert client.scan(path("s", "after")).table.num_rows == 3
@@ -232,8 +277,12 @@ def test_a_table_of_a_type_that_duckdb_cannot_take_is_left_out_and_the_others_ar
         pa.schema([("a", pa.int64()), ("a", pa.string())]).empty_table(),
         pa.schema([("", pa.int64())]).empty_table(),
         pa.schema([("a\0b", pa.int64())]).empty_table(),
-        pa.schema([pa.field("a", pa.int64()), pa.field("a", pa.int64(), metadata={"is_rowid": "1"})]).empty_table(),
-        pa.schema([rowid_ := pa.field("rowid", pa.int64(), metadata={"is_rowid": "1"}), rowid_]).empty_table(),
+        pa.schema(
+            [pa.field("a", pa.int64()), pa.field("a", pa.int64(), metadata={"is_rowid": "1"})]
+        ).empty_table(),
+        pa.schema(
+            [rowid_ := pa.field("rowid", pa.int64(), metadata={"is_rowid": "1"}), rowid_]
+        ).empty_table(),
         pa.schema([pa.field("rowid", pa.int64())]).empty_table(),
     ],
     ids=[
@@ -250,7 +299,10 @@ def test_a_table_of_columns_that_cannot_be_published_is_left_out(serve, rows):
     client = serve(catalog_of(ListedTable("bad", rows), ListedTable("good", numbers())))
 
     assert list(client.list_schemas()["s"]) == ["good"]
-    assert client.failure("GetSchema", path("s", "bad").serialize()).code in ("UNIMPLEMENTED", "INVALID_ARGUMENT")
+    assert client.failure("GetSchema", path("s", "bad").serialize()).code in (
+        "UNIMPLEMENTED",
+        "INVALID_ARGUMENT",
+    )
 
 
 def test_columns_whose_names_differ_only_in_case_are_told_apart(serve):

@@ -1,4 +1,6 @@
-"""Actions and flights of a catalog's own: `airport_action` and `airport_take_flight` (airport §11)."""
+"""Actions and flights of a catalog's own: `airport_action` and `airport_take_flight` (airport
+§11).
+"""
 
 from __future__ import annotations
 
@@ -40,14 +42,19 @@ class Served:
 
     def act(self, name: str, body: bytes = b"") -> list[bytes]:
         """The results of an action as another client sees them."""
-        return [each.body.to_pybytes() for each in self.arrow.do_action(flight.Action(name, body), OPTIONS)]
+        return [
+            each.body.to_pybytes()
+            for each in self.arrow.do_action(flight.Action(name, body), OPTIONS)
+        ]
 
     def fly(self, descriptor: flight.FlightDescriptor, headers: Any = ()) -> pa.Table:
         """What another client reads: GetFlightInfo, then DoGet of each endpoint."""
         options = flight.FlightCallOptions(timeout=15, headers=list(headers))
         info = self.arrow.get_flight_info(descriptor, options)
         assert info.descriptor == descriptor
-        parts = [self.arrow.do_get(endpoint.ticket, options).read_all() for endpoint in info.endpoints]
+        parts = [
+            self.arrow.do_get(endpoint.ticket, options).read_all() for endpoint in info.endpoints
+        ]
         return pa.concat_tables(parts)
 
 
@@ -71,7 +78,7 @@ def acting(function: Callable[..., Any], name: str = "act") -> sp.CatalogBuilder
     return builder
 
 
-# ------------------------------------------------------------------------------------------------------------- actions
+# ----------------------------------------------------------------------------------------- actions
 
 
 def test_an_action_gets_the_parameter_and_answers_with_text_or_bytes(serve):
@@ -120,7 +127,9 @@ def test_a_generator_is_many_rows_sent_as_they_are_made(serve):
 
     assert next(results).body.to_pybytes() == b"first"
     taken.release()
-    assert [each.body.to_pybytes() for each in results] == [str(number).encode() for number in range(999)]
+    assert [each.body.to_pybytes() for each in results] == [
+        str(number).encode() for number in range(999)
+    ]
 
 
 def test_the_decorator_takes_the_name_of_the_function_and_leaves_it_as_it_is(serve):
@@ -263,19 +272,25 @@ def test_every_catalog_has_its_own_actions(serve):
     builders = [sp.CatalogBuilder(name) for name in ("first", "second")]
     for builder in builders:
         builder.action(lambda ctx, parameter: f"both, {ctx.catalog_name}", name="both")
-        builder.action(lambda ctx, parameter: f"own, {ctx.catalog_name}", name=f"only_{builder.name}")
+        builder.action(
+            lambda ctx, parameter: f"own, {ctx.catalog_name}", name=f"only_{builder.name}"
+        )
     served = serve(builders, "second")
 
-    # `airport_action` names no catalog (airport §11): then all are looked through, and the first counts.
+    # `airport_action` names no catalog (airport §11): then all are looked through, and the first
+    # counts.
     assert served.duckdb.action("both") == [b"both, first"]
     assert served.duckdb.action("only_second") == [b"own, second"]
     assert served.raw.action("both", b"", {"airport-catalog": "second"}) == [b"both, second"]
-    assert served.raw.action_failure("only_first", b"", {"airport-catalog": "second"}).code == "UNIMPLEMENTED"
+    assert (
+        served.raw.action_failure("only_first", b"", {"airport-catalog": "second"}).code
+        == "UNIMPLEMENTED"
+    )
     listed = [each.type for each in served.arrow.list_actions(OPTIONS)]
     assert [listed.count(name) for name in ("both", "only_first", "only_second")] == [1] * 3
 
 
-# ------------------------------------------------------------------------------------------------------------- flights
+# ----------------------------------------------------------------------------------------- flights
 
 
 @pytest.fixture
@@ -285,7 +300,9 @@ def flying(serve) -> Served:
     builder.flight(["reports", "2024", "a b/c"], ROWS)
     builder.flight("SELECT answer", pa.table({"answer": [42]}))
     builder.flight(b"\0\xff", pa.table({"bytes": [1]}))
-    builder.flight(["one"], lambda ctx, options: ROWS.to_batches(max_chunksize=1), arrow_schema=ROWS.schema)
+    builder.flight(
+        ["one"], lambda ctx, options: ROWS.to_batches(max_chunksize=1), arrow_schema=ROWS.schema
+    )
     return serve(builder)
 
 
@@ -305,7 +322,9 @@ def test_a_flight_is_taken_by_its_path_or_command(flying, name, expected):
     descriptor = make(*name) if of_path else make(name)
 
     def visible(rows: pa.Table) -> list[dict[str, Any]]:
-        return rows.drop_columns([each for each in rows.column_names if each == "rowid"]).to_pylist()
+        return rows.drop_columns(
+            [each for each in rows.column_names if each == "rowid"]
+        ).to_pylist()
 
     assert visible(flying.duckdb.take_flight(name)) == expected
     assert visible(flying.fly(descriptor)) == expected
@@ -360,8 +379,14 @@ def test_a_flight_may_be_read_by_duckdb_itself(serve, tmp_path):
 def test_of_several_catalogs_the_first_that_knows_a_flight_has_it(serve):
     builders = [sp.CatalogBuilder(name) for name in ("first", "second")]
     for number, builder in enumerate(builders):
-        builder.flight(["both"], lambda *_, n=number: pa.table({"n": [n]}).to_batches(), arrow_schema=NUMBER)
-        builder.flight([f"only_{builder.name}"], lambda *_: pa.table({"n": [9]}).to_batches(), arrow_schema=NUMBER)
+        builder.flight(
+            ["both"], lambda *_, n=number: pa.table({"n": [n]}).to_batches(), arrow_schema=NUMBER
+        )
+        builder.flight(
+            [f"only_{builder.name}"],
+            lambda *_: pa.table({"n": [9]}).to_batches(),
+            arrow_schema=NUMBER,
+        )
     served = serve(builders, "first")
 
     assert served.duckdb.take_flight(["both"]).to_pylist() == [{"n": 0}]

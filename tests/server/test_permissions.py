@@ -1,4 +1,5 @@
-"""Who may do what, over the wire: principals × objects × operations, each allowed or refused as granted.
+"""Who may do what, over the wire: principals × objects × operations, each allowed or refused as
+granted.
 
 What one may not see looks, to the letter, like what is not there.
 """
@@ -14,7 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.flight as flight
 import pytest
-from tests.contracts.contract_client import ContractClient, as_json, delete_body, insert_command, update_command
+from tests.contracts.contract_client import (
+    ContractClient,
+    as_json,
+    delete_body,
+    insert_command,
+    update_command,
+)
 from tests.contracts.ddl_requests import add_column_body, create_table_body, drop_table_body
 from tests.server.raw_client import Failure, failure_of, path, ticket_message
 
@@ -66,8 +73,15 @@ def server() -> Iterator[sp.Server]:
     sea.add_schema("shop").add_table(sp.MemoryTable("ships", ORDERS))
     tools = sp.CatalogBuilder("tools")
     tools.schema("s").scalar_function(double)
-    grants = [sp.Grant((who,), on, tuple(may)) for who, each in GRANTED.items() for on, may in each.items()]
-    grants += [sp.Grant(("part",), "lake.shop", (READ, WRITE, ALTER)), sp.Grant(("reader",), "tools.s.double", (READ,))]
+    grants = [
+        sp.Grant((who,), on, tuple(may))
+        for who, each in GRANTED.items()
+        for on, may in each.items()
+    ]
+    grants += [
+        sp.Grant(("part",), "lake.shop", (READ, WRITE, ALTER)),
+        sp.Grant(("reader",), "tools.s.double", (READ,)),
+    ]
     policy = sp.Policy(
         grants,
         [sp.RowFilter("lake.shop.orders", "region = $region", ("part",))],
@@ -79,7 +93,9 @@ def server() -> Iterator[sp.Server]:
         known = who in {*GRANTED, "part"} and who != shown
         return sp.Identity(who, attributes={"region": "north"}) if known else None
 
-    settings = sp.ServerSettings(service=sp.ServiceSettings(authenticate=authenticate, policy=policy))
+    settings = sp.ServerSettings(
+        service=sp.ServiceSettings(authenticate=authenticate, policy=policy)
+    )
     with sp.Server([lake, sea, tools.build()], "grpc://127.0.0.1:0", settings) as server:
         yield server
 
@@ -94,7 +110,7 @@ def client(server: sp.Server) -> Iterator[ContractClient]:
         yield client
 
 
-# ------------------------------------------------------------------------------------------------------- the matrix
+# -------------------------------------------------------------------------------------- the matrix
 
 Operation: TypeAlias = Callable[[ContractClient, str, dict[str, str]], Any]
 ROW = ORDERS.slice(0, 1)
@@ -103,7 +119,9 @@ ROW = ORDERS.slice(0, 1)
 def _described(action: str, **further: Any) -> Operation:
     def run(client: ContractClient, table: str, headers: dict[str, str]) -> Any:
         name = path("lake", *table.split(".")).serialize()
-        return client.action(action, {"descriptor": name, "flight_descriptor": name, **further}, headers)
+        return client.action(
+            action, {"descriptor": name, "flight_descriptor": name, **further}, headers
+        )
 
     return run
 
@@ -115,27 +133,50 @@ def _ddl(action: str, body: Callable[[str, str], Any]) -> Operation:
 _AT = {"parameters": {"at_unit": "VERSION", "at_value": "0", "json_filters": "", "column_ids": [0]}}
 _FILTERED = {"parameters": {"at_unit": "", "at_value": "", "json_filters": "", "column_ids": []}}
 OPERATIONS: dict[str, tuple[set[Privilege], Operation]] = {
-    "GetSchema": ({LIST}, lambda c, t, h: c.call("GetSchema", path("lake", *t.split(".")).serialize(), h)),
+    "GetSchema": (
+        {LIST},
+        lambda c, t, h: c.call("GetSchema", path("lake", *t.split(".")).serialize(), h),
+    ),
     "flight_info": ({LIST}, _described("flight_info", at_unit="VERSION", at_value="0")),
-    "GetFlightInfo": ({READ}, lambda c, t, h: c.call("GetFlightInfo", path("lake", *t.split(".")).serialize(), h)),
+    "GetFlightInfo": (
+        {READ},
+        lambda c, t, h: c.call("GetFlightInfo", path("lake", *t.split(".")).serialize(), h),
+    ),
     "endpoints": ({READ}, _described("endpoints", **_FILTERED)),
     "endpoints AT": ({READ}, _described("endpoints", **_AT)),
     "statistics": ({READ}, _described("column_statistics", column_name="id", type="BIGINT")),
-    "DoPut insert": ({WRITE}, lambda c, t, h: c.put({**insert_command(t), "catalog": "lake"}, ROW, h)),
-    "DoPut insert returning": ({WRITE, READ}, lambda c, t, h: c.put(insert_command(t, returning=True), ROW, h)),
+    "DoPut insert": (
+        {WRITE},
+        lambda c, t, h: c.put({**insert_command(t), "catalog": "lake"}, ROW, h),
+    ),
+    "DoPut insert returning": (
+        {WRITE, READ},
+        lambda c, t, h: c.put(insert_command(t, returning=True), ROW, h),
+    ),
     "DoPut update": ({WRITE, READ}, lambda c, t, h: c.put(update_command(t, [0]), ROW, h)),
-    "action delete": ({WRITE, READ}, lambda c, t, h: c.action("delete", as_json(delete_body(t, [1])), h)),
+    "action delete": (
+        {WRITE, READ},
+        lambda c, t, h: c.action("delete", as_json(delete_body(t, [1])), h),
+    ),
     "exchange insert": ({WRITE}, lambda c, t, h: c.exchange("insert", t, ROW, h)),
-    "exchange returning": ({WRITE, READ}, lambda c, t, h: c.exchange("insert", t, ROW, h, returning=True)),
+    "exchange returning": (
+        {WRITE, READ},
+        lambda c, t, h: c.exchange("insert", t, ROW, h, returning=True),
+    ),
     "add_column": ({ALTER}, _ddl("add_column", lambda s, t: add_column_body(schema=s, name=t))),
     "create or replace": (
         {ALTER},
         _ddl(
             "create_table",
-            lambda s, t: create_table_body(ORDERS.schema, schema_name=s, table_name=t, on_conflict="replace"),
+            lambda s, t: create_table_body(
+                ORDERS.schema, schema_name=s, table_name=t, on_conflict="replace"
+            ),
         ),
     ),
-    "drop_table": ({ALTER}, _ddl("drop_table", lambda s, t: drop_table_body(schema_name=s, name=t))),
+    "drop_table": (
+        {ALTER},
+        _ddl("drop_table", lambda s, t: drop_table_body(schema_name=s, name=t)),
+    ),
 }
 
 
@@ -150,7 +191,9 @@ def outcome(operation: Operation, client: ContractClient, table: str, who: str) 
 
 @pytest.mark.parametrize("who", GRANTED)
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_each_operation_is_allowed_or_refused_as_granted(client: ContractClient, who: str, name: str) -> None:
+def test_each_operation_is_allowed_or_refused_as_granted(
+    client: ContractClient, who: str, name: str
+) -> None:
     needed, operation = OPERATIONS[name]
     for table in TABLES:
         held = privileges(who, table)
@@ -166,40 +209,61 @@ def test_each_operation_is_allowed_or_refused_as_granted(client: ContractClient,
         if hidden:
             schema = table.split(".")[0]
             sees_schema = any(privileges(who, each) for each in TABLES if each.startswith(schema))
-            absent = outcome(operation, client, f"{schema}.absent" if sees_schema else "absent.absent", who)
+            absent = outcome(
+                operation, client, f"{schema}.absent" if sees_schema else "absent.absent", who
+            )
             assert absent is not None
             assert _without_names(absent.message) == _without_names(failure.message)
 
 
 def _without_names(message: str) -> str:
-    return " ".join("…" if "." in word or "'" in word else word for word in message.split() if word not in _NAMES)
+    return " ".join(
+        "…" if "." in word or "'" in word else word
+        for word in message.split()
+        if word not in _NAMES
+    )
 
 
 _NAMES = {"lake", "shop", "vault", "absent"}
 
 
 @pytest.mark.parametrize("who", GRANTED)
-def test_only_what_may_be_seen_is_listed(server: sp.Server, client: ContractClient, who: str) -> None:
+def test_only_what_may_be_seen_is_listed(
+    server: sp.Server, client: ContractClient, who: str
+) -> None:
     visible = {table for table in TABLES if privileges(who, table)}
     headers = {**token(who), "airport-catalog": "lake"}
     if not visible:
         failure = client.failure(
-            "DoAction", flight.Action("list_schemas", b"\x81\xaccatalog_name\xa4lake").serialize(), headers
+            "DoAction",
+            flight.Action("list_schemas", b"\x81\xaccatalog_name\xa4lake").serialize(),
+            headers,
         )
         assert failure.code == "NOT_FOUND"
         with DuckDBClient(server.location, "lake", token=f"token-of-{who}", timeout=60) as duckdb:
             assert [info for info in duckdb.list_flights() if b"lake" in info.app_metadata] == []
         return
     with DuckDBClient(server.location, "lake", token=f"token-of-{who}", timeout=60) as duckdb:
-        listed = {f"{schema}.{table}" for schema in duckdb.schemas() for table in duckdb.tables(schema)}
-        flights = {"/".join(part.decode() for part in info.descriptor.path[1:5]) for info in duckdb.list_flights()}
+        listed = {
+            f"{schema}.{table}" for schema in duckdb.schemas() for table in duckdb.tables(schema)
+        }
+        flights = {
+            "/".join(part.decode() for part in info.descriptor.path[1:5])
+            for info in duckdb.list_flights()
+        }
     assert listed == visible
-    assert {each.split("/")[1] + "." + each.split("/")[3] for each in flights if each.startswith("lake/")} == visible
+    assert {
+        each.split("/")[1] + "." + each.split("/")[3]
+        for each in flights
+        if each.startswith("lake/")
+    } == visible
     discovered = client.action("GetTables", b"{}", token(who))
     assert not any(b"salaries" in each for each in discovered if "vault.salaries" not in visible)
 
 
-def test_the_list_of_catalogs_has_those_in_which_something_is_granted(client: ContractClient) -> None:
+def test_the_list_of_catalogs_has_those_in_which_something_is_granted(
+    client: ContractClient,
+) -> None:
     def catalogs(who: str) -> list[str]:
         (answer,) = client.call("GetFlightInfo", path("__databases").serialize(), token(who))
         info = flight.FlightInfo.deserialize(answer)
@@ -213,19 +277,26 @@ def test_the_list_of_catalogs_has_those_in_which_something_is_granted(client: Co
 
 def test_functions_are_there_for_those_who_may_call_them(server: sp.Server) -> None:
     with DuckDBClient(server.location, "tools", token="token-of-reader", timeout=60) as duckdb:
-        assert duckdb.call("s", "double", {"value": pa.array([1, 2], pa.int64())}).to_pylist() == [2, 4]
+        assert duckdb.call("s", "double", {"value": pa.array([1, 2], pa.int64())}).to_pylist() == [
+            2,
+            4,
+        ]
     with DuckDBClient(server.location, "tools", token="token-of-lister", timeout=60) as duckdb:
         with pytest.raises(ServerError, match="not found") as caught:
             duckdb.schemas()
         assert caught.value.code == "NOT_FOUND"
 
 
-# --------------------------------------------------------------------------------------- what was handed out before
+# ---------------------------------------------------------------------- what was handed out before
 
 
 def test_what_was_handed_out_stands_for_the_token(server: sp.Server) -> None:
-    """ATTACH … (auth_token …): DuckDB does not send the token with scans and writes (airport §2.3)."""
-    with DuckDBClient(server.location, "lake", attach_token="token-of-editor", timeout=60) as duckdb:
+    """ATTACH … (auth_token …): DuckDB does not send the token with scans and writes (airport
+    §2.3).
+    """
+    with DuckDBClient(
+        server.location, "lake", attach_token="token-of-editor", timeout=60
+    ) as duckdb:
         assert duckdb.scan("shop", "orders").num_rows == 4
         assert duckdb.insert("shop", "orders", ROW).total == 1
         assert duckdb.update("shop", "orders", {"email": "'x'"}, "id = 2").total == 1
@@ -236,7 +307,9 @@ def test_what_was_handed_out_stands_for_the_token(server: sp.Server) -> None:
         duckdb.begin()
         assert duckdb.scan("shop", "orders").num_rows == 4
         duckdb.commit()
-    with DuckDBClient(server.location, "tools", attach_token="token-of-reader", timeout=60) as duckdb:
+    with DuckDBClient(
+        server.location, "tools", attach_token="token-of-reader", timeout=60
+    ) as duckdb:
         assert duckdb.call("s", "double", {"value": pa.array([4], pa.int64())}).to_pylist() == [8]
 
 
@@ -253,7 +326,9 @@ def test_it_is_of_no_use_to_others(server: sp.Server, client: ContractClient) ->
         assert client.failure("DoGet", ticket, token(who)).code == "PERMISSION_DENIED"
         body = {"descriptor": handle.serialize(), **_FILTERED}
         assert client.action_failure("endpoints", body, token(who)).code == "PERMISSION_DENIED"
-    assert client.failure("DoGet", ticket, {"authorization": "Bearer wrong"}).code == "UNAUTHENTICATED"
+    assert (
+        client.failure("DoGet", ticket, {"authorization": "Bearer wrong"}).code == "UNAUTHENTICATED"
+    )
     for position in (0, 20, len(endpoint.ticket.ticket) - 1):
         altered = bytearray(endpoint.ticket.ticket)
         altered[position] ^= 1
@@ -293,7 +368,10 @@ def test_what_was_handed_out_expires_and_is_revoked_with_its_token() -> None:
             duckdb.attach()
             if revoked:
                 assert duckdb.scan("shop", "orders").num_rows == 4
-            body = {"descriptor": duckdb.table("shop", "orders").descriptor.serialize(), **_FILTERED}
+            body = {
+                "descriptor": duckdb.table("shop", "orders").descriptor.serialize(),
+                **_FILTERED,
+            }
             tokens.good = not revoked
             with ContractClient(server.location) as client:
                 failure = client.action_failure("endpoints", body, {})
@@ -314,7 +392,10 @@ def test_servers_that_share_a_key_take_what_the_others_hand_out() -> None:
 
     with start(b"shared") as first, start(b"shared") as second, start(b"another") as third:
         with DuckDBClient(first.location, "lake", token="right", timeout=60) as duckdb:
-            body = {"descriptor": duckdb.table("shop", "orders").descriptor.serialize(), **_FILTERED}
+            body = {
+                "descriptor": duckdb.table("shop", "orders").descriptor.serialize(),
+                **_FILTERED,
+            }
         with ContractClient(second.location) as client:
             assert client.action("endpoints", body, {})
         with ContractClient(third.location) as client:
@@ -325,14 +406,16 @@ def test_grants_count_at_the_moment_of_reading(server: sp.Server, client: Contra
     """A ticket says who asked, not what that one may do."""
     (endpoint,) = client.flight_info("lake.shop.orders", token("reader")).endpoints
     service = server._service
-    object.__setattr__(service.settings, "policy", sp.Policy([sp.Grant(("reader",), "lake.shop", (LIST,))]))
+    object.__setattr__(
+        service.settings, "policy", sp.Policy([sp.Grant(("reader",), "lake.shop", (LIST,))])
+    )
 
     failure = client.failure("DoGet", ticket_message(endpoint.ticket.ticket), token("reader"))
 
     assert failure.code == "PERMISSION_DENIED"
 
 
-# ---------------------------------------------------------------------------------------- row filters and masks
+# --------------------------------------------------------------------------- row filters and masks
 
 
 @pytest.fixture
@@ -364,7 +447,9 @@ def rows(table: pa.Table) -> list[tuple[Any, ...]]:
         ("email NOT IN ('eve@z.org') AND id < 10", [1, 2]),
     ],
 )
-def test_a_filter_is_about_what_the_caller_sees(part: DuckDBClient, where: str | None, ids: list[int]) -> None:
+def test_a_filter_is_about_what_the_caller_sees(
+    part: DuckDBClient, where: str | None, ids: list[int]
+) -> None:
     assert [row[0] for row in rows(part.scan("shop", "orders", where=where))] == ids
     # As the server sends them, without the client's own filter: not a row more than may be seen.
     assert {row[0] for row in rows(part.scan("shop", "orders", filter=None))} <= {1, 2}
@@ -383,7 +468,9 @@ def test_what_is_hidden_is_in_no_route(part: DuckDBClient, client: ContractClien
     assert part.scan("shop", "notes").num_rows == 4, "there is no rule about these"
 
 
-def test_a_version_without_the_columns_of_a_rule_shows_nothing(server: sp.Server, client: ContractClient) -> None:
+def test_a_version_without_the_columns_of_a_rule_shows_nothing(
+    server: sp.Server, client: ContractClient
+) -> None:
     with DuckDBClient(server.location, "lake", token="token-of-everything", timeout=60) as admin:
         admin.rename_column("shop", "orders", "email", "address")
     with DuckDBClient(server.location, "lake", token="token-of-part", timeout=60) as part:
@@ -405,14 +492,18 @@ def test_rows_come_back_as_the_caller_sees_them(part: DuckDBClient) -> None:
     deleted = part.delete("shop", "orders", "id = 2", returning=True)
 
     assert rows(inserted.rows) == [(9, "north", "***@n.org")]
-    with pytest.raises(ServerError, match="masked for you: UPDATE cannot set it, nor have RETURNING"):
+    with pytest.raises(
+        ServerError, match="masked for you: UPDATE cannot set it, nor have RETURNING"
+    ):
         part.update("shop", "orders", {"id": "id + 100"}, "id = 9", returning=True)
     assert rows(deleted.rows) == [(2, "north", "***@y.org")]
     assert [row[0] for row in rows(part.scan("shop", "orders"))] == [9, 101]
 
 
 @pytest.mark.parametrize("returning", [False, True])
-def test_nobody_changes_what_it_does_not_see(server: sp.Server, part: DuckDBClient, returning: bool) -> None:
+def test_nobody_changes_what_it_does_not_see(
+    server: sp.Server, part: DuckDBClient, returning: bool
+) -> None:
     with DuckDBClient(server.location, "lake", token="token-of-everything", timeout=60) as admin:
         before = admin.scan("shop", "orders", ["id", "region", "email", "rowid"])
         row_ids = {row["id"]: row["rowid"] for row in before.to_pylist()}
@@ -438,7 +529,10 @@ def test_nobody_changes_what_it_does_not_see(server: sp.Server, part: DuckDBClie
         give = pa.table({"region": ["south"], "rowid": pa.array([seen], pa.int64())})
         refused(lambda: part.update_rows("shop", "orders", give, returning=returning))
         mask = pa.table({"email": ["***@x.org"], "rowid": pa.array([seen], pa.int64())})
-        refused(lambda: part.update_rows("shop", "orders", mask, returning=returning), match="masked for you")
+        refused(
+            lambda: part.update_rows("shop", "orders", mask, returning=returning),
+            match="masked for you",
+        )
 
 
 def test_nobody_gets_rid_of_the_rules_about_itself(part: DuckDBClient) -> None:
@@ -456,7 +550,9 @@ def test_nobody_gets_rid_of_the_rules_about_itself(part: DuckDBClient) -> None:
 
 
 def test_nobody_replaces_what_it_does_not_see(client: ContractClient) -> None:
-    body = create_table_body(ORDERS.schema, schema_name="shop", table_name="orders", on_conflict="replace")
+    body = create_table_body(
+        ORDERS.schema, schema_name="shop", table_name="orders", on_conflict="replace"
+    )
     failure = client.action_failure("create_table", body, token("part"))
 
     assert failure.code == "PERMISSION_DENIED"
@@ -469,7 +565,9 @@ def test_a_caller_without_the_attribute_sees_no_rows() -> None:
     rule = sp.RowFilter("lake.shop.orders", "region = $region OR list_contains($regions, region)")
 
     def authenticate(shown: str) -> sp.Identity:
-        attributes: dict[str, dict[str, str | tuple[str, ...]]] = {"many": {"regions": ("north", "south")}}
+        attributes: dict[str, dict[str, str | tuple[str, ...]]] = {
+            "many": {"regions": ("north", "south")}
+        }
         return sp.Identity(shown, attributes=attributes.get(shown, {}))
 
     service = sp.ServiceSettings(authenticate=authenticate, policy=sp.Policy(row_filters=[rule]))
@@ -481,18 +579,35 @@ def test_a_caller_without_the_attribute_sees_no_rows() -> None:
 
 @pytest.mark.parametrize(
     "rule",
-    ["nonsense = 1", "id = $region", "1", "id", "(SELECT true)", "count(*) > 0", "CAST(email AS INTEGER) = 1", "id ="],
+    [
+        "nonsense = 1",
+        "id = $region",
+        "1",
+        "id",
+        "(SELECT true)",
+        "count(*) > 0",
+        "CAST(email AS INTEGER) = 1",
+        "id =",
+    ],
 )
 def test_a_rule_that_cannot_be_applied_shows_nothing(rule: str) -> None:
     lake = sp.MemoryCatalog("lake")
     lake.add_schema("shop").add_table(sp.MemoryTable("orders", ORDERS))
     policy = sp.Policy(row_filters=[sp.RowFilter("lake.shop.orders", rule)])
     settings = sp.ServerSettings(
-        service=sp.ServiceSettings(authenticate=lambda _: sp.Identity("a", attributes={"region": "x"}), policy=policy)
+        service=sp.ServiceSettings(
+            authenticate=lambda _: sp.Identity("a", attributes={"region": "x"}), policy=policy
+        )
     )
-    with sp.Server(lake, "grpc://127.0.0.1:0", settings) as server, ContractClient(server.location) as client:
+    with (
+        sp.Server(lake, "grpc://127.0.0.1:0", settings) as server,
+        ContractClient(server.location) as client,
+    ):
         if rule in ("1", "id"):  # numbers are conditions to DuckDB
-            assert len(client.read(client.flight_info("lake.shop.orders", token("a")), token("a"))) == 4
+            assert (
+                len(client.read(client.flight_info("lake.shop.orders", token("a")), token("a")))
+                == 4
+            )
             return
         with pytest.raises(grpc.RpcError) as caught:
             client.read(client.flight_info("lake.shop.orders", token("a")), token("a"))
@@ -522,14 +637,23 @@ def test_masks_are_computed_for_every_type() -> None:
         "inner": "{'a': 9}",
         "price": "0",
     }
-    policy = sp.Policy(masks=[sp.Mask("lake.s.t", column, value) for column, value in masks.items()])
-    settings = sp.ServerSettings(service=sp.ServiceSettings(authenticate=lambda _: "a", policy=policy))
+    policy = sp.Policy(
+        masks=[sp.Mask("lake.s.t", column, value) for column, value in masks.items()]
+    )
+    settings = sp.ServerSettings(
+        service=sp.ServiceSettings(authenticate=lambda _: "a", policy=policy)
+    )
     with (
         sp.Server(lake, "grpc://127.0.0.1:0", settings) as server,
         DuckDBClient(server.location, "lake", token="a", timeout=60) as client,
     ):
         (row,) = client.scan("s", "t").to_pylist()
-    assert (row["text"], row["number"], str(row["day"]), row["items"]) == (None, 7, "2000-01-01", [3])
+    assert (row["text"], row["number"], str(row["day"]), row["items"]) == (
+        None,
+        7,
+        "2000-01-01",
+        [3],
+    )
     assert (row["inner"], str(row["price"])) == ({"a": 9}, "0.00")
 
 

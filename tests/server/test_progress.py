@@ -1,4 +1,6 @@
-"""Progress of scans: the only metadata that DoGet may bear, and only for DuckDB (airport §5.5, T20)."""
+"""Progress of scans: the only metadata that DoGet may bear, and only for DuckDB (airport §5.5,
+T20).
+"""
 
 # mypy: disable-error-code="valid-type"
 
@@ -23,7 +25,9 @@ NUMBERS = pa.schema([("n", pa.int64())])
 BATCH = pa.record_batch({"n": [1, 2]}, schema=NUMBERS)
 
 
-def reporting(fractions: Sequence[Any], rows: Sequence[pa.RecordBatch] | None = None) -> Callable[..., Any]:
+def reporting(
+    fractions: Sequence[Any], rows: Sequence[pa.RecordBatch] | None = None
+) -> Callable[..., Any]:
     """A scan that says of each batch how far it is."""
 
     def scan(ctx: sp.Context, _options: sp.ScanOptions) -> Iterator[pa.RecordBatch]:
@@ -40,7 +44,9 @@ def streams(source: Any, headers: Any = DUCKDB, **options: Any) -> list[list[Fli
     builder = sp.CatalogBuilder("c")
     builder.schema("s").table("t", source, **options)
     with sp.Server(builder, LOCAL) as server, RawClient(server.location) as client:
-        tickets = [each.ticket.ticket for each in client.endpoints(path("c", "s", "t"), headers=headers)]
+        tickets = [
+            each.ticket.ticket for each in client.endpoints(path("c", "s", "t"), headers=headers)
+        ]
         sent = [client.call("DoGet", ticket_message(ticket), headers) for ticket in tickets]
         return [[decode_flight_data(message) for message in each] for each in sent]
 
@@ -62,7 +68,9 @@ def progress(sent: Sequence[FlightData]) -> list[Any]:
         assert set(unpacked) == {"progress"}
         assert isinstance(unpacked["progress"], float)
         assert 0 <= unpacked["progress"] <= 1
-        assert message.header, "a message with metadata but without a batch ends the stream for the client"
+        assert message.header, (
+            "a message with metadata but without a batch ends the stream for the client"
+        )
         told.append(unpacked["progress"])
     return told
 
@@ -84,7 +92,12 @@ def test_only_news_are_told():
 
 
 def test_progress_does_not_go_backwards():
-    assert progress(messages(reporting([0.5, 0.2, 0.6]), arrow_schema=NUMBERS)) == [None, 0.5, None, 0.6]
+    assert progress(messages(reporting([0.5, 0.2, 0.6]), arrow_schema=NUMBERS)) == [
+        None,
+        0.5,
+        None,
+        0.6,
+    ]
 
 
 @pytest.mark.parametrize("fraction", [-1, 2, -0.1, 1.0001, math.inf, -math.inf, math.nan, 1, True])
@@ -110,7 +123,9 @@ def test_a_batch_in_pieces_tells_it_once():
     assert [each for each in told if each is not None] == [0.5]
 
 
-@pytest.mark.parametrize("headers", [{}, {"airport-user-agent": "other/1"}, {"user-agent": "grpc-java"}], ids=str)
+@pytest.mark.parametrize(
+    "headers", [{}, {"airport-user-agent": "other/1"}, {"user-agent": "grpc-java"}], ids=str
+)
 def test_other_clients_are_sent_no_metadata(headers):
     sent = messages(reporting([0.25, 1.0]), headers, arrow_schema=NUMBERS)
 
@@ -153,7 +168,10 @@ def test_duckdb_reads_a_scan_that_reports_as_any_other():
             ctx.report_progress(0.5)
             yield batch
 
-    with sp.Server(builder, LOCAL) as server, DuckDBClient(server.location, "c", timeout=15) as client:
+    with (
+        sp.Server(builder, LOCAL) as server,
+        DuckDBClient(server.location, "c", timeout=15) as client,
+    ):
         assert client.scan("s", "t").num_rows == 6
         assert client.scan("s", "t", where="n = 2").num_rows == 3
         assert client.table_function("s", "f", 5).num_rows == 10

@@ -38,7 +38,9 @@ def cut_off(watching: Watching, *, stood_still: bool = False) -> list[Work]:
     return [work for work in watching.activity.running() if work.cut_off]
 
 
-def test_an_exchange_has_its_full_time_after_the_scan_that_its_client_was_waiting_for(clock, watching):
+def test_an_exchange_has_its_full_time_after_the_scan_that_its_client_was_waiting_for(
+    clock, watching
+):
     exchange, scan = begun(watching, "DoExchange"), begun(watching, "DoGet")
     exchange.waits()
     clock.now += 2 * LIMIT

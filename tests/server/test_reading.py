@@ -118,7 +118,10 @@ def test_there_is_an_endpoint_for_each_partition(serve, parts):
     client = serve(catalog_of(table))
 
     endpoints = client.endpoints(T, [0])
-    read = [client.get(endpoint.ticket.ticket).table["id"].to_pylist() for endpoint in reversed(endpoints)]
+    read = [
+        client.get(endpoint.ticket.ticket).table["id"].to_pylist()
+        for endpoint in reversed(endpoints)
+    ]
 
     assert len(endpoints) == parts
     assert {endpoint.locations[0].uri.decode() for endpoint in endpoints} == {REUSE}
@@ -234,7 +237,9 @@ def test_time_travel_describes_and_reads_the_table_as_it_was(serve):
 def test_a_column_id_counts_in_the_schema_of_the_time_point(serve):
     client = serve(catalog_of(History()))
 
-    failure = client.action_failure("endpoints", endpoints_body(T, [2], at_unit="VERSION", at_value="2"))
+    failure = client.action_failure(
+        "endpoints", endpoints_body(T, [2], at_unit="VERSION", at_value="2")
+    )
 
     assert failure.code == "INVALID_ARGUMENT"
     assert client.scan(T, [2]).table.num_rows == 3

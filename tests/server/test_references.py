@@ -42,7 +42,9 @@ def through_arrow(client: Any, name: str = "t") -> pa.Table:
     """The table as a Flight client reads it that is not DuckDB."""
     with flight.connect(client.location) as connection:
         info = connection.get_flight_info(flight.FlightDescriptor.for_path("c", "s", name), OPTIONS)
-        parts = [connection.do_get(endpoint.ticket, OPTIONS).read_all() for endpoint in info.endpoints]
+        parts = [
+            connection.do_get(endpoint.ticket, OPTIONS).read_all() for endpoint in info.endpoints
+        ]
         return pa.concat_tables(parts) if parts else info.schema.empty_table()
 
 
@@ -61,7 +63,7 @@ def written(folder: Path, kind: str, rows: pa.Table = ROWS, name: str = "rows") 
 FORMATS = ("parquet", "ipc-file", "ipc-stream")
 
 
-# ---------------------------------------------------------------------------------------------------------- by DuckDB
+# --------------------------------------------------------------------------------------- by DuckDB
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -90,7 +92,9 @@ def test_the_rows_do_not_pass_through_the_server(serve, tmp_path):
 
 
 def test_duckdb_reads_several_files_as_one_table(serve, tmp_path):
-    parts = [written(tmp_path, "parquet", ROWS.slice(number, 1), str(number)) for number in range(3)]
+    parts = [
+        written(tmp_path, "parquet", ROWS.slice(number, 1), str(number)) for number in range(3)
+    ]
 
     client = serve(parts)
 
@@ -140,12 +144,14 @@ def test_names_of_files_may_hold_anything(serve, tmp_path):
         assert through_arrow(client).equals(ROWS)
 
 
-# ------------------------------------------------------------------------------------------------------ function calls
+# ---------------------------------------------------------------------------------- function calls
 
 
 def test_duckdb_calls_a_function_of_its_own(serve, tmp_path):
     pc_csv.write_csv(pa.table({"id": [1, 2], "name": ["x", "y"]}), tmp_path / "rows.csv")
-    reference = sp.FunctionCall("read_csv", (str(tmp_path / "rows.csv"),), {"header": True, "all_varchar": False})
+    reference = sp.FunctionCall(
+        "read_csv", (str(tmp_path / "rows.csv"),), {"header": True, "all_varchar": False}
+    )
 
     client = serve(reference)
 
@@ -173,20 +179,27 @@ def test_a_function_may_be_called_with_many_arguments_and_lists(serve, tmp_path)
         pq.write_table(ROWS.slice(0, 1), tmp_path / f"{number}.parquet")
         paths.append(str(tmp_path / f"{number}.parquet"))
 
-    client = serve(sp.FunctionCall("read_parquet", (paths,), {"filename": False, "union_by_name": True}))
+    client = serve(
+        sp.FunctionCall("read_parquet", (paths,), {"filename": False, "union_by_name": True})
+    )
 
     assert client.count("s", "t") == 12
 
 
 def test_a_function_may_be_called_without_arguments(serve):
-    client = serve(sp.FunctionCall("pragma_database_size"), pa.schema([("database_name", pa.string())]))
+    client = serve(
+        sp.FunctionCall("pragma_database_size"), pa.schema([("database_name", pa.string())])
+    )
 
     assert client.scan("s", "t").to_pylist() == [{"database_name": "memory"}]
 
 
 def test_a_function_and_files_may_be_one_table(serve, tmp_path):
     pq.write_table(pa.table({"range": [7]}), tmp_path / "rows.parquet")
-    references = [sp.FileReference("parquet", str(tmp_path / "rows.parquet")), sp.FunctionCall("range", (2,))]
+    references = [
+        sp.FileReference("parquet", str(tmp_path / "rows.parquet")),
+        sp.FunctionCall("range", (2,)),
+    ]
 
     client = serve(references, pa.schema([("range", pa.int64())]))
 
@@ -207,7 +220,7 @@ def test_an_argument_that_arrow_cannot_hold_is_a_fault(serve):
     assert (caught.value.code, caught.value.stalls) == ("UNKNOWN", False)
 
 
-# ------------------------------------------------------------------------------------------------------- other clients
+# ----------------------------------------------------------------------------------- other clients
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -228,12 +241,16 @@ def test_a_uri_with_a_scheme_is_read_by_all(serve, tmp_path):
 def test_another_client_is_told_that_only_duckdb_can_call_the_function(serve):
     client = serve(sp.FunctionCall("range", (3,)), pa.schema([("range", pa.int64())]))
 
-    with pytest.raises(NotImplementedError, match="table t can be read only by DuckDB, which calls range"):
+    with pytest.raises(
+        NotImplementedError, match="table t can be read only by DuckDB, which calls range"
+    ):
         through_arrow(client)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_file_that_is_not_there_is_a_fault_that_does_not_tell_where_it_should_be(serve, tmp_path, kind):
+def test_a_file_that_is_not_there_is_a_fault_that_does_not_tell_where_it_should_be(
+    serve, tmp_path, kind
+):
     reference = written(tmp_path, kind)
     client = serve(reference)
     next(tmp_path.iterdir()).unlink()
@@ -258,7 +275,11 @@ def test_reading_files_for_others_leaves_none_open(serve, tmp_path):
     client = serve([written(tmp_path, kind) for kind in FORMATS])
 
     def held() -> int:
-        return sum(str(tmp_path) in str(link.resolve()) for link in Path("/proc/self/fd").iterdir() if link.exists())
+        return sum(
+            str(tmp_path) in str(link.resolve())
+            for link in Path("/proc/self/fd").iterdir()
+            if link.exists()
+        )
 
     for _ in range(3):
         through_arrow(client)
@@ -266,7 +287,7 @@ def test_reading_files_for_others_leaves_none_open(serve, tmp_path):
     assert eventually(lambda: held() == 0)
 
 
-# ------------------------------------------------------------------------------------------------ what is not possible
+# ---------------------------------------------------------------------------- what is not possible
 
 
 def test_a_row_id_is_refused_and_the_other_tables_stay(tmp_path, caplog):

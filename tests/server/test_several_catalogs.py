@@ -49,7 +49,10 @@ def test_a_catalog_without_a_name_is_the_default_one_wherever_it_stands(serve):
 
 def test_the_header_says_which_catalog_is_meant_where_nothing_else_does(client):
     assert count(client, path("s", "t"), {"airport-catalog": "second"}) == 2
-    assert client.failure("GetSchema", path("s", "t").serialize(), {"airport-catalog": "nope"}).code == "NOT_FOUND"
+    assert (
+        client.failure("GetSchema", path("s", "t").serialize(), {"airport-catalog": "nope"}).code
+        == "NOT_FOUND"
+    )
 
 
 def test_body_and_descriptor_win_over_the_header(client):
@@ -137,4 +140,6 @@ def test_an_empty_catalog_can_be_attached(serve):
         "catalog_version": 1,
         "is_fixed": False,
     }
-    assert msgpack.unpackb(client.action("create_transaction", {"catalog_name": "empty"})[0]) == {"identifier": None}
+    assert msgpack.unpackb(client.action("create_transaction", {"catalog_name": "empty"})[0]) == {
+        "identifier": None
+    }

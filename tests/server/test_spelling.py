@@ -1,4 +1,6 @@
-"""Names of columns in any case, on every route: a rule is about the column, however somebody spells it."""
+"""Names of columns in any case, on every route: a rule is about the column, however somebody spells
+it.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ PAY = pa.table(
         "point": pa.array([{"x": 1}, {"x": 2}], pa.struct([("x", pa.int64())])),
     }
 )
-TWINS = pa.table({"id": pa.array([1, 2], pa.int64()), "salary": [777, 54321], "SALARY": [777, 54321]})
+TWINS = pa.table(
+    {"id": pa.array([1, 2], pa.int64()), "salary": [777, 54321], "SALARY": [777, 54321]}
+)
 MASK = "0"
 
 
@@ -96,7 +100,9 @@ class Noting(DynamicTable):
 class Lenient(sp.MemorySchema):
     """Makes whatever it is asked for."""
 
-    def create_table(self, ctx: Context, name: str, arrow_schema: pa.Schema, options: CreateTableOptions) -> Table:
+    def create_table(
+        self, ctx: Context, name: str, arrow_schema: pa.Schema, options: CreateTableOptions
+    ) -> Table:
         return Noting(name, arrow_schema.empty_table())
 
 
@@ -119,10 +125,14 @@ def server(noting: Noting) -> Iterator[sp.Server]:
         [sp.RowFilter("lake.shop.twins", "Salary = 777", ("filtered",))],
         [
             sp.Mask("lake.*.*", "SALARY", MASK, ("masked",)),
-            sp.Mask("lake.shop.*", "Salary", "salary", ("masked",)),  # comes later, and does not count
+            sp.Mask(
+                "lake.shop.*", "Salary", "salary", ("masked",)
+            ),  # comes later, and does not count
         ],
     )
-    settings = sp.ServerSettings(service=sp.ServiceSettings(authenticate=sp.Identity, policy=policy))
+    settings = sp.ServerSettings(
+        service=sp.ServiceSettings(authenticate=sp.Identity, policy=policy)
+    )
     with sp.Server(lake, "grpc://127.0.0.1:0", settings) as server:
         yield server
 
@@ -153,7 +163,7 @@ def salaries(client: ContractClient) -> list[int]:
     return sorted(row["salary"] for row in client.rows("lake.shop.pay", headers("admin")))
 
 
-# ------------------------------------------------------------------------------------------------------------ writing
+# ----------------------------------------------------------------------------------------- writing
 
 
 @pytest.mark.parametrize("name", ["salary", "SALARY", "Salary"])
@@ -165,7 +175,9 @@ def test_a_masked_column_is_not_written_under_any_name(client: ContractClient, n
 
     values = values.append_column("rowid", pa.array([0], pa.int64()))
     for returning in (False, True):
-        failure = client.exchange_failure("update", "shop.pay", values, headers("masked"), returning=returning)
+        failure = client.exchange_failure(
+            "update", "shop.pay", values, headers("masked"), returning=returning
+        )
         assert failure.code == "PERMISSION_DENIED"
     assert salaries(client) == [777, 54321]
 
@@ -180,9 +192,13 @@ def test_tables_get_their_own_spelling(client: ContractClient) -> None:
         returning=True,
     )
     assert changed.batches == [[{"SALARY": 5, "rowid": 0}]], "read by position, as it was sent"
-    client.put(update_command("shop.pay", [1]), pa.table({"Salary": pa.array([6], pa.int64())}), admin)
+    client.put(
+        update_command("shop.pay", [1]), pa.table({"Salary": pa.array([6], pa.int64())}), admin
+    )
     assert salaries(client) == [5, 6]
-    row = pa.table({"POINT": PAY.column("point")[:1], "Id": pa.array([3], pa.int64()), "SALARY": [7]})
+    row = pa.table(
+        {"POINT": PAY.column("point")[:1], "Id": pa.array([3], pa.int64()), "SALARY": [7]}
+    )
     client.put(insert_command("shop.pay"), row, admin)
     client.exchange("insert", "shop.pay", row, admin)
     assert salaries(client) == [5, 6, 7, 7]
@@ -196,7 +212,7 @@ def test_one_column_is_not_sent_under_two_names(client: ContractClient) -> None:
     assert salaries(client) == [777, 54321]
 
 
-# ------------------------------------------------------------------------------------------------------------ reading
+# ----------------------------------------------------------------------------------------- reading
 
 
 @pytest.mark.parametrize("name", ["salary", "SALARY"])
@@ -212,7 +228,9 @@ def test_a_filter_on_a_masked_column_is_not_passed_on_under_any_name(
     assert asked.filter is None
 
 
-def test_what_is_passed_on_says_nothing_of_masked_columns(masked: DuckDBClient, noting: Noting) -> None:
+def test_what_is_passed_on_says_nothing_of_masked_columns(
+    masked: DuckDBClient, noting: Noting
+) -> None:
     masked.scan("shop", "noting", where="salary = 0 AND id IS NOT NULL")
 
     (asked,) = noting.scans
@@ -222,11 +240,15 @@ def test_what_is_passed_on_says_nothing_of_masked_columns(masked: DuckDBClient, 
 
 
 @pytest.mark.parametrize("name", ["id", "ID"])
-def test_filters_are_evaluated_whatever_the_case_of_their_columns(server: sp.Server, noting: Noting, name: str) -> None:
+def test_filters_are_evaluated_whatever_the_case_of_their_columns(
+    server: sp.Server, noting: Noting, name: str
+) -> None:
     with DuckDBClient(server.location, "lake", token="admin", timeout=60) as admin:
         sent = filter_json("id = 2", "id", name)
         for table in ("pay", "noting"):
-            assert admin.scan("shop", table, ["salary"], filter=sent).to_pylist() == [{"salary": 54321}]
+            assert admin.scan("shop", table, ["salary"], filter=sent).to_pylist() == [
+                {"salary": 54321}
+            ]
     (asked,) = noting.scans
     assert asked.filter is not None
     assert asked.filter.columns == {"id"}
@@ -241,13 +263,17 @@ def test_the_row_id_is_no_column_that_is_called_alike() -> None:
 
 def test_statistics_are_found_whatever_the_case(client: ContractClient) -> None:
     def asked(column: str) -> list[bytes]:
-        body = {"flight_descriptor": path("lake", "shop", "pay").serialize(), "column_name": column, "type": "BIGINT"}
+        body = {
+            "flight_descriptor": path("lake", "shop", "pay").serialize(),
+            "column_name": column,
+            "type": "BIGINT",
+        }
         return client.action("column_statistics", body, headers("admin"))
 
     assert asked("ID") == asked("id")
 
 
-# --------------------------------------------------------------------------------------------------------------- DDL
+# --------------------------------------------------------------------------------------------- DDL
 
 
 @pytest.mark.parametrize(
@@ -255,7 +281,11 @@ def test_statistics_are_found_whatever_the_case(client: ContractClient) -> None:
     [
         ("remove_column", {"removed_column": "SALARY"}, ("remove", "salary")),
         ("rename_column", {"old_name": "SALARY", "new_name": "Pay"}, ("rename", "salary", "Pay")),
-        ("rename_column", {"old_name": "SALARY", "new_name": "Salary"}, ("rename", "salary", "Salary")),
+        (
+            "rename_column",
+            {"old_name": "SALARY", "new_name": "Salary"},
+            ("rename", "salary", "Salary"),
+        ),
         ("rename_column", {"old_name": "ID", "new_name": "SALARY"}, ("rename", "id", "salary")),
         ("set_default", {"column_name": "SALARY", "expression": "1"}, ("default", "salary")),
         ("set_not_null", {"column_name": "SALARY"}, ("not null", "salary")),
@@ -268,20 +298,34 @@ def test_statistics_are_found_whatever_the_case(client: ContractClient) -> None:
         ("add_column", {"column_schema": one_column("SALARY")}, ("add", "salary")),
         ("add_column", {"column_schema": one_column("New")}, ("add", "New")),
         ("remove_column", {"removed_column": "Absent"}, ("remove", "Absent")),
-        ("add_field", {"column_path": ["POINT"], "column_schema": one_column("y")}, ("add field", "point")),
+        (
+            "add_field",
+            {"column_path": ["POINT"], "column_schema": one_column("y")},
+            ("add field", "point"),
+        ),
         ("remove_field", {"column_path": ["POINT", "x"]}, ("remove field", "point", "x")),
-        ("rename_field", {"column_path": ["POINT", "x"], "new_name": "y"}, ("rename field", "point", "x")),
+        (
+            "rename_field",
+            {"column_path": ["POINT", "x"], "new_name": "y"},
+            ("rename field", "point", "x"),
+        ),
     ],
 )
 def test_tables_are_altered_in_their_own_spelling(
-    client: ContractClient, noting: Noting, action: str, further: dict[str, Any], expected: tuple[str, ...]
+    client: ContractClient,
+    noting: Noting,
+    action: str,
+    further: dict[str, Any],
+    expected: tuple[str, ...],
 ) -> None:
     client.action(action, alter_body(name="noting") | further, headers("admin"))
 
     assert noting.altered == [expected]
 
 
-def test_what_duckdb_has_lost_is_not_found_again_in_another_case(client: ContractClient, noting: Noting) -> None:
+def test_what_duckdb_has_lost_is_not_found_again_in_another_case(
+    client: ContractClient, noting: Noting
+) -> None:
     body = alter_body(name="noting", column_path=["POINT"], column_schema=one_column("POINT"))
     assert client.action_failure("add_field", body, headers("admin")).code == "FAILED_PRECONDITION"
     assert noting.altered == []
@@ -296,7 +340,7 @@ def test_two_columns_that_differ_only_in_case_are_not_made(client: ContractClien
     assert client.action_failure("add_column", body, headers("admin")).code == "ALREADY_EXISTS"
 
 
-# -------------------------------------------------------------------------------------------------------------- rules
+# ------------------------------------------------------------------------------------------- rules
 
 
 def test_of_two_masks_on_a_column_the_first_counts(masked: DuckDBClient) -> None:
@@ -304,9 +348,22 @@ def test_of_two_masks_on_a_column_the_first_counts(masked: DuckDBClient) -> None
 
 
 def test_masks_that_spell_one_column_in_two_ways_are_refused() -> None:
-    with pytest.raises(BadRequest, match=r"masks on LAKE\.shop\.pay spell one column in two ways: salary and SALARY"):
-        sp.Policy(masks=[sp.Mask("lake.shop.pay", "salary"), sp.Mask("LAKE.shop.pay", "SALARY", "salary", ("a",))])
-    sp.Policy(masks=[sp.Mask("lake.shop.pay", "salary"), sp.Mask("lake.shop.pay", "salary", "salary", ("a",))])
+    with pytest.raises(
+        BadRequest,
+        match=r"masks on LAKE\.shop\.pay spell one column in two ways: salary and SALARY",
+    ):
+        sp.Policy(
+            masks=[
+                sp.Mask("lake.shop.pay", "salary"),
+                sp.Mask("LAKE.shop.pay", "SALARY", "salary", ("a",)),
+            ]
+        )
+    sp.Policy(
+        masks=[
+            sp.Mask("lake.shop.pay", "salary"),
+            sp.Mask("lake.shop.pay", "salary", "salary", ("a",)),
+        ]
+    )
 
 
 @pytest.mark.parametrize("who", ["masked", "filtered"])
@@ -318,11 +375,17 @@ def test_a_rule_about_columns_that_differ_only_in_case_shows_nothing(
     assert failure_of(caught.value).code == "PERMISSION_DENIED"
     with DuckDBClient(server.location, "lake", token=who, timeout=60) as duckdb:
         assert "twins" not in duckdb.tables("shop")
-    assert len(client.rows("lake.shop.twins", headers("other"))) == 2, "without a rule both columns are there"
+    assert len(client.rows("lake.shop.twins", headers("other"))) == 2, (
+        "without a rule both columns are there"
+    )
 
 
 def test_a_name_that_may_mean_two_columns_is_refused(client: ContractClient) -> None:
-    body = {"flight_descriptor": path("lake", "shop", "twins").serialize(), "column_name": "Salary", "type": "BIGINT"}
+    body = {
+        "flight_descriptor": path("lake", "shop", "twins").serialize(),
+        "column_name": "Salary",
+        "type": "BIGINT",
+    }
     assert client.action_failure("column_statistics", body, headers("admin")).code == "NOT_FOUND"
 
 

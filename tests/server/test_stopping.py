@@ -54,7 +54,11 @@ def stop(server: sp.Server, grace: float) -> threading.Thread:
 
 
 def health(client: RawClient) -> Any:
-    return health_pb2_grpc.HealthStub(client.channel).Check(health_pb2.HealthCheckRequest(), timeout=SOON).status
+    return (
+        health_pb2_grpc.HealthStub(client.channel)
+        .Check(health_pb2.HealthCheckRequest(), timeout=SOON)
+        .status
+    )
 
 
 def healthz(page: str | None) -> int:
@@ -98,7 +102,9 @@ def test_what_is_under_way_finishes_while_nothing_new_begins(start, connect):
 
 
 def test_a_call_that_helps_one_under_way_is_not_a_new_one(start, connect):
-    """DuckDB reads the parts of a scan one after the other, and opens exchanges before it reads what they are fed with."""
+    """DuckDB reads the parts of a scan one after the other, and opens exchanges before it reads
+    what they are fed with.
+    """
     scan = Held()
     server = start(catalog_of(ScriptedTable("t", NUMBERS, scan), ListedTable("good", numbers())))
     client = connect(server)
@@ -111,7 +117,9 @@ def test_a_call_that_helps_one_under_way_is_not_a_new_one(start, connect):
     stopping = stop(server, 20)
 
     assert client.get(good.ticket.ticket, mine).table.num_rows == 3
-    theirs = client.failure("DoGet", ticket_message(good.ticket.ticket), {"airport-client-session-id": "theirs"})
+    theirs = client.failure(
+        "DoGet", ticket_message(good.ticket.ticket), {"airport-client-session-id": "theirs"}
+    )
     assert theirs.code == "UNAVAILABLE"
     assert client.failure("DoExchange", b"", mine).code == "UNAVAILABLE"
     scan.release.set()
@@ -177,7 +185,9 @@ def test_an_insert_that_is_cancelled_has_rolled_back_when_stop_returns(start, mo
 
 def test_a_server_can_be_started_again(start, connect):
     def stopped() -> sp.Server:
-        server: sp.Server = start(catalog_of(ListedTable("t", numbers())), sp.ServerSettings(http="127.0.0.1:0"))
+        server: sp.Server = start(
+            catalog_of(ListedTable("t", numbers())), sp.ServerSettings(http="127.0.0.1:0")
+        )
         server.stop(0)
         server.stop(0)
         assert server.status_page is None
@@ -189,7 +199,7 @@ def test_a_server_can_be_started_again(start, connect):
     assert healthz(server.status_page) == 200
 
 
-# --------------------------------------------------------------------------------------------------------- as a process
+# ------------------------------------------------------------------------------------ as a process
 
 _SERVING = """
 import sys, threading, time, pyarrow as pa
@@ -223,10 +233,16 @@ print("stopped", count, flush=True)
 
 
 @contextmanager
-def serving(stop_seconds: float, program: str = _SERVING) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serving(
+    stop_seconds: float, program: str = _SERVING
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     command = [sys.executable, "-c", program, str(stop_seconds)]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
     ) as process:
         try:
             assert process.stdout is not None
@@ -286,7 +302,9 @@ def test_a_signal_that_interrupts_no_wait_is_noticed():
     """Another thread may be given it, or it comes just before the main thread begins to wait."""
     announced = "server.run_until_signal(lambda: print(server.location, flush=True))"
     assert announced in _SERVING
-    blocked = announced.replace("lambda:", "lambda: signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]) or")
+    blocked = announced.replace(
+        "lambda:", "lambda: signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]) or"
+    )
     program = "import signal\n" + _SERVING.replace(announced, blocked)
     with serving(30, program) as (process, _):
         process.send_signal(signal.SIGTERM)
@@ -304,8 +322,12 @@ def test_no_thread_that_python_does_not_wait_for_outlives_the_server(start, conn
 
     server.stop()
 
-    left = [thread.name for thread in threading.enumerate() if thread.daemon and thread not in before]
-    assert [name for name in left if "sparkport" in name or "_serve" in name] == []  # the client has threads too
+    left = [
+        thread.name for thread in threading.enumerate() if thread.daemon and thread not in before
+    ]
+    assert [
+        name for name in left if "sparkport" in name or "_serve" in name
+    ] == []  # the client has threads too
 
 
 @pytest.mark.parametrize("finishes", [True, False])

@@ -1,4 +1,6 @@
-"""Callers without a token, who hold as much of the server as they can get, and do not get in the way of those with one."""
+"""Callers without a token, who hold as much of the server as they can get, and do not get in the
+way of those with one.
+"""
 
 from __future__ import annotations
 
@@ -87,11 +89,17 @@ def test_two_thousand_silent_strangers_keep_nobody_waiting(server, methods, reco
             record_property(f"seconds with {next(iter(tokens))}", time.perf_counter() - began)
 
         assert strangers_in(server) <= 64
-        assert eventually(lambda: sum(len(stranger.open_calls) for stranger in strangers) <= 64 + 32)
+        assert eventually(
+            lambda: sum(len(stranger.open_calls) for stranger in strangers) <= 64 + 32
+        )
 
 
-@pytest.mark.parametrize("method", [*(FLIGHT + method for method in WANTS_TOKEN), REFLECTION + "ServerReflectionInfo"])
-def test_who_needs_a_token_and_brings_none_is_refused_before_anything_is_sent(server, stranger, method):
+@pytest.mark.parametrize(
+    "method", [*(FLIGHT + method for method in WANTS_TOKEN), REFLECTION + "ServerReflectionInfo"]
+)
+def test_who_needs_a_token_and_brings_none_is_refused_before_anything_is_sent(
+    server, stranger, method
+):
     stranger.open(method)
 
     stranger.wait_until_open_calls(0)
@@ -112,7 +120,9 @@ def test_a_token_that_nobody_knows_is_refused_before_anything_is_sent(server, st
     assert strangers_in(server) == 0
 
 
-@pytest.mark.parametrize("method", [*(FLIGHT + method for method in WITH_HANDLES), HEALTH + "Check", HEALTH + "Watch"])
+@pytest.mark.parametrize(
+    "method", [*(FLIGHT + method for method in WITH_HANDLES), HEALTH + "Check", HEALTH + "Watch"]
+)
 def test_who_says_nothing_is_cut_off(monkeypatch, server, stranger, method):
     stranger.open(method)
     if method.startswith(FLIGHT):
@@ -150,7 +160,9 @@ def test_a_first_message_that_does_not_say_who_it_is_is_the_last(server, strange
 
 
 def test_only_so_many_may_wait_and_they_do_not_stop_others_for_long(patient, server, connect):
-    """Whoever reads by a ticket alone waits with them; DuckDB does not, as it repeats in headers what it was handed out."""
+    """Whoever reads by a ticket alone waits with them; DuckDB does not, as it repeats in headers
+    what it was handed out.
+    """
     client = connect(server)
     (endpoint,) = client.endpoints(path("s", "t"), headers=ADA)
     ticket = ticket_message(endpoint.ticket.ticket)
@@ -242,11 +254,15 @@ def test_of_a_stranger_only_a_small_message_is_read(server, connect, method):
 
 
 def test_only_a_few_large_messages_of_strangers_are_received_at_once(patient, server):
-    """What a message takes before its last byte has come, only gRPC knows; so it is asked for few of them."""
+    """What a message takes before its last byte has come, only gRPC knows; so it is asked for few
+    of them.
+    """
     with ExitStack() as stack:
         strangers = [stack.enter_context(Stranger(server.location)) for _ in range(20)]
         for stranger in strangers:
-            stranger.send(stranger.open(FLIGHT + "DoExchange"), announced(200 * MEGABYTE) + b"\0" * 1000)
+            stranger.send(
+                stranger.open(FLIGHT + "DoExchange"), announced(200 * MEGABYTE) + b"\0" * 1000
+            )
         assert eventually(lambda: strangers_in(server) == 20)
         assert len(server._door.doorstep._reading) == 2
 
@@ -270,7 +286,10 @@ def test_a_descriptor_in_a_header_lets_nobody_do_what_needs_a_token(server, conn
     client = connect(server)
     shown = handed_out(client)
 
-    assert client.action_failure("list_schemas", {"catalog_name": "cat"}, shown).code == "UNAUTHENTICATED"
+    assert (
+        client.action_failure("list_schemas", {"catalog_name": "cat"}, shown).code
+        == "UNAUTHENTICATED"
+    )
     for method in WANTS_TOKEN:
         assert client.failure(method, b"", shown).code == "UNAUTHENTICATED"
 
@@ -287,7 +306,12 @@ def test_nor_does_it_stand_for_the_one_in_the_message(server, connect):
 
 def test_one_that_was_altered_is_none(patient, server, stranger, connect):
     shown = handed_out(connect(server))["airport-flight-path"]
-    for altered in (shown[:-1] + ("0" if shown[-1] != "0" else "1"), shown.replace("/s/", "/x/"), "sparkport/", "a/b"):
+    for altered in (
+        shown[:-1] + ("0" if shown[-1] != "0" else "1"),
+        shown.replace("/s/", "/x/"),
+        "sparkport/",
+        "a/b",
+    ):
         stranger.open(FLIGHT + "DoExchange", {"airport-flight-path": altered})
 
     assert eventually(lambda: strangers_in(server) == 4)
@@ -371,5 +395,8 @@ def test_the_message_of_a_refusal_says_what_to_do(server, connect):
     client: Any = connect(server)
     with pytest.raises(grpc.RpcError, match="CREATE SECRET"):
         client.call("ListFlights", b"")
-    with pytest.raises(ServerError, match="CREATE SECRET"), DuckDBClient(server.location, "cat", timeout=30) as duckdb:
+    with (
+        pytest.raises(ServerError, match="CREATE SECRET"),
+        DuckDBClient(server.location, "cat", timeout=30) as duckdb,
+    ):
         duckdb.scan("s", "t")

@@ -1,4 +1,6 @@
-"""Encryption: certificates in files that are replaced while the server runs, and those of clients."""
+"""Encryption: certificates in files that are replaced while the server runs, and those of
+clients.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,11 @@ def small() -> CatalogBuilder:
 
 
 def serving(certificate: Path, key: Path, client_ca: Path | None = None) -> Server:
-    return Server(small(), LOCATION, ServerSettings(tls_certificate=certificate, tls_key=key, tls_client_ca=client_ca))
+    return Server(
+        small(),
+        LOCATION,
+        ServerSettings(tls_certificate=certificate, tls_key=key, tls_client_ca=client_ca),
+    )
 
 
 def shown_by(server: Server) -> str:
@@ -121,7 +127,9 @@ def test_clients_without_a_certificate_of_the_authority_are_refused(tmp_path):
 
 def test_certificates_of_clients_also_without_files(tmp_path):
     pair, clients = AUTHORITY.sign(), Authority("clients")
-    settings = ServerSettings(tls_certificate=pair.certificate, tls_key=pair.key, tls_client_ca=clients.certificate)
+    settings = ServerSettings(
+        tls_certificate=pair.certificate, tls_key=pair.key, tls_client_ca=clients.certificate
+    )
     with Server(small(), LOCATION, settings) as server:
         assert asks(server, clients.sign("ada")) == ["s"]
         with pytest.raises(grpc.RpcError):

@@ -121,7 +121,9 @@ def raw(server) -> Iterator[RawClient]:
 READS: dict[str, Callable[[DuckDBClient], object]] = {
     "DoGet": lambda client: client.scan("s", "t"),
     "DoExchange of a scalar function": lambda client: client.call("s", "scalar", {"x": [1]}),
-    "DoExchange of an in/out function": lambda client: client.in_out("s", "rows", rows=pa.table({"n": [1]})),
+    "DoExchange of an in/out function": lambda client: client.in_out(
+        "s", "rows", rows=pa.table({"n": [1]})
+    ),
     "GetFlightInfo": lambda client: client.take_flight(["flight"]),
 }
 ACTIONS: dict[str, Callable[[DuckDBClient], object]] = {
@@ -188,7 +190,10 @@ def test_the_exception_travels_in_two_trailers(catalog, raw):
     assert failure.trailers["x-arrow-status"] == "5"  # without it the other one is ignored
     details = failure.trailers["grpc-status-details-bin"]
     assert isinstance(details, bytes)
-    assert msgpack.unpackb(details) == {"exception_type": "InvalidInputException", "message": MESSAGE}
+    assert msgpack.unpackb(details) == {
+        "exception_type": "InvalidInputException",
+        "message": MESSAGE,
+    }
 
 
 def test_an_action_has_neither_trailer(catalog, raw):
@@ -200,7 +205,9 @@ def test_an_action_has_neither_trailer(catalog, raw):
         assert not {"x-arrow-status", "grpc-status-details-bin"} & set(failure.trailers)
 
 
-@pytest.mark.parametrize("error", [sp.BadRequest, sp.NotFound, sp.Unsupported, sp.LimitExceeded, sp.Conflict])
+@pytest.mark.parametrize(
+    "error", [sp.BadRequest, sp.NotFound, sp.Unsupported, sp.LimitExceeded, sp.Conflict]
+)
 def test_other_clients_keep_the_code(catalog, raw, error):
     """Arrow's clients forget it when there is a status of Arrow's own."""
     catalog.error = error(MESSAGE)
@@ -252,7 +259,10 @@ def test_a_write_that_breaks_a_constraint_is_typed():
     builder = sp.CatalogBuilder("c")
     table = pa.table({"n": [1]})
     builder.schema("s").table("t", table, constraints=sp.Constraints(primary_key=("n",)))
-    with sp.Server(builder, LOCAL) as server, DuckDBClient(server.location, "c", timeout=15) as client:
+    with (
+        sp.Server(builder, LOCAL) as server,
+        DuckDBClient(server.location, "c", timeout=15) as client,
+    ):
         with pytest.raises(ServerError) as caught:
             client.insert("s", "t", table)
         assert caught.value.duckdb_exception == "ConstraintException"

@@ -39,8 +39,12 @@ def location(file: Path) -> Iterator[str]:
         sp.Grant(("ada",), "m", (sp.Privilege.READ, sp.Privilege.WRITE, sp.Privilege.ALTER)),
         sp.Grant(("bob",), "m.s", (sp.Privilege.READ,)),
     ]
-    service = sp.ServiceSettings(authenticate=sp.TokenAuthenticator(TOKENS), policy=sp.Policy(grants))
-    with sp.Server(catalog, "grpc://127.0.0.1:0", sp.ServerSettings(service=service, audit_file=file)) as server:
+    service = sp.ServiceSettings(
+        authenticate=sp.TokenAuthenticator(TOKENS), policy=sp.Policy(grants)
+    )
+    with sp.Server(
+        catalog, "grpc://127.0.0.1:0", sp.ServerSettings(service=service, audit_file=file)
+    ) as server:
         yield server.location
 
 
@@ -69,7 +73,9 @@ def test_changes_are_written_down_with_who_what_and_how_many(location: str, file
         ("drop_table", "m.fresh.made", None, "ok"),
     ]
     assert {each["principal"] for each in written} == {"ada"}
-    assert all(each["trace_id"] and each["session"] and each["time"].endswith("+00:00") for each in written)
+    assert all(
+        each["trace_id"] and each["session"] and each["time"].endswith("+00:00") for each in written
+    )
     text = file.read_text("utf-8")
     for word in ("value-of-a-row", "other-value", "correct-horse", "Bearer"):
         assert word not in text
@@ -97,11 +103,17 @@ def test_denials_are_written_down_with_what_was_asked(location: str, file: Path)
         with pytest.raises(ServerError):
             client.drop_table("s", "t")
     with RawClient(location) as stranger:
-        stranger.action_failure("list_schemas", {"catalog_name": "m"}, {"authorization": "Bearer wrong-token"})
+        stranger.action_failure(
+            "list_schemas", {"catalog_name": "m"}, {"authorization": "Bearer wrong-token"}
+        )
 
     insert, drop, login = entries(file)
 
-    assert (insert["what"], insert["object"], insert["outcome"]) == ("insert", "m.s.t", "PERMISSION_DENIED")
+    assert (insert["what"], insert["object"], insert["outcome"]) == (
+        "insert",
+        "m.s.t",
+        "PERMISSION_DENIED",
+    )
     assert (insert["principal"], drop["principal"], login["principal"]) == ("bob", "bob", None)
     assert (drop["what"], drop["outcome"]) == ("drop_table", "PERMISSION_DENIED")
     assert login["outcome"] == "UNAUTHENTICATED"
@@ -113,7 +125,9 @@ def test_the_contracts_way_to_write_is_written_down_too(location: str, file: Pat
     options = flight.FlightCallOptions(timeout=20, headers=headers)
     command = json.dumps({"operation": "insert", "schema_name": "s", "table_name": "t"}).encode()
     with flight.connect(location) as client:
-        writer, reader = client.do_put(flight.FlightDescriptor.for_command(command), COLUMNS, options)
+        writer, reader = client.do_put(
+            flight.FlightDescriptor.for_command(command), COLUMNS, options
+        )
         writer.write_table(pa.table({"a": [1], "b": ["x"]}, COLUMNS))
         writer.done_writing()
         reader.read()
@@ -121,7 +135,12 @@ def test_the_contracts_way_to_write_is_written_down_too(location: str, file: Pat
 
     (entry,) = entries(file)
 
-    assert (entry["what"], entry["object"], entry["rows"], entry["principal"]) == ("insert", "m.s.t", 1, "ada")
+    assert (entry["what"], entry["object"], entry["rows"], entry["principal"]) == (
+        "insert",
+        "m.s.t",
+        1,
+        "ada",
+    )
 
 
 def changed(name: str = "s.t") -> Work:
@@ -154,7 +173,9 @@ def test_a_name_cannot_forge_a_line(file: Path) -> None:
     assert entries(file)[0]["object"].startswith('x"}\n')
 
 
-def test_a_log_that_cannot_be_written_is_counted_and_the_work_goes_on(file: Path, caplog: Any) -> None:
+def test_a_log_that_cannot_be_written_is_counted_and_the_work_goes_on(
+    file: Path, caplog: Any
+) -> None:
     log = AuditLog(file)
     os.unlink(file)
     file.mkdir()
@@ -167,7 +188,9 @@ def test_a_log_that_cannot_be_written_is_counted_and_the_work_goes_on(file: Path
 
 
 def test_a_log_that_cannot_be_opened_keeps_the_server_from_starting(tmp_path: Path) -> None:
-    server = sp.Server(sp.MemoryCatalog("m"), "grpc://127.0.0.1:0", sp.ServerSettings(audit_file=tmp_path))
+    server = sp.Server(
+        sp.MemoryCatalog("m"), "grpc://127.0.0.1:0", sp.ServerSettings(audit_file=tmp_path)
+    )
 
     with pytest.raises(sp.BadRequest, match="audit log"):
         server.start()

@@ -1,4 +1,6 @@
-"""What the server notes of its calls: who does what, how far it is, what has ended, and clients that have gone quiet."""
+"""What the server notes of its calls: who does what, how far it is, what has ended, and clients
+that have gone quiet.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,11 @@ def activity_of(server: Any) -> Activity:
 
 def metrics_of(server: Any) -> dict[str, float]:
     lines = server._watching.metrics.exposition().decode().splitlines()
-    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
+    return {
+        line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
+        for line in lines
+        if not line.startswith("#")
+    }
 
 
 def open_scan(client: RawClient, headers: dict[str, str] | None = None) -> Any:
@@ -44,12 +50,14 @@ def open_scan(client: RawClient, headers: dict[str, str] | None = None) -> Any:
     return client.open("DoGet", ticket_message(endpoint.ticket.ticket), headers, timeout=50)
 
 
-# ---------------------------------------------------------------------------------------------------- what is noted
+# ----------------------------------------------------------------------------------- what is noted
 
 
 def test_rows_are_counted_off_the_messages():
     for rows in (0, 1, 2048, 100_000):
-        batch = pa.record_batch({"a": pa.array(range(rows), pa.int64()), "b": pa.array(["x"] * rows, pa.string())})
+        batch = pa.record_batch(
+            {"a": pa.array(range(rows), pa.int64()), "b": pa.array(["x"] * rows, pa.string())}
+        )
         for message in BatchWriter(batch.schema).messages(batch):
             assert count_rows(message) == rows
             assert count_rows(with_metadata(message, b"m" * 300)) == rows
@@ -82,10 +90,17 @@ def test_a_scan_under_way_is_shown_with_all_that_is_known_of_it(start, connect):
 
     (work,) = activity_of(server).running()
 
-    assert (work.rpc, work.object, work.trace_id, work.session) == ("DoGet", "cat.s.t", "trace-1", "session-1")
+    assert (work.rpc, work.object, work.trace_id, work.session) == (
+        "DoGet",
+        "cat.s.t",
+        "trace-1",
+        "session-1",
+    )
     assert work.progress.fraction == 0.25
     assert work.messages_out >= 3
-    assert eventually(lambda: work.rows_out == (work.messages_out - 1) * 1000)  # when nothing is on its way
+    assert eventually(
+        lambda: work.rows_out == (work.messages_out - 1) * 1000
+    )  # when nothing is on its way
     assert work.bytes_out > work.rows_out * 16
     assert metrics_of(server)['sparkport_calls_running{method="DoGet"}'] == 1
     assert metrics_of(server)["sparkport_scans_in_use"] == 1
@@ -93,7 +108,9 @@ def test_a_scan_under_way_is_shown_with_all_that_is_known_of_it(start, connect):
     assert eventually(lambda: not activity_of(server).running())
     assert activity_of(server).ended()[0].code == "CANCELLED"
     assert activity_of(server).failures() == []  # that a client goes away is nobody's fault
-    assert eventually(lambda: metrics_of(server).get('sparkport_scans_total{route="in_place"}') == 1)
+    assert eventually(
+        lambda: metrics_of(server).get('sparkport_scans_total{route="in_place"}') == 1
+    )
 
 
 def test_a_call_can_be_ended_from_outside(start, connect):
@@ -111,7 +128,9 @@ def test_a_call_can_be_ended_from_outside(start, connect):
         list(call)
     assert caught.value.code() is grpc.StatusCode.CANCELLED
     assert eventually(lambda: not activity_of(server).running())
-    assert [failure.message for failure in activity_of(server).failures()] == ["it was cancelled by ada"]
+    assert [failure.message for failure in activity_of(server).failures()] == [
+        "it was cancelled by ada"
+    ]
 
 
 def test_errors_are_kept_as_the_client_got_them(start, connect):
@@ -127,7 +146,9 @@ def test_errors_are_kept_as_the_client_got_them(start, connect):
 
     assert (garbage.code, garbage.work.operation) == ("INVALID_ARGUMENT", "endpoints")
     assert internal.code == "INTERNAL"
-    assert internal.message.startswith("internal error; the server's log has the details under trace id")
+    assert internal.message.startswith(
+        "internal error; the server's log has the details under trace id"
+    )
     assert "secret" not in internal.message
     assert metrics_of(server)['sparkport_errors_total{code="INTERNAL"}'] == 1
 
@@ -164,7 +185,7 @@ def test_throughput_is_what_has_gone_through_between_two_samples():
     assert len(activity.samples()) == 720  # an hour
 
 
-# ------------------------------------------------------------------------------------------------------- idle clients
+# ------------------------------------------------------------------------------------ idle clients
 
 
 def test_a_client_that_takes_nothing_is_cut_off_and_a_slow_table_is_not(start, connect, caplog):
@@ -203,7 +224,10 @@ def test_a_client_that_sends_nothing_is_cut_off_and_its_insert_leaves_nothing(st
     catalog.add_schema("s").add_table(sp.MemoryTable("t", pa.schema([("a", pa.int64())])))
     server = start(catalog, sp.ServerSettings(idle_seconds=0.5))
     hold = threading.Event()
-    with DuckDBClient(server.location, "m", timeout=30) as client, DuckDBClient(server.location, "m") as other:
+    with (
+        DuckDBClient(server.location, "m", timeout=30) as client,
+        DuckDBClient(server.location, "m") as other,
+    ):
 
         def stalling() -> Iterator[pa.RecordBatch]:
             yield pa.record_batch({"a": [1]})
@@ -258,7 +282,9 @@ def test_an_exchange_is_not_idle_while_its_client_waits_for_our_own_scan(start, 
 
 def test_zero_never_cuts_anybody_off(start, connect):
     endless = Endless(rows=100_000)
-    server = start(catalog_of(ScriptedTable("t", NUMBERS, endless)), sp.ServerSettings(idle_seconds=0))
+    server = start(
+        catalog_of(ScriptedTable("t", NUMBERS, endless)), sp.ServerSettings(idle_seconds=0)
+    )
     call = open_scan(connect(server))
     next(call)
     assert not endless.closed.wait(0.5)
@@ -277,7 +303,7 @@ def test_the_watching_thread_ends_with_the_server(start):
     assert watchers() == before
 
 
-# -------------------------------------------------------------------------------------------------------------- costs
+# ------------------------------------------------------------------------------------------- costs
 
 
 def test_noting_a_message_costs_little():
@@ -293,7 +319,7 @@ def test_noting_a_message_costs_little():
     assert lines_run(note) < 40
 
 
-# ------------------------------------------------------------------------------------------------------------ metrics
+# ----------------------------------------------------------------------------------------- metrics
 
 
 def test_metrics_count_what_was_done(start):
@@ -302,13 +328,20 @@ def test_metrics_count_what_was_done(start):
             return {"open_files": 3, "Not A Name": 1}
 
     catalog = Counted("m")
-    catalog.add_schema("s").add_table(sp.MemoryTable("secret_table", pa.schema([("a", pa.int64())])))
+    catalog.add_schema("s").add_table(
+        sp.MemoryTable("secret_table", pa.schema([("a", pa.int64())]))
+    )
     authenticate = sp.TokenAuthenticator({"correct-horse": "ada"})
-    server = start(catalog, sp.ServerSettings(service=sp.ServiceSettings(authenticate=authenticate)))
+    server = start(
+        catalog, sp.ServerSettings(service=sp.ServiceSettings(authenticate=authenticate))
+    )
     with DuckDBClient(server.location, "m", token="correct-horse", timeout=20) as client:
         client.insert("s", "secret_table", pa.table({"a": range(5000)}))
         assert client.count("s", "secret_table") == 5000
-    with pytest.raises(ServerError), DuckDBClient(server.location, "m", token="wrong", timeout=20) as client:
+    with (
+        pytest.raises(ServerError),
+        DuckDBClient(server.location, "m", token="wrong", timeout=20) as client,
+    ):
         client.scan("s", "secret_table")
 
     seen = metrics_of(server)
@@ -320,11 +353,15 @@ def test_metrics_count_what_was_done(start):
     assert seen['sparkport_actions_total{action="endpoints",code="OK"}'] >= 1
     assert seen['sparkport_rpc_seconds_count{method="DoGet"}'] >= 1
     assert seen["sparkport_logins_refused_total"] >= 1
-    assert seen['sparkport_errors_total{code="UNAUTHENTICATED"}'] == seen["sparkport_logins_refused_total"]
+    assert (
+        seen['sparkport_errors_total{code="UNAUTHENTICATED"}']
+        == seen["sparkport_logins_refused_total"]
+    )
     assert seen['sparkport_catalog_open_files{catalog="m"}'] == 3
-    assert [seen[f"sparkport_{what}_in_use"] for what in ("scans", "exchanges", "staged_bytes", "spark_jobs")] == [
-        0
-    ] * 4
+    assert [
+        seen[f"sparkport_{what}_in_use"]
+        for what in ("scans", "exchanges", "staged_bytes", "spark_jobs")
+    ] == [0] * 4
     assert seen["sparkport_draining"] == 0
     text = "".join(seen)
     for word in ("ada", "secret_table", "correct-horse", "Not A Name"):
@@ -346,7 +383,7 @@ def test_a_catalog_in_trouble_does_not_hide_the_other_metrics(start):
     assert "sparkport_threads" in metrics_of(start(Broken("m")))
 
 
-# --------------------------------------------------------------------------------------------------------------- logs
+# -------------------------------------------------------------------------------------------- logs
 
 
 @pytest.fixture
@@ -374,7 +411,9 @@ def test_log_lines_of_a_request_bear_its_trace_id_and_its_principal(start, conne
         raise RuntimeError("boom")
 
     settings = sp.ServiceSettings(authenticate=sp.TokenAuthenticator({"correct-horse": "ada"}))
-    server = start(catalog_of(ScriptedTable("t", NUMBERS, scan)), sp.ServerSettings(service=settings))
+    server = start(
+        catalog_of(ScriptedTable("t", NUMBERS, scan)), sp.ServerSettings(service=settings)
+    )
     headers = {"authorization": "Bearer correct-horse", "airport-trace-id": "trace-7"}
     with pytest.raises(grpc.RpcError):
         list(open_scan(connect(server), headers))
@@ -383,7 +422,11 @@ def test_log_lines_of_a_request_bear_its_trace_id_and_its_principal(start, conne
     failure = next(line for line in logged() if line["level"] == "error")
     others = [line for line in logged() if line["message"].startswith("serving on")]
 
-    assert (of_user["trace_id"], of_user["principal"], of_user["message"]) == ("trace-7", "ada", "reading\nslowly")
+    assert (of_user["trace_id"], of_user["principal"], of_user["message"]) == (
+        "trace-7",
+        "ada",
+        "reading\nslowly",
+    )
     assert failure["trace_id"] == "trace-7"
     assert failure["exception"].endswith("RuntimeError: boom")
     assert of_user["ts"].endswith("+00:00")

@@ -12,7 +12,9 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
 from tests.server.catalogs import ListedTable, catalog_of, numbers
 from tests.server.raw_client import RawClient
 from tests.server.test_threads import eventually
@@ -22,7 +24,10 @@ from sparkport.server import health
 from sparkport.server.descriptors import FILES
 
 FLIGHT = "arrow.flight.protocol.FlightService"
-SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+SERVING, NOT_SERVING = (
+    health_pb2.HealthCheckResponse.SERVING,
+    health_pb2.HealthCheckResponse.NOT_SERVING,
+)
 SOON = 30.0
 
 
@@ -38,18 +43,23 @@ def channel(server: sp.Server) -> Iterator[grpc.Channel]:
         yield client.channel
 
 
-# ------------------------------------------------------------------------------------------------------------- health
+# ------------------------------------------------------------------------------------------ health
 
 
 @pytest.mark.parametrize("service", ["", FLIGHT])
 def test_a_server_that_runs_is_serving(channel: grpc.Channel, service: str) -> None:
-    answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=service), timeout=SOON)
+    answer = health_pb2_grpc.HealthStub(channel).Check(
+        health_pb2.HealthCheckRequest(service=service), timeout=SOON
+    )
 
     assert answer.status == SERVING
 
 
 def test_a_service_that_does_not_exist_is_not_found(channel: grpc.Channel) -> None:
-    stub, request = health_pb2_grpc.HealthStub(channel), health_pb2.HealthCheckRequest(service="other")
+    stub, request = (
+        health_pb2_grpc.HealthStub(channel),
+        health_pb2.HealthCheckRequest(service="other"),
+    )
 
     with pytest.raises(grpc.RpcError) as caught:
         stub.Check(request, timeout=SOON)
@@ -75,7 +85,9 @@ def test_who_watches_is_told_at_once_when_the_server_begins_to_stop(
     server: sp.Server, channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sparkport.server.listen._LAST_WORDS_SECONDS", 30.0)
-    watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=FLIGHT), timeout=30)
+    watch = health_pb2_grpc.HealthStub(channel).Watch(
+        health_pb2.HealthCheckRequest(service=FLIGHT), timeout=30
+    )
     assert next(watch).status == SERVING
 
     threading.Thread(target=server.stop, daemon=True).start()
@@ -91,7 +103,9 @@ def test_health_needs_no_token_and_reflection_does(start: Any, connect: Any) -> 
     request = reflection_pb2.ServerReflectionRequest(list_services="")
     info = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo
 
-    answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=SOON)
+    answer = health_pb2_grpc.HealthStub(channel).Check(
+        health_pb2.HealthCheckRequest(), timeout=SOON
+    )
     with pytest.raises(grpc.RpcError) as caught:
         list(info(iter([request]), timeout=SOON))
     token = (("authorization", "Bearer correct-horse"),)
@@ -103,7 +117,9 @@ def test_health_needs_no_token_and_reflection_does(start: Any, connect: Any) -> 
     assert len(allowed.list_services_response.service) == 4
 
 
-def test_no_more_than_so_many_can_watch(server: sp.Server, channel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_than_so_many_can_watch(
+    server: sp.Server, channel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(health, "_MOST_WATCHERS", 2)
     stub, request = health_pb2_grpc.HealthStub(channel), health_pb2.HealthCheckRequest()
     watches = [stub.Watch(request, timeout=30) for _ in range(2)]
@@ -127,7 +143,7 @@ def test_no_more_than_so_many_can_watch(server: sp.Server, channel: Any, monkeyp
     watches[1].cancel()
 
 
-# --------------------------------------------------------------------------------------------------------- reflection
+# -------------------------------------------------------------------------------------- reflection
 
 
 def test_the_descriptors_load_in_a_pool_of_their_own() -> None:
@@ -136,7 +152,11 @@ def test_the_descriptors_load_in_a_pool_of_their_own() -> None:
         pool.AddSerializedFile(file.encode())
 
     for file in FILES:
-        methods = {f"{file.package}.{name}.{method}" for name, each in file.services.items() for method in each}
+        methods = {
+            f"{file.package}.{name}.{method}"
+            for name, each in file.services.items()
+            for method in each
+        }
         for symbol in file.symbols() - methods:  # this pool does not look for methods
             assert pool.FindFileContainingSymbol(symbol).name == file.name
         for method in methods:
@@ -154,7 +174,8 @@ def test_what_others_define_is_described_as_they_do(theirs: Any) -> None:
     def fields(file: Any) -> dict[str, set[tuple[Any, ...]]]:
         return {
             message.name: {
-                (f.name, f.number, f.type, f.label, f.type_name, f.HasField("oneof_index")) for f in message.field
+                (f.name, f.number, f.type, f.label, f.type_name, f.HasField("oneof_index"))
+                for f in message.field
             }
             for message in file.message_type
         }
@@ -189,7 +210,9 @@ def test_a_client_that_knows_nothing_can_call_flight_by_what_it_learns(channel: 
         answer = message_factory.GetMessageClass(described.output_type)
         open_call = channel.unary_stream if described.server_streaming else channel.unary_unary
         made = open_call(f"/{FLIGHT}/{method}")(request.SerializeToString(), timeout=SOON)
-        return [answer.FromString(each) for each in (made if described.server_streaming else [made])]
+        return [
+            answer.FromString(each) for each in (made if described.server_streaming else [made])
+        ]
 
     (info,) = call("GetFlightInfo", type=1, path=["s", "t"])
     messages = call("DoGet", ticket=info.endpoint[0].ticket.ticket)

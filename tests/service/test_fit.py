@@ -36,7 +36,10 @@ def test_columns_are_not_copied():
 def test_a_scan_may_change_the_order_of_its_columns_from_batch_to_batch():
     fit = Fit(NUMBERS, (0, 2), "s.t")
 
-    fitted = [fit(BATCH.select(names)) for names in (["id", "value"], ["value", "id"], ["name", "value", "id"])]
+    fitted = [
+        fit(BATCH.select(names))
+        for names in (["id", "value"], ["value", "id"], ["name", "value", "id"])
+    ]
 
     assert all(batch.equals(fitted[0]) for batch in fitted)
 

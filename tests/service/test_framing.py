@@ -1,4 +1,6 @@
-"""Tables whose messages are made elsewhere: the service passes them on, and clients notice nothing."""
+"""Tables whose messages are made elsewhere: the service passes them on, and clients notice
+nothing.
+"""
 
 import pickle
 import subprocess
@@ -27,7 +29,9 @@ DUCKDB = {"airport-user-agent": "airport/20250723"}
 def numbers(first: int, count: int) -> pa.RecordBatch:
     ids = range(first, first + count)
     columns = [list(ids), [f"n{each}" for each in ids], [each / 2 for each in ids]]
-    return pa.record_batch([pa.array(each, f.type) for each, f in zip(columns, NUMBERS, strict=True)], schema=NUMBERS)
+    return pa.record_batch(
+        [pa.array(each, f.type) for each, f in zip(columns, NUMBERS, strict=True)], schema=NUMBERS
+    )
 
 
 def joined(framing: sp.Framing, batch: pa.RecordBatch) -> Iterator[bytes]:
@@ -55,7 +59,9 @@ class Framed(sp.FramedTable):
     def scan(self, ctx: sp.Context, options: sp.ScanOptions) -> sp.RecordReader:
         raise AssertionError("clients are served by scan_framed")
 
-    def scan_framed(self, ctx: sp.Context, options: sp.ScanOptions, framing: sp.Framing) -> Iterable[Any]:
+    def scan_framed(
+        self, ctx: sp.Context, options: sp.ScanOptions, framing: sp.Framing
+    ) -> Iterable[Any]:
         return self._scan(ctx, options, framing)
 
 
@@ -82,7 +88,9 @@ def read(location: str, columns: list[str] | None = None, **options: Any) -> pa.
 
 def test_messages_reach_the_client_as_rows(serve):
     batches = [numbers(0, 10), numbers(10, 100_000)]  # a small one and one of several messages
-    table = Framed(lambda _ctx, _options, framing: (m for each in batches for m in joined(framing, each)))
+    table = Framed(
+        lambda _ctx, _options, framing: (m for each in batches for m in joined(framing, each))
+    )
 
     assert read(serve(table)).equals(pa.Table.from_batches(batches))
 
@@ -122,7 +130,9 @@ def test_columns_that_nobody_wants_are_null_and_cost_nothing(serve):
             sizes.append(len(message))
             yield message
 
-    assert read(serve(Framed(scan)), ["name"]).column("name").to_pylist() == [f"n{each}" for each in range(1000)]
+    assert read(serve(Framed(scan)), ["name"]).column("name").to_pylist() == [
+        f"n{each}" for each in range(1000)
+    ]
     assert asked == [("name",)]
     assert sum(sizes) < 10_000
 
@@ -150,7 +160,9 @@ def test_a_table_that_leaves_filters_to_the_service_is_told_so(serve):
 
     table = Lazy(lambda _ctx, _options, framing: joined(framing, numbers(0, 1)))
 
-    with pytest.raises(ServerError, match=r"table s\.t yields finished messages, so it must apply filters itself"):
+    with pytest.raises(
+        ServerError, match=r"table s\.t yields finished messages, so it must apply filters itself"
+    ):
         read(serve(table))
 
 
@@ -219,8 +231,12 @@ STRANGE = pa.schema(
 def strange() -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [
-            pa.ExtensionArray.from_storage(pa.uuid(), pa.array([uuid.UUID(int=7).bytes, None], pa.binary(16))),
-            pa.ExtensionArray.from_storage(STRANGE.field(1).type, pa.array([bytes(16), None], pa.binary(16))),
+            pa.ExtensionArray.from_storage(
+                pa.uuid(), pa.array([uuid.UUID(int=7).bytes, None], pa.binary(16))
+            ),
+            pa.ExtensionArray.from_storage(
+                STRANGE.field(1).type, pa.array([bytes(16), None], pa.binary(16))
+            ),
             pa.array(["a", None]).dictionary_encode().cast(STRANGE.field(2).type),
             pa.array([[{"x": 1}], None], STRANGE.field(3).type),
             pa.array([1, 2], pa.int32()),
@@ -254,7 +270,9 @@ def test_another_process_makes_the_same_messages(serve):
         with pa.ipc.new_stream(sink, STRANGE) as writer:
             writer.write_batch(strange())
         task = pickle.dumps((framing, sink.getvalue().to_pybytes()))
-        done = subprocess.run([sys.executable, "-c", _ELSEWHERE], input=task, capture_output=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", _ELSEWHERE], input=task, capture_output=True, check=True
+        )
         messages = pickle.loads(done.stdout)
         assert messages == list(joined(framing, strange()))
         yield from messages
@@ -278,7 +296,9 @@ def test_an_encoded_batch_is_wrapped_without_a_copy():
     assert pa.py_buffer(parts[-1]).address > encoded.address
 
 
-@pytest.mark.parametrize("message", [b"", b"\xff\xff\xff\xff", b"\xff\xff\xff\xff\x00\x01\x00\x00short", bytes(100)])
+@pytest.mark.parametrize(
+    "message", [b"", b"\xff\xff\xff\xff", b"\xff\xff\xff\xff\x00\x01\x00\x00short", bytes(100)]
+)
 def test_what_is_no_encoded_batch_is_refused(message):
     with pytest.raises(CatalogFault, match="no Arrow IPC message"):
         ScanFraming(NUMBERS, None, "s.t").open().frame_encoded(message)
@@ -287,5 +307,7 @@ def test_what_is_no_encoded_batch_is_refused(message):
 def test_a_batch_that_lacks_a_wanted_column_is_refused():
     framer = ScanFraming(NUMBERS, (0, 1), "s.t").open()
 
-    with pytest.raises(CatalogFault, match=r"table s\.t: its scan yields no column 'name', which it declares"):
+    with pytest.raises(
+        CatalogFault, match=r"table s\.t: its scan yields no column 'name', which it declares"
+    ):
         list(framer.frames(numbers(0, 1).select(["id"])))

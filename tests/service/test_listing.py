@@ -1,4 +1,6 @@
-"""What list_schemas makes of a catalog: cached work, and broken objects that must not hide the others (T9, T11)."""
+"""What list_schemas makes of a catalog: cached work, and broken objects that must not hide the
+others (T9, T11).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 import zstandard
-from tests.server.catalogs import ListedCatalog, ListedSchema, ListedTable, ScriptedTable, catalog_of, numbers
+from tests.server.catalogs import (
+    ListedCatalog,
+    ListedSchema,
+    ListedTable,
+    ScriptedTable,
+    catalog_of,
+    numbers,
+)
 
 from sparkport.catalog import CatalogVersion, Context, Identity, VersionedCatalog
 from sparkport.errors import PermissionDenied
@@ -43,7 +52,10 @@ def unpack(answer):
     for schema in root["schemas"]:
         contents = schema["contents"]
         assert contents["sha256"] == hashlib.sha256(contents["serialized"]).hexdigest()  # T46
-        infos = [flight.FlightInfo.deserialize(each) for each in msgpack.unpackb(_decompress(contents["serialized"]))]
+        infos = [
+            flight.FlightInfo.deserialize(each)
+            for each in msgpack.unpackb(_decompress(contents["serialized"]))
+        ]
         schema["contents"] = [msgpack.unpackb(info.app_metadata)["name"] for info in infos]
     return root
 
@@ -84,7 +96,9 @@ def work(monkeypatch):
 
 def large_catalog(tables=1000, columns=50):
     def table(number):
-        return ScriptedTable(f"t{number}", pa.schema([(f"c{index}", pa.int64()) for index in range(columns)]))
+        return ScriptedTable(
+            f"t{number}", pa.schema([(f"c{index}", pa.int64()) for index in range(columns)])
+        )
 
     return catalog_of(*(table(number) for number in range(tables)))
 
@@ -150,9 +164,15 @@ def test_a_new_comment_is_shown(listing):
 def test_each_caller_sees_what_the_catalog_shows_to_them(listing):
     class Private(ListedSchema):
         def tables(self, ctx):
-            return [table for table in self.contents if ctx.principal == "owner" or table.name != "secret"]
+            return [
+                table
+                for table in self.contents
+                if ctx.principal == "owner" or table.name != "secret"
+            ]
 
-    contents = ListedCatalog("", [Private("s", [ListedTable("secret", numbers()), ListedTable("open", numbers())])])
+    contents = ListedCatalog(
+        "", [Private("s", [ListedTable("secret", numbers()), ListedTable("open", numbers())])]
+    )
     catalog = registered(contents)
     owner = Context(catalog_name="cat", principal="owner")
 
@@ -163,8 +183,12 @@ def test_each_caller_sees_what_the_catalog_shows_to_them(listing):
 
 def test_what_is_remembered_for_many_callers_is_bounded(listing, monkeypatch):
     monkeypatch.setattr(listing_module, "_MOST_OBJECTS", 25)
-    catalog = registered(catalog_of(*(ListedTable(f"t{number}", numbers()) for number in range(10))))
-    callers = [Context(catalog_name="cat", identity=Identity(name)) for name in ("ann", "bob", "eve")]
+    catalog = registered(
+        catalog_of(*(ListedTable(f"t{number}", numbers()) for number in range(10)))
+    )
+    callers = [
+        Context(catalog_name="cat", identity=Identity(name)) for name in ("ann", "bob", "eve")
+    ]
 
     answers = [listing.schema_list(ctx, catalog) for ctx in callers]
 
@@ -193,9 +217,16 @@ def test_schemas_are_described_and_the_first_is_the_default(listing):
         def version(self, ctx):
             return CatalogVersion(42, fixed=True)
 
-    root = unpack(listing.schema_list(CTX, registered(Versioned("", [Described("a"), ListedSchema("b")]))))
+    root = unpack(
+        listing.schema_list(CTX, registered(Versioned("", [Described("a"), ListedSchema("b")])))
+    )
 
-    described = {"name": "a", "description": "What we sold", "tags": {"owner": "sales"}, "is_default": True}
+    described = {
+        "name": "a",
+        "description": "What we sold",
+        "tags": {"owner": "sales"},
+        "is_default": True,
+    }
     plain = {"name": "b", "description": "", "tags": {}, "is_default": False}
     assert root["schemas"] == [{**described, "contents": []}, {**plain, "contents": []}]
     assert root["version_info"] == {"catalog_version": 42, "is_fixed": True}
@@ -217,7 +248,9 @@ class Raising:
 
 def broken_table(attribute, value=None):
     """A table with one attribute that raises, or has this value."""
-    return type("Broken", (ListedTable,), {attribute: Raising() if value is None else value})("bad", numbers())
+    return type("Broken", (ListedTable,), {attribute: Raising() if value is None else value})(
+        "bad", numbers()
+    )
 
 
 def broken_schema(attribute, value):
@@ -314,7 +347,11 @@ def test_a_broken_schema_does_not_hide_the_others(listing, caplog, bad):
 
 
 def test_of_tables_with_the_same_name_the_first_is_listed(listing, caplog):
-    tables = [ListedTable("t", numbers(1)), ListedTable("t", numbers(2)), ListedTable("T", numbers(3))]
+    tables = [
+        ListedTable("t", numbers(1)),
+        ListedTable("t", numbers(2)),
+        ListedTable("T", numbers(3)),
+    ]
 
     assert names(listing.schema_list(CTX, registered(catalog_of(*tables)))) == {"s": ["t"]}
     assert "taken already" in caplog.text
@@ -329,7 +366,10 @@ def test_of_schemas_with_the_same_name_the_first_is_listed(listing):
         ListedSchema("b"),
     ]
 
-    assert names(listing.schema_list(CTX, registered(ListedCatalog("", schemas)))) == {"a": ["t"], "b": []}
+    assert names(listing.schema_list(CTX, registered(ListedCatalog("", schemas)))) == {
+        "a": ["t"],
+        "b": [],
+    }
 
 
 def test_a_catalog_that_fails_as_a_whole_says_so(listing):

@@ -35,7 +35,12 @@ def less_than(column: str, limit: int, padding: str = "") -> str:
         "type": "VALUE_CONSTANT",
         "value": {"type": bigint, "is_null": False, "value": limit},
     }
-    comparison = {"expression_class": "BOUND_COMPARISON", "type": "COMPARE_LESSTHAN", "left": left, "right": right}
+    comparison = {
+        "expression_class": "BOUND_COMPARISON",
+        "type": "COMPARE_LESSTHAN",
+        "left": left,
+        "right": right,
+    }
     return json.dumps({"filters": [comparison], "column_binding_names_by_index": [column]})
 
 
@@ -60,9 +65,16 @@ def service() -> Service:
     return Service(CatalogRegistry([("c", builder.build())]))
 
 
-def read(service: Service, table: str, column_ids: list[int], filters: str) -> list[dict[str, object]]:
+def read(
+    service: Service, table: str, column_ids: list[int], filters: str
+) -> list[dict[str, object]]:
     descriptor = flight.FlightDescriptor.for_path("s", table).serialize()
-    body = msgpack.packb({"descriptor": descriptor, "parameters": {"json_filters": filters, "column_ids": column_ids}})
+    body = msgpack.packb(
+        {
+            "descriptor": descriptor,
+            "parameters": {"json_filters": filters, "column_ids": column_ids},
+        }
+    )
     (result,) = service.do_action(Call(), flight.Action("endpoints", body).serialize())
     rows: list[dict[str, object]] = []
     for endpoint in msgpack.unpackb(flight.Result.deserialize(result).body.to_pybytes()):
@@ -86,7 +98,12 @@ def test_a_filter_on_a_column_that_is_not_asked_for_still_filters(service: Servi
 
 
 def test_the_row_id_can_be_filtered_by_the_name_the_client_gives_it(service: Service) -> None:
-    assert [row["id"] for row in read(service, "t", [0, ROWID], less_than("rowid", 4))] == [0, 1, 2, 3]
+    assert [row["id"] for row in read(service, "t", [0, ROWID], less_than("rowid", 4))] == [
+        0,
+        1,
+        2,
+        3,
+    ]
 
 
 def test_a_table_that_filters_by_itself_is_left_alone(service: Service) -> None:

@@ -1,4 +1,6 @@
-"""Statistics as a client gets them: only where it can take them, of the rows it will read, and never nonsense."""
+"""Statistics as a client gets them: only where it can take them, of the rows it will read, and
+never nonsense.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +108,9 @@ def test_a_client_learns_exactly_what_is_in_a_column(served: Served) -> None:
     ],
     ids=str,
 )
-def test_a_table_with_a_type_that_has_none_offers_no_statistics(served: Served, field: pa.Field) -> None:
+def test_a_table_with_a_type_that_has_none_offers_no_statistics(
+    served: Served, field: pa.Field
+) -> None:
     served.add("odd", pa.schema([("id", pa.int64()), field]))
     client = served.client()
     assert not marked(client, "odd")
@@ -121,7 +125,7 @@ def test_a_table_can_be_told_to_offer_none(served: Served) -> None:
     assert client.statistics("s", "silent", "id") is None
 
 
-# ------------------------------------------------------------------------------------------------ which rows it is about
+# -------------------------------------------------------------------------- which rows it is about
 
 
 def test_writes_of_everyone_show_in_the_next_statement(served: Served) -> None:
@@ -164,7 +168,10 @@ def test_a_description_of_the_past_has_no_marker() -> None:
     catalog.add_schema("s").add_table(sp.MemoryTable("t", pa.table({"id": [1]})))
     service = Service(CatalogRegistry([("c", catalog)]))
     descriptor = flight.FlightDescriptor.for_path("s", "t").serialize()
-    for point, expected in ({"at_unit": "VERSION", "at_value": "0"}, False), ({"at_unit": "", "at_value": ""}, True):
+    for point, expected in (
+        ({"at_unit": "VERSION", "at_value": "0"}, False),
+        ({"at_unit": "", "at_value": ""}, True),
+    ):
         answer = act(service, "flight_info", descriptor=descriptor, **point)
         info = flight.FlightInfo.deserialize(answer)
         assert (MARKER in (info.schema.metadata or {})) is expected
@@ -196,14 +203,17 @@ def test_every_change_of_rows_is_a_change_of_the_catalog(served: Served) -> None
     assert served.catalog.version(sp.Context()).number == numbers[-1]
 
 
-# ------------------------------------------------------------------------------------------------------- any values
+# -------------------------------------------------------------------------------------- any values
 
 TYPES: dict[str, tuple[pa.DataType, Any]] = {
     "BIGINT": (pa.int64(), st.integers(-(2**63), 2**63 - 1) | st.integers(-5, 5)),
     "UTINYINT": (pa.uint8(), st.integers(0, 255)),
     "DOUBLE": (pa.float64(), st.floats()),
     "FLOAT": (pa.float32(), st.floats(width=32)),
-    "VARCHAR": (pa.string(), st.text(max_size=12) | st.sampled_from(["", "\0", "\U0010ffff" * 70, "x" * 100])),
+    "VARCHAR": (
+        pa.string(),
+        st.text(max_size=12) | st.sampled_from(["", "\0", "\U0010ffff" * 70, "x" * 100]),
+    ),
     "DECIMAL(9,2)": (pa.decimal128(9, 2), st.decimals(-(10**6), 10**6, places=2)),
     "BOOLEAN": (pa.bool_(), st.booleans()),
     "DATE": (pa.date32(), st.dates()),
@@ -215,13 +225,24 @@ _names = iter(range(1_000_000))
 
 @pytest.mark.parametrize("kind", TYPES)
 @given(data=st.data())
-@settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_condition_that_the_bounds_exclude_matches_nothing(kind: str, data: st.DataObject, shared: Served) -> None:
-    """What DuckDB's optimiser concludes from bounds, on any table: the rows that DuckDB itself finds must agree."""
+@settings(
+    max_examples=10,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_a_condition_that_the_bounds_exclude_matches_nothing(
+    kind: str, data: st.DataObject, shared: Served
+) -> None:
+    """What DuckDB's optimiser concludes from bounds, on any table: the rows that DuckDB itself
+    finds must agree.
+    """
     data_type, values = TYPES[kind]
     column = data.draw(st.lists(st.none() | values, max_size=12))
     constant = data.draw(
-        values if not [each for each in column if each is not None] else values | st.sampled_from(column)
+        values
+        if not [each for each in column if each is not None]
+        else values | st.sampled_from(column)
     )
     name = f"any{next(_names)}"
     shared.add(name, pa.table({"v": pa.array(column, data_type)}))
@@ -235,7 +256,10 @@ def test_a_condition_that_the_bounds_exclude_matches_nothing(kind: str, data: st
     text = _literal(constant, kind)
     for operator, excluded in _excluded(found, pa.scalar(constant, data_type)).items():
         if excluded:
-            assert client.scan("s", name, where=f"v {operator} {text}").num_rows == 0, (operator, text)
+            assert client.scan("s", name, where=f"v {operator} {text}").num_rows == 0, (
+                operator,
+                text,
+            )
 
 
 def _literal(value: Any, kind: str) -> str:
@@ -264,21 +288,25 @@ def _less(left: pa.Scalar, right: pa.Scalar) -> bool:
     return bool(pc.less(left, right).as_py())
 
 
-# ------------------------------------------------------------------------------------------------- other tables
+# ------------------------------------------------------------------------------------ other tables
 
 
 class Talking(sp.StatisticsTable):
     """Says of its columns what it is told to."""
 
     name = "talking"
-    arrow_schema = pa.schema([("n", pa.int64()), ("x", pa.float64()), ("t", pa.string()), ("l", pa.list_(pa.int64()))])
+    arrow_schema = pa.schema(
+        [("n", pa.int64()), ("x", pa.float64()), ("t", pa.string()), ("l", pa.list_(pa.int64()))]
+    )
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
         self.asked: list[tuple[str | None, str]] = []
 
     def scan(self, ctx: sp.Context, options: sp.ScanOptions) -> Iterator[pa.RecordBatch]:
-        yield pa.RecordBatch.from_pylist([{"n": 5, "x": 1.5, "t": "é", "l": [1]}], self.arrow_schema)
+        yield pa.RecordBatch.from_pylist(
+            [{"n": 5, "x": 1.5, "t": "é", "l": [1]}], self.arrow_schema
+        )
 
     def column_statistics(self, ctx: sp.Context, column: str) -> sp.ColumnStatistics | None:
         self.asked.append((ctx.transaction_id, column))
@@ -306,10 +334,16 @@ def act(service: Service, name: str, **body: Any) -> bytes:
     return answer
 
 
-def told(catalog: sp.Catalog | Service, column: str, table: str = "talking", kind: str = "BIGINT") -> dict[str, Any]:
-    service = catalog if isinstance(catalog, Service) else Service(CatalogRegistry([("c", catalog)]))
+def told(
+    catalog: sp.Catalog | Service, column: str, table: str = "talking", kind: str = "BIGINT"
+) -> dict[str, Any]:
+    service = (
+        catalog if isinstance(catalog, Service) else Service(CatalogRegistry([("c", catalog)]))
+    )
     descriptor = flight.FlightDescriptor.for_path("s", table).serialize()
-    answer = act(service, "column_statistics", flight_descriptor=descriptor, column_name=column, type=kind)
+    answer = act(
+        service, "column_statistics", flight_descriptor=descriptor, column_name=column, type=kind
+    )
     (row,) = pa.ipc.open_stream(answer).read_all().to_pylist()
     return dict(row)
 
@@ -320,7 +354,13 @@ UNKNOWN = {"min": None, "max": None, "has_not_null": True, "has_null": True, "di
 def test_what_a_table_says_is_passed_on() -> None:
     known = sp.ColumnStatistics(1, 9, has_null=False, distinct_count=3)
     table = Talking(known)
-    assert told(PlainCatalog(table), "n") == {**UNKNOWN, "min": 1, "max": 9, "has_null": False, "distinct_count": 3}
+    assert told(PlainCatalog(table), "n") == {
+        **UNKNOWN,
+        "min": 1,
+        "max": 9,
+        "has_null": False,
+        "distinct_count": 3,
+    }
     assert table.asked == [(None, "n")]
 
 
@@ -351,7 +391,9 @@ def test_the_widest_for_other_types() -> None:
 
 
 def test_nonsense_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    service = Service(CatalogRegistry([("c", PlainCatalog(Talking(sp.ColumnStatistics("a", "b"))))]))
+    service = Service(
+        CatalogRegistry([("c", PlainCatalog(Talking(sp.ColumnStatistics("a", "b"))))])
+    )
     with caplog.at_level(logging.WARNING, "sparkport.service.statistics"):
         for _ in range(3):
             told(service, "n")
@@ -386,7 +428,10 @@ def test_without_a_transaction_nothing_is_said_of_what_may_change() -> None:
     catalog.add_schema("s").add_table(table)
     assert told(catalog, "n") == UNKNOWN
     assert table.asked == []
-    with sp.Server(catalog, LOCAL) as server, DuckDBClient(server.location, "c", timeout=20) as client:
+    with (
+        sp.Server(catalog, LOCAL) as server,
+        DuckDBClient(server.location, "c", timeout=20) as client,
+    ):
         assert bounds(client, "n", "talking") == (1, 9)
     assert [column for _, column in table.asked] == ["n"]
     assert table.asked[0][0] is not None

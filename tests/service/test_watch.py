@@ -1,4 +1,6 @@
-"""What happens to a function that does not end: by the clock of the one who watches, without waiting for it."""
+"""What happens to a function that does not end: by the clock of the one who watches, without
+waiting for it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from sparkport.service import watch
 from sparkport.service.watch import Guard, Watch
 
 
-def test_a_call_is_let_go_once_however_long_its_function_stays(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_call_is_let_go_once_however_long_its_function_stays(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     ctx, let_go = Context(trace_id="t"), []
     guard = Guard(ctx, "function s.f", None, False, lambda: let_go.append(1), time.monotonic)
 
@@ -54,7 +58,9 @@ def test_one_that_takes_too_long_is_interrupted_between_two_bytecodes() -> None:
         while True:
             pass
 
-    with pytest.raises(Exception, match=r"function s\.f took longer than 10 seconds and was stopped") as caught:
+    with pytest.raises(
+        Exception, match=r"function s\.f took longer than 10 seconds and was stopped"
+    ) as caught:
         guard.call(slow)
     assert not isinstance(caught.value, Cancelled)
 
@@ -67,12 +73,18 @@ def test_what_ends_too_late_by_itself_has_taken_too_long_all_the_same() -> None:
         guard.look(time.monotonic() + 10.5)
         return 5
 
-    with pytest.raises(LimitExceeded, match=r"function s\.f took longer than 10 seconds and was stopped"):
+    with pytest.raises(
+        LimitExceeded, match=r"function s\.f took longer than 10 seconds and was stopped"
+    ):
         guard.call(slow)
 
 
-def test_nobody_is_blamed_for_time_in_which_the_process_stood_still(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when the machine is suspended, or others have all of it: the round of the watch takes a minute."""
+def test_nobody_is_blamed_for_time_in_which_the_process_stood_still(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As when the machine is suspended, or others have all of it: the round of the watch takes a
+    minute.
+    """
     looked, stood = threading.Event(), threading.Event()
     jump = 0.0
     clock = time.monotonic
@@ -85,7 +97,9 @@ def test_nobody_is_blamed_for_time_in_which_the_process_stood_still(monkeypatch:
             jump = 60.0
             stood.set()
 
-    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: clock() + jump, sleep=sleep))
+    monkeypatch.setattr(
+        watch, "time", SimpleNamespace(monotonic=lambda: clock() + jump, sleep=sleep)
+    )
     with Watch().guard(Context(), "function s.f", 30.0) as guard:
 
         def slow() -> int:

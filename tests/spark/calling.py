@@ -21,13 +21,20 @@ class Caller:
     def function(self, name: str, count: int | None = None) -> Any:
         found = [
             each
-            for each in (*self.schema.table_functions(Context()), *self.schema.scalar_functions(Context()))
+            for each in (
+                *self.schema.table_functions(Context()),
+                *self.schema.scalar_functions(Context()),
+            )
             if each.name == name and count in (None, len(each.signature.parameters))
         ]
         return found[0]
 
     def call(self, name: str, *values: Any, options: ScanOptions | None = None) -> pa.Table:
-        function, ctx, options = self._fitting(name, len(values)), Context(), options or ScanOptions()
+        function, ctx, options = (
+            self._fitting(name, len(values)),
+            Context(),
+            options or ScanOptions(),
+        )
         arguments = self.arguments(*values)
         expected = function.schema_for_parameters(ctx, arguments)
         batches = list(function.execute(ctx, arguments, options))
@@ -49,5 +56,9 @@ class Caller:
     def arguments(*values: Any) -> Arguments:
         columns = [value if isinstance(value, pa.Array) else pa.array([value]) for value in values]
         names = [f"p{number}" for number in range(len(columns))]
-        row = pa.record_batch(columns, names) if columns else pa.record_batch([pa.nulls(1)], ["none"]).select([])
+        row = (
+            pa.record_batch(columns, names)
+            if columns
+            else pa.record_batch([pa.nulls(1)], ["none"]).select([])
+        )
         return Arguments([column[0].as_py() for column in columns], row)

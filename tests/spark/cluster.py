@@ -22,12 +22,15 @@ __all__ = ["Cluster", "ServerProcess"]
 _T = TypeVar("_T")
 
 _SECONDS = 200.0
-"""How long the machine may take to start some JVMs when it has much else to do; alone it takes ten."""
+"""How long the machine may take to start some JVMs when it has much else to do; alone it takes
+ten.
+"""
 _HOST = "127.0.0.1"
 _ENVIRONMENT = {
     "SPARK_LOCAL_IP": _HOST,
     "SPARK_DAEMON_MEMORY": "256m",
-    "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # they do little; starting is what costs
+    # they do little; starting is what costs
+    "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 
@@ -50,7 +53,10 @@ class Cluster:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self.stop()
 
@@ -61,8 +67,14 @@ class Cluster:
 
     def wait_for_executors(self, work: Callable[[], object]) -> None:
         """Wait until the server uses each worker; `work` gives it a reason to."""
-        _wait(lambda: all(worker.has_executor for worker in self._workers), "an executor on each worker")
-        _wait(lambda: work() and all(worker.has_worked for worker in self._workers), "work for each worker")
+        _wait(
+            lambda: all(worker.has_executor for worker in self._workers),
+            "an executor on each worker",
+        )
+        _wait(
+            lambda: work() and all(worker.has_worked for worker in self._workers),
+            "work for each worker",
+        )
 
     def kill_worker(self) -> None:
         """End one of the workers and its executor, as if their machine had been switched off."""
@@ -79,8 +91,19 @@ class Cluster:
 
     def _start_master(self) -> str:
         log = self._folder / "master.log"
-        self._run(log, "org.apache.spark.deploy.master.Master", "--host", _HOST, "--port", "0", "--webui-port", "0")
-        return _wait(lambda: re.search(r"Starting Spark master at (spark://\S+)", _text(log)), "the master")[1]
+        self._run(
+            log,
+            "org.apache.spark.deploy.master.Master",
+            "--host",
+            _HOST,
+            "--port",
+            "0",
+            "--webui-port",
+            "0",
+        )
+        return _wait(
+            lambda: re.search(r"Starting Spark master at (spark://\S+)", _text(log)), "the master"
+        )[1]
 
     def _start_worker(self) -> _Worker:
         place = self._folder / f"worker{len(self._processes)}"
@@ -88,7 +111,18 @@ class Cluster:
         process = self._run(
             place / "worker.log",
             "org.apache.spark.deploy.worker.Worker",
-            *("--host", _HOST, "--webui-port", "0", "--cores", "1", "--memory", "1g", "--work-dir", str(place)),
+            *(
+                "--host",
+                _HOST,
+                "--webui-port",
+                "0",
+                "--cores",
+                "1",
+                "--memory",
+                "1g",
+                "--work-dir",
+                str(place),
+            ),
             self.url,
         )
         return _Worker(process, place)
@@ -102,7 +136,8 @@ class Cluster:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # an executor is in the group of its worker, and is killed with it
+                # an executor is in the group of its worker, and is killed with it
+                start_new_session=True,
             )
         self._processes.append(process)
         return process
@@ -140,7 +175,9 @@ class ServerProcess:
                 start_new_session=True,
             )
         try:
-            self.location = _wait(lambda: re.search(r"LOCATION '(grpc://[\d.:]+)'", self._said()), "the server")[1]
+            self.location = _wait(
+                lambda: re.search(r"LOCATION '(grpc://[\d.:]+)'", self._said()), "the server"
+            )[1]
         except BaseException:
             self.stop()
             raise
@@ -149,7 +186,10 @@ class ServerProcess:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self.stop()
 

@@ -1,4 +1,6 @@
-"""A lake on a cluster whose scans all run on Spark, with something in it: `sparkport serve cluster_lake.py:lake`."""
+"""A lake on a cluster whose scans all run on Spark, with something in it: `sparkport serve
+cluster_lake.py:lake`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from sparkport.spark import LakeCatalog, LakeSettings
 __all__ = ["CHANGED", "EXECUTOR_SECONDS", "LARGE", "lake"]
 
 LARGE = 200_000
-"""Rows of `s.large` and `s.view`, in two halves; they have so many bytes that no buffer holds most of them."""
+"""Rows of `s.large` and `s.view`, in two halves; they have so many bytes that no buffer holds most
+of them.
+"""
 CHANGED = 100_000
 """Rows of `s.changed`, which are updated by Spark."""
 EXECUTOR_SECONDS = 5
@@ -40,7 +44,9 @@ _STATEMENTS = (
 
 
 def lake() -> LakeCatalog:
-    """Named `tasks`; the Spark catalog is called as the plain lake on the same warehouse expects."""
+    """Named `tasks`; the Spark catalog is called as the plain lake on the same warehouse
+    expects.
+    """
     catalog = LakeCatalog(
         os.environ["CLUSTER_WAREHOUSE"],
         name="tasks",

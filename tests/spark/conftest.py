@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 _NUMBERS = itertools.count(1)
 
-# For every JVM of the tests. None lives long enough for what its second compiler spends on it: this saves 40 % of the CPU.
+# For every JVM of the tests. None lives long enough for what its second compiler spends on it: this
+# saves 40 % of the CPU.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 

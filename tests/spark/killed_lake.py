@@ -1,7 +1,9 @@
-"""A lake that is killed at a certain point of a statement: `python killed_lake.py WAREHOUSE [POINT]`.
+"""A lake that is killed at a certain point of a statement: `python killed_lake.py WAREHOUSE
+[POINT]`.
 
-A point is `before:` or `after:` a function, or `during:` one, a few milliseconds into it. The process is killed as `kill -9`
-does it, the first time that point is reached after a table `s.t` exists.
+A point is `before:` or `after:` a function, or `during:` one, a few milliseconds into it. The
+process is killed as `kill -9` does it, the first time that point is reached after a table `s.t`
+exists.
 """
 
 from __future__ import annotations

@@ -24,7 +24,9 @@ CTX = Context()
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.int32()), ("name", pa.string())])
 
 
-def create(lake: LakeCatalog, namespace: str, name: str, columns: pa.Schema = COLUMNS, **options: Any) -> Any:
+def create(
+    lake: LakeCatalog, namespace: str, name: str, columns: pa.Schema = COLUMNS, **options: Any
+) -> Any:
     schema: Any = lake.schema(CTX, namespace)
     return schema.create_table(CTX, name, columns, CreateTableOptions(**options))
 
@@ -48,7 +50,10 @@ def rows(table: Any) -> list[dict[str, Any]]:
 
 
 def values(table: Any, *names: str) -> list[Any]:
-    return [tuple(row[name] for name in names) if len(names) > 1 else row[names[0]] for row in rows(table)]
+    return [
+        tuple(row[name] for name in names) if len(names) > 1 else row[names[0]]
+        for row in rows(table)
+    ]
 
 
 def version(table: Any) -> int:
@@ -60,8 +65,12 @@ def sql_name(lake: LakeCatalog, namespace: str, name: str) -> str:
     return f"`{lake.spark_catalog}`.`{namespace}`.`{name}`"
 
 
-def in_spark(lake: LakeCatalog, namespace: str, name: str, columns: str = "*") -> list[tuple[Any, ...]]:
-    found = lake.spark.sql(f"SELECT {columns} FROM {sql_name(lake, namespace, name)} ORDER BY _row_id").collect()
+def in_spark(
+    lake: LakeCatalog, namespace: str, name: str, columns: str = "*"
+) -> list[tuple[Any, ...]]:
+    found = lake.spark.sql(
+        f"SELECT {columns} FROM {sql_name(lake, namespace, name)} ORDER BY _row_id"
+    ).collect()
     return [tuple(row) for row in found]
 
 
@@ -83,7 +92,9 @@ def folder(table: Any) -> Path:
 
 
 def fill(lake: LakeCatalog, namespace: str) -> Callable[[], Any]:
-    """Make table `t` of three rows in two files, of which a fourth row is deleted; called, it gives the table as it is."""
+    """Make table `t` of three rows in two files, of which a fourth row is deleted; called, it gives
+    the table as it is.
+    """
     create(lake, namespace, "t")
     insert(lake, namespace, "t", "(1, 10, 'a'), (2, 20, 'b'), (9, 90, 'x')")
     insert(lake, namespace, "t", "(3, NULL, NULL)")
@@ -100,7 +111,9 @@ def changed_once(table: Callable[[], Any], change: Callable[[Any], None]) -> Any
     return after
 
 
-def unchanged(table: Callable[[], Any], error: type[Exception], match: str, change: Callable[[Any], None]) -> None:
+def unchanged(
+    table: Callable[[], Any], error: type[Exception], match: str, change: Callable[[Any], None]
+) -> None:
     before = table()
     stored = sorted(folder(before).rglob("*"))
     with pytest.raises(error, match=match):

@@ -1,4 +1,6 @@
-"""Tables of the lake with given rows, before the lake can be written to: created by it, filled by Spark."""
+"""Tables of the lake with given rows, before the lake can be written to: created by it, filled by
+Spark.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,9 @@ Ask = Callable[[], None]
 
 
 def asked_again(ask: Ask) -> None:
-    """The answer is lost; who asks again hears from Iceberg itself that somebody else was faster."""
+    """The answer is lost; who asks again hears from Iceberg itself that somebody else was
+    faster.
+    """
     ask()
     ask()
 
@@ -30,7 +32,9 @@ def unheard(ask: Ask) -> None:
 
 
 class LossyCatalog:
-    """Lets commits of the lake through as `behave` does; with `skip` not the first ones, with `only` not those of others."""
+    """Lets commits of the lake through as `behave` does; with `skip` not the first ones, with
+    `only` not those of others.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.behave: Callable[[Ask], None] | None = None

@@ -12,11 +12,17 @@ __all__ = ["java_of", "wait_until_ended"]
 
 def java_of(pid: int) -> list[int]:
     """Children of a process that are Java, or about to become it."""
-    return [child for child, name, parent, _ in _processes() if parent == pid and name in ("java", "bash")]
+    return [
+        child
+        for child, name, parent, _ in _processes()
+        if parent == pid and name in ("java", "bash")
+    ]
 
 
 def wait_until_ended(pid: int, seconds: float = 60) -> None:
-    """Wait for a process that is not ours to end. One that only waits for whoever has inherited it has ended."""
+    """Wait for a process that is not ours to end. One that only waits for whoever has inherited it
+    has ended.
+    """
     deadline = time.monotonic() + seconds
     while any(each == pid and state != "Z" for each, _, _, state in _processes()):
         if time.monotonic() > deadline:

@@ -1,4 +1,6 @@
-"""Whether Spark has something to do, and waiting until that changes: it tells late, and the machine may be slow."""
+"""Whether Spark has something to do, and waiting until that changes: it tells late, and the machine
+may be slow.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Every statement of Spark's grammar and of Iceberg's, by the name of its alternative there. `{t}` is what it is about."""
+"""Every statement of Spark's grammar and of Iceberg's, by the name of its alternative there. `{t}`
+is what it is about.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,10 @@ STATEMENTS: dict[str, tuple[str, ...]] = {
     "AlterTableCollation": ("ALTER TABLE {t} DEFAULT COLLATION UTF8_LCASE",),
     "AlterViewQuery": ("ALTER VIEW {v} AS SELECT 666 AS id",),
     "AlterViewSchemaBinding": ("ALTER VIEW {v} WITH SCHEMA EVOLUTION",),
-    "Analyze": ("ANALYZE TABLE {t} COMPUTE STATISTICS", "ANALYZE TABLE {t} COMPUTE STATISTICS FOR ALL COLUMNS"),
+    "Analyze": (
+        "ANALYZE TABLE {t} COMPUTE STATISTICS",
+        "ANALYZE TABLE {t} COMPUTE STATISTICS FOR ALL COLUMNS",
+    ),
     "AnalyzeTables": ("ANALYZE TABLES IN open COMPUTE STATISTICS",),
     "CacheTable": ("CACHE TABLE {t}", "CACHE LAZY TABLE evil AS SELECT * FROM vault.gold"),
     "Call": (
@@ -105,7 +110,12 @@ STATEMENTS: dict[str, tuple[str, ...]] = {
     "HiveChangeColumn": ("ALTER TABLE {t} CHANGE COLUMN id id BIGINT COMMENT 'evil'",),
     "HiveReplaceColumns": ("ALTER TABLE {t} REPLACE COLUMNS (id BIGINT)",),
     "LoadData": ("LOAD DATA LOCAL INPATH '/etc/passwd' INTO TABLE {t}",),
-    "ManageResource": ("ADD JAR '/tmp/evil.jar'", "ADD FILE '/etc/passwd'", "LIST JARS", "LIST FILES"),
+    "ManageResource": (
+        "ADD JAR '/tmp/evil.jar'",
+        "ADD FILE '/etc/passwd'",
+        "LIST JARS",
+        "LIST FILES",
+    ),
     "RecoverPartitions": ("ALTER TABLE {t} RECOVER PARTITIONS",),
     "RefreshFunction": ("REFRESH FUNCTION {f}",),
     "RefreshResource": ("REFRESH '/etc'",),
@@ -154,7 +164,10 @@ STATEMENTS: dict[str, tuple[str, ...]] = {
 
 ICEBERG: dict[str, tuple[str, ...]] = {
     "AddPartitionField": ("ALTER TABLE {t} ADD PARTITION FIELD bucket(4, id)",),
-    "CreateOrReplaceBranch": ("ALTER TABLE {t} CREATE BRANCH evil", "ALTER TABLE {t} CREATE OR REPLACE BRANCH evil"),
+    "CreateOrReplaceBranch": (
+        "ALTER TABLE {t} CREATE BRANCH evil",
+        "ALTER TABLE {t} CREATE OR REPLACE BRANCH evil",
+    ),
     "CreateOrReplaceTag": ("ALTER TABLE {t} CREATE TAG evil",),
     "DropBranch": ("ALTER TABLE {t} DROP BRANCH IF EXISTS evil",),
     "DropIdentifierFields": ("ALTER TABLE {t} DROP IDENTIFIER FIELDS id",),

@@ -1,4 +1,6 @@
-"""Iceberg tables made by hand, without Spark: Parquet files, manifests and metadata with whatever a test wants in them."""
+"""Iceberg tables made by hand, without Spark: Parquet files, manifests and metadata with whatever a
+test wants in them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,14 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.typedef import Record, TableVersion
 from pyiceberg.types import FloatType, IntegerType, LongType, NestedField, PrimitiveType, StringType
 
-from sparkport.catalog.filters import ColumnRef, Comparison, ComparisonKind, Constant, DuckType, Filter
+from sparkport.catalog.filters import (
+    ColumnRef,
+    Comparison,
+    ComparisonKind,
+    Constant,
+    DuckType,
+    Filter,
+)
 from sparkport.spark.definition import define
 from sparkport.spark.files.plan import plan_scan
 from sparkport.spark.files.read import read_parts, read_request
@@ -37,7 +46,9 @@ NUMBERED = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", Strin
 def with_field_ids(table: pa.Table, ids: Mapping[str, int]) -> pa.Table:
     """Top-level columns with the ids that Iceberg's writers leave in Parquet."""
     fields = [
-        each.with_metadata({b"PARQUET:field_id": str(ids[each.name]).encode()}) if each.name in ids else each
+        each.with_metadata({b"PARQUET:field_id": str(ids[each.name]).encode()})
+        if each.name in ids
+        else each
         for each in table.schema
     ]
     return table.cast(pa.schema(fields))
@@ -69,7 +80,9 @@ class Table:
     """With which files are written, if not the table's."""
     operation: str = "append"
 
-    def write(self, rows: pa.Table, name: str = "", *, row_group_size: int | None = None) -> dict[str, Any]:
+    def write(
+        self, rows: pa.Table, name: str = "", *, row_group_size: int | None = None
+    ) -> dict[str, Any]:
         """A data file, and the entry for it, with all metrics."""
         path = str(self.folder / f"{name or uuid.uuid4()}.parquet")
         schema = self.file_schema or self.schema
@@ -122,7 +135,9 @@ class Table:
         parsed = TableMetadataUtil.parse_raw(json.dumps(metadata))
         definition = define(parsed.schema(), parsed.properties, has_row_ids=self.version >= 3)
         identifier = Identifier("lake", ("a",), "t")
-        return TableState(identifier, parsed, "", IO, parsed.schema(), parsed.current_snapshot(), definition)
+        return TableState(
+            identifier, parsed, "", IO, parsed.schema(), parsed.current_snapshot(), definition
+        )
 
     def _manifest(self, lines: Lines) -> Record:
         path = str(self.folder / f"manifest-{uuid.uuid4()}.avro")
@@ -131,7 +146,11 @@ class Table:
         fields = [
             NestedField(0, "status", IntegerType(), required=True),
             NestedField(1, "snapshot_id", LongType(), required=False),
-            *([NestedField(3, "sequence_number", LongType(), required=False)] if self.version > 1 else []),
+            *(
+                [NestedField(3, "sequence_number", LongType(), required=False)]
+                if self.version > 1
+                else []
+            ),
             NestedField(2, "data_file", file_type, required=True),
         ]
         records = []
@@ -159,11 +178,15 @@ class Table:
             "partitions": lines.summaries,
             "first_row_id": lines.first_row_id,
         }
-        return Record(*(values.get(each.name) for each in MANIFEST_LIST_FILE_SCHEMAS[self.version].fields))
+        return Record(
+            *(values.get(each.name) for each in MANIFEST_LIST_FILE_SCHEMAS[self.version].fields)
+        )
 
 
 def data_entry(path: str, rows: int, **values: Any) -> dict[str, Any]:
-    """An entry of a manifest by the names of the specification; without metrics unless they are given."""
+    """An entry of a manifest by the names of the specification; without metrics unless they are
+    given.
+    """
     return {
         "file_path": path,
         "file_format": "PARQUET",
@@ -220,7 +243,10 @@ def where(name: str, kind: str, value: Any, type_: DuckType = BIGINT) -> Filter:
 
 
 def read(
-    state: TableState, columns: Sequence[str] | None = None, row_filter: Filter | None = None, **how: Any
+    state: TableState,
+    columns: Sequence[str] | None = None,
+    row_filter: Filter | None = None,
+    **how: Any,
 ) -> list[pa.RecordBatch]:
     """The whole scan, planned and read here."""
     request = read_request(state, columns, row_filter, **how)

@@ -49,7 +49,9 @@ def filled(lake: LakeCatalog, namespace: str) -> Callable[[], Any]:
 
 
 def test_add_column(lake, namespace, filled):
-    table = changed_once(filled, lambda t: t.add_column(CTX, field("extra", pa.uint8()), AddColumnOptions()))
+    table = changed_once(
+        filled, lambda t: t.add_column(CTX, field("extra", pa.uint8()), AddColumnOptions())
+    )
     assert table.arrow_schema.field("extra").type == pa.uint8()
     assert values(table, "extra") == [None, None, None]
     unchanged(
@@ -60,7 +62,12 @@ def test_add_column(lake, namespace, filled):
     )
     filled().add_column(CTX, field("EXTRA", pa.int8()), AddColumnOptions(if_column_not_exists=True))
     assert filled().arrow_schema.field("extra").type == pa.uint8()
-    unchanged(filled, BadRequest, "exactly one field", lambda t: t.add_column(CTX, COLUMNS, AddColumnOptions()))
+    unchanged(
+        filled,
+        BadRequest,
+        "exactly one field",
+        lambda t: t.add_column(CTX, COLUMNS, AddColumnOptions()),
+    )
     unchanged(
         filled,
         BadRequest,
@@ -98,9 +105,13 @@ def test_add_column(lake, namespace, filled):
     ],
     ids=str,
 )
-def test_a_new_column_gives_its_default_to_the_rows_there_are(lake, namespace, filled, kind, default, expected):
+def test_a_new_column_gives_its_default_to_the_rows_there_are(
+    lake, namespace, filled, kind, default, expected
+):
     before = values(filled(), "rowid")
-    table = changed_once(filled, lambda t: t.add_column(CTX, field("extra", kind, default), AddColumnOptions()))
+    table = changed_once(
+        filled, lambda t: t.add_column(CTX, field("extra", kind, default), AddColumnOptions())
+    )
     assert values(table, "extra") == [expected] * 3
     assert values(table, "rowid") == before
     assert table.arrow_schema.field("extra").metadata[b"default"] == default.encode()
@@ -108,7 +119,9 @@ def test_a_new_column_gives_its_default_to_the_rows_there_are(lake, namespace, f
 
 
 def test_a_default_that_differs_from_row_to_row(lake, namespace, filled):
-    table = changed_once(filled, lambda t: t.add_column(CTX, field("extra", pa.uuid(), "uuid()"), AddColumnOptions()))
+    table = changed_once(
+        filled, lambda t: t.add_column(CTX, field("extra", pa.uuid(), "uuid()"), AddColumnOptions())
+    )
     assert len(set(values(table, "extra"))) == 3
     assert values(table, "id", "v", "name") == [(1, 10, "a"), (2, 20, "b"), (3, None, None)]
     unchanged(
@@ -128,7 +141,10 @@ def test_a_new_column_that_is_not_null(lake, namespace, filled):
         lambda t: t.add_column(CTX, required, AddColumnOptions()),
     )
     changed_once(
-        filled, lambda t: t.add_column(CTX, field("extra", pa.int32(), "5", nullable=False), AddColumnOptions())
+        filled,
+        lambda t: t.add_column(
+            CTX, field("extra", pa.int32(), "5", nullable=False), AddColumnOptions()
+        ),
     )
     assert filled().constraints.not_null == ("extra",)
     assert in_spark(lake, namespace, "t", "extra") == [(5,)] * 3
@@ -142,7 +158,9 @@ def test_a_new_column_that_is_not_null_where_all_rows_were_deleted(lake, namespa
     insert(lake, namespace, "t", "(1, 1, 'a'), (2, 2, 'b')")
     for number in (1, 2):
         lake.spark.sql(f"DELETE FROM {sql_name(lake, namespace, 't')} WHERE id = {number}")
-    find(lake, namespace, "t").add_column(CTX, field("extra", pa.int32(), nullable=False), AddColumnOptions())
+    find(lake, namespace, "t").add_column(
+        CTX, field("extra", pa.int32(), nullable=False), AddColumnOptions()
+    )
     assert in_spark(lake, namespace, "t") == []
     assert rows(find(lake, namespace, "t")) == []
 
@@ -152,7 +170,10 @@ def test_remove_column(lake, namespace, filled):
     assert table.arrow_schema.names == ["id", "name", "rowid"]
     assert in_spark(lake, namespace, "t") == [(1, "a"), (2, "b"), (3, None)]
     unchanged(
-        filled, NotFound, "column v does not exist in table", lambda t: t.remove_column(CTX, "v", RemoveColumnOptions())
+        filled,
+        NotFound,
+        "column v does not exist in table",
+        lambda t: t.remove_column(CTX, "v", RemoveColumnOptions()),
     )
     filled().remove_column(CTX, "v", RemoveColumnOptions(if_column_exists=True))
     filled().remove_column(CTX, "id", RemoveColumnOptions())
@@ -181,8 +202,12 @@ def test_a_column_that_a_constraint_uses(lake, namespace, constraints, using):
         f"is used by {using}: drop it with CASCADE",
         lambda t: t.remove_column(CTX, "v", RemoveColumnOptions()),
     )
-    found = changed_once(table, lambda t: t.remove_column(CTX, "v", RemoveColumnOptions(cascade=True)))
-    assert found.constraints.primary_key == found.constraints.unique == found.constraints.checks == ()
+    found = changed_once(
+        table, lambda t: t.remove_column(CTX, "v", RemoveColumnOptions(cascade=True))
+    )
+    assert (
+        found.constraints.primary_key == found.constraints.unique == found.constraints.checks == ()
+    )
 
 
 def test_columns_of_the_layout_stay(lake, namespace):
@@ -228,14 +253,29 @@ def test_rename_column(lake, namespace):
     assert found.arrow_schema.names == ["id", "value", "name", "rowid"]
     assert found.arrow_schema.field("value").type == pa.uint8()
     assert found.constraints == Constraints(
-        ("value",), ('("value" > 0)',) if '"' in found.constraints.checks[0] else ("(value > 0)",), (("value",),)
+        ("value",),
+        ('("value" > 0)',) if '"' in found.constraints.checks[0] else ("(value > 0)",),
+        (("value",),),
     )
     assert in_spark(lake, namespace, "t", "value") == [(10,)]
-    unchanged(table, AlreadyExists, "column ID exists already", lambda t: t.rename_column(CTX, "value", "ID"))
-    unchanged(table, AlreadyExists, "column value exists already", lambda t: t.rename_column(CTX, "value", "value"))
+    unchanged(
+        table,
+        AlreadyExists,
+        "column ID exists already",
+        lambda t: t.rename_column(CTX, "value", "ID"),
+    )
+    unchanged(
+        table,
+        AlreadyExists,
+        "column value exists already",
+        lambda t: t.rename_column(CTX, "value", "value"),
+    )
     unchanged(table, NotFound, "column v does not exist", lambda t: t.rename_column(CTX, "v", "w"))
     unchanged(table, BadRequest, "reserved", lambda t: t.rename_column(CTX, "value", "rowid"))
-    assert changed_once(table, lambda t: t.rename_column(CTX, "value", "VALUE")).arrow_schema.names[1] == "VALUE"
+    assert (
+        changed_once(table, lambda t: t.rename_column(CTX, "value", "VALUE")).arrow_schema.names[1]
+        == "VALUE"
+    )
 
 
 def test_set_default(lake, namespace, filled):
@@ -244,13 +284,21 @@ def test_set_default(lake, namespace, filled):
     changed_once(filled, lambda t: t.rename_column(CTX, "name", "label"))
     assert filled().arrow_schema.field("label").metadata[b"default"] == b"'x' || 'y'"
     unchanged(
-        filled, BadRequest, "the default of column v is not an SQL expression", lambda t: t.set_default(CTX, "v", "1 +")
+        filled,
+        BadRequest,
+        "the default of column v is not an SQL expression",
+        lambda t: t.set_default(CTX, "v", "1 +"),
     )
     unchanged(filled, NotFound, "column x does not exist", lambda t: t.set_default(CTX, "x", "1"))
 
 
 def test_not_null(lake, namespace, filled):
-    unchanged(filled, ConstraintViolation, r"NOT NULL constraint failed: t\.v", lambda t: t.set_not_null(CTX, "v"))
+    unchanged(
+        filled,
+        ConstraintViolation,
+        r"NOT NULL constraint failed: t\.v",
+        lambda t: t.set_not_null(CTX, "v"),
+    )
     table = changed_once(filled, lambda t: t.set_not_null(CTX, "ID"))
     assert table.constraints.not_null == ("id",)
     assert values(table, "id") == [1, 2, 3]
@@ -300,8 +348,18 @@ def test_add_constraint(lake, namespace, filled):
         r"NOT NULL constraint failed: t\.v",
         lambda t: t.add_constraint(CTX, "PRIMARY KEY (v)"),
     )
-    unchanged(filled, BadRequest, "which the table does not have", lambda t: t.add_constraint(CTX, "UNIQUE (nothing)"))
-    unchanged(filled, Unsupported, "foreign keys", lambda t: t.add_constraint(CTX, "FOREIGN KEY (v) REFERENCES x (y)"))
+    unchanged(
+        filled,
+        BadRequest,
+        "which the table does not have",
+        lambda t: t.add_constraint(CTX, "UNIQUE (nothing)"),
+    )
+    unchanged(
+        filled,
+        Unsupported,
+        "foreign keys",
+        lambda t: t.add_constraint(CTX, "FOREIGN KEY (v) REFERENCES x (y)"),
+    )
     table = changed_once(filled, lambda t: t.add_constraint(CTX, "CHECK (t.v > 1)"))
     table = changed_once(filled, lambda t: t.add_constraint(CTX, "PRIMARY KEY (id)"))
     assert (table.constraints.primary_key, table.constraints.not_null) == (("id",), ("id",))
@@ -309,14 +367,19 @@ def test_add_constraint(lake, namespace, filled):
     assert len(table.constraints.checks) == 1
     assert table.constraints.unique == (("id", "v"),)
     unchanged(
-        filled, PreconditionFailed, "has a primary key already", lambda t: t.add_constraint(CTX, "PRIMARY KEY (name)")
+        filled,
+        PreconditionFailed,
+        "has a primary key already",
+        lambda t: t.add_constraint(CTX, "PRIMARY KEY (name)"),
     )
     filled().add_constraint(CTX, "UNIQUE (id, v)")
     assert version(filled()) == version(table)
 
 
 @pytest.mark.parametrize("in_place", [True, False])
-def test_a_key_is_checked_against_the_rows_there_are(lake, namespace, filled, monkeypatch, in_place):
+def test_a_key_is_checked_against_the_rows_there_are(
+    lake, namespace, filled, monkeypatch, in_place
+):
     if not in_place:
         monkeypatch.setattr("sparkport.spark.ddl.existing_rows._MOST_IN_PLACE", 0)
     insert(lake, namespace, "t", "(1, 10, 'c'), (4, NULL, 'd')")

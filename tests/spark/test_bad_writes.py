@@ -1,4 +1,6 @@
-"""Changes of rows that cannot be made: a clear error, and afterwards nothing is different, and no file more."""
+"""Changes of rows that cannot be made: a clear error, and afterwards nothing is different, and no
+file more.
+"""
 
 from __future__ import annotations
 
@@ -82,12 +84,15 @@ def _rows() -> pa.Table:
         "moment": [datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31)],
         "second": [datetime.datetime(1, 1, 1), None],
         "day": [datetime.date(1, 1, 1), datetime.date(9999, 12, 31)],
-        "key": pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16), b"\xff" * 16], pa.binary(16))),
+        "key": pa.ExtensionArray.from_storage(
+            pa.uuid(), pa.array([bytes(16), b"\xff" * 16], pa.binary(16))
+        ),
         "real": [float("nan"), float("-inf")],
         "many": [[], [1, None]],
     }
     arrays = [
-        values[field.name] if field.name == "key" else pa.array(values[field.name], field.type) for field in _COLUMNS
+        values[field.name] if field.name == "key" else pa.array(values[field.name], field.type)
+        for field in _COLUMNS
     ]
     return pa.Table.from_arrays(arrays, schema=_COLUMNS)
 
@@ -115,7 +120,10 @@ class Ground:
             yield
         error = caught.value
         assert (error.code, error.duckdb_exception) == (code, kind), error
-        assert not any(word in error.message for word in ("Traceback", "org.apache", "java.", "/data/", "file:")), error
+        assert not any(
+            word in error.message
+            for word in ("Traceback", "org.apache", "java.", "/data/", "file:")
+        ), error
 
     def contents(self, table: str, client: DuckDBClient | None = None) -> tuple[Any, ...]:
         """The rows, the version, and all files."""
@@ -144,7 +152,9 @@ def ground(lake: LakeCatalog, client: DuckDBClient, schema: str) -> Ground:
     return Ground(lake, client, schema)
 
 
-def _send(client: DuckDBClient, schema: str, table: str, operation: str, rows: pa.Table, returning: bool) -> Changed:
+def _send(
+    client: DuckDBClient, schema: str, table: str, operation: str, rows: pa.Table, returning: bool
+) -> Changed:
     """What DuckDB itself would not let through, on the wire."""
     session = client._session
     with session.statement():
@@ -152,7 +162,7 @@ def _send(client: DuckDBClient, schema: str, table: str, operation: str, rows: p
         return Statement(session, bound, operation, rows.schema, rows.to_batches, returning).run()
 
 
-# ------------------------------------------------------------------------------------------------------------- values
+# ------------------------------------------------------------------------------------------ values
 
 
 def _no_utf8() -> pa.Array:
@@ -187,7 +197,9 @@ _NO_VALUES: list[tuple[str, str, pa.Array, str]] = [
 
 @pytest.mark.parametrize("operation", ["insert", "insert returning", "update", "update returning"])
 @pytest.mark.parametrize(
-    ("column", "values", "message"), [case[1:] for case in _NO_VALUES], ids=[c[0] for c in _NO_VALUES]
+    ("column", "values", "message"),
+    [case[1:] for case in _NO_VALUES],
+    ids=[c[0] for c in _NO_VALUES],
 )
 def test_a_value_that_the_column_cannot_hold_is_refused(
     ground: Ground, table: str, operation: str, column: str, values: pa.Array, message: str
@@ -204,10 +216,17 @@ def test_a_value_that_the_column_cannot_hold_is_refused(
 def test_a_column_that_is_not_there_is_refused(ground: Ground, table: str, kind: str) -> None:
     rows = pa.table({"id": [1], "nobody": [1], "rowid": [0]})
     with ground.refused(table, "INVALID_ARGUMENT", "mismatch|no column|columns"):
-        _send(ground.client, ground.schema, table, kind, rows if kind == "update" else rows.drop(["rowid"]), False)
+        _send(
+            ground.client,
+            ground.schema,
+            table,
+            kind,
+            rows if kind == "update" else rows.drop(["rowid"]),
+            False,
+        )
 
 
-# ------------------------------------------------------------------------------------------------------------ row ids
+# ----------------------------------------------------------------------------------------- row ids
 
 
 @pytest.mark.parametrize("returning", [False, True])
@@ -235,11 +254,15 @@ def test_row_ids_that_are_none_are_refused(ground: Ground, table: str, returning
             rows = _rows().append_column("rowid", ids)
             _send(ground.client, ground.schema, table, "update", rows, returning)
         with ground.refused(table, "INVALID_ARGUMENT", message):
-            _send(ground.client, ground.schema, table, "delete", pa.table({"rowid": ids}), returning)
+            _send(
+                ground.client, ground.schema, table, "delete", pa.table({"rowid": ids}), returning
+            )
 
 
 @pytest.mark.parametrize("returning", [False, True])
-def test_a_row_is_not_updated_twice_by_one_statement(ground: Ground, table: str, returning: bool) -> None:
+def test_a_row_is_not_updated_twice_by_one_statement(
+    ground: Ground, table: str, returning: bool
+) -> None:
     once = _rows().append_column("rowid", pa.array([0, 1]))
     twice = [once, once.slice(1)]
     with ground.refused(table, "INVALID_ARGUMENT", r"row 1 of table .* twice"):
@@ -257,7 +280,7 @@ def test_a_row_that_is_deleted_twice_counts_once(client: DuckDBClient, schema: s
         client.delete_rows(schema, "twice", [1])
 
 
-# ------------------------------------------------------------------------------------------------- while it is running
+# ----------------------------------------------------------------------------- while it is running
 
 Change = Callable[[DuckDBClient, str, Callable[[], None]], None]
 
@@ -287,7 +310,9 @@ def _delete(client: DuckDBClient, schema: str, meanwhile: Callable[[], None]) ->
     client.delete(schema, "moving", mask)
 
 
-_CHANGES = pytest.mark.parametrize("change", [_insert, _update, _delete], ids=lambda change: change.__name__)
+_CHANGES = pytest.mark.parametrize(
+    "change", [_insert, _update, _delete], ids=lambda change: change.__name__
+)
 
 
 @pytest.fixture
@@ -302,7 +327,9 @@ def moving(client: DuckDBClient, schema: str) -> Iterator[str]:
 def test_a_table_that_is_dropped_meanwhile_does_not_come_back(
     ground: Ground, other: DuckDBClient, moving: str, change: Change
 ) -> None:
-    folder = Path(_state(ground.lake, ground.schema, moving).metadata.location.removeprefix("file:"))
+    folder = Path(
+        _state(ground.lake, ground.schema, moving).metadata.location.removeprefix("file:")
+    )
     staged = ground.staged()
     with pytest.raises(ServerError, match="does not exist") as caught:
         change(ground.client, ground.schema, lambda: other.drop_table(ground.schema, moving))
@@ -349,10 +376,13 @@ def test_another_table_of_the_same_name_is_not_touched(
         change(ground.client, ground.schema, recreate)
     assert caught.value.code == "ABORTED"
     assert after == [ground.contents(moving, other)]
-    assert old == _state(ground.lake, ground.schema, moving).metadata.location or ground.files(old) == []
+    assert (
+        old == _state(ground.lake, ground.schema, moving).metadata.location
+        or ground.files(old) == []
+    )
 
 
-# -------------------------------------------------------------------------------------------------------------- storage
+# ----------------------------------------------------------------------------------------- storage
 
 
 @contextmanager
@@ -374,24 +404,43 @@ def large(client: DuckDBClient, schema: str) -> str:
 
 def _noise() -> pa.Table:
     """Nothing that could be compressed."""
-    return pa.table({"id": pa.array(range(60_000)), "noise": pa.array([os.urandom(8).hex() for _ in range(60_000)])})
+    return pa.table(
+        {
+            "id": pa.array(range(60_000)),
+            "noise": pa.array([os.urandom(8).hex() for _ in range(60_000)]),
+        }
+    )
 
 
 _STATEMENTS: dict[str, Callable[[DuckDBClient, str, str], Changed]] = {
     "insert": lambda client, schema, table: client.insert(schema, table, _noise()),
     "update": lambda client, schema, table: client.update(schema, table, {"noise": "noise || 'x'"}),
     "delete": lambda client, schema, table: client.delete(schema, table, "id % 2 = 0"),
-    "update few": lambda client, schema, table: client.update(schema, table, {"noise": "'x'"}, "id = 7"),
+    "update few": lambda client, schema, table: client.update(
+        schema, table, {"noise": "'x'"}, "id = 7"
+    ),
 }
 
 
 @pytest.mark.parametrize(
     ("statement", "room"),
-    [("insert", 0), ("insert", 400_000), ("update", 0), ("update", 400_000), ("delete", 0), ("update few", 0)],
+    [
+        ("insert", 0),
+        ("insert", 400_000),
+        ("update", 0),
+        ("update", 400_000),
+        ("delete", 0),
+        ("update few", 0),
+    ],
 )
-def test_a_full_disk_leaves_the_last_snapshot(ground: Ground, large: str, statement: str, room: int) -> None:
+def test_a_full_disk_leaves_the_last_snapshot(
+    ground: Ground, large: str, statement: str, room: int
+) -> None:
     change = _STATEMENTS[statement]
-    with ground.refused(large, "RESOURCE_EXHAUSTED", "storage of table .* is full"), _no_file_larger_than(room):
+    with (
+        ground.refused(large, "RESOURCE_EXHAUSTED", "storage of table .* is full"),
+        _no_file_larger_than(room),
+    ):
         change(ground.client, ground.schema, large)
 
 
@@ -405,7 +454,9 @@ def test_a_disk_that_is_full_for_the_commit_leaves_the_last_snapshot(
     *before, files, staged = ground.contents(large)
     with pytest.raises(ServerError) as caught, _no_file_larger_than(room, java):
         _STATEMENTS[statement](ground.client, ground.schema, large)
-    assert caught.value.code == "RESOURCE_EXHAUSTED" or "the lake's catalog" in caught.value.message, caught.value
+    assert (
+        caught.value.code == "RESOURCE_EXHAUSTED" or "the lake's catalog" in caught.value.message
+    ), caught.value
     *after, more_files, still_staged = ground.contents(large)
     assert (after, still_staged) == (before, staged)
     # Iceberg does not remove the file that it could not write to its end.
@@ -415,7 +466,8 @@ def test_a_disk_that_is_full_for_the_commit_leaves_the_last_snapshot(
 
 
 @pytest.mark.parametrize(
-    ("staging", "code"), [("/sys/sparkport", "PERMISSION_DENIED"), ("{file}/folder", "FAILED_PRECONDITION")]
+    ("staging", "code"),
+    [("/sys/sparkport", "PERMISSION_DENIED"), ("{file}/folder", "FAILED_PRECONDITION")],
 )
 def test_a_staging_folder_that_cannot_be_written_is_said_to_be_so(
     ground: Ground, warehouse: Path, tmp_path: Path, table: str, staging: str, code: str

@@ -56,7 +56,9 @@ def _version(lake, namespace, table: str = "t") -> int:
 
 
 def _files(caller, content: str = "data") -> list[str]:
-    return [each["path"] for each in caller.call("files", "t").to_pylist() if each["content"] == content]
+    return [
+        each["path"] for each in caller.call("files", "t").to_pylist() if each["content"] == content
+    ]
 
 
 def _everything(spark, name) -> list[tuple[Any, ...]]:
@@ -64,7 +66,7 @@ def _everything(spark, name) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in spark.sql(query).collect())
 
 
-# -------------------------------------------------------------------------------------------------------- optimize
+# ---------------------------------------------------------------------------------------- optimize
 
 
 def test_small_files_become_one_and_rows_stay_what_they_are(lake, namespace, caller, spark, name):
@@ -84,7 +86,9 @@ def test_small_files_become_one_and_rows_stay_what_they_are(lake, namespace, cal
     assert _everything(spark, name) == before
     assert _rows(lake, namespace) == shown
     rest = [row for batch in running for row in batch.to_pylist()]
-    assert sorted([*first.to_pylist(), *rest], key=lambda row: row["rowid"]) == shown, "a running scan goes on"
+    assert sorted([*first.to_pylist(), *rest], key=lambda row: row["rowid"]) == shown, (
+        "a running scan goes on"
+    )
 
 
 def test_what_is_well_is_left_alone(lake, namespace, caller, name):
@@ -106,7 +110,11 @@ def test_manifests_are_put_together_and_row_ids_stay(lake, namespace, caller, sp
 
     found = caller.call("optimize", "t").to_pylist()
 
-    assert (found[0]["files_before"], found[2]["files_before"], found[2]["files_after"]) == (0, 4, 1)
+    assert (found[0]["files_before"], found[2]["files_before"], found[2]["files_after"]) == (
+        0,
+        4,
+        1,
+    )
     assert found[2]["bytes_after"] < found[2]["bytes_before"]
     assert _everything(spark, name) == before
 
@@ -131,7 +139,9 @@ def test_a_cancelled_call_stops_and_changes_nothing(lake, namespace, caller, spa
     spark.sql(f"INSERT INTO {name} SELECT id, rand() FROM range(0, 3000000, 1, 4)")
     version = 1
 
-    while not (caught := _cancelled(caller, spark)):  # it had ended before, if the machine has kept us waiting
+    while not (
+        caught := _cancelled(caller, spark)
+    ):  # it had ended before, if the machine has kept us waiting
         version = _version(lake, namespace)
         assert version < 5, "it does not stop"
 
@@ -180,11 +190,15 @@ def test_a_write_that_comes_between_is_not_lost(lake, namespace, caller, spark):
 
     assert not thread.is_alive()
     assert all(isinstance(each, errors.Conflict) for each in caught), caught
-    assert spark.sql(f"SELECT count(*), count(DISTINCT id) FROM {name}").collect() == [(900_000, 900_000)]
+    assert spark.sql(f"SELECT count(*), count(DISTINCT id) FROM {name}").collect() == [
+        (900_000, 900_000)
+    ]
 
 
 def _delete(spark, rows: str) -> None:
-    """Iceberg refuses a DELETE whose files have been written anew since it was planned; it is then planned again."""
+    """Iceberg refuses a DELETE whose files have been written anew since it was planned; it is then
+    planned again.
+    """
     while True:
         try:
             spark.sql(f"DELETE FROM {rows}")
@@ -209,7 +223,9 @@ def test_an_empty_table_has_nothing_to_optimize(lake, namespace, caller):
         ((None, "id ; DROP TABLE t"), errors.BadRequest, "Unable to parse sortOrder"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(lake, namespace, caller, name, arguments, error, words):
+def test_options_that_make_no_sense_are_refused(
+    lake, namespace, caller, name, arguments, error, words
+):
     with pytest.raises(error, match=words):
         caller.call("optimize", "t", *arguments)
     assert _version(lake, namespace) == 4
@@ -234,10 +250,12 @@ def test_odd_names_are_found(lake, namespace, caller, spark):
     spark.sql(f"INSERT INTO {table.identifier.sql} VALUES (2, 1, 'a')")
     assert caller.call("optimize", "o'd d.t`x")["files_after"][0].as_py() == 1
     moment = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=1)
-    assert caller.call("expire_snapshots", "o'd d.t`x", moment, 1)["expired_snapshots"].to_pylist() == [2]
+    assert caller.call("expire_snapshots", "o'd d.t`x", moment, 1)[
+        "expired_snapshots"
+    ].to_pylist() == [2]
 
 
-# ------------------------------------------------------------------------------------------------ expire_snapshots
+# -------------------------------------------------------------------------------- expire_snapshots
 
 _TOMORROW = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=1)
 
@@ -277,7 +295,9 @@ def test_the_last_ones_are_kept(lake, namespace, caller, name):
 
 def test_tags_and_branches_keep_their_rows(lake, namespace, caller, spark, name):
     caller.call("tag", "t", "first", "1")
-    spark.sql(f"ALTER TABLE {name} CREATE BRANCH side AS OF VERSION {_snapshot(lake, namespace, 3)}")
+    spark.sql(
+        f"ALTER TABLE {name} CREATE BRANCH side AS OF VERSION {_snapshot(lake, namespace, 3)}"
+    )
 
     (found,) = caller.call("expire_snapshots", "t", _TOMORROW, 1).to_pylist()
 
@@ -315,16 +335,24 @@ def test_what_open_transactions_read_is_kept(lake, namespace, caller, spark, nam
     assert (found["expired_snapshots"], found["snapshots_in_use"]) == (2, 0)
 
 
-def test_a_transaction_that_waits_for_its_commit_keeps_what_it_began_with(lake, namespace, caller, spark, name):
+def test_a_transaction_that_waits_for_its_commit_keeps_what_it_began_with(
+    lake, namespace, caller, spark, name
+):
     with ExitStack() as stack:
-        server = sp.Server(lake, "grpc://127.0.0.1:0", sp.ServerSettings(idle_thread_seconds=0.05)).start()
+        server = sp.Server(
+            lake, "grpc://127.0.0.1:0", sp.ServerSettings(idle_thread_seconds=0.05)
+        ).start()
         stack.callback(server.stop, 0)
         client = stack.enter_context(DuckDBClient(server.location, lake.name, timeout=60.0))
         client.begin()
         client.call(namespace, "lake_begin", {}, rows=1)
         client.update(namespace, "t", {"v": "'mine'"}, where="id = 2")
-        (branch,) = {each for each in find(lake, namespace, "t").state.metadata.refs if each != "main"}
-        assert caller.call("snapshots", "t")["branches"].to_pylist() == [[], [], ["main"]], "nobody sees it"
+        (branch,) = {
+            each for each in find(lake, namespace, "t").state.metadata.refs if each != "main"
+        }
+        assert caller.call("snapshots", "t")["branches"].to_pylist() == [[], [], ["main"]], (
+            "nobody sees it"
+        )
         for function in ("rollback_to", "table_changes"):
             with pytest.raises(errors.NotFound, match="its tags and branches are none"):
                 caller.call(function, "t", branch)
@@ -344,12 +372,16 @@ def test_a_transaction_that_waits_for_its_commit_keeps_what_it_began_with(lake, 
     ]
 
 
-def test_a_branch_that_forgets_by_itself_does_not_take_what_is_read(lake, namespace, caller, spark, name):
+def test_a_branch_that_forgets_by_itself_does_not_take_what_is_read(
+    lake, namespace, caller, spark, name
+):
     reader = Context(transaction_id=lake.begin_transaction(CTX))
     assert lake.schema(reader, namespace).table(reader, "t") is not None
     spark.sql(f"DELETE FROM {name} WHERE true")
     handle = lake._lake.gateway.iceberg(find(lake, namespace, "t").identifier)
-    handle.table.manageSnapshots().setMaxSnapshotAgeMs("main", 1).setMinSnapshotsToKeep("main", 1).commit()
+    handle.table.manageSnapshots().setMaxSnapshotAgeMs("main", 1).setMinSnapshotsToKeep(
+        "main", 1
+    ).commit()
 
     with pytest.raises(errors.PreconditionFailed, match="keeps snapshots for a limited time only"):
         caller.call("expire_snapshots", "t")
@@ -363,7 +395,7 @@ def test_a_table_that_shares_its_files_is_refused(lake, namespace, caller, spark
         caller.call("expire_snapshots", "t", _TOMORROW, 1)
 
 
-# ----------------------------------------------------------------------------------------------------- rollback_to
+# ------------------------------------------------------------------------------------- rollback_to
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3, "3"])
@@ -393,9 +425,16 @@ def test_a_rollback_can_be_taken_back(lake, namespace, caller, name):
 
 
 def test_columns_defaults_and_constraints_come_back(lake, namespace, caller, spark):
-    columns = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.uint8(), True, {"default": "3"})])
+    columns = pa.schema(
+        [pa.field("id", pa.int64()), pa.field("v", pa.uint8(), True, {"default": "3"})]
+    )
     table = create(
-        lake, namespace, "t", columns, constraints=sp.catalog.Constraints(checks=("v < 100",)), comment="first"
+        lake,
+        namespace,
+        "t",
+        columns,
+        constraints=sp.catalog.Constraints(checks=("v < 100",)),
+        comment="first",
     )
     spark.sql(f"INSERT INTO {table.identifier.sql} VALUES (1, 5)")
     before = find(lake, namespace, "t").state.definition
@@ -471,13 +510,15 @@ def test_what_the_table_never_was_is_refused(lake, namespace, caller, spark, nam
 
 def test_a_layout_that_needs_a_newer_column_is_refused(lake, namespace, caller, spark, name):
     spark.sql(f"ALTER TABLE {name} ADD PARTITION FIELD w")
-    with pytest.raises(errors.Unsupported, match="is partitioned by w, a column that it did not have then"):
+    with pytest.raises(
+        errors.Unsupported, match="is partitioned by w, a column that it did not have then"
+    ):
         caller.call("rollback_to", "t", 1)
     caller.call("rollback_to", "t", 3)
     assert len(_rows(lake, namespace)) == 3
 
 
-# ------------------------------------------------------------------------------------------------------------- tag
+# --------------------------------------------------------------------------------------------- tag
 
 
 def test_a_version_gets_a_name(lake, namespace, caller, name):
@@ -508,7 +549,9 @@ def test_a_version_gets_a_name(lake, namespace, caller, name):
         ("new", "nope", errors.NotFound, "no tag or branch 'nope'"),
     ],
 )
-def test_a_tag_that_cannot_be_is_refused(lake, namespace, caller, spark, name, tag, version, error, words):
+def test_a_tag_that_cannot_be_is_refused(
+    lake, namespace, caller, spark, name, tag, version, error, words
+):
     spark.sql(f"ALTER TABLE {name} CREATE TAG taken")
     spark.sql(f"ALTER TABLE {name} CREATE BRANCH side")
     with pytest.raises(error, match=words):
@@ -516,12 +559,14 @@ def test_a_tag_that_cannot_be_is_refused(lake, namespace, caller, spark, name, t
     assert set(find(lake, namespace, "t").state.metadata.refs) == {"main", "taken", "side"}
 
 
-# -------------------------------------------------------------------------------------------------------- over the wire
+# ----------------------------------------------------------------------------------- over the wire
 
 
 def test_duckdb_cares_for_a_table(lake, namespace, name):
     with ExitStack() as stack:
-        server = sp.Server(lake, "grpc://127.0.0.1:0", sp.ServerSettings(idle_thread_seconds=0.05)).start()
+        server = sp.Server(
+            lake, "grpc://127.0.0.1:0", sp.ServerSettings(idle_thread_seconds=0.05)
+        ).start()
         stack.callback(server.stop, 0)
         client = stack.enter_context(DuckDBClient(server.location, lake.name, timeout=60.0))
 
@@ -532,7 +577,12 @@ def test_duckdb_cares_for_a_table(lake, namespace, name):
         assert called("rollback_to", "t", "first")[0]["version"] == 5
         assert called("rollback_to", "t", 4)[0]["version"] == 6
         assert called("optimize", "t", target_file_size=10_000_000)[0]["files_after"] == 1
-        assert called("expire_snapshots", "t", older_than=_TOMORROW, retain_last=1)[0]["expired_snapshots"] > 0
+        assert (
+            called("expire_snapshots", "t", older_than=_TOMORROW, retain_last=1)[0][
+                "expired_snapshots"
+            ]
+            > 0
+        )
         assert client.scan(namespace, "t", at=("VERSION", "first")).num_rows == 2
         with pytest.raises(ServerError, match="has a tag first already"):
             called("tag", "t", "first")

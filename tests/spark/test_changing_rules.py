@@ -1,4 +1,6 @@
-"""Rules that change between the plan of a scan and its rows: on every route the rows go by the new ones."""
+"""Rules that change between the plan of a scan and its rows: on every route the rows go by the new
+ones.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,14 @@ ROUTES = {
 ALL = sp.Grant(("ada",), "*", (Privilege.READ, Privilege.SPARK_SQL))
 GRANTED = sp.Policy([ALL])
 TAKEN_AWAY = sp.Policy(
-    [sp.Grant(("ada",), "*", (Privilege.LIST,)), sp.Grant(("ada",), "*.*.spark_sql", (Privilege.SPARK_SQL,))]
+    [
+        sp.Grant(("ada",), "*", (Privilege.LIST,)),
+        sp.Grant(("ada",), "*.*.spark_sql", (Privilege.SPARK_SQL,)),
+    ]
 )
-IN_PART = sp.Policy([ALL], [sp.RowFilter("*.**.orders", "id > 3")], [sp.Mask("*.**.orders", "email", "'e1'")])
+IN_PART = sp.Policy(
+    [ALL], [sp.RowFilter("*.**.orders", "id > 3")], [sp.Mask("*.**.orders", "email", "'e1'")]
+)
 
 REFUSED = ("PERMISSION_DENIED", "NOT_FOUND")
 
@@ -43,7 +50,9 @@ def attach(lake: LakeCatalog, warehouse: Path, namespace: str, request: Any) -> 
         call = REQUEST.get()
         return later[0] if call is not None and call.rpc == "DoGet" else GRANTED
 
-    with LakeCatalog(warehouse, name="lake", spark_catalog=lake.spark_catalog, settings=ROUTES[request.param]) as made:
+    with LakeCatalog(
+        warehouse, name="lake", spark_catalog=lake.spark_catalog, settings=ROUTES[request.param]
+    ) as made:
         settings = sp.ServiceSettings(authenticate=lambda _token: "ada", policy=policy)
         with (
             sp.Server(made, "grpc://127.0.0.1:0", sp.ServerSettings(service=settings)) as server,
@@ -60,7 +69,9 @@ def attach(lake: LakeCatalog, warehouse: Path, namespace: str, request: Any) -> 
 ASKED: dict[str, Callable[[DuckDBClient, str], Any]] = {
     "scan": lambda client, schema: client.scan(schema, "orders"),
     "view": lambda client, schema: client.scan(schema, "seen"),
-    "spark_sql": lambda client, schema: client.table_function(schema, "spark_sql", "SELECT email FROM orders"),
+    "spark_sql": lambda client, schema: client.table_function(
+        schema, "spark_sql", "SELECT email FROM orders"
+    ),
     "files": lambda client, schema: client.table_function(schema, "files", "orders"),
 }
 

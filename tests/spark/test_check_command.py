@@ -24,7 +24,11 @@ def test_what_is_in_a_lake_is_told(lake, warehouse, namespace, capfd):
 
     assert main(["check", "--warehouse", str(warehouse), "--start-spark"]) == 0
 
-    said = dict(line[2:].split(": ", 1) for line in capfd.readouterr().out.splitlines() if line.startswith("✓"))
+    said = dict(
+        line[2:].split(": ", 1)
+        for line in capfd.readouterr().out.splitlines()
+        if line.startswith("✓")
+    )
     assert f"{warehouse} holds " in said["warehouse"]
     assert "0 tables" not in said["warehouse"]
     assert said["Spark"].startswith("Spark 4.")
@@ -41,7 +45,10 @@ def test_rules_about_tables_that_a_lake_has_not_are_warned_of_without_spark(
     (tmp_path / "sparkport.toml").write_text("".join(rule.format(each) for each in paths))
     capfd.readouterr()
 
-    assert main(["check", "--warehouse", str(warehouse), "--config", str(tmp_path / "sparkport.toml")]) == 0
+    assert (
+        main(["check", "--warehouse", str(warehouse), "--config", str(tmp_path / "sparkport.toml")])
+        == 0
+    )
 
     doubts = [line for line in capfd.readouterr().out.splitlines() if line.startswith("!")]
     assert [line.partition(": ")[2].partition(":")[0] for line in doubts] == ["masks 3", "masks 4"]

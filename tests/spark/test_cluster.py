@@ -1,4 +1,6 @@
-"""A lake whose Spark is a standalone cluster of separate processes: workers read for it, and may die."""
+"""A lake whose Spark is a standalone cluster of separate processes: workers read for it, and may
+die.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def cluster(tmp_path_factory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def server(cluster, tmp_path_factory) -> Iterator[ServerProcess]:
-    """Serves one warehouse twice: as `lake`, the way the README says, and as `tasks`, which leaves all to Spark."""
+    """Serves one warehouse twice: as `lake`, the way the README says, and as `tasks`, which leaves
+    all to Spark.
+    """
     folder = tmp_path_factory.mktemp("served")
     with ServerProcess(
         [
@@ -93,8 +97,15 @@ def test_executors_read_the_files_with_row_ids_and_without_deleted_rows(tasks, b
 
 
 def test_both_routes_return_the_same_rows(tasks, in_place):
-    for where in ("id = 123", "item > 'item 27' AND day = DATE '2024-01-02'", "rowid < 5", "item LIKE '%9'"):
-        expected = in_place.scan("s", "small", ["id", "item", "day", "rowid"], where=where).to_pylist()
+    for where in (
+        "id = 123",
+        "item > 'item 27' AND day = DATE '2024-01-02'",
+        "rowid < 5",
+        "item LIKE '%9'",
+    ):
+        expected = in_place.scan(
+            "s", "small", ["id", "item", "day", "rowid"], where=where
+        ).to_pylist()
         found = tasks.scan("s", "small", ["id", "item", "day", "rowid"], where=where).to_pylist()
         assert sorted(found, key=str) == sorted(expected, key=str) != []
 
@@ -105,7 +116,13 @@ def test_executors_travel_in_time(tasks):
 
 
 def test_a_view_is_computed_by_executors(tasks):
-    assert sorted(tasks.scan("s", "view", ["id"], where="id < 5")["id"].to_pylist()) == [0, 1, 2, 3, 4]
+    assert sorted(tasks.scan("s", "view", ["id"], where="id < 5")["id"].to_pylist()) == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]
     assert tasks.count("s", "view") == LARGE
 
 
@@ -134,7 +151,9 @@ def opened(raw: RawClient, table: str) -> Any:
 
 
 def begun(raw: RawClient, table: str) -> tuple[list[bytes], Iterator[bytes]]:
-    """The first messages of a scan, until both of its tasks have sent some and none has sent most, and the others."""
+    """The first messages of a scan, until both of its tasks have sent some and none has sent most,
+    and the others.
+    """
     while True:
         messages = opened(raw, table)
         taken = [next(messages)]  # the Arrow schema
@@ -148,7 +167,9 @@ def begun(raw: RawClient, table: str) -> tuple[list[bytes], Iterator[bytes]]:
         messages.cancel()  # one of the tasks is so late that the other might end before it
 
 
-def test_a_stalled_client_gives_its_place_to_others_and_gets_every_row_once(raw, tasks, both_workers):
+def test_a_stalled_client_gives_its_place_to_others_and_gets_every_row_once(
+    raw, tasks, both_workers
+):
     """Its scan has a task on each core there is."""
     first, messages = begun(raw, "large")
     time.sleep(1.5)
@@ -159,7 +180,9 @@ def test_a_stalled_client_gives_its_place_to_others_and_gets_every_row_once(raw,
     assert Counter(rows["id"].to_pylist()) == Counter(range(LARGE))
 
 
-def test_a_worker_killed_in_the_middle_of_a_scan_costs_no_row_and_duplicates_none(raw, cluster, both_workers):
+def test_a_worker_killed_in_the_middle_of_a_scan_costs_no_row_and_duplicates_none(
+    raw, cluster, both_workers
+):
     first, messages = begun(raw, "large")
 
     cluster.kill_worker()
@@ -168,7 +191,9 @@ def test_a_worker_killed_in_the_middle_of_a_scan_costs_no_row_and_duplicates_non
     assert Counter(rows["id"].to_pylist()) == Counter(range(LARGE))
 
 
-def test_a_worker_killed_in_the_middle_of_a_view_fails_the_query_clearly(raw, cluster, both_workers):
+def test_a_worker_killed_in_the_middle_of_a_view_fails_the_query_clearly(
+    raw, cluster, both_workers
+):
     _, messages = begun(raw, "view")
 
     cluster.kill_worker()
@@ -178,7 +203,9 @@ def test_a_worker_killed_in_the_middle_of_a_view_fails_the_query_clearly(raw, cl
     assert "run the query again" in str(caught.value.details())
 
 
-def test_a_worker_killed_in_the_middle_of_an_update_leaves_all_or_nothing(tasks, cluster, both_workers):
+def test_a_worker_killed_in_the_middle_of_an_update_leaves_all_or_nothing(
+    tasks, cluster, both_workers
+):
     with ThreadPoolExecutor(1) as thread:
         update = thread.submit(tasks.update, "s", "changed", {"v": "v + 1"})
         time.sleep(1.0)
@@ -204,7 +231,9 @@ def test_without_workers_spark_is_given_up_soon_and_what_needs_none_goes_on(raw,
         assert _NO_EXECUTOR in str(caught.value.details())
     in_place.drop_table("s", "foreign")  # Spark would say which of its files may go
 
-    assert time.monotonic() - began < 100  # unless the lake says otherwise, each scan waits for a minute
+    assert (
+        time.monotonic() - began < 100
+    )  # unless the lake says otherwise, each scan waits for a minute
     assert in_place.scan("s", "small", where="id = 7")["item"].to_pylist() == ["item 7"]
     in_place.create_table("s", "made_meanwhile", {"a": "INTEGER"})
     in_place.drop_table("s", "made_meanwhile")

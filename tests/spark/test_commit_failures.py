@@ -1,4 +1,6 @@
-"""Commits that fail: what is or may be in use is never removed. Those whose answers are lost: test_lost_answers.py."""
+"""Commits that fail: what is or may be in use is never removed. Those whose answers are lost:
+test_lost_answers.py.
+"""
 
 from __future__ import annotations
 
@@ -54,14 +56,19 @@ def _ids(lake: LakeCatalog, namespace: str, table: str) -> list[int]:
 
 def _refs(lake: LakeCatalog, namespace: str, table: str) -> list[str]:
     return [
-        row[0] for row in lake.spark.sql(f"SELECT name FROM `{lake.spark_catalog}`.{namespace}.{table}.refs").collect()
+        row[0]
+        for row in lake.spark.sql(
+            f"SELECT name FROM `{lake.spark_catalog}`.{namespace}.{table}.refs"
+        ).collect()
     ]
 
 
 def _data_files(lake: LakeCatalog, namespace: str, table: str) -> int:
     found: Any = lake.schema(Context(), namespace).table(Context(), table)  # type: ignore[union-attr]
     folder = Path(found.state.metadata.location.removeprefix("file:"))
-    return len([path for path in (folder / "data").rglob("*.parquet") if not path.name.startswith(".")])
+    return len(
+        [path for path in (folder / "data").rglob("*.parquet") if not path.name.startswith(".")]
+    )
 
 
 @pytest.mark.parametrize("error", [Conflict("somebody was faster"), RuntimeError("no answer")])
@@ -102,7 +109,11 @@ def test_a_transaction_that_is_published_in_part_keeps_that_part(
 
 
 def test_files_of_a_commit_stay_when_the_catalog_is_lost_right_after_it(
-    client: DuckDBClient, lake: LakeCatalog, namespace: str, tables: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+    client: DuckDBClient,
+    lake: LakeCatalog,
+    namespace: str,
+    tables: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def lost(*_: object) -> None:
         raise RuntimeError("no answer")
@@ -116,7 +127,11 @@ def test_files_of_a_commit_stay_when_the_catalog_is_lost_right_after_it(
 
 @pytest.mark.parametrize("way", ["commit", "rollback"])
 def test_a_transaction_that_ends_waits_for_its_statement_that_is_being_committed(
-    lake: LakeCatalog, client: DuckDBClient, namespace: str, monkeypatch: pytest.MonkeyPatch, way: str
+    lake: LakeCatalog,
+    client: DuckDBClient,
+    namespace: str,
+    monkeypatch: pytest.MonkeyPatch,
+    way: str,
 ) -> None:
     client.create_table_as(namespace, "t", _ROWS)
     table: Any = lake.schema(Context(), namespace).table(Context(), "t")  # type: ignore[union-attr]
@@ -164,7 +179,11 @@ def test_a_statement_that_comes_just_after_lake_commit_is_published_by_itself(
     transaction = transactions.find(block)
     assert transaction is not None
     statement = transactions.begin(statement_of=Context(transaction_id=block))
-    staged = table.stage(Context(transaction_id=statement, parent_transaction_id=block), Operation.INSERT, DMLOptions())
+    staged = table.stage(
+        Context(transaction_id=statement, parent_transaction_id=block),
+        Operation.INSERT,
+        DMLOptions(),
+    )
     staged.apply(_MORE.to_batches()[0])
     transaction.collects = True
     with ThreadPoolExecutor() as threads:

@@ -53,7 +53,9 @@ def shop(lake: LakeCatalog, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             catalog.spark.sql(statement)
         schema = catalog.schema(Context(), "shop")
         assert isinstance(schema, LakeSchema)
-        articles = schema.create_table(Context(), "articles", _ARTICLES, CreateTableOptions(constraints=_KEYS))
+        articles = schema.create_table(
+            Context(), "articles", _ARTICLES, CreateTableOptions(constraints=_KEYS)
+        )
         assert isinstance(articles, LakeTable)
         insert = articles.stage(Context(), Operation.INSERT, DMLOptions())
         insert.apply(_articles())
@@ -69,7 +71,9 @@ def _articles() -> pa.RecordBatch:
 
 
 class TestLake(CatalogContract):
-    """One lake for all tests: what one of them makes is dropped after it, and what it has changed is undone."""
+    """One lake for all tests: what one of them makes is dropped after it, and what it has changed
+    is undone.
+    """
 
     timeout = 60.0
 
@@ -79,10 +83,14 @@ class TestLake(CatalogContract):
         yield shop
         for schema in shop.schemas(Context()):
             if schema.name != "shop":
-                shop.drop_schema(Context(), schema.name, DropSchemaOptions(ignore_not_found=True, cascade=True))
+                shop.drop_schema(
+                    Context(), schema.name, DropSchemaOptions(ignore_not_found=True, cascade=True)
+                )
         for name, version in _versions(shop).items():
             if version != before[name]:
-                shop.spark.sql(f"CALL contract.system.rollback_to_snapshot('shop.{name}', {before[name]})")
+                shop.spark.sql(
+                    f"CALL contract.system.rollback_to_snapshot('shop.{name}', {before[name]})"
+                )
 
     def may_refuse(self, table: Table) -> bool:
         return not isinstance(table, LakeTable)
@@ -97,5 +105,13 @@ def _versions(shop: LakeCatalog) -> dict[str, int]:
     """The snapshots of all tables."""
     schema = shop.schema(Context(), "shop")
     assert schema is not None
-    states = {table.name: table.state for table in schema.tables(Context()) if isinstance(table, LakeTable)}
-    return {name: state.snapshot.snapshot_id for name, state in states.items() if state.snapshot is not None}
+    states = {
+        table.name: table.state
+        for table in schema.tables(Context())
+        if isinstance(table, LakeTable)
+    }
+    return {
+        name: state.snapshot.snapshot_id
+        for name, state in states.items()
+        if state.snapshot is not None
+    }

@@ -1,4 +1,6 @@
-"""Data files that this process writes: what they hold, how large they are, and that every engine reads them alike."""
+"""Data files that this process writes: what they hold, how large they are, and that every engine
+reads them alike.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,13 @@ from sparkport.spark.ddl.commits import begin, commit
 from sparkport.spark.files.locations import local_path
 from sparkport.spark.state import TableState
 from sparkport.spark.write import data_files
-from sparkport.spark.write.data_files import DataFileWriter, WrittenFile, can_write, encoded, java_data_file
+from sparkport.spark.write.data_files import (
+    DataFileWriter,
+    WrittenFile,
+    can_write,
+    encoded,
+    java_data_file,
+)
 from sparkport.spark.write.staging import Staging, StagingArea
 
 
@@ -61,13 +69,20 @@ def area(tmp_path: Path) -> Iterator[StagingArea]:
     area.close()
 
 
-def _state(folder: Path, schema: Schema = NUMBERED, spec: PartitionSpec | None = None, **properties: str) -> TableState:
+def _state(
+    folder: Path, schema: Schema = NUMBERED, spec: PartitionSpec | None = None, **properties: str
+) -> TableState:
     folder.mkdir(exist_ok=True)
-    properties = {f"write.{name.replace('__', '.').replace('_', '-')}": text for name, text in properties.items()}
+    properties = {
+        f"write.{name.replace('__', '.').replace('_', '-')}": text
+        for name, text in properties.items()
+    }
     return Table(folder, schema, properties=properties, specs=[spec or PartitionSpec()]).state()
 
 
-def _write(state: TableState, staging: Staging, *batches: pa.Table, with_row_ids: bool = False) -> list[WrittenFile]:
+def _write(
+    state: TableState, staging: Staging, *batches: pa.Table, with_row_ids: bool = False
+) -> list[WrittenFile]:
     writer = DataFileWriter(state, staging, with_row_ids=with_row_ids)
     for batch in batches:
         writer.write(batch)
@@ -78,10 +93,12 @@ def _read(file: WrittenFile) -> pq.ParquetFile:
     return pq.ParquetFile(local_path(file.path))
 
 
-# ---------------------------------------------------------------------------------------------------------- files
+# ------------------------------------------------------------------------------------------- files
 
 
-def test_a_file_has_ids_and_statistics_and_nothing_of_arrow(tmp_path: Path, area: StagingArea) -> None:
+def test_a_file_has_ids_and_statistics_and_nothing_of_arrow(
+    tmp_path: Path, area: StagingArea
+) -> None:
     staging = area.begin(_state(tmp_path / "t").identifier)
     (file,) = _write(_state(tmp_path / "t"), staging, numbered(10))
     content = _read(file)
@@ -90,7 +107,9 @@ def test_a_file_has_ids_and_statistics_and_nothing_of_arrow(tmp_path: Path, area
     assert (file.spec_id, file.partition) == (0, None)
     ids = [field.metadata[b"PARQUET:field_id"] for field in content.schema_arrow]
     assert ids == [b"1", b"2"]
-    assert not content.metadata.metadata, "no schema of Arrow, which readers would take for the truth"
+    assert not content.metadata.metadata, (
+        "no schema of Arrow, which readers would take for the truth"
+    )
     column = content.metadata.row_group(0).column(0)
     assert column.compression == "ZSTD"
     assert (column.statistics.min, column.statistics.max) == (0, 9)
@@ -98,16 +117,28 @@ def test_a_file_has_ids_and_statistics_and_nothing_of_arrow(tmp_path: Path, area
 
 
 def test_types_are_laid_out_as_the_specification_has_it(tmp_path: Path, area: StagingArea) -> None:
-    kinds: list[IcebergType] = [DecimalType(9, 2), DecimalType(18, 2), DecimalType(38, 2), UUIDType(), TimeType()]
+    kinds: list[IcebergType] = [
+        DecimalType(9, 2),
+        DecimalType(18, 2),
+        DecimalType(38, 2),
+        UUIDType(),
+        TimeType(),
+    ]
     kinds += [TimestampType(), ListType(21, LongType(), element_required=False)]
     kinds += [MapType(22, StringType(), 23, LongType(), value_required=False), UnknownType()]
     kinds += [StructType(NestedField(24, "a", LongType()))]
-    schema = Schema(*(NestedField(number, f"c{number}", kind) for number, kind in enumerate(kinds, 1)))
+    schema = Schema(
+        *(NestedField(number, f"c{number}", kind) for number, kind in enumerate(kinds, 1))
+    )
     state = _state(tmp_path / "t", schema)
     rows = pa.table({"c1": pa.array([Decimal("1.25")], pa.decimal128(9, 2))})
     (file,) = _write(state, area.begin(state.identifier), rows)
     written = _read(file).schema
-    assert [written.column(place).physical_type for place in range(3)] == ["INT32", "INT64", "FIXED_LEN_BYTE_ARRAY"]
+    assert [written.column(place).physical_type for place in range(3)] == [
+        "INT32",
+        "INT64",
+        "FIXED_LEN_BYTE_ARRAY",
+    ]
     logical = [str(written.column(place).logical_type) for place in range(3, 6)]
     assert logical[0] == "UUID"
     assert "isAdjustedToUTC=false, timeUnit=microseconds" in logical[1]
@@ -129,7 +160,9 @@ def test_rows_that_were_somewhere_else_keep_their_ids(tmp_path: Path, area: Stag
     assert ids == [b"1", b"2", b"2147483540", b"2147483539"]
 
 
-def test_columns_are_found_by_name_and_missing_ones_are_null(tmp_path: Path, area: StagingArea) -> None:
+def test_columns_are_found_by_name_and_missing_ones_are_null(
+    tmp_path: Path, area: StagingArea
+) -> None:
     state = _state(tmp_path / "t")
     (file,) = _write(state, area.begin(state.identifier), pa.table({"name": ["x"], "other": [1]}))
     assert _read(file).read().to_pylist() == [{"id": None, "name": "x"}]
@@ -159,12 +192,18 @@ def test_the_table_chooses_codec_place_and_sizes(tmp_path: Path, area: StagingAr
         target_file_size_bytes="20000",
         parquet__row_group_size_bytes="40000",
     )
-    files = _write(state, area.begin(state.identifier), *(numbered(2000, first) for first in range(0, 40_000, 2000)))
+    files = _write(
+        state,
+        area.begin(state.identifier),
+        *(numbered(2000, first) for first in range(0, 40_000, 2000)),
+    )
     assert len(files) > 3
     assert {Path(local_path(file.path) or "").parent for file in files} == {tmp_path / "elsewhere"}
     assert {_read(file).metadata.row_group(0).column(0).compression for file in files} == {"GZIP"}
     assert sum(file.rows for file in files) == 40_000
-    assert pa.concat_tables(_read(file).read() for file in files).column("id").to_pylist() == list(range(40_000))
+    assert pa.concat_tables(_read(file).read() for file in files).column("id").to_pylist() == list(
+        range(40_000)
+    )
 
 
 @pytest.mark.parametrize(
@@ -178,7 +217,9 @@ def test_the_table_chooses_codec_place_and_sizes(tmp_path: Path, area: StagingAr
     ],
     ids=str,
 )
-def test_what_only_spark_can_write_is_left_to_it(tmp_path: Path, area: StagingArea, properties: Any) -> None:
+def test_what_only_spark_can_write_is_left_to_it(
+    tmp_path: Path, area: StagingArea, properties: Any
+) -> None:
     assert can_write(_state(tmp_path))
     state = _state(tmp_path, **properties)
     assert not can_write(state)
@@ -192,15 +233,21 @@ def test_what_only_spark_can_write_is_left_to_it(tmp_path: Path, area: StagingAr
         GeometryType(),
         ListType(2, LongType(), element_required=True),
         MapType(2, LongType(), 3, LongType(), value_required=True),
-        StructType(NestedField(2, "a", ListType(3, StructType(NestedField(4, "b", LongType(), required=True))))),
+        StructType(
+            NestedField(
+                2, "a", ListType(3, StructType(NestedField(4, "b", LongType(), required=True)))
+            )
+        ),
     ],
     ids=str,
 )
-def test_columns_that_arrow_cannot_write_as_iceberg_wants_them(tmp_path: Path, kind: IcebergType) -> None:
+def test_columns_that_arrow_cannot_write_as_iceberg_wants_them(
+    tmp_path: Path, kind: IcebergType
+) -> None:
     assert not can_write(_state(tmp_path, Schema(NestedField(1, "v", kind))))
 
 
-# -------------------------------------------------------------------------------------------- threads and memory
+# ------------------------------------------------------------------------------ threads and memory
 
 
 def test_a_small_statement_needs_no_thread(tmp_path: Path, area: StagingArea) -> None:
@@ -226,7 +273,8 @@ def test_memory_stays_flat(tmp_path: Path, area: StagingArea, spec: PartitionSpe
         names = pc.cast(pc.multiply(pc.bit_wise_and(ids, 63), 1), pa.string())
         writer.write(
             pa.record_batch(
-                [pc.add(ids, number * 4096), pc.binary_join_element_wise(names, "x" * 20, "")], names=["id", "name"]
+                [pc.add(ids, number * 4096), pc.binary_join_element_wise(names, "x" * 20, "")],
+                names=["id", "name"],
             )
         )
         most = max(most, pa.total_allocated_bytes() - before)
@@ -240,7 +288,9 @@ def test_memory_stays_flat(tmp_path: Path, area: StagingArea, spec: PartitionSpe
     assert pc.count_distinct(ids).as_py() == 200 * 4096
 
 
-def test_large_partitions_get_row_groups_at_once_and_small_ones_wait(tmp_path: Path, area: StagingArea) -> None:
+def test_large_partitions_get_row_groups_at_once_and_small_ones_wait(
+    tmp_path: Path, area: StagingArea
+) -> None:
     spec = PartitionSpec(PartitionField(1, 1000, TruncateTransform(1_000_000), "id_trunc"))
     state = _state(tmp_path / "t", spec=spec, parquet__row_group_size_bytes=str(256 * 1024))
     staging = area.begin(state.identifier)
@@ -272,7 +322,7 @@ def test_more_partitions_than_files_may_be_open(
         assert set(_read(file).read().column("name").to_pylist()) == set(file.partition or ())
 
 
-# --------------------------------------------------------------------------------------------------------- errors
+# ------------------------------------------------------------------------------------------ errors
 
 
 @pytest.fixture
@@ -286,8 +336,14 @@ def small_disk() -> Iterator[None]:
 
 @pytest.mark.usefixtures("small_disk")
 @pytest.mark.parametrize("rows", [100_000, 1_000_000], ids=["at the end", "in the thread"])
-def test_a_full_disk_is_told_and_nothing_stays(tmp_path: Path, area: StagingArea, rows: int) -> None:
-    state = _state(tmp_path / "t", parquet__compression_codec="uncompressed", parquet__row_group_size_bytes="4000000")
+def test_a_full_disk_is_told_and_nothing_stays(
+    tmp_path: Path, area: StagingArea, rows: int
+) -> None:
+    state = _state(
+        tmp_path / "t",
+        parquet__compression_codec="uncompressed",
+        parquet__row_group_size_bytes="4000000",
+    )
     staging = area.begin(state.identifier)
     writer = DataFileWriter(state, staging)
     with pytest.raises(LimitExceeded, match=r"storage of table a\.t is full; nothing was changed"):  # noqa: PT012
@@ -310,7 +366,9 @@ def test_a_place_that_takes_no_files_is_told(tmp_path: Path, area: StagingArea) 
     writer.abort()
 
 
-def test_an_aborted_statement_leaves_no_file_and_no_thread(tmp_path: Path, area: StagingArea) -> None:
+def test_an_aborted_statement_leaves_no_file_and_no_thread(
+    tmp_path: Path, area: StagingArea
+) -> None:
     state = _state(tmp_path / "t", parquet__row_group_size_bytes="100000")
     staging = area.begin(state.identifier)
     writer = DataFileWriter(state, staging)
@@ -323,7 +381,7 @@ def test_an_aborted_statement_leaves_no_file_and_no_thread(tmp_path: Path, area:
     assert not any(thread.name.startswith("sparkport-writer") for thread in threading.enumerate())
 
 
-# ---------------------------------------------------------------------------------------------------------- Spark
+# ------------------------------------------------------------------------------------------- Spark
 
 
 def _insert(lake: LakeCatalog, table: Any, given: pa.Table) -> list[WrittenFile]:
@@ -349,10 +407,18 @@ def _everything() -> pa.Table:
     """A column of each declared type, with all its edge cases."""
     arrays = [meant(line, Setting.LOSSLESS) for line in LINES]
     count = max(map(len, arrays))
-    padded = [array.take(pa.array([*range(len(array)), *[None] * (count - len(array))])) for array in arrays]
-    fields = [line.sent_as(Setting.LOSSLESS).with_name(f"c{number}") for number, line in enumerate(LINES)]
+    padded = [
+        array.take(pa.array([*range(len(array)), *[None] * (count - len(array))]))
+        for array in arrays
+    ]
+    fields = [
+        line.sent_as(Setting.LOSSLESS).with_name(f"c{number}") for number, line in enumerate(LINES)
+    ]
     return pa.table(
-        padded, schema=pa.schema([field.with_type(array.type) for field, array in zip(fields, padded, strict=True)])
+        padded,
+        schema=pa.schema(
+            [field.with_type(array.type) for field, array in zip(fields, padded, strict=True)]
+        ),
     )
 
 
@@ -363,7 +429,9 @@ def test_every_engine_reads_every_type_as_if_spark_had_written_it(
     given = pa.table(
         [
             convert_array(column.combine_chunks(), field.type, field.name, from_duckdb=False)
-            for column, field in zip(_everything().columns, table.state.definition.columns, strict=True)
+            for column, field in zip(
+                _everything().columns, table.state.definition.columns, strict=True
+            )
         ],
         schema=table.state.definition.columns,
     )
@@ -374,19 +442,31 @@ def test_every_engine_reads_every_type_as_if_spark_had_written_it(
     scanned = [pa.Table.from_batches(each.scan(CTX, ScanOptions())) for each in (ours, theirs)]
     for name in given.column_names:
         assert bits(scanned[0].column(name)) == bits(given.column(name)), name
-        assert _with_one_nan(scanned[0].column(name)) == _with_one_nan(scanned[1].column(name)), name
+        assert _with_one_nan(scanned[0].column(name)) == _with_one_nan(scanned[1].column(name)), (
+            name
+        )
     assert scanned[0].column("rowid").to_pylist() == list(range(given.num_rows))
 
-    in_spark = [lake.spark.table(sql_name(lake, namespace, name)).toArrow() for name in ("ours", "theirs")]
+    in_spark = [
+        lake.spark.table(sql_name(lake, namespace, name)).toArrow() for name in ("ours", "theirs")
+    ]
     assert in_spark[0].schema == in_spark[1].schema
     for name in in_spark[0].column_names:
-        assert _with_one_nan(in_spark[0].column(name)) == _with_one_nan(in_spark[1].column(name)), name
+        assert _with_one_nan(in_spark[0].column(name)) == _with_one_nan(in_spark[1].column(name)), (
+            name
+        )
 
     (spark_file,) = (
-        row[0] for row in lake.spark.sql(f"SELECT file_path FROM {sql_name(lake, namespace, 'theirs')}.files").collect()
+        row[0]
+        for row in lake.spark.sql(
+            f"SELECT file_path FROM {sql_name(lake, namespace, 'theirs')}.files"
+        ).collect()
     )
     paths = [local_path(path) for path in (file.path, spark_file)]
-    for query in ("DESCRIBE SELECT * FROM read_parquet(?)", "SELECT COLUMNS(*)::VARCHAR FROM read_parquet(?)"):
+    for query in (
+        "DESCRIBE SELECT * FROM read_parquet(?)",
+        "SELECT COLUMNS(*)::VARCHAR FROM read_parquet(?)",
+    ):
         in_duckdb = [duckdb.execute(query, [path]).fetchall() for path in paths]
         assert str(in_duckdb[0]).replace("-nan", "nan") == str(in_duckdb[1])
 
@@ -405,10 +485,20 @@ def _tables_with_bounds() -> Iterator[pa.Table]:
     everything = _everything()
     for first in range(0, everything.num_columns, 15):
         yield everything.select(everything.column_names[first : first + 15])
-    texts = ["x" * 16, "x" * 17, "\ud7ff" * 20, "\U0010ffff" * 20, "y\U0010ffff" + "\U0010ffff" * 20, "", None]
+    texts = [
+        "x" * 16,
+        "x" * 17,
+        "\ud7ff" * 20,
+        "\U0010ffff" * 20,
+        "y\U0010ffff" + "\U0010ffff" * 20,
+        "",
+        None,
+    ]
     octets = [b"x" * 16, b"x" * 17, b"\xff" * 16, b"\xff" * 20, b"\x01" + b"\xff" * 20, b"", None]
     for text, octet in zip(texts, octets, strict=True):
-        yield pa.table({"t": pa.array([text] * 2, pa.string()), "b": pa.array([octet] * 2, pa.binary())})
+        yield pa.table(
+            {"t": pa.array([text] * 2, pa.string()), "b": pa.array([octet] * 2, pa.binary())}
+        )
     floats = {"f": [math.nan, math.nan], "g": [math.nan, -0.0]}
     yield pa.table({"t": ["x" * 5000, "a"], **floats, "n": pa.array([None] * 2, pa.int64())})
 
@@ -424,12 +514,18 @@ def test_what_is_kept_of_columns_is_what_iceberg_finds_in_the_file(
         writer = DataFileWriter(draft.state, staging, with_row_ids=with_row_ids)
         for batch in given.to_batches():
             rows = encoded(draft.state, batch)
-            writer.write(rows.append_column("_row_id", pa.array(range(7, 7 + len(rows)))) if with_row_ids else rows)
+            writer.write(
+                rows.append_column("_row_id", pa.array(range(7, 7 + len(rows))))
+                if with_row_ids
+                else rows
+            )
         (file,) = writer.finish()
         assert file.described
         java = draft.transaction.table()
         ours = _told_by_java(lake, java, java_data_file(lake._lake, java, file))
-        theirs = _told_by_java(lake, java, java_data_file(lake._lake, java, replace(file, described={})))
+        theirs = _told_by_java(
+            lake, java, java_data_file(lake._lake, java, replace(file, described={}))
+        )
         assert ours.pop("split-offsets") == [4], "only we tell where row groups begin"
         assert theirs.pop("nan-value-counts") == {}, "a file does not tell"
         assert ours == theirs, given.schema
@@ -449,7 +545,14 @@ def test_the_metrics_are_those_that_spark_writes(lake: LakeCatalog, namespace: s
             lake,
             namespace,
             name,
-            pa.schema([("id", pa.int64()), ("x", pa.float64()), ("s", pa.string()), ("d", pa.decimal128(9, 2))]),
+            pa.schema(
+                [
+                    ("id", pa.int64()),
+                    ("x", pa.float64()),
+                    ("s", pa.string()),
+                    ("d", pa.decimal128(9, 2)),
+                ]
+            ),
         )
     given = pa.table({
         "id": [3, None, -1],
@@ -464,7 +567,9 @@ def test_the_metrics_are_those_that_spark_writes(lake: LakeCatalog, namespace: s
     )
     columns = "record_count, value_counts, null_value_counts, lower_bounds, upper_bounds"
     found = [
-        lake.spark.sql(f"SELECT {columns} FROM {sql_name(lake, namespace, name)}.files").collect()[0]
+        lake.spark.sql(f"SELECT {columns} FROM {sql_name(lake, namespace, name)}.files").collect()[
+            0
+        ]
         for name in ("ours", "theirs")
     ]
     assert found[0] == found[1]
@@ -507,18 +612,26 @@ def _odd_rows() -> pa.Table:
             "s": ["", "a/b c=d%", "äöü€", "😀😀😀😀", "null", " x ", None],
             "b": [True, False, True, False, True, False, None],
             "bin": [b"", b"\x00", b"\xff\xfe\xfd", b"abc", b"abd", b"=", None],
-            "day": pa.array([None if each is None else each.date() for each in moments], pa.date32()),
+            "day": pa.array(
+                [None if each is None else each.date() for each in moments], pa.date32()
+            ),
             "ts": pa.array(
-                [None if each is None else each.replace(tzinfo=utc) for each in moments], pa.timestamp("us", "UTC")
+                [None if each is None else each.replace(tzinfo=utc) for each in moments],
+                pa.timestamp("us", "UTC"),
             ),
             "tn": pa.array(moments, pa.timestamp("us")),
-            "de": pa.array([Decimal(n).scaleb(-3) for n in (-1, 0, 128, -129, 25, -25)] + [None], pa.decimal128(20, 3)),
+            "de": pa.array(
+                [Decimal(n).scaleb(-3) for n in (-1, 0, 128, -129, 25, -25)] + [None],
+                pa.decimal128(20, 3),
+            ),
         }
     ).take(pa.array([*range(count), *range(count)]))
 
 
 @pytest.mark.parametrize("spec", _SPECS)
-def test_partitions_are_those_that_spark_makes(lake: LakeCatalog, namespace: str, tmp_path: Path, spec: str) -> None:
+def test_partitions_are_those_that_spark_makes(
+    lake: LakeCatalog, namespace: str, tmp_path: Path, spec: str
+) -> None:
     given = _odd_rows()
     pq.write_table(given, tmp_path / "given.parquet")
     for name in ("ours", "theirs"):
@@ -527,7 +640,9 @@ def test_partitions_are_those_that_spark_makes(lake: LakeCatalog, namespace: str
             "TBLPROPERTIES ('format-version'='3')"
         )
     files = _insert(lake, find(lake, namespace, "ours"), given)
-    lake.spark.read.parquet(str(tmp_path / "given.parquet")).writeTo(sql_name(lake, namespace, "theirs")).append()
+    lake.spark.read.parquet(str(tmp_path / "given.parquet")).writeTo(
+        sql_name(lake, namespace, "theirs")
+    ).append()
 
     def told(query: str, name: str) -> list[str]:
         found = lake.spark.sql(f"SELECT {query.format(sql_name(lake, namespace, name))}").toArrow()
@@ -538,14 +653,17 @@ def test_partitions_are_those_that_spark_makes(lake: LakeCatalog, namespace: str
     assert len(files) == len(told(partitions, "ours"))
     assert told("* FROM {}", "ours") == told("* FROM {}", "theirs")
     scanned = [
-        pa.Table.from_batches(find(lake, namespace, name).scan(CTX, ScanOptions())) for name in ("ours", "theirs")
+        pa.Table.from_batches(find(lake, namespace, name).scan(CTX, ScanOptions()))
+        for name in ("ours", "theirs")
     ]
     contents = [sorted(map(repr, each.drop(["rowid"]).to_pylist())) for each in scanned]
     assert contents[0] == contents[1] == sorted(map(repr, given.to_pylist()))
 
 
 @pytest.mark.parametrize("spec", ["numbers", "truncated", "buckets", "days"])
-def test_rows_are_found_again_by_their_partition(lake: LakeCatalog, namespace: str, spec: str) -> None:
+def test_rows_are_found_again_by_their_partition(
+    lake: LakeCatalog, namespace: str, spec: str
+) -> None:
     lake.spark.sql(
         f"CREATE TABLE {sql_name(lake, namespace, 't')} ({_COLUMNS}) USING iceberg PARTITIONED BY ({_SPECS[spec]}) "
         "TBLPROPERTIES ('format-version'='3')"
@@ -560,23 +678,34 @@ def test_rows_are_found_again_by_their_partition(lake: LakeCatalog, namespace: s
         "day = DATE'2024-02-29'",
         "tn = TIMESTAMP_NTZ'1969-12-31 23:59:59.999999'",
     ):
-        found = lake.spark.sql(f"SELECT count(*) FROM {sql_name(lake, namespace, 't')} WHERE {condition}").collect()
+        found = lake.spark.sql(
+            f"SELECT count(*) FROM {sql_name(lake, namespace, 't')} WHERE {condition}"
+        ).collect()
         assert found[0][0] == 2, condition
 
 
-def test_years_that_python_does_not_have_are_partitions_too(lake: LakeCatalog, namespace: str) -> None:
+def test_years_that_python_does_not_have_are_partitions_too(
+    lake: LakeCatalog, namespace: str
+) -> None:
     lake.spark.sql(
         f"CREATE TABLE {sql_name(lake, namespace, 't')} (day DATE, tn TIMESTAMP_NTZ) USING iceberg "
         "PARTITIONED BY (day, tn, years(day)) TBLPROPERTIES ('format-version'='3')"
     )
     days, micros = [2**31 - 1, -(2**31), 2_932_897], [2**63 - 1, -(2**62), 253_402_300_800_000_000]
     given = pa.table(
-        {"day": pa.array(days, pa.int32()).cast(pa.date32()), "tn": pa.array(micros).cast(pa.timestamp("us"))}
+        {
+            "day": pa.array(days, pa.int32()).cast(pa.date32()),
+            "tn": pa.array(micros).cast(pa.timestamp("us")),
+        }
     )
     _insert(lake, find(lake, namespace, "t"), given)
     query = f"SELECT unix_date(partition.day), partition.day_year FROM {sql_name(lake, namespace, 't')}.files"
     found = {tuple(row) for row in lake.spark.sql(query).collect()}
-    assert found == {(2**31 - 1, 5881580 - 1970), (-(2**31), -5877641 - 1970), (2_932_897, 10_000 - 1970)}
+    assert found == {
+        (2**31 - 1, 5881580 - 1970),
+        (-(2**31), -5877641 - 1970),
+        (2_932_897, 10_000 - 1970),
+    }
     scanned = pa.Table.from_batches(find(lake, namespace, "t").scan(CTX, ScanOptions()))
     assert sorted(scanned.column("tn").cast(pa.int64()).to_pylist()) == sorted(micros)
 
@@ -592,7 +721,11 @@ def test_a_partition_field_that_was_dropped_is_void(lake: LakeCatalog, namespace
     assert can_write(table.state)
     files = _insert(lake, table, pa.table({"id": [1, 2, None], "s": ["a", "b", "c"]}))
     assert {file.spec_id for file in files} == {1}
-    assert sorted(map(tuple, lake.spark.table(name).collect()), key=repr) == [(1, "a"), (2, "b"), (None, "c")]
+    assert sorted(map(tuple, lake.spark.table(name).collect()), key=repr) == [
+        (1, "a"),
+        (2, "b"),
+        (None, "c"),
+    ]
 
 
 def test_a_sorted_table_is_left_to_spark(lake: LakeCatalog, namespace: str) -> None:

@@ -1,4 +1,6 @@
-"""CREATE, DROP and RENAME on the lake: what becomes of schemas, tables and files, and what plain Spark SQL sees of it."""
+"""CREATE, DROP and RENAME on the lake: what becomes of schemas, tables and files, and what plain
+Spark SQL sees of it.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ def filled(lake: LakeCatalog, namespace: str) -> Callable[[], Any]:
     return fill(lake, namespace)
 
 
-# ------------------------------------------------------------------------------------------------------ CREATE TABLE
+# ------------------------------------------------------------------------------------ CREATE TABLE
 
 
 def test_a_new_table_is_what_was_declared(lake, namespace):
@@ -73,7 +75,10 @@ def test_a_new_table_is_what_was_declared(lake, namespace):
     table = create(lake, namespace, "t", columns, comment="of things", constraints=constraints)
     assert table.comment == "of things"
     assert table.arrow_schema.names == ["id", "small", "nested", "rowid"]
-    assert [table.arrow_schema.field(name).type for name in ("id", "small")] == [pa.int64(), pa.uint8()]
+    assert [table.arrow_schema.field(name).type for name in ("id", "small")] == [
+        pa.int64(),
+        pa.uint8(),
+    ]
     assert [each.nullable for each in table.arrow_schema][:3] == [False, False, True]
     assert table.arrow_schema.field("small").metadata[b"default"] == b"7"
     assert table.arrow_schema.field("nested").type.field("u").type == pa.uuid()
@@ -113,7 +118,10 @@ def made_at_once(*lakes_and_names: tuple[LakeCatalog, str]) -> list[str]:
 
 
 def test_of_a_table_that_servers_make_at_once_one_is_left(lake, tmp_path):
-    with LakeCatalog(tmp_path, name="made_twice") as first, LakeCatalog(tmp_path, name="made_twice") as second:
+    with (
+        LakeCatalog(tmp_path, name="made_twice") as first,
+        LakeCatalog(tmp_path, name="made_twice") as second,
+    ):
         first.create_schema(CTX, "s", CreateSchemaOptions())
 
         assert made_at_once((first, "t"), (second, "t")) == ["made", "table s.t exists already"]
@@ -142,7 +150,9 @@ def test_a_name_is_taken_whatever_its_case(lake, namespace, on_conflict):
         other = pa.schema([("other", pa.date32())])
         table = create(lake, namespace, "things", other, on_conflict=on_conflict)
         assert table.name == "Things"
-        assert table.arrow_schema.names[0] == ("id" if on_conflict is OnConflict.IGNORE else "other")
+        assert table.arrow_schema.names[0] == (
+            "id" if on_conflict is OnConflict.IGNORE else "other"
+        )
 
 
 def test_replace_is_one_change_and_forgets_rows_and_constraints(lake, namespace):
@@ -170,16 +180,21 @@ def test_replace_is_one_change_and_forgets_rows_and_constraints(lake, namespace)
 def test_a_view_is_not_replaced_by_a_table(lake, namespace):
     lake.spark.sql(f"CREATE VIEW {sql_name(lake, namespace, 'seen')} AS SELECT 1 AS x")
     with pytest.raises(
-        AlreadyExists, match=f"view {namespace}.seen exists already, and cannot be replaced: drop it first"
+        AlreadyExists,
+        match=f"view {namespace}.seen exists already, and cannot be replaced: drop it first",
     ):
         create(lake, namespace, "seen", on_conflict=OnConflict.REPLACE)
     with pytest.raises(AlreadyExists, match="exists already"):
         create(lake, namespace, "seen")
 
 
-def test_a_table_that_another_engine_makes_meanwhile_is_not_overwritten(lake, namespace, monkeypatch):
+def test_a_table_that_another_engine_makes_meanwhile_is_not_overwritten(
+    lake, namespace, monkeypatch
+):
     lake.spark.sql(f"CREATE TABLE {sql_name(lake, namespace, 't')} (theirs INT) USING iceberg")
-    monkeypatch.setattr("sparkport.spark.ddl.objects._entry", lambda *_: None)  # it was not there when we looked
+    monkeypatch.setattr(
+        "sparkport.spark.ddl.objects._entry", lambda *_: None
+    )  # it was not there when we looked
     with pytest.raises(AlreadyExists, match=f"table {namespace}.t exists already"):
         lake.schema(CTX, namespace).create_table(CTX, "t", COLUMNS, CreateTableOptions())
     table = create(lake, namespace, "t", on_conflict=OnConflict.IGNORE)
@@ -192,7 +207,10 @@ def test_a_table_that_another_engine_makes_meanwhile_is_not_overwritten(lake, na
         (pa.schema([]), "at least one column"),
         (pa.schema([("a", pa.int32()), ("A", pa.int32())]), "two columns called A"),
         (pa.schema([("RowId", pa.int32())]), "reserved for the row id"),
-        (pa.schema([pa.field("a", pa.int32(), metadata={"default": "1 +"})]), "not an SQL expression"),
+        (
+            pa.schema([pa.field("a", pa.int32(), metadata={"default": "1 +"})]),
+            "not an SQL expression",
+        ),
     ],
 )
 def test_columns_that_cannot_be_are_refused(lake, namespace, columns, problem):
@@ -226,7 +244,9 @@ STRANGE = [
 
 @pytest.mark.parametrize("name", STRANGE)
 def test_strange_names(lake, namespace, name):
-    columns = pa.schema([pa.field(name, pa.int16()), ("s", pa.struct([(name, pa.int32()), ("other", pa.int32())]))])
+    columns = pa.schema(
+        [pa.field(name, pa.int16()), ("s", pa.struct([(name, pa.int32()), ("other", pa.int32())]))]
+    )
     create(lake, namespace, name, columns, constraints=Constraints(primary_key=(name,)))
     quoted = name.replace("`", "``")
     insert(lake, namespace, quoted, "(1, named_struct('x', 1, 'y', 2))")
@@ -242,14 +262,16 @@ def test_strange_names(lake, namespace, name):
     assert values(find(lake, namespace, name), "s") == [{"other": 2}]
     place = folder(table)
     assert place.exists()
-    assert place.parent.parent == next(parent for parent in place.parents if (parent / "catalog.db").exists())
+    assert place.parent.parent == next(
+        parent for parent in place.parents if (parent / "catalog.db").exists()
+    )
     renamed = lake.schema(CTX, namespace).rename_table(CTX, name, f"{name}!")
     assert renamed.name == f"{name}!"
     drop(lake, namespace, f"{name}!")
     assert not place.exists()
 
 
-# -------------------------------------------------------------------------------------------------------- DROP TABLE
+# -------------------------------------------------------------------------------------- DROP TABLE
 
 
 def test_drop_leaves_no_files(lake, namespace, filled):
@@ -264,7 +286,9 @@ def test_drop_leaves_no_files(lake, namespace, filled):
 
 
 def test_files_are_kept_when_asked(lake, tmp_path):
-    with LakeCatalog(tmp_path / "kept", name="kept", settings=LakeSettings(keep_files=True)) as kept:
+    with LakeCatalog(
+        tmp_path / "kept", name="kept", settings=LakeSettings(keep_files=True)
+    ) as kept:
         kept.create_schema(CTX, "s", CreateSchemaOptions())
         place = folder(create(kept, "s", "t"))
         drop(kept, "s", "t")
@@ -314,10 +338,14 @@ def test_imported_files_are_not_the_tables_own(lake, namespace, tmp_path):
 
 def test_files_that_two_tables_share_stay(lake, namespace, filled):
     location = filled().state.metadata_location
-    lake.spark.sql(f"CALL `{lake.spark_catalog}`.system.register_table('{namespace}.twin', '{location}')").collect()
+    lake.spark.sql(
+        f"CALL `{lake.spark_catalog}`.system.register_table('{namespace}.twin', '{location}')"
+    ).collect()
     drop(lake, namespace, "twin")
     assert values(filled(), "id") == [1, 2, 3]
-    lake.spark.sql(f"ALTER TABLE {sql_name(lake, namespace, 't')} SET TBLPROPERTIES ('gc.enabled' = 'false')")
+    lake.spark.sql(
+        f"ALTER TABLE {sql_name(lake, namespace, 't')} SET TBLPROPERTIES ('gc.enabled' = 'false')"
+    )
     place = folder(filled())
     drop(lake, namespace, "t")
     assert list(place.rglob("*.parquet"))
@@ -356,7 +384,7 @@ def test_rename_table(lake, namespace, filled):
     assert values(table, "id") == [1, 2, 3]
 
 
-# ----------------------------------------------------------------------------------------------------------- schemas
+# ----------------------------------------------------------------------------------------- schemas
 
 
 def test_schemas_come_and_go(lake):
@@ -384,7 +412,9 @@ def test_a_schema_that_another_server_makes_at_the_same_time_exists_already(lake
         ThreadPoolExecutor() as threads,
     ):
         elsewhere.execute("BEGIN IMMEDIATE")
-        elsewhere.execute("INSERT INTO iceberg_namespace_properties VALUES ('made_twice', 'a', 'exists', 'true')")
+        elsewhere.execute(
+            "INSERT INTO iceberg_namespace_properties VALUES ('made_twice', 'a', 'exists', 'true')"
+        )
         ours = threads.submit(other.create_schema, CTX, "a", CreateSchemaOptions())
         with pytest.raises(TimeoutError):
             ours.result(timeout=1)  # it has seen that there is none, and waits for its turn
@@ -398,8 +428,12 @@ def test_nested_namespaces(lake):
     lake.create_schema(CTX, "outer.inner", CreateSchemaOptions())
     lake.create_schema(CTX, "outer.inner.most", CreateSchemaOptions())
     place = folder(create(lake, "outer.inner.most", "t"))
-    assert lake.spark.sql(f"SELECT * FROM `{lake.spark_catalog}`.outer.inner.most.t").collect() == []
-    with pytest.raises(SchemaNotEmpty, match=r"schema outer still contains schema outer\.inner: drop it first"):
+    assert (
+        lake.spark.sql(f"SELECT * FROM `{lake.spark_catalog}`.outer.inner.most.t").collect() == []
+    )
+    with pytest.raises(
+        SchemaNotEmpty, match=r"schema outer still contains schema outer\.inner: drop it first"
+    ):
         lake.drop_schema(CTX, "outer", DropSchemaOptions())
     lake.drop_schema(CTX, "outer", DropSchemaOptions(cascade=True))
     assert not [schema.name for schema in lake.schemas(CTX) if schema.name.startswith("outer")]
@@ -416,7 +450,10 @@ def test_names_that_cannot_be_schemas(lake, name):
 def test_strange_names_of_schemas(lake, name):
     lake.create_schema(CTX, name, CreateSchemaOptions())
     create(lake, name, "t")
-    assert lake.spark.sql(f"SELECT * FROM {sql_name(lake, name.replace('`', '``'), 't')}").collect() == []
+    assert (
+        lake.spark.sql(f"SELECT * FROM {sql_name(lake, name.replace('`', '``'), 't')}").collect()
+        == []
+    )
     lake.drop_schema(CTX, name, DropSchemaOptions(cascade=True))
     assert lake.schema(CTX, name) is None
 

@@ -32,7 +32,9 @@ def test_positions_come_back(tmp_path, positions):
 
 def test_a_vector_that_spark_wrote(tmp_path):
     # DELETE … WHERE id < 10, then UPDATE of 20 to 25, by Spark 4.1 and Iceberg 1.12.
-    blob = bytes.fromhex("00000023d1d339640100000000000000000000003b3000000100000f00020000000900140005002aa038a5")
+    blob = bytes.fromhex(
+        "00000023d1d339640100000000000000000000003b3000000100000f00020000000900140005002aa038a5"
+    )
     (tmp_path / "v.puffin").write_bytes(blob)
     vector = DeleteVector(str(tmp_path / "v.puffin"), 0, len(blob), 16)
     assert list(read_vector(vector, {})) == [*range(10), *range(20, 26)]

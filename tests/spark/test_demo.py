@@ -1,4 +1,6 @@
-"""The demo schema of a lake: made once, completed where a start was interrupted, and otherwise left alone."""
+"""The demo schema of a lake: made once, completed where a start was interrupted, and otherwise left
+alone.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,19 @@ def filled(lake, tmp_path_factory):
 
 
 def snapshots(catalog: LakeCatalog, table: str) -> list[int]:
-    rows = catalog.spark.table(f"{catalog.spark_catalog}.demo.{table}.snapshots").orderBy("committed_at").collect()
+    rows = (
+        catalog.spark.table(f"{catalog.spark_catalog}.demo.{table}.snapshots")
+        .orderBy("committed_at")
+        .collect()
+    )
     return [row.snapshot_id for row in rows]
 
 
 def one(catalog: LakeCatalog, query: str):
     """The single value of a query, in which names are those of the schema."""
-    ((value,),) = catalog.spark.sql(query.replace("demo.", f"{catalog.spark_catalog}.demo.")).collect()
+    ((value,),) = catalog.spark.sql(
+        query.replace("demo.", f"{catalog.spark_catalog}.demo.")
+    ).collect()
     return value
 
 
@@ -34,7 +42,13 @@ def test_it_looks_like_a_shop(filled):
     }
 
     assert counts == {"customers": 1000, "products": 40, "orders": 50_000, "events": 5000}
-    assert one(filled, "SELECT count(*) FROM demo.orders o JOIN demo.customers c ON c.id = o.customer_id") == 50_000
+    assert (
+        one(
+            filled,
+            "SELECT count(*) FROM demo.orders o JOIN demo.customers c ON c.id = o.customer_id",
+        )
+        == 50_000
+    )
     assert one(filled, "SELECT count(DISTINCT partition) FROM demo.orders.partitions") == 12
     assert one(filled, "SELECT sum(orders) FROM demo.revenue") == one(
         filled, "SELECT count(*) FROM demo.orders WHERE status = 'paid'"
@@ -47,7 +61,8 @@ def test_its_orders_have_a_past(filled):
     first, second, last = snapshots(filled, "orders")
 
     counts = [
-        one(filled, f"SELECT count(*) FROM demo.orders VERSION AS OF {version}") for version in (first, second, last)
+        one(filled, f"SELECT count(*) FROM demo.orders VERSION AS OF {version}")
+        for version in (first, second, last)
     ]
     assert counts == [25_000, 50_000, 50_000]
     returned = "SELECT count(*) FROM demo.orders VERSION AS OF {} WHERE status = 'returned'"
@@ -81,7 +96,9 @@ def test_a_start_that_was_interrupted_is_completed_and_a_complete_one_left_alone
 
     spark.sql(f"DROP TABLE {namespace}.events PURGE")
     demo.fill(filled)
-    assert "events" not in [row.tableName for row in spark.sql(f"SHOW TABLES IN {namespace}").collect()]
+    assert "events" not in [
+        row.tableName for row in spark.sql(f"SHOW TABLES IN {namespace}").collect()
+    ]
 
 
 def test_a_schema_that_somebody_else_has_made_is_left_alone(lake, tmp_path):

@@ -19,14 +19,18 @@ _V3 = "TBLPROPERTIES ('format-version' = '3', 'write.delete.mode' = 'merge-on-re
 @pytest.fixture(scope="module")
 def direct(lake, warehouse) -> Iterator[Any]:
     settings = LakeSettings(in_place_bytes=-1, direct=True)
-    with LakeCatalog(warehouse, name="direct", spark_catalog=lake.spark_catalog, settings=settings) as catalog:
+    with LakeCatalog(
+        warehouse, name="direct", spark_catalog=lake.spark_catalog, settings=settings
+    ) as catalog:
         yield catalog
 
 
 @pytest.fixture
 def sql(lake, namespace):
     """Runs Spark SQL in which {t} is a table."""
-    return lambda text: lake.spark.sql(text.replace("{t}", f"`{lake.spark_catalog}`.{namespace}.t")).collect()
+    return lambda text: lake.spark.sql(
+        text.replace("{t}", f"`{lake.spark_catalog}`.{namespace}.t")
+    ).collect()
 
 
 def _directly(direct, namespace: str, *columns: str, **options: Any) -> Any:
@@ -46,8 +50,13 @@ def test_plain_files_are_named_and_the_others_sent(direct, namespace, sql):
     sql("DELETE FROM {t} WHERE a = 3")
     found = _directly(direct, namespace, "a")
     assert (_files(found), len(found.partitions)) == (1, 1)
-    with Server(direct, "grpc://127.0.0.1:0") as server, DuckDBClient(server.location, "direct", timeout=60) as client:
-        assert sorted(client.scan(namespace, "t", ["a"])["a"].to_pylist()) == [n for n in range(20) if n != 3]
+    with (
+        Server(direct, "grpc://127.0.0.1:0") as server,
+        DuckDBClient(server.location, "direct", timeout=60) as client,
+    ):
+        assert sorted(client.scan(namespace, "t", ["a"])["a"].to_pylist()) == [
+            n for n in range(20) if n != 3
+        ]
         assert client.count(namespace, "t") == 19
 
 
@@ -78,8 +87,13 @@ def test_partitions_with_null_read_as_null(direct, namespace, sql, column):
     name = column.split()[0]
     sql(f"CREATE TABLE {{t}} (k INT, {column}) USING iceberg PARTITIONED BY ({name}) {_V3}")
     sql("INSERT INTO {t} VALUES (1, 7), (2, NULL)")
-    with Server(direct, "grpc://127.0.0.1:0") as server, DuckDBClient(server.location, "direct", timeout=60) as client:
-        rows = sorted(client.scan(namespace, "t", ["k", name]).to_pylist(), key=lambda row: row["k"])
+    with (
+        Server(direct, "grpc://127.0.0.1:0") as server,
+        DuckDBClient(server.location, "direct", timeout=60) as client,
+    ):
+        rows = sorted(
+            client.scan(namespace, "t", ["k", name]).to_pylist(), key=lambda row: row["k"]
+        )
     assert rows == [{"k": 1, name: 7 if name == "i" else "7"}, {"k": 2, name: None}]
     assert _files(_directly(direct, namespace, "k", name)) == 2
 

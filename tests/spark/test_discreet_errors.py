@@ -1,4 +1,6 @@
-"""What errors of the lake tell those who see only part of a table: which constraint or column, and none of its values."""
+"""What errors of the lake tell those who see only part of a table: which constraint or column, and
+none of its values.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,28 @@ PAY = pa.table(
         "note": ["secret-777", "secret-778", "secret-54321"],
     }
 )
-DECLARED = {"id": "BIGINT", "region": "VARCHAR", "bonus": "BIGINT", "salary": "BIGINT", "note": "VARCHAR"}
+DECLARED = {
+    "id": "BIGINT",
+    "region": "VARCHAR",
+    "bonus": "BIGINT",
+    "salary": "BIGINT",
+    "note": "VARCHAR",
+}
 ROUTES = {"in_place": LakeSettings(), "by_spark": LakeSettings(update_rows_in_place=0)}
 UNIQUE = "Duplicate key violates unique constraint (bonus, salary) of table pay"
 BROKEN = {
-    "check": ({"bonus": "1000"}, "id = 1", f"CHECK constraint failed on table pay with expression CHECK({CHECK})"),
+    "check": (
+        {"bonus": "1000"},
+        "id = 1",
+        f"CHECK constraint failed on table pay with expression CHECK({CHECK})",
+    ),
     "failing check": ({"bonus": "500"}, "id = 1", f"with expression CHECK({FAILING_CHECK})"),
     "unique": ({"bonus": "1"}, "id = 2", UNIQUE),
-    "primary key": ({"id": "3"}, "id = 1", "Duplicate key violates primary key constraint (id) of table pay"),
+    "primary key": (
+        {"id": "3"},
+        "id = 1",
+        "Duplicate key violates primary key constraint (id) of table pay",
+    ),
     "not null": ({"bonus": "NULL"}, "id = 1", "NOT NULL constraint failed: pay.bonus"),
 }
 
@@ -46,16 +62,25 @@ def attach(lake: LakeCatalog, warehouse: Path) -> Iterator[Callable[..., DuckDBC
     lake.spark.sql(f"CREATE NAMESPACE `{lake.spark_catalog}`.{SCHEMA}")
     everything = (Privilege.READ, Privilege.WRITE, Privilege.ALTER)
     policy = sp.Policy(
-        [sp.Grant(("admin", "filtered", "masked"), "*", everything), sp.Grant(("designer",), "*", (Privilege.ALTER,))],
+        [
+            sp.Grant(("admin", "filtered", "masked"), "*", everything),
+            sp.Grant(("designer",), "*", (Privilege.ALTER,)),
+        ],
         [sp.RowFilter(f"*.{SCHEMA}.*", "region = 'north'", ("filtered",))],
         [sp.Mask(f"*.{SCHEMA}.*", column, "NULL", ("masked",)) for column in ("salary", "note")],
     )
     with ExitStack() as stack:
         catalogs = [
-            stack.enter_context(LakeCatalog(warehouse, name=name, spark_catalog=lake.spark_catalog, settings=settings))
+            stack.enter_context(
+                LakeCatalog(
+                    warehouse, name=name, spark_catalog=lake.spark_catalog, settings=settings
+                )
+            )
             for name, settings in ROUTES.items()
         ]
-        settings = sp.ServerSettings(service=sp.ServiceSettings(authenticate=sp.Identity, policy=policy))
+        settings = sp.ServerSettings(
+            service=sp.ServiceSettings(authenticate=sp.Identity, policy=policy)
+        )
         server = stack.enter_context(sp.Server(catalogs, "grpc://127.0.0.1:0", settings))
 
         def attach(who: str, route: str = "in_place") -> DuckDBClient:
@@ -89,13 +114,19 @@ def message_of(statement: Callable[[], Any]) -> str:
 def test_a_violation_names_the_constraint_and_nothing_else(attach, who: str, route: str) -> None:
     client = attach(who, route)
     for assignments, where, expected in BROKEN.values():
-        assert message_of(lambda: client.update(SCHEMA, "pay", assignments, where)).endswith(expected)  # noqa: B023
+        assert message_of(lambda: client.update(SCHEMA, "pay", assignments, where)).endswith(
+            expected
+        )
     row = pa.table({"id": [3], "region": ["north"], "bonus": [5], "salary": [6], "note": ["n"]})
     assert message_of(lambda: client.insert(SCHEMA, "pay", row)) == BROKEN["primary key"][2]
 
 
 def test_those_who_see_everything_are_told_the_values(attach) -> None:
-    for broken, shown in (("check", "salary = 777"), ("failing check", "secret-777"), ("unique", "salary: 777")):
+    for broken, shown in (
+        ("check", "salary = 777"),
+        ("failing check", "secret-777"),
+        ("unique", "salary: 777"),
+    ):
         assignments, where, _ = BROKEN[broken]
         with pytest.raises(ServerError, match=shown):
             attach("admin").update(SCHEMA, "pay", assignments, where)
@@ -125,7 +156,9 @@ def test_those_who_may_alter_but_not_read_are_told_none(attach) -> None:
     assert message.endswith("CHECK((salary < 0))")
     message = message_of(lambda: designer.add_constraint(SCHEMA, "pay", "UNIQUE (salary)"))
     assert message.endswith("constraint (salary) of table pay")
-    change = lambda: designer.change_column_type(SCHEMA, "pay", "note", pa.int32(), "CAST(note AS INTEGER)")  # noqa: E731
+    change = lambda: designer.change_column_type(
+        SCHEMA, "pay", "note", pa.int32(), "CAST(note AS INTEGER)"
+    )
     assert message_of(change) == "the values of column note cannot be computed"
 
 
@@ -136,7 +169,9 @@ def test_a_value_that_cannot_be_read_is_not_shown(
     """Another engine has stored what the column, which the caller sees masked, cannot hold."""
     admin = attach("admin")
     admin.create_table(
-        SCHEMA, f"small{abs(in_place_bytes)}", {"region": "VARCHAR", "salary": "UTINYINT", "note": "VARCHAR"}
+        SCHEMA,
+        f"small{abs(in_place_bytes)}",
+        {"region": "VARCHAR", "salary": "UTINYINT", "note": "VARCHAR"},
     )
     name = f"small{abs(in_place_bytes)}"
     lake.spark.sql(f"INSERT INTO `{lake.spark_catalog}`.{SCHEMA}.{name} VALUES ('south', 777, 'n')")
@@ -144,7 +179,9 @@ def test_a_value_that_cannot_be_read_is_not_shown(
     settings = sp.ServerSettings(service=sp.ServiceSettings(policy=policy))
     route = LakeSettings(in_place_bytes=in_place_bytes)
     with (
-        LakeCatalog(warehouse, name="lake", spark_catalog=lake.spark_catalog, settings=route) as catalog,
+        LakeCatalog(
+            warehouse, name="lake", spark_catalog=lake.spark_catalog, settings=route
+        ) as catalog,
         sp.Server(catalog, "grpc://127.0.0.1:0", settings) as server,
         DuckDBClient(server.location, "lake", timeout=60) as client,
     ):

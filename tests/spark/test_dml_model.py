@@ -1,6 +1,8 @@
-"""The random statements of `tests/client/test_model.py` on the lake: fewer of them, the same comparison, and blocks.
+"""The random statements of `tests/client/test_model.py` on the lake: fewer of them, the same
+comparison, and blocks.
 
-`SPARKPORT_MODEL_EXAMPLES=50 pytest tests/spark/test_dml_model.py` looks longer, at other ones each time.
+`SPARKPORT_MODEL_EXAMPLES=50 pytest tests/spark/test_dml_model.py` looks longer, at other ones each
+time.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ _SCHEMA = "s1"
 
 
 class LakeStatements(Statements):
-    """Rows are changed more often than tables are: also in blocks of DuckDB, and in transactions of the lake."""
+    """Rows are changed more often than tables are: also in blocks of DuckDB, and in transactions of
+    the lake.
+    """
 
     folder: Path
     numbers = itertools.count()
@@ -36,9 +40,13 @@ class LakeStatements(Statements):
         self.catalog = f"model{next(self.numbers)}"
         self.lake = LakeCatalog(self.folder / self.catalog, name=self.catalog)
         self.server.add_catalog(self.lake)
-        self.client = DuckDBClient(self.server.location, self.catalog, arrow_lossless=lossless, timeout=60)
+        self.client = DuckDBClient(
+            self.server.location, self.catalog, arrow_lossless=lossless, timeout=60
+        )
         self.duckdb = duckdb.connect()
-        self.duckdb.execute(f"SET arrow_lossless_conversion = true; ATTACH ':memory:' AS {self.catalog}")
+        self.duckdb.execute(
+            f"SET arrow_lossless_conversion = true; ATTACH ':memory:' AS {self.catalog}"
+        )
         self.duckdb.execute(f"USE {self.catalog}")
         self.create_schema(_SCHEMA)
         for name in ("t1", "t2", "t3"):
@@ -52,12 +60,20 @@ class LakeStatements(Statements):
 
     @rule(data=st.data(), returning=st.booleans())
     def change(self, data: st.DataObject, returning: bool) -> None:
-        changes: list[Callable[..., None]] = [self.insert, self.insert_select, self.update, self.update, self.delete]
+        changes: list[Callable[..., None]] = [
+            self.insert,
+            self.insert_select,
+            self.update,
+            self.update,
+            self.delete,
+        ]
         data.draw(st.sampled_from(changes), label="change")(data=data, returning=returning)
 
     @rule(data=st.data())
     def block(self, data: st.DataObject) -> None:
-        """BEGIN … COMMIT, which the server does not hear of (trap T23): every statement is there at once."""
+        """BEGIN … COMMIT, which the server does not hear of (trap T23): every statement is there at
+        once.
+        """
         self.client.begin()
         for returning in data.draw(st.lists(st.booleans(), min_size=1, max_size=3), label="block"):
             self.change(data, returning)
@@ -72,7 +88,9 @@ class LakeStatements(Statements):
         before = self._contents()
         self.client.begin()
         self.client.call(_SCHEMA, "lake_begin", {}, rows=1)
-        for returning in data.draw(st.lists(st.booleans(), min_size=1, max_size=3), label="transaction"):
+        for returning in data.draw(
+            st.lists(st.booleans(), min_size=1, max_size=3), label="transaction"
+        ):
             self.change(data, returning)
             self._compare(self.client, self.named)
         with DuckDBClient(self.server.location, self.catalog, timeout=60) as other:

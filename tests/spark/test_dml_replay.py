@@ -1,7 +1,7 @@
 """Every recorded statement of the real client that changes rows, replayed against the lake.
 
-As `tests/client/test_replay.py` does it with the memory backend: the requests are the recorded ones, and afterwards the
-tables hold what the same SQL does to tables of DuckDB itself.
+As `tests/client/test_replay.py` does it with the memory backend: the requests are the recorded
+ones, and afterwards the tables hold what the same SQL does to tables of DuckDB itself.
 """
 
 from __future__ import annotations
@@ -45,7 +45,15 @@ _BY_TEXT: dict[str, Refusal] = dict.fromkeys(
 )
 """All row ids of the lake are int64. A client that was told otherwise is refused."""
 _DELETE_BOOM = "DELETE FROM t WHERE CASE WHEN id = 5000 THEN error('boom') ELSE true END"
-_AS_RECORDED = ("create_table", "create_table_as", "insert", "insert_parallel", "insert_returning", "update", "delete")
+_AS_RECORDED = (
+    "create_table",
+    "create_table_as",
+    "insert",
+    "insert_parallel",
+    "insert_returning",
+    "update",
+    "delete",
+)
 _SCENARIOS = (
     *map(scenario_of, (*_AS_RECORDED, "merge_into")),
     replace(
@@ -53,7 +61,8 @@ _SCENARIOS = (
         refused=_BY_TEXT,
         left_out=frozenset({"SELECT name FROM rid_str WHERE rowid = 'r1'"}),
         other_result=dict.fromkeys(
-            ["SELECT rowid, name FROM rid_str WHERE v > 2", "SELECT * FROM rid_str #2"], "its row ids were texts"
+            ["SELECT rowid, name FROM rid_str WHERE v > 2", "SELECT * FROM rid_str #2"],
+            "its row ids were texts",
         ),
     ),
     replace(
@@ -62,11 +71,17 @@ _SCENARIOS = (
         other_result={"SELECT * FROM rid_str ORDER BY id": "its row ids were texts"},
     ),
     # It has no functions of the recording server, and its versions have other numbers.
-    replace((transactions := scenario_of("transactions")), functions=False, left_out=frozenset(transactions.instead)),
+    replace(
+        (transactions := scenario_of("transactions")),
+        functions=False,
+        left_out=frozenset(transactions.instead),
+    ),
     scenario_of("errors_dml"),
     replace(
         (errors := scenario_of("errors_client_side")),
-        more_setup=["INSERT INTO slow SELECT i, 'v' || i FROM range(20) r(i), range(10) ORDER BY i"],
+        more_setup=[
+            "INSERT INTO slow SELECT i, 'v' || i FROM range(20) r(i), range(10) ORDER BY i"
+        ],
         # The rows that were updated before come last in a scan; it was these that were deleted.
         sources={**errors.sources, _DELETE_BOOM: "SELECT 8192 + i FROM range(4096) r(i)"},
         endless=frozenset(),
@@ -75,7 +90,9 @@ _SCENARIOS = (
 
 
 @pytest.fixture(scope="module")
-def lakes(lake: LakeCatalog, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, LakeCatalog]]:
+def lakes(
+    lake: LakeCatalog, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, LakeCatalog]]:
     """Lakes of their own by the names of the recorded catalogs: all that there is is compared."""
     with (
         LakeCatalog(tmp_path_factory.mktemp("cat"), name="cat") as cat,
@@ -123,7 +140,9 @@ def _failing(
 ) -> Callable[[Lake, Context, TableState, Operation, DMLOptions], StagedWrite]:
     """As `errors_dml` wants it: tables that fail as their names say."""
 
-    def failing(lake: Lake, ctx: Context, state: TableState, operation: Operation, options: DMLOptions) -> StagedWrite:
+    def failing(
+        lake: Lake, ctx: Context, state: TableState, operation: Operation, options: DMLOptions
+    ) -> StagedWrite:
         point, error = FAILURES.get(state.identifier.name, (None, SparkportError("")))
         if point == "start":
             raise error

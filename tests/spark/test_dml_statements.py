@@ -48,17 +48,22 @@ def _sorted(rows: pa.Table | None) -> list[tuple[Any, ...]]:
     return sorted((tuple(row.values()) for row in rows.to_pylist()), key=repr)
 
 
-# ------------------------------------------------------------------------------------------------------ what it sees
+# ------------------------------------------------------------------------------------ what it sees
 
 
-def test_a_statement_reads_its_own_table_as_it_was_before(client: DuckDBClient, namespace: str, table: str) -> None:
+def test_a_statement_reads_its_own_table_as_it_was_before(
+    client: DuckDBClient, namespace: str, table: str
+) -> None:
     client.begin()
     for expected in (6, 12):
         assert client.insert_select(namespace, table, (namespace, table)).total == expected // 2
         assert client.count(namespace, table) == expected
     assert client.update(namespace, table, {"id": "id + 1"}, where="id > 0").total == 12
     assert client.update(namespace, table, {"id": "id + 1"}, where="id > 0").total == 12
-    assert sorted(client.scan(namespace, table).column("id").to_pylist()) == [3] * 4 + [4] * 4 + [5] * 4
+    assert (
+        sorted(client.scan(namespace, table).column("id").to_pylist())
+        == [3] * 4 + [4] * 4 + [5] * 4
+    )
     assert client.delete(namespace, table, "id = 3").total == 4
     client.commit()
     assert client.count(namespace, table) == 8
@@ -76,7 +81,7 @@ def test_a_block_does_not_see_what_others_do_meanwhile(
     assert client.count(namespace, table) == 9
 
 
-# -------------------------------------------------------------------------------------------------- what it gives back
+# ------------------------------------------------------------------------------ what it gives back
 
 
 def test_returning_gives_the_rows_of_the_statements_snapshot(
@@ -85,7 +90,9 @@ def test_returning_gives_the_rows_of_the_statements_snapshot(
     client.begin()
     client.count(namespace, table)
     other.update(namespace, table, {"name": "'theirs'"}, where="id = 3")
-    updated = client.update(namespace, table, {"name": "name || '!'"}, where="id < 3", returning=True)
+    updated = client.update(
+        namespace, table, {"name": "name || '!'"}, where="id < 3", returning=True
+    )
     assert _sorted(updated.rows) == [(1, "a!"), (2, "b!")]
     deleted = client.delete(namespace, table, "id = 1", returning=True)
     assert _sorted(deleted.rows) == [(1, "a!")]
@@ -113,17 +120,21 @@ def test_returning_of_rows_that_others_have_changed_fails_as_a_whole(
 
 
 def test_returning_keeps_the_order_of_the_row_ids(client: DuckDBClient, namespace: str) -> None:
-    rows = pa.table({"id": range(5000), "a": [f"a{i}" for i in range(5000)], "b": [i / 2 for i in range(5000)]})
+    rows = pa.table(
+        {"id": range(5000), "a": [f"a{i}" for i in range(5000)], "b": [i / 2 for i in range(5000)]}
+    )
     client.create_table_as(namespace, "wide", rows)
     ids = pa.array([4999, 0, 2500])
-    updated = client.update_rows(namespace, "wide", rows.take(ids).append_column("rowid", ids), returning=True)
+    updated = client.update_rows(
+        namespace, "wide", rows.take(ids).append_column("rowid", ids), returning=True
+    )
     deleted = client.delete_rows(namespace, "wide", ids, returning=True)
     for changed in (updated, deleted):
         assert changed.rows is not None
         assert changed.rows.to_pylist() == rows.take(ids).to_pylist()
 
 
-# ------------------------------------------------------------------------------------------------- what it leaves behind
+# --------------------------------------------------------------------------- what it leaves behind
 
 
 def _summaries(lake: LakeCatalog, namespace: str, table: str) -> list[dict[str, str]]:
@@ -138,7 +149,9 @@ def test_snapshots_tell_who_made_them_and_how(
     client.insert(namespace, table, _ROWS)
     client.update(namespace, table, {"name": "'x'"}, where="id = 1")
     client.delete(namespace, table, where="id = 2")
-    transaction = str(client._session.transaction()).partition(".")[0]  # the rest is the server's signature
+    transaction = str(client._session.transaction()).partition(".")[
+        0
+    ]  # the rest is the server's signature
     client.commit()
     client.insert(namespace, table, _ROWS)
     first, *changes, last = _summaries(lake, namespace, table)
@@ -150,7 +163,9 @@ def test_snapshots_tell_who_made_them_and_how(
     traces = [each["sparkport.trace-id"] for each in (first, *changes, last)]
     assert len(set(traces)) == 5
     assert all(len(trace) == 36 for trace in traces)
-    numbers = [(each.get("added-records"), each["total-records"]) for each in (first, *changes, last)]
+    numbers = [
+        (each.get("added-records"), each["total-records"]) for each in (first, *changes, last)
+    ]
     assert numbers == [("3", "3"), ("3", "6"), ("2", "8"), (None, "8"), ("3", "11")]
 
 
@@ -175,7 +190,7 @@ def test_a_statement_that_changes_nothing_makes_no_snapshot(
     assert len(_summaries(lake, namespace, table)) == 1
 
 
-# ------------------------------------------------------------------------------------------------------------ all types
+# --------------------------------------------------------------------------------------- all types
 
 
 @pytest.mark.parametrize("lossless", [True, False])
@@ -186,9 +201,16 @@ def test_values_of_every_type_are_inserted_updated_and_read_back(
     names = [f"c{number}" for number in range(len(LINES))]
     arrays = [meant(line, setting) for line in LINES]
     count = max(map(len, arrays))
-    columns = [array.take(pa.array([*range(len(array)), *[None] * (count - len(array))])) for array in arrays]
-    fields = [line.sent_as(setting).with_name(name) for line, name in zip(LINES, names, strict=True)]
-    rows = pa.Table.from_arrays([pa.array(range(count)), *columns], schema=pa.schema([("n", pa.int64()), *fields]))
+    columns = [
+        array.take(pa.array([*range(len(array)), *[None] * (count - len(array))]))
+        for array in arrays
+    ]
+    fields = [
+        line.sent_as(setting).with_name(name) for line, name in zip(LINES, names, strict=True)
+    ]
+    rows = pa.Table.from_arrays(
+        [pa.array(range(count)), *columns], schema=pa.schema([("n", pa.int64()), *fields])
+    )
     with DuckDBClient(server.location, lake.name, arrow_lossless=lossless, timeout=60) as client:
         client.attach().create_table(namespace, "everything", rows.schema)
         assert client.insert(namespace, "everything", rows).total == count
@@ -197,7 +219,9 @@ def test_values_of_every_type_are_inserted_updated_and_read_back(
         turned = rows.take(pa.array([*range(1, count), 0]))
         ids = client.scan(namespace, "everything", ["n", "rowid"]).sort_by("n").column("rowid")
         new = turned.drop(["n"]).append_column("rowid", ids)
-        returned = client.update_rows(namespace, "everything", new.append_column("n", rows.column("n")), returning=True)
+        returned = client.update_rows(
+            namespace, "everything", new.append_column("n", rows.column("n")), returning=True
+        )
         assert returned.total == count
         updated = client.scan(namespace, "everything").sort_by("n")
         _same(updated.drop(["n"]), turned.drop(["n"]))
@@ -220,14 +244,18 @@ def _one_nan(array: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_nan(array), pa.scalar(float("nan"), array.type), array)
 
 
-# -------------------------------------------------------------------------------------------------- garbled BOOLEANs
+# -------------------------------------------------------------------------------- garbled BOOLEANs
 
 
 def test_booleans_that_the_client_garbles_are_refused_and_change_nothing(
     server: Server, lake: LakeCatalog, client: DuckDBClient, namespace: str
 ) -> None:
-    """DuckDB 1.5.0 under `arrow_lossless_conversion`, airport §13.3; also in the rows of `upsert`."""
-    client.create_table_as(namespace, "flags", pa.table({"id": pa.array([1, 2], pa.int64()), "b": [True, False]}))
+    """DuckDB 1.5.0 under `arrow_lossless_conversion`, airport §13.3; also in the rows of
+    `upsert`.
+    """
+    client.create_table_as(
+        namespace, "flags", pa.table({"id": pa.array([1, 2], pa.int64()), "b": [True, False]})
+    )
     nulls = pa.ExtensionArray.from_storage(pa.bool8(), pa.nulls(3, pa.int8()))
     given = pa.table({"id": pa.array([2, 3, 4], pa.int64()), "b": nulls})
     garbling = DuckDBClient(server.location, lake.name, timeout=60, garbled_null_booleans=True)
@@ -237,6 +265,8 @@ def test_booleans_that_the_client_garbles_are_refused_and_change_nothing(
             lambda: old.update(namespace, "flags", {"b": "NULL"}),
             lambda: old.in_out(namespace, "upsert", "flags", "id", rows=given),
         ):
-            with pytest.raises(ServerError, match="SET arrow_lossless_conversion = false, or name the column"):
+            with pytest.raises(
+                ServerError, match="SET arrow_lossless_conversion = false, or name the column"
+            ):
                 statement()
     assert _sorted(client.scan(namespace, "flags")) == [(1, True), (2, False)]

@@ -20,7 +20,9 @@ def raised(action, what="spark_sql"):
         action()
     message = found.value.message
     assert "\n" not in message
-    assert not re.search(r"/tmp|file:|\.java|\.scala|org\.apache|localhost|Traceback|SQLSTATE|\+-", message), message
+    assert not re.search(
+        r"/tmp|file:|\.java|\.scala|org\.apache|localhost|Traceback|SQLSTATE|\+-", message
+    ), message
     return found.value
 
 
@@ -40,21 +42,37 @@ def table(spark, lake, namespace):
             errors.NotFound,
             r"\[UNRESOLVED_COLUMN.*`idd`.*Did you mean.*`id`.*\(line 1, position 8\)$",
         ),
-        ("SELECT *\nFROM nope.nope", errors.NotFound, r"`nope`.`nope` cannot be found\. .*\(line 2, position 6\)$"),
-        ("SELEC 1", errors.BadRequest, r"Syntax error at or near 'SELEC'\. \(line 1, position 1\)$"),
+        (
+            "SELECT *\nFROM nope.nope",
+            errors.NotFound,
+            r"`nope`.`nope` cannot be found\. .*\(line 2, position 6\)$",
+        ),
+        (
+            "SELEC 1",
+            errors.BadRequest,
+            r"Syntax error at or near 'SELEC'\. \(line 1, position 1\)$",
+        ),
         ("SELECT 1; SELECT 2", errors.BadRequest, r"extra input 'SELECT'"),
         (
             "SELECT id / 0 FROM {table}",
             errors.BadRequest,
             r"Division by zero\. Use `try_divide`.*\(line 1, position 8\)$",
         ),
-        ("SELECT CAST(v AS INT) FROM {table}", errors.BadRequest, r"The value '[xy]' of the type \"STRING\""),
+        (
+            "SELECT CAST(v AS INT) FROM {table}",
+            errors.BadRequest,
+            r"The value '[xy]' of the type \"STRING\"",
+        ),
         ("SELECT raise_error('boom') FROM {table}", errors.BadRequest, r"boom$"),
         ("SELECT nofunction(1)", errors.NotFound, r"Cannot resolve routine `nofunction`"),
         ("SELECT array(1) + 1", errors.BadRequest, r"incompatible types"),
         ("SELECT id, count(*) FROM {table}", errors.BadRequest, r"GROUP BY"),
         ("SELECT (SELECT id FROM {table})", errors.BadRequest, r"More than one row returned"),
-        ("SELECT * FROM {table} VERSION AS OF 12345", errors.NotFound, r"Cannot find snapshot with ID 12345"),
+        (
+            "SELECT * FROM {table} VERSION AS OF 12345",
+            errors.NotFound,
+            r"Cannot find snapshot with ID 12345",
+        ),
         ("SELECT :x", errors.BadRequest, r"unbound parameter: x"),
         ("CREATE TABLE {table} (a INT) USING iceberg", errors.AlreadyExists, r"already exists"),
         ("SELECT CAST(1 AS nope)", errors.Unsupported, r"Unsupported data type"),
@@ -69,9 +87,14 @@ def test_sql_errors_keep_the_sentence_of_spark(spark, table, query, error, words
 
 
 def test_an_object_that_is_missing_is_not_found(spark, lake, namespace):
-    found = raised(lambda: spark.table(f"{lake.spark_catalog}.{namespace}.nope"), f"table {namespace}.nope")
+    found = raised(
+        lambda: spark.table(f"{lake.spark_catalog}.{namespace}.nope"), f"table {namespace}.nope"
+    )
 
-    assert (type(found), found.message) == (errors.NotFound, f"table {namespace}.nope does not exist")
+    assert (type(found), found.message) == (
+        errors.NotFound,
+        f"table {namespace}.nope does not exist",
+    )
 
 
 def test_a_view_whose_table_is_gone_is_told_from_a_view_that_is_gone(spark, table, namespace):
@@ -106,7 +129,9 @@ def test_a_file_that_is_missing_is_not_named(spark, table, namespace, pattern):
     found = raised(lambda: spark.table(table).collect(), f"table {namespace}.t")
 
     assert type(found) is errors.PreconditionFailed
-    assert found.message.startswith(f"table {namespace}.t cannot be read: one of its files is missing")
+    assert found.message.startswith(
+        f"table {namespace}.t cannot be read: one of its files is missing"
+    )
 
 
 def test_a_file_that_is_damaged_is_not_named(spark, tmp_path):
@@ -119,7 +144,9 @@ def test_a_file_that_is_damaged_is_not_named(spark, tmp_path):
 
 
 def test_a_schema_with_tables_is_not_empty(spark, table, namespace):
-    found = raised(lambda: spark.sql(f"DROP NAMESPACE {table.removesuffix('.t')}"), f"schema {namespace}")
+    found = raised(
+        lambda: spark.sql(f"DROP NAMESPACE {table.removesuffix('.t')}"), f"schema {namespace}"
+    )
 
     assert type(found) is errors.SchemaNotEmpty
 
@@ -128,7 +155,9 @@ def test_a_commit_that_lost_is_a_conflict(spark, lake, table, namespace):
     from sparkport.spark.gateway import Gateway
     from sparkport.spark.identifiers import Identifier
 
-    handle = Gateway(spark, lake.spark_catalog).iceberg(Identifier(lake.spark_catalog, (namespace,), "t"))
+    handle = Gateway(spark, lake.spark_catalog).iceberg(
+        Identifier(lake.spark_catalog, (namespace,), "t")
+    )
     assert handle is not None
     operations = handle.table.operations()
     seen = operations.refresh()
@@ -179,11 +208,19 @@ def test_an_error_of_ours_comes_back_from_a_worker_as_it_was(spark):
     [
         ("java.lang.OutOfMemoryError", "Java heap space", errors.LimitExceeded),
         ("java.nio.file.AccessDeniedException", "/secret/place", errors.PermissionDenied),
-        ("java.lang.IllegalStateException", "Cannot call methods on a stopped SparkContext.", errors.CatalogFault),
+        (
+            "java.lang.IllegalStateException",
+            "Cannot call methods on a stopped SparkContext.",
+            errors.CatalogFault,
+        ),
         ("java.net.ConnectException", "Connection refused (db.internal:5432)", errors.CatalogFault),
         ("java.lang.UnsupportedOperationException", "not this one", errors.Unsupported),
         ("java.sql.SQLException", "[SQLITE_BUSY] The database file is locked", errors.Conflict),
-        ("java.sql.SQLException", "[SQLITE_NOTADB] File opened that is not a database file", errors.CatalogFault),
+        (
+            "java.sql.SQLException",
+            "[SQLITE_NOTADB] File opened that is not a database file",
+            errors.CatalogFault,
+        ),
         (
             "java.lang.RuntimeException",
             "Job aborted due to stage failure: Task 1 in stage 2.0 failed 4 times, most recent failure: Lost task 1.3"
@@ -217,7 +254,10 @@ def test_a_jvm_that_is_gone_is_told():
     [
         (FileNotFoundError(2, "No such file", "/tmp/x"), errors.PreconditionFailed),
         (pa.ArrowInvalid("Parquet magic bytes not found in footer."), errors.PreconditionFailed),
-        (OSError("When reading: AWS Error ACCESS_DENIED during HeadObject"), errors.PermissionDenied),
+        (
+            OSError("When reading: AWS Error ACCESS_DENIED during HeadObject"),
+            errors.PermissionDenied,
+        ),
         (NoSuchTableError("x"), errors.NotFound),
         (MemoryError(), errors.LimitExceeded),
     ],
@@ -250,7 +290,10 @@ def test_an_error_of_ours_stays_what_it_is():
         ("no route to 10.1.2.3:7077", "no route to <host>"),
         ("no route to node-1.example.org:7077", "no route to <host>"),
         ("password=hunter2 rejected", "password=<hidden> rejected"),
-        ("a / b, 1/0 and x/y at 2020-01-01T00:00:00+00:00", "a / b, 1/0 and x/y at 2020-01-01T00:00:00+00:00"),
+        (
+            "a / b, 1/0 and x/y at 2020-01-01T00:00:00+00:00",
+            "a / b, 1/0 and x/y at 2020-01-01T00:00:00+00:00",
+        ),
         ("`lake`.`a`.`t` has [`id`, `v`]", "`lake`.`a`.`t` has [`id`, `v`]"),
     ],
 )

@@ -92,9 +92,13 @@ def test_what_duckdb_cannot_read_is_left_to_arrow(path, tmp_path):
 def test_a_path_is_a_path_and_no_pattern(tmp_path, folder):
     for name, value in ((folder, 1), ("a", 2), ("ab", 2)):
         (tmp_path / name).mkdir()
-        pq.write_table(pa.table({"i": pa.array([value], pa.int32())}), tmp_path / name / "rows.parquet")
+        pq.write_table(
+            pa.table({"i": pa.array([value], pa.int32())}), tmp_path / name / "rows.parquet"
+        )
 
-    found = few_rows(str(tmp_path / folder / "rows.parquet"), pa.schema([("i", pa.int32())]), [0], [0])
+    found = few_rows(
+        str(tmp_path / folder / "rows.parquet"), pa.schema([("i", pa.int32())]), [0], [0]
+    )
 
     assert found is None or found.to_pylist() == [{"i": 1}]
 

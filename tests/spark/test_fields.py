@@ -70,11 +70,18 @@ def nested(lake: LakeCatalog, namespace: str) -> Callable[[], Any]:
 )
 def test_add_field(lake, namespace, nested, path, column, expected):
     before = nested().arrow_schema
-    table = changed_once(nested, lambda t: t.add_field(CTX, path, field("new", pa.uint8()), AddFieldOptions()))
+    table = changed_once(
+        nested, lambda t: t.add_field(CTX, path, field("new", pa.uint8()), AddFieldOptions())
+    )
     assert values(table, column) == [expected]
     assert "uint8" in str(table.arrow_schema.field(column).type)
     again = field("NEW", pa.int64())
-    unchanged(nested, AlreadyExists, "new exists already", lambda t: t.add_field(CTX, path, again, AddFieldOptions()))
+    unchanged(
+        nested,
+        AlreadyExists,
+        "new exists already",
+        lambda t: t.add_field(CTX, path, again, AddFieldOptions()),
+    )
     nested().add_field(CTX, path, again, AddFieldOptions(if_field_not_exists=True))
     assert version(nested()) == version(table)
     changed_once(nested, lambda t: t.remove_field(CTX, [*path, "new"], RemoveFieldOptions()))
@@ -117,10 +124,22 @@ def test_the_last_field_stays(lake, namespace):
     create(lake, namespace, "t", pa.schema([("s", pa.struct([("a", pa.int32())]))]))
     table = lambda: find(lake, namespace, "t")  # noqa: E731
     problem = "is the only one of its struct: remove the column instead"
-    unchanged(table, PreconditionFailed, problem, lambda t: t.remove_field(CTX, ["s", "a"], RemoveFieldOptions()))
+    unchanged(
+        table,
+        PreconditionFailed,
+        problem,
+        lambda t: t.remove_field(CTX, ["s", "a"], RemoveFieldOptions()),
+    )
     table().remove_field(CTX, ["s", "b"], RemoveFieldOptions(if_field_exists=True))
-    unchanged(table, AlreadyExists, r"field s\.a exists already", lambda t: t.rename_field(CTX, ["s", "a"], "a"))
-    unchanged(table, BadRequest, "a field needs a name", lambda t: t.rename_field(CTX, ["s", "a"], ""))
+    unchanged(
+        table,
+        AlreadyExists,
+        r"field s\.a exists already",
+        lambda t: t.rename_field(CTX, ["s", "a"], "a"),
+    )
+    unchanged(
+        table, BadRequest, "a field needs a name", lambda t: t.rename_field(CTX, ["s", "a"], "")
+    )
     unchanged(
         table,
         BadRequest,
@@ -130,7 +149,9 @@ def test_the_last_field_stays(lake, namespace):
 
 
 def test_a_key_keeps_all_fields_of_its_structs(lake, namespace):
-    create(lake, namespace, "t", pa.schema([("s", INNER)]), constraints=Constraints(unique=(("s",),)))
+    create(
+        lake, namespace, "t", pa.schema([("s", INNER)]), constraints=Constraints(unique=(("s",),))
+    )
     unchanged(
         lambda: find(lake, namespace, "t"),
         PreconditionFailed,

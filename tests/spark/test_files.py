@@ -10,7 +10,18 @@ import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
-from tests.spark.tables import IO, NUMBERED, VARCHAR, Table, compare, data_entry, numbered, read, rows_of, where
+from tests.spark.tables import (
+    IO,
+    NUMBERED,
+    VARCHAR,
+    Table,
+    compare,
+    data_entry,
+    numbered,
+    read,
+    rows_of,
+    where,
+)
 from tests.spark.test_deletes import write_vector
 
 from sparkport.catalog.filters import Conjunction, ConjunctionKind, Filter
@@ -29,7 +40,7 @@ def of_one_file(folder, rows, *, row_group_size=None, **table):
     return made
 
 
-# ------------------------------------------------------------------------------------------------------ rows
+# -------------------------------------------------------------------------------------------- rows
 
 
 def test_all_rows_with_their_ids(tmp_path):
@@ -62,7 +73,9 @@ def test_tables_of_version_2_have_no_row_ids(tmp_path):
 @pytest.mark.parametrize("row_group_size", [None, 10, 33])
 def test_filters_are_exact_whatever_the_batches(tmp_path, batch_rows, row_group_size):
     state = of_one_file(tmp_path, numbered(100), row_group_size=row_group_size).state()
-    either = Conjunction(ConjunctionKind.OR, (compare("id", "<", 5), compare("name", "=", "n50", VARCHAR)))
+    either = Conjunction(
+        ConjunctionKind.OR, (compare("id", "<", 5), compare("name", "=", "n50", VARCHAR))
+    )
     rows = rows_of(read(state, ["name", "rowid"], Filter((either,)), batch_rows=batch_rows))
     assert [row["rowid"] for row in rows] == [0, 1, 2, 3, 4, 50]
     assert [row["name"] for row in rows] == ["n0", "n1", "n2", "n3", "n4", "n50"]
@@ -71,7 +84,10 @@ def test_filters_are_exact_whatever_the_batches(tmp_path, batch_rows, row_group_
 def test_filters_on_row_ids(tmp_path):
     state = of_one_file(tmp_path, numbered(100), row_group_size=10).state()
     assert rows_of(read(state, ["id"], where("rowid", "=", 42))) == [{"id": 42}]
-    assert rows_of(read(state, ["rowid"], where("rowid", ">", 97))) == [{"rowid": 98}, {"rowid": 99}]
+    assert rows_of(read(state, ["rowid"], where("rowid", ">", 97))) == [
+        {"rowid": 98},
+        {"rowid": 99},
+    ]
 
 
 def test_deleted_rows_are_gone_and_ids_stay(tmp_path):
@@ -81,7 +97,12 @@ def test_deleted_rows_are_gone_and_ids_stay(tmp_path):
     vector = write_vector(tmp_path / "v.puffin", [0, 3, 4, 9])
     place = {"content_offset": vector.offset, "content_size_in_bytes": vector.length}
     deletes = data_entry(
-        vector.path, 4, content=1, file_format="PUFFIN", referenced_data_file=entry["file_path"], **place
+        vector.path,
+        4,
+        content=1,
+        file_format="PUFFIN",
+        referenced_data_file=entry["file_path"],
+        **place,
     )
     table.append(deletes, content=1, sequence_number=2)
     state = table.state()
@@ -92,12 +113,17 @@ def test_deleted_rows_are_gone_and_ids_stay(tmp_path):
             assert rows == [{name: n + 100 * (name == "rowid") for name in columns} for n in left]
     assert sum(batch.num_rows for batch in read(state, [])) == 6
     assert rows_of(read(state, ["id"], where("id", "<", 5))) == [{"id": 1}, {"id": 2}]
-    assert rows_of(read(state, ["rowid"], where("rowid", "<", 105))) == [{"rowid": 101}, {"rowid": 102}]
+    assert rows_of(read(state, ["rowid"], where("rowid", "<", 105))) == [
+        {"rowid": 101},
+        {"rowid": 102},
+    ]
 
 
 def test_row_ids_that_a_file_holds_win_unless_they_are_null(tmp_path):
     table = Table(tmp_path, NUMBERED, operation="overwrite")
-    held = Schema(*NUMBERED.fields, NestedField(ROW_ID_FIELD, "_row_id", LongType(), required=False))
+    held = Schema(
+        *NUMBERED.fields, NestedField(ROW_ID_FIELD, "_row_id", LongType(), required=False)
+    )
     table.file_schema = held
     rows = numbered(3).append_column("_row_id", pa.array([7, None, 5], pa.int64()))
     table.append(table.write(rows), first_row_id=100)
@@ -117,7 +143,7 @@ def test_counting_opens_no_file(tmp_path):
         read(state, ["id"])
 
 
-# -------------------------------------------------------------------------------------------- order and pieces
+# -------------------------------------------------------------------------------- order and pieces
 
 
 def test_the_same_request_gives_the_same_batches(tmp_path):
@@ -186,24 +212,32 @@ def test_a_damaged_file_is_named_without_its_path(tmp_path, keep):
     table = of_one_file(tmp_path, numbered(100))
     (path,) = tmp_path.glob("*.parquet")
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(PreconditionFailed, match=r"a data file of table a\.t cannot be read") as caught:
+    with pytest.raises(
+        PreconditionFailed, match=r"a data file of table a\.t cannot be read"
+    ) as caught:
         read(table.state(), ["id"])
     assert str(tmp_path) not in str(caught.value)
 
 
-# ------------------------------------------------------------------------------------------------- with Spark
+# -------------------------------------------------------------------------------------- with Spark
 
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_spark_and_this_reader_agree(lake, namespace, version):
-    """What Spark wrote, deleted, updated and altered, with position delete files and with delete vectors."""
+    """What Spark wrote, deleted, updated and altered, with position delete files and with delete
+    vectors.
+    """
     name = f"{lake.spark_catalog}.{namespace}.t{version}"
-    modes = ", ".join(f"'write.{each}.mode' = 'merge-on-read'" for each in ("delete", "update", "merge"))
+    modes = ", ".join(
+        f"'write.{each}.mode' = 'merge-on-read'" for each in ("delete", "update", "merge")
+    )
     lake.spark.sql(
         f"CREATE TABLE {name} (id BIGINT, k STRING, i INT, s STRUCT<x: INT, y: STRING>) USING iceberg"
         f" PARTITIONED BY (bucket(3, id)) TBLPROPERTIES ('format-version' = '{version}', {modes})"
     )
-    lake.spark.sql(f"INSERT INTO {name} SELECT id, concat('k', id % 7), id, struct(id, 'y') FROM range(200)")
+    lake.spark.sql(
+        f"INSERT INTO {name} SELECT id, concat('k', id % 7), id, struct(id, 'y') FROM range(200)"
+    )
     lake.spark.sql(f"DELETE FROM {name} WHERE id % 10 = 3")
     lake.spark.sql(f"UPDATE {name} SET k = 'updated' WHERE id BETWEEN 50 AND 60")
     lake.spark.sql(f"ALTER TABLE {name} RENAME COLUMN k TO label")
@@ -218,18 +252,24 @@ def test_spark_and_this_reader_agree(lake, namespace, version):
         ("i < 20", where("i", "<", 20)),
     ):
         row_id = ", _row_id AS rowid" if state.has_row_ids else ""
-        expected = lake.spark.sql(f"SELECT id, label, i, s{row_id} FROM {name} WHERE {text}").collect()
+        expected = lake.spark.sql(
+            f"SELECT id, label, i, s{row_id} FROM {name} WHERE {text}"
+        ).collect()
         found = rows_of(read(state, None, row_filter))
-        assert sorted(map(str, found)) == sorted(str(row.asDict(recursive=True)) for row in expected)
+        assert sorted(map(str, found)) == sorted(
+            str(row.asDict(recursive=True)) for row in expected
+        )
 
 
 def spark_state(spark, name):
-    query = f"SELECT file FROM {name}.metadata_log_entries ORDER BY timestamp DESC, file DESC LIMIT 1"
+    query = (
+        f"SELECT file FROM {name}.metadata_log_entries ORDER BY timestamp DESC, file DESC LIMIT 1"
+    )
     location = spark.sql(query).collect()[0].file
     return States().add(Identifier("lake", ("a",), "t"), location, metadata_text(IO, location), IO)
 
 
-# -------------------------------------------------------------------------------------------------- places
+# ------------------------------------------------------------------------------------------ places
 
 
 @pytest.mark.parametrize(
@@ -249,7 +289,9 @@ def test_local_places(path, local):
 
 
 def test_which_places_are_reachable():
-    assert all(reachable(f"{scheme}://x/y", {}) for scheme in ("s3", "s3a", "s3n", "gs", "abfs", "abfss"))
+    assert all(
+        reachable(f"{scheme}://x/y", {}) for scheme in ("s3", "s3a", "s3n", "gs", "abfs", "abfss")
+    )
     assert not any(reachable(f"{scheme}://x/y", {}) for scheme in ("hdfs", "viewfs", "oss"))
     assert reachable("/x:y/z", {})
 

@@ -1,4 +1,6 @@
-"""Every filter of the corpus on the lake, by every route: nothing lost, and nearly everything exact."""
+"""Every filter of the corpus on the lake, by every route: nothing lost, and nearly everything
+exact.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,18 @@ CTX = Context()
 def corpus(lake: LakeCatalog, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The namespace of a table `data` that has the rows of the corpus."""
     lake.spark.sql(f"CREATE NAMESPACE `{lake.spark_catalog}`.corpus")
-    load(lake, "corpus", "data", pa.Table.from_batches([batch()]), tmp_path_factory.mktemp("corpus"))
+    load(
+        lake, "corpus", "data", pa.Table.from_batches([batch()]), tmp_path_factory.mktemp("corpus")
+    )
     return "corpus"
 
 
 @functools.cache
 def _filters(version: str) -> tuple[tuple[dict[str, Any], Filter], ...]:
-    return tuple((case, decode_filter(json.dumps(case["json_filters"])) or Filter(())) for case in cases(version))
+    return tuple(
+        (case, decode_filter(json.dumps(case["json_filters"])) or Filter(()))
+        for case in cases(version)
+    )
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -54,10 +61,14 @@ def test_reading_in_place_keeps_what_the_client_keeps(lake, corpus, version):
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_spark_is_asked_for_keeps_what_the_client_keeps(lake, corpus, version):
     rows = lake.spark.table(f"`{lake.spark_catalog}`.{corpus}.data")
-    conditions = [(case, spark_condition(row_filter, rows.schema)) for case, row_filter in _filters(version)]
+    conditions = [
+        (case, spark_condition(row_filter, rows.schema)) for case, row_filter in _filters(version)
+    ]
     asked = [(case, condition) for case, condition in conditions if condition is not None]
     assert len(asked) >= 20  # most of the corpus is about functions, which Spark computes otherwise
-    answers = rows.selectExpr("id", *(f"({condition}) AS c{n}" for n, (_, condition) in enumerate(asked))).collect()
+    answers = rows.selectExpr(
+        "id", *(f"({condition}) AS c{n}" for n, (_, condition) in enumerate(asked))
+    ).collect()
     lost = {}
     for number, (case, _) in enumerate(asked):
         kept = {row["id"] for row in answers if row[f"c{number}"]}
@@ -69,7 +80,9 @@ def test_what_spark_is_asked_for_keeps_what_the_client_keeps(lake, corpus, versi
 def test_spark_tasks_keep_what_the_client_keeps(lake, warehouse, corpus):
     settings = LakeSettings(in_place_bytes=0)
     with (
-        LakeCatalog(warehouse, name="tasks", spark_catalog=lake.spark_catalog, settings=settings) as tasks,
+        LakeCatalog(
+            warehouse, name="tasks", spark_catalog=lake.spark_catalog, settings=settings
+        ) as tasks,
         Server(tasks, "grpc://127.0.0.1:0") as server,
         DuckDBClient(server.location, "tasks", timeout=60) as client,
     ):

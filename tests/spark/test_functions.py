@@ -1,4 +1,6 @@
-"""The functions of the lake: Spark SQL as a table function, Iceberg's metadata, and functions defined in Spark SQL."""
+"""The functions of the lake: Spark SQL as a table function, Iceberg's metadata, and functions
+defined in Spark SQL.
+"""
 
 import datetime
 import threading
@@ -13,7 +15,14 @@ from tests.spark.calling import Caller
 import sparkport as sp
 from sparkport import errors
 from sparkport.catalog import Context, ScanOptions, Stability
-from sparkport.catalog.filters import ColumnRef, Comparison, ComparisonKind, Constant, DuckType, Filter
+from sparkport.catalog.filters import (
+    ColumnRef,
+    Comparison,
+    ComparisonKind,
+    Constant,
+    DuckType,
+    Filter,
+)
 from sparkport.spark import LakeCatalog
 from sparkport.spark.functions.query_arguments import markers
 from sparkport.spark.functions.result_columns import distinct_names
@@ -28,7 +37,9 @@ def caller(lake, namespace):
 @pytest.fixture
 def table(spark, lake, namespace):
     name = f"{lake.spark_catalog}.{namespace}.t"
-    spark.sql(f"CREATE TABLE {name} (id BIGINT, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '3')")
+    spark.sql(
+        f"CREATE TABLE {name} (id BIGINT, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '3')"
+    )
     spark.sql(f"INSERT INTO {name} VALUES (1, 'x'), (2, 'y')")
     return name
 
@@ -54,7 +65,13 @@ def test_the_session_of_the_lake_is_not_disturbed(caller, spark, table):
 
 def test_columns_and_rows_are_chosen_by_spark(caller, table):
     kept = Filter(
-        (Comparison(ComparisonKind.EQUAL, ColumnRef("id", DuckType("BIGINT")), Constant(DuckType("BIGINT"), 2)),)
+        (
+            Comparison(
+                ComparisonKind.EQUAL,
+                ColumnRef("id", DuckType("BIGINT")),
+                Constant(DuckType("BIGINT"), 2),
+            ),
+        )
     )
 
     found = caller.sql("SELECT * FROM t", options=ScanOptions(columns=("v",), filter=kept))
@@ -101,7 +118,11 @@ def test_what_is_no_query_is_refused_and_not_run(caller, table, statement):
 
 
 @pytest.mark.parametrize(
-    "query", ["SELECT reflect('java.lang.System', 'getProperty', 'user.home')", "SELECT * FROM text.`/etc/hostname`"]
+    "query",
+    [
+        "SELECT reflect('java.lang.System', 'getProperty', 'user.home')",
+        "SELECT * FROM text.`/etc/hostname`",
+    ],
 )
 def test_what_reaches_past_the_tables_is_not_found(caller, query):
     with pytest.raises(errors.NotFound):
@@ -110,7 +131,12 @@ def test_what_reaches_past_the_tables_is_not_found(caller, query):
 
 @pytest.mark.parametrize(
     "query",
-    ["FROM (VALUES (1)) AS v(a)", "WITH c AS (SELECT 1 AS a) SELECT * FROM c", "(SELECT 1 AS a)", "VALUES (1);"],
+    [
+        "FROM (VALUES (1)) AS v(a)",
+        "WITH c AS (SELECT 1 AS a) SELECT * FROM c",
+        "(SELECT 1 AS a)",
+        "VALUES (1);",
+    ],
 )
 def test_every_form_of_a_query_is_one(caller, query):
     assert caller.sql(query).num_rows == 1
@@ -127,13 +153,17 @@ def test_every_form_of_a_query_is_one(caller, query):
         (None, errors.BadRequest, "needs a query"),
     ],
 )
-def test_a_query_that_spark_does_not_understand_fails_before_it_runs(caller, table, query, error, words):
+def test_a_query_that_spark_does_not_understand_fails_before_it_runs(
+    caller, table, query, error, words
+):
     with pytest.raises(error, match=words):
         caller.function("spark_sql").schema_for_parameters(Context(), [query])
 
 
 def test_a_query_that_fails_while_it_runs_fails_the_stream(caller):
-    with pytest.raises(errors.BadRequest, match=r"^spark_sql: \[USER_RAISED_EXCEPTION\] so it goes$"):
+    with pytest.raises(
+        errors.BadRequest, match=r"^spark_sql: \[USER_RAISED_EXCEPTION\] so it goes$"
+    ):
         caller.sql("SELECT IF(id = 7, raise_error('so it goes'), id) AS id FROM range(10)")
     assert caller.sql("SELECT 1 AS a").to_pylist() == [{"a": 1}]
 
@@ -141,18 +171,37 @@ def test_a_query_that_fails_while_it_runs_fails_the_stream(caller):
 def test_a_query_that_fails_after_some_rows_fails_the_stream(caller):
     # By the time Spark starts the task again, rows of it have gone to the client.
     with pytest.raises((errors.BadRequest, errors.Conflict), match=r"^spark_sql: "):
-        caller.sql("SELECT IF(id = 190000, raise_error('halfway'), id) AS id FROM range(0, 200000, 1, 2)")
+        caller.sql(
+            "SELECT IF(id = 190000, raise_error('halfway'), id) AS id FROM range(0, 200000, 1, 2)"
+        )
     assert caller.sql("SELECT 1 AS a").to_pylist() == [{"a": 1}]
 
 
 def test_markers_stand_for_typed_values(caller, table):
     values = pa.array(
-        [{"id": 2, "v": "y", "d": Decimal("1.50"), "t": datetime.date(2020, 1, 2), "n": None, "l": [1, 2]}]
+        [
+            {
+                "id": 2,
+                "v": "y",
+                "d": Decimal("1.50"),
+                "t": datetime.date(2020, 1, 2),
+                "n": None,
+                "l": [1, 2],
+            }
+        ]
     )
 
-    found = caller.sql("SELECT id, :d AS d, :t AS t, :n AS n, :l AS l FROM t WHERE id = :id AND v = :v", values)
+    found = caller.sql(
+        "SELECT id, :d AS d, :t AS t, :n AS n, :l AS l FROM t WHERE id = :id AND v = :v", values
+    )
 
-    expected = {"id": 2, "d": Decimal("1.50"), "t": datetime.date(2020, 1, 2), "n": None, "l": [1, 2]}
+    expected = {
+        "id": 2,
+        "d": Decimal("1.50"),
+        "t": datetime.date(2020, 1, 2),
+        "n": None,
+        "l": [1, 2],
+    }
     assert found.to_pylist() == [expected]
 
 
@@ -166,7 +215,11 @@ def test_markers_stand_for_text_of_a_map_and_for_values_in_order(caller, table):
 def test_times_are_passed_as_the_instants_they_are(caller):
     moment = datetime.datetime(2020, 1, 2, 3, 4, 5, 678901)
     values = pa.StructArray.from_arrays(
-        [pa.array([moment], pa.timestamp("us")), pa.array([moment], pa.timestamp("us", "Europe/Berlin"))], ["n", "z"]
+        [
+            pa.array([moment], pa.timestamp("us")),
+            pa.array([moment], pa.timestamp("us", "Europe/Berlin")),
+        ],
+        ["n", "z"],
     )
 
     found = caller.sql("SELECT :n AS n, :z AS z", values)
@@ -193,14 +246,28 @@ def test_columns_get_names_and_types_that_duckdb_has(caller):
 
     assert found.schema.names == ["a", "a_1", "A_2", "count(1)", "n", "e", "v", "m", "d", "s"]
     [row] = found.to_pylist()
-    assert (row["a"], row["a_1"], row["A_2"], row["n"], row["e"], row["v"]) == (1, 2, 3, None, [], '{"k":[1]}')
+    assert (row["a"], row["a_1"], row["A_2"], row["n"], row["e"], row["v"]) == (
+        1,
+        2,
+        3,
+        None,
+        [],
+        '{"k":[1]}',
+    )
     assert row["m"] == "INTERVAL '14' MONTH"
     assert row["d"] == datetime.timedelta(days=1)
     assert row["s"] == {"q": None, "w": "[1]"}
 
 
 def test_names_are_made_distinct_as_duckdb_compares_them():
-    assert distinct_names(["a", "A", "a_1", "", "é", "É"]) == ["a", "A_1", "a_1_1", "column3", "é", "É"]
+    assert distinct_names(["a", "A", "a_1", "", "é", "É"]) == [
+        "a",
+        "A_1",
+        "a_1_1",
+        "column3",
+        "é",
+        "É",
+    ]
 
 
 def test_a_cancelled_call_stops_the_job(caller, spark):
@@ -236,12 +303,17 @@ def test_the_steps_of_one_scan_read_what_was_planned(caller, spark, table):
     spark.sql(f"ALTER TABLE {table} ADD COLUMN w INT")
 
     assert function.schema_for_parameters(ctx, ["SELECT * FROM t"]) == columns
-    assert "w" in function.schema_for_parameters(Context(trace_id="another"), ["SELECT * FROM t"]).names
+    assert (
+        "w"
+        in function.schema_for_parameters(Context(trace_id="another"), ["SELECT * FROM t"]).names
+    )
 
 
 def test_duckdb_calls_the_functions(lake, namespace, table):
     with ExitStack() as stack:
-        server = sp.Server(lake, "grpc://127.0.0.1:0", sp.ServerSettings(idle_thread_seconds=0.05)).start()
+        server = sp.Server(
+            lake, "grpc://127.0.0.1:0", sp.ServerSettings(idle_thread_seconds=0.05)
+        ).start()
         stack.callback(server.stop, 0)
         client = stack.enter_context(DuckDBClient(server.location, lake.name, timeout=60.0))
 
@@ -259,7 +331,7 @@ def test_duckdb_calls_the_functions(lake, namespace, table):
             called("spark_sql", "DROP TABLE t")
 
 
-# ------------------------------------------------------------------------------------------------------- metadata
+# ---------------------------------------------------------------------------------------- metadata
 
 
 @pytest.fixture
@@ -287,7 +359,9 @@ def test_snapshots_are_listed_with_their_versions(caller, changed):
 def test_history_tells_what_each_change_changed(caller, changed):
     found = caller.call("history", "t")
 
-    assert found["version"].to_pylist() == [0, 1, 2, 3], "a tag and a setting of Iceberg change nothing that is shown"
+    assert found["version"].to_pylist() == [0, 1, 2, 3], (
+        "a tag and a setting of Iceberg change nothing that is shown"
+    )
     assert found["change"].to_pylist() == ["create", "append", "columns", "append"]
     assert found["schema_id"].to_pylist() == [0, 0, 1, 1]
     assert found["snapshot_id"].to_pylist() == [
@@ -317,10 +391,16 @@ def test_files_are_listed_with_their_partitions(caller, lake, spark, namespace):
         f"CREATE TABLE {name} (id BIGINT, day DATE) USING iceberg PARTITIONED BY (day)"
         " TBLPROPERTIES ('format-version' = '3', 'write.delete.mode' = 'merge-on-read')"
     )
-    spark.sql(f"INSERT INTO {name} VALUES (1, DATE '2020-01-02'), (2, DATE '2020-01-02'), (3, NULL)")
+    spark.sql(
+        f"INSERT INTO {name} VALUES (1, DATE '2020-01-02'), (2, DATE '2020-01-02'), (3, NULL)"
+    )
     spark.sql(f"DELETE FROM {name} WHERE id = 1")
 
-    found = caller.call("files", "p").sort_by([("content", "ascending"), ("rows", "ascending")]).to_pylist()
+    found = (
+        caller.call("files", "p")
+        .sort_by([("content", "ascending"), ("rows", "ascending")])
+        .to_pylist()
+    )
 
     assert [(each["content"], each["rows"], each["partition"]) for each in found] == [
         ("data", 1, "day=null"),
@@ -360,7 +440,7 @@ def test_a_view_has_no_snapshots(caller, lake, spark, namespace, table):
         caller.call("snapshots", "w")
 
 
-# -------------------------------------------------------------------------------------- functions defined in SQL
+# ------------------------------------------------------------------------ functions defined in SQL
 
 
 @pytest.fixture(scope="module")
@@ -371,8 +451,12 @@ def defined(lake):
     session = session_without_extensions(lake.spark, "default")
     session.sql("CREATE DATABASE IF NOT EXISTS functions_of_tests")
     session.sql("USE functions_of_tests")
-    session.sql("CREATE FUNCTION weigh(x INT, y STRING DEFAULT 'q') RETURNS INT COMMENT 'weighs' RETURN x + length(y)")
-    session.sql("CREATE FUNCTION later(t TIMESTAMP_NTZ) RETURNS TIMESTAMP_NTZ RETURN t + INTERVAL '1' DAY")
+    session.sql(
+        "CREATE FUNCTION weigh(x INT, y STRING DEFAULT 'q') RETURNS INT COMMENT 'weighs' RETURN x + length(y)"
+    )
+    session.sql(
+        "CREATE FUNCTION later(t TIMESTAMP_NTZ) RETURNS TIMESTAMP_NTZ RETURN t + INTERVAL '1' DAY"
+    )
     session.sql("CREATE FUNCTION half() RETURNS DOUBLE RETURN 0.5D")
     session.sql("CREATE FUNCTION noise() RETURNS DOUBLE NOT DETERMINISTIC RETURN rand()")
     session.sql(
@@ -388,7 +472,9 @@ def defined(lake):
 
 def test_a_scalar_function_is_computed_in_the_order_of_its_rows(defined):
     function = defined.function("weigh", 2)
-    batch = pa.record_batch({"x": pa.array(range(1000), pa.int32()), "y": pa.array(["ab"] * 999 + [None])})
+    batch = pa.record_batch(
+        {"x": pa.array(range(1000), pa.int32()), "y": pa.array(["ab"] * 999 + [None])}
+    )
 
     found = function.execute(Context(), batch)
 
@@ -398,14 +484,18 @@ def test_a_scalar_function_is_computed_in_the_order_of_its_rows(defined):
 
 
 def test_a_default_is_left_to_spark(defined):
-    found = defined.function("weigh", 1).execute(Context(), pa.record_batch({"x": pa.array([1], pa.int32())}))
+    found = defined.function("weigh", 1).execute(
+        Context(), pa.record_batch({"x": pa.array([1], pa.int32())})
+    )
 
     assert found.to_pylist() == [2]
 
 
 def test_times_keep_their_clock(defined):
     moment = datetime.datetime(2020, 1, 2, 3, 4, 5)
-    found = defined.function("later").execute(Context(), pa.record_batch({"t": pa.array([moment], pa.timestamp("us"))}))
+    found = defined.function("later").execute(
+        Context(), pa.record_batch({"t": pa.array([moment], pa.timestamp("us"))})
+    )
 
     assert found.type == pa.timestamp("us")
     assert found.to_pylist() == [moment + datetime.timedelta(days=1)]
@@ -414,7 +504,9 @@ def test_times_keep_their_clock(defined):
 def test_a_function_that_fails_says_why(defined):
     batch = pa.record_batch({"x": pa.array([2**31 - 1], pa.int32())})
 
-    with pytest.raises(errors.BadRequest, match=r"function functions_of_tests.weigh: \[ARITHMETIC_OVERFLOW\]"):
+    with pytest.raises(
+        errors.BadRequest, match=r"function functions_of_tests.weigh: \[ARITHMETIC_OVERFLOW\]"
+    ):
         defined.function("weigh", 1).execute(Context(), batch)
 
 
@@ -444,6 +536,9 @@ def test_an_iceberg_catalog_has_no_functions_of_its_own(caller):
 
 
 def test_the_functions_of_a_schema_stay_the_same_objects(caller):
-    first, second = caller.schema.table_functions(Context()), caller.schema.table_functions(Context())
+    first, second = (
+        caller.schema.table_functions(Context()),
+        caller.schema.table_functions(Context()),
+    )
 
     assert all(one is other for one, other in zip(first, second, strict=True))

@@ -1,4 +1,6 @@
-"""What one may not see of the lake is, word for word, what is not there: its functions of tables, and every other route."""
+"""What one may not see of the lake is, word for word, what is not there: its functions of tables,
+and every other route.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,10 @@ def server(lake: LakeCatalog, warehouse: Path) -> Iterator[sp.Server]:
     functions = {each.split()[0] for each in (*OF_TABLES, *MERGING)}
     grants = [
         sp.Grant(("admin",), "*", tuple(Privilege)),
-        *(sp.Grant(("reader",), f"*.{SCHEMA}.{name}", tuple(Privilege)) for name in ("orders", *functions)),
+        *(
+            sp.Grant(("reader",), f"*.{SCHEMA}.{name}", tuple(Privilege))
+            for name in ("orders", *functions)
+        ),
         sp.Grant(("reader",), f"*.{OTHER}", tuple(Privilege)),
     ]
     settings = sp.ServiceSettings(authenticate=sp.Identity, policy=sp.Policy(grants))
@@ -65,7 +70,10 @@ def server(lake: LakeCatalog, warehouse: Path) -> Iterator[sp.Server]:
         ContractClient(server.location) as client,
     ):
         damaged = Named("lake", SCHEMA, "damaged").bytes
-        assert "missing" in client.failure("GetSchema", damaged, {"authorization": "Bearer admin"}).message
+        assert (
+            "missing"
+            in client.failure("GetSchema", damaged, {"authorization": "Bearer admin"}).message
+        )
         yield server
         schema: Any = catalog.schema(Context(), SCHEMA)
         schema.drop_table(Context(), "damaged", sp.DropTableOptions())
@@ -76,10 +84,16 @@ def _fill(catalog: LakeCatalog) -> None:
         sp.Server(catalog, "grpc://127.0.0.1:0") as server,
         DuckDBClient(server.location, "lake", timeout=60) as admin,
     ):
-        for schema, tables in ((SCHEMA, ("orders", "secrets", "damaged")), (VAULT, ("gold",)), (OTHER, ("shown",))):
+        for schema, tables in (
+            (SCHEMA, ("orders", "secrets", "damaged")),
+            (VAULT, ("gold",)),
+            (OTHER, ("shown",)),
+        ):
             admin.create_schema(schema)
             for table in tables:
-                admin.create_table(schema, table, {"id": "BIGINT", "st": "STRUCT(a BIGINT)"}, primary_key=["id"])
+                admin.create_table(
+                    schema, table, {"id": "BIGINT", "st": "STRUCT(a BIGINT)"}, primary_key=["id"]
+                )
                 admin.insert(schema, table, ROWS)
         admin.create_table(SCHEMA, f"{OTHER}.shown", {"id": "BIGINT"})
     name = f"`{catalog.spark_catalog}`.{SCHEMA}"
@@ -108,10 +122,14 @@ def failed(call: Callable[[], Any]) -> tuple[str, str]:
     return "nothing failed", str(answer)
 
 
-def called(client: DuckDBClient, function: str, table: str, arguments: tuple[Any, ...] = ()) -> tuple[str, str]:
+def called(
+    client: DuckDBClient, function: str, table: str, arguments: tuple[Any, ...] = ()
+) -> tuple[str, str]:
     if function in MERGING:
         return failed(lambda: client.in_out(SCHEMA, function, table, "id", rows=KEYS))
-    return failed(lambda: client.table_function(SCHEMA, function.partition(" ")[0], table, *arguments))
+    return failed(
+        lambda: client.table_function(SCHEMA, function.partition(" ")[0], table, *arguments)
+    )
 
 
 @pytest.mark.parametrize("function", [*OF_TABLES, *MERGING])
@@ -123,7 +141,9 @@ def test_functions_that_take_the_name_of_a_table(reader: DuckDBClient, function:
         assert (code, message) == ("NOT_FOUND", f"table {absent} does not exist")
 
 
-def test_what_is_hidden_is_not_in_the_way_of_what_is_not(server: sp.Server, reader: DuckDBClient) -> None:
+def test_what_is_hidden_is_not_in_the_way_of_what_is_not(
+    server: sp.Server, reader: DuckDBClient
+) -> None:
     """A table of this schema whose name has a dot in it comes first, for those who may see it."""
     assert reader.table_function(SCHEMA, "snapshots", f"{OTHER}.shown").num_rows == 1
     with DuckDBClient(server.location, "lake", token="admin", timeout=60) as admin:
@@ -136,7 +156,9 @@ def test_the_same_by_the_contracts_requests(server: sp.Server, function: str) ->
 
         def ask(table: str, schema: str = SCHEMA) -> tuple[str, str]:
             body = {"catalog": "lake", "schema": schema, "name": function, "parameters": [table]}
-            failure = client.action_failure("table_function_flight_info", body, {"authorization": "Bearer reader"})
+            failure = client.action_failure(
+                "table_function_flight_info", body, {"authorization": "Bearer reader"}
+            )
             return failure.code, failure.message
 
         for kind, (hidden, absent) in PAIRS.items():
@@ -157,7 +179,10 @@ NAMED = {
 
 @pytest.mark.parametrize("agent", ["airport/20240820-03", "another"])
 def test_every_other_route(server: sp.Server, agent: str) -> None:
-    pairs = [(Named("lake", SCHEMA, hidden), Named("lake", SCHEMA, absent)) for hidden, absent in NAMED.values()]
+    pairs = [
+        (Named("lake", SCHEMA, hidden), Named("lake", SCHEMA, absent))
+        for hidden, absent in NAMED.values()
+    ]
     pairs.append((Named("lake", VAULT, "gold"), Named("lake", "wallet", "gold")))
     told = {}
     with ContractClient(server.location) as client:
@@ -172,12 +197,22 @@ def test_every_other_route(server: sp.Server, agent: str) -> None:
         for route in ROUTES:
             for hidden, absent in pairs if route not in SCHEMAS else pairs[-1:]:
                 found, missed = outcome(route, hidden), outcome(route, absent)
-                if found.replace(hidden.name, absent.name).replace(hidden.schema, absent.schema) != missed:
+                if (
+                    found.replace(hidden.name, absent.name).replace(hidden.schema, absent.schema)
+                    != missed
+                ):
                     told[route, hidden] = found, missed
     assert told == {}
 
 
 def test_nothing_has_changed(server: sp.Server) -> None:
     with DuckDBClient(server.location, "lake", token="admin", timeout=60) as admin:
-        for schema, table in ((SCHEMA, "orders"), (SCHEMA, "secrets"), (VAULT, "gold"), (OTHER, "shown")):
-            assert admin.scan(schema, table).equals(pa.table(ROWS).cast(admin.scan(schema, table).schema))
+        for schema, table in (
+            (SCHEMA, "orders"),
+            (SCHEMA, "secrets"),
+            (VAULT, "gold"),
+            (OTHER, "shown"),
+        ):
+            assert admin.scan(schema, table).equals(
+                pa.table(ROWS).cast(admin.scan(schema, table).schema)
+            )

@@ -24,7 +24,9 @@ UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
 class Past:
     """A table whose commits write metadata files as Iceberg does."""
 
-    def __init__(self, folder: Path, most: int = 1000, ending: str = "{number:05d}-x.metadata.json") -> None:
+    def __init__(
+        self, folder: Path, most: int = 1000, ending: str = "{number:05d}-x.metadata.json"
+    ) -> None:
         self.folder, self.most, self.ending = folder, most, ending
         self.files: list[str] = []
         self.log: list[dict[str, Any]] = []
@@ -77,14 +79,20 @@ class Past:
         self.metadata["snapshots"].append(snapshot)
         if show:
             self.metadata["current-snapshot-id"] = number
-            self.metadata["refs"] = {**self.metadata["refs"], "main": {"snapshot-id": number, "type": "branch"}}
+            self.metadata["refs"] = {
+                **self.metadata["refs"],
+                "main": {"snapshot-id": number, "type": "branch"},
+            }
             self.metadata["snapshot-log"].append({"timestamp-ms": moment, "snapshot-id": number})
         self._write()
 
     def tag(self, name: str) -> None:
         self._tick()
         current = self.metadata["current-snapshot-id"]
-        self.metadata["refs"] = {**self.metadata["refs"], name: {"snapshot-id": current, "type": "tag"}}
+        self.metadata["refs"] = {
+            **self.metadata["refs"],
+            name: {"snapshot-id": current, "type": "tag"},
+        }
         self._write()
 
     def rename(self) -> None:
@@ -154,7 +162,9 @@ def test_only_commits_that_show_something_else_count(past):
     past.tag("b")
 
     places = past.files
-    assert past.numbers() == {places[index]: number for number, index in enumerate((0, 1, 5, 6, 7, 8))}
+    assert past.numbers() == {
+        places[index]: number for number, index in enumerate((0, 1, 5, 6, 7, 8))
+    }
     assert past.at(4).metadata_location == places[7]
     assert past.at(5).metadata_location == places[-1]
     with pytest.raises(NotFound, match="its latest is 5"):
@@ -179,7 +189,9 @@ def test_numbers_stay_what_they_are_when_the_log_is_cut(tmp_path, ending):
     past.__init__(tmp_path, 3, _Ending(ending))  # type: ignore[misc]
     seen: dict[str, int] = {}
     for turn in range(30):
-        past.insert() if turn % 3 == 0 else past.tag(f"t{turn}") if turn % 3 == 1 else past.insert(show=False)
+        past.insert() if turn % 3 == 0 else past.tag(f"t{turn}") if turn % 3 == 1 else past.insert(
+            show=False
+        )
         if turn % 7 == 0:
             past.forget()
         for place, number in past.numbers().items():
@@ -275,11 +287,13 @@ def test_commits_of_the_same_millisecond_are_looked_at(past):
     assert list(past.numbers().values()) == [0, 1, 2]
 
 
-# ------------------------------------------------------------------------------------------- reading metadata files
+# -------------------------------------------------------------------------- reading metadata files
 
 
 def _outline(place: Path) -> outlines.Outline | None:
-    return Outlines(lambda _, location: open(location, "rb")).of(TABLE, UUID, [str(place)], lambda: None)[str(place)]
+    return Outlines(lambda _, location: open(location, "rb")).of(
+        TABLE, UUID, [str(place)], lambda: None
+    )[str(place)]
 
 
 @pytest.fixture(params=[1, 2, 3, 7, 64, 64 * 1024])
@@ -308,7 +322,12 @@ def test_a_file_is_read_in_pieces(tmp_path, indent):
 
 def test_what_comes_after_is_not_read(tmp_path):
     place = tmp_path / "m.json"
-    wanted = {"format-version": 3, "current-schema-id": 0, "properties": {}, "current-snapshot-id": 5}
+    wanted = {
+        "format-version": 3,
+        "current-schema-id": 0,
+        "properties": {},
+        "current-snapshot-id": 5,
+    }
     place.write_text(json.dumps(wanted)[:-1] + ', "snapshots": [' + "1, " * 100_000 + "broken")
     found = _outline(place)
     assert found is not None
@@ -317,13 +336,16 @@ def test_what_comes_after_is_not_read(tmp_path):
 
 def test_the_order_of_other_writers_is_read_too(tmp_path):
     place = tmp_path / "m.json"
-    place.write_text(json.dumps({"schema": {"a": 1}, "current-snapshot-id": -1, "format-version": 1}))
+    place.write_text(
+        json.dumps({"schema": {"a": 1}, "current-snapshot-id": -1, "format-version": 1})
+    )
     found = _outline(place)
     assert found == outlines.Outline(None, '{"a": 1}', False, (None, None, None, None))
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", "nonsense", '{"format-version": 3, "current-sch', '{"format-version" 3}']
+    "text",
+    ["", "{", "[]", "nonsense", '{"format-version": 3, "current-sch', '{"format-version" 3}'],
 )
 def test_a_damaged_file_is_told(tmp_path, text):
     place = tmp_path / "m.json"

@@ -1,4 +1,6 @@
-"""Staging folders and journals that are not what they should be: they are reported, and nothing is removed by them."""
+"""Staging folders and journals that are not what they should be: they are reported, and nothing is
+removed by them.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ from sparkport.spark.write.sweep import sweep
 _TABLE = Identifier("lake", ("a",), "t")
 
 
-# --------------------------------------------------------------------------------------------------- the folder
+# -------------------------------------------------------------------------------------- the folder
 
 
 def test_nobody_else_can_use_the_folders(tmp_path: Path) -> None:
@@ -42,7 +44,9 @@ def test_nobody_else_can_use_the_folders(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o775, 0o777])
-def test_a_folder_that_others_could_use_is_closed_before_anything_is_in_there(tmp_path: Path, mode: int) -> None:
+def test_a_folder_that_others_could_use_is_closed_before_anything_is_in_there(
+    tmp_path: Path, mode: int
+) -> None:
     """As older versions have made it."""
     (tmp_path / "staging").mkdir()
     (tmp_path / "staging").chmod(mode)
@@ -77,26 +81,36 @@ def _link(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_folder_that_is_not_our_own_is_refused_with_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, make: Any, reason: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    make: Any,
+    reason: str,
 ) -> None:
     root = tmp_path / "staging"
     make(root, monkeypatch)
     area = StagingArea(root)
     for _ in range(2):  # the first look must not make it look better
-        with pytest.raises(PreconditionFailed, match=f"the staging folder of the server {reason}") as caught:
+        with pytest.raises(
+            PreconditionFailed, match=f"the staging folder of the server {reason}"
+        ) as caught:
             area.begin(_TABLE).will_write("x")
         assert str(tmp_path) not in caught.value.message
     assert str(root) in caplog.text
 
 
-def test_below_the_temp_folder_every_user_has_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a session has its warehouse elsewhere, so that nobody keeps others from writing, by taking the name."""
+def test_below_the_temp_folder_every_user_has_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a session has its warehouse elsewhere, so that nobody keeps others from writing, by
+    taking the name.
+    """
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     session: Any = SimpleNamespace(conf={"spark.sql.warehouse.dir": "s3a://bucket/warehouse"})
     assert _staging_of(session, LakeSettings()) == tmp_path / f".sparkport-staging-{os.geteuid()}"
 
 
-# ------------------------------------------------------------------------------------------------------ journals
+# ---------------------------------------------------------------------------------------- journals
 
 
 @pytest.fixture
@@ -136,7 +150,9 @@ def planted(root: Path, table: Any) -> _Planted:
     return _Planted(root, table)
 
 
-def test_what_a_journal_may_name_is_removed(lake: LakeCatalog, root: Path, table: Any, planted: _Planted) -> None:
+def test_what_a_journal_may_name_is_removed(
+    lake: LakeCatalog, root: Path, table: Any, planted: _Planted
+) -> None:
     file = folder(table) / "data" / f"{planted.statement}-0.parquet"
     file.touch()
     planted.name(file=f"file://{file}")
@@ -196,7 +212,12 @@ def test_a_file_that_is_not_the_tables_and_the_statements_stays(
 
 @pytest.mark.parametrize("own", ["", "00000000-0000-0000-0000-000000000000"])
 def test_a_journal_without_the_tables_uuid_is_not_obeyed(
-    lake: LakeCatalog, root: Path, table: Any, planted: _Planted, own: str, caplog: pytest.LogCaptureFixture
+    lake: LakeCatalog,
+    root: Path,
+    table: Any,
+    planted: _Planted,
+    own: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     file = folder(table) / "data" / f"{planted.statement}-0.parquet"
     file.touch()
@@ -208,11 +229,19 @@ def test_a_journal_without_the_tables_uuid_is_not_obeyed(
 
 
 def test_a_table_that_never_was_owns_nothing(
-    lake: LakeCatalog, root: Path, table: Any, planted: _Planted, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    lake: LakeCatalog,
+    root: Path,
+    table: Any,
+    planted: _Planted,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     precious = tmp_path / f"{planted.statement}-0.parquet"
     precious.touch()
-    planted.heading |= {"table": [lake.spark_catalog, ["no"], "such"], "metadata": f"{tmp_path}/no.metadata.json"}
+    planted.heading |= {
+        "table": [lake.spark_catalog, ["no"], "such"],
+        "metadata": f"{tmp_path}/no.metadata.json",
+    }
     planted.name(file=str(precious))
     sweep(root, lake._lake)
     assert precious.exists()
@@ -245,7 +274,7 @@ def test_a_folder_that_others_could_change_is_not_swept(
     assert file.exists()
 
 
-# ----------------------------------------------------------------------------------- a server that was taken for dead
+# ---------------------------------------------------------------- a server that was taken for dead
 
 
 def test_a_statement_whose_journal_was_swept_is_not_committed(

@@ -1,4 +1,6 @@
-"""Where the jars for Spark come from. The resolver is played by a script: what it would fetch is 60 MB."""
+"""Where the jars for Spark come from. The resolver is played by a script: what it would fetch is 60
+MB.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from sparkport.spark.session.jars import COORDINATES, lake_jars
 
 NAMES = [each.file_name for each in COORDINATES]
 
-# Like spark-submit --packages: leaves the jars in the folder that spark.jars.ivy names. Slow enough for a race.
+# Like spark-submit --packages: leaves the jars in the folder that spark.jars.ivy names. Slow enough
+# for a race.
 RESOLVER = """#!/bin/sh
 echo "$@" >> "{log}"
 for word in "$@"; do case "$word" in spark.jars.ivy=*) ivy="${{word#spark.jars.ivy=}}";; esac; done
@@ -28,7 +31,9 @@ for name in {names}; do echo jar > "$ivy/jars/$name"; done
 
 @pytest.fixture
 def resolver(tmp_path, monkeypatch):
-    """Makes a Spark whose resolver finds the jars of these names; its log has one line for each run."""
+    """Makes a Spark whose resolver finds the jars of these names; its log has one line for each
+    run.
+    """
     (tmp_path / "spark" / "bin").mkdir(parents=True)
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -52,7 +57,9 @@ def test_they_are_pinned_and_no_address_is_named():
         "org.xerial:sqlite-jdbc:3.50.3.0",
     ]
     sources = Path(sparkport.spark.__file__).parent.glob("*.py")
-    assert [source.name for source in sources if re.search("https?://|maven.org", source.read_text())] == []
+    assert [
+        source.name for source in sources if re.search("https?://|maven.org", source.read_text())
+    ] == []
 
 
 def test_they_are_fetched_once_and_kept_in_the_cache(resolver, tmp_path, capfd):
@@ -71,7 +78,9 @@ def test_they_are_fetched_once_and_kept_in_the_cache(resolver, tmp_path, capfd):
 def test_processes_that_start_at_once_fetch_once(resolver):
     program = "from sparkport.spark.session.jars import lake_jars; print(*lake_jars())"
     several = [
-        subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        subprocess.Popen(
+            [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
         for _ in range(4)
     ]
 
@@ -127,7 +136,9 @@ def test_a_cache_that_cannot_be_written_to_is_named(resolver, tmp_path, monkeypa
     (tmp_path / "file").touch()
     monkeypatch.setenv("SPARKPORT_JARS", str(tmp_path / "file" / "folder"))
 
-    with pytest.raises(PreconditionFailed, match=r"cannot hold the jars for Spark .*SPARKPORT_JARS"):
+    with pytest.raises(
+        PreconditionFailed, match=r"cannot hold the jars for Spark .*SPARKPORT_JARS"
+    ):
         lake_jars()
 
 

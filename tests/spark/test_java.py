@@ -20,7 +20,8 @@ def java_that_says(folder: Path, text: str, code: int = 0) -> Path:
 
 
 @pytest.mark.parametrize(
-    "text", ['openjdk version "17.0.15" 2025-04-15', 'openjdk version "21" 2023', 'java version "25-ea"']
+    "text",
+    ['openjdk version "17.0.15" 2025-04-15', 'openjdk version "21" 2023', 'java version "25-ea"'],
 )
 def test_a_java_that_is_new_enough_is_found_by_java_home_and_on_the_path(tmp_path, text):
     java = java_that_says(tmp_path, text)
@@ -42,7 +43,8 @@ def test_the_java_of_this_machine_will_do():
 
 def test_without_java_it_says_how_to_install_one(tmp_path):
     with pytest.raises(
-        PreconditionFailed, match=r"not found: install Java 17 or newer .*apt install openjdk-17-jre-headless"
+        PreconditionFailed,
+        match=r"not found: install Java 17 or newer .*apt install openjdk-17-jre-headless",
     ):
         find_java({"PATH": str(tmp_path)})
 
@@ -52,7 +54,11 @@ def test_without_java_it_says_how_to_install_one(tmp_path):
     [
         ('java version "1.8.0_412"', 0, "is Java 8, which is too old for Spark: install Java 17"),
         ('openjdk version "11.0.2"', 0, "is Java 11, which is too old"),
-        ("The operation couldn’t be completed. Unable to locate a Java Runtime.", 1, "does not run: install Java 17"),
+        (
+            "The operation couldn’t be completed. Unable to locate a Java Runtime.",
+            1,
+            "does not run: install Java 17",
+        ),
         ("nothing of use", 0, "does not run"),
     ],
 )

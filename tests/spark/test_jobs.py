@@ -58,7 +58,9 @@ def test_spark_knows_for_whom_it_works(spark):
         for key in ("spark.job.description", "spark.scheduler.pool", "spark.job.interruptOnCancel"):
             seen[key] = spark.sparkContext.getLocalProperty(key)
 
-    start_job(spark.sparkContext, Context(principal="ada", trace_id="t-1"), "table s.t", look).result(SOON)
+    start_job(
+        spark.sparkContext, Context(principal="ada", trace_id="t-1"), "table s.t", look
+    ).result(SOON)
 
     assert seen["spark.job.description"] == "table s.t, for ada (trace t-1)"
     assert seen["spark.scheduler.pool"].startswith("sparkport-")
@@ -84,11 +86,15 @@ def test_every_principal_has_a_pool_of_its_own_while_it_has_jobs(spark):
     names = [name for each in pools.values() for name in each]
     assert len(names) == len(set(names)) == 3
     scheduler = spark.sparkContext._jsc.sc()
-    assert {scheduler.getPoolForName(name).get().schedulingMode().toString() for name in names} == {"FAIR"}
+    assert {scheduler.getPoolForName(name).get().schedulingMode().toString() for name in names} == {
+        "FAIR"
+    }
 
 
 def test_a_new_principal_does_not_wait_for_the_many_jobs_of_another(spark, tmp_path):
-    """Half of the cluster is its; among nine jobs that are all alike, the others would do eight tasks for each of its."""
+    """Half of the cluster is its; among nine jobs that are all alike, the others would do eight
+    tasks for each of its.
+    """
     tasks, log = 12, tmp_path / "started"
 
     def start(principal: str, tasks: int) -> Any:
@@ -96,9 +102,14 @@ def test_a_new_principal_does_not_wait_for_the_many_jobs_of_another(spark, tmp_p
         return start_job(spark.sparkContext, Context(principal=principal), "a job", action)
 
     def meanwhile(principal: str) -> int:
-        """How many tasks of the busy one were started between the first and the last one of another."""
+        """How many tasks of the busy one were started between the first and the last one of
+        another.
+        """
         start(principal, tasks).result(SOON)
-        started = [who for _, who in sorted((float(moment), who) for moment, who in map(str.split, lines(log)))]
+        started = [
+            who
+            for _, who in sorted((float(moment), who) for moment, who in map(str.split, lines(log)))
+        ]
         own = [position for position, who in enumerate(started) if who == principal]
         assert len(own) == tasks
         return own[-1] - own[0] + 1 - tasks
@@ -106,7 +117,8 @@ def test_a_new_principal_does_not_wait_for_the_many_jobs_of_another(spark, tmp_p
     busy = [start("busy", 1000) for _ in range(8)]
     try:
         assert wait_for(lambda: running(spark) == 8)
-        # More than once, because a worker that the machine keeps waiting has the others go on meanwhile.
+        # More than once, because a worker that the machine keeps waiting has the others go on
+        # meanwhile.
         assert any(meanwhile(principal) <= 4 * tasks for principal in ("ada", "bob", "eve"))
         assert not any(job.ended for job in busy)
     finally:
@@ -207,11 +219,15 @@ def test_cancelling_one_job_leaves_others_alone(spark, tmp_path):
 def test_jobs_leave_no_threads_behind(spark):
     threads = spark._jvm.java.lang.management.ManagementFactory.getThreadMXBean()
     for _ in range(5):
-        start_job(spark.sparkContext, Context(), "a job", lambda: spark.sparkContext.version).result(SOON)
+        start_job(
+            spark.sparkContext, Context(), "a job", lambda: spark.sparkContext.version
+        ).result(SOON)
     before, python = threads.getThreadCount(), threading.active_count()
 
     for _ in range(100):
-        start_job(spark.sparkContext, Context(), "a job", lambda: spark.sparkContext.version).result(SOON)
+        start_job(
+            spark.sparkContext, Context(), "a job", lambda: spark.sparkContext.version
+        ).result(SOON)
 
     assert wait_for(lambda: threads.getThreadCount() < before + 20)
     assert wait_for(lambda: threading.active_count() <= python + 1)

@@ -1,7 +1,9 @@
-"""A server that is killed in the midst of a statement leaves the table as it was before, or as it is after.
+"""A server that is killed in the midst of a statement leaves the table as it was before, or as it
+is after.
 
-Each start is both the restart after one kill and the victim of the next. All twenty points take some minutes, so the suite
-kills at three of them; `SPARKPORT_KILL=insert make test ARGS="-k killed_server"` kills at all points of an operation.
+Each start is both the restart after one kill and the victim of the next. All twenty points take
+some minutes, so the suite kills at three of them; `SPARKPORT_KILL=insert make test ARGS="-k
+killed_server"` kills at all points of an operation.
 """
 
 from __future__ import annotations
@@ -54,13 +56,18 @@ _DRIVER = Path(__file__).with_name("killed_lake.py")
 
 def _points() -> list[tuple[str, str, str]]:
     operation = os.environ.get("SPARKPORT_KILL")
-    return [point for point in _POINTS if point[0] == operation] or [_POINTS[index] for index in _FEW]
+    return [point for point in _POINTS if point[0] == operation] or [
+        _POINTS[index] for index in _FEW
+    ]
 
 
 @contextmanager
 def _server(warehouse: Path, *point: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     process = subprocess.Popen(
-        [sys.executable, _DRIVER, warehouse, *point], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, _DRIVER, warehouse, *point],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         assert process.stdout is not None
@@ -115,8 +122,12 @@ def test_a_killed_server_leaves_the_table_before_or_after(tmp_path):
                 found = _rows(client)
                 if waiting is not None:
                     killed_at, expected_outcome, after = waiting
-                    allowed = {_BEFORE: [rows], _AFTER: [after], _EITHER: [rows, after]}[expected_outcome]
-                    assert found in allowed, f"killed at {killed_at}: {len(rows)} rows were there, now {len(found)}"
+                    allowed = {_BEFORE: [rows], _AFTER: [after], _EITHER: [rows, after]}[
+                        expected_outcome
+                    ]
+                    assert found in allowed, (
+                        f"killed at {killed_at}: {len(rows)} rows were there, now {len(found)}"
+                    )
                 _expect_nothing_left(warehouse)
                 rows = found
                 if not point:
@@ -131,7 +142,8 @@ def _expect_nothing_left(warehouse: Path) -> None:
     """No journal, no staged file, no data file that the table does not know."""
     staging = warehouse / ".staging"
     assert (
-        not staging.exists() or [path for path in staging.rglob("*") if path.is_file() and path.name not in FILES] == []
+        not staging.exists()
+        or [path for path in staging.rglob("*") if path.is_file() and path.name not in FILES] == []
     )
     table = StaticTable.from_metadata(_metadata(warehouse))
     known = {
@@ -140,7 +152,9 @@ def _expect_nothing_left(warehouse: Path) -> None:
         for manifest in snapshot.manifests(table.io)
         for entry in manifest.fetch_manifest_entry(table.io)
     }
-    assert {path for path in _local(table.location()).rglob("data/*") if path.is_file()} - known == set()
+    assert {
+        path for path in _local(table.location()).rglob("data/*") if path.is_file()
+    } - known == set()
 
 
 def _local(location: str) -> Path:
@@ -149,5 +163,7 @@ def _local(location: str) -> Path:
 
 def _metadata(warehouse: Path) -> str:
     with sqlite3.connect(warehouse / "catalog.db") as catalog:
-        found = catalog.execute("SELECT metadata_location FROM iceberg_tables WHERE table_name = 't'").fetchone()
+        found = catalog.execute(
+            "SELECT metadata_location FROM iceberg_tables WHERE table_name = 't'"
+        ).fetchone()
     return str(found[0])

@@ -1,4 +1,6 @@
-"""The lake as users see it: listing, views, versions of the catalog, scans while others change things."""
+"""The lake as users see it: listing, views, versions of the catalog, scans while others change
+things.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +39,18 @@ def client(server, lake) -> Iterator[DuckDBClient]:
 @pytest.fixture
 def sql(lake, namespace):
     """Runs Spark SQL in which {n} is the namespace."""
-    return lambda text: lake.spark.sql(text.replace("{n}", f"`{lake.spark_catalog}`.{namespace}")).collect()
+    return lambda text: lake.spark.sql(
+        text.replace("{n}", f"`{lake.spark_catalog}`.{namespace}")
+    ).collect()
 
 
-def test_namespaces_and_tables_of_other_engines_are_listed_with_their_comments(lake, namespace, sql):
+def test_namespaces_and_tables_of_other_engines_are_listed_with_their_comments(
+    lake, namespace, sql
+):
     sql("CREATE NAMESPACE {n}.inner COMMENT 'what is inside'")
-    sql(f"CREATE TABLE {{n}}.inner.t (a INT COMMENT 'first', b STRING NOT NULL) {_V3[:13]} COMMENT 'a table'")
+    sql(
+        f"CREATE TABLE {{n}}.inner.t (a INT COMMENT 'first', b STRING NOT NULL) {_V3[:13]} COMMENT 'a table'"
+    )
     schema = lake.schema(CTX, f"{namespace}.inner")
     assert (schema.name, schema.comment) == (f"{namespace}.inner", "what is inside")
     (table,) = schema.tables(CTX)
@@ -103,12 +111,16 @@ def test_a_view_that_no_longer_resolves_says_so_and_the_rest_stays_usable(client
     assert client.scan(namespace, "t").num_rows == 0
 
 
-def test_a_table_whose_files_are_gone_says_so_and_the_rest_stays_usable(lake, namespace, sql, client):
+def test_a_table_whose_files_are_gone_says_so_and_the_rest_stays_usable(
+    lake, namespace, sql, client
+):
     sql(f"CREATE TABLE {{n}}.t (a INT) {_V3}")
     sql("INSERT INTO {n}.t VALUES (1)")
     (path,) = (row[0] for row in sql("SELECT file_path FROM {n}.t.files"))
     os.remove(path.removeprefix("file:"))
-    with pytest.raises(Exception, match=rf"a data file of table {namespace}\.t is missing") as caught:
+    with pytest.raises(
+        Exception, match=rf"a data file of table {namespace}\.t is missing"
+    ) as caught:
         client.scan(namespace, "t")
     assert path not in str(caught.value)
     assert client.count(namespace, "t") == 1
@@ -125,7 +137,9 @@ def test_a_table_without_metadata_is_left_out_and_told_about_by_name(lake, names
         schema.table(CTX, "gone")
 
 
-def test_a_scan_keeps_its_snapshot_while_others_commit_compact_and_drop_columns(lake, namespace, sql):
+def test_a_scan_keeps_its_snapshot_while_others_commit_compact_and_drop_columns(
+    lake, namespace, sql
+):
     sql(f"CREATE TABLE {{n}}.t (a INT, b STRING) {_V3}")
     for number in range(4):
         sql(f"INSERT INTO {{n}}.t SELECT id + {number * 1000}, 'x' FROM range(1000)")
@@ -147,7 +161,10 @@ def test_a_scan_keeps_its_snapshot_while_others_commit_compact_and_drop_columns(
     assert late.arrow_schema.names == ["a", "rowid"]
     planned = late.as_planned(CTX, partitions[0])
     assert planned.arrow_schema.names == ["a", "b", "rowid"]
-    assert sum(batch.num_rows for batch in planned.scan(CTX, ScanOptions(partition=partitions[0]))) == 4000
+    assert (
+        sum(batch.num_rows for batch in planned.scan(CTX, ScanOptions(partition=partitions[0])))
+        == 4000
+    )
 
 
 def test_a_partition_of_another_table_is_refused(lake, namespace, sql):
@@ -167,10 +184,14 @@ def test_a_partition_of_another_table_is_refused(lake, namespace, sql):
 def test_a_large_scan_is_divided_and_read_by_spark_tasks(lake, warehouse, namespace, sql):
     sql(f"CREATE TABLE {{n}}.t (id BIGINT, b STRING) {_V3}")
     for number in range(3):
-        sql(f"INSERT INTO {{n}}.t SELECT id + {number * 70000}, concat('row ', id) FROM range(0, 70000, 1, 1)")
+        sql(
+            f"INSERT INTO {{n}}.t SELECT id + {number * 70000}, concat('row ', id) FROM range(0, 70000, 1, 1)"
+        )
     sql("DELETE FROM {n}.t WHERE id % 10 = 0")
     settings = LakeSettings(in_place_bytes=0, endpoint_bytes=1, endpoints=3)
-    with LakeCatalog(warehouse, name="tasks", spark_catalog=lake.spark_catalog, settings=settings) as opened:
+    with LakeCatalog(
+        warehouse, name="tasks", spark_catalog=lake.spark_catalog, settings=settings
+    ) as opened:
         divided: Any = opened
         table = divided.schema(CTX, namespace).table(CTX, "t")
         assert len(table.partitions(CTX, ScanOptions())) == 3
@@ -183,7 +204,9 @@ def test_a_large_scan_is_divided_and_read_by_spark_tasks(lake, warehouse, namesp
             assert len(set(found["rowid"].to_pylist())) == 189_000
             # A single row of a large row group is read by other means than all of them.
             ids = dict(zip(found["id"].to_pylist(), found["rowid"].to_pylist(), strict=True))
-            point = client.scan(namespace, "t", ["b", "id", "rowid"], where="id IN (140123, 123, 120)")
+            point = client.scan(
+                namespace, "t", ["b", "id", "rowid"], where="id IN (140123, 123, 120)"
+            )
             assert sorted(point.to_pylist(), key=lambda row: row["id"]) == [
                 {"b": "row 123", "id": 123, "rowid": ids[123]},
                 {"b": "row 123", "id": 140_123, "rowid": ids[140_123]},
@@ -195,7 +218,9 @@ class _again:  # noqa: N801 - used as a function
     """Another catalog on the same session and Spark catalog, with other settings."""
 
     def __init__(self, lake: LakeCatalog, name: str, settings: LakeSettings) -> None:
-        self._catalog = LakeCatalog(spark=lake.spark, spark_catalog=lake.spark_catalog, name=name, settings=settings)
+        self._catalog = LakeCatalog(
+            spark=lake.spark, spark_catalog=lake.spark_catalog, name=name, settings=settings
+        )
 
     def __enter__(self) -> Any:
         return self._catalog
@@ -206,7 +231,9 @@ class _again:  # noqa: N801 - used as a function
 
 @pytest.fixture(scope="module")
 def small(lake, tmp_path_factory) -> Iterator[LakeCatalog]:
-    """Another catalog in the session of the lake, with two schemas only: what is asked by SQL is asked of all tables."""
+    """Another catalog in the session of the lake, with two schemas only: what is asked by SQL is
+    asked of all tables.
+    """
     with LakeCatalog(tmp_path_factory.mktemp("small"), name="small") as catalog:
         for name in ("n", "m"):
             catalog.spark.sql(f"CREATE NAMESPACE small.{name}")
@@ -225,7 +252,9 @@ def test_any_spark_catalog_can_be_served_on_a_session_of_ones_own(small):
         spark.sql(f"CREATE TABLE small.n.later (a INT) {_V3}")
         deadline = time.monotonic() + 60
         while "later" not in [table.name for table in other.schema(CTX, "n").tables(CTX)]:
-            assert time.monotonic() < deadline, "a table that another engine has made is not noticed"
+            assert time.monotonic() < deadline, (
+                "a table that another engine has made is not noticed"
+            )
             time.sleep(0.1)
         assert other.version(CTX).number > version
 
@@ -257,7 +286,9 @@ def test_an_unknown_spark_catalog_is_refused(lake):
 
 
 def test_a_table_with_columns_that_only_spark_knows_is_shown_by_spark(client, namespace, sql):
-    sql("CREATE TABLE {n}.t (a INT, v VARIANT) USING iceberg TBLPROPERTIES ('format-version' = '3')")
+    sql(
+        "CREATE TABLE {n}.t (a INT, v VARIANT) USING iceberg TBLPROPERTIES ('format-version' = '3')"
+    )
     sql("""INSERT INTO {n}.t SELECT 1, parse_json('{"x": [1, 2]}')""")
     assert client.scan(namespace, "t").to_pylist() == [{"a": 1, "v": '{"x":[1,2]}'}]
 
@@ -272,12 +303,18 @@ def test_a_view_of_any_catalog_that_gets_other_columns_is_noticed(small):
             list(view.scan(CTX, ScanOptions()))
         later = other.schema(CTX, "m").table(CTX, "v")
         assert later.arrow_schema.names == ["a", "b"]
-        assert [row for batch in later.scan(CTX, ScanOptions()) for row in batch.to_pylist()] == [{"a": 1, "b": 2}]
+        assert [row for batch in later.scan(CTX, ScanOptions()) for row in batch.to_pylist()] == [
+            {"a": 1, "b": 2}
+        ]
 
 
 def test_what_is_wrong_with_a_table_is_logged_once(lake, namespace, sql, caplog):
     sql(f"CREATE TABLE {{n}}.gone (a INT) {_V3}")
-    os.remove(lake._lake.directory.entry((namespace,), "gone").location.removeprefix("file:").removeprefix("//"))
+    os.remove(
+        lake._lake.directory.entry((namespace,), "gone")
+        .location.removeprefix("file:")
+        .removeprefix("//")
+    )
     for _ in range(3):
         assert list(lake.schema(CTX, namespace).tables(CTX)) == []
     assert [record.message for record in caplog.records if "left out" in record.message] == [

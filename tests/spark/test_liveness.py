@@ -36,7 +36,9 @@ sys.stdin.readline()
 @contextmanager
 def _process(program: str, path: Path) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-c", program, str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
@@ -84,13 +86,17 @@ def test_a_server_that_has_let_go_is_dead(tmp_path: Path) -> None:
     assert _is_dead(tmp_path)
 
 
-def test_a_container_with_the_same_name_and_process_id_elsewhere_is_another_server(tmp_path: Path) -> None:
+def test_a_container_with_the_same_name_and_process_id_elsewhere_is_another_server(
+    tmp_path: Path,
+) -> None:
     """Its lock is not seen across machines, and it may have another clock."""
     _left_by(tmp_path, Machine("another", "other"), silent=1e9)
     assert not _is_dead(tmp_path)
 
 
-@pytest.mark.parametrize(("silent", "expected"), [(0.0, False), (599.0, False), (601.0, True), (-1e6, False)])
+@pytest.mark.parametrize(
+    ("silent", "expected"), [(0.0, False), (599.0, False), (601.0, True), (-1e6, False)]
+)
 def test_a_server_from_before_a_reboot_is_dead_when_its_heart_has_not_beaten_for_long(
     tmp_path: Path, silent: float, expected: bool
 ) -> None:
@@ -112,7 +118,9 @@ def test_a_folder_that_does_not_say_whose_it_is_is_left_alone(tmp_path: Path, te
     assert not _is_dead(tmp_path)
 
 
-def test_as_long_as_its_jvm_lives_a_server_is_not_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_long_as_its_jvm_lives_a_server_is_not_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _left_by(tmp_path, _this())
     with _process(_JVM, tmp_path / "jvm.lock") as jvm:
         monkeypatch.setattr(liveness, "_SECONDS_TO_END", 0.1)

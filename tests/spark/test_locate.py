@@ -1,4 +1,6 @@
-"""Rows found by their ids: in which files, at which positions, and whether they are still what they were."""
+"""Rows found by their ids: in which files, at which positions, and whether they are still what they
+were.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def places(location: Location) -> dict[int, tuple[str, int]]:
     found = {}
     for each in location.found:
         assert each.positions.to_pylist() == sorted(each.positions.to_pylist())
-        for row_id, position in zip(each.row_ids.to_pylist(), each.positions.to_pylist(), strict=True):
+        for row_id, position in zip(
+            each.row_ids.to_pylist(), each.positions.to_pylist(), strict=True
+        ):
             assert row_id not in found
             found[row_id] = (each.part.path.rpartition("/")[2].removesuffix(".parquet"), position)
     return found
@@ -54,7 +58,11 @@ def vector(folder, data_file: str, positions: list[int]) -> dict[str, Any]:
     blob = len(content).to_bytes(4, "big") + content + zlib.crc32(content).to_bytes(4, "big")
     path = folder / f"{len(list(folder.iterdir()))}.puffin"
     path.write_bytes(b"PFA1" + blob)
-    place = {"referenced_data_file": data_file, "content_offset": 4, "content_size_in_bytes": len(blob)}
+    place = {
+        "referenced_data_file": data_file,
+        "content_offset": 4,
+        "content_size_in_bytes": len(blob),
+    }
     return data_entry(str(path), len(positions), content=1, file_format="PUFFIN", **place)
 
 
@@ -86,10 +94,15 @@ def overwriting(table: Table) -> Table:
 
 def of_snapshot(state: TableState, number: int) -> TableState:
     assert state.snapshot is not None
-    return replace(state, snapshot=state.snapshot.model_copy(update={"snapshot_id": number, "sequence_number": number}))
+    return replace(
+        state,
+        snapshot=state.snapshot.model_copy(
+            update={"snapshot_id": number, "sequence_number": number}
+        ),
+    )
 
 
-# ------------------------------------------------------------------------------------------------- rows by position
+# -------------------------------------------------------------------------------- rows by position
 
 
 def test_ranges_of_ids_are_ranges_of_rows_and_no_file_is_read(tmp_path):
@@ -149,7 +162,11 @@ def test_what_a_new_vector_replaces_comes_along(tmp_path):
     table.append(old, content=1, sequence_number=2)
     first, second = located(table.state(), 1, 11).found
     (entry,) = first.replaced
-    assert (entry.path, entry.content_offset, entry.referenced_data_file) == (old["file_path"], 4, "a")
+    assert (entry.path, entry.content_offset, entry.referenced_data_file) == (
+        old["file_path"],
+        4,
+        "a",
+    )
     assert second.replaced == ()
 
 
@@ -157,7 +174,9 @@ def test_position_deletes_of_version_2_count_and_are_replaced_if_they_are_about_
     by_name = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "name"), spec_id=1)
     table = Table(tmp_path, NUMBERED, specs=[by_name])
     place = {"partition": ("x",)}
-    table.append(data_entry("a", 10, **place), data_entry("b", 10, **place), spec=by_name, first_row_id=0)
+    table.append(
+        data_entry("a", 10, **place), data_entry("b", 10, **place), spec=by_name, first_row_id=0
+    )
     of_one, of_both = str(tmp_path / "1.parquet"), str(tmp_path / "2.parquet")
     pq.write_table(pa.table({"file_path": ["a"], "pos": [7]}), of_one)
     pq.write_table(pa.table({"file_path": ["a", "b"], "pos": [1, 2]}), of_both)
@@ -197,14 +216,16 @@ def test_a_million_ids_are_found_without_a_loop_over_them(tmp_path):
     assert found.missing.equals(pa.arange(7_500_000, 10_000_000, 20))
 
 
-# ------------------------------------------------------------------------------------------- rows that were rewritten
+# ------------------------------------------------------------------------ rows that were rewritten
 
 
 def test_rewritten_rows_are_found_by_the_ids_they_brought_along(tmp_path):
     table = overwriting(Table(tmp_path, NUMBERED))
     table.append(table.write(numbered(10), "a"), first_row_id=0)
     table.append(rewritten(table, "b", [7, 3]), first_row_id=10, sequence_number=2)
-    table.append(vector(tmp_path, str(tmp_path / "a.parquet"), [3, 7]), content=1, sequence_number=2)
+    table.append(
+        vector(tmp_path, str(tmp_path / "a.parquet"), [3, 7]), content=1, sequence_number=2
+    )
     found = located(table.state(), 2, 3, 7, 8, 10, 11)
     assert places(found) == {2: ("a", 2), 3: ("b", 1), 7: ("b", 0), 8: ("a", 8)}
     assert found.missing.to_pylist() == [10, 11]
@@ -231,7 +252,9 @@ def test_rewritten_rows_may_be_deleted_too(tmp_path):
 def test_only_row_groups_that_may_hold_an_id_are_read(tmp_path, ascending):
     row_ids = list(range(100, 1100))
     if not ascending:
-        row_ids = [row_id for first in range(100, 1100, 100) for row_id in range(first + 99, first - 1, -1)]
+        row_ids = [
+            row_id for first in range(100, 1100, 100) for row_id in range(first + 99, first - 1, -1)
+        ]
     table = overwriting(Table(tmp_path, NUMBERED))
     table.append(rewritten(table, "b", row_ids, row_group_size=100), first_row_id=0)
     found = located(table.state(), 50, 100, 555, 1099, 1100)
@@ -278,7 +301,10 @@ def test_a_million_ids_in_rewritten_files(tmp_path):
 def test_many_small_changes_leave_many_small_files(tmp_path):
     table = overwriting(Table(tmp_path, NUMBERED))
     changed = {number: [number, 100_000 - number] for number in range(300)}
-    table.append(*(rewritten(table, f"{number}", ids) for number, ids in changed.items()), first_row_id=200_000)
+    table.append(
+        *(rewritten(table, f"{number}", ids) for number, ids in changed.items()),
+        first_row_id=200_000,
+    )
     state = table.state()
     ids = ids_of(*sorted(row_id for row_ids in changed.values() for row_id in row_ids))
     assert places(locate(state, ids, {})) == {
@@ -310,7 +336,7 @@ def test_damaged_vectors_are_named(tmp_path):
         located(table.state(), 3)
 
 
-# ------------------------------------------------------------------------------------------------- what has changed
+# -------------------------------------------------------------------------------- what has changed
 
 
 def test_nothing_has_changed_at_the_same_snapshot(tmp_path):
@@ -333,19 +359,25 @@ def test_rows_at_their_old_places_are_unchanged(tmp_path):
     assert changed_since(base, now, located(now, 2, 12), {}) == 12, "it was not there then"
 
 
-@pytest.mark.parametrize(("updated", "changed"), [([1, 1], None), ([1, 9], 5), ([None, 1], 3), ([None, None], 3)])
+@pytest.mark.parametrize(
+    ("updated", "changed"), [([1, 1], None), ([1, 9], 5), ([None, 1], 3), ([None, None], 3)]
+)
 def test_a_row_that_was_only_moved_is_unchanged(tmp_path, updated, changed):
     before, after = Table(tmp_path, NUMBERED), overwriting(Table(tmp_path, NUMBERED))
     before.append(before.write(numbered(10), "a"), first_row_id=0, sequence_number=1)
     after.append(rewritten(after, "b", [3, 5], updated=updated), first_row_id=10, sequence_number=9)
     base, now = of_snapshot(before.state(), 3), of_snapshot(after.state(), 9)
     assert changed_since(base, now, located(now, 3, 5), {}) == changed
-    assert changed_since(now, base, located(base, 3, 5), {}) == changed, "a rollback is a change too"
+    assert changed_since(now, base, located(base, 3, 5), {}) == changed, (
+        "a rollback is a change too"
+    )
 
 
 def test_rows_that_moved_twice(tmp_path):
     before, after = overwriting(Table(tmp_path, NUMBERED)), overwriting(Table(tmp_path, NUMBERED))
-    before.append(rewritten(before, "a", [5, 3], updated=[2, None]), first_row_id=10, sequence_number=3)
+    before.append(
+        rewritten(before, "a", [5, 3], updated=[2, None]), first_row_id=10, sequence_number=3
+    )
     after.append(rewritten(after, "b", [3], updated=[3]), first_row_id=10, sequence_number=9)
     after.append(rewritten(after, "c", [5], updated=[4]), first_row_id=11, sequence_number=9)
     base, now = of_snapshot(before.state(), 3), of_snapshot(after.state(), 9)
@@ -353,7 +385,7 @@ def test_rows_that_moved_twice(tmp_path):
     assert changed_since(base, now, located(now, 3, 5), {}) == 5
 
 
-# ------------------------------------------------------------------------------------------------- what Spark makes
+# -------------------------------------------------------------------------------- what Spark makes
 
 
 @pytest.fixture
@@ -373,14 +405,18 @@ def ids_in_spark(lake, namespace) -> dict[int, int]:
 
 
 def check_all(lake, namespace) -> TableState:
-    """Every row that Spark knows is found where a plain look into the file finds it, and no other."""
+    """Every row that Spark knows is found where a plain look into the file finds it, and no
+    other.
+    """
     state = find(lake, namespace, "t").state
     known = ids_in_spark(lake, namespace)
     found = locate(state, pa.array(range(-2, max(known) + 20), pa.int64()), {})
     values: dict[int, int] = {}
     for each in found.found:
         column = pq.read_table(each.part.path.removeprefix("file:"), columns=["id"]).column("id")
-        values.update(zip(each.row_ids.to_pylist(), column.take(each.positions).to_pylist(), strict=True))
+        values.update(
+            zip(each.row_ids.to_pylist(), column.take(each.positions).to_pylist(), strict=True)
+        )
     assert values == known
     assert set(found.missing.to_pylist()) == set(range(-2, max(known) + 20)) - known.keys()
     return state
@@ -395,12 +431,23 @@ def test_rows_are_found_after_whatever_spark_does(lake, namespace, sql, mode):
     base = check_all(lake, namespace)
     sql("UPDATE T SET v = 70 WHERE id % 10 = 3")
     sql("DELETE FROM T WHERE id % 10 = 4")
-    sql("MERGE INTO T AS t USING (SELECT explode(array(5, 6, 700)) AS k) s ON t.id = s.k "
-        "WHEN MATCHED THEN UPDATE SET name = 'z' WHEN NOT MATCHED THEN INSERT (id) VALUES (k)")  # fmt: skip
+    sql(
+        "MERGE INTO T AS t USING (SELECT explode(array(5, 6, 700)) AS k) s ON t.id = s.k "
+        # fmt: skip
+        "WHEN MATCHED THEN UPDATE SET name = 'z' WHEN NOT MATCHED THEN INSERT (id) VALUES (k)"
+    )
     now = check_all(lake, namespace)
     known = ids_in_spark(lake, namespace)
     at = {value: row_id for row_id, value in known.items()}
-    for value, changed in ((0, False), (3, True), (5, True), (13, True), (17, False), (140, False), (700, True)):
+    for value, changed in (
+        (0, False),
+        (3, True),
+        (5, True),
+        (13, True),
+        (17, False),
+        (140, False),
+        (700, True),
+    ):
         found = located(now, at[value])
         assert changed_since(base, now, found, {}) == (at[value] if changed else None), value
     sql("ALTER TABLE T RENAME COLUMN name TO title")

@@ -1,4 +1,6 @@
-"""Answers of the catalog that are lost: what is made is made once, what is live stays, and what nobody knows is said."""
+"""Answers of the catalog that are lost: what is made is made once, what is live stays, and what
+nobody knows is said.
+"""
 
 from __future__ import annotations
 
@@ -52,12 +54,19 @@ def catalog(table: str, monkeypatch: pytest.MonkeyPatch) -> LossyCatalog:
 
 def _ids(lake: LakeCatalog, namespace: str, table: str = "t") -> list[Any]:
     """As Spark reads them: all files must be there."""
-    found = lake.spark.sql(f"SELECT id FROM {sql_name(lake, namespace, table)} ORDER BY id").collect()
+    found = lake.spark.sql(
+        f"SELECT id FROM {sql_name(lake, namespace, table)} ORDER BY id"
+    ).collect()
     return [row[0] for row in found]
 
 
 def _refs(lake: LakeCatalog, namespace: str, table: str = "t") -> list[str]:
-    return [row[0] for row in lake.spark.sql(f"SELECT name FROM {sql_name(lake, namespace, table)}.refs").collect()]
+    return [
+        row[0]
+        for row in lake.spark.sql(
+            f"SELECT name FROM {sql_name(lake, namespace, table)}.refs"
+        ).collect()
+    ]
 
 
 def _parquet(table: Any) -> list[Path]:
@@ -67,7 +76,10 @@ def _parquet(table: Any) -> list[Path]:
 Change = Callable[[DuckDBClient, str], int | None]
 _CHANGES: dict[str, tuple[Change, list[int]]] = {
     "insert": (lambda client, schema: client.insert(schema, "t", _MORE).total, [1, 2, 3, 4]),
-    "update": (lambda client, schema: client.update(schema, "t", {"id": "id + 10"}, where="id = 2").total, [1, 3, 12]),
+    "update": (
+        lambda client, schema: client.update(schema, "t", {"id": "id + 10"}, where="id = 2").total,
+        [1, 3, 12],
+    ),
     "delete": (lambda client, schema: client.delete(schema, "t", "id = 2").total, [1, 3]),
 }
 
@@ -75,7 +87,12 @@ _CHANGES: dict[str, tuple[Change, list[int]]] = {
 @pytest.mark.parametrize("lost", [asked_again, unanswered])
 @pytest.mark.parametrize("change", _CHANGES)
 def test_a_change_that_landed_is_not_made_again(
-    client: DuckDBClient, lake: LakeCatalog, namespace: str, catalog: LossyCatalog, change: str, lost: Any
+    client: DuckDBClient,
+    lake: LakeCatalog,
+    namespace: str,
+    catalog: LossyCatalog,
+    change: str,
+    lost: Any,
 ) -> None:
     statement, expected = _CHANGES[change]
     catalog.lose(lost)
@@ -126,7 +143,9 @@ def test_a_change_that_may_still_come_keeps_its_files(
 ) -> None:
     before = _parquet(find(lake, namespace, "t"))
     catalog.lose(unheard)
-    with pytest.raises(ServerError, match=r"did not say whether the change of table .*\.t was made"):
+    with pytest.raises(
+        ServerError, match=r"did not say whether the change of table .*\.t was made"
+    ):
         client.insert(namespace, "t", _MORE)
     assert len(_parquet(find(lake, namespace, "t"))) == len(before) + 1
     assert _ids(lake, namespace) == [1, 2, 3]
@@ -138,7 +157,10 @@ def test_where_the_table_cannot_be_looked_at_the_files_stay_and_the_caller_is_to
 ) -> None:
     before = _parquet(find(lake, namespace, "t"))
     catalog.lose(catalog.and_unreachable(lost))
-    with pytest.raises(ServerError, match=r"did not say whether the change of table .*\.t was made: look at the table"):
+    with pytest.raises(
+        ServerError,
+        match=r"did not say whether the change of table .*\.t was made: look at the table",
+    ):
         client.insert(namespace, "t", _MORE)
     catalog.is_unreachable = False
     assert len(_parquet(find(lake, namespace, "t"))) == len(before) + 1
@@ -154,9 +176,13 @@ def test_a_column_that_was_added_is_not_said_to_exist_already(
     assert find(lake, namespace, "t").arrow_schema.names[:2] == ["id", "v"]
 
 
-def test_files_that_an_alter_has_written_stay(lake: LakeCatalog, namespace: str, catalog: LossyCatalog) -> None:
+def test_files_that_an_alter_has_written_stay(
+    lake: LakeCatalog, namespace: str, catalog: LossyCatalog
+) -> None:
     catalog.lose(asked_again)
-    find(lake, namespace, "t").change_column_type(CTX, pa.schema([("id", pa.string())]), "'n' || id")
+    find(lake, namespace, "t").change_column_type(
+        CTX, pa.schema([("id", pa.string())]), "'n' || id"
+    )
     assert _ids(lake, namespace) == ["n1", "n2", "n3"]
 
 
@@ -164,7 +190,9 @@ def test_a_table_that_was_made_is_not_said_to_exist_already(
     lake: LakeCatalog, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real: Any = Gateway.iceberg_catalog.fget  # type: ignore[attr-defined]
-    monkeypatch.setattr(Gateway, "iceberg_catalog", property(lambda gateway: _MadeTwice(real(gateway))))
+    monkeypatch.setattr(
+        Gateway, "iceberg_catalog", property(lambda gateway: _MadeTwice(real(gateway)))
+    )
     create(lake, namespace, "t", _ROWS.schema)
     monkeypatch.undo()
     insert(lake, namespace, "t", "(1)")
@@ -210,7 +238,7 @@ class _Made:
         self._again.create()
 
 
-# --------------------------------------------------------------------------------------------------- transactions
+# ------------------------------------------------------------------------------------ transactions
 
 
 def _begin(client: DuckDBClient, namespace: str) -> None:
@@ -250,7 +278,11 @@ def test_a_rollback_whose_answer_is_lost_leaves_nothing(
 
 
 def test_what_is_published_stays_when_the_catalog_is_lost_right_after_it(
-    client: DuckDBClient, lake: LakeCatalog, namespace: str, catalog: LossyCatalog, monkeypatch: pytest.MonkeyPatch
+    client: DuckDBClient,
+    lake: LakeCatalog,
+    namespace: str,
+    catalog: LossyCatalog,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     real: Callable[..., Any] = lake._lake.current
 
@@ -283,7 +315,11 @@ def test_what_nobody_knows_of_a_transaction_is_told_by_table(
     catalog.is_unreachable = False
     client.commit()
     places = [f"{namespace}.{name}" for name in ("a", "t", "z")]
-    told = "published in part: its changes are in {}, nobody knows of {}, they are not in {}".format(*places)
+    told = (
+        "published in part: its changes are in {}, nobody knows of {}, they are not in {}".format(
+            *places
+        )
+    )
     assert told in caught.value.message
     assert _ids(lake, namespace, "a") == [1, 2, 3, 4]
     assert _ids(lake, namespace, "t") == ([1, 2, 3] if lost is unheard else [1, 2, 3, 4])
@@ -303,7 +339,9 @@ def test_a_transaction_of_which_a_statement_is_unknown_is_rolled_back(
 
     add([4])
     catalog.lose(unheard)
-    with pytest.raises(CatalogFault, match=r"its transaction was rolled back, and nothing of it was published"):
+    with pytest.raises(
+        CatalogFault, match=r"its transaction was rolled back, and nothing of it was published"
+    ):
         add([5])
     with pytest.raises(TransactionNotActive):
         lake.commit_transaction(ctx, ctx.transaction_id)
@@ -311,14 +349,16 @@ def test_a_transaction_of_which_a_statement_is_unknown_is_rolled_back(
     assert _refs(lake, namespace) == ["main"]
 
 
-# ---------------------------------------------------------------------------------------------------- Spark's way
+# ------------------------------------------------------------------------------------- Spark's way
 
 
 @pytest.fixture(scope="module")
 def by_spark(lake: LakeCatalog) -> Iterator[LakeCatalog]:
     """The same lake, where every UPDATE is left to Spark."""
     settings = replace(LakeSettings(), update_rows_in_place=0, refresh_seconds=0.0)
-    with LakeCatalog(spark=lake.spark, spark_catalog=lake.spark_catalog, settings=settings, name="by_spark") as other:
+    with LakeCatalog(
+        spark=lake.spark, spark_catalog=lake.spark_catalog, settings=settings, name="by_spark"
+    ) as other:
         yield other
 
 
@@ -329,7 +369,9 @@ def test_no_lost_answer_makes_sparks_change_happen_twice(
     """Neither that of the branch, nor that of its end."""
     table: Any = find(by_spark, namespace, "t")
     write = table.stage(CTX, Operation.UPDATE, DMLOptions())
-    write.apply(pa.record_batch({"id": pa.array([12], pa.int64()), "rowid": pa.array([1], pa.int64())}))
+    write.apply(
+        pa.record_batch({"id": pa.array([12], pa.int64()), "rowid": pa.array([1], pa.int64())})
+    )
     catalog.lose(asked_again, skip=skip)
     assert write.commit() == 1
     assert catalog.asked == 2
@@ -345,7 +387,9 @@ def _left_to_spark(lake: LakeCatalog, namespace: str) -> Any:
 
 @pytest.fixture
 def cancelled_late(monkeypatch: pytest.MonkeyPatch) -> Context:
-    """Of a caller who goes away just after Spark has committed; what Spark does then is cancelled."""
+    """Of a caller who goes away just after Spark has committed; what Spark does then is
+    cancelled.
+    """
     ctx, real = Context(), spark_way._execute
 
     def execute(session: Any, *arguments: Any) -> None:
@@ -358,7 +402,11 @@ def cancelled_late(monkeypatch: pytest.MonkeyPatch) -> Context:
 
 
 def test_an_insert_that_is_cancelled_after_spark_has_committed_is_said_to_be_made(
-    lake: LakeCatalog, namespace: str, table: str, cancelled_late: Context, caplog: pytest.LogCaptureFixture
+    lake: LakeCatalog,
+    namespace: str,
+    table: str,
+    cancelled_late: Context,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     write = _left_to_spark(lake, namespace).stage(cancelled_late, Operation.INSERT, DMLOptions())
     write.apply(_MORE.to_batches()[0])
@@ -368,7 +416,11 @@ def test_an_insert_that_is_cancelled_after_spark_has_committed_is_said_to_be_mad
 
 
 def test_an_insert_by_spark_of_which_nobody_knows_is_said_to_be_so(
-    lake: LakeCatalog, namespace: str, table: str, cancelled_late: Context, monkeypatch: pytest.MonkeyPatch
+    lake: LakeCatalog,
+    namespace: str,
+    table: str,
+    cancelled_late: Context,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write = _left_to_spark(lake, namespace).stage(cancelled_late, Operation.INSERT, DMLOptions())
     write.apply(_MORE.to_batches()[0])

@@ -14,14 +14,21 @@ from tests.spark.tables import IO, Table, data_entry
 
 from sparkport.spark.files.manifests import Summary, read_manifest, read_manifest_list
 
-SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "k", StringType(), required=False))
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "k", StringType(), required=False),
+)
 BY_KEY = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "k"), spec_id=1)
 
 
 def entries_of(table):
     state = table.state()
     assert state.snapshot is not None
-    return [e for m in read_manifest_list(IO, state.snapshot.manifest_list) for e in read_manifest(IO, m)]
+    return [
+        e
+        for m in read_manifest_list(IO, state.snapshot.manifest_list)
+        for e in read_manifest(IO, m)
+    ]
 
 
 def test_first_row_ids_are_assigned_in_order_to_files_without_one(tmp_path):
@@ -33,7 +40,11 @@ def test_first_row_ids_are_assigned_in_order_to_files_without_one(tmp_path):
         data_entry("c", 3),
         first_row_id=100,
     )
-    assert [(e.path, e.first_row_id) for e in entries_of(table)] == [("a", 100), ("b", 7), ("c", 110)]
+    assert [(e.path, e.first_row_id) for e in entries_of(table)] == [
+        ("a", 100),
+        ("b", 7),
+        ("c", 110),
+    ]
 
 
 def test_files_of_a_manifest_without_a_first_row_id_have_none(tmp_path):
@@ -44,8 +55,15 @@ def test_files_of_a_manifest_without_a_first_row_id_have_none(tmp_path):
 
 def test_delete_vectors_keep_their_place(tmp_path):
     table = Table(tmp_path, SCHEMA)
-    vector = {"content": 1, "file_format": "puffin", "referenced_data_file": "a", "content_offset": 4}
-    table.append(data_entry("v", 2, **vector, content_size_in_bytes=40), content=1, sequence_number=3)
+    vector = {
+        "content": 1,
+        "file_format": "puffin",
+        "referenced_data_file": "a",
+        "content_offset": 4,
+    }
+    table.append(
+        data_entry("v", 2, **vector, content_size_in_bytes=40), content=1, sequence_number=3
+    )
     (entry,) = entries_of(table)
     assert (entry.format, entry.referenced_data_file) == ("PUFFIN", "a")
     assert (entry.content_offset, entry.content_length, entry.first_row_id) == (4, 40, None)
@@ -54,7 +72,9 @@ def test_delete_vectors_keep_their_place(tmp_path):
 @pytest.mark.parametrize("version", [2, 3])
 def test_sequence_numbers_are_inherited_where_an_entry_has_none(tmp_path, version):
     table = Table(tmp_path, SCHEMA, version=version)
-    table.append(data_entry("a", 1), data_entry("b", 1, sequence_number=2, status=0), sequence_number=5)
+    table.append(
+        data_entry("a", 1), data_entry("b", 1, sequence_number=2, status=0), sequence_number=5
+    )
     assert [e.sequence_number for e in entries_of(table)] == [5, 2]
 
 
@@ -69,7 +89,10 @@ def test_partition_values_and_summaries_are_read_by_field_id(tmp_path):
     table = Table(tmp_path, SCHEMA, specs=[BY_KEY])
     summary = Record(False, None, b"x", b"y")
     table.append(
-        data_entry("a", 1, partition=("x",)), data_entry("b", 1, partition=(None,)), spec=BY_KEY, summaries=[summary]
+        data_entry("a", 1, partition=("x",)),
+        data_entry("b", 1, partition=(None,)),
+        spec=BY_KEY,
+        summaries=[summary],
     )
     assert [e.partition for e in entries_of(table)] == [{1000: "x"}, {1000: None}]
     snapshot = table.state().snapshot
@@ -81,9 +104,15 @@ def test_partition_values_and_summaries_are_read_by_field_id(tmp_path):
 
 def test_metrics_are_maps_by_field_id_and_empty_when_missing(tmp_path):
     table = Table(tmp_path, SCHEMA)
-    table.append(data_entry("a", 1, value_counts={1: 4}, lower_bounds={1: b"\x01"}), data_entry("b", 1))
+    table.append(
+        data_entry("a", 1, value_counts={1: 4}, lower_bounds={1: b"\x01"}), data_entry("b", 1)
+    )
     first, second = entries_of(table)
-    assert (first.value_counts, first.lower_bounds, first.upper_bounds) == ({1: 4}, {1: b"\x01"}, {})
+    assert (first.value_counts, first.lower_bounds, first.upper_bounds) == (
+        {1: 4},
+        {1: b"\x01"},
+        {},
+    )
     assert (second.value_counts, second.split_offsets) == ({}, ())
 
 
@@ -97,7 +126,9 @@ def test_a_manifest_is_read_once_however_many_ask(tmp_path):
     for path in tmp_path.iterdir():
         path.unlink()
     seen = []
-    threads = [threading.Thread(target=lambda: seen.append(read_manifest(IO, manifest))) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: seen.append(read_manifest(IO, manifest))) for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -38,7 +38,9 @@ class _Seen:
         self.files: set[str] = set()
 
     @contextmanager
-    def comparison(self, check: Check | None = None, **relations: pa.Table) -> Iterator[duckdb.DuckDBPyConnection]:
+    def comparison(
+        self, check: Check | None = None, **relations: pa.Table
+    ) -> Iterator[duckdb.DuckDBPyConnection]:
         self.most_bytes = max(self.most_bytes, *(each.nbytes for each in relations.values()), 0)
         self.files |= {path.name.partition("-")[0] for path in self._folder.rglob("*.arrow")}
         with comparison(check, **relations) as connection:
@@ -64,7 +66,9 @@ def called(lake, namespace) -> Callable[..., tuple[int, ...]]:
 
     def called(name: str, rows: pa.Table, ctx: Context | None = None) -> tuple[int, ...]:
         function = next(each for each in schema.table_functions(Context()) if each.name == name)
-        (batch,) = function.process(ctx or Context(), ("t", "id"), iter(rows.to_batches(max_chunksize=2048)))
+        (batch,) = function.process(
+            ctx or Context(), ("t", "id"), iter(rows.to_batches(max_chunksize=2048))
+        )
         return tuple(batch.to_pylist()[0].values())
 
     return called
@@ -75,7 +79,11 @@ def _given(ids: Any) -> pa.Table:
 
 
 def _staged(warehouse: Path) -> set[Path]:
-    return {path for path in (warehouse / ".staging").rglob("*") if path.is_file() and path.name not in FILES}
+    return {
+        path
+        for path in (warehouse / ".staging").rglob("*")
+        if path.is_file() and path.name not in FILES
+    }
 
 
 def _values(lake: Any, namespace: str) -> dict[int, str]:
@@ -118,7 +126,9 @@ def test_the_same_key_twice_is_found_however_far_apart(seen, called, lake, wareh
         called("upsert", _given([*range(_COUNT), 7]))
     assert _values(lake, namespace) == {}
     insert(lake, namespace, "t", "(3, 'a'), (140000, 'b'), (140000, 'b')")
-    with pytest.raises(PreconditionFailed, match=r'the key "id: 140000" is in table .* more than once'):
+    with pytest.raises(
+        PreconditionFailed, match=r'the key "id: 140000" is in table .* more than once'
+    ):
         called("upsert", _given(range(_COUNT)))
     assert _values(lake, namespace) == {3: "a", 140_000: "b"}
     assert _staged(warehouse) <= before
@@ -195,7 +205,10 @@ def test_equal_keys_are_put_together_and_none_is_lost(monkeypatch, lake, namespa
     texts = pa.array(["a", "b"]).dictionary_encode()
     batches = [
         pa.record_batch(
-            {"x": pa.array([0.0, -0.0, float("nan"), float(number)]), "t": texts.take(pa.array([0, 0, 1, number % 2]))}
+            {
+                "x": pa.array([0.0, -0.0, float("nan"), float(number)]),
+                "t": texts.take(pa.array([0, 0, 1, number % 2])),
+            }
         )
         for number in range(count // 1000)
     ]
@@ -212,12 +225,16 @@ def test_equal_keys_are_put_together_and_none_is_lost(monkeypatch, lake, namespa
     assert all(len(where) == 1 for where in homes.values())
 
 
-def test_a_file_of_keys_is_not_left_behind_when_nobody_takes_them_all(monkeypatch, lake, warehouse, namespace):
+def test_a_file_of_keys_is_not_left_behind_when_nobody_takes_them_all(
+    monkeypatch, lake, warehouse, namespace
+):
     monkeypatch.setattr(key_groups, "GROUP_BYTES", 1000)
     create(lake, namespace, "t", _COLUMNS)
     before = _staged(warehouse)
     table = find(lake, namespace, "t")
-    keys = (pa.record_batch({"k": pa.arange(start, start + 1000)}) for start in range(0, 10_000, 1000))
+    keys = (
+        pa.record_batch({"k": pa.arange(start, start + 1000)}) for start in range(0, 10_000, 1000)
+    )
     with closing(key_groups.equal_together(keys, table._lake.staging, table.identifier)) as groups:
         next(groups)
         assert len(_staged(warehouse)) == len(before) + 1

@@ -1,6 +1,7 @@
 """Eight writers on one table, by two servers that know nothing of each other.
 
-For a few seconds; `SPARKPORT_WRITERS_SECONDS=120 make test ARGS="-k many_writers"` goes on for longer.
+For a few seconds; `SPARKPORT_WRITERS_SECONDS=120 make test ARGS="-k many_writers"` goes on for
+longer.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ _DRIVER = Path(__file__).with_name("killed_lake.py")
 
 @contextmanager
 def _server(warehouse: Path) -> Iterator[str]:
-    process = subprocess.Popen([sys.executable, _DRIVER, warehouse], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, _DRIVER, warehouse], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert process.stdout is not None
         location = process.stdout.readline().strip()
@@ -70,7 +73,9 @@ class _Writer:
             self.unexpected.append(error)
 
     def _statement(self, client: DuckDBClient, chosen: random.Random) -> None:
-        action = chosen.choice((self._insert, self._insert, self._contest, self._update, self._delete))
+        action = chosen.choice(
+            (self._insert, self._insert, self._contest, self._update, self._delete)
+        )
         try:
             action(client, chosen)
             self.acknowledged += 1

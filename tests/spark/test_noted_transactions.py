@@ -42,7 +42,9 @@ class History:
         self.uuid = str(uuid.uuid4())
 
     def after(self, commits: int, **changed: object) -> TableState:
-        text = json.loads(metadata(commits, self.uuid)) | {key.replace("_", "-"): to for key, to in changed.items()}
+        text = json.loads(metadata(commits, self.uuid)) | {
+            key.replace("_", "-"): to for key, to in changed.items()
+        }
         return self.states.add(TABLE, f"{commits} {sorted(changed)}", json.dumps(text), None)
 
     def reads(self, transaction: str, current: TableState) -> int | None:
@@ -105,9 +107,15 @@ def test_what_somebody_else_has_removed_is_a_conflict(clock):
     history.transactions.seen(reader, history.after(3))
     clock.now += 100
     history.transactions.begin()
-    kept = [each for each in json.loads(metadata(5, history.uuid))["snapshots"] if each["snapshot-id"] != 3]
+    kept = [
+        each
+        for each in json.loads(metadata(5, history.uuid))["snapshots"]
+        if each["snapshot-id"] != 3
+    ]
 
-    with pytest.raises(Conflict, match=r"what this transaction has read of table s\.t was removed meanwhile"):
+    with pytest.raises(
+        Conflict, match=r"what this transaction has read of table s\.t was removed meanwhile"
+    ):
         history.transactions.seen(reader, history.after(5, snapshots=kept, snapshot_log=[]))
 
 
@@ -118,18 +126,24 @@ def test_the_longest_unused_are_forgotten_when_there_are_too_many(clock):
         begun.append(history.transactions.begin())
         clock.now += 25
 
-    assert [history.transactions.find(each) is not None for each in begun] == [False] * 3 + [True] * 5
+    assert [history.transactions.find(each) is not None for each in begun] == [False] * 3 + [
+        True
+    ] * 5
 
 
 def test_those_with_changes_count_against_their_principal_until_they_are_settled_or_end():
     transactions = History().transactions
     keeper = LimitKeeper(Limits(max_transactions_per_principal=2))
     ada, bob = keeper.quotas("ada"), keeper.quotas("bob")
-    begun = [found for _ in range(3) if (found := transactions.find(transactions.begin())) is not None]
+    begun = [
+        found for _ in range(3) if (found := transactions.find(transactions.begin())) is not None
+    ]
     for each in (begun[0], begun[0], begun[1]):
         transactions.writes(each, ada)
 
-    with pytest.raises(LimitExceeded, match="you have 2 transactions with changes that wait for a commit"):
+    with pytest.raises(
+        LimitExceeded, match="you have 2 transactions with changes that wait for a commit"
+    ):
         transactions.writes(begun[2], ada)
     transactions.writes(begun[2], bob)
     assert keeper.of_each("transactions") == {"ada": 2, "bob": 1}

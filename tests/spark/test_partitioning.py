@@ -44,9 +44,23 @@ from sparkport.spark.write.transforms import transform_of
 
 _INT, _LONG = 2**31, 2**63
 _RANDOM = random.Random(7)
-_DAYS = [0, -1, 1, -719_162, 2_932_896, *(_RANDOM.randrange(-700_000, 2_000_000) for _ in range(300))]
+_DAYS = [
+    0,
+    -1,
+    1,
+    -719_162,
+    2_932_896,
+    *(_RANDOM.randrange(-700_000, 2_000_000) for _ in range(300)),
+]
 _MICROS = [0, -1, 1, -86_400_000_000, *(_RANDOM.randrange(-(10**16), 10**16) for _ in range(300))]
-_LONGS = [0, -1, 1, _LONG - 1, 100 - _LONG, *(_RANDOM.randrange(-_LONG // 2, _LONG) for _ in range(300))]
+_LONGS = [
+    0,
+    -1,
+    1,
+    _LONG - 1,
+    100 - _LONG,
+    *(_RANDOM.randrange(-_LONG // 2, _LONG) for _ in range(300)),
+]
 _INTS = [0, -1, 1, _INT - 1, 100 - _INT, *(_RANDOM.randrange(-_INT // 2, _INT) for _ in range(300))]
 _TEXTS = ["", "a", "iceberg", "äöü€", "😀😀😀😀", *(str(_RANDOM.random()) for _ in range(100))]
 _BYTES = [b"", b"\x00", b"\xff\x00\x01\x02", *(_RANDOM.randbytes(size) for size in range(40))]
@@ -60,14 +74,18 @@ _DECIMALS += [
 ]
 
 
-def _apply(name: str, kind: IcebergType, values: list[Any], arrow: pa.DataType | None = None) -> list[Any]:
+def _apply(
+    name: str, kind: IcebergType, values: list[Any], arrow: pa.DataType | None = None
+) -> list[Any]:
     """What the transform makes of the values, and of a NULL in front of them, one by one."""
     apply = transform_of(parse_transform(name), kind)
     assert apply is not None
     array = pa.array([None, *values], arrow or natural_type(kind))
     labels = apply(array.view(natural_type(kind)) if arrow else array)
     assert len(set(map(repr, labels.values))) == len(labels.values), "each value once"
-    assert set(labels.numbers.to_pylist()) == set(range(len(labels.values))), "each value is that of some row"
+    assert set(labels.numbers.to_pylist()) == set(range(len(labels.values))), (
+        "each value is that of some row"
+    )
     found = [labels.values[number] for number in labels.numbers.to_pylist()]
     assert found[0] is None
     return found[1:]
@@ -92,7 +110,9 @@ def _apply(name: str, kind: IcebergType, values: list[Any], arrow: pa.DataType |
     ],
     ids=str,
 )
-def test_identity_keeps_every_value(kind: IcebergType, values: list[Any], arrow: pa.DataType | None) -> None:
+def test_identity_keeps_every_value(
+    kind: IcebergType, values: list[Any], arrow: pa.DataType | None
+) -> None:
     assert list(map(repr, _apply("identity", kind, values, arrow))) == list(map(repr, values))
 
 
@@ -101,29 +121,45 @@ def test_a_uuid_is_one() -> None:
     assert _apply("identity", UUIDType(), [value.bytes for value in values]) == values
 
 
-@pytest.mark.parametrize(("kind", "per_day"), [(DateType(), 1), (TimestampType(), 86_400_000_000)], ids=str)
+@pytest.mark.parametrize(
+    ("kind", "per_day"), [(DateType(), 1), (TimestampType(), 86_400_000_000)], ids=str
+)
 def test_years_months_and_days_are_those_of_the_calendar(kind: IcebergType, per_day: int) -> None:
     values = _DAYS if per_day == 1 else _MICROS
     arrow = pa.int32() if per_day == 1 else pa.int64()
-    dates = [datetime.date(1970, 1, 1) + datetime.timedelta(days=value // per_day) for value in values]
+    dates = [
+        datetime.date(1970, 1, 1) + datetime.timedelta(days=value // per_day) for value in values
+    ]
     assert _apply("day", kind, values, arrow) == [value // per_day for value in values]
     assert _apply("year", kind, values, arrow) == [date.year - 1970 for date in dates]
-    assert _apply("month", kind, values, arrow) == [12 * (date.year - 1970) + date.month - 1 for date in dates]
+    assert _apply("month", kind, values, arrow) == [
+        12 * (date.year - 1970) + date.month - 1 for date in dates
+    ]
 
 
 def test_hours_are_rounded_down() -> None:
-    assert _apply("hour", TimestampType(), _MICROS, pa.int64()) == [value // 3_600_000_000 for value in _MICROS]
+    assert _apply("hour", TimestampType(), _MICROS, pa.int64()) == [
+        value // 3_600_000_000 for value in _MICROS
+    ]
     nanos = [0, -1, 1, -3_600_000_000_000, 10**18]
-    assert _apply("hour", TimestampNanoType(), nanos, pa.int64()) == [value // 3_600_000_000_000 for value in nanos]
+    assert _apply("hour", TimestampNanoType(), nanos, pa.int64()) == [
+        value // 3_600_000_000_000 for value in nanos
+    ]
 
 
 @pytest.mark.parametrize("width", [1, 3, 10, 1_000_000])
 def test_numbers_are_truncated_downwards(width: int) -> None:
-    assert _apply(f"truncate[{width}]", IntegerType(), _INTS) == [_wrapped(v - v % width, _INT) for v in _INTS]
-    assert _apply(f"truncate[{width}]", LongType(), _LONGS) == [_wrapped(v - v % width, _LONG) for v in _LONGS]
+    assert _apply(f"truncate[{width}]", IntegerType(), _INTS) == [
+        _wrapped(v - v % width, _INT) for v in _INTS
+    ]
+    assert _apply(f"truncate[{width}]", LongType(), _LONGS) == [
+        _wrapped(v - v % width, _LONG) for v in _LONGS
+    ]
     unscaled = [int(value.scaleb(3)) for value in _DECIMALS]
     expected = [Decimal(value - value % width).scaleb(-3) for value in unscaled]
-    assert list(map(str, _apply(f"truncate[{width}]", DecimalType(20, 3), _DECIMALS))) == list(map(str, expected))
+    assert list(map(str, _apply(f"truncate[{width}]", DecimalType(20, 3), _DECIMALS))) == list(
+        map(str, expected)
+    )
 
 
 def _wrapped(value: int, limit: int) -> int:
@@ -137,7 +173,9 @@ def test_text_is_cut_by_code_points_and_bytes_by_bytes() -> None:
 
 @pytest.mark.parametrize("count", [1, 16, 1000])
 def test_buckets_are_those_of_murmur(count: int) -> None:
-    """PyIceberg's are the reference, but for decimals, of which it hashes a byte too many of some."""
+    """PyIceberg's are the reference, but for decimals, of which it hashes a byte too many of
+    some.
+    """
     cases: list[tuple[IcebergType, list[Any], pa.DataType | None]] = [
         (IntegerType(), _INTS, None),
         (LongType(), [*_LONGS, -_LONG], None),
@@ -165,12 +203,18 @@ def test_the_examples_of_the_specification() -> None:
 
     assert _apply("bucket[1000003]", IntegerType(), [34]) == [remainder(2017239379)]
     assert _apply("bucket[1000003]", LongType(), [34]) == [remainder(2017239379)]
-    assert _apply("bucket[1000003]", DecimalType(9, 2), [Decimal("14.20")]) == [remainder(-500754589)]
-    assert _apply("bucket[1000003]", DateType(), [datetime.date(2017, 11, 16)]) == [remainder(-653330422)]
-    assert _apply("bucket[1000003]", TimeType(), [datetime.time(22, 31, 8)]) == [remainder(-662762989)]
-    assert _apply("bucket[1000003]", TimestampType(), [datetime.datetime(2017, 11, 16, 22, 31, 8)]) == [
-        remainder(-2047944441)
+    assert _apply("bucket[1000003]", DecimalType(9, 2), [Decimal("14.20")]) == [
+        remainder(-500754589)
     ]
+    assert _apply("bucket[1000003]", DateType(), [datetime.date(2017, 11, 16)]) == [
+        remainder(-653330422)
+    ]
+    assert _apply("bucket[1000003]", TimeType(), [datetime.time(22, 31, 8)]) == [
+        remainder(-662762989)
+    ]
+    assert _apply(
+        "bucket[1000003]", TimestampType(), [datetime.datetime(2017, 11, 16, 22, 31, 8)]
+    ) == [remainder(-2047944441)]
     assert _apply("bucket[1000003]", StringType(), ["iceberg"]) == [remainder(1210000089)]
     known = uuid.UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7")
     assert _apply("bucket[1000003]", UUIDType(), [known.bytes]) == [remainder(1488055340)]
@@ -189,7 +233,7 @@ def test_days_of_all_years_have_a_date() -> None:
     assert iso_day(-(2**31)) == "-5877641-06-23"
 
 
-# ------------------------------------------------------------------------------------------------------- division
+# ---------------------------------------------------------------------------------------- division
 
 
 def _partitioning(folder: Path, schema: Schema, **transforms: str) -> Partitioning | None:
@@ -214,7 +258,9 @@ _SCHEMA = Schema(
 def _rows(count: int) -> pa.Table:
     return pa.table(
         {
-            "id": pa.array([None if number % 7 == 0 else number for number in range(count)], pa.int64()),
+            "id": pa.array(
+                [None if number % 7 == 0 else number for number in range(count)], pa.int64()
+            ),
             "day": pa.array([number % 3 for number in range(count)], pa.int32()).cast(pa.date32()),
             "name": [f"n{number % 5}" for number in range(count)],
             "outer": pa.array([None if number % 2 else {"inner": -0.0} for number in range(count)]),
@@ -224,7 +270,9 @@ def _rows(count: int) -> pa.Table:
 
 
 def test_rows_are_divided_by_all_fields_and_keep_their_order(tmp_path: Path) -> None:
-    partitioning = _partitioning(tmp_path, _SCHEMA, id_t="truncate[10]", day="identity", name="identity")
+    partitioning = _partitioning(
+        tmp_path, _SCHEMA, id_t="truncate[10]", day="identity", name="identity"
+    )
     assert partitioning is not None
     rows = pa.concat_tables([_rows(40), _rows(60)])
     found = list(partitioning.split(rows))
@@ -260,7 +308,9 @@ def test_what_only_spark_knows_is_left_to_it(tmp_path: Path) -> None:
 
 
 def test_folders_are_named_as_spark_names_them(tmp_path: Path) -> None:
-    partitioning = _partitioning(tmp_path, _SCHEMA, name="identity", day="identity", id_b="bucket[4]")
+    partitioning = _partitioning(
+        tmp_path, _SCHEMA, name="identity", day="identity", id_b="bucket[4]"
+    )
     assert partitioning is not None
     assert partitioning.folder(("a/b c=", 0, 3)) == "name=a%2Fb+c%3D/day=1970-01-01/id_b=3"
     assert partitioning.folder((None, None, None)) == "name=null/day=null/id_b=null"

@@ -1,4 +1,6 @@
-"""Who may do what in the lake: every route, Spark SQL, the functions about tables, and what views would show."""
+"""Who may do what in the lake: every route, Spark SQL, the functions about tables, and what views
+would show.
+"""
 
 from __future__ import annotations
 
@@ -69,10 +71,16 @@ def attach(lake: LakeCatalog, warehouse: Path) -> Iterator[Callable[..., DuckDBC
 
     with ExitStack() as stack:
         catalogs = [
-            stack.enter_context(LakeCatalog(warehouse, name=name, spark_catalog=lake.spark_catalog, settings=settings))
+            stack.enter_context(
+                LakeCatalog(
+                    warehouse, name=name, spark_catalog=lake.spark_catalog, settings=settings
+                )
+            )
             for name, settings in ROUTES.items()
         ]
-        settings = sp.ServerSettings(service=sp.ServiceSettings(authenticate=authenticate, policy=POLICY))
+        settings = sp.ServerSettings(
+            service=sp.ServiceSettings(authenticate=authenticate, policy=POLICY)
+        )
         server = stack.enter_context(sp.Server(catalogs, "grpc://127.0.0.1:0", settings))
 
         def attach(who: str, route: str = "in_place") -> DuckDBClient:
@@ -85,7 +93,9 @@ def rows(table: pa.Table) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in table.to_pylist())
 
 
-def refused(call: Callable[[], Any], code: str = "PERMISSION_DENIED", match: str | None = None) -> str:
+def refused(
+    call: Callable[[], Any], code: str = "PERMISSION_DENIED", match: str | None = None
+) -> str:
     with pytest.raises(ServerError, match=match) as caught:
         call()
     assert caught.value.code == code
@@ -122,7 +132,9 @@ def test_spark_sql_reads_what_its_caller_may_read(attach) -> None:
         return rows(who.table_function(SCHEMA, "spark_sql", text))
 
     assert ask("SELECT count(*) AS n FROM orders") == [(10,)]
-    assert ask("WITH o AS (SELECT id FROM orders) SELECT max(o.id) AS m FROM o, range(1) r") == [(9,)]
+    assert ask("WITH o AS (SELECT id FROM orders) SELECT max(o.id) AS m FROM o, range(1) r") == [
+        (9,)
+    ]
     assert ask("SELECT 1 AS one") == [(1,)]
     for text in (
         "SELECT * FROM secrets",
@@ -169,12 +181,17 @@ def test_what_is_told_of_a_table_is_for_those_who_read_all_of_it(attach, functio
 
 def test_changed_rows_are_for_those_who_see_all_of_them(attach) -> None:
     assert attach("reader").table_function(SCHEMA, "table_changes", "orders", 0, 1).num_rows == 10
-    refused(lambda: attach("part").table_function(SCHEMA, "table_changes", "orders", 0, 1), match="only part of")
+    refused(
+        lambda: attach("part").table_function(SCHEMA, "table_changes", "orders", 0, 1),
+        match="only part of",
+    )
 
 
 def test_tables_that_one_may_not_see_are_not_there_for_functions(attach, lake: LakeCatalog) -> None:
     lake.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS `{lake.spark_catalog}`.vault")
-    lake.spark.sql(f"CREATE TABLE IF NOT EXISTS `{lake.spark_catalog}`.vault.gold (id BIGINT) USING iceberg")
+    lake.spark.sql(
+        f"CREATE TABLE IF NOT EXISTS `{lake.spark_catalog}`.vault.gold (id BIGINT) USING iceberg"
+    )
     reader = attach("reader")
 
     hidden = refused(lambda: reader.table_function(SCHEMA, "snapshots", "vault.gold"), "NOT_FOUND")
@@ -185,16 +202,25 @@ def test_tables_that_one_may_not_see_are_not_there_for_functions(attach, lake: L
 
 def test_upserts_need_write_and_care_needs_alter(attach, lake: LakeCatalog) -> None:
     name = f"`{lake.spark_catalog}`.{SCHEMA}.mine"
-    lake.spark.sql(f"CREATE TABLE {name} (id BIGINT, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '3')")
+    lake.spark.sql(
+        f"CREATE TABLE {name} (id BIGINT, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '3')"
+    )
     new = pa.table({"id": pa.array([1], pa.int64()), "v": ["a"]})
     reader, writer, admin = attach("reader"), attach("writer"), attach("admin")
 
-    refused(lambda: reader.in_out(SCHEMA, "upsert", "mine", "id", rows=new), match="no write permission")
+    refused(
+        lambda: reader.in_out(SCHEMA, "upsert", "mine", "id", rows=new), match="no write permission"
+    )
     assert rows(writer.in_out(SCHEMA, "upsert", "mine", "id", rows=new)) == [(1, 0)]
     refused(lambda: writer.table_function(SCHEMA, "optimize", "mine"), match="no alter permission")
-    refused(lambda: writer.table_function(SCHEMA, "rollback_to", "mine", 0), match="no alter permission")
+    refused(
+        lambda: writer.table_function(SCHEMA, "rollback_to", "mine", 0), match="no alter permission"
+    )
     assert admin.table_function(SCHEMA, "rollback_to", "mine", 0).num_rows == 1
-    refused(lambda: attach("part").in_out(SCHEMA, "upsert", "orders", "id", rows=new), match="only part of")
+    refused(
+        lambda: attach("part").in_out(SCHEMA, "upsert", "orders", "id", rows=new),
+        match="only part of",
+    )
 
 
 def test_nobody_changes_what_it_does_not_see(attach) -> None:
@@ -204,16 +230,25 @@ def test_nobody_changes_what_it_does_not_see(attach) -> None:
 
     south = pa.table({"id": [50], "region": ["south"], "email": ["e"]})
     refused(lambda: part.insert(SCHEMA, "orders", south), match="do not see")
-    refused(lambda: part.delete_rows(SCHEMA, "orders", [row_ids[0], row_ids[1]]), match="do not see")
+    refused(
+        lambda: part.delete_rows(SCHEMA, "orders", [row_ids[0], row_ids[1]]), match="do not see"
+    )
     refused(lambda: part.delete_rows(SCHEMA, "orders", [987654]), match="do not see")
     moved = pa.table({"region": ["north"], "rowid": pa.array([row_ids[1]], pa.int64())})
     refused(lambda: part.update_rows(SCHEMA, "orders", moved), match="do not see")
     away = pa.table({"region": ["south"], "rowid": pa.array([row_ids[0]], pa.int64())})
     refused(lambda: part.update_rows(SCHEMA, "orders", away), match="do not see")
-    assert admin.scan(SCHEMA, "orders", ["id", "region", "email", "rowid"]).sort_by("id").equals(before)
+    assert (
+        admin.scan(SCHEMA, "orders", ["id", "region", "email", "rowid"])
+        .sort_by("id")
+        .equals(before)
+    )
 
     inserted = part.insert(
-        SCHEMA, "orders", pa.table({"id": [100], "region": ["north"], "email": ["mail"]}), returning=True
+        SCHEMA,
+        "orders",
+        pa.table({"id": [100], "region": ["north"], "email": ["mail"]}),
+        returning=True,
     )
     assert inserted.rows is not None
     assert rows(inserted.rows) == [(100, "north", "***")]

@@ -13,7 +13,14 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestampType
 from tests.spark.tables import Table, data_entry
 
-from sparkport.catalog.filters import ColumnRef, Comparison, ComparisonKind, Constant, DuckType, Filter
+from sparkport.catalog.filters import (
+    ColumnRef,
+    Comparison,
+    ComparisonKind,
+    Constant,
+    DuckType,
+    Filter,
+)
 from sparkport.errors import PreconditionFailed
 from sparkport.spark.files.manifests import ROW_ID_FIELD
 from sparkport.spark.files.parts import FilePart
@@ -25,12 +32,16 @@ SCHEMA = Schema(
     NestedField(3, "f", DoubleType(), required=False),
     NestedField(4, "ts", TimestampType(), required=False),
 )
-BIGINT, VARCHAR, DOUBLE, TIMESTAMP = (DuckType(name) for name in ("BIGINT", "VARCHAR", "DOUBLE", "TIMESTAMP"))
+BIGINT, VARCHAR, DOUBLE, TIMESTAMP = (
+    DuckType(name) for name in ("BIGINT", "VARCHAR", "DOUBLE", "TIMESTAMP")
+)
 DAY = 86_400_000_000
 
 
 def where(name, kind, value, type_=BIGINT):
-    return Filter((Comparison(ComparisonKind(kind), ColumnRef(name, type_), Constant(type_, value)),))
+    return Filter(
+        (Comparison(ComparisonKind(kind), ColumnRef(name, type_), Constant(type_, value)),)
+    )
 
 
 def measured(path, low, high, rows=10, **more):
@@ -68,7 +79,10 @@ def test_bounds_from_before_a_promotion_are_shorter(tmp_path):
 
 def test_files_with_nan_are_kept_for_greater(tmp_path):
     table = Table(tmp_path, SCHEMA)
-    bounds = {"lower_bounds": {3: to_bytes(DoubleType(), 0.0)}, "upper_bounds": {3: to_bytes(DoubleType(), 1.0)}}
+    bounds = {
+        "lower_bounds": {3: to_bytes(DoubleType(), 0.0)},
+        "upper_bounds": {3: to_bytes(DoubleType(), 1.0)},
+    }
     table.append(
         data_entry("nan", 2, **bounds, nan_value_counts={3: 1}),
         data_entry("none", 2, **bounds, nan_value_counts={3: 0}),
@@ -83,7 +97,9 @@ def test_truncated_text_bounds_stay_bounds(tmp_path):
     table = Table(tmp_path, SCHEMA)
     table.append(data_entry("a", 2, lower_bounds={2: b"abc"}, upper_bounds={2: b"abd"}))
     for value, kept in (("abcdef", True), ("abczz", True), ("abb", False), ("abe", False)):
-        assert bool(paths(plan_scan(table.state(), None, where("name", "=", value, VARCHAR)))) is kept
+        assert (
+            bool(paths(plan_scan(table.state(), None, where("name", "=", value, VARCHAR)))) is kept
+        )
 
 
 def test_partitions_of_several_specs(tmp_path):
@@ -92,22 +108,51 @@ def test_partitions_of_several_specs(tmp_path):
     table = Table(tmp_path, SCHEMA, specs=[PartitionSpec(spec_id=0), by_name, by_day])
     table.append(data_entry("plain", 1), first_row_id=0)
     table.append(
-        data_entry("x", 1, partition=("x",)), data_entry("null", 1, partition=(None,)), spec=by_name, first_row_id=1
+        data_entry("x", 1, partition=("x",)),
+        data_entry("null", 1, partition=(None,)),
+        spec=by_name,
+        first_row_id=1,
     )
     table.append(
-        data_entry("day 3", 1, partition=(3,)), data_entry("day -2", 1, partition=(-2,)), spec=by_day, first_row_id=3
+        data_entry("day 3", 1, partition=(3,)),
+        data_entry("day -2", 1, partition=(-2,)),
+        spec=by_day,
+        first_row_id=3,
     )
     state = table.state()
-    assert paths(plan_scan(state, None, where("name", "=", "x", VARCHAR))) == ["plain", "x", "day 3", "day -2"]
-    assert paths(plan_scan(state, None, where("name", "=", "y", VARCHAR))) == ["plain", "day 3", "day -2"]
-    assert paths(plan_scan(state, None, where("ts", ">=", 3 * DAY + 5, TIMESTAMP))) == ["plain", "x", "null", "day 3"]
-    assert paths(plan_scan(state, None, where("ts", "<", -2 * DAY, TIMESTAMP))) == ["plain", "x", "null", "day -2"]
+    assert paths(plan_scan(state, None, where("name", "=", "x", VARCHAR))) == [
+        "plain",
+        "x",
+        "day 3",
+        "day -2",
+    ]
+    assert paths(plan_scan(state, None, where("name", "=", "y", VARCHAR))) == [
+        "plain",
+        "day 3",
+        "day -2",
+    ]
+    assert paths(plan_scan(state, None, where("ts", ">=", 3 * DAY + 5, TIMESTAMP))) == [
+        "plain",
+        "x",
+        "null",
+        "day 3",
+    ]
+    assert paths(plan_scan(state, None, where("ts", "<", -2 * DAY, TIMESTAMP))) == [
+        "plain",
+        "x",
+        "null",
+        "day -2",
+    ]
 
 
 def test_manifests_are_left_out_by_their_summaries_unread(tmp_path):
     by_name = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "name"), spec_id=1)
     table = Table(tmp_path, SCHEMA, specs=[by_name])
-    table.append(data_entry("m", 1, partition=("m",)), spec=by_name, summaries=[Record(False, False, b"m", b"m")])
+    table.append(
+        data_entry("m", 1, partition=("m",)),
+        spec=by_name,
+        summaries=[Record(False, False, b"m", b"m")],
+    )
     state = table.state()
     for manifest in tmp_path.glob("manifest-*"):
         manifest.unlink()
@@ -135,10 +180,18 @@ def test_rewritten_files_are_judged_by_the_row_ids_they_hold(tmp_path):
     mixed = {**moved, "file_path": "mixed", "null_value_counts": {1: 0, ROW_ID_FIELD: 4}}
     table.append(moved, mixed, data_entry("unmeasured", 10), first_row_id=100)
     state = table.state()
-    assert paths(plan_scan(state, None, where("rowid", "=", 50))) == ["moved", "mixed", "unmeasured"]
+    assert paths(plan_scan(state, None, where("rowid", "=", 50))) == [
+        "moved",
+        "mixed",
+        "unmeasured",
+    ]
     assert paths(plan_scan(state, None, where("rowid", "=", 112))) == ["mixed", "unmeasured"]
     assert paths(plan_scan(state, None, where("rowid", "=", 500))) == ["unmeasured"]
-    assert [part.may_hold_row_ids for part in plan_scan(state, None, None).parts] == [True, True, True]
+    assert [part.may_hold_row_ids for part in plan_scan(state, None, None).parts] == [
+        True,
+        True,
+        True,
+    ]
 
 
 def test_appended_files_hold_no_row_ids(tmp_path):
@@ -161,7 +214,12 @@ def test_delete_vectors_find_their_file(tmp_path):
     assert plan.rows == 17
     first, second = plan.parts
     assert first.vector is not None
-    assert (first.vector.path, first.vector.offset, first.vector.length, first.vector.rows) == ("v", 4, 40, 3)
+    assert (first.vector.path, first.vector.offset, first.vector.length, first.vector.rows) == (
+        "v",
+        4,
+        40,
+        3,
+    )
     assert second.vector is None
 
 
@@ -181,10 +239,16 @@ def test_position_delete_files_apply_to_their_partition_and_older_files(tmp_path
         data_entry("y", 9, partition=("y",), sequence_number=1),
         spec=by_name,
     )
-    table.append(data_entry("d", 1, content=1, partition=("x",)), spec=by_name, content=1, sequence_number=3)
+    table.append(
+        data_entry("d", 1, content=1, partition=("x",)), spec=by_name, content=1, sequence_number=3
+    )
     plan = plan_scan(table.state(), None, None)
     assert plan.readable
-    assert {part.path: part.position_deletes for part in plan.parts} == {"x old": ("d",), "x new": (), "y": ()}
+    assert {part.path: part.position_deletes for part in plan.parts} == {
+        "x old": ("d",),
+        "x new": (),
+        "y": (),
+    }
 
 
 @pytest.mark.parametrize(
@@ -211,7 +275,13 @@ def test_equality_deletes_do_not_matter_to_newer_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "file", [{"file_format": "ORC"}, {"file_format": "AVRO"}, {"key_metadata": b"key"}, {"file_path": "hdfs://nn/a"}]
+    "file",
+    [
+        {"file_format": "ORC"},
+        {"file_format": "AVRO"},
+        {"key_metadata": b"key"},
+        {"file_path": "hdfs://nn/a"},
+    ],
 )
 def test_files_that_only_spark_reads(tmp_path, file):
     table = Table(tmp_path, SCHEMA)
@@ -243,7 +313,9 @@ def test_damaged_metadata_is_named(tmp_path):
 
 def test_bytes_are_those_of_the_columns_that_are_read(tmp_path):
     table = Table(tmp_path, SCHEMA)
-    table.append(data_entry("a", 9, size=1000, column_sizes={1: 10, 2: 200}), data_entry("b", 9, size=500))
+    table.append(
+        data_entry("a", 9, size=1000, column_sizes={1: 10, 2: 200}), data_entry("b", 9, size=500)
+    )
     state = table.state()
     assert plan_scan(state, None, None).bytes == 1500
     assert plan_scan(state, ["id"], None).bytes == 510
@@ -269,7 +341,9 @@ def plan_of(*parts):
 def test_pieces_are_balanced_and_in_order():
     parts = [part(f"{number}", 10_000_000) for number in range(8)]
     assert [len(group) for group in divide(plan_of(*parts), 4)] == [2, 2, 2, 2]
-    assert [each.path for group in divide(plan_of(*parts), 3) for each in group] == [str(n) for n in range(8)]
+    assert [each.path for group in divide(plan_of(*parts), 3) for each in group] == [
+        str(n) for n in range(8)
+    ]
     assert len(divide(plan_of(*parts), 20)) == 8
     assert divide(plan_of(), 4) == []
 
@@ -291,7 +365,10 @@ def test_the_same_plan_is_divided_the_same_way():
 def test_ten_thousand_files_are_planned_from_memory(tmp_path):
     table = Table(tmp_path, SCHEMA)
     for start in range(0, 10_000, 2_500):
-        entries = [measured(f"{number:05}", number * 10, number * 10 + 9) for number in range(start, start + 2_500)]
+        entries = [
+            measured(f"{number:05}", number * 10, number * 10 + 9)
+            for number in range(start, start + 2_500)
+        ]
         table.append(*entries, first_row_id=start * 10)
     state = table.state()
     assert len(plan_scan(state, None, None).parts) == 10_000

@@ -1,4 +1,6 @@
-"""Columns by field id: renamed, dropped, added again, moved, promoted, nested, and in files that have no ids."""
+"""Columns by field id: renamed, dropped, added again, moved, promoted, nested, and in files that
+have no ids.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,16 @@ from pyiceberg.types import (
     StructType,
     TimestampType,
 )
-from tests.spark.tables import NUMBERED, Table, data_entry, numbered, read, rows_of, where, with_field_ids
+from tests.spark.tables import (
+    NUMBERED,
+    Table,
+    data_entry,
+    numbered,
+    read,
+    rows_of,
+    where,
+    with_field_ids,
+)
 
 from sparkport.catalog.filters import DuckType
 
@@ -37,9 +48,15 @@ def evolved(folder, rows, before, after, **table):
 
 
 def test_columns_are_found_by_id_after_renames_drops_and_reorders(tmp_path):
-    before = Schema(NestedField(1, "a", LongType()), NestedField(2, "b", StringType()), NestedField(3, "c", LongType()))
+    before = Schema(
+        NestedField(1, "a", LongType()),
+        NestedField(2, "b", StringType()),
+        NestedField(3, "c", LongType()),
+    )
     after = Schema(
-        NestedField(3, "a", LongType()), NestedField(4, "b", StringType()), NestedField(1, "old_a", LongType())
+        NestedField(3, "a", LongType()),
+        NestedField(4, "b", StringType()),
+        NestedField(1, "old_a", LongType()),
     )
     rows = pa.table({"a": pa.array([1], pa.int64()), "b": ["x"], "c": pa.array([3], pa.int64())})
     assert rows_of(read(evolved(tmp_path, rows, before, after), ["a", "b", "old_a"])) == [
@@ -49,10 +66,14 @@ def test_columns_are_found_by_id_after_renames_drops_and_reorders(tmp_path):
 
 def test_promoted_types(tmp_path):
     before = Schema(
-        NestedField(1, "i", IntegerType()), NestedField(2, "f", FloatType()), NestedField(3, "d", DecimalType(9, 2))
+        NestedField(1, "i", IntegerType()),
+        NestedField(2, "f", FloatType()),
+        NestedField(3, "d", DecimalType(9, 2)),
     )
     after = Schema(
-        NestedField(1, "i", LongType()), NestedField(2, "f", DoubleType()), NestedField(3, "d", DecimalType(20, 2))
+        NestedField(1, "i", LongType()),
+        NestedField(2, "f", DoubleType()),
+        NestedField(3, "d", DecimalType(20, 2)),
     )
     rows = pa.table(
         {
@@ -78,10 +99,17 @@ def test_missing_columns_have_their_initial_default(tmp_path):
         NestedField(7, "least", DoubleType(), initial_default="-Infinity"),
         NestedField(8, "none", LongType()),
     )
-    rows = rows_of(read(evolved(tmp_path, numbered(1), NUMBERED, after), ["n", "s", "day", "at", "least", "none"]))
+    rows = rows_of(
+        read(
+            evolved(tmp_path, numbered(1), NUMBERED, after),
+            ["n", "s", "day", "at", "least", "none"],
+        )
+    )
     at = datetime.datetime(2020, 1, 2, 3, 4, 5, 6)
     least = float("-inf")
-    assert rows == [{"n": 5, "s": "x", "day": datetime.date(2020, 1, 2), "at": at, "least": least, "none": None}]
+    assert rows == [
+        {"n": 5, "s": "x", "day": datetime.date(2020, 1, 2), "at": at, "least": least, "none": None}
+    ]
 
 
 def test_missing_columns_have_the_value_of_their_partition(tmp_path):
@@ -91,7 +119,10 @@ def test_missing_columns_have_the_value_of_their_partition(tmp_path):
     table.append({**table.write(numbered(2)), "partition": (1,)}, spec=by_day, first_row_id=0)
     day = {"day": datetime.date(1970, 1, 2)}
     assert rows_of(read(table.state(), ["day"])) == [day, day]
-    assert rows_of(read(table.state(), ["day"], where("day", "=", 1, DuckType("DATE")))) == [day, day]
+    assert rows_of(read(table.state(), ["day"], where("day", "=", 1, DuckType("DATE")))) == [
+        day,
+        day,
+    ]
     assert read(table.state(), ["day"], where("day", "=", 2, DuckType("DATE"))) == []
 
 
@@ -107,7 +138,10 @@ def nested_rows():
         [
             named("s", struct),
             named("l", pa.list_(named("element", pa.struct([named("q", pa.int32())])))),
-            named("m", pa.map_(named("key", pa.string()).with_nullable(False), named("value", pa.int32()))),
+            named(
+                "m",
+                pa.map_(named("key", pa.string()).with_nullable(False), named("value", pa.int32())),
+            ),
         ]
     )
     return pa.table(
@@ -139,8 +173,18 @@ def test_nested_fields_are_reordered_added_dropped_and_promoted(tmp_path, batch_
     for batch in batches:
         batch.validate(full=True)
     rows = rows_of(batches)
-    assert [row["s"] for row in rows] == [{"new": None, "x": 1}, None, {"new": None, "x": None}, {"new": None, "x": 4}]
-    assert [row["l"] for row in rows] == [[{"w": None, "q": 1}, None], None, [], [{"w": None, "q": None}]]
+    assert [row["s"] for row in rows] == [
+        {"new": None, "x": 1},
+        None,
+        {"new": None, "x": None},
+        {"new": None, "x": 4},
+    ]
+    assert [row["l"] for row in rows] == [
+        [{"w": None, "q": 1}, None],
+        None,
+        [],
+        [{"w": None, "q": None}],
+    ]
     assert [row["m"] for row in rows] == [[("k", 1)], None, [], [("k", None), ("j", 2)]]
 
 
@@ -153,7 +197,10 @@ def without_ids(folder, rows, schema, **properties):
 
 
 def test_files_without_ids_are_read_by_the_name_mapping(tmp_path):
-    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "s", StructType(NestedField(3, "x", LongType()))))
+    schema = Schema(
+        NestedField(1, "id", LongType()),
+        NestedField(2, "s", StructType(NestedField(3, "x", LongType()))),
+    )
     mapping = (
         '[{"field-id": 1, "names": ["old", "id"]},'
         ' {"field-id": 2, "names": ["st"], "fields": [{"field-id": 3, "names": ["ex"]}]}]'
@@ -165,11 +212,16 @@ def test_files_without_ids_are_read_by_the_name_mapping(tmp_path):
 
 def test_files_without_ids_or_mapping_are_read_by_position(tmp_path):
     rows = pa.table({"whatever": pa.array([1], pa.int64()), "this": ["x"]})
-    assert rows_of(read(without_ids(tmp_path, rows, NUMBERED), ["id", "name"])) == [{"id": 1, "name": "x"}]
+    assert rows_of(read(without_ids(tmp_path, rows, NUMBERED), ["id", "name"])) == [
+        {"id": 1, "name": "x"}
+    ]
 
 
 def test_a_name_with_a_dot_is_one_column(tmp_path):
-    schema = Schema(NestedField(1, "a", StructType(NestedField(2, "b", LongType()))), NestedField(3, "a.c", LongType()))
+    schema = Schema(
+        NestedField(1, "a", StructType(NestedField(2, "b", LongType()))),
+        NestedField(3, "a.c", LongType()),
+    )
     path = str(tmp_path / "dots.parquet")
     inner = pa.struct([pa.field("b", pa.int64(), metadata={b"PARQUET:field_id": b"2"})])
     rows = pa.table({"a": pa.array([{"b": 1}], inner), "a.c": pa.array([9], pa.int64())})

@@ -1,4 +1,6 @@
-"""Filters as conditions on columns, and these held against bounds: what may match is never left out."""
+"""Filters as conditions on columns, and these held against bounds: what may match is never left
+out.
+"""
 
 from __future__ import annotations
 
@@ -53,11 +55,19 @@ from sparkport.catalog.filters import (
     OperatorKind,
     Unknown,
 )
-from sparkport.spark.files.bounds import UNKNOWN, Bounds, bounds_in_row_group, bounds_of_value, stored_value
+from sparkport.spark.files.bounds import (
+    UNKNOWN,
+    Bounds,
+    bounds_in_row_group,
+    bounds_of_value,
+    stored_value,
+)
 from sparkport.spark.files.partitions import projected
 from sparkport.spark.files.pruning import Column, OneOf, Range, condition_of
 
-INTEGER, BIGINT, VARCHAR, DOUBLE = (DuckType(name) for name in ("INTEGER", "BIGINT", "VARCHAR", "DOUBLE"))
+INTEGER, BIGINT, VARCHAR, DOUBLE = (
+    DuckType(name) for name in ("INTEGER", "BIGINT", "VARCHAR", "DOUBLE")
+)
 COLUMNS = {
     "i": Column(1, IntegerType(), pa.int32()),
     "s": Column(2, StringType(), pa.string()),
@@ -96,7 +106,9 @@ def may_match(expression, **bounds):
 def test_comparisons_with_bounds(kind, value, matches):
     assert may_match(compare("i", kind, value), i=Bounds(10, 20)) is matches
     mirrored = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(kind, kind)
-    swapped = Comparison(ComparisonKind(mirrored), Constant(INTEGER, value), ColumnRef("i", INTEGER))
+    swapped = Comparison(
+        ComparisonKind(mirrored), Constant(INTEGER, value), ColumnRef("i", INTEGER)
+    )
     assert may_match(swapped, i=Bounds(10, 20)) is matches
 
 
@@ -126,12 +138,18 @@ def test_in_and_between():
     column = ColumnRef("i", INTEGER)
 
     def among(*values):
-        return Operator(OperatorKind.IN, (column, *(Constant(INTEGER, value) for value in values)), BOOLEAN)
+        return Operator(
+            OperatorKind.IN, (column, *(Constant(INTEGER, value) for value in values)), BOOLEAN
+        )
 
     assert not may_match(among(1, 30, None), i=Bounds(10, 20))
     assert may_match(among(1, 15, 30), i=Bounds(10, 20))
-    assert not may_match(Between(column, Constant(INTEGER, 1), Constant(INTEGER, 10), True, False), i=Bounds(10, 20))
-    assert may_match(Between(column, Constant(INTEGER, 1), Constant(INTEGER, 10), True, True), i=Bounds(10, 20))
+    assert not may_match(
+        Between(column, Constant(INTEGER, 1), Constant(INTEGER, 10), True, False), i=Bounds(10, 20)
+    )
+    assert may_match(
+        Between(column, Constant(INTEGER, 1), Constant(INTEGER, 10), True, True), i=Bounds(10, 20)
+    )
 
 
 def test_weakening_follows_the_rules():
@@ -144,7 +162,10 @@ def test_weakening_follows_the_rules():
     assert not may_match(Conjunction(ConjunctionKind.OR, (no, no)), i=bounds)
     assert may_match(Operator(OperatorKind.NOT, (both,), BOOLEAN), i=bounds)
     assert may_match(Operator(OperatorKind.NOT, (compare("i", "<", 99),), BOOLEAN), i=bounds)
-    assert may_match(Operator(OperatorKind.NOT_IN, (ColumnRef("i", INTEGER), Constant(INTEGER, 10)), BOOLEAN), i=bounds)
+    assert may_match(
+        Operator(OperatorKind.NOT_IN, (ColumnRef("i", INTEGER), Constant(INTEGER, 10)), BOOLEAN),
+        i=bounds,
+    )
 
 
 def test_boolean_columns_stand_for_themselves():
@@ -180,7 +201,9 @@ def test_prefixes_are_ranges(name):
 def test_patterns_without_a_prefix_say_nothing():
     expression = Function("~~", (ColumnRef("s", VARCHAR), Constant(VARCHAR, "%b")), BOOLEAN)
     assert may_match(expression, s=Bounds(b"x", b"x"))
-    foreign = Function("prefix", (ColumnRef("s", VARCHAR), Constant(VARCHAR, "b")), BOOLEAN, catalog="mine")
+    foreign = Function(
+        "prefix", (ColumnRef("s", VARCHAR), Constant(VARCHAR, "b")), BOOLEAN, catalog="mine"
+    )
     assert may_match(foreign, s=Bounds(b"x", b"x"))
 
 
@@ -267,7 +290,9 @@ TRANSFORMS: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "transform", "draw", "apply"), TRANSFORMS, ids=lambda each: str(each)[:20])
+@pytest.mark.parametrize(
+    ("kind", "transform", "draw", "apply"), TRANSFORMS, ids=lambda each: str(each)[:20]
+)
 def test_projection_keeps_every_partition_that_holds_a_match(kind, transform, draw, apply):
     """Whatever value meets the condition, its partition meets the projected one."""
     random.seed(7)
@@ -299,7 +324,9 @@ def test_transforms_that_lose_everything_are_not_projected():
 
 def test_decimals_are_bucketed_by_their_shortest_bytes():
     # From appendix B of Iceberg's specification: 14.20 hashes to -500754589.
-    condition = condition_of(Filter((compare("d", "=", 1420, DuckType("DECIMAL", 10, 2)),)), COLUMNS)
+    condition = condition_of(
+        Filter((compare("d", "=", 1420, DuckType("DECIMAL", 10, 2)),)), COLUMNS
+    )
     assert condition is not None
     by_bucket = PartitionSpec(PartitionField(6, 1000, BucketTransform(1000), "p"), spec_id=0)
     on_partition = projected(condition, by_bucket, {6: DecimalType(10, 2)})
@@ -335,7 +362,10 @@ def test_row_groups_are_bounded_by_their_footer(tmp_path):
         IntegerType(),
         DateType(),
     ]
-    found = [bounds_in_row_group(group.column(index).statistics, kind) for index, kind in enumerate(kinds)]
+    found = [
+        bounds_in_row_group(group.column(index).statistics, kind)
+        for index, kind in enumerate(kinds)
+    ]
     assert found == [
         Bounds(3, 5, True),
         Bounds(-200, 125, True),
@@ -361,10 +391,15 @@ def test_random_filters_never_lose_a_row():
         "<>": pc.not_equal,
     }
     for _ in range(500):
-        values = pa.array([random.choice([None, *range(20)]) for _ in range(random.randint(1, 4))], pa.int32())
+        values = pa.array(
+            [random.choice([None, *range(20)]) for _ in range(random.randint(1, 4))], pa.int32()
+        )
         low_high = pc.min_max(values)
         bounds = Bounds(
-            low_high["min"].as_py(), low_high["max"].as_py(), values.null_count > 0, values.null_count < len(values)
+            low_high["min"].as_py(),
+            low_high["max"].as_py(),
+            values.null_count > 0,
+            values.null_count < len(values),
         )
         kind, constant = random.choice(list(kinds)), random.randrange(20)
         if pc.any(kinds[kind](values, constant)).as_py():
@@ -380,7 +415,9 @@ def test_random_filters_never_lose_a_row():
         (50, "INTEGER", DuckType("DECIMAL", width=12, scale=3), DecimalType(12, 3), False),
     ],
 )
-def test_constants_that_the_client_has_widened_are_understood(value, source, target, stored, matches):
+def test_constants_that_the_client_has_widened_are_understood(
+    value, source, target, stored, matches
+):
     """DuckDB 1.5 sends `id = 5` on a BIGINT with the constant as CAST(5::INTEGER AS BIGINT)."""
     arrow = pa.int64() if isinstance(stored, LongType) else pa.decimal128(12, 3)
     constant = Cast(Constant(DuckType(source), value), target)
@@ -394,5 +431,7 @@ def test_constants_that_the_client_has_widened_are_understood(value, source, tar
 
 def test_a_constant_that_does_not_fit_its_new_type_says_nothing():
     target = DuckType("TINYINT")
-    comparison = Comparison(ComparisonKind.EQUAL, ColumnRef("c", target), Cast(Constant(INTEGER, 300), target))
+    comparison = Comparison(
+        ComparisonKind.EQUAL, ColumnRef("c", target), Cast(Constant(INTEGER, 300), target)
+    )
     assert condition_of(Filter((comparison,)), {"c": Column(1, IntegerType(), pa.int8())}) is None

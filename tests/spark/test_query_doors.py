@@ -1,4 +1,6 @@
-"""What spark_sql keeps shut: the server's environment, other callers' sessions, tables that the caller does not see."""
+"""What spark_sql keeps shut: the server's environment, other callers' sessions, tables that the
+caller does not see.
+"""
 
 from __future__ import annotations
 
@@ -49,9 +51,13 @@ def client(lake: LakeCatalog, warehouse: Path) -> Iterator[DuckDBClient]:
         f"ALTER TABLE {inside}.passing DROP COLUMN gone",
     ):
         lake.spark.sql(statement)
-    settings = sp.ServerSettings(service=sp.ServiceSettings(authenticate=sp.Identity, policy=POLICY))
+    settings = sp.ServerSettings(
+        service=sp.ServiceSettings(authenticate=sp.Identity, policy=POLICY)
+    )
     with ExitStack() as stack:
-        catalog = stack.enter_context(LakeCatalog(warehouse, name="doors", spark_catalog=lake.spark_catalog))
+        catalog = stack.enter_context(
+            LakeCatalog(warehouse, name="doors", spark_catalog=lake.spark_catalog)
+        )
         server = stack.enter_context(sp.Server(catalog, "grpc://127.0.0.1:0", settings))
         yield stack.enter_context(DuckDBClient(server.location, "doors", token="ada", timeout=60))
 
@@ -59,7 +65,9 @@ def client(lake: LakeCatalog, warehouse: Path) -> Iterator[DuckDBClient]:
 @pytest.fixture
 def ask(client: DuckDBClient) -> Callable[..., list[dict[str, Any]]]:
     def ask(text: str, *arguments: Any) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = client.table_function("doors", "spark_sql", text, *arguments).to_pylist()
+        found: list[dict[str, Any]] = client.table_function(
+            "doors", "spark_sql", text, *arguments
+        ).to_pylist()
         return found
 
     return ask
@@ -71,7 +79,7 @@ def refusal(ask: Callable[..., Any], text: str, *arguments: Any) -> tuple[str, s
     return caught.value.code, str(caught.value).partition("message: ")[2]
 
 
-# --------------------------------------------------------------------------------------------- hidden and absent
+# ------------------------------------------------------------------------------- hidden and absent
 
 
 NAMINGS = {
@@ -109,16 +117,24 @@ NAMINGS = {
 @pytest.mark.parametrize("naming", NAMINGS)
 def test_hidden_tables_and_absent_ones_get_the_same_words(ask, naming: str) -> None:
     text = NAMINGS[naming]
-    hidden, view, absent = (refusal(ask, text.format(name)) for name in ("secrets", "unseen", "absents"))
+    hidden, view, absent = (
+        refusal(ask, text.format(name)) for name in ("secrets", "unseen", "absents")
+    )
 
     assert hidden == view == absent == ("PERMISSION_DENIED", UNREADABLE)
 
 
 @pytest.mark.parametrize("name", ["secrets", "absents"])
 def test_parameters_name_no_hidden_table(ask, name: str) -> None:
-    assert refusal(ask, "SELECT * FROM IDENTIFIER(:t)", {"t": name}) == ("PERMISSION_DENIED", UNREADABLE)
+    assert refusal(ask, "SELECT * FROM IDENTIFIER(:t)", {"t": name}) == (
+        "PERMISSION_DENIED",
+        UNREADABLE,
+    )
     assert refusal(ask, "SELECT * FROM IDENTIFIER(?)", [name]) == ("PERMISSION_DENIED", UNREADABLE)
-    assert refusal(ask, "SELECT * FROM IDENTIFIER('doors.' || :t)", {"t": name}) == ("PERMISSION_DENIED", UNREADABLE)
+    assert refusal(ask, "SELECT * FROM IDENTIFIER('doors.' || :t)", {"t": name}) == (
+        "PERMISSION_DENIED",
+        UNREADABLE,
+    )
 
 
 def test_a_time_is_no_way_to_read_a_table(ask) -> None:
@@ -150,7 +166,9 @@ def test_of_tables_that_may_be_read_everything_is_told(ask) -> None:
 
 @pytest.fixture
 def functions(lake: LakeCatalog) -> Iterator[str]:
-    """A schema of Spark's session catalog with functions that read a table of it, and one of another schema."""
+    """A schema of Spark's session catalog with functions that read a table of it, and one of
+    another schema.
+    """
     session = session_without_extensions(lake.spark, "default")
     statements = (
         "CREATE DATABASE doors_functions",
@@ -169,18 +187,31 @@ def functions(lake: LakeCatalog) -> Iterator[str]:
 
 
 def test_what_functions_read_must_be_readable(lake: LakeCatalog, functions: str) -> None:
-    access = sp.Policy([sp.Grant(("ada",), f"*.{functions}", (Privilege.READ,))]).access(sp.Identity("ada"), "session")
+    access = sp.Policy([sp.Grant(("ada",), f"*.{functions}", (Privilege.READ,))]).access(
+        sp.Identity("ada"), "session"
+    )
     with LakeCatalog(spark=lake.spark, spark_catalog="spark_catalog", name="session") as catalog:
         queries = Queries(catalog._lake)
 
         def ask(text: str) -> list[tuple[Any, ...]]:
             ctx = Context(access=access, principal="ada")
-            return sorted(map(tuple, queries.understand(ctx, (functions,), "spark_sql", text, {}, None).rows.collect()))
+            return sorted(
+                map(
+                    tuple,
+                    queries.understand(
+                        ctx, (functions,), "spark_sql", text, {}, None
+                    ).rows.collect(),
+                )
+            )
 
         assert ask("SELECT count(*) FROM p") == [(3,)]
         assert ask("SELECT top()") == [(2,)]
         assert ask("SELECT a FROM each()") == [(0,), (1,), (2,)]
-        for text in ("SELECT leak()", "SELECT * FROM doors_hidden.q", "SELECT * FROM p WHERE id = leak()"):
+        for text in (
+            "SELECT leak()",
+            "SELECT * FROM doors_hidden.q",
+            "SELECT * FROM p WHERE id = leak()",
+        ):
             with pytest.raises(errors.PermissionDenied, match=UNREADABLE):
                 ask(text)
 
@@ -189,11 +220,14 @@ def test_the_lists_name_nodes_that_there_are(lake: LakeCatalog) -> None:
     jvm: Any = lake.spark._jvm
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     for name in query_plans._PARSED | query_plans._ANALYSED | query_plans._RELATIONS:
-        if name != query_plans._HIVE or loader.getResource("org/apache/spark/sql/hive/HiveUtils.class") is not None:
+        if (
+            name != query_plans._HIVE
+            or loader.getResource("org/apache/spark/sql/hive/HiveUtils.class") is not None
+        ):
             assert loader.loadClass(name) is not None
 
 
-# --------------------------------------------------------------------------------------- past the tables
+# --------------------------------------------------------------------------------- past the tables
 
 
 @pytest.mark.parametrize(
@@ -213,13 +247,16 @@ def test_what_would_reach_past_the_tables_is_refused(ask, text: str, words: str)
 
 
 @pytest.mark.parametrize(
-    "path", ["text.`/etc/hostname`", "parquet.`/tmp`", "iceberg.`/tmp`", "json.`file:/etc/hostname`"]
+    "path",
+    ["text.`/etc/hostname`", "parquet.`/tmp`", "iceberg.`/tmp`", "json.`file:/etc/hostname`"],
 )
 def test_files_are_no_tables(ask, path: str) -> None:
     assert refusal(ask, f"SELECT * FROM {path}") == ("PERMISSION_DENIED", UNREADABLE)
 
 
-@pytest.mark.parametrize("name", ["reflect", "java_method", "try_reflect", "builtin.reflect", "system.builtin.reflect"])
+@pytest.mark.parametrize(
+    "name", ["reflect", "java_method", "try_reflect", "builtin.reflect", "system.builtin.reflect"]
+)
 def test_no_method_of_java_is_called(ask, name: str) -> None:
     code, message = refusal(ask, f"SELECT {name}('java.lang.System', 'getProperty', 'user.home')")
 
@@ -227,7 +264,8 @@ def test_no_method_of_java_is_called(ask, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "variable", ["env:PATH", "system:java.home", "spark:spark.master", "hiveconf:spark.master", "spark.master"]
+    "variable",
+    ["env:PATH", "system:java.home", "spark:spark.master", "hiveconf:spark.master", "spark.master"],
 )
 def test_nothing_is_substituted(ask, lake: LakeCatalog, variable: str) -> None:
     text = "${" + variable + "}"
@@ -245,7 +283,9 @@ def test_a_session_that_would_substitute_is_refused(lake: LakeCatalog) -> None:
     class Stubborn:
         conf = Settings()
 
-    with pytest.raises(errors.PreconditionFailed, match=r"spark.sql.variable.substitute be switched off"):
+    with pytest.raises(
+        errors.PreconditionFailed, match=r"spark.sql.variable.substitute be switched off"
+    ):
         without_substitution(Stubborn())  # type: ignore[arg-type]
 
 
@@ -259,11 +299,15 @@ def test_a_users_own_session_does_not_substitute(lake: LakeCatalog) -> None:
 def test_every_query_has_a_session_of_its_own(lake: LakeCatalog, namespace: str) -> None:
     queries = Caller(lake, namespace).function("spark_sql")._queries
     ctx = Context()
-    first = queries.understand(ctx, (namespace,), "spark_sql", "SELECT 1 AS a", {}, None).rows.sparkSession
+    first = queries.understand(
+        ctx, (namespace,), "spark_sql", "SELECT 1 AS a", {}, None
+    ).rows.sparkSession
     first.sql("CREATE TEMPORARY VIEW mine AS SELECT 1 AS a")
     first.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     first.sql("USE spark_catalog")
-    second = queries.understand(ctx, (namespace,), "spark_sql", "SELECT current_timezone() AS z", {}, None).rows
+    second = queries.understand(
+        ctx, (namespace,), "spark_sql", "SELECT current_timezone() AS z", {}, None
+    ).rows
 
     assert second.sparkSession._jsparkSession.hashCode() != first._jsparkSession.hashCode()
     assert second.collect()[0].z == "UTC"
@@ -274,13 +318,21 @@ def test_every_query_has_a_session_of_its_own(lake: LakeCatalog, namespace: str)
     }
 
 
-def test_what_was_granted_when_it_was_planned_is_asked_again_when_it_is_read(lake: LakeCatalog, client) -> None:
+def test_what_was_granted_when_it_was_planned_is_asked_again_when_it_is_read(
+    lake: LakeCatalog, client
+) -> None:
     function = Caller(lake, "doors").function("spark_sql")
-    some, none = (sp.Policy(grants).access(sp.Identity("ada"), "doors") for grants in (POLICY_GRANTS, []))
-    function.schema_for_parameters(Context(access=some, principal="ada", trace_id="one"), ["SELECT id FROM orders"])
+    some, none = (
+        sp.Policy(grants).access(sp.Identity("ada"), "doors") for grants in (POLICY_GRANTS, [])
+    )
+    function.schema_for_parameters(
+        Context(access=some, principal="ada", trace_id="one"), ["SELECT id FROM orders"]
+    )
 
     with pytest.raises(errors.PermissionDenied, match=UNREADABLE):
-        function.schema_for_parameters(Context(access=none, principal="ada", trace_id="one"), ["SELECT id FROM orders"])
+        function.schema_for_parameters(
+            Context(access=none, principal="ada", trace_id="one"), ["SELECT id FROM orders"]
+        )
 
 
 POLICY_GRANTS = [sp.Grant(("ada",), "*.doors", (Privilege.READ,))]
@@ -288,14 +340,22 @@ POLICY_GRANTS = [sp.Grant(("ada",), "*.doors", (Privilege.READ,))]
 
 def test_what_is_remembered_of_a_query_is_bounded(ask, lake: LakeCatalog) -> None:
     ctx = Context()
-    with pytest.raises(errors.LimitExceeded, match="spark_sql takes a query of at most 1048576 characters"):
-        Caller(lake, "doors").function("spark_sql").schema_for_parameters(ctx, ["SELECT 1 --" + "x" * 2**20])
+    with pytest.raises(
+        errors.LimitExceeded, match="spark_sql takes a query of at most 1048576 characters"
+    ):
+        Caller(lake, "doors").function("spark_sql").schema_for_parameters(
+            ctx, ["SELECT 1 --" + "x" * 2**20]
+        )
     code, message = refusal(ask, "SELECT :t AS t", {"t": "x" * 2**20})
     assert (code, "list of arguments of at most" in message) == ("RESOURCE_EXHAUSTED", True)
-    Caller(lake, "doors").function("spark_sql").schema_for_parameters(ctx, ["SELECT 1 AS a --" + "x" * 100_000])
+    Caller(lake, "doors").function("spark_sql").schema_for_parameters(
+        ctx, ["SELECT 1 AS a --" + "x" * 100_000]
+    )
     assert len(ctx.progress.query) == 10_000
 
 
 def test_arguments_are_values(ask) -> None:
-    assert ask("SELECT count(*) AS n FROM orders WHERE at = :at", {"at": datetime(2020, 1, 1)}) == [{"n": 1}]
+    assert ask("SELECT count(*) AS n FROM orders WHERE at = :at", {"at": datetime(2020, 1, 1)}) == [
+        {"n": 1}
+    ]
     assert ask("SELECT :t AS t", {"t": "x' FROM secrets --"}) == [{"t": "x' FROM secrets --"}]

@@ -1,4 +1,6 @@
-"""INSERT into tables of Spark that are not Iceberg's: Parquet, ORC and CSV, with and without partitions."""
+"""INSERT into tables of Spark that are not Iceberg's: Parquet, ORC and CSV, with and without
+partitions.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def session(lake, tmp_path_factory) -> Iterator[LakeCatalog]:
     staging = tmp_path_factory.mktemp("staging")
     lake.spark.sql(f"CREATE DATABASE spark_catalog.{_DATABASE}")
     settings = LakeSettings(staging=str(staging))
-    with LakeCatalog(spark=lake.spark, spark_catalog="spark_catalog", name="session", settings=settings) as catalog:
+    with LakeCatalog(
+        spark=lake.spark, spark_catalog="spark_catalog", name="session", settings=settings
+    ) as catalog:
         yield catalog
     assert not list(staging.rglob("*")), "nothing is left of any statement"
     lake.spark.sql(f"DROP DATABASE spark_catalog.{_DATABASE} CASCADE")
@@ -51,13 +55,17 @@ def client(session) -> Iterator[DuckDBClient]:
 
 @pytest.fixture
 def table(lake, session):
-    """Makes a table by what follows its name in CREATE TABLE; called without arguments, its rows in Spark."""
+    """Makes a table by what follows its name in CREATE TABLE; called without arguments, its rows in
+    Spark.
+    """
     name = next(_NAMES)
     sql = f"spark_catalog.{_DATABASE}.{name}"
 
     def made(definition: str = "") -> Any:
         if not definition:
-            return sorted((tuple(row) for row in lake.spark.sql(f"SELECT * FROM {sql}").collect()), key=repr)
+            return sorted(
+                (tuple(row) for row in lake.spark.sql(f"SELECT * FROM {sql}").collect()), key=repr
+            )
         lake.spark.sql(f"CREATE TABLE {sql} {definition}")
         return _found(session, name)
 
@@ -78,9 +86,17 @@ def _insert(table: Any, rows: pa.Table, **options: Any) -> int:
 
 
 def _files(lake: LakeCatalog, table: Any) -> list[Path]:
-    place = lake.spark.sql(f"DESCRIBE FORMATTED {table.entry.identifier.sql}").where("col_name = 'Location'").collect()
+    place = (
+        lake.spark.sql(f"DESCRIBE FORMATTED {table.entry.identifier.sql}")
+        .where("col_name = 'Location'")
+        .collect()
+    )
     folder = Path(place[0]["data_type"].removeprefix("file:"))
-    return sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith((".", "_")))
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.startswith((".", "_"))
+    )
 
 
 @pytest.mark.parametrize("format", ["PARQUET", "ORC", "CSV"])
@@ -131,15 +147,27 @@ def test_every_type_arrives_as_it_was_sent(session, table, format):
     }
     nothing = dict.fromkeys(row)
     assert _insert(made, pa.Table.from_pylist([row, nothing], made.arrow_schema)) == 2
-    (found,) = [each for batch in made.scan(CTX, ScanOptions()) for each in batch.to_pylist() if each["e"] is not None]
-    assert {**found, "l": found["l"].astimezone(_UTC), "p": {"q": {"r": found["p"]["q"]["r"].astimezone(_UTC)}}} == row
+    (found,) = [
+        each
+        for batch in made.scan(CTX, ScanOptions())
+        for each in batch.to_pylist()
+        if each["e"] is not None
+    ]
+    assert {
+        **found,
+        "l": found["l"].astimezone(_UTC),
+        "p": {"q": {"r": found["p"]["q"]["r"].astimezone(_UTC)}},
+    } == row
     assert len(table()) == 2
 
 
 def test_intervals_of_days(session, table):
     made = table("(a INTERVAL DAY TO SECOND) USING PARQUET")
     value = datetime.timedelta(days=3, microseconds=7)
-    assert _insert(made, pa.table({"a": pa.array([value, None], made.arrow_schema.field("a").type)})) == 2
+    assert (
+        _insert(made, pa.table({"a": pa.array([value, None], made.arrow_schema.field("a").type)}))
+        == 2
+    )
     assert table() == [(None,), (value,)] or table() == [(value,), (None,)]
 
 
@@ -148,13 +176,19 @@ def test_rows_go_to_their_partitions(lake, session, table, format):
     made = table(f"(v INT, day DATE, `k e/y` STRING) USING {format} PARTITIONED BY (day, `k e/y`)")
     days = [datetime.date(2026, 11, day) for day in (16, 17)]
     rows = pa.table(
-        {"v": pa.array(range(6), pa.int32()), "day": [*days, *days, *days], "k e/y": ["x", "x", "y=", "y=", "x", None]}
+        {
+            "v": pa.array(range(6), pa.int32()),
+            "day": [*days, *days, *days],
+            "k e/y": ["x", "x", "y=", "y=", "x", None],
+        }
     )
     assert _insert(made, rows) == 6
     assert _insert(made, rows.slice(0, 1)) == 1
     expected = [tuple(row.values()) for row in [*rows.to_pylist(), rows.slice(0, 1).to_pylist()[0]]]
     assert table() == sorted(expected, key=repr)
-    assert {path.parent.parent.name for path in _files(lake, made)} == {f"day={day}" for day in days}
+    assert {path.parent.parent.name for path in _files(lake, made)} == {
+        f"day={day}" for day in days
+    }
 
 
 def test_what_spark_refuses_leaves_the_table_as_it_was(lake, session, table):
@@ -192,7 +226,9 @@ def test_a_statement_that_is_aborted_or_cancelled_adds_nothing(session, table):
 
 @pytest.fixture
 def cancelled_late(monkeypatch) -> Context:
-    """Of a caller who goes away just after Spark has added the rows; what Spark does then is cancelled."""
+    """Of a caller who goes away just after Spark has added the rows; what Spark does then is
+    cancelled.
+    """
     ctx, real = Context(), relation_inserts._RelationInsert._insert
 
     def insert(write: Any) -> None:
@@ -211,7 +247,9 @@ def _begun(made: Any, ctx: Context, values: list[int]) -> Any:
 
 
 @pytest.mark.parametrize("format", ["PARQUET", "ORC", "CSV", "JSON"])
-def test_rows_that_were_added_before_spark_was_cancelled_are_said_to_be_there(session, table, format, cancelled_late):
+def test_rows_that_were_added_before_spark_was_cancelled_are_said_to_be_there(
+    session, table, format, cancelled_late
+):
     made = table(f"(a INT) USING {format}")
     assert _begun(made, cancelled_late, [1, 2]).commit() == 2
     assert cancelled_late.cancellation.cancelled
@@ -222,11 +260,16 @@ def test_rows_of_which_nobody_knows_are_said_to_be_so(session, table, cancelled_
     made = table("(a INT) USING PARQUET")
     write = _begun(made, cancelled_late, [1])
     monkeypatch.setattr(write, "_added", lambda: None)  # as for formats that do not tell
-    with pytest.raises(OutcomeUnknown, match=r"stopped while it added 1 rows .* nobody knows whether they are there"):
+    with pytest.raises(
+        OutcomeUnknown,
+        match=r"stopped while it added 1 rows .* nobody knows whether they are there",
+    ):
         write.commit()
 
 
-def test_rows_that_were_added_in_part_are_counted(lake, session, table, cancelled_late, monkeypatch):
+def test_rows_that_were_added_in_part_are_counted(
+    lake, session, table, cancelled_late, monkeypatch
+):
     made = table("(v INT, a INT) USING PARQUET PARTITIONED BY (a)")
     real = relation_inserts._RelationInsert._added
 
@@ -237,8 +280,14 @@ def test_rows_that_were_added_in_part_are_counted(lake, session, table, cancelle
 
     monkeypatch.setattr(relation_inserts._RelationInsert, "_added", added)
     write = made.stage(cancelled_late, Operation.INSERT, DMLOptions())
-    write.apply(pa.record_batch({"v": pa.array([1, 2, 3], pa.int32()), "a": pa.array([1, 2, 2], pa.int32())}))
-    with pytest.raises(OutcomeUnknown, match=r"added 3 rows to table .*, and only 2 of them are there: look at"):
+    write.apply(
+        pa.record_batch(
+            {"v": pa.array([1, 2, 3], pa.int32()), "a": pa.array([1, 2, 2], pa.int32())}
+        )
+    )
+    with pytest.raises(
+        OutcomeUnknown, match=r"added 3 rows to table .*, and only 2 of them are there: look at"
+    ):
         write.commit()
     assert len(table()) == 2
 

@@ -35,9 +35,13 @@ def decoded(messages: Iterable[bytes], arrow_schema: pa.Schema) -> pa.Table:
     return pa.Table.from_batches([each for each in batches if each is not None], arrow_schema)
 
 
-def framed(relay: Relay, df: Any, arrow_schema: pa.Schema, wanted: Any = None, convert: Any = None) -> pa.Table:
+def framed(
+    relay: Relay, df: Any, arrow_schema: pa.Schema, wanted: Any = None, convert: Any = None
+) -> pa.Table:
     framing = ScanFraming(arrow_schema, wanted, "s.v")
-    return decoded(scan_relation(relay, Context(), "view s.v", df, framing, convert), framing.arrow_schema)
+    return decoded(
+        scan_relation(relay, Context(), "view s.v", df, framing, convert), framing.arrow_schema
+    )
 
 
 NUMBERS = pa.schema([("id", pa.int64()), ("half", pa.float64()), ("name", pa.string())])
@@ -52,7 +56,9 @@ def test_all_rows_of_a_query_arrive(relay, spark):
 
     assert rows.num_rows == 100_000
     assert pc.sum(rows.column("id")).as_py() == sum(range(100_000))
-    assert pc.all(pc.equal(rows.column("half"), pc.divide(rows.column("id").cast(pa.float64()), 2.0))).as_py()
+    assert pc.all(
+        pc.equal(rows.column("half"), pc.divide(rows.column("id").cast(pa.float64()), 2.0))
+    ).as_py()
     assert pc.count_distinct(rows.column("name")).as_py() == 100_000
 
 
@@ -72,7 +78,12 @@ def test_columns_come_in_any_order(relay, spark):
 
 def test_a_query_without_rows(relay, spark):
     assert framed(relay, numbers(spark, 10).where("id < 0"), NUMBERS).num_rows == 0
-    assert framed(relay, spark.createDataFrame([], "id long"), pa.schema([("id", pa.int64())])).num_rows == 0
+    assert (
+        framed(
+            relay, spark.createDataFrame([], "id long"), pa.schema([("id", pa.int64())])
+        ).num_rows
+        == 0
+    )
 
 
 def test_a_column_of_nothing_but_nulls(relay, spark):
@@ -111,7 +122,9 @@ def test_every_type_arrives_as_spark_has_it(relay, spark, zone):
     expected = df.toArrow()
 
     for name in rows.schema.names:
-        assert rows.column(name).cast(expected.schema.field(name).type).equals(expected.column(name)), name
+        assert (
+            rows.column(name).cast(expected.schema.field(name).type).equals(expected.column(name))
+        ), name
 
 
 def test_types_that_look_alike_are_not_converted(relay, spark):
@@ -123,7 +136,9 @@ def test_types_that_look_alike_are_not_converted(relay, spark):
             pa.field("text", pa.json_()),
         ]
     )
-    df = spark.sql("SELECT timestamp'2020-01-01 00:00:00Z' AS instant, array(1) AS list, '{}' AS text")
+    df = spark.sql(
+        "SELECT timestamp'2020-01-01 00:00:00Z' AS instant, array(1) AS list, '{}' AS text"
+    )
     rows = framed(relay, df, arrow_schema)
 
     assert rows.schema.types == arrow_schema.types
@@ -132,8 +147,12 @@ def test_types_that_look_alike_are_not_converted(relay, spark):
 
 
 def test_other_types_are_cast(relay, spark):
-    arrow_schema = pa.schema([("id", pa.uint32()), ("clock", pa.timestamp("s")), ("name", pa.large_string())])
-    df = spark.sql("SELECT id, timestamp_ntz'2020-01-01 00:00:00' AS clock, 'x' AS name FROM range(3)")
+    arrow_schema = pa.schema(
+        [("id", pa.uint32()), ("clock", pa.timestamp("s")), ("name", pa.large_string())]
+    )
+    df = spark.sql(
+        "SELECT id, timestamp_ntz'2020-01-01 00:00:00' AS clock, 'x' AS name FROM range(3)"
+    )
 
     assert sorted(framed(relay, df, arrow_schema).column("id").to_pylist()) == [0, 1, 2]
 
@@ -159,7 +178,9 @@ def test_a_converter_runs_in_the_workers(relay, spark):
 
 def test_batches_for_those_who_look_at_them(relay, spark):
     arrow_schema = pa.schema([("id", pa.int64()), ("name", pa.large_string())])
-    batches = list(scan_relation_batches(relay, Context(), "view s.v", numbers(spark, 100), arrow_schema))
+    batches = list(
+        scan_relation_batches(relay, Context(), "view s.v", numbers(spark, 100), arrow_schema)
+    )
 
     assert all(batch.schema.equals(arrow_schema) for batch in batches)
     rows = pa.Table.from_batches(batches).to_pydict()
@@ -169,21 +190,31 @@ def test_batches_for_those_who_look_at_them(relay, spark):
 def test_joins_aggregates_and_subqueries(relay, spark):
     """Adaptive execution runs the first stages before it knows how many tasks the last has."""
     spark.range(1000).selectExpr("id", "id % 10 AS k").createOrReplaceTempView("left_rows")
-    spark.range(10).selectExpr("id AS k", "concat('k', id) AS name").createOrReplaceTempView("right_rows")
+    spark.range(10).selectExpr("id AS k", "concat('k', id) AS name").createOrReplaceTempView(
+        "right_rows"
+    )
     df = spark.sql(
         "SELECT name, count(*) AS n FROM left_rows JOIN right_rows USING (k)"
         " WHERE id < (SELECT max(id) FROM left_rows) GROUP BY name ORDER BY name"
     )
     rows = framed(relay, df, pa.schema([("name", pa.string()), ("n", pa.int64())]))
 
-    assert rows.to_pylist() == [{"name": f"k{each}", "n": 99 if each == 9 else 100} for each in range(10)]
+    assert rows.to_pylist() == [
+        {"name": f"k{each}", "n": 99 if each == 9 else 100} for each in range(10)
+    ]
 
 
 def test_rows_that_are_sorted_arrive_in_their_order(relay, spark):
     session = spark.newSession()
     session.conf.set("spark.sql.adaptive.enabled", "false")
     session.conf.set("spark.sql.shuffle.partitions", "5")
-    df = session.range(0, 50_000, 1, 7).selectExpr("id", "hash(id) AS h").orderBy("h").where("id >= 0").select("h")
+    df = (
+        session.range(0, 50_000, 1, 7)
+        .selectExpr("id", "hash(id) AS h")
+        .orderBy("h")
+        .where("id >= 0")
+        .select("h")
+    )
     hashes = framed(relay, df, pa.schema([("h", pa.int32())])).column("h").to_pylist()
 
     assert len(hashes) == 50_000
@@ -204,7 +235,9 @@ def test_wide_rows_are_sent_in_messages_of_a_good_size(relay, spark):
 def test_a_query_that_fails_halfway_says_why(relay, spark, partitions, monkeypatch):
     """The workers must not take the end of what they got for the end of the rows."""
     monkeypatch.setattr(relayed_scan, "_RETRY", 300.0)  # all attempts fail before that
-    df = spark.range(0, 100_000, 1, partitions).selectExpr("IF(id < 90000, id, raise_error('no such luck')) AS id")
+    df = spark.range(0, 100_000, 1, partitions).selectExpr(
+        "IF(id < 90000, id, raise_error('no such luck')) AS id"
+    )
 
     with pytest.raises(BadRequest, match="no such luck") as caught:
         framed(relay, df, pa.schema([("id", pa.int64())]))
@@ -227,7 +260,9 @@ def test_closing_the_reader_stops_the_query(relay, spark):
 def test_cancelling_stops_a_query_that_has_given_nothing_yet(relay, spark):
     ctx = Context(cancellation=Cancellation())
     df = spark.range(0, 10**12, 1, 2).where("id < 0")
-    messages = scan_relation(relay, ctx, "view s.v", df, ScanFraming(pa.schema([("id", pa.int64())]), None, "s.v"))
+    messages = scan_relation(
+        relay, ctx, "view s.v", df, ScanFraming(pa.schema([("id", pa.int64())]), None, "s.v")
+    )
     _later(1.0, ctx.cancellation.cancel)
 
     with pytest.raises(Cancelled):

@@ -105,7 +105,9 @@ def test_large_messages_arrive_whole(scan):
     assert task.outcome() is None
 
 
-@pytest.mark.parametrize("changes", [{"secret": bytes(32)}, {"scan": bytes(16)}], ids=["secret", "scan"])
+@pytest.mark.parametrize(
+    "changes", [{"secret": bytes(32)}, {"scan": bytes(16)}], ids=["secret", "scan"]
+)
 def test_who_does_not_know_the_secret_is_refused(scan, changes):
     scan.expect(1)
 
@@ -123,7 +125,9 @@ def test_the_secret_of_one_scan_opens_no_other(relay, scan):
     other.close()
 
 
-@pytest.mark.parametrize("hello", [b"GET / HTTP/1.1\r\n\r\n", MAGIC[:-1] + b"2" + bytes(60), b"\x16\x03\x01"])
+@pytest.mark.parametrize(
+    "hello", [b"GET / HTTP/1.1\r\n\r\n", MAGIC[:-1] + b"2" + bytes(60), b"\x16\x03\x01"]
+)
 def test_other_protocols_are_refused_at_once(scan, hello):
     with socket.create_connection((scan.outlet.host, scan.outlet.port)) as connection:
         connection.sendall(hello)

@@ -144,7 +144,9 @@ def test_a_task_that_makes_other_messages_the_second_time_fails_the_query(scan):
 
     Task(scan.outlet, 0, [b"1", b"2"], attempt=2)
 
-    with pytest.raises(Conflict, match=r"table s\.t: a Spark task read other rows .* run the query again"):
+    with pytest.raises(
+        Conflict, match=r"table s\.t: a Spark task read other rows .* run the query again"
+    ):
         next(reading)
 
 
@@ -158,7 +160,9 @@ def test_without_a_fixed_order_a_lost_task_fails_the_query(relay):
 
     Task(scan.outlet, 0, [b"message"], attempt=2)
 
-    with pytest.raises(Conflict, match=r"view s\.v: a Spark worker was lost .* run the query again"):
+    with pytest.raises(
+        Conflict, match=r"view s\.v: a Spark worker was lost .* run the query again"
+    ):
         next(reading)
     scan.close()
 
@@ -190,7 +194,17 @@ def test_an_error_for_the_user_fails_the_query_as_it_is(scan):
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"[]", b'["json", "x"]', b'["annotations", "x"]', b"1", b"\xff", b'["BadRequest"]', b'[1, "x"]']
+    "text",
+    [
+        b"",
+        b"[]",
+        b'["json", "x"]',
+        b'["annotations", "x"]',
+        b"1",
+        b"\xff",
+        b'["BadRequest"]',
+        b'[1, "x"]',
+    ],
 )
 def test_an_error_that_cannot_be_read_is_an_error_still(scan, text):
     scan.expect(1)

@@ -1,4 +1,6 @@
-"""Scans that wait: for their turn, for a task that is tried again, for a client that does not read, for executors."""
+"""Scans that wait: for their turn, for a task that is tried again, for a client that does not read,
+for executors.
+"""
 
 import socket
 import threading
@@ -34,7 +36,9 @@ def scan(relay: Relay) -> Iterator[RelayedScan]:
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch) -> None:
-    """Has things happen at once that otherwise take seconds; for idle clients the tests move the clock."""
+    """Has things happen at once that otherwise take seconds; for idle clients the tests move the
+    clock.
+    """
     monkeypatch.setattr(relayed_scan, "_LOST", 0.3)
     monkeypatch.setattr(relayed_scan, "_IDLE", 20.0)
 
@@ -51,7 +55,9 @@ def test_a_lost_task_for_which_others_wait_in_its_place_fails_the_query(relay, f
             first.sendall(frame(message))
             assert next(reading) == message
 
-    with pytest.raises(Conflict, match=r"view s\.v: a Spark worker was lost .* run the query again"):
+    with pytest.raises(
+        Conflict, match=r"view s\.v: a Spark worker was lost .* run the query again"
+    ):
         list(reading)
     scan.close()
     assert later.outcome() is not None

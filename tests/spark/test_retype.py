@@ -82,14 +82,19 @@ def test_change_of_type(lake, namespace, old, new, expression, stays):
     assert found.arrow_schema.field("w").type == pa.uint16()
     assert (data_files(found) == files) == stays
     assert values(found, "id", "w", "rowid") == values(before, "id", "w", "rowid")
-    assert [None if value is None else str(value) for value in values(found, "v")] == _computed(before, new, expression)
+    assert [None if value is None else str(value) for value in values(found, "v")] == _computed(
+        before, new, expression
+    )
     assert len(in_spark(lake, namespace, "t", "v")) == 3
     assert [row[0] for row in in_spark(lake, namespace, "t", "_row_id")] == values(before, "rowid")
 
 
 def _computed(table: Any, new: pa.DataType, expression: str) -> list[str | None]:
     (batch,) = (
-        pa.Table.from_pylist(rows(table), schema=table.arrow_schema).select(["id", "v"]).combine_chunks().to_batches()
+        pa.Table.from_pylist(rows(table), schema=table.arrow_schema)
+        .select(["id", "v"])
+        .combine_chunks()
+        .to_batches()
     )
     (array,) = computed_values([batch], expression or "v", pa.field("v", new), "t")
     return [None if value is None else str(value) for value in array.to_pylist()]
@@ -125,7 +130,9 @@ def test_constraints_are_kept_by_a_change_of_type(lake, namespace):
         "cannot become date32",
         lambda t: t.change_column_type(CTX, field("v", pa.date32()), "DATE '2020-01-01'"),
     )
-    found = changed_once(table, lambda t: t.change_column_type(CTX, field("v", pa.float64()), "v / 4"))
+    found = changed_once(
+        table, lambda t: t.change_column_type(CTX, field("v", pa.float64()), "v / 4")
+    )
     assert found.constraints == constraints
     assert found.arrow_schema.field("v").metadata[b"default"] == b"3"
     assert values(found, "v") == [2.5, 2.75]
@@ -146,10 +153,16 @@ def test_values_that_the_new_type_cannot_hold(lake, namespace, filled):
         lambda t: t.change_column_type(CTX, field("v", pa.int16()), ""),
     )
     unchanged(
-        filled, BadRequest, "cannot be used", lambda t: t.change_column_type(CTX, field("v", pa.int64()), "sum(v)")
+        filled,
+        BadRequest,
+        "cannot be used",
+        lambda t: t.change_column_type(CTX, field("v", pa.int64()), "sum(v)"),
     )
     unchanged(
-        filled, NotFound, "column x does not exist", lambda t: t.change_column_type(CTX, field("x", pa.int64()), "")
+        filled,
+        NotFound,
+        "column x does not exist",
+        lambda t: t.change_column_type(CTX, field("x", pa.int64()), ""),
     )
 
 
@@ -183,7 +196,10 @@ def test_a_change_is_made_on_what_was_looked_at(lake, namespace, filled, monkeyp
     assert "label" in filled().arrow_schema.names
     calls.clear()
     before = data_files(filled())
-    with pytest.raises(Conflict, match="was changed by somebody else at the same time; nothing was changed: try again"):
+    with pytest.raises(
+        Conflict,
+        match="was changed by somebody else at the same time; nothing was changed: try again",
+    ):
         filled().change_column_type(CTX, field("v", pa.string()), "")
     assert len(calls) == 1
     assert len(data_files(filled()) - before) == 1, "only what the other one has written"

@@ -1,4 +1,6 @@
-"""Random tables, changed by Spark in random ways, random queries: every route and plain Spark SQL return the same rows."""
+"""Random tables, changed by Spark in random ways, random queries: every route and plain Spark SQL
+return the same rows.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,12 @@ TYPES = {
     "f": ("FLOAT", "cast(id AS FLOAT) / 3", "{c} >= 10", "{c} < 100.5"),
     "d": ("DOUBLE", "if(id % 17 = 0, double('NaN'), id / 7D)", "{c} <= 20", "{c} > 30"),
     "n": ("DECIMAL(12, 3)", "cast(id AS DECIMAL(12, 3)) / 8", "{c} < 12.5", "{c} = 1.125"),
-    "s": ("STRING", "concat('text ', lpad(id, 6, '0'))", "{c} < 'text 000100'", "{c} LIKE 'text 0000%'"),
+    "s": (
+        "STRING",
+        "concat('text ', lpad(id, 6, '0'))",
+        "{c} < 'text 000100'",
+        "{c} LIKE 'text 0000%'",
+    ),
     "b": ("BINARY", "cast(concat('b', id) AS BINARY)", "{c} = 'b17'::BLOB", "{c} IS NOT NULL"),
     "t": ("BOOLEAN", "id % 3 = 0", "{c}", "NOT {c}"),
     "y": (
@@ -46,11 +53,21 @@ TYPES = {
         "{c} > TIMESTAMP '1970-01-02'",
         "{c} IS NULL",
     ),
-    "r": ("STRUCT<x: INT, y: STRING>", "struct(cast(id AS INT), concat('y', id))", "{c}.x < 40", "{c}.y = 'y17'"),
+    "r": (
+        "STRUCT<x: INT, y: STRING>",
+        "struct(cast(id AS INT), concat('y', id))",
+        "{c}.x < 40",
+        "{c}.y = 'y17'",
+    ),
     "a": ("ARRAY<INT>", "array(cast(id AS INT), NULL)", "{c} IS NOT NULL", "len({c}) = 2"),
     "m": ("MAP<STRING, BIGINT>", "map('k', id)", "{c} IS NOT NULL", "{c}['k'] < 60"),
 }
-PARTITIONED = ("", "PARTITIONED BY (i)", "PARTITIONED BY (bucket(4, l))", "PARTITIONED BY (months(y), truncate(6, s))")
+PARTITIONED = (
+    "",
+    "PARTITIONED BY (i)",
+    "PARTITIONED BY (bucket(4, l))",
+    "PARTITIONED BY (months(y), truncate(6, s))",
+)
 
 
 @pytest.fixture(scope="module")
@@ -62,11 +79,16 @@ def routes(lake: LakeCatalog, warehouse: Path) -> Iterator[dict[str, DuckDBClien
         "direct": LakeSettings(in_place_bytes=-1, direct=True, statistics=False),
     }
     catalogs = {
-        name: LakeCatalog(warehouse, name=name.replace(" ", "_"), spark_catalog=lake.spark_catalog, settings=each)
+        name: LakeCatalog(
+            warehouse, name=name.replace(" ", "_"), spark_catalog=lake.spark_catalog, settings=each
+        )
         for name, each in settings.items()
     }
     with Server(list(catalogs.values()), "grpc://127.0.0.1:0") as server:
-        yield {name: DuckDBClient(server.location, each.name, timeout=60) for name, each in catalogs.items()}
+        yield {
+            name: DuckDBClient(server.location, each.name, timeout=60)
+            for name, each in catalogs.items()
+        }
     for catalog in catalogs.values():
         catalog.close()
 
@@ -83,10 +105,14 @@ def _changed(chance: random.Random, lake: LakeCatalog, table: str, names: list[s
 
     def insert(start: int, count: int, own: list[str]) -> None:
         values = ", ".join(
-            "NULL" if name.startswith("new") else f"if(id % {chance.randint(5, 40)} = 0, NULL, {TYPES[name][1]})"
+            "NULL"
+            if name.startswith("new")
+            else f"if(id % {chance.randint(5, 40)} = 0, NULL, {TYPES[name][1]})"
             for name in own
         )
-        sql(f"INSERT INTO {table} SELECT {values} FROM range({start}, {start + count}, 1, {chance.randint(1, 3)})")
+        sql(
+            f"INSERT INTO {table} SELECT {values} FROM range({start}, {start + count}, 1, {chance.randint(1, 3)})"
+        )
 
     own = list(names)
     insert(0, 300, own)
@@ -98,7 +124,9 @@ def _changed(chance: random.Random, lake: LakeCatalog, table: str, names: list[s
                 sql(f"DELETE FROM {table} WHERE l % {chance.randint(3, 9)} = 0")
             case "update":
                 sql(f"UPDATE {table} SET l = l + 1 WHERE l % {chance.randint(3, 9)} = 1")
-            case "drop" if len(own) > 6 and (gone := [n for n in own if n not in "ilsy" and not n.startswith("new")]):
+            case "drop" if len(own) > 6 and (
+                gone := [n for n in own if n not in "ilsy" and not n.startswith("new")]
+            ):
                 name = chance.choice(gone)
                 sql(f"ALTER TABLE {table} DROP COLUMN {name}")
                 own.remove(name)
@@ -115,14 +143,21 @@ def _changed(chance: random.Random, lake: LakeCatalog, table: str, names: list[s
                 )
             case _:
                 insert(5000 * (step + 1), 50, own)
-    if "s" in own and chance.random() < 0.5 and "truncate" not in str(sql(f"SHOW CREATE TABLE {table}").collect()):
+    if (
+        "s" in own
+        and chance.random() < 0.5
+        and "truncate" not in str(sql(f"SHOW CREATE TABLE {table}").collect())
+    ):
         sql(f"ALTER TABLE {table} RENAME COLUMN s TO `renamed s`")
         own[own.index("s")] = "renamed s"
     return own
 
 
 def _rows(table: pa.Table) -> Counter[str]:
-    columns = [[_plain(value) for value in table.column(index).to_pylist()] for index in range(table.num_columns)]
+    columns = [
+        [_plain(value) for value in table.column(index).to_pylist()]
+        for index in range(table.num_columns)
+    ]
     return Counter(map(repr, zip(*columns, strict=True)))
 
 
@@ -159,8 +194,12 @@ def test_every_route_returns_what_spark_sql_returns(lake, namespace, routes, see
             assert _rows(found) == expected, f"seed {seed}, {name}: {shown} where {where}"
         state = lake.schema(CTX, namespace).table(CTX, f"t{seed}").state
         batches = list(read_iceberg(lake._lake, CTX, state, tuple(shown), None))
-        by_spark = pa.Table.from_batches(batches, pa.schema([state.definition.arrow_schema.field(n) for n in shown]))
-        assert _rows(by_spark) == _by_duckdb(everything, shown, None), f"seed {seed}, by Spark: {shown}"
+        by_spark = pa.Table.from_batches(
+            batches, pa.schema([state.definition.arrow_schema.field(n) for n in shown])
+        )
+        assert _rows(by_spark) == _by_duckdb(everything, shown, None), (
+            f"seed {seed}, by Spark: {shown}"
+        )
 
 
 def _by_duckdb(rows: pa.Table, shown: list[str], where: str | None) -> Counter[str]:
@@ -169,5 +208,7 @@ def _by_duckdb(rows: pa.Table, shown: list[str], where: str | None) -> Counter[s
     columns = ", ".join(f'"{name}"' for name in shown)
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        found = connection.from_arrow(rows).filter(where or "true").project(columns).to_arrow_table()
+        found = (
+            connection.from_arrow(rows).filter(where or "true").project(columns).to_arrow_table()
+        )
     return _rows(found)

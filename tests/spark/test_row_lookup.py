@@ -29,7 +29,9 @@ def nothing() -> None:
 
 
 def taken(state, row_ids, columns=None, **how):
-    return take_rows(state, pa.array(row_ids, pa.int64()), columns, properties={}, check=nothing, **how)
+    return take_rows(
+        state, pa.array(row_ids, pa.int64()), columns, properties={}, check=nothing, **how
+    )
 
 
 def at_places(state, row_ids, columns=None, **how):
@@ -50,7 +52,9 @@ def state(tmp_path):
 def test_rows_come_in_the_order_of_the_ids_and_as_often(state):
     found = taken(state, [1500, 3, 1999, 3, 0])
     assert found.schema.names == ["id", "name", "rowid"]
-    assert found.column("rowid").to_pylist() == found.column("id").to_pylist() == [1500, 3, 1999, 3, 0]
+    assert (
+        found.column("rowid").to_pylist() == found.column("id").to_pylist() == [1500, 3, 1999, 3, 0]
+    )
     assert found.column("name").to_pylist() == ["n1500", "n3", "n1999", "n3", "n0"]
 
 
@@ -93,7 +97,9 @@ def test_large_batches_are_made_of_few_rows(state):
     batches = at_places(state, list(range(0, 2000, 50)))
     assert [batch.num_rows for batch in batches] == [40]
     assert batches[0].column("rowid").to_pylist() == list(range(0, 2000, 50))
-    assert sum(batch.num_rows for batch in at_places(state, list(range(2000)), batch_rows=64)) == 2000
+    assert (
+        sum(batch.num_rows for batch in at_places(state, list(range(2000)), batch_rows=64)) == 2000
+    )
 
 
 def test_row_ids_alone_need_no_file(tmp_path):
@@ -148,7 +154,10 @@ def test_columns_are_found_by_their_ids(tmp_path):
         NestedField(3, "n", IntegerType()),
     )
     table = Table(tmp_path, new, file_schema=old)
-    table.append(table.write(pa.table({"was_id": [1, 2, 3], "dropped": ["x", "y", "z"]}), "a"), first_row_id=0)
+    table.append(
+        table.write(pa.table({"was_id": [1, 2, 3], "dropped": ["x", "y", "z"]}), "a"),
+        first_row_id=0,
+    )
     assert taken(table.state(), [2, 0]).to_pylist() == [
         {"name": "none", "id": 3, "n": None, "rowid": 2},
         {"name": "none", "id": 1, "n": None, "rowid": 0},
@@ -180,12 +189,20 @@ def test_a_missing_file_is_named(state, tmp_path):
 
 def test_values_are_as_declared_or_as_stored(lake, namespace):
     columns = pa.schema(
-        [("u", pa.uint64()), ("t", pa.time64("us")), ("s", pa.timestamp("s")), ("l", pa.list_(pa.int8()))]
+        [
+            ("u", pa.uint64()),
+            ("t", pa.time64("us")),
+            ("s", pa.timestamp("s")),
+            ("l", pa.list_(pa.int8())),
+        ]
     )
     create(lake, namespace, "t", columns)
     stored = find(lake, namespace, "t").state.schema.fields
     insert(
-        lake, namespace, "t", "(18446744073709551615, 3723000001, TIMESTAMP_NTZ'2020-01-02 03:04:05', array(1, NULL))"
+        lake,
+        namespace,
+        "t",
+        "(18446744073709551615, 3723000001, TIMESTAMP_NTZ'2020-01-02 03:04:05', array(1, NULL))",
     )
     table = find(lake, namespace, "t")
     declared = taken(table.state, [0])

@@ -1,4 +1,6 @@
-"""Scans that are under way: clients that stop, vanish or do not read on, and what others notice of it."""
+"""Scans that are under way: clients that stop, vanish or do not read on, and what others notice of
+it.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ _TABLES = (
 
 @pytest.fixture(scope="module")
 def lake(lake, tmp_path_factory) -> Iterator[LakeCatalog]:
-    """A lake of these tests alone, in the session of the others: Spark is asked for all that a catalog has."""
+    """A lake of these tests alone, in the session of the others: Spark is asked for all that a
+    catalog has.
+    """
     with LakeCatalog(tmp_path_factory.mktemp("scans_that_run"), name="scans_that_run") as own:
         yield own
 
@@ -43,7 +47,9 @@ def server(lake) -> Iterator[Server]:
         lake.spark.sql(statement.format(n=f"`{lake.spark_catalog}`.running"))
     settings = LakeSettings(in_place_bytes=0)
     with (
-        LakeCatalog(spark=lake.spark, spark_catalog=lake.spark_catalog, name="tasks", settings=settings) as tasks,
+        LakeCatalog(
+            spark=lake.spark, spark_catalog=lake.spark_catalog, name="tasks", settings=settings
+        ) as tasks,
         Server([lake, tasks], "grpc://127.0.0.1:0") as server,
     ):
         yield server
@@ -111,7 +117,9 @@ time.sleep(120)
 @pytest.mark.parametrize("table", ["huge", "endless"])
 def test_a_client_process_that_dies_stops_the_spark_job_within_two_seconds(server, spark, table):
     with subprocess.Popen(
-        [sys.executable, "-c", _VANISHING, server.location, table], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", _VANISHING, server.location, table],
+        stdout=subprocess.PIPE,
+        text=True,
     ) as client:
         try:
             assert client.stdout is not None
@@ -125,7 +133,9 @@ def test_a_client_process_that_dies_stops_the_spark_job_within_two_seconds(serve
 
 @pytest.fixture
 def stalled(server, tasks, in_place) -> Iterator[list[RawClient]]:
-    """Four clients in the middle of a huge scan that do not read on: the tasks of their scans fill Spark."""
+    """Four clients in the middle of a huge scan that do not read on: the tasks of their scans fill
+    Spark.
+    """
     for client in (in_place, tasks):
         client.scan("running", "point", where="id = 1")  # what is only done once is done
     clients = [RawClient(server.location) for _ in range(4)]
@@ -142,7 +152,8 @@ def stalled(server, tasks, in_place) -> Iterator[list[RawClient]]:
 def test_stalled_clients_leave_room_for_point_queries(stalled, tasks, in_place):
     for client in (in_place, tasks):
         for number in (700, 800, 900):
-            # Without room for others there was no answer within a minute, which is as long as the client waits.
+            # Without room for others there was no answer within a minute, which is as long as the
+            # client waits.
             found = client.scan("running", "point", ["name"], where=f"id = {number}")
             assert found["name"].to_pylist() == [f"name {number}"]
 
@@ -184,11 +195,15 @@ def test_memory_does_not_grow_while_clients_stall(stalled, spark):
         time.sleep(4)
         return sum(map(resident, processes)) - before
 
-    assert any(grown() < 50 * 1024**2 for _ in range(5))  # in the first, buffers may still be filled
+    assert any(
+        grown() < 50 * 1024**2 for _ in range(5)
+    )  # in the first, buffers may still be filled
     assert running(spark) > 0, "all that there was is held"
 
 
 def resident(process: str) -> int:
     """Bytes of memory in use."""
     status = Path(f"/proc/{process}/status").read_text()
-    return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
+    return 1024 * next(
+        int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:")
+    )

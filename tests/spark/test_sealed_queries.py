@@ -1,4 +1,6 @@
-"""Whoever may only read changes nothing by spark_sql, whatever statements there are: dumps before and after agree."""
+"""Whoever may only read changes nothing by spark_sql, whatever statements there are: dumps before
+and after agree.
+"""
 
 from __future__ import annotations
 
@@ -34,15 +36,21 @@ def sealed(tmp_path_factory: pytest.TempPathFactory, lake: LakeCatalog) -> Itera
 
 @pytest.fixture(scope="module")
 def ask(sealed: LakeCatalog) -> Iterator[Callable[[str], Any]]:
-    settings = sp.ServerSettings(service=sp.ServiceSettings(authenticate=sp.Identity, policy=POLICY))
+    settings = sp.ServerSettings(
+        service=sp.ServiceSettings(authenticate=sp.Identity, policy=POLICY)
+    )
     with ExitStack() as stack:
         server = stack.enter_context(sp.Server(sealed, "grpc://127.0.0.1:0", settings))
-        client = stack.enter_context(DuckDBClient(server.location, "sealed", token="ada", timeout=60))
+        client = stack.enter_context(
+            DuckDBClient(server.location, "sealed", token="ada", timeout=60)
+        )
         yield lambda text: client.table_function(OPEN, "spark_sql", text).to_pylist()
 
 
 def dump(catalog: LakeCatalog) -> dict[str, Any]:
-    """Names, rows, properties, functions, views, settings: all that a statement could have changed."""
+    """Names, rows, properties, functions, views, settings: all that a statement could have
+    changed.
+    """
     spark = catalog.spark
     found: dict[str, Any] = {}
     for name in (catalog.spark_catalog, "spark_catalog"):
@@ -66,7 +74,8 @@ def dump(catalog: LakeCatalog) -> dict[str, Any]:
     found["current"] = [spark.catalog.currentCatalog(), spark.catalog.currentDatabase()]
     found["jars"] = list(spark.sql("LIST JARS").collect()) + list(spark.sql("LIST FILES").collect())
     found["schemas of the lake"] = {
-        each: sorted(inside.entries) for each, inside in catalog._lake.directory.contents().namespaces.items()
+        each: sorted(inside.entries)
+        for each, inside in catalog._lake.directory.contents().namespaces.items()
     }
     return found
 
@@ -87,7 +96,13 @@ def test_no_statement_changes_anything(ask, sealed: LakeCatalog, form: str, tmp_
     assert ask("SELECT count(*) AS n FROM t") == [{"n": 2}]
 
 
-EXPECTED = {"INVALID_ARGUMENT", "PERMISSION_DENIED", "FAILED_PRECONDITION", "UNIMPLEMENTED", "NOT_FOUND"}
+EXPECTED = {
+    "INVALID_ARGUMENT",
+    "PERMISSION_DENIED",
+    "FAILED_PRECONDITION",
+    "UNIMPLEMENTED",
+    "NOT_FOUND",
+}
 ARE_QUERIES = {"FROM open.t RESET", "FROM open.t SET", "FROM open.t EXPLAIN SELECT 1"}
 """In these the word is another name of the table."""
 
@@ -113,8 +128,11 @@ def test_every_statement_of_the_grammars_is_tried(lake: LakeCatalog) -> None:
         return found
 
     spark = alternatives(
-        "org.apache.spark.sql.catalyst.parser.SqlBaseParser", ("Statement", "DmlStatementNoWith", "SetResetStatement")
+        "org.apache.spark.sql.catalyst.parser.SqlBaseParser",
+        ("Statement", "DmlStatementNoWith", "SetResetStatement"),
     )
-    iceberg = alternatives("org.apache.spark.sql.catalyst.parser.extensions.IcebergSqlExtensionsParser", ("Statement",))
+    iceberg = alternatives(
+        "org.apache.spark.sql.catalyst.parser.extensions.IcebergSqlExtensionsParser", ("Statement",)
+    )
     assert spark - QUERIES == set(STATEMENTS)
     assert iceberg == set(ICEBERG)

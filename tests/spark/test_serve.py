@@ -26,15 +26,27 @@ def test_a_lake_with_a_demo_is_served_and_found_again_under_another_name(tmp_pat
     folder.mkdir()
     for name, flags in (("lake", ["--demo"]), ("other", ["--name", "other"])):
         log = tmp_path / f"{name}.log"
-        command = [str(Path(sys.executable).with_name("sparkport")), "serve", "--warehouse", "lake", *flags]
+        command = [
+            str(Path(sys.executable).with_name("sparkport")),
+            "serve",
+            "--warehouse",
+            "lake",
+            *flags,
+        ]
         with log.open("w") as stderr:
             process = subprocess.Popen(
-                [*command, "--listen", "127.0.0.1:0"], cwd=folder, stdout=subprocess.PIPE, stderr=stderr, text=True
+                [*command, "--listen", "127.0.0.1:0"],
+                cwd=folder,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
             )
         try:
             assert process.stdout is not None
             ready = process.stdout.readline()
-            attach = re.search(rf"ATTACH '{name}' \(TYPE airport, LOCATION '(grpc://[\d.:]+)'\);\n", ready)
+            attach = re.search(
+                rf"ATTACH '{name}' \(TYPE airport, LOCATION '(grpc://[\d.:]+)'\);\n", ready
+            )
             assert attach is not None, ready + log.read_text()
             (java,) = java_of(process.pid)
             with DuckDBClient(attach[1], name, timeout=120) as client:

@@ -18,7 +18,13 @@ from tests.spark.processes import java_of, wait_until_ended
 from sparkport.catalog import Context, CreateSchemaOptions, CreateTableOptions, DynamicSchema
 from sparkport.errors import BadRequest, Unsupported
 from sparkport.spark import LakeCatalog
-from sparkport.spark.session.embedded import DATABASE, adopt, catalog_name, embedded_session, release
+from sparkport.spark.session.embedded import (
+    DATABASE,
+    adopt,
+    catalog_name,
+    embedded_session,
+    release,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(280)]
 
@@ -68,13 +74,18 @@ def test_a_second_lake_of_another_name_shares_the_session(spark, tmp_path):
 
 
 def test_lakes_that_are_called_alike_have_a_session_each(spark, lake, tmp_path):
-    first, second = (embedded_session(tmp_path / name, lake.spark_catalog) for name in ("first", "second"))
+    first, second = (
+        embedded_session(tmp_path / name, lake.spark_catalog) for name in ("first", "second")
+    )
     try:
         first.sql(f"CREATE NAMESPACE {lake.spark_catalog}.only_in_first")
 
         assert len({spark, first, second}) == 3
         assert embedded_session(tmp_path / "second", lake.spark_catalog) is second
-        namespaces = [row.namespace for row in second.sql(f"SHOW NAMESPACES IN {lake.spark_catalog}").collect()]
+        namespaces = [
+            row.namespace
+            for row in second.sql(f"SHOW NAMESPACES IN {lake.spark_catalog}").collect()
+        ]
         assert namespaces == []
     finally:
         for session in (first, second, second):
@@ -118,7 +129,9 @@ def test_settings_can_be_added_while_spark_runs_but_not_those_of_its_start(spark
 
     assert session.conf.get("spark.sql.catalog.added.x") == "1"
     assert session.conf.get("spark.sql.some.setting") == "2"
-    with pytest.raises(BadRequest, match=r"spark\.sql\.warehouse\.dir cannot be set once Spark has started"):
+    with pytest.raises(
+        BadRequest, match=r"spark\.sql\.warehouse\.dir cannot be set once Spark has started"
+    ):
         embedded_session(tmp_path, "added_too", conf={"spark.sql.warehouse.dir": "/nowhere"})
     with pytest.raises(BadRequest, match="Spark runs already, with the master 'local"):
         embedded_session(tmp_path, "added_too", master="spark://elsewhere:7077")
@@ -139,7 +152,9 @@ def test_a_session_without_a_jvm_is_refused():
 
 
 def test_python_reads_the_catalog_while_two_processes_commit(tmp_path):
-    """SQLite serialises them: nobody is told that the file is busy, not even those who start on an empty folder."""
+    """SQLite serialises them: nobody is told that the file is busy, not even those who start on an
+    empty folder.
+    """
     program = """
         import sys, threading
         session = embedded_session(Path("shared"), "lake", conf=small)
@@ -151,7 +166,9 @@ def test_python_reads_the_catalog_while_two_processes_commit(tmp_path):
         for thread in threads: thread.start()
         for thread in threads: thread.join()
     """
-    several = [start(tmp_path, f"PROCESS = {number}" + textwrap.dedent(program)) for number in (1, 2)]
+    several = [
+        start(tmp_path, f"PROCESS = {number}" + textwrap.dedent(program)) for number in (1, 2)
+    ]
     while any(process.poll() is None for process in several):
         _tables(tmp_path / "shared" / DATABASE)
         time.sleep(0.02)
@@ -165,7 +182,9 @@ def _tables(database: Path) -> int:
     if not database.exists():
         return 0
     with closing(sqlite3.connect(database, timeout=60)) as connection:
-        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'iceberg_tables'").fetchone():
+        if not connection.execute(
+            "SELECT 1 FROM sqlite_master WHERE name = 'iceberg_tables'"
+        ).fetchone():
             return 0
         (count,) = connection.execute("SELECT count(*) FROM iceberg_tables").fetchone()
         return int(count)
@@ -261,7 +280,10 @@ def test_a_spark_that_does_not_start_is_one_sentence_and_can_be_started_again(tm
     assert (process.returncode, complaints) == (0, "")
     memory, master, version = output.splitlines()
     assert memory == "Spark does not start: Invalid maximum heap size: -Xmxnonsense"
-    assert master == "Spark does not start: Master must either be yarn or start with spark, k8s, or local"
+    assert (
+        master
+        == "Spark does not start: Master must either be yarn or start with spark, k8s, or local"
+    )
     assert version.startswith("4.")
 
 

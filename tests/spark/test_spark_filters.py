@@ -1,4 +1,6 @@
-"""Filters as Spark SQL keep exactly the rows that DuckDB keeps, and are weaker where Spark may differ."""
+"""Filters as Spark SQL keep exactly the rows that DuckDB keeps, and are weaker where Spark may
+differ.
+"""
 
 import math
 import random
@@ -53,10 +55,34 @@ POOLS: dict[str, list[Any]] = {
     "h": [-32768, 0, 7, 32767],
     "i": [-(2**31), -1, 0, 5, 2**31 - 1],
     "l": [-(2**63), -1, 0, 5, 2**63 - 1],
-    "f": [math.nan, math.inf, -math.inf, 0.0, -0.0, 1.5, struct.unpack("f", struct.pack("f", 0.1))[0]],
+    "f": [
+        math.nan,
+        math.inf,
+        -math.inf,
+        0.0,
+        -0.0,
+        1.5,
+        struct.unpack("f", struct.pack("f", 0.1))[0],
+    ],
     "d": [math.nan, math.inf, -math.inf, 0.0, -0.0, 1.5, 0.1, 5e-324, -1e308],
     "n": [-9999999999, -1, 0, 1, 150, 9999999999],
-    "s": ["", "a", "A", "ab", "b", "é", "z", "😀", "it's", "back\\slash", 'a"b', "a\0b", "%", "a\nb", "${x}"],
+    "s": [
+        "",
+        "a",
+        "A",
+        "ab",
+        "b",
+        "é",
+        "z",
+        "😀",
+        "it's",
+        "back\\slash",
+        'a"b',
+        "a\0b",
+        "%",
+        "a\nb",
+        "${x}",
+    ],
     "b": [b"", b"\x00", b"a", b"\xff", b"ab"],
     "t": [-719162, -1, 0, 1, 18262, 2932896],
     "m": [-62135596800000000, -1, 0, 1, 1577836800123456, 253402300799999999],
@@ -68,7 +94,9 @@ COMPARISONS = list(ComparisonKind)
 def arrow_values(name, values):
     kind = TYPES[name][1]
     if name == "n":
-        return pa.array([None if each is None else Decimal(each).scaleb(-2) for each in values], kind)
+        return pa.array(
+            [None if each is None else Decimal(each).scaleb(-2) for each in values], kind
+        )
     if name == "t":
         return pa.array(values, pa.int32()).cast(kind)
     if name in "mz":
@@ -83,7 +111,9 @@ def rows():
     columns = {"k": pa.array(range(count), pa.int64())}
     for name in TYPES:
         for copy in (name, f"{name}2"):
-            columns[copy] = arrow_values(name, [picker.choice([*POOLS[name], None]) for _ in range(count)])
+            columns[copy] = arrow_values(
+                name, [picker.choice([*POOLS[name], None]) for _ in range(count)]
+            )
     return pa.record_batch(columns)
 
 
@@ -123,16 +153,26 @@ class Maker:
         match self.random.randrange(8):
             case 0:
                 return Operator(
-                    self.random.choice([OperatorKind.IS_NULL, OperatorKind.IS_NOT_NULL]), (column,), BOOLEAN
+                    self.random.choice([OperatorKind.IS_NULL, OperatorKind.IS_NOT_NULL]),
+                    (column,),
+                    BOOLEAN,
                 )
             case 1:
                 values = tuple(self.constant(name) for _ in range(self.random.choice([1, 3, 15])))
-                return Operator(self.random.choice([OperatorKind.IN, OperatorKind.NOT_IN]), (column, *values), BOOLEAN)
+                return Operator(
+                    self.random.choice([OperatorKind.IN, OperatorKind.NOT_IN]),
+                    (column, *values),
+                    BOOLEAN,
+                )
             case 2:
                 bounds = self.constant(name), self.constant(name)
-                return Between(column, *bounds, self.random.random() < 0.5, self.random.random() < 0.5)
+                return Between(
+                    column, *bounds, self.random.random() < 0.5, self.random.random() < 0.5
+                )
             case 3:
-                function = self.random.choice(["prefix", "suffix", "contains", "starts_with", "ends_with"])
+                function = self.random.choice(
+                    ["prefix", "suffix", "contains", "starts_with", "ends_with"]
+                )
                 return Function(function, (self.column("s"), self.constant("s")), BOOLEAN)
             case 4 if name in "yhi":
                 wide = DuckType("BIGINT")
@@ -153,7 +193,9 @@ class Maker:
 
 def kept_by_duckdb(row_filter, rows):
     mask = Evaluator(row_filter, rows.schema).mask(rows)
-    return set(rows.column("k").to_pylist() if mask is None else rows.filter(mask).column("k").to_pylist())
+    return set(
+        rows.column("k").to_pylist() if mask is None else rows.filter(mask).column("k").to_pylist()
+    )
 
 
 @pytest.mark.parametrize("ansi", ["true", "false"])
@@ -167,26 +209,38 @@ def test_spark_keeps_the_rows_that_duckdb_keeps(lake, rows, relation, ansi):
             filters = [Filter((maker.expression(),)) for _ in range(12)]
             for source in relation:
                 conditions = [spark_condition(each, source.schema) or "true" for each in filters]
-                wanted = [f"CASE WHEN {text} THEN 1 END AS f{number}" for number, text in enumerate(conditions)]
+                wanted = [
+                    f"CASE WHEN {text} THEN 1 END AS f{number}"
+                    for number, text in enumerate(conditions)
+                ]
                 found = source.selectExpr("k", *wanted).toArrow().to_pydict()
                 # Iceberg has no small integers, so filters on those are weaker there.
                 is_exact = source.schema["y"].dataType.simpleString() == "tinyint"
                 assert not (is_exact and "true" in conditions)
                 for number, each in enumerate(filters):
                     pairs = zip(found["k"], found[f"f{number}"], strict=True)
-                    kept, expected = {key for key, flag in pairs if flag}, kept_by_duckdb(each, rows)
+                    kept, expected = (
+                        {key for key, flag in pairs if flag},
+                        kept_by_duckdb(each, rows),
+                    )
                     assert kept == expected if is_exact else kept >= expected, conditions[number]
     finally:
         spark.conf.set("spark.sql.ansi.enabled", before)
 
 
 def test_pruning_by_bounds_loses_no_row(rows, relation):
-    """As the condition of a WHERE, parts of it reach the files' bounds, where NaN and -0.0 are special."""
+    """As the condition of a WHERE, parts of it reach the files' bounds, where NaN and -0.0 are
+    special.
+    """
     maker = Maker(7)
     for _ in range(20):
         name = maker.random.choice("ddfsin")  # of types that all formats have
-        leaf = Comparison(maker.random.choice(COMPARISONS), maker.column(name), maker.constant(name))
-        expression = leaf if maker.random.random() < 0.5 else Operator(OperatorKind.NOT, (leaf,), BOOLEAN)
+        leaf = Comparison(
+            maker.random.choice(COMPARISONS), maker.column(name), maker.constant(name)
+        )
+        expression = (
+            leaf if maker.random.random() < 0.5 else Operator(OperatorKind.NOT, (leaf,), BOOLEAN)
+        )
         row_filter = Filter((expression,))
         expected = kept_by_duckdb(row_filter, rows)
         for source in relation[1:]:
@@ -233,13 +287,22 @@ UNKNOWN = Unknown("test")
         pytest.param(equals("x", BIGINT, 1), id="names that differ only in case"),
         pytest.param(equals("nope", BIGINT, 1), id="a column that is missing"),
         pytest.param(
-            Comparison(ComparisonKind.EQUAL, ColumnRef("a", BIGINT), Constant(DuckType("INTEGER"), 1)), id="mixed"
+            Comparison(
+                ComparisonKind.EQUAL, ColumnRef("a", BIGINT), Constant(DuckType("INTEGER"), 1)
+            ),
+            id="mixed",
         ),
         pytest.param(Operator(OperatorKind.NOT, (UNKNOWN,), BOOLEAN), id="unknown"),
-        pytest.param(Operator(OperatorKind.NOT, (Conjunction(AND, (A, UNKNOWN)),), BOOLEAN), id="unknown under NOT"),
+        pytest.param(
+            Operator(OperatorKind.NOT, (Conjunction(AND, (A, UNKNOWN)),), BOOLEAN),
+            id="unknown under NOT",
+        ),
         pytest.param(Conjunction(OR, (A, UNKNOWN)), id="unknown in OR"),
         pytest.param(Function("lower", (ColumnRef("s", VARCHAR),), VARCHAR), id="a function"),
-        pytest.param(Operator(OperatorKind.IS_NULL, (ColumnRef("p", DuckType("STRUCT")),), BOOLEAN), id="nested"),
+        pytest.param(
+            Operator(OperatorKind.IS_NULL, (ColumnRef("p", DuckType("STRUCT")),), BOOLEAN),
+            id="nested",
+        ),
         pytest.param(Case(((A, A),), A, BOOLEAN), id="CASE"),
         pytest.param(equals("s", VARCHAR, "\ud800"), id="no text"),
         pytest.param(equals("a", BIGINT, 2**63), id="out of range"),

@@ -26,15 +26,21 @@ _ROWS = pa.table(
 
 @pytest.fixture(scope="module")
 def lake(lake, tmp_path_factory) -> Iterator[LakeCatalog]:
-    """A lake of these tests alone, in the session of the others: Spark is asked for all that a catalog has."""
+    """A lake of these tests alone, in the session of the others: Spark is asked for all that a
+    catalog has.
+    """
     with LakeCatalog(tmp_path_factory.mktemp("by_spark_too"), name="by_spark_too") as own:
         yield own
 
 
 @pytest.fixture(scope="module")
 def by_spark(lake) -> Iterator[DuckDBClient]:
-    """A client, not attached yet, of a server on the same lake that leaves every UPDATE to Spark."""
-    other = LakeCatalog(spark=lake.spark, spark_catalog=lake.spark_catalog, settings=_SPARK_ONLY, name="by_spark")
+    """A client, not attached yet, of a server on the same lake that leaves every UPDATE to
+    Spark.
+    """
+    other = LakeCatalog(
+        spark=lake.spark, spark_catalog=lake.spark_catalog, settings=_SPARK_ONLY, name="by_spark"
+    )
     with (
         other,
         Server(other, "grpc://127.0.0.1:0") as server,
@@ -45,7 +51,10 @@ def by_spark(lake) -> Iterator[DuckDBClient]:
 
 @pytest.fixture
 def client(lake) -> Iterator[DuckDBClient]:
-    with Server(lake, "grpc://127.0.0.1:0") as server, DuckDBClient(server.location, lake.name, timeout=120) as client:
+    with (
+        Server(lake, "grpc://127.0.0.1:0") as server,
+        DuckDBClient(server.location, lake.name, timeout=120) as client,
+    ):
         yield client.attach()
 
 
@@ -56,7 +65,9 @@ def _attach_again(client: DuckDBClient) -> None:
 
 def _contents(lake, namespace, table) -> list[tuple[Any, ...]]:
     name = f"`{lake.spark_catalog}`.{namespace}.{table}"
-    return [tuple(row) for row in lake.spark.sql(f"SELECT _row_id, * FROM {name} ORDER BY id").collect()]
+    return [
+        tuple(row) for row in lake.spark.sql(f"SELECT _row_id, * FROM {name} ORDER BY id").collect()
+    ]
 
 
 def _refs(lake, namespace, table) -> list[str]:
@@ -70,23 +81,33 @@ def test_both_ways_give_the_same_table(lake, client, by_spark, namespace):
         client.insert(namespace, table, _ROWS)
     _attach_again(by_spark)
     for user, table in ((client, "a"), (by_spark, "b")):
-        assert user.update(namespace, table, {"small": "255", "kind": "kind || '!'"}, where="id % 7 = 1").total == 15
+        assert (
+            user.update(
+                namespace, table, {"small": "255", "kind": "kind || '!'"}, where="id % 7 = 1"
+            ).total
+            == 15
+        )
         assert user.delete(namespace, table, "id % 11 = 3").total == 9
         assert user.update(namespace, table, {"at": "NULL"}, where="id < 20").total == 18
     own = _contents(lake, namespace, "a")
     assert own == _contents(lake, namespace, "b")
     assert len(own) == 91
-    assert client.scan(namespace, "a").sort_by("id").equals(client.scan(namespace, "b").sort_by("id"))
+    assert (
+        client.scan(namespace, "a").sort_by("id").equals(client.scan(namespace, "b").sort_by("id"))
+    )
     assert _refs(lake, namespace, "b") == ["main"]
     name = f"`{lake.spark_catalog}`.{namespace}"
     for table in ("a", "b"):
-        summaries = lake.spark.sql(f"SELECT summary FROM {name}.{table}.snapshots ORDER BY committed_at").collect()
+        summaries = lake.spark.sql(
+            f"SELECT summary FROM {name}.{table}.snapshots ORDER BY committed_at"
+        ).collect()
         operations = [row[0].get("sparkport.operation") for row in summaries]
         assert operations == ["insert", "update", "delete", "update"]
 
 
 @pytest.mark.parametrize(
-    "layout", ["WRITE ORDERED BY kind, id DESC", "SET TBLPROPERTIES ('write.format.default' = 'orc')"]
+    "layout",
+    ["WRITE ORDERED BY kind, id DESC", "SET TBLPROPERTIES ('write.format.default' = 'orc')"],
 )
 def test_tables_whose_files_only_spark_writes(lake, client, namespace, layout):
     client.create_table(namespace, "t", _ROWS.schema)
@@ -97,7 +118,9 @@ def test_tables_whose_files_only_spark_writes(lake, client, namespace, layout):
     assert client.delete(namespace, "t", "id >= 98").total == 2
     rows = client.scan(namespace, "t").sort_by("id")
     assert rows.column("id").to_pylist() == list(range(98))
-    assert rows.column("small").to_pylist() == [1 if number == 50 else number for number in range(98)]
+    assert rows.column("small").to_pylist() == [
+        1 if number == 50 else number for number in range(98)
+    ]
     ids = [row[0] for row in _contents(lake, namespace, "t")]
     assert len(set(ids)) == 98
     assert _refs(lake, namespace, "t") == ["main"]

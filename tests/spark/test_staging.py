@@ -1,4 +1,6 @@
-"""Staging: what a statement writes is removed again unless it is committed, also by the server after one that was killed."""
+"""Staging: what a statement writes is removed again unless it is committed, also by the server
+after one that was killed.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +36,12 @@ def area(tmp_path: Path) -> Iterator[StagingArea]:
 
 def _left(root: Path) -> list[str]:
     """What is there besides locks, by name."""
-    return sorted(path.name for path in root.rglob("*") if path.is_file() and path.name not in FILES)
+    return sorted(
+        path.name for path in root.rglob("*") if path.is_file() and path.name not in FILES
+    )
 
 
-# ------------------------------------------------------------------------------------------------- one statement
+# ----------------------------------------------------------------------------------- one statement
 
 
 def test_a_statement_that_writes_nothing_leaves_no_trace(area: StagingArea) -> None:
@@ -46,7 +50,9 @@ def test_a_statement_that_writes_nothing_leaves_no_trace(area: StagingArea) -> N
     assert not area.root.exists()
 
 
-def test_files_are_noted_before_they_are_made_and_stay_when_it_is_committed(area: StagingArea, tmp_path: Path) -> None:
+def test_files_are_noted_before_they_are_made_and_stay_when_it_is_committed(
+    area: StagingArea, tmp_path: Path
+) -> None:
     staging = area.begin(_TABLE)
     place = tmp_path / "file"
     staging.will_write(f"file://{place}", f"file://{tmp_path}/other")
@@ -54,7 +60,11 @@ def test_files_are_noted_before_they_are_made_and_stay_when_it_is_committed(area
     (journal,) = area.folder().glob("*.journal")
     lines = [json.loads(line) for line in journal.read_text().splitlines()]
     assert lines[0] == {"table": ["lake", ["a"], "t"], "uuid": "", "metadata": ""}
-    assert lines[1:] == [{"file": f"file://{place}"}, {"file": f"file://{tmp_path}/other"}, {"branch": "b"}]
+    assert lines[1:] == [
+        {"file": f"file://{place}"},
+        {"file": f"file://{tmp_path}/other"},
+        {"branch": "b"},
+    ]
     place.touch()
     (staging.folder / "staged").touch()
     staging.done()
@@ -74,7 +84,9 @@ def test_what_is_discarded_is_gone(area: StagingArea, tmp_path: Path) -> None:
     assert _left(area.root) == []
 
 
-def test_what_cannot_be_removed_is_left_to_the_next_server(area: StagingArea, tmp_path: Path) -> None:
+def test_what_cannot_be_removed_is_left_to_the_next_server(
+    area: StagingArea, tmp_path: Path
+) -> None:
     staging = area.begin(_TABLE)
     (tmp_path / "a folder").mkdir()
     staging.will_write(f"file://{tmp_path}/a folder")
@@ -82,7 +94,9 @@ def test_what_cannot_be_removed_is_left_to_the_next_server(area: StagingArea, tm
     assert _left(area.root) == [f"{staging.id}.journal"]
 
 
-def test_a_statement_of_unknown_end_leaves_its_files_and_its_journal(area: StagingArea, tmp_path: Path) -> None:
+def test_a_statement_of_unknown_end_leaves_its_files_and_its_journal(
+    area: StagingArea, tmp_path: Path
+) -> None:
     staging = area.begin(_TABLE)
     place = tmp_path / "file"
     staging.will_write(str(place))
@@ -96,7 +110,9 @@ def test_a_statement_of_unknown_end_leaves_its_files_and_its_journal(area: Stagi
 def test_a_staging_area_that_cannot_be_made_is_told_without_its_place(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     area = StagingArea(tmp_path / "file" / "staging")
-    with pytest.raises(PreconditionFailed, match=r"storage of table a\.t does not take new files") as caught:
+    with pytest.raises(
+        PreconditionFailed, match=r"storage of table a\.t does not take new files"
+    ) as caught:
         area.begin(_TABLE).will_write("x")
     assert str(tmp_path) not in str(caught.value)
 
@@ -112,7 +128,7 @@ def test_a_server_that_closes_leaves_nothing(area: StagingArea) -> None:
     assert [path.name for path in area.root.iterdir()] == [own.name]
 
 
-# ------------------------------------------------------------------------------------------------------- sweeping
+# ---------------------------------------------------------------------------------------- sweeping
 
 
 class _Server:
@@ -179,19 +195,27 @@ def test_a_file_that_was_committed_just_before_the_end_stays(
     insert(lake, namespace, "t", "(1, 10, 'a')")
     own = server.die()
     _sweep(lake)
-    old = lake.spark.sql(f"SELECT snapshot_id FROM {sql_name(lake, namespace, 't')}.snapshots ORDER BY committed_at")
+    old = lake.spark.sql(
+        f"SELECT snapshot_id FROM {sql_name(lake, namespace, 't')}.snapshots ORDER BY committed_at"
+    )
     first = old.collect()[0][0]
-    found = lake.spark.sql(f"SELECT id FROM {sql_name(lake, namespace, 't')} VERSION AS OF {first}").collect()
+    found = lake.spark.sql(
+        f"SELECT id FROM {sql_name(lake, namespace, 't')} VERSION AS OF {first}"
+    ).collect()
     assert [row[0] for row in found] == [7], "a snapshot that is not the present one leads to it"
     assert not own.exists()
 
 
-def test_a_table_is_known_under_another_name(lake: LakeCatalog, namespace: str, server: _Server) -> None:
+def test_a_table_is_known_under_another_name(
+    lake: LakeCatalog, namespace: str, server: _Server
+) -> None:
     create(lake, namespace, "t")
     server.write(find(lake, namespace, "t"), is_committed=True)
     made = server.write(find(lake, namespace, "t"), is_committed=False)
     server.die()
-    lake.spark.sql(f"ALTER TABLE {sql_name(lake, namespace, 't')} RENAME TO `{namespace}`.`renamed`")
+    lake.spark.sql(
+        f"ALTER TABLE {sql_name(lake, namespace, 't')} RENAME TO `{namespace}`.`renamed`"
+    )
     create(lake, namespace, "t")
     _sweep(lake)
     table = find(lake, namespace, "renamed")
@@ -218,7 +242,9 @@ def test_files_of_a_table_that_was_dropped_are_not_looked_for_once_they_are_gone
     assert not own.exists()
 
 
-def test_what_is_not_certain_stays(lake: LakeCatalog, namespace: str, server: _Server, tmp_path: Path) -> None:
+def test_what_is_not_certain_stays(
+    lake: LakeCatalog, namespace: str, server: _Server, tmp_path: Path
+) -> None:
     """A table that only its metadata still know of: perhaps another catalog has it now."""
     (tmp_path / "v1.metadata.json").touch()
     precious = tmp_path / "precious"
@@ -239,7 +265,11 @@ def test_what_is_not_certain_stays(lake: LakeCatalog, namespace: str, server: _S
 
 
 def test_only_servers_of_this_machine_and_statements_of_this_catalog(
-    lake: LakeCatalog, namespace: str, server: _Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lake: LakeCatalog,
+    namespace: str,
+    server: _Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     precious = tmp_path / "precious"
     precious.touch()
@@ -247,7 +277,9 @@ def test_only_servers_of_this_machine_and_statements_of_this_catalog(
     own = server.die()
     monkeypatch.setattr(Machine, "this", lambda: Machine("elsewhere", "another"))
     there = _Server(lake)
-    there.area.begin(Identifier(lake.spark_catalog, (namespace,), "t")).folder.joinpath("staged").touch()
+    there.area.begin(Identifier(lake.spark_catalog, (namespace,), "t")).folder.joinpath(
+        "staged"
+    ).touch()
     theirs = there.die()
     monkeypatch.undo()
     _sweep(lake)
@@ -256,7 +288,9 @@ def test_only_servers_of_this_machine_and_statements_of_this_catalog(
     assert _left(theirs) == ["staged"]
 
 
-def test_branches_are_removed_and_then_what_only_they_knew(lake: LakeCatalog, namespace: str, server: _Server) -> None:
+def test_branches_are_removed_and_then_what_only_they_knew(
+    lake: LakeCatalog, namespace: str, server: _Server
+) -> None:
     create(lake, namespace, "t")
     insert(lake, namespace, "t", "(1, 10, 'a')")
     table = find(lake, namespace, "t")
@@ -319,7 +353,9 @@ def test_the_lock_of_a_killed_process_is_free(lake: LakeCatalog, namespace: str)
     root = lake._lake.staging.root
     before = set(root.iterdir()) if root.exists() else set()
     arguments = [str(root), lake.spark_catalog, namespace]
-    with subprocess.Popen([sys.executable, "-c", _KILLED, *arguments], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", _KILLED, *arguments], stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         (own,) = set(root.iterdir()) - before

@@ -44,19 +44,27 @@ def metadata(commits: int, table: str, comment: str = "") -> str:
         "sort-orders": [{"order-id": 0, "fields": []}],
         "snapshots": snapshots,
         "snapshot-log": [
-            {"snapshot-id": each["snapshot-id"], "timestamp-ms": each["timestamp-ms"]} for each in snapshots
+            {"snapshot-id": each["snapshot-id"], "timestamp-ms": each["timestamp-ms"]}
+            for each in snapshots
         ],
         "metadata-log": [
-            {"metadata-file": f"file:/lake/{number}.json", "timestamp-ms": _START + number} for number in range(commits)
+            {"metadata-file": f"file:/lake/{number}.json", "timestamp-ms": _START + number}
+            for number in range(commits)
         ],
     }
     if commits:
-        found |= {"current-snapshot-id": commits, "refs": {"main": {"snapshot-id": commits, "type": "branch"}}}
+        found |= {
+            "current-snapshot-id": commits,
+            "refs": {"main": {"snapshot-id": commits, "type": "branch"}},
+        }
     return json.dumps(found)
 
 
 def after_commits(states: States, count: int, table: str) -> list[TableState]:
-    return [states.add(TABLE, f"{table}-{number}", metadata(number, table), None) for number in range(count)]
+    return [
+        states.add(TABLE, f"{table}-{number}", metadata(number, table), None)
+        for number in range(count)
+    ]
 
 
 def test_states_of_a_table_share_what_they_have_in_common():
@@ -73,20 +81,26 @@ def test_nothing_is_taken_from_a_table_that_was_there_before_under_that_name():
     states, others = States(), str(uuid.uuid4())
     after_commits(states, 5, str(uuid.uuid4()))
 
-    (first, *_) = states.add(TABLE, "other", metadata(4, others, "of the other"), None).metadata.snapshots
+    (first, *_) = states.add(
+        TABLE, "other", metadata(4, others, "of the other"), None
+    ).metadata.snapshots
 
     assert first.summary is not None
     assert first.summary["comment"] == "of the other"
 
 
 def test_what_differs_is_kept_although_it_has_the_same_number():
-    """The specification does not allow it, and nothing is lost when somebody does it nevertheless."""
+    """The specification does not allow it, and nothing is lost when somebody does it
+    nevertheless.
+    """
     states, table = States(), str(uuid.uuid4())
     states.add(TABLE, "a", metadata(2, table, "first"), None)
 
     found = states.add(TABLE, "b", metadata(3, table, "second"), None)
 
-    assert {each.summary and each.summary["comment"] for each in found.metadata.snapshots} == {"second"}
+    assert {each.summary and each.summary["comment"] for each in found.metadata.snapshots} == {
+        "second"
+    }
 
 
 def test_old_states_are_forgotten_when_all_of_them_are_too_much(monkeypatch):

@@ -1,4 +1,6 @@
-"""Statistics from manifests: sound whatever a file leaves open, and never narrower than its rows."""
+"""Statistics from manifests: sound whatever a file leaves open, and never narrower than its
+rows.
+"""
 
 from __future__ import annotations
 
@@ -121,14 +123,17 @@ def _of(state: TableState, *entries: Entry) -> ColumnStatistics:
 
 
 def _bounds(statistics: ColumnStatistics) -> tuple[Any, Any]:
-    return tuple(None if bound is None else bound.as_py() for bound in (statistics.minimum, statistics.maximum))  # type: ignore[return-value]  # of two
+    return tuple(
+        None if bound is None else bound.as_py()
+        for bound in (statistics.minimum, statistics.maximum)
+    )  # type: ignore[return-value]  # of two
 
 
 def _long(value: int) -> bytes:
     return struct.pack("<q", value)
 
 
-# ------------------------------------------------------------------------------------------------- several files
+# ----------------------------------------------------------------------------------- several files
 
 
 def test_bounds_of_all_files_together_are_the_bounds_of_the_column() -> None:
@@ -180,7 +185,7 @@ def test_bounds_that_contradict_each_other_are_not_believed() -> None:
     assert _bounds(_of(_plain(LongType()), _file(_long(5), _long(3)))) == (None, None)
 
 
-# ------------------------------------------------------------------------------------------------------------ types
+# ------------------------------------------------------------------------------------------- types
 
 
 @pytest.mark.parametrize(
@@ -195,7 +200,11 @@ def test_bounds_that_contradict_each_other_are_not_believed() -> None:
         (pa.int64(), -(2**63), 2**63 - 1),
         (pa.uint64(), 0, 2**64 - 1),
         (pa.decimal128(4, 1), Decimal("-999.9"), Decimal("0.0")),
-        (pa.decimal128(38, 10), Decimal("-9999999999999999999999999999.9999999999"), Decimal("1.0000000000")),
+        (
+            pa.decimal128(38, 10),
+            Decimal("-9999999999999999999999999999.9999999999"),
+            Decimal("1.0000000000"),
+        ),
         (pa.string(), "a", "ü"),
         (pa.json_(), '{"a": 1}', "{}"),
         (pa.date32(), datetime.date(1, 1, 1), datetime.date(9999, 12, 31)),
@@ -203,15 +212,25 @@ def test_bounds_that_contradict_each_other_are_not_believed() -> None:
         (pa.time32("s"), datetime.time(0), datetime.time(23, 59, 59)),
         (pa.timestamp("us"), datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31)),
         (pa.timestamp("s"), datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31)),
-        (pa.timestamp("ms"), datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31, microsecond=1000)),
-        (pa.timestamp("us", "Etc/UTC"), datetime.datetime(1970, 1, 1), datetime.datetime(2000, 1, 1)),
+        (
+            pa.timestamp("ms"),
+            datetime.datetime(1, 1, 1),
+            datetime.datetime(9999, 12, 31, microsecond=1000),
+        ),
+        (
+            pa.timestamp("us", "Etc/UTC"),
+            datetime.datetime(1970, 1, 1),
+            datetime.datetime(2000, 1, 1),
+        ),
     ],
     ids=str,
 )
 def test_bounds_are_shown_as_the_declared_type(kind: pa.DataType, low: Any, high: Any) -> None:
     state = _declared(kind)
     field, stored = state.definition.columns.field(0), state.schema.fields[0].field_type
-    storage = pa.array([low, high], kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind)
+    storage = pa.array(
+        [low, high], kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    )
     declared = pa.ExtensionArray.from_storage(kind, storage) if storage.type != kind else storage
     lower, upper = (_serialised(encode(declared, field, stored)[row], stored) for row in range(2))
     found = _of(state, _file(lower, upper))
@@ -223,7 +242,11 @@ def _serialised(stored: pa.Scalar, kind: IcebergType) -> bytes:
     """As Iceberg writes a bound."""
     value = stored.as_py()
     if pa.types.is_temporal(stored.type):
-        value = pa.repeat(stored, 1).view(pa.int32() if stored.type.bit_width == 32 else pa.int64())[0].as_py()
+        value = (
+            pa.repeat(stored, 1)
+            .view(pa.int32() if stored.type.bit_width == 32 else pa.int64())[0]
+            .as_py()
+        )
         return struct.pack("<i" if stored.type.bit_width == 32 else "<q", value)
     return to_bytes(kind, value)  # type: ignore[arg-type]  # only primitive ones are asked for
 
@@ -235,15 +258,22 @@ def test_infinite_moments_are_bounds_too() -> None:
 
 
 def test_bounds_from_before_a_promotion_are_shorter() -> None:
-    assert _bounds(_of(_plain(LongType()), _file(struct.pack("<i", -5), struct.pack("<i", 6)))) == (-5, 6)
+    assert _bounds(_of(_plain(LongType()), _file(struct.pack("<i", -5), struct.pack("<i", 6)))) == (
+        -5,
+        6,
+    )
     found = _of(_plain(DoubleType()), _file(struct.pack("<f", 0.5), struct.pack("<f", 2.5), nans=0))
     assert _bounds(found) == (0.5, 2.5)
     # A date that became a timestamp: days, which are no microseconds.
-    assert _bounds(_of(_plain(TimestampType()), _file(struct.pack("<i", 1), struct.pack("<i", 2)))) == (None, None)
+    assert _bounds(
+        _of(_plain(TimestampType()), _file(struct.pack("<i", 1), struct.pack("<i", 2)))
+    ) == (None, None)
 
 
 @pytest.mark.parametrize(
-    "kind", [pa.uuid(), HUGEINT, pa.opaque(pa.binary(16), "uhugeint", "DuckDB")], ids=["UUID", "HUGEINT", "UHUGEINT"]
+    "kind",
+    [pa.uuid(), HUGEINT, pa.opaque(pa.binary(16), "uhugeint", "DuckDB")],
+    ids=["UUID", "HUGEINT", "UHUGEINT"],
 )
 def test_types_that_are_stored_in_another_order_have_no_bounds(kind: pa.DataType) -> None:
     found = _of(_declared(kind), _file(b"0", b"1"))
@@ -261,7 +291,9 @@ def test_types_that_only_other_engines_write_have_bounds(kind: IcebergType) -> N
     assert (found.minimum.value, found.maximum.value) == (1, 2)
 
 
-@pytest.mark.parametrize("kind", [BinaryType(), ListType(2, LongType(), element_required=False)], ids=str)
+@pytest.mark.parametrize(
+    "kind", [BinaryType(), ListType(2, LongType(), element_required=False)], ids=str
+)
 def test_nothing_is_said_of_types_whose_statistics_the_client_misreads(kind: IcebergType) -> None:
     assert statistics_of(_plain(kind), [_file(_long(1), _long(2))], 0) is None
 
@@ -273,7 +305,7 @@ def test_a_bound_that_the_declared_type_cannot_hold_is_left_open() -> None:
     assert _bounds(found) == (None, None)
 
 
-# ----------------------------------------------------------------------------------------------------- text, floats
+# ------------------------------------------------------------------------------------ text, floats
 
 
 @given(st.lists(st.text(), min_size=1))
@@ -314,7 +346,7 @@ def test_without_a_count_of_nans_the_bounds_of_floats_are_not_known() -> None:
     assert _bounds(_of(_plain(DoubleType()), _file(_NAN, _NAN, nans=0))) == (None, None)
 
 
-# ----------------------------------------------------------------------------------------------------- remembering
+# ------------------------------------------------------------------------------------- remembering
 
 
 def test_they_are_asked_for_by_name_and_remembered() -> None:
@@ -327,12 +359,14 @@ def test_they_are_asked_for_by_name_and_remembered() -> None:
         column_statistics(state, "w")
 
 
-# -------------------------------------------------------------------------------------------------- files of Spark
+# ---------------------------------------------------------------------------------- files of Spark
 
 
 def _read(spark: Any, table: str) -> TableState:
     """The present state of a table that Spark has written."""
-    loaded = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
+    loaded = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
+        spark._jsparkSession, table
+    )
     location, io = loaded.operations().current().metadataFileLocation(), PyArrowFileIO()
     return States().add(Identifier("lake", ("s",), "t"), location, metadata_text(io, location), io)
 

@@ -21,9 +21,7 @@ from sparkport.spark.row_hashes import RowHashes
 from sparkport.spark.state import TableState
 from sparkport.testing import DuckDBClient
 
-_MODES = (
-    "'write.delete.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read', 'write.merge.mode' = 'merge-on-read'"
-)
+_MODES = "'write.delete.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read', 'write.merge.mode' = 'merge-on-read'"
 _PROPERTIES = f"TBLPROPERTIES ('format-version' = '3', {_MODES})"
 
 
@@ -48,12 +46,25 @@ def _sorted(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 def _expected(lake, namespace, first: int, second: int) -> list[tuple[Any, ...]]:
     """All rows of both versions, compared one by one, with the columns of the later one."""
     now = find(lake, namespace, "t").state
-    before, after = (state_at(lake._lake, now, TimePoint("version", str(each))) for each in (first, second))
-    numbers = [0 if each.snapshot is None else each.snapshot.sequence_number or 0 for each in (before, after)]
+    before, after = (
+        state_at(lake._lake, now, TimePoint("version", str(each))) for each in (first, second)
+    )
+    numbers = [
+        0 if each.snapshot is None else each.snapshot.sequence_number or 0
+        for each in (before, after)
+    ]
     later = before if numbers[0] > numbers[1] else after
     old, new = (_rows(lake, later, each) for each in (before, after))
-    found = [{**row, "_change_type": "delete", "_row_id": key} for key, row in old.items() if key not in new]
-    found += [{**row, "_change_type": "insert", "_row_id": key} for key, row in new.items() if key not in old]
+    found = [
+        {**row, "_change_type": "delete", "_row_id": key}
+        for key, row in old.items()
+        if key not in new
+    ]
+    found += [
+        {**row, "_change_type": "insert", "_row_id": key}
+        for key, row in new.items()
+        if key not in old
+    ]
     for key, row in new.items():
         if key in old and repr(old[key]) != repr(row):
             found.append({**old[key], "_change_type": "update_before", "_row_id": key})
@@ -84,8 +95,18 @@ class History:
         self.spark.sql(text)
 
     def step(self) -> None:
-        changes = [self.insert, self.update, self.update, self.delete, self.delete, self.same, self.merge]
-        self.random.choice([*changes, self.compact, self.add_column, self.rename, self.copy_on_write, self.promote])()
+        changes = [
+            self.insert,
+            self.update,
+            self.update,
+            self.delete,
+            self.delete,
+            self.same,
+            self.merge,
+        ]
+        self.random.choice(
+            [*changes, self.compact, self.add_column, self.rename, self.copy_on_write, self.promote]
+        )()
 
     @property
     def some(self) -> str:
@@ -130,7 +151,9 @@ class History:
     def compact(self) -> None:
         options = "map('rewrite-all', 'true')"
         table = f"{self.namespace}.t"
-        self.sql(f"CALL {self.catalog}.system.rewrite_data_files(table => '{table}', options => {options})")
+        self.sql(
+            f"CALL {self.catalog}.system.rewrite_data_files(table => '{table}', options => {options})"
+        )
 
     def add_column(self) -> None:
         self.added += 1
@@ -169,7 +192,9 @@ def test_pairs_of_versions_of_random_histories(lake, namespace, caller, name, se
 
 @pytest.fixture
 def changed(lake, name) -> str:
-    """Version 1 has rows 0 to 9, 2 others for 1 and 2, 3 lacks 5, 4 is compacted, 5 has row 20 more, 6 a column renamed."""
+    """Version 1 has rows 0 to 9, 2 others for 1 and 2, 3 lacks 5, 4 is compacted, 5 has row 20
+    more, 6 a column renamed.
+    """
     for statement in (
         f"CREATE TABLE {name} (id BIGINT, v STRING) USING iceberg {_PROPERTIES}",
         f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id, 'a' FROM range(10)",
@@ -187,7 +212,12 @@ def test_each_changed_row_comes_once_with_what_happened(caller, changed):
     found = caller.call("table_changes", "t", 1, 5)
 
     assert found.schema == pa.schema(
-        [("id", pa.int64()), ("v", pa.string()), ("_change_type", pa.string()), ("_row_id", pa.int64())]
+        [
+            ("id", pa.int64()),
+            ("v", pa.string()),
+            ("_change_type", pa.string()),
+            ("_row_id", pa.int64()),
+        ]
     )
     assert sorted(tuple(row.values()) for row in found.to_pylist()) == [
         (1, "a", "update_before", 1),
@@ -212,7 +242,10 @@ def test_without_the_second_version_it_is_up_to_now(caller, changed):
 
 
 def test_backwards_it_tells_how_to_undo(caller, changed):
-    kinds = {row["id"]: row["_change_type"] for row in caller.call("table_changes", "t", 5, 2).to_pylist()}
+    kinds = {
+        row["id"]: row["_change_type"]
+        for row in caller.call("table_changes", "t", 5, 2).to_pylist()
+    }
     assert kinds == {20: "delete", 5: "insert"}
 
 
@@ -230,7 +263,9 @@ def test_versions_are_named_as_in_at(lake, namespace, caller, changed):
     expected = _found(caller, 1, 3)
     assert _found(caller, "first", snapshots[3]) == expected
     assert _found(caller, str(snapshots[1]), "3") == expected
-    moments = [pa.array([history[each]["committed_at"]], pa.timestamp("us", "UTC")) for each in (1, 3)]
+    moments = [
+        pa.array([history[each]["committed_at"]], pa.timestamp("us", "UTC")) for each in (1, 3)
+    ]
     assert _found(caller, *moments) == expected
 
 
@@ -264,7 +299,11 @@ def test_a_row_that_came_back_to_its_values_is_no_change(lake, caller, name):
 def test_declared_types_are_shown(lake, namespace, caller):
     columns = pa.schema([("id", pa.uint8()), ("t", pa.time64("us")), ("_change_type", pa.string())])
     table = create(lake, namespace, "t", columns)
-    for statement in ("INSERT INTO {} VALUES (200, 5, 'x')", "UPDATE {} SET t = 6", "DELETE FROM {} WHERE id = 200"):
+    for statement in (
+        "INSERT INTO {} VALUES (200, 5, 'x')",
+        "UPDATE {} SET t = 6",
+        "DELETE FROM {} WHERE id = 200",
+    ):
         lake.spark.sql(statement.format(table.identifier.sql))
     found = caller.call("table_changes", "t", 1, 2)
     assert found.schema.names == ["id", "t", "_change_type", "_change_type_1", "_row_id"]
@@ -275,7 +314,9 @@ def test_declared_types_are_shown(lake, namespace, caller):
 
 
 def test_tables_without_row_ids_are_refused(lake, namespace, caller, name):
-    lake.spark.sql(f"CREATE TABLE {name} (id BIGINT) USING iceberg TBLPROPERTIES ('format-version' = '2')")
+    lake.spark.sql(
+        f"CREATE TABLE {name} (id BIGINT) USING iceberg TBLPROPERTIES ('format-version' = '2')"
+    )
     lake.spark.sql(f"INSERT INTO {name} VALUES (1)")
     with pytest.raises(errors.Unsupported, match="has no row ids at that version"):
         caller.call("table_changes", "t", 0, 1)
@@ -335,20 +376,28 @@ def test_who_goes_away_is_not_kept_waiting(caller, changed):
 
 def test_duckdb_asks_for_changes(lake, namespace, changed):
     with ExitStack() as stack:
-        server = sp.Server(lake, "grpc://127.0.0.1:0", sp.ServerSettings(idle_thread_seconds=0.05)).start()
+        server = sp.Server(
+            lake, "grpc://127.0.0.1:0", sp.ServerSettings(idle_thread_seconds=0.05)
+        ).start()
         stack.callback(server.stop, 0)
         client = stack.enter_context(DuckDBClient(server.location, lake.name, timeout=60.0))
 
-        found = client.table_function(namespace, "table_changes", "t", 1, 5, where="_change_type = 'delete'")
+        found = client.table_function(
+            namespace, "table_changes", "t", 1, 5, where="_change_type = 'delete'"
+        )
         assert found["id"].to_pylist() == [5]
-        found = client.table_function(namespace, "table_changes", "t", 4, columns=["w", "_change_type"])
+        found = client.table_function(
+            namespace, "table_changes", "t", 4, columns=["w", "_change_type"]
+        )
         assert found.to_pylist() == [{"w": "new", "_change_type": "insert"}]
 
 
 def test_what_duckdb_changes_is_told(lake, namespace, caller):
     rows = pa.table({"id": pa.array(range(20), pa.int64()), "v": pa.array(["a"] * 20)})
     with ExitStack() as stack:
-        server = sp.Server(lake, "grpc://127.0.0.1:0", sp.ServerSettings(idle_thread_seconds=0.05)).start()
+        server = sp.Server(
+            lake, "grpc://127.0.0.1:0", sp.ServerSettings(idle_thread_seconds=0.05)
+        ).start()
         stack.callback(server.stop, 0)
         client = stack.enter_context(DuckDBClient(server.location, lake.name, timeout=60.0))
         client.create_table(namespace, "t", rows.schema)
@@ -369,10 +418,13 @@ def test_what_duckdb_changes_is_told(lake, namespace, caller):
     assert caller.call("history", "t")["version"].to_pylist() == numbers
     for first in numbers:
         for second in numbers:
-            assert _found(caller, first, second) == _expected(lake, namespace, first, second), (first, second)
+            assert _found(caller, first, second) == _expected(lake, namespace, first, second), (
+                first,
+                second,
+            )
 
 
-# ------------------------------------------------------------------------------------------------------- without Spark
+# ----------------------------------------------------------------------------------- without Spark
 
 
 def test_hashes_tell_rows_apart():
@@ -390,7 +442,14 @@ def test_hashes_tell_rows_apart():
     ]
     for kind, one, other in kinds:
         with RowHashes(1) as hashes:
-            hashes.add(0, pa.record_batch([pa.array([one, other, one], kind), pa.array([1, 2, 3])], ["a", "rowid"]))
-            hashes.add(1, pa.record_batch([pa.array([one, other], kind), pa.array([3, 1])], ["a", "rowid"]))
+            hashes.add(
+                0,
+                pa.record_batch(
+                    [pa.array([one, other, one], kind), pa.array([1, 2, 3])], ["a", "rowid"]
+                ),
+            )
+            hashes.add(
+                1, pa.record_batch([pa.array([one, other], kind), pa.array([3, 1])], ["a", "rowid"])
+            )
             hashes.add(1, pa.record_batch([pa.array([other], kind), pa.array([2])], ["a", "rowid"]))
             assert hashes.differing().to_pylist() == [1], kind

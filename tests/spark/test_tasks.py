@@ -42,7 +42,9 @@ def large(lake: Any) -> TableState:
     lake.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS `{lake.spark_catalog}`.arrow_tasks")
     name = Identifier(lake.spark_catalog, ("arrow_tasks",), "large")
     lake.spark.sql(f"CREATE TABLE {name.sql} (id bigint, v double, name string) USING iceberg")
-    rows = lake.spark.range(0, ROWS, 1, 4).selectExpr("id", "id / 2 AS v", "concat('name-', id) AS name")
+    rows = lake.spark.range(0, ROWS, 1, 4).selectExpr(
+        "id", "id / 2 AS v", "concat('name-', id) AS name"
+    )
     rows.writeTo(name.sql).append()
     return lake._lake.current(name)
 
@@ -50,7 +52,9 @@ def large(lake: Any) -> TableState:
 class Reading:
     """One scan of a table."""
 
-    def __init__(self, spark: Any, relay: Relay, state: TableState, tasks: int = 2, wanted: Any = None) -> None:
+    def __init__(
+        self, spark: Any, relay: Relay, state: TableState, tasks: int = 2, wanted: Any = None
+    ) -> None:
         self.ctx = Context()
         bound = pa.schema([field.with_metadata(None) for field in state.definition.columns])
         self.framing = ScanFraming(bound, wanted, str(state.identifier))
@@ -65,13 +69,21 @@ class Reading:
     def rows(self, before: Iterable[bytes] = ()) -> pa.Table:
         """What a client makes of all messages."""
         reader = BatchReader(decode_flight_data(encode_schema(self.framing.arrow_schema)))
-        batches = [reader.read(decode_flight_data(message)) for message in (*before, *self.messages)]
-        return pa.Table.from_batches([each for each in batches if each is not None], self.framing.arrow_schema)
+        batches = [
+            reader.read(decode_flight_data(message)) for message in (*before, *self.messages)
+        ]
+        return pa.Table.from_batches(
+            [each for each in batches if each is not None], self.framing.arrow_schema
+        )
 
 
 def is_complete(rows: pa.Table) -> bool:
     ids = rows.column("id")
-    return rows.num_rows == ROWS and pc.count_distinct(ids).as_py() == ROWS and pc.max(ids).as_py() == ROWS - 1
+    return (
+        rows.num_rows == ROWS
+        and pc.count_distinct(ids).as_py() == ROWS
+        and pc.max(ids).as_py() == ROWS - 1
+    )
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 4])
@@ -81,7 +93,9 @@ def test_all_rows_arrive_whatever_the_number_of_tasks(relay, spark, large, tasks
 
     assert is_complete(rows)
     assert reading.ctx.progress.fraction == 1.0
-    assert pc.all(pc.equal(rows.column("v"), pc.divide(rows.column("id").cast(pa.float64()), 2.0))).as_py()
+    assert pc.all(
+        pc.equal(rows.column("v"), pc.divide(rows.column("id").cast(pa.float64()), 2.0))
+    ).as_py()
 
 
 def test_only_wanted_columns_are_read(relay, spark, large):
@@ -94,7 +108,10 @@ def test_only_wanted_columns_are_read(relay, spark, large):
 def test_without_files_there_is_no_job(relay, spark, large):
     reading = Reading(spark, relay, large)
 
-    assert list(scan_tasks(spark, relay, Context(), "t", reading.request, [], reading.framing, 0)) == []
+    assert (
+        list(scan_tasks(spark, relay, Context(), "t", reading.request, [], reading.framing, 0))
+        == []
+    )
     assert relay._scans == {}
 
 
@@ -108,7 +125,9 @@ def test_a_worker_that_dies_in_the_middle_costs_no_row_and_duplicates_none(relay
 
 
 def kill_workers(spark: Any) -> int:
-    """Ends the Python workers of this session: the children of the daemons that its own JVM has started."""
+    """Ends the Python workers of this session: the children of the daemons that its own JVM has
+    started.
+    """
     jvm = int(spark._jvm.java.lang.ProcessHandle.current().pid())
     workers = [pid for daemon in children(jvm) for pid in children(daemon)]
     for pid in workers:

@@ -35,7 +35,10 @@ def history(lake, namespace) -> str:
 
 @pytest.fixture
 def client(lake) -> Iterator[DuckDBClient]:
-    with Server(lake, "grpc://127.0.0.1:0") as server, DuckDBClient(server.location, lake.name, timeout=60) as client:
+    with (
+        Server(lake, "grpc://127.0.0.1:0") as server,
+        DuckDBClient(server.location, lake.name, timeout=60) as client,
+    ):
         yield client.attach()
 
 
@@ -43,7 +46,9 @@ def _rows(lake, namespace, unit, value) -> tuple[list[str], list[dict[str, Any]]
     ctx, point = Context(), TimePoint(unit, str(value))
     table = lake.schema(ctx, namespace).table(ctx, "t")
     names = table.schema_for_request(ctx, SchemaRequest(time_point=point)).names
-    rows = [row for batch in table.scan(ctx, ScanOptions(time_point=point)) for row in batch.to_pylist()]
+    rows = [
+        row for batch in table.scan(ctx, ScanOptions(time_point=point)) for row in batch.to_pylist()
+    ]
     return names, [{key: value for key, value in row.items() if key != "rowid"} for row in rows]
 
 
@@ -54,7 +59,10 @@ def _id(lake, namespace, number) -> int:
 
 def test_versions_count_changes_of_rows_and_of_columns(lake, history):
     assert _rows(lake, history, "version", 0) == (["id", "v", "rowid"], [])
-    assert _rows(lake, history, "version", 1) == (["id", "v", "rowid"], [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}])
+    assert _rows(lake, history, "version", 1) == (
+        ["id", "v", "rowid"],
+        [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}],
+    )
     names, rows = _rows(lake, history, "version", 2)
     assert names == ["id", "v", "extra", "rowid"]
     assert rows == [{"id": 1, "v": "a", "extra": None}, {"id": 2, "v": "b", "extra": None}]
@@ -106,7 +114,10 @@ def test_versions_keep_their_numbers_when_the_log_is_cut(lake, namespace):
 
 
 def test_the_client_travels_with_the_columns_of_that_time(client, history):
-    assert client.scan(history, "t", at=("VERSION", "1")).to_pylist() == [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}]
+    assert client.scan(history, "t", at=("VERSION", "1")).to_pylist() == [
+        {"id": 1, "v": "a"},
+        {"id": 2, "v": "b"},
+    ]
     assert client.scan(history, "t", at=("VERSION", "0")).num_rows == 0
     found = client.scan(history, "t", ["v"], where="id = 2", at=("VERSION", "2"))
     assert found.to_pylist() == [{"v": "b"}]
@@ -133,7 +144,9 @@ def test_tags_keep_their_columns_and_branches_have_the_present_ones(lake, histor
     assert names == ["id", "w", "extra", "rowid"]
     assert [row["w"] for row in rows] == ["a", "b"]
     assert _rows(lake, history, "version", "main")[1] == [{"id": 2, "w": "b", "extra": None}]
-    with pytest.raises(NotFound, match=r"no tag or branch 'other': its tags and branches are first, side"):
+    with pytest.raises(
+        NotFound, match=r"no tag or branch 'other': its tags and branches are first, side"
+    ):
         _rows(lake, history, "version", "other")
 
 
@@ -141,7 +154,9 @@ def test_timestamps_find_what_was_there_at_that_moment(lake, history):
     query = f"SELECT timestamp FROM `{lake.spark_catalog}`.{history}.t.metadata_log_entries ORDER BY timestamp"
     moments = [row[0].replace(tzinfo=timezone.utc) for row in lake.spark.sql(query).collect()]
     for number, moment in enumerate(moments):
-        assert _rows(lake, history, "timestamp", moment.isoformat()) == _rows(lake, history, "version", number)
+        assert _rows(lake, history, "timestamp", moment.isoformat()) == _rows(
+            lake, history, "version", number
+        )
     now = datetime.now(timezone.utc).isoformat()
     assert _rows(lake, history, "timestamp", now) == _rows(lake, history, "version", 4)
 
@@ -181,7 +196,9 @@ def test_all_scans_of_a_transaction_read_one_snapshot(lake, history):
 
 
 def test_a_transaction_sees_the_columns_of_an_alteration(lake, history):
-    """DDL bears no transaction id, and the client's next statement expects the new columns (airport §2.2)."""
+    """DDL bears no transaction id, and the client's next statement expects the new columns (airport
+    §2.2).
+    """
     ctx = Context(transaction_id=lake.begin_transaction(Context()))
     assert "x" not in lake.schema(ctx, history).table(ctx, "t").arrow_schema.names
     lake.spark.sql(f"ALTER TABLE `{lake.spark_catalog}`.{history}.t ADD COLUMN x INT")

@@ -66,7 +66,9 @@ MAY_READ = {
 
 
 @pytest.fixture(scope="module")
-def attach(tmp_path_factory: pytest.TempPathFactory, lake: LakeCatalog) -> Iterator[Callable[..., DuckDBClient]]:
+def attach(
+    tmp_path_factory: pytest.TempPathFactory, lake: LakeCatalog
+) -> Iterator[Callable[..., DuckDBClient]]:
     with ExitStack() as stack:
         lakes = {
             name: stack.enter_context(LakeCatalog(tmp_path_factory.mktemp(name), name=name))
@@ -88,10 +90,14 @@ def attach(tmp_path_factory: pytest.TempPathFactory, lake: LakeCatalog) -> Itera
         settings = sp.ServerSettings(
             service=sp.ServiceSettings(authenticate=sp.Identity, policy=POLICY), audit_file=audit
         )
-        server = stack.enter_context(sp.Server([lakes["north"], lakes["south"]], "grpc://127.0.0.1:0", settings))
+        server = stack.enter_context(
+            sp.Server([lakes["north"], lakes["south"]], "grpc://127.0.0.1:0", settings)
+        )
 
         def attach(who: str, catalog: str = "north") -> DuckDBClient:
-            return stack.enter_context(DuckDBClient(server.location, catalog, token=who, timeout=60))
+            return stack.enter_context(
+                DuckDBClient(server.location, catalog, token=who, timeout=60)
+            )
 
         attach.audit = audit  # type: ignore[attr-defined]
         yield attach
@@ -112,7 +118,10 @@ def test_the_permission_matrix_of_two_lakes(attach, who: str) -> None:
         else:
             with pytest.raises(ServerError) as caught:
                 ask(client, text)
-            assert (caught.value.code, UNREADABLE in str(caught.value)) == ("PERMISSION_DENIED", True), case
+            assert (caught.value.code, UNREADABLE in str(caught.value)) == (
+                "PERMISSION_DENIED",
+                True,
+            ), case
             assert "secret" not in str(caught.value)
 
 
@@ -145,7 +154,9 @@ MAY = {
 
 
 @pytest.mark.parametrize(("who", "lake_name"), MAY)
-def test_what_is_granted_in_one_lake_is_not_granted_in_the_other(attach, who: str, lake_name: str) -> None:
+def test_what_is_granted_in_one_lake_is_not_granted_in_the_other(
+    attach, who: str, lake_name: str
+) -> None:
     done = set()
     for name, operation in OPERATIONS.items():
         with suppress(ServerError, ClientSideError):
@@ -169,11 +180,18 @@ def test_whoever_sees_part_of_a_lake_does_not_ask_spark_there(attach) -> None:
             ask(attach(who, "south"), "SELECT 1 AS one")
 
 
-def test_without_rules_only_what_is_served_is_read(tmp_path: Path, attach, lake: LakeCatalog) -> None:
-    with LakeCatalog(tmp_path, name="free") as free, sp.Server(free, "grpc://127.0.0.1:0") as server:
+def test_without_rules_only_what_is_served_is_read(
+    tmp_path: Path, attach, lake: LakeCatalog
+) -> None:
+    with (
+        LakeCatalog(tmp_path, name="free") as free,
+        sp.Server(free, "grpc://127.0.0.1:0") as server,
+    ):
         free.spark.sql(f"CREATE NAMESPACE {free.spark_catalog}.s")
         with DuckDBClient(server.location, "free", timeout=60) as client:
-            with pytest.raises(ServerError, match="Spark catalog unserved is not served here") as caught:
+            with pytest.raises(
+                ServerError, match="Spark catalog unserved is not served here"
+            ) as caught:
                 ask(client, "SELECT * FROM unserved.s.t")
             assert caught.value.code == "PERMISSION_DENIED"
             with pytest.raises(ServerError, match="cannot be found") as caught:

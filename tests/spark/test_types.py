@@ -1,4 +1,6 @@
-"""Declared types in Iceberg, and back: every type of DuckDB, nested, sliced, renamed, and what others make of them."""
+"""Declared types in Iceberg, and back: every type of DuckDB, nested, sliced, renamed, and what
+others make of them.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,11 @@ def _kept(field: pa.Field) -> tuple[NestedField, pa.Field]:
 
 def _there_and_back(array: pa.Array, field: pa.Field) -> pa.Array:
     stored, declared = _kept(field)
-    values = array if array.type == declared.type else convert_array(array, declared.type, "v", from_duckdb=False)
+    values = (
+        array
+        if array.type == declared.type
+        else convert_array(array, declared.type, "v", from_duckdb=False)
+    )
     encoded = encode(values, declared, stored.field_type)
     encoded.validate(full=True)
     assert encoded.type.equals(natural_type(stored.field_type))
@@ -91,34 +97,48 @@ def _there_and_back(array: pa.Array, field: pa.Field) -> pa.Array:
     return decoded
 
 
-# ------------------------------------------------------------------------------------------------- there and back
+# ---------------------------------------------------------------------------------- there and back
 
 
 def _nestings(array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
-    """The values in every kind of other type, with NULLs and gaps, and cut out of something longer."""
+    """The values in every kind of other type, with NULLs and gaps, and cut out of something
+    longer.
+    """
     count = len(array)
     padded = pa.concat_arrays([array, array, array])
     yield "itself", array
     yield "a slice", padded.slice(count + 1, count - 1)
     yield "nothing", array.slice(0, 0)
     offsets = pa.array([0, 0, count, count, 2 * count, 3 * count], pa.int32())
-    lists = pa.ListArray.from_arrays(offsets, padded, mask=pa.array([False, False, True, False, False]))
+    lists = pa.ListArray.from_arrays(
+        offsets, padded, mask=pa.array([False, False, True, False, False])
+    )
     yield "lists", lists
     yield "a slice of lists", lists.slice(1, 3)
-    yield "lists of lists", pa.ListArray.from_arrays(pa.array([0, 2, 2, 4], pa.int32()), lists.slice(1))
+    yield (
+        "lists of lists",
+        pa.ListArray.from_arrays(pa.array([0, 2, 2, 4], pa.int32()), lists.slice(1)),
+    )
     fixed = pa.FixedSizeListArray.from_arrays(padded.slice(0, 2 * (count // 2)), 2)
     yield "arrays", fixed
     yield "a slice of arrays", fixed.slice(len(fixed) // 2)
     absent = pa.array([index % 3 == 1 for index in range(count)])
-    structs = pa.StructArray.from_arrays([array, pa.array(range(count))], names=["v", "n"], mask=absent)
+    structs = pa.StructArray.from_arrays(
+        [array, pa.array(range(count))], names=["v", "n"], mask=absent
+    )
     yield "structs", structs
     yield "a slice of structs", structs.slice(1)
     keys = pa.array([f"k{index}" for index in range(3 * count)])
-    maps = pa.MapArray.from_arrays(offsets, keys, padded, mask=pa.array([False, True, False, False, False]))
+    maps = pa.MapArray.from_arrays(
+        offsets, keys, padded, mask=pa.array([False, True, False, False, False])
+    )
     yield "maps", maps
     yield "a slice of maps", maps.slice(1, 3)
     if not array.null_count and not pa.types.is_null(array.type):
-        yield "keys of maps", pa.MapArray.from_arrays(pa.array([0, 0, count], pa.int32()), array, array)
+        yield (
+            "keys of maps",
+            pa.MapArray.from_arrays(pa.array([0, 0, count], pa.int32()), array, array),
+        )
     tags = pa.array([index % 2 for index in range(count)], pa.int8())
     unions = pa.UnionArray.from_sparse(tags, [pa.array(["x"] * count), array], ["tag", "v"])
     yield "unions", unions
@@ -137,10 +157,14 @@ def test_every_type_comes_back_with_all_its_values_wherever_it_is_nested(line: L
 
 @pytest.mark.parametrize("setting", Setting)
 @_LINES
-def test_whatever_the_settings_of_the_session_the_column_keeps_its_type(line: Line, setting: Setting) -> None:
+def test_whatever_the_settings_of_the_session_the_column_keeps_its_type(
+    line: Line, setting: Setting
+) -> None:
     _, declared = _kept(line.sent_as(setting))
     shown = _duckdb_type(declared)
-    expected = line.by_default or line.name if setting is Setting.DEFAULT else line.reported or line.name
+    expected = (
+        line.by_default or line.name if setting is Setting.DEFAULT else line.reported or line.name
+    )
     assert shown == expected
 
 
@@ -162,9 +186,13 @@ def test_a_column_that_needs_no_conversion_is_passed_on_as_the_same_object() -> 
 def test_what_stands_below_a_null_is_never_refused() -> None:
     beyond = pa.array([2**62, 1], pa.timestamp("s"))  # no timestamp of Spark
     structs = pa.StructArray.from_arrays([beyond], names=["t"], mask=pa.array([True, False]))
-    lists = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), beyond, mask=pa.array([True, False]))
+    lists = pa.ListArray.from_arrays(
+        pa.array([0, 1, 2], pa.int32()), beyond, mask=pa.array([True, False])
+    )
     fixed = pa.FixedSizeListArray.from_arrays(beyond, 1, mask=pa.array([True, False]))
-    unions = pa.UnionArray.from_sparse(pa.array([0, 1], pa.int8()), [pa.array([7, 8]), beyond], ["n", "t"])
+    unions = pa.UnionArray.from_sparse(
+        pa.array([0, 1], pa.int8()), [pa.array([7, 8]), beyond], ["n", "t"]
+    )
     for array in (structs, lists, fixed, unions):
         assert bits(_there_and_back(array, pa.field("v", array.type))) == bits(array)
 
@@ -203,7 +231,9 @@ def test_dictionaries_and_runs_are_kept_as_plain_values() -> None:
     ],
     ids=str,
 )
-def test_types_of_other_clients_are_kept_as_what_duckdb_shows_of_them(sent: pa.DataType, kept: pa.DataType) -> None:
+def test_types_of_other_clients_are_kept_as_what_duckdb_shows_of_them(
+    sent: pa.DataType, kept: pa.DataType
+) -> None:
     assert _kept(pa.field("v", sent))[1].type == kept
 
 
@@ -224,7 +254,7 @@ def test_moments_spans_and_times_come_back_in_every_unit(unit: str, data: st.Dat
     assert _there_and_back(plain, pa.field("v", clock)).equals(plain)
 
 
-# ----------------------------------------------------------------------------------------------------- in Iceberg
+# -------------------------------------------------------------------------------------- in Iceberg
 
 
 @pytest.mark.parametrize(
@@ -266,9 +296,13 @@ def test_not_null_is_icebergs_own() -> None:
 
 
 def test_ids_are_those_that_iceberg_gives() -> None:
-    point = pa.struct([("x", pa.list_(pa.map_(pa.uuid(), pa.struct([("i", _INTERVAL)])))), ("y", pa.uint8())])
+    point = pa.struct(
+        [("x", pa.list_(pa.map_(pa.uuid(), pa.struct([("i", _INTERVAL)])))), ("y", pa.uint8())]
+    )
     members = pa.sparse_union([pa.field("a", pa.list_(pa.int8())), pa.field("b", point)])
-    columns = pa.schema([("p", point), ("u", members), ("n", pa.int32()), ("m", pa.map_(point, members))])
+    columns = pa.schema(
+        [("p", point), ("u", members), ("n", pa.int32()), ("m", pa.map_(point, members))]
+    )
     schema, tokens = stored_schema(columns)
     assert schema.as_struct() == assign_fresh_schema_ids(schema).as_struct()
     assert max(schema._lazy_id_to_name) >= max(tokens)
@@ -276,23 +310,30 @@ def test_ids_are_those_that_iceberg_gives() -> None:
 
 def test_a_further_column_begins_at_the_next_id() -> None:
     field, tokens = stored_field(pa.field("v", pa.list_(pa.uint8(), 3)), 17)
-    assert (field.field_id, field.field_type) == (17, ListType(18, IntegerType(), element_required=False))
+    assert (field.field_id, field.field_type) == (
+        17,
+        ListType(18, IntegerType(), element_required=False),
+    )
     assert tokens == {17: "array[3]", 18: "uint8"}
 
 
 def test_tokens_are_only_where_iceberg_does_not_tell() -> None:
-    columns = pa.schema([("a", pa.int32()), ("b", pa.string()), ("c", pa.timestamp("us", "UTC")), ("d", pa.uint8())])
+    columns = pa.schema(
+        [("a", pa.int32()), ("b", pa.string()), ("c", pa.timestamp("us", "UTC")), ("d", pa.uint8())]
+    )
     assert stored_schema(columns)[1] == {4: "uint8"}
 
 
-@pytest.mark.parametrize("text", ["", "no JSON", "[]", "3", '{"x": "uint8", "-1": "uint8", "1": 7, "²": "uint8"}'])
+@pytest.mark.parametrize(
+    "text", ["", "no JSON", "[]", "3", '{"x": "uint8", "-1": "uint8", "1": 7, "²": "uint8"}']
+)
 def test_a_property_that_cannot_be_read_counts_for_nothing(text: str) -> None:
     assert tokens_in({TYPES_PROPERTY: text}) == {}
     schema = Schema(NestedField(1, "v", IntegerType(), required=False))
     assert declared_fields(schema, {TYPES_PROPERTY: text}) == [pa.field("v", pa.int32())]
 
 
-# -------------------------------------------------------------------------------------- what other engines change
+# ----------------------------------------------------------------------- what other engines change
 
 
 def _declared_as(token: str, stored: IcebergType) -> pa.DataType:
@@ -329,7 +370,9 @@ def _struct(schema: Schema) -> StructType:
 
 def test_a_union_whose_struct_was_put_in_another_order_is_still_the_same() -> None:
     array = pa.UnionArray.from_sparse(
-        pa.array([0, 1, 1], pa.int8()), [pa.array([1, 2, 3], pa.uint8()), pa.array(["x", "y", None])], ["a", "b"]
+        pa.array([0, 1, 1], pa.int8()),
+        [pa.array([1, 2, 3], pa.uint8()), pa.array(["x", "y", None])],
+        ["a", "b"],
     )
     schema, tokens = stored_schema(pa.schema([("v", array.type)]))
     tag, a, b = _struct(schema).fields
@@ -377,13 +420,17 @@ def test_a_struct_that_is_no_union_any_more_is_shown_as_a_struct(change: str) ->
         ("timestamp[us, tz=UTC]", LongType()),
     ],
 )
-def test_a_token_that_does_not_fit_the_column_counts_for_nothing(token: str, stored: IcebergType) -> None:
+def test_a_token_that_does_not_fit_the_column_counts_for_nothing(
+    token: str, stored: IcebergType
+) -> None:
     assert _declared_as(token, stored) == natural_type(stored)
 
 
 def test_tokens_of_columns_that_are_gone_count_for_nothing() -> None:
     schema = Schema(NestedField(2, "w", IntegerType(), required=False))
-    assert declared_fields(schema, {TYPES_PROPERTY: '{"1": "uint8"}'}) == [pa.field("w", pa.int32())]
+    assert declared_fields(schema, {TYPES_PROPERTY: '{"1": "uint8"}'}) == [
+        pa.field("w", pa.int32())
+    ]
 
 
 NATURAL: list[tuple[IcebergType, pa.DataType, str | None]] = [
@@ -410,12 +457,18 @@ NATURAL: list[tuple[IcebergType, pa.DataType, str | None]] = [
 
 
 @pytest.mark.parametrize(("stored", "arrow", "spark"), NATURAL, ids=str)
-def test_tables_of_other_engines_show_natural_types(stored: IcebergType, arrow: pa.DataType, spark: str | None) -> None:
+def test_tables_of_other_engines_show_natural_types(
+    stored: IcebergType, arrow: pa.DataType, spark: str | None
+) -> None:
     nested = StructType(
         NestedField(1, "a`b", ListType(2, stored, element_required=True), required=True),
-        NestedField(3, "m", MapType(4, StringType(), 5, stored, value_required=True), required=False),
+        NestedField(
+            3, "m", MapType(4, StringType(), 5, stored, value_required=True), required=False
+        ),
     )
-    assert natural_type(nested) == pa.struct([("a`b", pa.list_(arrow)), ("m", pa.map_(pa.string(), arrow))])
+    assert natural_type(nested) == pa.struct(
+        [("a`b", pa.list_(arrow)), ("m", pa.map_(pa.string(), arrow))]
+    )
     assert declared_fields(Schema(NestedField(1, "v", stored, required=True)), {})[0].type == arrow
     if spark is not None:
         assert spark_type(nested) == f"struct<`a``b`: array<{spark}>, `m`: map<string, {spark}>>"
@@ -444,15 +497,23 @@ def test_a_geometry_of_another_engine_is_one_for_duckdb() -> None:
 def test_spark_sends_other_encodings_of_the_same_values() -> None:
     (field,) = declared_fields(Schema(NestedField(1, "u", UUIDType(), required=False)), {})
     text = pa.array(["123e4567-e89b-12d3-a456-426614174000", None])
-    assert decode(text, UUIDType(), field).storage.to_pylist()[0].hex() == "123e4567e89b12d3a456426614174000"
+    assert (
+        decode(text, UUIDType(), field).storage.to_pylist()[0].hex()
+        == "123e4567e89b12d3a456426614174000"
+    )
     moments = pa.array([0, None], pa.timestamp("us", "Europe/Berlin"))
-    assert decode(moments, TimestamptzType(), pa.field("t", pa.timestamp("us", "UTC"))).type.tz == "UTC"
+    assert (
+        decode(moments, TimestamptzType(), pa.field("t", pa.timestamp("us", "UTC"))).type.tz
+        == "UTC"
+    )
     required = pa.array([[1], None], pa.list_(pa.field("element", pa.int32(), nullable=False)))
     stored, declared = _kept(pa.field("v", pa.list_(pa.uint8())))
     assert decode(required, stored.field_type, declared).to_pylist() == [[1], None]
 
 
-@pytest.mark.parametrize("text", ["123E4567-E89B-12D3-A456-426614174000", "123e4567e89b12d3a456426614174000"])
+@pytest.mark.parametrize(
+    "text", ["123E4567-E89B-12D3-A456-426614174000", "123e4567e89b12d3a456426614174000"]
+)
 def test_uuids_may_be_spelled_otherwise(text: str) -> None:
     (back,) = decode(pa.array([text]), StringType(), pa.field("u", pa.uuid())).storage.to_pylist()
     assert back.hex() == "123e4567e89b12d3a456426614174000"
@@ -482,7 +543,11 @@ def test_uuids_may_be_spelled_otherwise(text: str) -> None:
         (BIGNUM, pa.binary(), b"\x80"),
         (pa.null(), pa.bool_(), True),
         (pa.list_(pa.int32(), 2), pa.list_(pa.int32()), [1, 2, 3]),
-        (pa.sparse_union([pa.field("a", pa.int32())]), pa.struct([("tag", pa.int32()), ("a", pa.int32())]), {"tag": 1}),
+        (
+            pa.sparse_union([pa.field("a", pa.int32())]),
+            pa.struct([("tag", pa.int32()), ("a", pa.int32())]),
+            {"tag": 1},
+        ),
     ],
     ids=str,
 )
@@ -511,7 +576,9 @@ def test_a_value_of_another_engine_that_does_not_fit_is_refused(
     ],
     ids=str,
 )
-def test_a_value_that_cannot_be_stored_is_refused_with_its_column(declared: pa.DataType, array: pa.Array) -> None:
+def test_a_value_that_cannot_be_stored_is_refused_with_its_column(
+    declared: pa.DataType, array: pa.Array
+) -> None:
     column, field = _kept(pa.field("col", declared))
     with pytest.raises(BadRequest, match="column col is"):
         encode(array, field, column.field_type)
@@ -523,18 +590,25 @@ def test_the_first_value_that_does_not_fit_is_named() -> None:
         decode(array, IntegerType(), pa.field("v", pa.uint8()))
 
 
-# ---------------------------------------------------------------------------------------------------------- order
+# ------------------------------------------------------------------------------------------- order
 
 
 def _sorted_by_duckdb(array: pa.Array) -> list[int]:
     table = pa.table({"n": pa.array(range(len(array))), "v": array})
     with duckdb.connect(":memory:") as connection:
         connection.register("t", table)
-        return [n for (n,) in connection.execute("SELECT n FROM t WHERE v IS NOT NULL ORDER BY v, n").fetchall()]
+        return [
+            n
+            for (n,) in connection.execute(
+                "SELECT n FROM t WHERE v IS NOT NULL ORDER BY v, n"
+            ).fetchall()
+        ]
 
 
 @_LINES
-def test_where_order_is_promised_stored_values_are_ordered_as_duckdb_orders_the_declared_ones(line: Line) -> None:
+def test_where_order_is_promised_stored_values_are_ordered_as_duckdb_orders_the_declared_ones(
+    line: Line,
+) -> None:
     stored, declared = _kept(line.sent_as(Setting.LOSSLESS))
     if not order_preserving(stored.field_type, declared):
         return
@@ -543,7 +617,13 @@ def test_where_order_is_promised_stored_values_are_ordered_as_duckdb_orders_the_
     assert _sorted_by_duckdb(kept) == _sorted_by_duckdb(values)
 
 
-@given(st.lists(st.tuples(st.integers(0, 86400 * 10**6), st.integers(-57599, 57599)), min_size=1, max_size=20))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 86400 * 10**6), st.integers(-57599, 57599)),
+        min_size=1,
+        max_size=20,
+    )
+)
 @settings(max_examples=50, deadline=None)
 def test_times_with_offsets_are_kept_in_the_order_of_duckdb(times: list[tuple[int, int]]) -> None:
     packed = pa.array([(micros << 24) | (57599 - offset) for micros, offset in times], pa.int64())
@@ -558,8 +638,24 @@ def test_order_is_promised_of_these_types_and_no_others() -> None:
         column, field = _kept(pa.field("v", declared))
         return order_preserving(column.field_type, field)
 
-    ordered = [pa.bool_(), pa.int8(), pa.uint64(), pa.float64(), pa.decimal128(9, 2), pa.string(), pa.json_(), BIGNUM]
-    ordered += [pa.date32(), pa.time64("ns"), TIME_TZ, pa.timestamp("s"), pa.timestamp("ns", "UTC"), pa.duration("us")]
+    ordered = [
+        pa.bool_(),
+        pa.int8(),
+        pa.uint64(),
+        pa.float64(),
+        pa.decimal128(9, 2),
+        pa.string(),
+        pa.json_(),
+        BIGNUM,
+    ]
+    ordered += [
+        pa.date32(),
+        pa.time64("ns"),
+        TIME_TZ,
+        pa.timestamp("s"),
+        pa.timestamp("ns", "UTC"),
+        pa.duration("us"),
+    ]
     others = [
         HUGEINT,
         UHUGEINT,
@@ -575,38 +671,52 @@ def test_order_is_promised_of_these_types_and_no_others() -> None:
     assert not order_preserving(UUIDType(), pa.field("v", pa.uuid()))
 
 
-# ---------------------------------------------------------------------------------------------------------- Spark
+# ------------------------------------------------------------------------------------------- Spark
 
 
 def _arrow_of(line: Line) -> tuple[pa.Field, pa.Array]:
     _, declared = _kept(line.sent_as(Setting.LOSSLESS).with_name("v"))
-    return declared, convert_array(meant(line, Setting.LOSSLESS), declared.type, "v", from_duckdb=False)
+    return declared, convert_array(
+        meant(line, Setting.LOSSLESS), declared.type, "v", from_duckdb=False
+    )
 
 
 def _metadata(spark: Any, table: str) -> TableMetadata:
-    loaded = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
+    loaded = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
+        spark._jsparkSession, table
+    )
     location = loaded.operations().current().metadataFileLocation()
     return TableMetadataUtil.parse_raw(metadata_text(PyArrowFileIO(), location))
 
 
 @pytest.mark.spark
 def test_spark_makes_reads_and_writes_every_type(lake: Any, namespace: str, tmp_path: Path) -> None:
-    """One table with a column of each type; its values go in and out by Spark SQL, which gives the ids that we expect."""
+    """One table with a column of each type; its values go in and out by Spark SQL, which gives the
+    ids that we expect.
+    """
     spark, table = lake.spark, f"{lake.spark_catalog}.{namespace}.everything"
     lines = [(f"c{number}", *_arrow_of(line)) for number, line in enumerate(LINES)]
     columns = pa.schema([declared.with_name(name) for name, declared, _ in lines])
     schema, tokens = stored_schema(columns)
     ddl = ", ".join(f"{field.name} {spark_type(field.field_type)}" for field in schema.fields)
     spark.sql(f"CREATE TABLE {table} ({ddl}) USING iceberg TBLPROPERTIES ('format-version'='3')")
-    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('{TYPES_PROPERTY}'='{written_tokens(tokens)}')")
+    spark.sql(
+        f"ALTER TABLE {table} SET TBLPROPERTIES ('{TYPES_PROPERTY}'='{written_tokens(tokens)}')"
+    )
 
     rows = max(len(array) for _, _, array in lines)
-    arrays = [array.take(pa.array([*range(len(array)), *[None] * (rows - len(array))])) for _, _, array in lines]
+    arrays = [
+        array.take(pa.array([*range(len(array)), *[None] * (rows - len(array))]))
+        for _, _, array in lines
+    ]
     stored = [
         encode(array, column, field.field_type)
         for array, column, field in zip(arrays, columns, schema.fields, strict=True)
     ]
-    pq.write_table(pa.table([pa.array(range(rows)), *stored], names=["n", *columns.names]), tmp_path / "staged.parquet")
+    pq.write_table(
+        pa.table([pa.array(range(rows)), *stored], names=["n", *columns.names]),
+        tmp_path / "staged.parquet",
+    )
     spark.read.parquet(str(tmp_path)).createOrReplaceTempView("staged")
     spark.sql(f"INSERT INTO {table} SELECT {', '.join(columns.names)} FROM staged ORDER BY n")
 
@@ -634,7 +744,9 @@ def _one_nan(array: pa.Array) -> pa.Array:
 @pytest.mark.spark
 def test_a_column_that_spark_renames_keeps_its_declared_type(lake: Any, namespace: str) -> None:
     spark, table = lake.spark, f"{lake.spark_catalog}.{namespace}.renamed"
-    schema, tokens = stored_schema(pa.schema([("a", pa.uint8()), ("s", pa.struct([("u", pa.uuid())]))]))
+    schema, tokens = stored_schema(
+        pa.schema([("a", pa.uint8()), ("s", pa.struct([("u", pa.uuid())]))])
+    )
     ddl = ", ".join(f"{field.name} {spark_type(field.field_type)}" for field in schema.fields)
     properties = f"'format-version'='3', '{TYPES_PROPERTY}'='{written_tokens(tokens)}'"
     spark.sql(f"CREATE TABLE {table} ({ddl}) USING iceberg TBLPROPERTIES ({properties})")

@@ -11,7 +11,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.spark.lake_tables import create, data_files, field, find, folder, in_spark, insert, rows, sql_name, version
+from tests.spark.lake_tables import (
+    create,
+    data_files,
+    field,
+    find,
+    folder,
+    in_spark,
+    insert,
+    rows,
+    sql_name,
+    version,
+)
 
 from sparkport.catalog import Constraints, Context
 from sparkport.errors import Conflict
@@ -50,7 +61,9 @@ def _source(**columns: Any) -> pa.Table:
     return pa.table(columns)
 
 
-def _called(lake: LakeCatalog, namespace: str, name: str, *arguments: Any, rows: pa.Table) -> tuple[int, ...]:
+def _called(
+    lake: LakeCatalog, namespace: str, name: str, *arguments: Any, rows: pa.Table
+) -> tuple[int, ...]:
     """As the service calls it, without a client."""
     schema: Any = lake.schema(Context(), namespace)
     function = next(each for each in schema.table_functions(Context()) if each.name == name)
@@ -66,7 +79,9 @@ def upsert(lake, namespace):
 
 @pytest.fixture
 def merge_delete(lake, namespace):
-    return lambda rows, key="id", name="t": _called(lake, namespace, "merge_delete", name, key, rows=rows)
+    return lambda rows, key="id", name="t": _called(
+        lake, namespace, "merge_delete", name, key, rows=rows
+    )
 
 
 def _values(table: Any) -> list[tuple[Any, ...]]:
@@ -85,7 +100,9 @@ def _unchanged(table: Any, match: str, call: Any, error: type[Exception] = Excep
     assert sorted(folder(table()).rglob("*")) == files, "a refused change leaves no file"
 
 
-def test_keys_that_are_there_are_updated_and_the_others_inserted_by_one_commit(client, lake, namespace, table):
+def test_keys_that_are_there_are_updated_and_the_others_inserted_by_one_commit(
+    client, lake, namespace, table
+):
     before, ids = version(table()), _ids(table())
     given = _source(NAME=["BOB", "dan"], ID=pa.array([2, 7], pa.int64()))
     counts = client.in_out(namespace, "upsert", "t", "id", rows=given)
@@ -103,7 +120,9 @@ def test_keys_that_are_there_are_updated_and_the_others_inserted_by_one_commit(c
 def test_it_works_again_on_what_it_has_written(upsert, table):
     assert upsert(_source(id=pa.array([1, 8, 9], pa.int64()), name=["a", "h", "i"])) == (2, 1)
     ids = _ids(table())
-    assert upsert(_source(id=pa.array([9, 10, 8, 3], pa.int64()), stars=pa.array([1, 2, 3, 4], pa.int32()))) == (1, 3)
+    assert upsert(
+        _source(id=pa.array([9, 10, 8, 3], pa.int64()), stars=pa.array([1, 2, 3, 4], pa.int32()))
+    ) == (1, 3)
     assert _values(table()) == [
         *((1, "a", 5), (10, None, 2), (2, "bob", 4), (3, "cid", 4), (8, "h", 3), (9, "i", 1)),
     ]
@@ -111,7 +130,9 @@ def test_it_works_again_on_what_it_has_written(upsert, table):
 
 
 def test_rows_are_deleted_by_a_key_that_may_be_there_twice_or_not_at_all(client, namespace, table):
-    given = _source(id=pa.array([1, 1, 3, None, 99], pa.int64()), other=["does", "not", "matter", "at", "all"])
+    given = _source(
+        id=pa.array([1, 1, 3, None, 99], pa.int64()), other=["does", "not", "matter", "at", "all"]
+    )
     counts = client.in_out(namespace, "merge_delete", f"{namespace}.t", "ID", rows=given)
     assert counts.to_pylist() == [{"deleted": 2}]
     assert _values(table()) == [(2, "bob", 4)]
@@ -120,10 +141,16 @@ def test_rows_are_deleted_by_a_key_that_may_be_there_twice_or_not_at_all(client,
 def test_a_subquery_without_rows_changes_nothing(client, namespace, table):
     before = version(table())
     nothing = pa.table({"id": pa.array([], pa.int64())})
-    assert client.in_out(namespace, "upsert", "t", "id", rows=nothing).to_pylist() == [{"inserted": 0, "updated": 0}]
-    assert client.in_out(namespace, "merge_delete", "t", "id", rows=nothing).to_pylist() == [{"deleted": 0}]
+    assert client.in_out(namespace, "upsert", "t", "id", rows=nothing).to_pylist() == [
+        {"inserted": 0, "updated": 0}
+    ]
+    assert client.in_out(namespace, "merge_delete", "t", "id", rows=nothing).to_pylist() == [
+        {"deleted": 0}
+    ]
     none = _source(id=pa.array([77], pa.int64()))
-    assert client.in_out(namespace, "merge_delete", "t", "id", rows=none).to_pylist() == [{"deleted": 0}]
+    assert client.in_out(namespace, "merge_delete", "t", "id", rows=none).to_pylist() == [
+        {"deleted": 0}
+    ]
     assert version(table()) == before
 
 
@@ -135,7 +162,9 @@ def test_all_rows_of_an_empty_table_are_inserted(lake, namespace, upsert):
 
 
 def test_a_key_of_several_columns_and_of_other_types(lake, namespace, upsert, merge_delete):
-    columns = pa.schema([("day of it", pa.date32()), ("code", pa.string()), ("n", pa.decimal128(9, 2))])
+    columns = pa.schema(
+        [("day of it", pa.date32()), ("code", pa.string()), ("n", pa.decimal128(9, 2))]
+    )
     create(lake, namespace, "t", columns)
     monday, tuesday = datetime.date(2026, 11, 16), datetime.date(2026, 11, 17)
 
@@ -148,31 +177,53 @@ def test_a_key_of_several_columns_and_of_other_types(lake, namespace, upsert, me
     assert upsert(given((monday, "a", 10), (tuesday, "b", 4)), key) == (1, 1)
     assert merge_delete(given((tuesday, "a", 0)).drop(["n"]), key) == (1,)
     found = {(row["day of it"], row["code"]): row["n"] for row in rows(find(lake, namespace, "t"))}
-    assert found == {(monday, "a"): Decimal(10), (monday, "b"): Decimal(3), (tuesday, "b"): Decimal(4)}
+    assert found == {
+        (monday, "a"): Decimal(10),
+        (monday, "b"): Decimal(3),
+        (tuesday, "b"): Decimal(4),
+    }
 
 
 def test_values_are_cast_as_an_insert_casts_them(lake, namespace, upsert):
-    columns = pa.schema([("id", pa.int64()), ("x", pa.float64()), ("d", pa.date32()), ("small", pa.uint8())])
+    columns = pa.schema(
+        [("id", pa.int64()), ("x", pa.float64()), ("d", pa.date32()), ("small", pa.uint8())]
+    )
     create(lake, namespace, "t", columns)
-    given = _source(id=["1"], x=pa.array([Decimal("2.5")]), d=["2026-11-16"], small=pa.array([7], pa.int32()))
+    given = _source(
+        id=["1"], x=pa.array([Decimal("2.5")]), d=["2026-11-16"], small=pa.array([7], pa.int32())
+    )
     assert upsert(given) == (1, 0)
     (row,) = rows(find(lake, namespace, "t"))
     assert (row["id"], row["x"], row["d"], row["small"]) == (1, 2.5, datetime.date(2026, 11, 16), 7)
     table = lambda: find(lake, namespace, "t")  # noqa: E731
     one = pa.array([1], pa.int64())
-    _unchanged(table, "column small", lambda: upsert(_source(id=one, small=pa.array([300], pa.int32()))))
+    _unchanged(
+        table, "column small", lambda: upsert(_source(id=one, small=pa.array([300], pa.int32())))
+    )
     _unchanged(table, "column d", lambda: upsert(_source(id=one, d=["never"])))
     _unchanged(table, "column d", lambda: upsert(_source(id=one, d=pa.array([[1]]))))
 
 
-def test_rows_that_cannot_be_merged_are_refused_before_anything_is_changed(client, namespace, upsert, table):
+def test_rows_that_cannot_be_merged_are_refused_before_anything_is_changed(
+    client, namespace, upsert, table
+):
     ids = pa.array([7, 8, 7], pa.int64())
-    _unchanged(table, 'the key "id: 7" is in more than one row for upsert', lambda: upsert(_source(id=ids)))
-    _unchanged(table, "column id is NULL in a row", lambda: upsert(_source(id=pa.array([1, None], pa.int64()))))
+    _unchanged(
+        table, 'the key "id: 7" is in more than one row for upsert', lambda: upsert(_source(id=ids))
+    )
+    _unchanged(
+        table,
+        "column id is NULL in a row",
+        lambda: upsert(_source(id=pa.array([1, None], pa.int64()))),
+    )
     _unchanged(table, "has no column colour", lambda: upsert(_source(id=ids[:1], colour=["red"])))
     _unchanged(table, "needs column id, which is of the key", lambda: upsert(_source(name=["x"])))
-    _unchanged(table, "column name twice", lambda: upsert(_source(id=ids[:1], name=["x"], NAME=["y"])))
-    _unchanged(table, "column nothing does not exist", lambda: upsert(_source(id=ids[:1]), "nothing"))
+    _unchanged(
+        table, "column name twice", lambda: upsert(_source(id=ids[:1], name=["x"], NAME=["y"]))
+    )
+    _unchanged(
+        table, "column nothing does not exist", lambda: upsert(_source(id=ids[:1]), "nothing")
+    )
     for text in ("", "id,", "id; DROP", None, "id) CHECK (id"):
         _unchanged(table, "cannot be read", lambda text=text: upsert(_source(id=ids[:1]), text))
     _unchanged(table, "does not exist", lambda: upsert(_source(id=ids[:1]), "id", "nowhere.t"))
@@ -180,7 +231,9 @@ def test_rows_that_cannot_be_merged_are_refused_before_anything_is_changed(clien
         client.in_out(namespace, "upsert", "t", "id", rows=_source(id=ids[:1], colour=["red"]))
 
 
-def test_a_key_that_the_table_has_twice_is_refused_for_an_upsert(lake, namespace, upsert, merge_delete, table):
+def test_a_key_that_the_table_has_twice_is_refused_for_an_upsert(
+    lake, namespace, upsert, merge_delete, table
+):
     insert(lake, namespace, "t", "(2, 'rob', 1)")
     given = _source(id=pa.array([1, 2], pa.int64()), name=["x", "y"])
     _unchanged(table, 'the key "id: 2" is in table .* more than once', lambda: upsert(given))
@@ -196,7 +249,13 @@ def test_constraints_are_kept(lake, namespace, upsert):
             pa.field("n", pa.string(), False),
         ]
     )
-    create(lake, namespace, "t", columns, constraints=Constraints(not_null=("n",), unique=(("u",),), checks=("v < u",)))
+    create(
+        lake,
+        namespace,
+        "t",
+        columns,
+        constraints=Constraints(not_null=("n",), unique=(("u",),), checks=("v < u",)),
+    )
     table = lambda: find(lake, namespace, "t")  # noqa: E731
 
     def given(ids: list[int], **others: list[Any]) -> pa.Table:
@@ -209,20 +268,32 @@ def test_constraints_are_kept(lake, namespace, upsert):
     _unchanged(table, "CHECK constraint failed", lambda: upsert(given([3], v=[3], u=[3], n=["c"])))
     _unchanged(table, 'Duplicate key "u: 20"', lambda: upsert(given([1], u=[20])))
     _unchanged(table, 'Duplicate key "u: 20"', lambda: upsert(given([3], u=[20], n=["c"])))
-    _unchanged(table, 'Duplicate key "u: 30"', lambda: upsert(given([1, 3], u=[30, 30], n=["c", "d"])))
+    _unchanged(
+        table, 'Duplicate key "u: 30"', lambda: upsert(given([1, 3], u=[30, 30], n=["c", "d"]))
+    )
     assert upsert(given([1, 2, 3], u=[20, 10, 30], n=["c", "d", "e"])) == (1, 2)
-    assert [(row["id"], row["u"], row["v"]) for row in rows(table())] == [(1, 20, 1), (2, 10, 2), (3, 30, None)]
+    assert [(row["id"], row["u"], row["v"]) for row in rows(table())] == [
+        (1, 20, 1),
+        (2, 10, 2),
+        (3, 30, None),
+    ]
 
 
 def _staged(warehouse: Path) -> set[Path]:
-    return {path for path in (warehouse / ".staging").rglob("*") if path.is_file() and path.name != "lock"}
+    return {
+        path
+        for path in (warehouse / ".staging").rglob("*")
+        if path.is_file() and path.name != "lock"
+    }
 
 
 def test_many_rows_wait_on_disk(monkeypatch, lake, warehouse, upsert, table):
     before = _staged(warehouse)  # of others
     monkeypatch.setattr(waiting, "_PIECE_BYTES", 200_000)
     count = 150_000
-    given = _source(id=pa.array(range(count), pa.int64()), name=[f"n{each}" for each in range(count)])
+    given = _source(
+        id=pa.array(range(count), pa.int64()), name=[f"n{each}" for each in range(count)]
+    )
     assert upsert(given) == (count - 3, 3)
     assert upsert(given.slice(10)) == (0, count - 10)
     found = {row["id"]: row for row in rows(table())}
@@ -239,7 +310,11 @@ def test_partitioned_tables(lake, namespace, upsert):
     )
     insert(lake, namespace, "t", "(1, 'a', 1), (2, 'b', 2)")
     assert upsert(_source(id=pa.array([1, 3], pa.int64()), p=["b", "c"])) == (1, 1)
-    assert sorted(in_spark(lake, namespace, "t"), key=str) == [(1, "b", 1), (2, "b", 2), (3, "c", None)]
+    assert sorted(in_spark(lake, namespace, "t"), key=str) == [
+        (1, "b", 1),
+        (2, "b", 2),
+        (3, "c", None),
+    ]
 
 
 def test_files_that_only_spark_can_write(lake, namespace, upsert, merge_delete):
@@ -251,15 +326,26 @@ def test_files_that_only_spark_can_write(lake, namespace, upsert, merge_delete):
     lake.spark.sql(f"ALTER TABLE {name} WRITE ORDERED BY id")
     insert(lake, namespace, "t", "(1, 1), (2, 2), (3, 3)")
     before = _ids(find(lake, namespace, "t"))
-    assert upsert(_source(id=pa.array([3, 4, 2], pa.int64()), v=pa.array([30, 40, 20], pa.int32()))) == (1, 2)
+    assert upsert(
+        _source(id=pa.array([3, 4, 2], pa.int64()), v=pa.array([30, 40, 20], pa.int32()))
+    ) == (1, 2)
     assert merge_delete(_source(id=pa.array([1, 4], pa.int64()))) == (2,)
-    assert in_spark(lake, namespace, "t", "_row_id, id, v") == [(before[2], 2, 20), (before[3], 3, 30)]
+    assert in_spark(lake, namespace, "t", "_row_id, id, v") == [
+        (before[2], 2, 20),
+        (before[3], 3, 30),
+    ]
     assert [row[0] for row in lake.spark.sql(f"SELECT name FROM {name}.refs").collect()] == ["main"]
 
 
-def test_what_others_insert_or_change_meanwhile_is_looked_up_again(monkeypatch, lake, namespace, upsert, table):
-    """Between the lookup and the commit, others insert one of the keys, and change a row that is to be updated."""
-    meanwhile = iter(["INSERT INTO {t} VALUES (7, 'theirs', 9)", "UPDATE {t} SET stars = 8 WHERE id = 1"])
+def test_what_others_insert_or_change_meanwhile_is_looked_up_again(
+    monkeypatch, lake, namespace, upsert, table
+):
+    """Between the lookup and the commit, others insert one of the keys, and change a row that is to
+    be updated.
+    """
+    meanwhile = iter(
+        ["INSERT INTO {t} VALUES (7, 'theirs', 9)", "UPDATE {t} SET stars = 8 WHERE id = 1"]
+    )
 
     def late(*arguments: Any) -> bool:
         text = next(meanwhile, None)
@@ -275,7 +361,9 @@ def test_what_others_insert_or_change_meanwhile_is_looked_up_again(monkeypatch, 
     assert len(data_files(table())) == files + 3, "files of attempts that failed are removed"
 
 
-def test_what_others_delete_meanwhile_is_inserted(monkeypatch, lake, namespace, upsert, merge_delete, table):
+def test_what_others_delete_meanwhile_is_inserted(
+    monkeypatch, lake, namespace, upsert, merge_delete, table
+):
     meanwhile = iter(["DELETE FROM {t} WHERE id = 1", "DELETE FROM {t} WHERE id = 2"])
 
     def late(*arguments: Any) -> bool:
@@ -330,12 +418,19 @@ def test_upserts_of_the_same_keys_at_once_make_one_row_of_each(lake, warehouse, 
         for thread in threads:
             thread.join(120)
     assert not failures
-    assert [row["id"] for row in sorted(rows(table()), key=lambda row: row["id"])] == [1, 2, 3, *range(10, 15)]
+    assert [row["id"] for row in sorted(rows(table()), key=lambda row: row["id"])] == [
+        1,
+        2,
+        3,
+        *range(10, 15),
+    ]
 
 
 def test_tables_without_row_ids_and_views_are_refused(lake, namespace, upsert):
     name = sql_name(lake, namespace, "old")
-    lake.spark.sql(f"CREATE TABLE {name} (id BIGINT) USING iceberg TBLPROPERTIES ('format-version' = '2')")
+    lake.spark.sql(
+        f"CREATE TABLE {name} (id BIGINT) USING iceberg TBLPROPERTIES ('format-version' = '2')"
+    )
     lake.spark.sql(f"CREATE VIEW {sql_name(lake, namespace, 'view')} AS SELECT 1 AS id")
     with pytest.raises(Exception, match="has no row ids: upgrade it to version 3"):
         upsert(_source(id=[1]), "id", "old")

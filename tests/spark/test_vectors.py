@@ -12,7 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.counting import lines_run
-from tests.spark.lake_tables import create, find, folder, in_pyiceberg, in_spark, insert, rows, sql_name
+from tests.spark.lake_tables import (
+    create,
+    find,
+    folder,
+    in_pyiceberg,
+    in_spark,
+    insert,
+    rows,
+    sql_name,
+)
 from tests.spark.tables import NUMBERED, Table, data_entry
 
 from sparkport.errors import NotWritable, PermissionDenied, PreconditionFailed
@@ -57,7 +66,7 @@ def positions_in(written: WrittenVector) -> list[int]:
     return list(read_vector(DeleteVector(written.path, *place), {}))
 
 
-# --------------------------------------------------------------------------------------------------- Puffin files
+# ------------------------------------------------------------------------------------ Puffin files
 
 
 def test_one_file_has_a_vector_for_each_data_file(tmp_path, staging):
@@ -69,7 +78,9 @@ def test_one_file_has_a_vector_for_each_data_file(tmp_path, staging):
     assert first.path == second.path
     assert first.path in journal_of(staging)
     assert Path(first.path).parent == tmp_path / "data"
-    assert {each.described["file-size-in-bytes"] for each in (first, second)} == {os.path.getsize(first.path)}
+    assert {each.described["file-size-in-bytes"] for each in (first, second)} == {
+        os.path.getsize(first.path)
+    }
     assert [each.described["referenced-data-file"] for each in (first, second)] == ["a", "b"]
     assert [each.described["record-count"] for each in (first, second)] == [2, 90_000]
     assert positions_in(first) == [1, 9]
@@ -77,7 +88,8 @@ def test_one_file_has_a_vector_for_each_data_file(tmp_path, staging):
     assert os.path.getsize(first.path) < 2000, "a run of positions takes no room"
     blobs = footer(first.path)["blobs"]
     assert [(each["offset"], each["length"]) for each in blobs] == [
-        (each.described["content-offset"], each.described["content-size-in-bytes"]) for each in (first, second)
+        (each.described["content-offset"], each.described["content-size-in-bytes"])
+        for each in (first, second)
     ]
     assert blobs[0] == {
         "type": "deletion-vector-v1",
@@ -94,14 +106,23 @@ def test_a_new_vector_holds_what_was_deleted_before(tmp_path, staging):
     table = Table(tmp_path, NUMBERED)
     table.append(data_entry("a", 10), first_row_id=0)
     state = table.state()
-    (first,) = write_vectors(state, locate(state, pa.array([1, 9], pa.int64()), {}).found, staging, {})
+    (first,) = write_vectors(
+        state, locate(state, pa.array([1, 9], pa.int64()), {}).found, staging, {}
+    )
     said = first.described
-    place = {"content_offset": said["content-offset"], "content_size_in_bytes": said["content-size-in-bytes"]}
+    place = {
+        "content_offset": said["content-offset"],
+        "content_size_in_bytes": said["content-size-in-bytes"],
+    }
     place["size"] = said["file-size-in-bytes"]
-    entry = data_entry(first.path, 2, content=1, file_format="PUFFIN", referenced_data_file="a", **place)
+    entry = data_entry(
+        first.path, 2, content=1, file_format="PUFFIN", referenced_data_file="a", **place
+    )
     table.append(entry, content=1, sequence_number=2)
     state = table.state()
-    (second,) = write_vectors(state, locate(state, pa.array([5, 9], pa.int64()), {}).found, staging, {})
+    (second,) = write_vectors(
+        state, locate(state, pa.array([5, 9], pa.int64()), {}).found, staging, {}
+    )
     assert positions_in(second) == [1, 5, 9]
     assert list(second.replaced) == [first.described]
 
@@ -124,14 +145,19 @@ def test_a_million_positions_are_written_without_a_loop_over_them(tmp_path, stag
 
 @pytest.mark.parametrize(
     ("properties", "place"),
-    [({"write.data.path": "{}/elsewhere"}, "elsewhere/"), ({"write.object-storage.enabled": "true"}, "data/")],
+    [
+        ({"write.data.path": "{}/elsewhere"}, "elsewhere/"),
+        ({"write.object-storage.enabled": "true"}, "data/"),
+    ],
 )
 def test_vectors_go_where_the_table_wants_its_data(tmp_path, properties, place, staging):
     properties = {name: value.format(tmp_path) for name, value in properties.items()}
     table = Table(tmp_path, NUMBERED, properties=properties)
     table.append(data_entry("a", 10), first_row_id=0)
     state = table.state()
-    (written,) = write_vectors(state, locate(state, pa.array([1], pa.int64()), {}).found, staging, {})
+    (written,) = write_vectors(
+        state, locate(state, pa.array([1], pa.int64()), {}).found, staging, {}
+    )
     assert written.path.startswith(f"{tmp_path}/{place}")
     assert positions_in(written) == [1]
 
@@ -147,14 +173,16 @@ def test_storage_that_takes_no_files_is_named(tmp_path, staging):
     assert str(tmp_path) not in str(caught.value)
 
 
-# ---------------------------------------------------------------------------------------------------- real commits
+# ------------------------------------------------------------------------------------ real commits
 
 
 def change(lake, table, deleted: Sequence[int], added: str | None = None) -> None:
     """Delete rows, and add a data file, by one commit."""
     core = lake._lake
     state = table.state
-    draft = begin(core, Identifier(lake.spark_catalog, state.identifier.namespace, state.identifier.name))
+    draft = begin(
+        core, Identifier(lake.spark_catalog, state.identifier.namespace, state.identifier.name)
+    )
     location = locate(draft.state, pa.array(sorted(deleted), pa.int64()), core.file_properties)
     assert len(location.missing) == 0
     staging = core.staging.begin(table.state.identifier)
@@ -182,7 +210,9 @@ def replacement(table, ids: Sequence[int], values: pa.Table) -> str:
     numbers |= {each.name: each.field_id for each in table.state.schema.fields}
     values = values.append_column("_row_id", pa.array(ids, pa.int64()))
     values = values.append_column("_last_updated_sequence_number", pa.nulls(len(ids), pa.int64()))
-    fields = [each.with_metadata({"PARQUET:field_id": str(numbers[each.name])}) for each in values.schema]
+    fields = [
+        each.with_metadata({"PARQUET:field_id": str(numbers[each.name])}) for each in values.schema
+    ]
     path = folder(table) / "data" / f"new-{len(ids)}-{ids[0]}.parquet"
     path.parent.mkdir(exist_ok=True)
     pq.write_table(values.cast(pa.schema(fields)), path)
@@ -196,13 +226,17 @@ def live_vectors(lake, namespace, name="t") -> list[tuple[str, int]]:
     return sorted((row[0], row[1]) for row in found)
 
 
-def check_same(lake, namespace, expected: dict[int, Any], column: str = "id", name: str = "t") -> None:
+def check_same(
+    lake, namespace, expected: dict[int, Any], column: str = "id", name: str = "t"
+) -> None:
     """All readers agree on the rows: by row id."""
     table = find(lake, namespace, name)
     assert {row["rowid"]: row[column] for row in rows(table)} == expected
     assert dict(in_spark(lake, namespace, name, f"_row_id, {column}")) == expected
     by_others = in_pyiceberg(table)
-    assert sorted(by_others.column(column).to_pylist(), key=repr) == sorted(expected.values(), key=repr)
+    assert sorted(by_others.column(column).to_pylist(), key=repr) == sorted(
+        expected.values(), key=repr
+    )
 
 
 @pytest.fixture
@@ -244,7 +278,9 @@ def test_spark_goes_on_with_such_a_table(lake, namespace, table):
     del expected[5]
     expected[6] = 600
     check_same(lake, namespace, expected)
-    assert len({path for path, _ in live_vectors(lake, namespace)}) == len(live_vectors(lake, namespace))
+    assert len({path for path, _ in live_vectors(lake, namespace)}) == len(
+        live_vectors(lake, namespace)
+    )
 
     lake.spark.sql(
         f"CALL {lake.spark_catalog}.system.rewrite_data_files(table => '{namespace}.t', "
@@ -263,14 +299,22 @@ def test_spark_goes_on_with_such_a_table(lake, namespace, table):
 
 
 def test_replaced_rows_keep_their_ids_and_say_when_they_were_changed(lake, namespace, table):
-    new = pa.table({"id": pa.array([300, 2100], pa.int64()), "v": pa.array([1, 2], pa.int32()), "name": ["a", None]})
+    new = pa.table(
+        {
+            "id": pa.array([300, 2100], pa.int64()),
+            "v": pa.array([1, 2], pa.int32()),
+            "name": ["a", None],
+        }
+    )
     change(lake, table(), [3, 21], replacement(table(), [3, 21], new))
     expected = {number: number for number in range(40)} | {3: 300, 21: 2100}
     check_same(lake, namespace, expected)
     updated = dict(in_spark(lake, namespace, "t", "_row_id, _last_updated_sequence_number"))
     assert [updated[row_id] for row_id in (2, 3, 21, 22)] == [1, 3, 3, 2]
 
-    again = pa.table({"id": pa.array([301], pa.int64()), "v": pa.array([1], pa.int32()), "name": ["b"]})
+    again = pa.table(
+        {"id": pa.array([301], pa.int64()), "v": pa.array([1], pa.int32()), "name": ["b"]}
+    )
     change(lake, table(), [3], replacement(table(), [3], again))
     check_same(lake, namespace, expected | {3: 301})
     updated = dict(in_spark(lake, namespace, "t", "_row_id, _last_updated_sequence_number"))
@@ -339,7 +383,9 @@ def test_vectors_belong_to_the_partition_of_their_file(lake, namespace):
     lake.spark.sql(f"DELETE FROM {name} WHERE id IN (1, 103, 205)")
     known = {row_id: value for row_id, value in known.items() if value not in {1, 103, 205}}
     assert dict(in_spark(lake, namespace, "t", "_row_id, id")) == known
-    assert len(live_vectors(lake, namespace)) == len({path for path, _ in live_vectors(lake, namespace)})
+    assert len(live_vectors(lake, namespace)) == len(
+        {path for path, _ in live_vectors(lake, namespace)}
+    )
 
 
 def test_partitions_of_a_column_that_is_gone_take_no_vectors(lake, namespace):
@@ -359,7 +405,11 @@ def test_partitions_of_a_column_that_is_gone_take_no_vectors(lake, namespace):
         "options => map('rewrite-all', 'true'))"
     ).collect()
     change(lake, find(lake, namespace, "t"), [known[1], known[7]])
-    check_same(lake, namespace, {row_id: value for value, row_id in known.items() if value not in {1, 6, 7}})
+    check_same(
+        lake,
+        namespace,
+        {row_id: value for value, row_id in known.items() if value not in {1, 6, 7}},
+    )
 
 
 def test_all_rows_of_a_file_may_go(lake, namespace, table):

@@ -38,14 +38,20 @@ def test_a_new_folder_is_made(tmp_path):
 
 
 def test_what_is_stored_under_a_name_is_found_under_that_name(tmp_path):
-    catalog_with(tmp_path, TABLES + "INSERT INTO iceberg_namespace_properties VALUES ('lake', 'n', 'exists', 'true')")
+    catalog_with(
+        tmp_path,
+        TABLES + "INSERT INTO iceberg_namespace_properties VALUES ('lake', 'n', 'exists', 'true')",
+    )
 
     assert open_warehouse(tmp_path).catalog_name("shop") == "lake"
 
 
 def test_a_catalog_without_anything_takes_any_name(tmp_path):
     assert open_warehouse(catalog_with(tmp_path, TABLES)).catalog_name("shop") == "shop"
-    assert open_warehouse(catalog_with(tmp_path, "CREATE TABLE other(i)")).catalog_name("shop") == "shop"
+    assert (
+        open_warehouse(catalog_with(tmp_path, "CREATE TABLE other(i)")).catalog_name("shop")
+        == "shop"
+    )
 
 
 @pytest.mark.parametrize("sign", ["?", "#", "%", "\n"])
@@ -65,18 +71,23 @@ def test_a_file_is_no_warehouse(tmp_path):
 
 
 def test_a_folder_that_cannot_be_written_to_is_named():
-    with pytest.raises(PreconditionFailed, match=r"/proc/sparkport cannot be written to .*name another folder"):
+    with pytest.raises(
+        PreconditionFailed, match=r"/proc/sparkport cannot be written to .*name another folder"
+    ):
         open_warehouse(Path("/proc/sparkport"))
     with pytest.raises(PreconditionFailed, match="/proc cannot be written to"):
         open_warehouse(Path("/proc"))
 
 
-@pytest.mark.parametrize("content", [b"this is not SQLite, but some text" * 100, b"SQLite format 3\0" + b"\xff" * 4096])
+@pytest.mark.parametrize(
+    "content", [b"this is not SQLite, but some text" * 100, b"SQLite format 3\0" + b"\xff" * 4096]
+)
 def test_a_damaged_catalog_is_named(tmp_path, content):
     (tmp_path / DATABASE).write_bytes(content)
 
     with pytest.raises(
-        PreconditionFailed, match=r"catalog\.db is damaged, or no SQLite file .*restore it from a backup"
+        PreconditionFailed,
+        match=r"catalog\.db is damaged, or no SQLite file .*restore it from a backup",
     ):
         open_warehouse(tmp_path)
     assert (tmp_path / DATABASE).read_bytes() == content
@@ -129,7 +140,11 @@ def test_a_catalog_of_another_layout_is_named(tmp_path, statements, said):
 
 def test_a_catalog_is_made_as_iceberg_makes_it(spark, tmp_path):
     open_warehouse(tmp_path).make_catalog()
-    options = {"uri": f"jdbc:sqlite:{tmp_path / 'theirs.db'}", "warehouse": str(tmp_path), "jdbc.schema-version": "V1"}
+    options = {
+        "uri": f"jdbc:sqlite:{tmp_path / 'theirs.db'}",
+        "warehouse": str(tmp_path),
+        "jdbc.schema-version": "V1",
+    }
     theirs = spark._jvm.org.apache.iceberg.jdbc.JdbcCatalog()
     theirs.initialize("theirs", options)
     theirs.close()
@@ -144,7 +159,9 @@ def test_a_catalog_of_the_first_version_gets_what_views_need(tmp_path):
     warehouse.make_catalog()
 
     with closing(sqlite3.connect(tmp_path / DATABASE)) as connection:
-        assert connection.execute("SELECT * FROM iceberg_tables").fetchall() == [("a", "b", "c", "d", "e", None)]
+        assert connection.execute("SELECT * FROM iceberg_tables").fetchall() == [
+            ("a", "b", "c", "d", "e", None)
+        ]
 
 
 def test_of_two_that_make_a_catalog_the_second_waits_for_the_first(tmp_path):
@@ -165,4 +182,6 @@ def columns(catalog: Path) -> dict[str, list[tuple[object, ...]]]:
     """The tables of a catalog, with the columns of each as SQLite describes them."""
     tables = ("iceberg_tables", "iceberg_namespace_properties")
     with closing(sqlite3.connect(catalog)) as connection:
-        return {table: connection.execute(f"PRAGMA table_info({table})").fetchall() for table in tables}
+        return {
+            table: connection.execute(f"PRAGMA table_info({table})").fetchall() for table in tables
+        }

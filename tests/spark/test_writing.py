@@ -46,7 +46,9 @@ def test_rows_are_inserted_updated_and_deleted(client, lake, namespace, people):
     assert client.delete(namespace, people, "id = 3").total == 1
     expected = [(1, "ANN"), (2, "BOB"), (4, None)]
     assert _rows(client, namespace, people) == expected
-    spark = lake.spark.sql(f"SELECT id, name FROM `{lake.spark_catalog}`.{namespace}.people ORDER BY id").collect()
+    spark = lake.spark.sql(
+        f"SELECT id, name FROM `{lake.spark_catalog}`.{namespace}.people ORDER BY id"
+    ).collect()
     assert [tuple(row) for row in spark] == expected
 
 
@@ -56,7 +58,9 @@ def test_an_updated_row_keeps_its_id(client, lake, namespace, people):
         client.update(namespace, people, {"name": "'x'"})
     after = client.scan(namespace, people, ["rowid", "id"]).to_pylist()
     assert sorted(map(repr, before)) == sorted(map(repr, after))
-    spark = lake.spark.sql(f"SELECT _row_id, id FROM `{lake.spark_catalog}`.{namespace}.people").collect()
+    spark = lake.spark.sql(
+        f"SELECT _row_id, id FROM `{lake.spark_catalog}`.{namespace}.people"
+    ).collect()
     assert {(row[0], row[1]) for row in spark} == {(row["rowid"], row["id"]) for row in before}
 
 
@@ -82,7 +86,9 @@ def test_a_constraint_is_kept_and_named(client, namespace, returning):
     assert _rows(client, namespace, "t") == [(1, 2), (2, 1)]
 
 
-def test_a_block_sees_its_own_changes_and_others_the_committed_ones(client, server, lake, namespace, people):
+def test_a_block_sees_its_own_changes_and_others_the_committed_ones(
+    client, server, lake, namespace, people
+):
     client.begin()
     client.delete(namespace, people, "id = 1")
     client.insert(namespace, people, _PEOPLE.slice(0, 1))
@@ -91,13 +97,17 @@ def test_a_block_sees_its_own_changes_and_others_the_committed_ones(client, serv
     assert len(_rows(client, namespace, people)) == 4
 
 
-def test_changes_wait_for_lake_commit_and_are_seen_by_nobody_else(client, server, lake, namespace, people):
+def test_changes_wait_for_lake_commit_and_are_seen_by_nobody_else(
+    client, server, lake, namespace, people
+):
     with DuckDBClient(server.location, lake.name, timeout=60) as other:
         before = _rows(other.attach(), namespace, people)
         client.begin()
         client.call(namespace, "lake_begin", {}, rows=1)
         client.delete(namespace, people, "id = 1")
-        client.insert(namespace, people, pa.table({"id": pa.array([7, 8], pa.int64()), "name": ["g", "h"]}))
+        client.insert(
+            namespace, people, pa.table({"id": pa.array([7, 8], pa.int64()), "name": ["g", "h"]})
+        )
         client.update(namespace, people, {"name": "'new'"}, where="id IN (2, 7)")
         client.delete(namespace, people, "id = 8")
         own = [(2, "new"), (3, "cid"), (4, None), (7, "new")]
@@ -111,8 +121,12 @@ def test_changes_wait_for_lake_commit_and_are_seen_by_nobody_else(client, server
         assert _rows(other, namespace, people) == both
         assert _rows(client, namespace, people) == both
     table = f"`{lake.spark_catalog}`.{namespace}.people"
-    assert [tuple(row) for row in lake.spark.sql(f"SELECT id, name FROM {table} ORDER BY id").collect()] == both
-    assert [row[0] for row in lake.spark.sql(f"SELECT name FROM {table}.refs").collect()] == ["main"]
+    assert [
+        tuple(row) for row in lake.spark.sql(f"SELECT id, name FROM {table} ORDER BY id").collect()
+    ] == both
+    assert [row[0] for row in lake.spark.sql(f"SELECT name FROM {table}.refs").collect()] == [
+        "main"
+    ]
     assert lake.spark.sql(f"SELECT count(DISTINCT _row_id) FROM {table}").collect()[0][0] == 5
 
 
@@ -125,7 +139,9 @@ def test_lake_rollback_leaves_the_table_as_it_was(client, server, lake, namespac
     assert _rows(client, namespace, people) == before
     client.commit()
     table = f"`{lake.spark_catalog}`.{namespace}.people"
-    assert [row[0] for row in lake.spark.sql(f"SELECT name FROM {table}.refs").collect()] == ["main"]
+    assert [row[0] for row in lake.spark.sql(f"SELECT name FROM {table}.refs").collect()] == [
+        "main"
+    ]
     assert lake.spark.sql(f"SELECT count(*) FROM {table}.snapshots").collect()[0][0] == 1
 
 
@@ -140,7 +156,9 @@ def test_what_others_have_changed_meanwhile_is_a_conflict(client, server, lake, 
         client.begin()
         client.scan(namespace, people)
         other.update(namespace, people, {"name": "'again'"}, where="id = 1")
-        with pytest.raises(ServerError, match=r"row 0 of table .* was changed by somebody else") as caught:
+        with pytest.raises(
+            ServerError, match=r"row 0 of table .* was changed by somebody else"
+        ) as caught:
             client.update(namespace, people, {"name": "'mine'"}, where="id = 1")
         assert caught.value.code == "ABORTED"
         client.commit()
@@ -152,7 +170,9 @@ def _travelled(client: DuckDBClient, schema: str, table: str, version: int) -> i
 
 
 @pytest.mark.parametrize("ending", ["lake_commit", "lake_rollback"])
-def test_a_transaction_takes_nothing_along_that_others_have_left(client, server, lake, namespace, people, ending):
+def test_a_transaction_takes_nothing_along_that_others_have_left(
+    client, server, lake, namespace, people, ending
+):
     client.delete(namespace, people, "id = 4")
     client.begin()
     client.call(namespace, "lake_begin", {}, rows=1)
@@ -165,11 +185,15 @@ def test_a_transaction_takes_nothing_along_that_others_have_left(client, server,
 
 
 @pytest.mark.parametrize("ending", ["lake_commit", "lake_rollback"])
-def test_a_transaction_leaves_no_file_that_the_table_does_not_know(client, lake, namespace, people, ending):
+def test_a_transaction_leaves_no_file_that_the_table_does_not_know(
+    client, lake, namespace, people, ending
+):
     client.begin()
     client.call(namespace, "lake_begin", {}, rows=1)
     client.delete(namespace, people, "id = 1")
-    client.insert(namespace, people, pa.table({"id": pa.array([7, 8], pa.int64()), "name": ["g", "h"]}))
+    client.insert(
+        namespace, people, pa.table({"id": pa.array([7, 8], pa.int64()), "name": ["g", "h"]})
+    )
     client.update(namespace, people, {"name": "'new'"}, where="id IN (2, 7)")
     client.call(namespace, ending, {}, rows=1)
     client.commit()
@@ -183,8 +207,15 @@ def _unknown_files(lake: Any, namespace: str, table: str) -> set[Path]:
         known.add(_local(snapshot.manifest_list))
         for manifest in snapshot.manifests(state.io):
             known.add(_local(manifest.manifest_path))
-            known |= {_local(entry.data_file.file_path) for entry in manifest.fetch_manifest_entry(state.io)}
-    files = {path for path in _local(state.metadata.location).rglob("*") if path.is_file() and path.suffix != ".crc"}
+            known |= {
+                _local(entry.data_file.file_path)
+                for entry in manifest.fetch_manifest_entry(state.io)
+            }
+    files = {
+        path
+        for path in _local(state.metadata.location).rglob("*")
+        if path.is_file() and path.suffix != ".crc"
+    }
     return {path for path in files if not path.name.endswith(".metadata.json")} - known
 
 

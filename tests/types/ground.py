@@ -44,7 +44,9 @@ class Ground:
     def __init__(self, location: str, echoes: dict[str, Echo], stack: ExitStack) -> None:
         self.echoes = echoes
         self.client = stack.enter_context(DuckDBClient(location, "types", timeout=TIMEOUT))
-        self.default = stack.enter_context(DuckDBClient(location, "types", timeout=TIMEOUT, arrow_lossless=False))
+        self.default = stack.enter_context(
+            DuckDBClient(location, "types", timeout=TIMEOUT, arrow_lossless=False)
+        )
         self._raw = stack.enter_context(RawClient(location))
         self._connection = Connection(location, TIMEOUT)
         stack.callback(self._connection.close)
@@ -73,7 +75,9 @@ class Ground:
         numbers = rows.column("i").to_pylist()
         start = numbers.index(first)
         count = sum(first <= number < first + ROOM for number in numbers)
-        assert numbers[start : start + count] == [*range(first, first + count)], "rows keep their order"
+        assert numbers[start : start + count] == [*range(first, first + count)], (
+            "rows keep their order"
+        )
         return rows.column("v").slice(start, count)
 
     def insert(self, name: str, line: Line, setting: Setting, first: int) -> pa.RecordBatch:
@@ -89,7 +93,11 @@ class Ground:
     def update(self, line: Line, setting: Setting, number: int) -> pa.RecordBatch:
         """UPDATE … RETURNING of one row to the first value; what comes back."""
         name = self.table(line)
-        row_id = self.client.scan("s", name, ["rowid", "i"], where=f"i = {number}").column("rowid").combine_chunks()
+        row_id = (
+            self.client.scan("s", name, ["rowid", "i"], where=f"i = {number}")
+            .column("rowid")
+            .combine_chunks()
+        )
         arrow_schema = pa.schema([line.sent_as(setting), pa.field("rowid", row_id.type)])
         batch = pa.RecordBatch.from_arrays([sent(line, setting, 0), row_id], schema=arrow_schema)
         returned, total = self._exchange("update", self.client.table("s", name).descriptor, batch)
@@ -97,7 +105,7 @@ class Ground:
         assert returned.schema.names == ["v", "rowid"]
         return returned
 
-    # ------------------------------------------------------------------------------------------------------ functions
+    # ----------------------------------------------------------------------------------- functions
 
     def function(self, name: str) -> AttachedFunction:
         (found,) = [each for each in self.client.functions("s") if each.name == name]
@@ -112,9 +120,17 @@ class Ground:
         """A table function of one value: binding and reading."""
         parameters = _stream(_arguments(line, setting, sent(line, setting, row)))
         descriptor = self.function(name).descriptor
-        asked = {"descriptor": descriptor.serialize(), "parameters": parameters, "table_input_schema": b""}
-        (answer,) = self._raw.action("table_function_flight_info", {**asked, "at_unit": "", "at_value": ""}, AGENT)
-        (endpoint,) = self._raw.endpoints(descriptor, [0], AGENT, table_function_parameters=parameters)
+        asked = {
+            "descriptor": descriptor.serialize(),
+            "parameters": parameters,
+            "table_input_schema": b"",
+        }
+        (answer,) = self._raw.action(
+            "table_function_flight_info", {**asked, "at_unit": "", "at_value": ""}, AGENT
+        )
+        (endpoint,) = self._raw.endpoints(
+            descriptor, [0], AGENT, table_function_parameters=parameters
+        )
         stream = self._raw.get(endpoint.ticket.ticket, AGENT)
         assert stream.arrow_schema == flight.FlightInfo.deserialize(answer).schema
         return stream.table
@@ -124,16 +140,26 @@ class Ground:
         nothing = pa.RecordBatch.from_struct_array(pa.array([{}], pa.struct([])))
         batch = _arguments(line, setting, sent(line, setting))
         opening = in_out_parameters("", _stream(nothing))
-        return self._exchange("table_function_in_out", self.function(name).descriptor, batch, opening)[0]
+        return self._exchange(
+            "table_function_in_out", self.function(name).descriptor, batch, opening
+        )[0]
 
-    # ------------------------------------------------------------------------------------------------------ exchanges
+    # ----------------------------------------------------------------------------------- exchanges
 
     def _exchange(
-        self, operation: str, descriptor: flight.FlightDescriptor, batch: pa.RecordBatch, opening: bytes | None = None
+        self,
+        operation: str,
+        descriptor: flight.FlightDescriptor,
+        batch: pa.RecordBatch,
+        opening: bytes | None = None,
     ) -> tuple[pa.RecordBatch, Any]:
-        """A whole DoExchange with one batch: the one that comes back for it, and the count of changed rows."""
+        """A whole DoExchange with one batch: the one that comes back for it, and the count of
+        changed rows.
+        """
         headers = {**AGENT, "airport-operation": operation, "return-chunks": "1"}
-        exchange = self._connection.exchange(descriptor, [(k.encode(), v.encode()) for k, v in headers.items()])
+        exchange = self._connection.exchange(
+            descriptor, [(k.encode(), v.encode()) for k, v in headers.items()]
+        )
         try:
             if opening is not None:
                 exchange.write_metadata(opening)
@@ -170,11 +196,13 @@ def _stream(row: pa.RecordBatch) -> bytes:
     return stream
 
 
-# --------------------------------------------------------------------------------------------------------- the server
+# -------------------------------------------------------------------------------------- the server
 
 
 class Echo(TableFunction):
-    """Its one argument as a row; keeps what the argument was in Python. `kind` None takes any type."""
+    """Its one argument as a row; keeps what the argument was in Python. `kind` None takes any
+    type.
+    """
 
     def __init__(self, name: str, kind: pa.DataType | None) -> None:
         self._name = name
@@ -193,7 +221,9 @@ class Echo(TableFunction):
         assert isinstance(parameters, Arguments)
         return parameters.arrow.schema
 
-    def execute(self, ctx: Context, parameters: Sequence[Any], options: ScanOptions) -> RecordReader:
+    def execute(
+        self, ctx: Context, parameters: Sequence[Any], options: ScanOptions
+    ) -> RecordReader:
         assert isinstance(parameters, Arguments)
         self.arrived = parameters[0]
         return [parameters.arrow]
@@ -209,13 +239,18 @@ def serve(stack: ExitStack) -> Ground:
     catalog = MemoryCatalog("types")
     schema = catalog.add_schema("s")
     builder = SchemaBuilder(schema)
-    echoes = [Echo("echo", None), *(Echo(f"echo_{number}", line.arrow) for number, line in enumerate(LINES))]
+    echoes = [
+        Echo("echo", None),
+        *(Echo(f"echo_{number}", line.arrow) for number, line in enumerate(LINES)),
+    ]
     for echo in echoes:
         schema.add_table_function(echo)
     for number, line in enumerate(LINES):
         _add_identity(builder, f"same_{number}", line.arrow, line.arrow)
         for setting in line.distinct:
-            _add_identity(builder, f"any_{number}_{setting.name}", Any, shown(line.encodings[setting]))
+            _add_identity(
+                builder, f"any_{number}_{setting.name}", Any, shown(line.encodings[setting])
+            )
 
     @builder.table_function(returns=lambda rows: rows)
     def through(rows: pa.Table) -> Iterator[pa.RecordBatch]:

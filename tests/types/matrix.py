@@ -1,8 +1,10 @@
-"""Every type of airport §13.1, one line each: how it is encoded, edge cases of its values, a condition, what is lost.
+"""Every type of airport §13.1, one line each: how it is encoded, edge cases of its values, a
+condition, what is lost.
 
-All settings but the first have `arrow_lossless_conversion`, as the recorded ones had. VARIANT is no line, because the
-client refuses to send it; neither are TIMESTAMPTZ_NS, TUPLE and TYPE, which DuckDB 2 has and the protocol has not. BIT in
-views is what DuckDB sends from 1.5.5 on; the recorded client, with 1.5.0, fails on it.
+All settings but the first have `arrow_lossless_conversion`, as the recorded ones had. VARIANT is no
+line, because the client refuses to send it; neither are TIMESTAMPTZ_NS, TUPLE and TYPE, which
+DuckDB 2 has and the protocol has not. BIT in views is what DuckDB sends from 1.5.5 on; the recorded
+client, with 1.5.0, fails on it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from tests.wire.arrow_values import BIGNUM, BIT, HUGEINT, TIME_TZ, UHUGEINT
 
 
 class Setting(Enum):
-    """The settings of a session that decide how it encodes, as DuckDB's SET takes them (airport §13.1)."""
+    """The settings of a session that decide how it encodes, as DuckDB's SET takes them (airport
+    §13.1).
+    """
 
     DEFAULT = ()
     LOSSLESS = ("arrow_lossless_conversion = true",)
@@ -34,27 +38,45 @@ class Setting(Enum):
 
 
 Encodings: TypeAlias = Mapping[Setting, pa.DataType]
-_VERSIONED = (Setting.VERSION_1_4, Setting.VERSION_1_5, Setting.STRING_VIEW, Setting.LIST_VIEW, Setting.LARGE_LIST_VIEW)
+_VERSIONED = (
+    Setting.VERSION_1_4,
+    Setting.VERSION_1_5,
+    Setting.STRING_VIEW,
+    Setting.LIST_VIEW,
+    Setting.LARGE_LIST_VIEW,
+)
 _LARGE = (Setting.LARGE, Setting.LARGE_LIST_VIEW)
 
-# ------------------------------------------------------------------------------------ the table of airport §13.1
+# ---------------------------------------------------------------------- the table of airport §13.1
 
 
-def same(everywhere: pa.DataType, default: pa.DataType | None = None, **others: pa.DataType) -> Encodings:
+def same(
+    everywhere: pa.DataType, default: pa.DataType | None = None, **others: pa.DataType
+) -> Encodings:
     """The lossless type, and under which settings it is another."""
-    found = dict.fromkeys(Setting, everywhere) | {Setting[name]: kind for name, kind in others.items()}
+    found = dict.fromkeys(Setting, everywhere) | {
+        Setting[name]: kind for name, kind in others.items()
+    }
     return found if default is None else found | {Setting.DEFAULT: default}
 
 
-def _blob(wrap: Callable[[pa.DataType], pa.DataType], default: pa.DataType | None = None) -> Encodings:
+def _blob(
+    wrap: Callable[[pa.DataType], pa.DataType], default: pa.DataType | None = None
+) -> Encodings:
     """Bytes; the version counts for more than large buffers do."""
     encodings = {**same(wrap(pa.binary()), default), Setting.LARGE: wrap(pa.large_binary())}
     return encodings | dict.fromkeys(_VERSIONED, wrap(pa.binary_view()))
 
 
-def _text(wrap: Callable[[pa.DataType], pa.DataType], default: pa.DataType | None = None) -> Encodings:
+def _text(
+    wrap: Callable[[pa.DataType], pa.DataType], default: pa.DataType | None = None
+) -> Encodings:
     view = {Setting.STRING_VIEW: wrap(pa.string_view())}
-    return {**same(wrap(pa.string()), default), **view, **dict.fromkeys(_LARGE, wrap(pa.large_string()))}
+    return {
+        **same(wrap(pa.string()), default),
+        **view,
+        **dict.fromkeys(_LARGE, wrap(pa.large_string())),
+    }
 
 
 def _decimal(precision: int, scale: int) -> Encodings:
@@ -87,7 +109,9 @@ def arrays(values: Encodings, size: int) -> Encodings:
 
 
 def struct(**fields: Encodings) -> Encodings:
-    return {each: pa.struct([(name, field[each]) for name, field in fields.items()]) for each in Setting}
+    return {
+        each: pa.struct([(name, field[each]) for name, field in fields.items()]) for each in Setting
+    }
 
 
 def maps(keys: Encodings, values: Encodings) -> Encodings:
@@ -95,10 +119,13 @@ def maps(keys: Encodings, values: Encodings) -> Encodings:
 
 
 def union(**members: Encodings) -> Encodings:
-    return {each: pa.sparse_union([pa.field(name, kind[each]) for name, kind in members.items()]) for each in Setting}
+    return {
+        each: pa.sparse_union([pa.field(name, kind[each]) for name, kind in members.items()])
+        for each in Setting
+    }
 
 
-# --------------------------------------------------------------------------------------------------------- the lines
+# --------------------------------------------------------------------------------------- the lines
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,12 +133,16 @@ class Line:
     """One type."""
 
     name: str
-    """As DuckDB spells it, and as the catalog reports a column of it that was declared with lossless conversion."""
+    """As DuckDB spells it, and as the catalog reports a column of it that was declared with
+    lossless conversion.
+    """
     encodings: Encodings
     values: tuple[str, ...]
     """SQL, each to be cast to the type. The first is the argument of functions."""
     python: Any
-    """What the first value is in Python, for a function that is given it; Arrow's scalar where Python has none."""
+    """What the first value is in Python, for a function that is given it; Arrow's scalar where
+    Python has none.
+    """
     where: str
     """A condition on `v`, as SQL."""
     kept: tuple[int, ...]
@@ -119,15 +150,21 @@ class Line:
     sql: str = ""
     """How a column is declared, where that is not the name."""
     by_default: str = ""
-    """LOSS: the type of a column that was declared with default settings, where the wire cannot say the true one."""
+    """LOSS: the type of a column that was declared with default settings, where the wire cannot say
+    the true one.
+    """
     reported: str = ""
     """LOSS: the type of a column even if it was declared with lossless conversion."""
     arrives: tuple[str, ...] = ()
     """LOSS: what a client with default settings sends instead of the values."""
     compared: tuple[str, Any] | None = None
-    """The condition as the client pushes it, where it is one comparison with a constant: how, and its JSON (§6.6)."""
+    """The condition as the client pushes it, where it is one comparison with a constant: how, and
+    its JSON (§6.6).
+    """
     exact: bool = True
-    """Whether the server applies the condition; else it may send all rows, and DuckDB alone applies it (airport §6.1)."""
+    """Whether the server applies the condition; else it may send all rows, and DuckDB alone applies
+    it (airport §6.1).
+    """
     metadata: Mapping[str, str] = field(default_factory=dict)
     """Of the field: extension types that pyarrow does not know."""
 
@@ -171,7 +208,9 @@ MOMENT, STAMP = "'2024-02-29 12:34:56.789012'", datetime.datetime(2024, 2, 29, 1
 LONG = "'🦆 and more than the twelve bytes that a view has room for'"
 ENUM = "ENUM('red', 'green', 'blue')"
 MANY = "ENUM(" + ", ".join(f"'member {number}'" for number in range(300)) + ")"
-NOON_TZ = bytes([0xDF, 0xC4, 0x00, 0x14, 0x26, 0xE6, 0x8B, 0x0A])  # 12:34:56.789012 at two hours east
+NOON_TZ = bytes(
+    [0xDF, 0xC4, 0x00, 0x14, 0x26, 0xE6, 0x8B, 0x0A]
+)  # 12:34:56.789012 at two hours east
 POINT = bytes.fromhex("0101000000000000000000f03f0000000000000040")
 WKB = {"ARROW:extension:name": "geoarrow.wkb", "ARROW:extension:metadata": "{}"}
 MONTHS = pa.MonthDayNano([14, 3, ((4 * 60 + 5) * 60 + 6) * 10**9 + 789012000])
@@ -193,7 +232,9 @@ def _float(name: str, kind: pa.DataType, least: str, most: str) -> Line:
     nans = ("'nan'", f"-('nan'::{name})")
     values = ("1.5", *nans, "'inf'", "'-inf'", "'-0.0'", "0", least, most, N)
     # NaN is greater than all numbers.
-    return Line(name, same(kind), values, 1.5, "v > 1e30", (1, 2, 3, 8), compared=("GREATERTHAN", 1e30))
+    return Line(
+        name, same(kind), values, 1.5, "v > 1e30", (1, 2, 3, 8), compared=("GREATERTHAN", 1e30)
+    )
 
 
 def _decimals(precision: int, scale: int) -> Line:

@@ -1,4 +1,6 @@
-"""Arrow types from their spelling, arrays of types that pyarrow cannot build by itself, and their conversion."""
+"""Arrow types from their spelling, arrays of types that pyarrow cannot build by itself, and their
+conversion.
+"""
 
 from __future__ import annotations
 
@@ -80,13 +82,17 @@ def _split(text: str) -> list[str]:
 
 
 def array_of(values: list[Any], data_type: pa.DataType) -> pa.Array:
-    """As `pa.array`, also for extension types inside nested types, and for unions of which the last member is meant."""
+    """As `pa.array`, also for extension types inside nested types, and for unions of which the last
+    member is meant.
+    """
     if data_type.id == pa.lib.Type_SPARSE_UNION:
         members = [data_type.field(index) for index in range(data_type.num_fields)]
         children = [pa.nulls(len(values), member.type) for member in members[:-1]]
         tags = pa.array([data_type.type_codes[-1]] * len(values), pa.int8())
         names = [member.name for member in members]
-        return pa.UnionArray.from_sparse(tags, [*children, pa.array(values, members[-1].type)], names)
+        return pa.UnionArray.from_sparse(
+            tags, [*children, pa.array(values, members[-1].type)], names
+        )
     storage = _storage(data_type)
     array = pa.array([_storage_value(value, data_type) for value in values], storage)
     return array if storage.equals(data_type, check_metadata=True) else array.cast(data_type)
@@ -123,7 +129,10 @@ def _storage_value(value: Any, data_type: pa.DataType) -> Any:
         case list():
             return [_storage_value(item, data_type.value_type) for item in value]
         case dict():
-            return {name: _storage_value(item, data_type.field(name).type) for name, item in value.items()}
+            return {
+                name: _storage_value(item, data_type.field(name).type)
+                for name, item in value.items()
+            }
         case _:
             return value
 
@@ -142,6 +151,9 @@ def converted(array: pa.Array, target: pa.DataType, **options: bool) -> list[Any
 
 
 def in_python(array: pa.Array) -> list[Any]:
-    nanoseconds = array.type in (pa.timestamp("ns"), pa.time64("ns"))  # Python's own types end at microseconds
+    nanoseconds = array.type in (
+        pa.timestamp("ns"),
+        pa.time64("ns"),
+    )  # Python's own types end at microseconds
     values: list[Any] = (array.view(pa.int64()) if nanoseconds else array).to_pylist()
     return values

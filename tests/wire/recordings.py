@@ -29,10 +29,14 @@ class Call:
 
 def calls(scenario: str) -> Iterator[Call]:
     for call in json.loads((RECORDED / f"{scenario}.json").read_text("utf-8")):
-        messages = tuple(Message(base64.b64decode(m["b64"]), m["decoded"]) for m in call["messages"])
+        messages = tuple(
+            Message(base64.b64decode(m["b64"]), m["decoded"]) for m in call["messages"]
+        )
         yield Call(call["sql"], call["method"], call.get("action"), messages)
 
 
 def types() -> dict[str, list[dict[str, Any]]]:
-    recorded: dict[str, list[dict[str, Any]]] = json.loads((RECORDED / "types.json").read_text("utf-8"))
+    recorded: dict[str, list[dict[str, Any]]] = json.loads(
+        (RECORDED / "types.json").read_text("utf-8")
+    )
     return recorded

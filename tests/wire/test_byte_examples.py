@@ -124,7 +124,9 @@ def test_the_list_of_schemas_has_every_key_that_the_client_needs() -> None:
         catalogs.SchemaEntry("sales", contents, "What we sold", {"owner": "ann"}, is_default=True),
         catalogs.SchemaEntry("other", catalogs.encode_contents([])),
     ]
-    root = msgpack.unpackb(unpacked(catalogs.encode_schema_list(schemas, CatalogVersion(7, fixed=True))))
+    root = msgpack.unpackb(
+        unpacked(catalogs.encode_schema_list(schemas, CatalogVersion(7, fixed=True)))
+    )
     assert root["contents"] == {"sha256": "", "url": None, "serialized": None}
     assert root["version_info"] == {"catalog_version": 7, "is_fixed": True}
     sales, other = root["schemas"]
@@ -142,7 +144,9 @@ def test_the_list_of_schemas_has_every_key_that_the_client_needs() -> None:
 
 
 def test_metadata_of_a_table_has_all_keys() -> None:
-    assert msgpack.unpackb(catalogs.encode_object_metadata("table", "Cat", "s", "tä", "about it")) == {
+    assert msgpack.unpackb(
+        catalogs.encode_object_metadata("table", "Cat", "s", "tä", "about it")
+    ) == {
         "type": "table",
         "schema": "s",
         "catalog": "Cat",

@@ -1,4 +1,6 @@
-"""DDL requests in the client's spelling and the contracts', and what is wrong with the wrong ones."""
+"""DDL requests in the client's spelling and the contracts', and what is wrong with the wrong
+ones.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from sparkport.wire import ddl
 from sparkport.wire.constraints import parse_key
 from sparkport.wire.packing import pack
 
-COLUMNS = pa.schema([("id", pa.int64()), ("Name", pa.string()), ("u", pa.int32()), ('odd,"name', pa.date32())])
+COLUMNS = pa.schema(
+    [("id", pa.int64()), ("Name", pa.string()), ("u", pa.int32()), ('odd,"name', pa.date32())]
+)
 
 
 def message(arrow_schema: pa.Schema) -> bytes:
@@ -27,11 +31,17 @@ def one_field(name: str = "x", data_type: pa.DataType | None = None) -> bytes:
 
 
 def create_table(**fields: Any) -> ddl.CreateTable:
-    body = {"catalog_name": "c", "schema_name": "s", "table_name": "t", "arrow_schema": message(COLUMNS), **fields}
+    body = {
+        "catalog_name": "c",
+        "schema_name": "s",
+        "table_name": "t",
+        "arrow_schema": message(COLUMNS),
+        **fields,
+    }
     return ddl.decode_create_table(pack(body))
 
 
-# --------------------------------------------------------------------------------------------------------- schemas
+# ----------------------------------------------------------------------------------------- schemas
 
 
 @pytest.mark.parametrize(
@@ -67,7 +77,10 @@ def test_create_schema_may_leave_out_all_but_the_name() -> None:
         ({"schema": ""}, "create_schema: the field 'schema' must not be empty"),
         ({"schema": "s", "tags": ["k"]}, "the field 'tags' must be a map, not a list"),
         ({"schema": "s", "tags": {"k": 1}}, "the field 'k' must be text, not an integer"),
-        ({"schema": "s", "on_conflict": "merge"}, "on_conflict must be error, ignore or replace, not 'merge'"),
+        (
+            {"schema": "s", "on_conflict": "merge"},
+            "on_conflict must be error, ignore or replace, not 'merge'",
+        ),
     ],
 )
 def test_a_wrong_create_schema_is_refused(body, problem) -> None:
@@ -96,14 +109,20 @@ def test_drop_schema_without_any_name_is_refused() -> None:
 
 
 def test_drop_table_needs_schema_and_name() -> None:
-    body = {"type": "table", "catalog_name": "c", "schema_name": "s", "name": "t", "ignore_not_found": False}
+    body = {
+        "type": "table",
+        "catalog_name": "c",
+        "schema_name": "s",
+        "name": "t",
+        "ignore_not_found": False,
+    }
     assert ddl.decode_drop_table(pack(body)) == ddl.DropTable("c", "s", "t", False)
     for key in ("schema_name", "name"):
         with pytest.raises(BadRequest, match=f"drop_table: the field '{key}' must not be empty"):
             ddl.decode_drop_table(pack({**body, key: ""}))
 
 
-# ---------------------------------------------------------------------------------------------------- CREATE TABLE
+# ------------------------------------------------------------------------------------ CREATE TABLE
 
 
 def test_create_table_in_the_shortest_form_of_the_contract() -> None:
@@ -176,15 +195,27 @@ def test_checks_are_kept_as_they_are() -> None:
         ({"arrow_schema": b""}, "create_table: arrow_schema is not a readable Arrow schema"),
         ({"arrow_schema": b"garbage"}, "create_table: arrow_schema is not a readable Arrow schema"),
         ({"on_conflict": "merge"}, "on_conflict must be error, ignore or replace"),
-        ({"not_null_constraints": [4]}, "a constraint is on column number 4, but the last one is number 3"),
-        ({"unique_constraints": [2**64 - 1]}, "a constraint is on column number 18446744073709551615"),
+        (
+            {"not_null_constraints": [4]},
+            "a constraint is on column number 4, but the last one is number 3",
+        ),
+        (
+            {"unique_constraints": [2**64 - 1]},
+            "a constraint is on column number 18446744073709551615",
+        ),
         ({"not_null_constraints": [-1]}, "the field 'not_null_constraints' holds"),
         ({"not_null_constraints": ["id"]}, "must hold integers, not text"),
-        ({"unique_columns": ["nope"]}, "a constraint is on the column nope, which the table does not have"),
+        (
+            {"unique_columns": ["nope"]},
+            "a constraint is on the column nope, which the table does not have",
+        ),
         ({"primary_key_columns": ["nope"]}, "a constraint is on the column nope"),
         ({"extra_constraints": ["UNIQUE(nope)"]}, "a constraint is on the column nope"),
         ({"extra_constraints": ["FOREIGN KEY (id) REFERENCES x(id)"]}, "cannot be read"),
-        ({"primary_key_columns": ["id"], "multi_key_primary_keys": ["u", "name"]}, "only one primary key"),
+        (
+            {"primary_key_columns": ["id"], "multi_key_primary_keys": ["u", "name"]},
+            "only one primary key",
+        ),
         ({"check_constraints": "u > 0"}, "the field 'check_constraints' must be a list, not text"),
     ],
 )
@@ -205,7 +236,9 @@ def test_columns_need_names_of_their_own(names, problem) -> None:
 
 def test_letters_outside_ascii_differ_by_case_as_they_do_in_duckdb() -> None:
     sent = pa.schema([("ä", pa.int32()), ("Ä", pa.int32())])
-    assert create_table(arrow_schema=message(sent), unique_columns=["Ä"]).constraints.unique == (("Ä",),)
+    assert create_table(arrow_schema=message(sent), unique_columns=["Ä"]).constraints.unique == (
+        ("Ä",),
+    )
 
 
 @pytest.mark.parametrize(
@@ -225,8 +258,25 @@ def test_keys_are_read_as_sql_writes_them(text, key) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "UNIQUE", "UNIQUE()", "UNIQUE(a", "UNIQUE a)", "UNIQUE(a,)", "UNIQUE(,a)", "UNIQUE(a b)", "UNIQUE(1a)"),
-        *('UNIQUE("a)', 'UNIQUE("")', "UNIQUE(a) x", "UNIQUE(a); DROP TABLE t", "CHECK(a > 0)", "UNIQUE(lower(a))"),
+        *(
+            "",
+            "UNIQUE",
+            "UNIQUE()",
+            "UNIQUE(a",
+            "UNIQUE a)",
+            "UNIQUE(a,)",
+            "UNIQUE(,a)",
+            "UNIQUE(a b)",
+            "UNIQUE(1a)",
+        ),
+        *(
+            'UNIQUE("a)',
+            'UNIQUE("")',
+            "UNIQUE(a) x",
+            "UNIQUE(a); DROP TABLE t",
+            "CHECK(a > 0)",
+            "UNIQUE(lower(a))",
+        ),
     ],
 )
 def test_what_is_no_key_is_refused(text) -> None:
@@ -234,7 +284,7 @@ def test_what_is_no_key_is_refused(text) -> None:
         parse_key(text)
 
 
-# ----------------------------------------------------------------------------------------------------------- ALTER
+# ------------------------------------------------------------------------------------------- ALTER
 
 TABLE = {"catalog": "c", "schema": "s", "name": "t", "ignore_not_found": True}
 NAMED = ("c", "s", "t", True)
@@ -253,9 +303,17 @@ ALTERS: list[tuple[Any, dict[str, Any], ddl.Alter]] = [
         {"removed_column": "x", "if_column_exists": True, "cascade": True},
         ddl.RemoveColumn(*NAMED, "x", if_column_exists=True, cascade=True),
     ),
-    (ddl.decode_rename_column, {"old_name": "a", "new_name": "b"}, ddl.RenameColumn(*NAMED, "a", "b")),
+    (
+        ddl.decode_rename_column,
+        {"old_name": "a", "new_name": "b"},
+        ddl.RenameColumn(*NAMED, "a", "b"),
+    ),
     (ddl.decode_rename_table, {"new_table_name": "b"}, ddl.RenameTable(*NAMED, "b")),
-    (ddl.decode_set_default, {"column_name": "x", "expression": "(5 + 1)"}, ddl.SetDefault(*NAMED, "x", "(5 + 1)")),
+    (
+        ddl.decode_set_default,
+        {"column_name": "x", "expression": "(5 + 1)"},
+        ddl.SetDefault(*NAMED, "x", "(5 + 1)"),
+    ),
     (ddl.decode_set_not_null, {"column_name": "x"}, ddl.SetNotNull(*NAMED, "x")),
     (ddl.decode_drop_not_null, {"column_name": "x"}, ddl.DropNotNull(*NAMED, "x")),
     (
@@ -278,18 +336,26 @@ ALTERS: list[tuple[Any, dict[str, Any], ddl.Alter]] = [
         {"column_path": ["st", "b"], "new_name": "d"},
         ddl.RenameField(*NAMED, ("st", "b"), "d"),
     ),
-    (ddl.decode_add_constraint, {"constraint": "CHECK (x > 0)"}, ddl.AddConstraint(*NAMED, "CHECK (x > 0)")),
+    (
+        ddl.decode_add_constraint,
+        {"constraint": "CHECK (x > 0)"},
+        ddl.AddConstraint(*NAMED, "CHECK (x > 0)"),
+    ),
 ]
 
 
-@pytest.mark.parametrize(("decode", "fields", "expected"), ALTERS, ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize(
+    ("decode", "fields", "expected"), ALTERS, ids=lambda value: getattr(value, "__name__", "")
+)
 def test_alter_decodes_in_both_spellings_of_the_table(decode, fields, expected) -> None:
     assert decode(pack({**TABLE, **fields})) == expected
     other = {"catalog_name": "c", "schema_name": "s", "table_name": "t", "ignore_not_found": True}
     assert decode(pack({**other, **fields})) == expected
 
 
-@pytest.mark.parametrize(("decode", "fields", "expected"), ALTERS, ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize(
+    ("decode", "fields", "expected"), ALTERS, ids=lambda value: getattr(value, "__name__", "")
+)
 def test_alter_refuses_to_go_without_table_or_object(decode, fields, expected) -> None:
     whole = {**TABLE, **fields}
     optional = {
@@ -312,11 +378,15 @@ def test_alter_refuses_to_go_without_table_or_object(decode, fields, expected) -
 
 def test_set_not_null_has_a_key_twice() -> None:
     pairs = [(key, pack(value)) for key, value in {**TABLE, "column_name": "x"}.items()]
-    body = b"\x86" + b"".join(pack(key) + value for key, value in [*pairs, ("ignore_not_found", b"\xc3")])
+    body = b"\x86" + b"".join(
+        pack(key) + value for key, value in [*pairs, ("ignore_not_found", b"\xc3")]
+    )
     assert ddl.decode_set_not_null(body) == ddl.SetNotNull(*NAMED, "x")
 
 
-@pytest.mark.parametrize("decode", [ddl.decode_add_column, ddl.decode_change_column_type, ddl.decode_add_field])
+@pytest.mark.parametrize(
+    "decode", [ddl.decode_add_column, ddl.decode_change_column_type, ddl.decode_add_field]
+)
 @pytest.mark.parametrize("count", [0, 2])
 def test_a_column_schema_has_exactly_one_field(decode, count) -> None:
     schema = message(pa.schema([(f"x{index}", pa.int32()) for index in range(count)]))
@@ -334,7 +404,9 @@ def test_a_path_leads_into_a_column(decode, path) -> None:
 
 def test_add_field_tells_whether_the_name_of_the_field_was_lost() -> None:
     def decoded(name: str) -> ddl.AddField:
-        return ddl.decode_add_field(pack({**TABLE, "column_path": ["st", "b"], "column_schema": one_field(name)}))
+        return ddl.decode_add_field(
+            pack({**TABLE, "column_path": ["st", "b"], "column_schema": one_field(name)})
+        )
 
     assert decoded("st").lost_its_name
     assert not decoded("f").lost_its_name

@@ -10,7 +10,13 @@ import pytest
 
 from sparkport.errors import LimitExceeded
 from sparkport.wire import dictionaries
-from sparkport.wire.flight_data import BatchReader, BatchWriter, FlightData, decode_flight_data, encode_schema
+from sparkport.wire.flight_data import (
+    BatchReader,
+    BatchWriter,
+    FlightData,
+    decode_flight_data,
+    encode_schema,
+)
 
 KIND = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = pa.schema([("a", KIND), ("b", pa.list_(KIND))])
@@ -50,7 +56,9 @@ def _deltas(count: int) -> Iterator[FlightData]:
         texts: list[str] = []
         for number in range(count):
             texts += [f"{number:0100}-{each}" for each in range(100)]
-            array = pa.DictionaryArray.from_arrays(pa.array([len(texts) - 1], pa.int32()), pa.array(texts))
+            array = pa.DictionaryArray.from_arrays(
+                pa.array([len(texts) - 1], pa.int32()), pa.array(texts)
+            )
             writer.write_batch(pa.RecordBatch.from_arrays([array], schema=schema))
     for message in pa.ipc.MessageReader.open_stream(sink.getvalue()):
         yield FlightData(None, memoryview(message.metadata), b"", memoryview(message.body or b""))
@@ -66,7 +74,9 @@ def test_dictionaries_without_rows_are_refused_before_they_fill_the_memory(reade
             assert reader.read(message) is None
             assert sent * (len(message.body) + 1000) <= reader.dictionaries.held_bytes <= LIMIT
 
-    with pytest.raises(LimitExceeded, match="the dictionaries of this stream would take more than 1 MB"):
+    with pytest.raises(
+        LimitExceeded, match="the dictionaries of this stream would take more than 1 MB"
+    ):
         send_for_ever()
 
 

@@ -1,4 +1,6 @@
-"""Whatever encoding a client's settings lead to, the table gets its own type and the same values (airport §13.3)."""
+"""Whatever encoding a client's settings lead to, the table gets its own type and the same values
+(airport §13.3).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,17 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.wire.arrow_values import BIGNUM, BIT, HUGEINT, TIME_TZ, UHUGEINT, array_of, converted, in_python, parse_type
+from tests.wire.arrow_values import (
+    BIGNUM,
+    BIT,
+    HUGEINT,
+    TIME_TZ,
+    UHUGEINT,
+    array_of,
+    converted,
+    in_python,
+    parse_type,
+)
 from tests.wire.recordings import types
 
 from sparkport.catalog.encodings import Converter, convert_array, convert_batch
@@ -22,7 +34,7 @@ ID = uuid.UUID("123e4567-e89b-12d3-a456-426614174000")
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-# ------------------------------------------------------------------------------------------- what the client sends
+# --------------------------------------------------------------------------- what the client sends
 
 
 def month_day_nano(months: int, days: int, nanoseconds: int) -> pa.MonthDayNano:
@@ -30,15 +42,27 @@ def month_day_nano(months: int, days: int, nanoseconds: int) -> pa.MonthDayNano:
 
 
 def recorded_values(entry: dict[str, Any]) -> pa.Array:
-    names = {"datetime": datetime, "Decimal": Decimal, "UUID": uuid.UUID, "MonthDayNano": month_day_nano}
+    names = {
+        "datetime": datetime,
+        "Decimal": Decimal,
+        "UUID": uuid.UUID,
+        "MonthDayNano": month_day_nano,
+    }
     values = [eval(text, names) for text in entry["insert_values_python"]]
     return array_of(values, parse_type(entry["insert_array_type"]))
 
 
 TYPES = types()
 LOSSLESS = {(entry["duckdb_type"], entry["value_sql"]): entry for entry in TYPES["lossless_true"]}
-FOREIGN = ("bit", "bitstring", "timetz", "STRUCT(u UUID, h HUGEINT, t TIMETZ, n STRUCT(b BOOLEAN, bi BIT))")
-"""Types that the client with default settings did not send: the table that it had made has BLOB and TIME instead."""
+FOREIGN = (
+    "bit",
+    "bitstring",
+    "timetz",
+    "STRUCT(u UUID, h HUGEINT, t TIMETZ, n STRUCT(b BOOLEAN, bi BIT))",
+)
+"""Types that the client with default settings did not send: the table that it had made has BLOB and
+TIME instead.
+"""
 OTHERS = [
     pytest.param(entry, LOSSLESS[key], id=f"{setting}: {entry['duckdb_type']}")
     for setting, entries in TYPES.items()
@@ -52,7 +76,9 @@ OTHERS = [
 @pytest.mark.parametrize("entry", [*LOSSLESS.values()], ids=lambda entry: entry["duckdb_type"])
 def test_a_column_that_arrives_in_the_tables_type_is_passed_on_as_it_is(entry) -> None:
     array = recorded_values(entry)
-    nested_booleans = "bool8" in str(array.type) and array.type != pa.bool8()  # the others are looked at, and kept
+    nested_booleans = (
+        "bool8" in str(array.type) and array.type != pa.bool8()
+    )  # the others are looked at, and kept
     assert (convert_array(array, array.type, "v") is array) is not nested_booleans
     assert convert_array(array, array.type, "v", from_duckdb=False) is array
 
@@ -69,7 +95,7 @@ def test_the_recordings_cover_the_types() -> None:
     assert len(OTHERS) > 120
 
 
-# -------------------------------------------------------------------------------------------- booleans and numbers
+# ---------------------------------------------------------------------------- booleans and numbers
 
 
 def test_booleans_in_all_their_encodings() -> None:
@@ -88,9 +114,21 @@ def test_every_byte_but_zero_is_true_in_bool8_and_none_but_one_in_a_plain_intege
         convert_array(byte, pa.bool_(), "v")
 
 
-INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
+INTEGERS = [
+    pa.int8(),
+    pa.int16(),
+    pa.int32(),
+    pa.int64(),
+    pa.uint8(),
+    pa.uint16(),
+    pa.uint32(),
+    pa.uint64(),
+]
 LIMITS = {
-    **{data_type: (-(1 << data_type.bit_width - 1), (1 << data_type.bit_width - 1) - 1) for data_type in INTEGERS[:4]},
+    **{
+        data_type: (-(1 << data_type.bit_width - 1), (1 << data_type.bit_width - 1) - 1)
+        for data_type in INTEGERS[:4]
+    },
     **{data_type: (0, (1 << data_type.bit_width) - 1) for data_type in INTEGERS[4:]},
 }
 
@@ -104,7 +142,9 @@ def test_an_integer_fits_or_is_refused_by_name(data) -> None:
     misfits = [value for value in values if value is not None and not low <= value <= high]
     array = pa.array(values, source)
     if misfits:
-        with pytest.raises(BadRequest, match=f"column v is {target}, which cannot hold the value {misfits[0]}$"):
+        with pytest.raises(
+            BadRequest, match=f"column v is {target}, which cannot hold the value {misfits[0]}$"
+        ):
             convert_array(array, target, "v")
     else:
         assert converted(array, target) == values
@@ -116,14 +156,19 @@ DECIMAL_LIMIT = 10**38
 
 def huge(values: list[int | None], data_type: pa.DataType) -> pa.Array:
     signed = data_type == HUGEINT
-    octets = [None if value is None else value.to_bytes(16, "little", signed=signed) for value in values]
+    octets = [
+        None if value is None else value.to_bytes(16, "little", signed=signed) for value in values
+    ]
     return array_of(octets, data_type)
 
 
 def as_numbers(array: pa.Array) -> list[int | None]:
     if array.type in NUMBERS:
         signed = array.type == HUGEINT
-        return [None if v is None else int.from_bytes(v, "little", signed=signed) for v in array.storage.to_pylist()]
+        return [
+            None if v is None else int.from_bytes(v, "little", signed=signed)
+            for v in array.storage.to_pylist()
+        ]
     return [None if value is None else int(value) for value in array.to_pylist()]
 
 
@@ -169,9 +214,13 @@ def test_sixteen_plain_bytes_serve_as_huge_integer_and_uuid() -> None:
         convert_array(pa.array([b"short"]), pa.uuid(), "v")
 
 
-@pytest.mark.parametrize("source", [pa.decimal32(9, 2), pa.decimal64(18, 2), pa.decimal128(38, 2)], ids=str)
 @pytest.mark.parametrize(
-    "target", [pa.decimal32(9, 2), pa.decimal64(18, 2), pa.decimal128(10, 2), pa.decimal128(38, 4)], ids=str
+    "source", [pa.decimal32(9, 2), pa.decimal64(18, 2), pa.decimal128(38, 2)], ids=str
+)
+@pytest.mark.parametrize(
+    "target",
+    [pa.decimal32(9, 2), pa.decimal64(18, 2), pa.decimal128(10, 2), pa.decimal128(38, 4)],
+    ids=str,
 )
 def test_decimals_of_any_width(source, target) -> None:
     values = [Decimal("-1234.56"), None, Decimal("0.01")]
@@ -210,18 +259,31 @@ def test_a_value_that_would_not_survive_is_refused_and_named(value, source, targ
 
 
 def test_numbers_that_fit_are_exact_in_another_form() -> None:
-    assert converted(pa.array([1.5, None, -0.0, float("inf")]), pa.float32()) == [1.5, None, 0.0, float("inf")]
+    assert converted(pa.array([1.5, None, -0.0, float("inf")]), pa.float32()) == [
+        1.5,
+        None,
+        0.0,
+        float("inf"),
+    ]
     assert converted(pa.array([1.5, None], pa.float32()), pa.float64()) == [1.5, None]
-    assert pc.is_nan(convert_array(pa.array([float("nan")]), pa.float32(), "v")).to_pylist() == [True]
+    assert pc.is_nan(convert_array(pa.array([float("nan")]), pa.float32(), "v")).to_pylist() == [
+        True
+    ]
     assert converted(pa.array([2**53, None]), pa.float64()) == [2.0**53, None]
     assert converted(pa.array([999, None]), pa.decimal128(5, 2)) == [Decimal("999.00"), None]
     assert converted(pa.array([Decimal("7.00"), None], pa.decimal128(5, 2)), pa.int8()) == [7, None]
 
 
-# ------------------------------------------------------------------------------------- text, bytes, UUID, JSON, BIT
+# -------------------------------------------------------------------- text, bytes, UUID, JSON, BIT
 
 
-TEXTS = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.uint8(), pa.string()), pa.json_()]
+TEXTS = [
+    pa.string(),
+    pa.large_string(),
+    pa.string_view(),
+    pa.dictionary(pa.uint8(), pa.string()),
+    pa.json_(),
+]
 
 
 @pytest.mark.parametrize("source", TEXTS, ids=str)
@@ -241,7 +303,11 @@ def test_blobs_in_all_their_layouts(source, target) -> None:
 
 
 def test_run_ends_are_decoded() -> None:
-    assert converted(pc.run_end_encode(pa.array(["a", "a", None])), pa.large_string()) == ["a", "a", None]
+    assert converted(pc.run_end_encode(pa.array(["a", "a", None])), pa.large_string()) == [
+        "a",
+        "a",
+        None,
+    ]
 
 
 @UNHURRIED
@@ -258,7 +324,10 @@ def test_uuids_may_be_spelled_in_other_ways() -> None:
 
 
 def test_bit_and_bignum_are_bytes() -> None:
-    bits, numbers = [b"\x01\xad", None, b"\x04\xf5"], [b"\x80\x00\x01\x05", None, b"\x7f\xff\xfe\xfa"]
+    bits, numbers = (
+        [b"\x01\xad", None, b"\x04\xf5"],
+        [b"\x80\x00\x01\x05", None, b"\x7f\xff\xfe\xfa"],
+    )
     for layout in BLOBS:
         assert converted(pa.array(bits, layout), BIT) == bits
         assert converted(pa.array(numbers, layout), BIGNUM) == numbers
@@ -274,16 +343,21 @@ def test_an_extension_that_nobody_knows_is_its_storage() -> None:
     assert converted(array_of([b"x", None], other), pa.large_binary()) == [b"x", None]
 
 
-# ------------------------------------------------------------------------------------------------------------ time
+# -------------------------------------------------------------------------------------------- time
 
 
 def test_a_time_without_zone_becomes_utc() -> None:
     noon = datetime.time(12, 34, 56, 789012)
     packed = convert_array(pa.array([noon, None]), TIME_TZ, "v")
     microseconds = ((12 * 60 + 34) * 60 + 56) * 10**6 + 789012
-    assert packed.storage.to_pylist() == [((microseconds << 24) | 57599).to_bytes(8, "little"), None]
+    assert packed.storage.to_pylist() == [
+        ((microseconds << 24) | 57599).to_bytes(8, "little"),
+        None,
+    ]
     assert converted(packed, pa.time64("us")) == [noon, None]
-    assert converted(array_of([b"\xff\xe0\x00\x00\x00\x00\x00\x00"], TIME_TZ), pa.time64("us")) == [datetime.time(0)]
+    assert converted(array_of([b"\xff\xe0\x00\x00\x00\x00\x00\x00"], TIME_TZ), pa.time64("us")) == [
+        datetime.time(0)
+    ]
 
 
 def test_a_time_with_an_offset_does_not_lose_it_silently() -> None:
@@ -306,7 +380,10 @@ def test_units_of_time_convert_where_nothing_is_lost() -> None:
     for source in ("s", "ms", "us", "ns"):
         for target in ("s", "ms", "us", "ns"):
             expected = in_python(pa.array([moment, None], pa.timestamp(target)))
-            assert converted(pa.array([moment, None], pa.timestamp(source)), pa.timestamp(target)) == expected
+            assert (
+                converted(pa.array([moment, None], pa.timestamp(source)), pa.timestamp(target))
+                == expected
+            )
     noon = datetime.time(12, 34, 56)
     assert converted(pa.array([noon, None], pa.time64("us")), pa.time32("s")) == [noon, None]
     day = datetime.date(2024, 2, 29)
@@ -316,23 +393,34 @@ def test_units_of_time_convert_where_nothing_is_lost() -> None:
 def test_local_time_and_instants_are_not_mixed_up() -> None:
     for source, target in ((None, "UTC"), ("UTC", None)):
         with pytest.raises(BadRequest, match=r"^schema mismatch: column v is timestamp"):
-            convert_array(pa.array([0], pa.timestamp("us", source)), pa.timestamp("us", target), "v")
+            convert_array(
+                pa.array([0], pa.timestamp("us", source)), pa.timestamp("us", target), "v"
+            )
 
 
 def test_a_column_of_durations_is_sent_as_intervals() -> None:
     intervals = pa.array([pa.MonthDayNano([0, 1, 5_000]), None, pa.MonthDayNano([0, 0, -7_000])])
-    expected = [datetime.timedelta(days=1, microseconds=5), None, datetime.timedelta(microseconds=-7)]
+    expected = [
+        datetime.timedelta(days=1, microseconds=5),
+        None,
+        datetime.timedelta(microseconds=-7),
+    ]
     assert converted(intervals, pa.duration("us")) == expected
     for misfit in ([1, 0, 0], [0, 0, 1], [0, 2**31 - 1, 0]):
         with pytest.raises(BadRequest, match="cannot hold the value MonthDayNano"):
             convert_array(pa.array([pa.MonthDayNano(misfit)]), pa.duration("us"), "v")
 
 
-# --------------------------------------------------------------------------------------------------- whole batches
+# ----------------------------------------------------------------------------------- whole batches
 
 
 def test_a_batch_that_fits_is_the_same_object() -> None:
-    schema = pa.schema([pa.field("a", pa.int64(), nullable=False, metadata={"k": "v"}), ("b", pa.list_(pa.string()))])
+    schema = pa.schema(
+        [
+            pa.field("a", pa.int64(), nullable=False, metadata={"k": "v"}),
+            ("b", pa.list_(pa.string())),
+        ]
+    )
     batch = pa.record_batch([[1], [["x"]]], schema=schema)
     converter = Converter(schema, schema)
     assert converter.keeps_columns
@@ -351,7 +439,12 @@ def test_columns_are_matched_by_name_and_keep_their_buffers() -> None:
 def test_one_converter_serves_many_batches() -> None:
     converter = Converter(pa.schema([("u", pa.string())]), pa.schema([("u", pa.uuid())]))
     for count in (0, 1, 2048):
-        assert converter.convert(pa.record_batch({"u": pa.array([str(ID)] * count, pa.string())})).num_rows == count
+        assert (
+            converter.convert(
+                pa.record_batch({"u": pa.array([str(ID)] * count, pa.string())})
+            ).num_rows
+            == count
+        )
 
 
 @pytest.mark.parametrize(
@@ -386,5 +479,7 @@ def test_other_columns_are_a_mismatch(names, problem) -> None:
     ids=str,
 )
 def test_types_of_another_kind_are_a_mismatch_before_any_row_comes(source, target) -> None:
-    with pytest.raises(BadRequest, match=r"^schema mismatch: column v(\[\])? is .* cannot be converted to it$"):
+    with pytest.raises(
+        BadRequest, match=r"^schema mismatch: column v(\[\])? is .* cannot be converted to it$"
+    ):
         Converter(pa.schema([("v", source)]), pa.schema([("v", target)]))

@@ -1,4 +1,6 @@
-"""Bodies of requests are untrusted: they decode, or raise BadRequest with a sentence, and nothing else."""
+"""Bodies of requests are untrusted: they decode, or raise BadRequest with a sentence, and nothing
+else.
+"""
 
 from __future__ import annotations
 
@@ -122,19 +124,77 @@ DECODERS = [
 
 TEXTS = st.text('abcé\0"(,)_', max_size=8)
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | TEXTS | st.binary(max_size=8),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | TEXTS
+    | st.binary(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
     max_leaves=6,
 )
 KEYS = st.sampled_from(
     [
-        *("catalog", "catalog_name", "schema", "schema_name", "name", "table", "table_name", "descriptor", "type"),
-        *("flight_descriptor", "parameters", "arrow_schema", "column_schema", "on_conflict", "not_null_constraints"),
-        *("unique_constraints", "check_constraints", "primary_key_columns", "unique_columns", "extra_constraints"),
-        *("multi_key_primary_keys", "column_path", "tags", "comment", "time_point", "at_unit", "at_value", "row_ids"),
-        *("json_filters", "column_ids", "ignore_not_found", "if_column_exists", "cascade", "expression", "operation"),
-        *("removed_column", "old_name", "new_name", "new_table_name", "column_name", "constraint", "transaction_id"),
-        *("table_function_parameters", "table_function_input_schema", "table_input_schema", "returning"),
+        *(
+            "catalog",
+            "catalog_name",
+            "schema",
+            "schema_name",
+            "name",
+            "table",
+            "table_name",
+            "descriptor",
+            "type",
+        ),
+        *(
+            "flight_descriptor",
+            "parameters",
+            "arrow_schema",
+            "column_schema",
+            "on_conflict",
+            "not_null_constraints",
+        ),
+        *(
+            "unique_constraints",
+            "check_constraints",
+            "primary_key_columns",
+            "unique_columns",
+            "extra_constraints",
+        ),
+        *(
+            "multi_key_primary_keys",
+            "column_path",
+            "tags",
+            "comment",
+            "time_point",
+            "at_unit",
+            "at_value",
+            "row_ids",
+        ),
+        *(
+            "json_filters",
+            "column_ids",
+            "ignore_not_found",
+            "if_column_exists",
+            "cascade",
+            "expression",
+            "operation",
+        ),
+        *(
+            "removed_column",
+            "old_name",
+            "new_name",
+            "new_table_name",
+            "column_name",
+            "constraint",
+            "transaction_id",
+        ),
+        *(
+            "table_function_parameters",
+            "table_function_input_schema",
+            "table_input_schema",
+            "returning",
+        ),
     ]
 )
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -246,7 +306,9 @@ class TestFields:
             assert self.fields.text_map(key) == {}
             assert key not in self.fields
             for read in (self.fields.text, self.fields.name, self.fields.blob, self.fields.fields):
-                with pytest.raises(BadRequest, match=rf"^create_table: the field '{key}' is missing$"):
+                with pytest.raises(
+                    BadRequest, match=rf"^create_table: the field '{key}' is missing$"
+                ):
                     read(key)
 
     def test_the_first_spelling_that_is_present_counts(self) -> None:
@@ -270,7 +332,9 @@ class TestFields:
             ("fields", "l", "must be a map, not a list"),
         ],
     )
-    def test_a_field_of_another_type_is_named_with_the_problem(self, method: str, key: str, problem: str) -> None:
+    def test_a_field_of_another_type_is_named_with_the_problem(
+        self, method: str, key: str, problem: str
+    ) -> None:
         with pytest.raises(BadRequest, match=rf"^create_table: the field '{key}' {problem}$"):
             getattr(self.fields, method)(key)
 

@@ -1,4 +1,6 @@
-"""Every request that the real client was seen to send decodes to what the recording says it means."""
+"""Every request that the real client was seen to send decodes to what the recording says it
+means.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +38,14 @@ def test_every_request_of_the_scenario_decodes_to_its_recorded_meaning(scenario:
 
 
 def test_the_recordings_cover_every_action_the_client_sends() -> None:
-    seen = Counter(call.action for scenario in SCENARIOS for call in calls(scenario) if call.action in DECODERS)
+    seen = Counter(
+        call.action for scenario in SCENARIOS for call in calls(scenario) if call.action in DECODERS
+    )
     unreachable = {"add_constraint"}  # no SQL of DuckDB 1.4 or 1.5 leads to it (airport §4.14)
     assert set(seen) == set(DECODERS) - unreachable
 
 
-# --------------------------------------------------------------------------------------------------- what it means
+# ----------------------------------------------------------------------------------- what it means
 
 
 def described_field(field: pa.Field) -> dict[str, Any]:
@@ -50,7 +54,11 @@ def described_field(field: pa.Field) -> dict[str, Any]:
         "name": field.name,
         "type": str(field.type),
         "nullable": field.nullable,
-        **({"extension": field.type.extension_name, "storage_type": str(field.type.storage_type)} if extension else {}),
+        **(
+            {"extension": field.type.extension_name, "storage_type": str(field.type.storage_type)}
+            if extension
+            else {}
+        ),
     }
 
 
@@ -59,7 +67,8 @@ def assert_schema(arrow_schema: pa.Schema | None, shown: Any) -> None:
         assert arrow_schema is None
         return
     recorded = [
-        {key: value for key, value in field.items() if key != "metadata"} for field in shown["arrow_schema"]["fields"]
+        {key: value for key, value in field.items() if key != "metadata"}
+        for field in shown["arrow_schema"]["fields"]
     ]
     assert arrow_schema is not None
     assert [described_field(field) for field in arrow_schema] == recorded
@@ -87,7 +96,9 @@ def assert_arguments(arguments: object, shown: Any) -> None:
 
 
 def rows(batch: pa.RecordBatch) -> list[Any]:
-    return [{key: in_json(value) for key, value in row.items()} for row in batch.slice(0, 6).to_pylist()]
+    return [
+        {key: in_json(value) for key, value in row.items()} for row in batch.slice(0, 6).to_pylist()
+    ]
 
 
 def in_json(value: Any) -> Any:
@@ -154,16 +165,22 @@ def check_statistics(request: Any, body: dict[str, Any]) -> None:
 
 
 def check_create_schema(request: Any, body: dict[str, Any]) -> None:
-    assert request == ddl.CreateSchema(body["catalog_name"], body["schema"], body["comment"] or "", body["tags"], None)
+    assert request == ddl.CreateSchema(
+        body["catalog_name"], body["schema"], body["comment"] or "", body["tags"], None
+    )
 
 
 def check_drop_schema(request: Any, body: dict[str, Any]) -> None:
     assert body["schema_name"] == ""
-    assert request == ddl.DropSchema(body["catalog_name"], body["name"], body["ignore_not_found"], False)
+    assert request == ddl.DropSchema(
+        body["catalog_name"], body["name"], body["ignore_not_found"], False
+    )
 
 
 def check_drop_table(request: Any, body: dict[str, Any]) -> None:
-    assert request == ddl.DropTable(body["catalog_name"], body["schema_name"], body["name"], body["ignore_not_found"])
+    assert request == ddl.DropTable(
+        body["catalog_name"], body["schema_name"], body["name"], body["ignore_not_found"]
+    )
 
 
 def check_create_table(request: Any, body: dict[str, Any]) -> None:
@@ -193,7 +210,10 @@ def check_add_column(request: Any, body: dict[str, Any]) -> None:
 def check_remove_column(request: Any, body: dict[str, Any]) -> None:
     check_table(request, body)
     assert request.column == body["removed_column"]
-    assert (request.if_column_exists, request.cascade) == (body["if_column_exists"], body["cascade"])
+    assert (request.if_column_exists, request.cascade) == (
+        body["if_column_exists"],
+        body["cascade"],
+    )
 
 
 def check_rename_column(request: Any, body: dict[str, Any]) -> None:
@@ -268,7 +288,7 @@ DECODERS: dict[str, tuple[Any, Any]] = {
 }
 
 
-# ------------------------------------------------------------------------------------------------------- the calls
+# --------------------------------------------------------------------------------------- the calls
 
 
 def check_action(call: Call) -> None:
@@ -291,7 +311,8 @@ def check_ticket(call: Call) -> None:
     [message] = call.messages
     ticket = decode_ticket(message.data)
     assert len(ticket) == message.decoded["ticket_len"]
-    # The ticket is that of the recording's server; that the bytes are right shows in what it had packed into them.
+    # The ticket is that of the recording's server; that the bytes are right shows in what it had
+    # packed into them.
     shown = message.decoded.get("ticket_msgpack")
     if shown is not None:
         assert set(msgpack.unpackb(ticket)) == set(shown)
@@ -323,7 +344,8 @@ def check_exchange(call: Call) -> None:
                 reader = BatchReader(data)
                 shown = message.decoded["schema"]["fields"]
                 assert [described_field(field) for field in reader.arrow_schema] == [
-                    {key: value for key, value in field.items() if key != "metadata"} for field in shown
+                    {key: value for key, value in field.items() if key != "metadata"}
+                    for field in shown
                 ]
             case "record_batch":
                 assert reader is not None

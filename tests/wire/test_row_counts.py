@@ -11,7 +11,9 @@ from sparkport.wire.row_counts import count_rows
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("field", [b"\x0a", b"\x1a", b"\x12"])
-@pytest.mark.parametrize("length", [b"", b"\xff", b"\xff" * 4, b"\xff" * 20, b"\x80" * 4, b"\x00", b"\x7f"])
+@pytest.mark.parametrize(
+    "length", [b"", b"\xff", b"\xff" * 4, b"\xff" * 20, b"\x80" * 4, b"\x00", b"\x7f"]
+)
 def test_a_length_that_is_none_counts_as_no_rows(field, length):
     """One that does not end within four bytes once sent the count back to the start, for ever."""
     assert count_rows(field + length) == 0

@@ -28,7 +28,9 @@ def stream(*batches: pa.RecordBatch, schema: pa.Schema | None = None) -> bytes:
 
 
 def endpoints(**parameters: Any) -> scan.EndpointsRequest:
-    return scan.decode_endpoints(pack({"descriptor": DESCRIPTOR.serialize(), "parameters": parameters}))
+    return scan.decode_endpoints(
+        pack({"descriptor": DESCRIPTOR.serialize(), "parameters": parameters})
+    )
 
 
 def test_the_clients_form_of_endpoints() -> None:
@@ -70,7 +72,12 @@ def test_the_contracts_form_of_endpoints() -> None:
     assert scan.decode_endpoints(pack({"schema": "s", "table": "t"})) == scan.EndpointsRequest(
         scan.ObjectName(None, "s", "t")
     )
-    body = {"schema": "s", "table": "t", "catalog_name": "c", "time_point": {"unit": "Snapshot", "value": "abc"}}
+    body = {
+        "schema": "s",
+        "table": "t",
+        "catalog_name": "c",
+        "time_point": {"unit": "Snapshot", "value": "abc"},
+    }
     assert scan.decode_endpoints(pack(body)) == scan.EndpointsRequest(
         scan.ObjectName("c", "s", "t"), time_point=TimePoint("snapshot", "abc")
     )
@@ -82,7 +89,10 @@ def test_the_contracts_form_of_endpoints() -> None:
         ({}, "endpoints: the field 'schema' is missing"),
         ({"schema": "s"}, "endpoints: the field 'table' is missing"),
         ({"schema": "", "table": "t"}, "'schema' must not be empty"),
-        ({"schema": "s", "table": "t", "time_point": "now"}, "'time_point' must be a map, not text"),
+        (
+            {"schema": "s", "table": "t", "time_point": "now"},
+            "'time_point' must be a map, not text",
+        ),
         ({"schema": "s", "table": "t", "time_point": {"unit": "week", "value": "1"}}, "not 'week'"),
         ({"descriptor": b"garbage"}, "descriptor"),
         ({"descriptor": ""}, "descriptor"),
@@ -101,8 +111,14 @@ def test_wrong_endpoints_are_refused(body, problem) -> None:
         ({"column_ids": [-1]}, "'column_ids' holds"),
         ({"column_ids": ["a"]}, "'column_ids' must hold integers, not text"),
         ({"column_ids": 5}, "'column_ids' must be a list, not an integer"),
-        ({"table_function_parameters": b"x"}, "table_function_parameters is not a readable Arrow IPC stream"),
-        ({"table_function_input_schema": b"x"}, "table_function_input_schema is not a readable Arrow schema"),
+        (
+            {"table_function_parameters": b"x"},
+            "table_function_parameters is not a readable Arrow IPC stream",
+        ),
+        (
+            {"table_function_input_schema": b"x"},
+            "table_function_input_schema is not a readable Arrow schema",
+        ),
         ({"at_unit": "WEEK", "at_value": "1"}, "not 'WEEK'"),
     ],
 )
@@ -112,7 +128,7 @@ def test_wrong_parameters_of_endpoints_are_refused(parameters, problem) -> None:
     assert problem in refusal.value.message
 
 
-# --------------------------------------------------------------------------------------------------- points in time
+# ---------------------------------------------------------------------------------- points in time
 
 
 @pytest.mark.parametrize(
@@ -138,12 +154,14 @@ def test_half_a_point_in_time_is_refused(unit, value) -> None:
 
 def test_flight_info_needs_a_descriptor() -> None:
     body = {"descriptor": DESCRIPTOR.serialize(), "at_unit": "VERSION", "at_value": "1"}
-    assert scan.decode_flight_info(pack(body)) == scan.FlightInfoRequest(DESCRIPTOR, TimePoint("version", "1"))
+    assert scan.decode_flight_info(pack(body)) == scan.FlightInfoRequest(
+        DESCRIPTOR, TimePoint("version", "1")
+    )
     with pytest.raises(BadRequest, match="flight_info: the field 'descriptor' is missing"):
         scan.decode_flight_info(pack({"at_unit": "VERSION", "at_value": "1"}))
 
 
-# -------------------------------------------------------------------------------------------------- table functions
+# --------------------------------------------------------------------------------- table functions
 
 
 def test_the_clients_form_of_table_function_flight_info() -> None:
@@ -154,21 +172,29 @@ def test_the_clients_form_of_table_function_flight_info() -> None:
         "at_unit": "",
         "at_value": "",
     }
-    assert scan.decode_table_function_flight_info(pack(body)) == scan.TableFunctionFlightInfoRequest(
-        DESCRIPTOR, ARGUMENTS, ARGUMENTS.schema
-    )
+    assert scan.decode_table_function_flight_info(
+        pack(body)
+    ) == scan.TableFunctionFlightInfoRequest(DESCRIPTOR, ARGUMENTS, ARGUMENTS.schema)
 
 
 def test_the_contracts_form_of_table_function_flight_info_has_plain_values() -> None:
-    body = {"name": "READ_IT", "parameters": ["text", b"bytes", 5, 1.5, None, True, ["x"], {"k": "v"}]}
-    assert scan.decode_table_function_flight_info(pack(body)) == scan.TableFunctionFlightInfoRequest(
-        scan.ObjectName(None, None, "READ_IT"), ("text", b"bytes", 5, 1.5, None, True, ["x"], {"k": "v"})
+    body = {
+        "name": "READ_IT",
+        "parameters": ["text", b"bytes", 5, 1.5, None, True, ["x"], {"k": "v"}],
+    }
+    assert scan.decode_table_function_flight_info(
+        pack(body)
+    ) == scan.TableFunctionFlightInfoRequest(
+        scan.ObjectName(None, None, "READ_IT"),
+        ("text", b"bytes", 5, 1.5, None, True, ["x"], {"k": "v"}),
     )
     named = scan.decode_table_function_flight_info(pack({"name": "f", "schema": "s"}))
     assert (named.target, named.arguments) == (scan.ObjectName(None, "s", "f"), ())
 
 
-@pytest.mark.parametrize("body", [{"parameters": []}, {"name": "f", "parameters": "x"}, {"name": ""}])
+@pytest.mark.parametrize(
+    "body", [{"parameters": []}, {"name": "f", "parameters": "x"}, {"name": ""}]
+)
 def test_a_wrong_table_function_call_is_refused(body) -> None:
     with pytest.raises(BadRequest, match=r"^table_function_flight_info: "):
         scan.decode_table_function_flight_info(pack(body))
@@ -210,7 +236,13 @@ def test_arguments_with_offsets_out_of_bounds_are_refused() -> None:
 
 def test_parameters_of_an_in_out_exchange() -> None:
     metadata = pack(
-        {"json_filters": "", "column_ids": [], "parameters": stream(ARGUMENTS), "at_unit": "", "at_value": ""}
+        {
+            "json_filters": "",
+            "column_ids": [],
+            "parameters": stream(ARGUMENTS),
+            "at_unit": "",
+            "at_value": "",
+        }
     )
     assert scan.decode_in_out_parameters(metadata) == scan.InOutParameters("", (), ARGUMENTS, None)
     with pytest.raises(BadRequest):

@@ -14,7 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkport.catalog.statistics import ColumnStatistics, shortened_maximum, shortened_minimum, takes_statistics
+from sparkport.catalog.statistics import (
+    ColumnStatistics,
+    shortened_maximum,
+    shortened_minimum,
+    takes_statistics,
+)
 from sparkport.errors import BadRequest, CatalogFault
 from sparkport.wire.packing import pack
 from sparkport.wire.statistics import (
@@ -41,16 +46,27 @@ def answered(statistics: ColumnStatistics, data_type: pa.DataType) -> pa.RecordB
 
 def bounds(minimum: Any, maximum: Any, data_type: pa.DataType) -> tuple[Any, Any]:
     batch = answered(ColumnStatistics(minimum, maximum), data_type)
-    assert (batch.schema.field("min").type, batch.schema.field("max").type) == (data_type, data_type)
+    assert (batch.schema.field("min").type, batch.schema.field("max").type) == (
+        data_type,
+        data_type,
+    )
     return batch["min"][0].as_py(), batch["max"][0].as_py()
 
 
 def test_a_question_for_statistics() -> None:
-    body = {"flight_descriptor": DESCRIPTOR.serialize(), "column_name": "id", "type": "DECIMAL(10,2)"}
-    assert decode_column_statistics(pack(body)) == ColumnStatisticsRequest(DESCRIPTOR, "id", "DECIMAL(10,2)")
+    body = {
+        "flight_descriptor": DESCRIPTOR.serialize(),
+        "column_name": "id",
+        "type": "DECIMAL(10,2)",
+    }
+    assert decode_column_statistics(pack(body)) == ColumnStatisticsRequest(
+        DESCRIPTOR, "id", "DECIMAL(10,2)"
+    )
     for key in body:
         with pytest.raises(BadRequest, match=f"column_statistics: the field '{key}' is missing"):
-            decode_column_statistics(pack({name: value for name, value in body.items() if name != key}))
+            decode_column_statistics(
+                pack({name: value for name, value in body.items() if name != key})
+            )
 
 
 VALUES: list[tuple[pa.DataType, Any, Any]] = [
@@ -79,7 +95,9 @@ VALUES: list[tuple[pa.DataType, Any, Any]] = [
 
 
 @pytest.mark.parametrize(("data_type", "minimum", "maximum"), VALUES, ids=str)
-def test_bounds_have_the_type_of_the_column(data_type: pa.DataType, minimum: Any, maximum: Any) -> None:
+def test_bounds_have_the_type_of_the_column(
+    data_type: pa.DataType, minimum: Any, maximum: Any
+) -> None:
     assert bounds(minimum, maximum, data_type) == (minimum, maximum)
 
 
@@ -87,11 +105,15 @@ def test_the_columns_of_an_answer() -> None:
     batch = answered(ColumnStatistics(1, 2, False, True, 7), pa.int32())
     assert batch.schema.names == ["min", "max", "has_not_null", "has_null", "distinct_count"]
     assert batch.schema.field("distinct_count").type == pa.uint64()
-    assert batch.to_pylist() == [{"min": 1, "max": 2, "has_not_null": True, "has_null": False, "distinct_count": 7}]
+    assert batch.to_pylist() == [
+        {"min": 1, "max": 2, "has_not_null": True, "has_null": False, "distinct_count": 7}
+    ]
 
 
 @pytest.mark.parametrize(("data_type", "minimum", "maximum"), VALUES, ids=str)
-def test_scalars_of_arrow_serve_as_bounds(data_type: pa.DataType, minimum: Any, maximum: Any) -> None:
+def test_scalars_of_arrow_serve_as_bounds(
+    data_type: pa.DataType, minimum: Any, maximum: Any
+) -> None:
     storage = data_type.storage_type if isinstance(data_type, pa.BaseExtensionType) else data_type
     plain = [value.bytes if isinstance(value, uuid.UUID) else value for value in (minimum, maximum)]
     low, high = (pa.array([value], storage)[0] for value in plain)
@@ -102,8 +124,14 @@ def test_scalars_of_arrow_serve_as_bounds(data_type: pa.DataType, minimum: Any, 
 
 
 def test_scalars_of_what_python_cannot_hold() -> None:
-    for unit, data_type in (("ns", pa.timestamp("ns")), ("ns", pa.time64("ns")), ("us", pa.timestamp("us"))):
-        low, high = (pa.array([value], pa.int64()).view(data_type)[0] for value in (1, 86_399_999_999_999))
+    for unit, data_type in (
+        ("ns", pa.timestamp("ns")),
+        ("ns", pa.time64("ns")),
+        ("us", pa.timestamp("us")),
+    ):
+        low, high = (
+            pa.array([value], pa.int64()).view(data_type)[0] for value in (1, 86_399_999_999_999)
+        )
         batch = answered(ColumnStatistics(low, high), data_type)
         assert (batch["min"][0].value, batch["max"][0].value) == (1, 86_399_999_999_999), unit
     infinity = pa.array([2**31 - 1], pa.int32()).view(pa.date32())[0]
@@ -168,7 +196,9 @@ def test_statistics_of_another_type_are_the_catalogs_fault(
     ],
     ids=str,
 )
-def test_bounds_in_the_wrong_order_are_the_catalogs_fault(data_type: pa.DataType, low: Any, high: Any) -> None:
+def test_bounds_in_the_wrong_order_are_the_catalogs_fault(
+    data_type: pa.DataType, low: Any, high: Any
+) -> None:
     answered(ColumnStatistics(low, high), data_type)
     if low is not NAN:
         answered(ColumnStatistics(low, low), data_type)
@@ -195,8 +225,15 @@ def test_text_never_has_null_as_bounds(data_type: pa.DataType) -> None:
 
 
 def test_text_says_whether_it_is_more_than_ascii_and_how_long_it_gets() -> None:
-    row = answered(ColumnStatistics("a", "z", contains_unicode=False, max_string_length=12), pa.string()).to_pylist()[0]
-    assert (row["min"], row["max"], row["contains_unicode"], row["max_string_length"]) == ("a", "z", False, 12)
+    row = answered(
+        ColumnStatistics("a", "z", contains_unicode=False, max_string_length=12), pa.string()
+    ).to_pylist()[0]
+    assert (row["min"], row["max"], row["contains_unicode"], row["max_string_length"]) == (
+        "a",
+        "z",
+        False,
+        12,
+    )
 
 
 def test_numbers_that_the_client_cannot_hold() -> None:
@@ -214,7 +251,11 @@ def test_long_text_is_shortened() -> None:
     assert high == "c" * 63 + "d"
 
 
-@given(st.text(max_size=80), st.text(max_size=80), st.sampled_from(["", "\U0010ffff" * 70, "\ud7ff" * 70, "x" * 70]))
+@given(
+    st.text(max_size=80),
+    st.text(max_size=80),
+    st.sampled_from(["", "\U0010ffff" * 70, "\ud7ff" * 70, "x" * 70]),
+)
 def test_shortened_text_is_still_a_bound(first: str, second: str, middle: str) -> None:
     text = first + middle + second
     assert shortened_minimum(text).encode() <= text.encode() <= shortened_maximum(text).encode()
@@ -239,13 +280,18 @@ def test_shortened_text_is_still_a_bound(first: str, second: str, middle: str) -
     ],
     ids=str,
 )
-def test_bounds_that_the_client_could_not_convert_are_left_out(data_type: pa.DataType, value: int, fits: bool) -> None:
+def test_bounds_that_the_client_could_not_convert_are_left_out(
+    data_type: pa.DataType, value: int, fits: bool
+) -> None:
     scalar = pa.array([value], pa.int64()).view(data_type)[0]
     assert answered(ColumnStatistics(scalar, scalar), data_type)["max"].null_count == (not fits)
 
 
 def test_times_with_offset_have_no_bounds() -> None:
-    low, high = (pa.ExtensionScalar.from_storage(TIMETZ, pa.scalar(bytes([n] * 8), pa.binary(8))) for n in (2, 1))
+    low, high = (
+        pa.ExtensionScalar.from_storage(TIMETZ, pa.scalar(bytes([n] * 8), pa.binary(8)))
+        for n in (2, 1)
+    )
     assert bounds(low, high, TIMETZ) == (None, None)
     assert answered(ColumnStatistics(has_null=False), TIMETZ).to_pylist()[0]["has_null"] is False
 
@@ -262,13 +308,35 @@ def test_times_with_offset_have_no_bounds() -> None:
 )
 def test_nested_types_get_an_answer_that_is_ignored(data_type: pa.DataType) -> None:
     row = answered(ColumnStatistics([1], [2]), data_type).to_pylist()[0]
-    assert row == {"min": None, "max": None, "has_not_null": True, "has_null": True, "distinct_count": 0}
+    assert row == {
+        "min": None,
+        "max": None,
+        "has_not_null": True,
+        "has_null": True,
+        "distinct_count": 0,
+    }
 
 
 def test_which_types_the_client_has_statistics_of() -> None:
-    taken = [data_type for data_type, _, _ in VALUES] + [TIMETZ, *TEXTS, pa.list_(pa.binary()), pa.bool8()]
-    taken += [pa.struct([("a", pa.duration("s"))]), pa.map_(pa.string(), pa.null()), pa.list_(pa.int8(), 3)]
-    refused = [pa.null(), pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(16), pa.duration("s")]
+    taken = [data_type for data_type, _, _ in VALUES] + [
+        TIMETZ,
+        *TEXTS,
+        pa.list_(pa.binary()),
+        pa.bool8(),
+    ]
+    taken += [
+        pa.struct([("a", pa.duration("s"))]),
+        pa.map_(pa.string(), pa.null()),
+        pa.list_(pa.int8(), 3),
+    ]
+    refused = [
+        pa.null(),
+        pa.binary(),
+        pa.large_binary(),
+        pa.binary_view(),
+        pa.binary(16),
+        pa.duration("s"),
+    ]
     refused += [pa.month_day_nano_interval(), pa.sparse_union([pa.field("a", pa.int64())])]
     refused += [pa.opaque(pa.binary(), name, "DuckDB") for name in ("bit", "bignum")]
     refused += [pa.opaque(pa.binary(16), "hugeint", "somebody else")]

@@ -27,7 +27,9 @@ def test_create_transaction_may_say_nothing(body) -> None:
 
 @pytest.mark.parametrize("encode", [pack, lambda value: json.dumps(value).encode()])
 def test_create_transaction_may_name_a_catalog_in_either_encoding(encode) -> None:
-    assert transactions.decode_create_transaction(encode({"catalog_name": "c"})) == transactions.CreateTransaction("c")
+    assert transactions.decode_create_transaction(
+        encode({"catalog_name": "c"})
+    ) == transactions.CreateTransaction("c")
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b"hello", pack([1]), pack({"catalog_name": 5})])
@@ -41,11 +43,15 @@ def test_create_transaction_refuses_garbage(body) -> None:
 @pytest.mark.parametrize("key", ["transaction_id", "identifier"])
 def test_a_transaction_is_named_in_either_encoding_and_spelling(decode, encode, key) -> None:
     assert decode(encode({key: "tx-1"})) == transactions.TransactionRequest("tx-1")
-    assert decode(encode({key: "tx-1", "catalog_name": "c"})) == transactions.TransactionRequest("tx-1", "c")
+    assert decode(encode({key: "tx-1", "catalog_name": "c"})) == transactions.TransactionRequest(
+        "tx-1", "c"
+    )
 
 
 @pytest.mark.parametrize("decode", ENDINGS)
-@pytest.mark.parametrize("body", [b"", b"{}", pack({}), pack({"transaction_id": ""}), pack({"transaction_id": 5})])
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", pack({}), pack({"transaction_id": ""}), pack({"transaction_id": 5})]
+)
 def test_a_transaction_must_be_named(decode, body) -> None:
     with pytest.raises(BadRequest, match=r"_transaction(_status)?: the field 'transaction_id'"):
         decode(body)
@@ -76,7 +82,9 @@ def test_the_status_says_whether_there_is_such_a_transaction(state) -> None:
     }
 
 
-def test_schemas_that_would_make_the_client_refuse_the_whole_catalog_are_the_catalogs_fault() -> None:
+def test_schemas_that_would_make_the_client_refuse_the_whole_catalog_are_the_catalogs_fault() -> (
+    None
+):
     contents = catalogs.encode_contents([])
     with pytest.raises(CatalogFault, match="without a name"):
         catalogs.SchemaEntry("", contents)

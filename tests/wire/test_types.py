@@ -1,4 +1,6 @@
-"""What DuckDB's client cannot take is refused before it is published, with column and remedy (airport §13.2)."""
+"""What DuckDB's client cannot take is refused before it is published, with column and remedy
+(airport §13.2).
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,41 @@ ENUM = pa.dictionary(pa.uint8(), pa.string())
 @pytest.mark.parametrize(
     "data_type",
     [
-        *(pa.bool_(), pa.int8(), pa.int64(), pa.uint8(), pa.uint64(), pa.float32(), pa.float64(), pa.null()),
+        *(
+            pa.bool_(),
+            pa.int8(),
+            pa.int64(),
+            pa.uint8(),
+            pa.uint64(),
+            pa.float32(),
+            pa.float64(),
+            pa.null(),
+        ),
         *(pa.decimal32(9, 2), pa.decimal64(18, 0), pa.decimal128(38, 38)),
-        *(pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view()),
-        *(pa.binary(5), pa.date32(), pa.date64(), pa.time32("s"), pa.time64("ns"), pa.timestamp("ms", "UTC")),
+        *(
+            pa.string(),
+            pa.large_string(),
+            pa.string_view(),
+            pa.binary(),
+            pa.large_binary(),
+            pa.binary_view(),
+        ),
+        *(
+            pa.binary(5),
+            pa.date32(),
+            pa.date64(),
+            pa.time32("s"),
+            pa.time64("ns"),
+            pa.timestamp("ms", "UTC"),
+        ),
         *(pa.duration("us"), pa.month_day_nano_interval(), pa.uuid(), pa.bool8(), pa.json_(), ENUM),
         *(HUGEINT, UHUGEINT, TIME_TZ, BIT, BIGNUM, pa.opaque(pa.binary(), "varint", "DuckDB")),
         *(pa.list_(pa.uuid()), pa.large_list(BIT), pa.list_view(pa.int8()), pa.list_(pa.int8(), 3)),
-        *(pa.struct([("a", HUGEINT)]), pa.map_(pa.string(), pa.list_(pa.int8())), pa.sparse_union(UNION)),
+        *(
+            pa.struct([("a", HUGEINT)]),
+            pa.map_(pa.string(), pa.list_(pa.int8())),
+            pa.sparse_union(UNION),
+        ),
         pa.run_end_encoded(pa.int32(), pa.string()),
     ],
     ids=str,
@@ -49,7 +78,9 @@ def test_every_type_of_the_table_is_taken(data_type) -> None:
     ],
     ids=str,
 )
-def test_a_type_that_is_not_taken_is_named_with_the_remedy_wherever_it_stands(data_type, remedy) -> None:
+def test_a_type_that_is_not_taken_is_named_with_the_remedy_wherever_it_stands(
+    data_type, remedy
+) -> None:
     nestings = {
         "v": data_type,
         "v[]": pa.list_(data_type),
@@ -61,7 +92,9 @@ def test_a_type_that_is_not_taken_is_named_with_the_remedy_wherever_it_stands(da
     for path, nested in nestings.items():
         with pytest.raises(Unsupported) as refusal:
             refuse_unsupported(pa.schema([("id", pa.int64()), ("v", nested)]), "table t")
-        assert refusal.value.message.startswith(f"table t: DuckDB cannot take the column {path} of type ")
+        assert refusal.value.message.startswith(
+            f"table t: DuckDB cannot take the column {path} of type "
+        )
         assert remedy in refusal.value.message
 
 
@@ -107,7 +140,9 @@ def test_other_geometries_are_refused(field, problem) -> None:
 
 
 def with_raw_name(name: bytes) -> pa.Schema:
-    """A schema that only a file or a network can bring: pyarrow itself makes none whose names are not text."""
+    """A schema that only a file or a network can bring: pyarrow itself makes none whose names are
+    not text.
+    """
     message = pa.schema([("N" * len(name), pa.int8())]).serialize().to_pybytes()
     return pa.ipc.read_schema(pa.py_buffer(message.replace(b"N" * len(name), name)))
 
@@ -116,9 +151,18 @@ def with_raw_name(name: bytes) -> pa.Schema:
     ("schema", "problem"),
     [
         (pa.schema([("a", pa.int8()), ("", pa.int8())]), "column number 2 of table t has no name"),
-        (pa.schema([("a\0b", pa.int8())]), "the name of column number 1 of table t contains a NUL character"),
-        (pa.schema([("s", pa.struct([("a\0b", pa.int8())]))]), "a field inside the column s of table t contains a NUL"),
-        (with_raw_name(b"\xed\xa0\x80"), "the name of column number 1 of table t is not text in UTF-8"),
+        (
+            pa.schema([("a\0b", pa.int8())]),
+            "the name of column number 1 of table t contains a NUL character",
+        ),
+        (
+            pa.schema([("s", pa.struct([("a\0b", pa.int8())]))]),
+            "a field inside the column s of table t contains a NUL",
+        ),
+        (
+            with_raw_name(b"\xed\xa0\x80"),
+            "the name of column number 1 of table t is not text in UTF-8",
+        ),
         (with_raw_name(b"\xff\xfe\xff"), "is not text in UTF-8"),
     ],
 )
@@ -159,6 +203,6 @@ def test_a_publishable_schema_has_plain_values() -> None:
 
 
 def test_messages_call_types_by_the_names_that_users_know() -> None:
-    assert [type_name(data_type) for data_type in (pa.uuid(), pa.bool8(), HUGEINT, TIME_TZ, pa.int64())] == [
-        *("UUID", "BOOLEAN", "HUGEINT", "TIME_TZ", "int64")
-    ]
+    assert [
+        type_name(data_type) for data_type in (pa.uuid(), pa.bool8(), HUGEINT, TIME_TZ, pa.int64())
+    ] == [*("UUID", "BOOLEAN", "HUGEINT", "TIME_TZ", "int64")]

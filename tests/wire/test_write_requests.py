@@ -26,12 +26,16 @@ def delete(command: Any) -> write.DeleteCommand:
 
 def test_insert() -> None:
     assert put(INSERT) == write.InsertCommand("s", "t")
-    assert put({**INSERT, "returning": True, "catalog_name": "c"}) == write.InsertCommand("s", "t", True, "c")
+    assert put({**INSERT, "returning": True, "catalog_name": "c"}) == write.InsertCommand(
+        "s", "t", True, "c"
+    )
 
 
 def test_update() -> None:
     assert put(UPDATE) == write.UpdateCommand("s", "t", (3, -1))
-    assert put({**UPDATE, "returning": True, "catalog_name": "c"}) == write.UpdateCommand("s", "t", (3, -1), True, "c")
+    assert put({**UPDATE, "returning": True, "catalog_name": "c"}) == write.UpdateCommand(
+        "s", "t", (3, -1), True, "c"
+    )
 
 
 def test_delete() -> None:
@@ -72,13 +76,22 @@ def test_row_ids_are_integers_of_64_bits(row_ids, problem) -> None:
     ("command", "problem"),
     [
         ({}, "DoPut: the field 'operation' is missing"),
-        ({**INSERT, "operation": "upsert"}, "DoPut: the operation must be insert or update, not 'upsert'"),
+        (
+            {**INSERT, "operation": "upsert"},
+            "DoPut: the operation must be insert or update, not 'upsert'",
+        ),
         ({**INSERT, "operation": 1}, "DoPut: the field 'operation' must be text, not an integer"),
         ({**INSERT, "schema_name": ""}, "insert: the field 'schema_name' must not be empty"),
         ({**INSERT, "table_name": None}, "insert: the field 'table_name' is missing"),
-        ({**INSERT, "table_name": 5}, "insert: the field 'table_name' must be text, not an integer"),
+        (
+            {**INSERT, "table_name": 5},
+            "insert: the field 'table_name' must be text, not an integer",
+        ),
         ({**UPDATE, "table_name": ""}, "update: the field 'table_name' must not be empty"),
-        ({**INSERT, "returning": "yes"}, "insert: the field 'returning' must be true or false, not text"),
+        (
+            {**INSERT, "returning": "yes"},
+            "insert: the field 'returning' must be true or false, not text",
+        ),
         ([INSERT], "DoPut: the body must be a JSON object, not a list"),
     ],
 )
@@ -95,7 +108,10 @@ def test_a_command_that_is_no_json_is_refused(body) -> None:
 
 
 def test_the_response_leaves_out_what_is_empty() -> None:
-    assert msgpack.unpackb(write.encode_dml_response("success", 3)) == {"status": "success", "affected_rows": 3}
+    assert msgpack.unpackb(write.encode_dml_response("success", 3)) == {
+        "status": "success",
+        "affected_rows": 3,
+    }
     assert msgpack.unpackb(write.encode_dml_response("success", 3, b"ipc")) == {
         "status": "success",
         "affected_rows": 3,

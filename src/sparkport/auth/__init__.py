@@ -1,4 +1,6 @@
-"""Who asks, and what they may do: authenticators turn a bearer token into an identity, a policy says what it may do."""
+"""Who asks, and what they may do: authenticators turn a bearer token into an identity, a policy
+says what it may do.
+"""
 
 from sparkport.auth.chain import AuthenticatorChain
 from sparkport.auth.jwt import JWTAuthenticator

@@ -13,10 +13,14 @@ __all__ = ["AuthenticatorChain"]
 
 
 class AuthenticatorChain:
-    """Asks one after the other; the first that knows a token says whose it is. As thread-safe as they are."""
+    """Asks one after the other; the first that knows a token says whose it is. As thread-safe as
+    they are.
+    """
 
     def __init__(self, authenticators: Mapping[str, Authenticator]) -> None:
-        """Their names tell which of them a caller was admitted by; where a name is gone, so are its callers."""
+        """Their names tell which of them a caller was admitted by; where a name is gone, so are its
+        callers.
+        """
         self._authenticators = dict(authenticators)
 
     def __call__(self, token: str) -> Identity | None:

@@ -29,7 +29,9 @@ _ELLIPTIC = {"P-256": ("ES256",), "P-384": ("ES384",), "P-521": ("ES512",)}
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """A key, and the algorithms that a token may be signed with for it: never one that takes it for a shared secret."""
+    """A key, and the algorithms that a token may be signed with for it: never one that takes it for
+    a shared secret.
+    """
 
     kid: str | None
     key: Any
@@ -39,9 +41,10 @@ class PublicKey:
 class KeySet:
     """The keys at an address. Thread-safe.
 
-    They are fetched when the first one is asked for, `refresh_seconds` later in the background, and when one is asked for
-    that is not known, but not more often than once in `retry_seconds`. While the provider does not answer, old keys are good
-    for `stale_seconds`; after that, or before the first answer, nobody can be admitted.
+    They are fetched when the first one is asked for, `refresh_seconds` later in the background, and
+    when one is asked for that is not known, but not more often than once in `retry_seconds`. While
+    the provider does not answer, old keys are good for `stale_seconds`; after that, or before the
+    first answer, nobody can be admitted.
     """
 
     def __init__(
@@ -54,14 +57,20 @@ class KeySet:
         stale_seconds: float = 3600.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Raises: BadRequest for an address that keys must not come from; PreconditionFailed without PyJWT."""
+        """Raises: BadRequest for an address that keys must not come from; PreconditionFailed
+        without PyJWT.
+        """
         try:
             import cryptography  # noqa: F401 - PyJWT needs it for all algorithms that are used here
             import jwt  # noqa: F401 - better now than at the first token
         except ImportError as error:
-            raise PreconditionFailed("tokens of an OpenID provider need PyJWT: pip install 'sparkport[jwt]'") from error
+            raise PreconditionFailed(
+                "tokens of an OpenID provider need PyJWT: pip install 'sparkport[jwt]'"
+            ) from error
         if not _trustworthy(url, allow_http):
-            raise BadRequest(f"keys must be fetched from an address that begins with https://, not from {url!r}")
+            raise BadRequest(
+                f"keys must be fetched from an address that begins with https://, not from {url!r}"
+            )
         self._url = url
         self._opener = urllib.request.build_opener(_Redirects(allow_http))
         self._refresh_seconds = refresh_seconds
@@ -87,7 +96,9 @@ class KeySet:
         elif self._age() > self._refresh_seconds and not self._tried_lately():
             self._fetch_in_background()
         if self._fetched is None or self._age() > self._stale_seconds:
-            raise Unauthenticated("the keys by which tokens are checked cannot be had at the moment: try again later")
+            raise Unauthenticated(
+                "the keys by which tokens are checked cannot be had at the moment: try again later"
+            )
         return found
 
     def fetch(self) -> Sequence[PublicKey]:
@@ -103,7 +114,9 @@ class KeySet:
             problem = f"the keys at {self._url} cannot be fetched: {getattr(error, 'reason', None) or error}"
             raise PreconditionFailed(problem) from error
         if not keys:
-            raise PreconditionFailed(f"among the keys at {self._url} there is none for RSA, ECDSA or EdDSA signatures")
+            raise PreconditionFailed(
+                f"among the keys at {self._url} there is none for RSA, ECDSA or EdDSA signatures"
+            )
         self._keys, self._fetched = keys, self._clock()
         return keys
 
@@ -126,7 +139,9 @@ class KeySet:
         """One thread is enough: whoever comes before it has begun leaves it to that one."""
         with self._starting:
             if self._background is None or not self._background.is_alive():
-                self._background = threading.Thread(target=self._fetch_unless_tried, name="sparkport-jwks", daemon=True)
+                self._background = threading.Thread(
+                    target=self._fetch_unless_tried, name="sparkport-jwks", daemon=True
+                )
                 self._background.start()
 
     def _tried_lately(self) -> bool:
@@ -137,7 +152,9 @@ class KeySet:
 
 
 def _keys(document: Any) -> tuple[PublicKey, ...]:
-    """Those of a JWKS that signatures can be checked with; others that it may hold are passed over."""
+    """Those of a JWKS that signatures can be checked with; others that it may hold are passed
+    over.
+    """
     if not isinstance(document, dict) or not isinstance(document.get("keys"), list):
         raise ValueError("it is no JWKS")
     found = [_key(each) for each in document["keys"] if isinstance(each, dict)]
@@ -158,7 +175,9 @@ def _key(values: Mapping[str, Any]) -> PublicKey | None:
     if values.get("kty") == "RSA" and key.key_size < _LEAST_RSA_BITS:
         _log.warning("a key of the provider is too short to be used")
         return None
-    if "private" in type(key).__name__.lower():  # it has been published, so anybody can sign with it
+    if (
+        "private" in type(key).__name__.lower()
+    ):  # it has been published, so anybody can sign with it
         _log.error("the provider publishes a private key, which is not used")
         return None
     kid = values.get("kid")
@@ -206,4 +225,8 @@ def _trustworthy(url: str, allow_http: bool) -> bool:
         return False
     if parts.scheme == "https" and parts.hostname:
         return True
-    return parts.scheme == "http" and bool(parts.hostname) and (allow_http or is_loopback(parts.hostname or ""))
+    return (
+        parts.scheme == "http"
+        and bool(parts.hostname)
+        and (allow_http or is_loopback(parts.hostname or ""))
+    )

@@ -25,8 +25,9 @@ _NOT_IN_NAMES = re.compile(r"\W")
 class JWTAuthenticator:
     """Authenticates by signed tokens of one issuer for one audience. Thread-safe.
 
-    Keys are fetched at the first token, again now and then, and when a token names one that is not known. Signatures are
-    RSA's, ECDSA's or EdDSA's: `none`, and HMAC with a public key for its secret, are refused.
+    Keys are fetched at the first token, again now and then, and when a token names one that is not
+    known. Signatures are RSA's, ECDSA's or EdDSA's: `none`, and HMAC with a public key for its
+    secret, are refused.
     """
 
     def __init__(
@@ -41,7 +42,9 @@ class JWTAuthenticator:
         keys: KeySet | None = None,
         leeway: float = _LEEWAY,
     ) -> None:
-        """Raises: BadRequest for an address, issuer or audience that cannot be; PreconditionFailed without PyJWT."""
+        """Raises: BadRequest for an address, issuer or audience that cannot be; PreconditionFailed
+        without PyJWT.
+        """
         if not issuer or not audience:
             raise BadRequest(
                 "tokens of an OpenID provider need jwt_issuer and jwt_audience: else those for other services would be "
@@ -97,7 +100,9 @@ class JWTAuthenticator:
         except jwt.ExpiredSignatureError:
             raise Unauthenticated("this token has expired: get a new one") from None
         except (jwt.InvalidAudienceError, jwt.InvalidIssuerError):
-            raise Unauthenticated("this token is for another service, or from another issuer") from None
+            raise Unauthenticated(
+                "this token is for another service, or from another issuer"
+            ) from None
         except (jwt.PyJWTError, ValueError, TypeError) as error:
             _log.info("a signed token was refused: %s", type(error).__name__)
             return None
@@ -106,7 +111,9 @@ class JWTAuthenticator:
     def _identity(self, claims: Mapping[str, Any]) -> Identity | None:
         name = _claim(claims, self._principal_claim)
         if not isinstance(name, str) or not name or name == "*" or name.startswith("group:"):
-            _log.warning("a token is valid, but its claim %s names no principal", self._principal_claim)
+            _log.warning(
+                "a token is valid, but its claim %s names no principal", self._principal_claim
+            )
             return None
         attributes = {
             _NOT_IN_NAMES.sub("_", each): value

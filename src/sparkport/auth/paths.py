@@ -1,7 +1,7 @@
 """Patterns of paths such as `lake.sales.orders`, by which rules say what they are about.
 
-`*` stands for any characters but dots, and `**`, where it is all that is between two dots, for any number of parts of the
-path, none included. What is said of a path holds for all that is in it.
+`*` stands for any characters but dots, and `**`, where it is all that is between two dots, for any
+number of parts of the path, none included. What is said of a path holds for all that is in it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ _ANY_PARTS = "**"
 
 
 class PathPattern:
-    """One pattern. Names are compared as DuckDB does: the case of letters makes no difference. Thread-safe."""
+    """One pattern. Names are compared as DuckDB does: the case of letters makes no difference.
+    Thread-safe.
+    """
 
     def __init__(self, text: str) -> None:
         steps = [_step(part) for part in text.split(".")]
@@ -32,13 +34,15 @@ class PathPattern:
         return self._covers.match(_plain(path) + ".") is not None
 
     def may_reach(self, path: str) -> bool:
-        """Whether it means that object, something that it is in, or something that might be in it."""
+        """Whether it means that object, something that it is in, or something that might be in
+        it.
+        """
         return self._reaches.match(_plain(path) + ".") is not None
 
 
 def covering_nested(text: str) -> str | None:
-    """The pattern to write in place of one that means an object in any schema, but not in schemas within those; None for
-    one that needs no other.
+    """The pattern to write in place of one that means an object in any schema, but not in schemas
+    within those; None for one that needs no other.
     """
     parts, rest = text.split("."), []
     while parts and parts[-1] == _ANY:  # it covers whatever there is, however deep
@@ -48,7 +52,13 @@ def covering_nested(text: str) -> str | None:
         if part == _ANY_PARTS:
             return None
         within = 0 < index < len(parts) - 1
-        better += [_ANY_PARTS] if within and part == _ANY else [part, _ANY_PARTS] if within and _ANY in part else [part]
+        better += (
+            [_ANY_PARTS]
+            if within and part == _ANY
+            else [part, _ANY_PARTS]
+            if within and _ANY in part
+            else [part]
+        )
     return ".".join([*better, *rest]) if _ANY_PARTS in better else None
 
 

@@ -1,8 +1,10 @@
-"""Who may do what: grants, row filters and masks, and the Access that they make for one caller in one catalog.
+"""Who may do what: grants, row filters and masks, and the Access that they make for one caller in
+one catalog.
 
-Objects are named by paths, `catalog`, `catalog.schema` or `catalog.schema.object`, or by patterns of such
-(`sparkport.auth.paths`). Whom a rule is for is the name of a principal, `group:` and the name of a group, or `*` for
-everybody. Nothing is ever taken away by a grant: what none allows is not allowed.
+Objects are named by paths, `catalog`, `catalog.schema` or `catalog.schema.object`, or by patterns
+of such (`sparkport.auth.paths`). Whom a rule is for is the name of a principal, `group:` and the
+name of a group, or `*` for everybody. Nothing is ever taken away by a grant: what none allows is
+not allowed.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ _MOST_REMEMBERED = 1000
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Lets somebody do something with a catalog, a schema, a table or a function, and all that is in it."""
+    """Lets somebody do something with a catalog, a schema, a table or a function, and all that is
+    in it.
+    """
 
     to: tuple[str, ...]
     on: str
@@ -35,7 +39,9 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """Rows of a table that its readers see: a condition in DuckDB's SQL, with attributes of the reader as `$name`."""
+    """Rows of a table that its readers see: a condition in DuckDB's SQL, with attributes of the
+    reader as `$name`.
+    """
 
     on: str
     rows: str
@@ -46,7 +52,9 @@ class RowFilter:
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """What readers see in place of a column's values: an expression in DuckDB's SQL, as in a row filter."""
+    """What readers see in place of a column's values: an expression in DuckDB's SQL, as in a row
+    filter.
+    """
 
     on: str
     column: str
@@ -57,8 +65,8 @@ class Mask:
 
 
 class Policy:
-    """All that has been decided about who may do what. Without grants everybody may do everything that is not filtered
-    or masked. Thread-safe.
+    """All that has been decided about who may do what. Without grants everybody may do everything
+    that is not filtered or masked. Thread-safe.
     """
 
     def __init__(
@@ -68,12 +76,14 @@ class Policy:
         masks: Iterable[Mask] = (),
         admins: Iterable[str] = (),
     ) -> None:
-        """`grants` None grants everything to everybody; an empty list nothing to nobody. Of several masks for one caller
-        and column the first counts.
+        """`grants` None grants everything to everybody; an empty list nothing to nobody. Of several
+        masks for one caller and column the first counts.
 
         Raises: BadRequest for masks on the same path that spell one column in two ways.
         """
-        self._grants = None if grants is None else tuple((each, PathPattern(each.on)) for each in grants)
+        self._grants = (
+            None if grants is None else tuple((each, PathPattern(each.on)) for each in grants)
+        )
         self._row_filters = tuple((each, PathPattern(each.on)) for each in row_filters)
         self._masks = tuple((each, PathPattern(each.on)) for each in masks)
         _expect_one_spelling(each for each, _ in self._masks)
@@ -103,7 +113,11 @@ class Policy:
     def _make(self, identity: Identity | None, catalog: str) -> Access:
         grants = None
         if self._grants is not None:
-            grants = [(path, frozenset(each.may)) for each, path in self._grants if _is_for(identity, each.to)]
+            grants = [
+                (path, frozenset(each.may))
+                for each, path in self._grants
+                if _is_for(identity, each.to)
+            ]
         filters = [(path, each) for each, path in self._row_filters if _applies(identity, each)]
         masks = [(path, each) for each, path in self._masks if _applies(identity, each)]
         return _Granted(identity, catalog, grants, filters, masks)
@@ -135,7 +149,9 @@ class _Granted(Access):
         )
 
     def sees_catalog(self) -> bool:
-        return self._grants is None or any(pattern.may_reach(self._catalog) for pattern, _ in self._grants)
+        return self._grants is None or any(
+            pattern.may_reach(self._catalog) for pattern, _ in self._grants
+        )
 
     def sees_schema(self, schema: str) -> bool:
         path = self._path(schema, "")
@@ -158,19 +174,25 @@ class _Granted(Access):
 
 
 def _expect_one_spelling(masks: Iterable[Mask]) -> None:
-    """Nobody means two columns by that, and who sees what would depend on which of them a table has."""
+    """Nobody means two columns by that, and who sees what would depend on which of them a table
+    has.
+    """
     known: dict[tuple[bytes, bytes], str] = {}
     for each in masks:
         first = known.setdefault((folded(each.on), folded(each.column)), each.column)
         if first != each.column:
-            raise BadRequest(f"the masks on {each.on} spell one column in two ways: {first} and {each.column}")
+            raise BadRequest(
+                f"the masks on {each.on} spell one column in two ways: {first} and {each.column}"
+            )
 
 
 def _is_for(identity: Identity | None, whom: Iterable[str]) -> bool:
     if identity is None:
         return EVERYBODY in whom
     mine = {EVERYBODY, *(f"{_GROUP}{group}" for group in identity.groups)}
-    if not identity.name.startswith(_GROUP):  # where people choose their names, one must not be that of a group
+    if not identity.name.startswith(
+        _GROUP
+    ):  # where people choose their names, one must not be that of a group
         mine.add(identity.name)
     return not mine.isdisjoint(whom)
 
@@ -182,7 +204,11 @@ def _applies(identity: Identity | None, rule: RowFilter | Mask) -> bool:
 def _values(identity: Identity | None) -> Mapping[str, str | tuple[str, ...] | None]:
     if identity is None:
         return {"principal": None, "groups": ()}
-    return {**identity.attributes, "principal": identity.name, "groups": tuple(sorted(identity.groups))}
+    return {
+        **identity.attributes,
+        "principal": identity.name,
+        "groups": tuple(sorted(identity.groups)),
+    }
 
 
 def _key(identity: Identity | None, catalog: str) -> tuple[str, frozenset[str], str, str]:

@@ -1,7 +1,8 @@
-"""A file of tokens, of which it holds only hashes: one JSON object in a line, which people can read and programs compare.
+"""A file of tokens, of which it holds only hashes: one JSON object in a line, which people can read
+and programs compare.
 
-`sparkport token` writes it; a server reads it again when it changes, so that a new token works, and a revoked one does not,
-within a second. Empty lines and such that begin with # are left alone.
+`sparkport token` writes it; a server reads it again when it changes, so that a new token works, and
+a revoked one does not, within a second. Empty lines and such that begin with # are left alone.
 """
 
 from __future__ import annotations
@@ -61,14 +62,17 @@ class KnownToken:
 class TokenFile:
     """Authenticates by a file of tokens. Thread-safe.
 
-    While the file is broken or missing, what it held before goes on to hold; nobody is let in who was not before.
+    While the file is broken or missing, what it held before goes on to hold; nobody is let in who
+    was not before.
     """
 
     def __init__(self, path: str | Path, clock: Callable[[], float] = time.time) -> None:
         """Raises: BadRequest when the file cannot be read, or has a line that is no token."""
         self._clock = clock
         file = Path(path)
-        self._known = Watched([file], lambda: _Known(read_tokens(file)), _log, "tokens stay as they were")
+        self._known = Watched(
+            [file], lambda: _Known(read_tokens(file)), _log, "tokens stay as they were"
+        )
 
     def __call__(self, token: str) -> Identity | None:
         self._known.look()
@@ -76,22 +80,31 @@ class TokenFile:
         return None if found is None or found.expired(self._clock()) else found.identity
 
     def recognises(self, identity: Identity) -> bool:
-        """Whether the token that this caller has shown is still good, and still says the same about it."""
+        """Whether the token that this caller has shown is still good, and still says the same about
+        it.
+        """
         self._known.look()
         found = self._known.value.by_id.get(identity.credential)
-        return found is not None and not found.expired(self._clock()) and _says(found.identity) == _says(identity)
+        return (
+            found is not None
+            and not found.expired(self._clock())
+            and _says(found.identity) == _says(identity)
+        )
 
 
 class _Known:
     def __init__(self, tokens: Iterable[KnownToken]) -> None:
         known = list(tokens)
-        # Looked up by hash: how long that takes tells only about hashes, and nobody can choose those.
+        # Looked up by hash: how long that takes tells only about hashes, and nobody can choose
+        # those.
         self.by_hash = {each.sha256: each for each in known}
         self.by_id = {each.id: each for each in known}
 
 
 def _says(identity: Identity) -> tuple[object, ...]:
-    """What permissions depend on. When it expires may differ: what is handed out is good for a shorter time."""
+    """What permissions depend on. When it expires may differ: what is handed out is good for a
+    shorter time.
+    """
     return identity.name, identity.groups, dict(identity.attributes)
 
 
@@ -107,25 +120,31 @@ def create_token(
     attributes: Mapping[str, str | tuple[str, ...]] | None = None,
     expires: datetime | None = None,
 ) -> tuple[str, KnownToken]:
-    """Add a token to the file, which is made where it is missing. The token itself is in no other place than the answer.
+    """Add a token to the file, which is made where it is missing. The token itself is in no other
+    place than the answer.
 
     Raises: BadRequest when the file or the principal cannot be used.
     """
     check_principal(principal)
-    # 256 random bits cannot be guessed, however quick the hash is: a slow one, as passwords need, would only cost time.
+    # 256 random bits cannot be guessed, however quick the hash is: a slow one, as passwords need,
+    # would only cost time.
     token = _PREFIX + secrets.token_urlsafe(32)
     with _only_one(path):
         lines = _lines(path) if path.exists() else [(_HEADER, None)]
         taken = {known.id for _, known in lines if known is not None}
         name = next(each for each in iter(lambda: secrets.token_hex(4), "") if each not in taken)
         now = datetime.now(timezone.utc).replace(microsecond=0)
-        known = KnownToken(name, _hash(token), principal, tuple(groups), dict(attributes or {}), now, expires)
+        known = KnownToken(
+            name, _hash(token), principal, tuple(groups), dict(attributes or {}), now, expires
+        )
         _write(path, [*(line for line, _ in lines), _encode(known)])
     return token, known
 
 
 def revoke_tokens(path: Path, id_or_principal: str) -> list[KnownToken]:
-    """Take the token of that id, or all of that principal, out of the file. Raises: NotFound, BadRequest."""
+    """Take the token of that id, or all of that principal, out of the file. Raises: NotFound,
+    BadRequest.
+    """
     with _only_one(path):
         lines = _lines(path)
         tokens = [known for _, known in lines if known is not None]
@@ -142,7 +161,9 @@ def revoke_tokens(path: Path, id_or_principal: str) -> list[KnownToken]:
 def check_principal(name: str) -> None:
     """Raises: BadRequest for names that mean something else in grants."""
     if not name.strip() or name == "*" or name.startswith("group:") or not name.isprintable():
-        raise BadRequest(f"{name!r} cannot be the name of a principal: it must not be empty, * or begin with group:")
+        raise BadRequest(
+            f"{name!r} cannot be the name of a principal: it must not be empty, * or begin with group:"
+        )
 
 
 def _lines(path: Path) -> list[tuple[str, KnownToken | None]]:
@@ -151,7 +172,9 @@ def _lines(path: Path) -> list[tuple[str, KnownToken | None]]:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         remedy = f"`sparkport token create NAME --tokens-file {path}` makes it"
-        raise BadRequest(f"the file of tokens {path} cannot be read, there is none: {remedy}") from error
+        raise BadRequest(
+            f"the file of tokens {path} cannot be read, there is none: {remedy}"
+        ) from error
     except OSError as error:
         raise BadRequest(f"the file of tokens {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -163,7 +186,9 @@ def _lines(path: Path) -> list[tuple[str, KnownToken | None]]:
         if line.strip() and not line.lstrip().startswith("#"):
             known = _decode(line, f"{path}, line {number}")
             if known.id in ids:
-                raise BadRequest(f"{path}, line {number}: there is another token with the id {known.id!r}")
+                raise BadRequest(
+                    f"{path}, line {number}: there is another token with the id {known.id!r}"
+                )
             ids.add(known.id)
         lines.append((line + "\n", known))
     return lines
@@ -183,11 +208,15 @@ def _decode(line: str, where: str) -> KnownToken:
             _moment(values.get("expires")),
         )
     except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise BadRequest(f"{where}: this is no token, which are lines that `sparkport token create` writes") from error
+        raise BadRequest(
+            f"{where}: this is no token, which are lines that `sparkport token create` writes"
+        ) from error
     if unknown:  # perhaps a misspelt `expires`, without which it would be good for ever
         raise BadRequest(f"{where}: a token has no {min(unknown)!r}")
     if len(token.sha256) != 64:
-        raise BadRequest(f"{where}: sha256 must be 64 hexadecimal digits: the hash of a token, not the token itself")
+        raise BadRequest(
+            f"{where}: sha256 must be 64 hexadecimal digits: the hash of a token, not the token itself"
+        )
     check_principal(token.principal)
     return token
 
@@ -214,7 +243,9 @@ def _attribute(value: object) -> str | tuple[str, ...]:
 def _moment(value: object) -> datetime | None:
     if value is None:
         return None
-    moment = datetime.fromisoformat(_text(value).replace("Z", "+00:00"))  # Python 3.10 does not know Z
+    moment = datetime.fromisoformat(
+        _text(value).replace("Z", "+00:00")
+    )  # Python 3.10 does not know Z
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
 
 
@@ -224,12 +255,18 @@ def _hash(token: str) -> str:
 
 @contextmanager
 def _only_one(path: Path) -> Iterator[None]:
-    """Two commands at once must not lose each other's tokens. The lock ends with its process, however that ends."""
+    """Two commands at once must not lose each other's tokens. The lock ends with its process,
+    however that ends.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(
+            path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
     except OSError as error:
-        raise BadRequest(f"the file of tokens {path} cannot be written: {error.strerror}") from error
+        raise BadRequest(
+            f"the file of tokens {path} cannot be written: {error.strerror}"
+        ) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -238,10 +275,14 @@ def _only_one(path: Path) -> Iterator[None]:
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:
-    """Put the new file in place of the old one, whole or not at all. Its owner and permissions stay."""
+    """Put the new file in place of the old one, whole or not at all. Its owner and permissions
+    stay.
+    """
     try:
         target = path.resolve()  # a link stays one
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=target.parent)  # for the owner only
+        handle, name = tempfile.mkstemp(
+            prefix=f".{path.name}.", dir=target.parent
+        )  # for the owner only
         try:
             with open(handle, "w", encoding="utf-8") as file:
                 file.writelines(lines)
@@ -254,11 +295,15 @@ def _write(path: Path, lines: Iterable[str]) -> None:
             os.unlink(name)
             raise
     except OSError as error:
-        raise BadRequest(f"the file of tokens {path} cannot be written: {error.strerror}") from error
+        raise BadRequest(
+            f"the file of tokens {path} cannot be written: {error.strerror}"
+        ) from error
 
 
 def _same_permissions(old: Path, new: str) -> None:
-    """The server may run as another user than the one who manages its tokens, who has let it read the file."""
+    """The server may run as another user than the one who manages its tokens, who has let it read
+    the file.
+    """
     found = old.stat()
     os.chmod(new, found.st_mode & 0o777)
     if (found.st_uid, found.st_gid) != (os.getuid(), os.getgid()):

@@ -15,7 +15,9 @@ __all__ = ["LOOK_SECONDS", "SETTLE_SECONDS", "Watched"]
 
 LOOK_SECONDS = 1.0
 SETTLE_SECONDS = 0.25
-"""A file that was changed more recently may be half written, and may change again without a new time."""
+"""A file that was changed more recently may be half written, and may change again without a new
+time.
+"""
 
 Value = TypeVar("Value")
 _Stamp: TypeAlias = tuple[tuple[int, int, int] | None, ...]
@@ -24,8 +26,8 @@ _Stamp: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 class Watched(Generic[Value]):
     """What was read from files, as they were when they were last good. Thread-safe.
 
-    There is no thread that looks: whoever wants to know calls `look` first, which looks at the files once in a while. A
-    change is so noticed by whoever asks a second later.
+    There is no thread that looks: whoever wants to know calls `look` first, which looks at the
+    files once in a while. A change is so noticed by whoever asks a second later.
     """
 
     def __init__(
@@ -38,7 +40,9 @@ class Watched(Generic[Value]):
         look_seconds: float | None = None,
         settle_seconds: float | None = None,
     ) -> None:
-        """`unchanged` says in the log that what was read before goes on to hold. Raises: what `read` raises."""
+        """`unchanged` says in the log that what was read before goes on to hold. Raises: what
+        `read` raises.
+        """
         self._paths = paths
         self._read = read
         self._log = log
@@ -55,7 +59,9 @@ class Watched(Generic[Value]):
         """Whether the files hold something else now, which cannot be used."""
 
     def look(self) -> bool:
-        """Read the files again if they have changed; whether there is a new value. Does not raise."""
+        """Read the files again if they have changed; whether there is a new value. Does not
+        raise.
+        """
         now = time.monotonic()
         if now < self._next or not self._lock.acquire(blocking=False):
             return False
@@ -82,7 +88,9 @@ class Watched(Generic[Value]):
 
     def _settled(self, stamp: _Stamp) -> bool:
         now = time.time()
-        return all(each is None or abs(now - each[0] / 1e9) >= self._settle_seconds for each in stamp)
+        return all(
+            each is None or abs(now - each[0] / 1e9) >= self._settle_seconds for each in stamp
+        )
 
     def _now(self) -> _Stamp:
         return tuple(_stamp(each) for each in self._paths)

@@ -1,4 +1,6 @@
-"""Catalogs without subclassing: Arrow tables, datasets, Parquet files and Python functions, by name."""
+"""Catalogs without subclassing: Arrow tables, datasets, Parquet files and Python functions, by
+name.
+"""
 
 from sparkport.builder.catalog import CatalogBuilder, SchemaBuilder
 from sparkport.builder.signatures import RowCount

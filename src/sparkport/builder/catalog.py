@@ -18,7 +18,15 @@ from sparkport.builder.functions import (
 )
 from sparkport.builder.signatures import describe
 from sparkport.builder.tables import TableSource, table_of
-from sparkport.catalog import Catalog, Constraints, Context, CustomAction, FlightName, NullHandling, Stability
+from sparkport.catalog import (
+    Catalog,
+    Constraints,
+    Context,
+    CustomAction,
+    FlightName,
+    NullHandling,
+    Stability,
+)
 from sparkport.errors import BadRequest
 from sparkport.memory import MemoryCatalog, MemorySchema
 
@@ -32,30 +40,35 @@ class CatalogBuilder:
 
         shop = CatalogBuilder("shop")
         sales = shop.schema("sales", comment="What we sold")
-        sales.table("orders", pa.table({"id": [1, 2], "amount": [9.5, 12.0]}))
-        serve(shop, "grpc://127.0.0.1:50051")
+        sales.table("orders", pa.table({"id": [1, 2], "amount": [9.5, 12.0]})) serve(shop,
+        "grpc://127.0.0.1:50051")
 
-    What is added after the server has started is served at once, to clients that attach from then on.
+    What is added after the server has started is served at once, to clients that attach from then
+    on.
     """
 
     def __init__(self, name: str = "") -> None:
         """`name` is what users give in ATTACH; printable ASCII."""
         self._catalog = MemoryCatalog(name)
 
-    def schema(self, name: str, comment: str = "", tags: dict[str, str] | None = None) -> SchemaBuilder:
+    def schema(
+        self, name: str, comment: str = "", tags: dict[str, str] | None = None
+    ) -> SchemaBuilder:
         """A new schema. Raises: AlreadyExists, BadRequest."""
         return SchemaBuilder(self._catalog.add_schema(name, comment=comment, tags=tags or {}))
 
     def action(self, function: Callable[..., Any] | None = None, *, name: str | None = None) -> Any:
         """Decorate a function `(ctx, parameter: bytes)` that clients can run as an action.
 
-        In SQL: `FROM airport_action('grpc://…', 'name', 'parameter')`. What it returns is one row: text or bytes; or, if it
-        is a generator, one row for each value. Raises: AlreadyExists.
+        In SQL: `FROM airport_action('grpc://…', 'name', 'parameter')`. What it returns is one row:
+        text or bytes; or, if it is a generator, one row for each value. Raises: AlreadyExists.
         """
 
         def add(function: _Function) -> _Function:
             comment = inspect.cleandoc(function.__doc__ or "")
-            self._catalog.add_action(CustomAction(name or function.__name__, action_body(function), comment))
+            self._catalog.add_action(
+                CustomAction(name or function.__name__, action_body(function), comment)
+            )
             return function
 
         return add if function is None else add(function)
@@ -67,11 +80,18 @@ class CatalogBuilder:
         *,
         arrow_schema: pa.Schema | None = None,
     ) -> CatalogBuilder:
-        """Add a table that is in no schema, for `airport_take_flight`: a list of texts is a path, a text a command.
+        """Add a table that is in no schema, for `airport_take_flight`: a list of texts is a path, a
+        text a command.
 
         Its `source` is as for `SchemaBuilder.table`. Raises: AlreadyExists, BadRequest.
         """
-        name: FlightName = path.encode() if isinstance(path, str) else path if isinstance(path, bytes) else tuple(path)
+        name: FlightName = (
+            path.encode()
+            if isinstance(path, str)
+            else path
+            if isinstance(path, bytes)
+            else tuple(path)
+        )
         title = "/".join(name) if isinstance(name, tuple) else "flight"
         self._catalog.add_flight(name, table_of(title, source, "", arrow_schema, None))
         return self
@@ -103,11 +123,12 @@ class SchemaBuilder:
     ) -> SchemaBuilder:
         """Add a table.
 
-        `source` is an Arrow table, a record batch, or an Arrow schema for an empty table: these can be written to, in
-        memory. Or an Arrow dataset, the path of a Parquet file or folder, or a function `(ctx, options) -> batches`
-        together with its `arrow_schema`: these can be read. Or files and calls that DuckDB itself is to read: one
-        `FileReference` or `FunctionCall`, or a list of them, together with the `arrow_schema`. Or any `Table`, which keeps
-        its own name and comment.
+        `source` is an Arrow table, a record batch, or an Arrow schema for an empty table: these can
+        be written to, in memory. Or an Arrow dataset, the path of a Parquet file or folder, or a
+        function `(ctx, options) -> batches` together with its `arrow_schema`: these can be read. Or
+        files and calls that DuckDB itself is to read: one `FileReference` or `FunctionCall`, or a
+        list of them, together with the `arrow_schema`. Or any `Table`, which keeps its own name and
+        comment.
 
         Raises: AlreadyExists; BadRequest or Unsupported for columns that DuckDB could not take.
         """
@@ -125,10 +146,12 @@ class SchemaBuilder:
         time_limit: float | None = 600.0,
         interruptible: bool = True,
     ) -> Any:
-        """Decorate a function of Arrow arrays; its annotations are Arrow types (see `describe` for all they can be).
+        """Decorate a function of Arrow arrays; its annotations are Arrow types (see `describe` for
+        all they can be).
 
-        It returns as many values as it gets, or one Arrow scalar for all rows. With `nulls="propagate"` a row with a NULL
-        among its arguments has the result NULL, and is not shown to the function. `time_limit` is for one batch, in seconds.
+        It returns as many values as it gets, or one Arrow scalar for all rows. With
+        `nulls="propagate"` a row with a NULL among its arguments has the result NULL, and is not
+        shown to the function. `time_limit` is for one batch, in seconds.
 
         Raises: BadRequest.
         """
@@ -161,10 +184,11 @@ class SchemaBuilder:
     ) -> Callable[[_Function], _Function]:
         """Decorate a function that yields batches, or returns a table.
 
-        With a `pa.Table` parameter it is an in/out function, which gets an iterator over the batches of a subquery; with a
-        `pa.RecordBatch` parameter it is called for each of them. `returns` is the Arrow schema of the result, or a function
-        that tells it from the arguments. `partitions` tells from the arguments how the work is divided: the function is
-        called once for each, with a `ScanOptions` whose `partition` is that value.
+        With a `pa.Table` parameter it is an in/out function, which gets an iterator over the
+        batches of a subquery; with a `pa.RecordBatch` parameter it is called for each of them.
+        `returns` is the Arrow schema of the result, or a function that tells it from the arguments.
+        `partitions` tells from the arguments how the work is divided: the function is called once
+        for each, with a `ScanOptions` whose `partition` is that value.
 
         Raises: BadRequest.
         """

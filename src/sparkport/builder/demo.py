@@ -21,14 +21,27 @@ _MOST_DAYS = 10_000
 
 
 def demo_catalog(name: str = "demo") -> CatalogBuilder:
-    """A shop: customers, 100,000 orders, and notes with a CHECK, all of which can be changed, in memory; and functions."""
+    """A shop: customers, 100,000 orders, and notes with a CHECK, all of which can be changed, in
+    memory; and functions.
+    """
     builder = CatalogBuilder(name)
-    shop = builder.schema("shop", comment="A shop to try things with; changes last until the server stops")
-    customers = pa.table({"id": pa.array(range(1, 6), pa.int64()), "name": _CUSTOMERS, "country": _COUNTRIES})
-    shop.table("customers", customers, comment="Who buys", constraints=Constraints(primary_key=("id",)))
+    shop = builder.schema(
+        "shop", comment="A shop to try things with; changes last until the server stops"
+    )
+    customers = pa.table(
+        {"id": pa.array(range(1, 6), pa.int64()), "name": _CUSTOMERS, "country": _COUNTRIES}
+    )
+    shop.table(
+        "customers", customers, comment="Who buys", constraints=Constraints(primary_key=("id",))
+    )
     shop.table("orders", _orders(100_000), comment="What was bought")
     note = pa.schema([("id", pa.int64()), ("text", pa.string())])
-    shop.table("notes", note, comment="Yours to fill", constraints=Constraints(checks=("(length(text) > 0)",)))
+    shop.table(
+        "notes",
+        note,
+        comment="Yours to fill",
+        constraints=Constraints(checks=("(length(text) > 0)",)),
+    )
     _add_functions(shop)
 
     @builder.action
@@ -50,7 +63,9 @@ def _add_functions(shop: SchemaBuilder) -> None:
     def days(first: pa.date32(), count: pa.int64(), *, step: pa.int64() = 1) -> pa.Table:  # type: ignore[valid-type]
         """So many days from the first one on, each so many days after the one before."""
         if first is None or count is None or not 0 <= count <= _MOST_DAYS:
-            raise BadRequest(f"days wants a first day, and a count from 0 to {_MOST_DAYS}, not {first} and {count}")
+            raise BadRequest(
+                f"days wants a first day, and a count from 0 to {_MOST_DAYS}, not {first} and {count}"
+            )
         wanted = [first + datetime.timedelta(days=index * step) for index in range(count)]
         return pa.table({"day": pa.array(wanted, pa.date32())})
 
@@ -67,7 +82,11 @@ def _orders(count: int) -> pa.Table:
         {
             "id": pa.array(range(1, count + 1), pa.int64()),
             "customer_id": pa.array([1 + index % 5 for index in range(count)], pa.int64()),
-            "amount": pa.array([Decimal(index % 9973) / 100 for index in range(count)], pa.decimal128(10, 2)),
-            "day": pa.array([day + datetime.timedelta(days=index % 365) for index in range(count)], pa.date32()),
+            "amount": pa.array(
+                [Decimal(index % 9973) / 100 for index in range(count)], pa.decimal128(10, 2)
+            ),
+            "day": pa.array(
+                [day + datetime.timedelta(days=index % 365) for index in range(count)], pa.date32()
+            ),
         }
     )

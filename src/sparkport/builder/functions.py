@@ -38,7 +38,9 @@ __all__ = [
 _Any: TypeAlias = ScalarFunction | TableFunction | TableInOutFunction
 
 Returns: TypeAlias = pa.Schema | Callable[..., pa.Schema]
-"""The columns of a result, or a function that tells them from the arguments, by the names of their parameters."""
+"""The columns of a result, or a function that tells them from the arguments, by the names of their
+parameters.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,11 @@ class PythonScalarFunction(_Described, ScalarFunction):
     """Arrays in, an array out."""
 
     def __init__(
-        self, described: Described, options: FunctionOptions, stability: Stability, null_handling: NullHandling
+        self,
+        described: Described,
+        options: FunctionOptions,
+        stability: Stability,
+        null_handling: NullHandling,
     ) -> None:
         super().__init__(described, options)
         self.stability = stability
@@ -100,20 +106,30 @@ class PythonTableFunction(_Described, TableFunction):
     def schema_for_parameters(self, ctx: Context, parameters: Sequence[Any]) -> pa.Schema:
         return _result_schema(self._returns, self._described.values_by_name(parameters))
 
-    def execute(self, ctx: Context, parameters: Sequence[Any], options: ScanOptions) -> RecordReader:
-        return _batches(self._described.call(parameters, {Context: ctx, ScanOptions: options}), self.name)
+    def execute(
+        self, ctx: Context, parameters: Sequence[Any], options: ScanOptions
+    ) -> RecordReader:
+        return _batches(
+            self._described.call(parameters, {Context: ctx, ScanOptions: options}), self.name
+        )
 
 
 class PartitionedPythonFunction(PythonTableFunction, PartitionedTableFunction):
     """The same in several parts, which another function names."""
 
     def __init__(
-        self, described: Described, options: FunctionOptions, returns: Returns, divide: Callable[..., Iterable[bytes]]
+        self,
+        described: Described,
+        options: FunctionOptions,
+        returns: Returns,
+        divide: Callable[..., Iterable[bytes]],
     ) -> None:
         super().__init__(described, options, returns)
         self._divide = divide
 
-    def partitions(self, ctx: Context, parameters: Sequence[Any], options: ScanOptions) -> Sequence[bytes]:
+    def partitions(
+        self, ctx: Context, parameters: Sequence[Any], options: ScanOptions
+    ) -> Sequence[bytes]:
         return list(_by_name(self._divide, self._described.values_by_name(parameters)))
 
 
@@ -124,9 +140,13 @@ class PythonTableInOutFunction(_Described, TableInOutFunction):
         super().__init__(described, options)
         self._returns = returns
 
-    def schema_for_input(self, ctx: Context, parameters: Sequence[Any], arrow_schema: pa.Schema) -> pa.Schema:
+    def schema_for_input(
+        self, ctx: Context, parameters: Sequence[Any], arrow_schema: pa.Schema
+    ) -> pa.Schema:
         values = self._described.values_by_name(parameters)
-        return _result_schema(self._returns, values | {self.signature.parameters[-1].name: arrow_schema})
+        return _result_schema(
+            self._returns, values | {self.signature.parameters[-1].name: arrow_schema}
+        )
 
     def process(self, ctx: Context, parameters: Sequence[Any], rows: RecordReader) -> RecordReader:
         return _batches(self._described.call(parameters, {Context: ctx}, rows), self.name)
@@ -135,10 +155,14 @@ class PythonTableInOutFunction(_Described, TableInOutFunction):
 class PythonBatchwiseFunction(PythonTableInOutFunction, BatchwiseInOutFunction):
     """Values and one batch in, batches out."""
 
-    def process_batch(self, ctx: Context, parameters: Sequence[Any], batch: pa.RecordBatch) -> RecordReader:
+    def process_batch(
+        self, ctx: Context, parameters: Sequence[Any], batch: pa.RecordBatch
+    ) -> RecordReader:
         return _batches(self._described.call(parameters, {Context: ctx}, batch), self.name)
 
-    def process(self, ctx: Context, parameters: Sequence[Any], rows: RecordReader) -> Iterator[pa.RecordBatch]:
+    def process(
+        self, ctx: Context, parameters: Sequence[Any], rows: RecordReader
+    ) -> Iterator[pa.RecordBatch]:
         return BatchwiseInOutFunction.process(self, ctx, parameters, rows)
 
 
@@ -150,11 +174,17 @@ def python_table_function(
 ) -> TableFunction | TableInOutFunction:
     """The kind of function that the signature asks for. Raises: BadRequest."""
     if not isinstance(returns, pa.Schema) and (not callable(returns) or isinstance(returns, type)):
-        raise BadRequest(f"function {options.name}: returns= must be an Arrow schema, or a function that tells it")
-    takes_rows = any(parameter.kind is ParameterKind.TABLE for parameter in described.signature.parameters)
+        raise BadRequest(
+            f"function {options.name}: returns= must be an Arrow schema, or a function that tells it"
+        )
+    takes_rows = any(
+        parameter.kind is ParameterKind.TABLE for parameter in described.signature.parameters
+    )
     if partitions is not None:
         if takes_rows:
-            raise BadRequest(f"function {options.name}: a function with a table parameter cannot be partitioned")
+            raise BadRequest(
+                f"function {options.name}: a function with a table parameter cannot be partitioned"
+            )
         return PartitionedPythonFunction(described, options, returns, partitions)
     if not takes_rows:
         return PythonTableFunction(described, options, returns)
@@ -163,14 +193,18 @@ def python_table_function(
 
 
 def refuse_repeated(made: Sequence[_Any], known: Sequence[_Any]) -> None:
-    """Raises: AlreadyExists for a function of the same name and arguments as another, which could never be called."""
+    """Raises: AlreadyExists for a function of the same name and arguments as another, which could
+    never be called.
+    """
     for function in made:
         types = [parameter.type for parameter in function.signature.parameters]
         for other in known:
             if folded(other.name) == folded(function.name) and types == [
                 each.type for each in other.signature.parameters
             ]:
-                raise AlreadyExists(f"function {function.name} exists already with the same arguments")
+                raise AlreadyExists(
+                    f"function {function.name} exists already with the same arguments"
+                )
 
 
 def _batches(result: Any, name: str) -> RecordReader:
@@ -183,7 +217,9 @@ def _batches(result: Any, name: str) -> RecordReader:
         batches: list[pa.RecordBatch] = result.to_batches()
         return batches
     if not isinstance(result, Iterable):
-        raise CatalogFault(f"function {name} returned {type(result).__name__}, which yields no batches")
+        raise CatalogFault(
+            f"function {name} returned {type(result).__name__}, which yields no batches"
+        )
     return result
 
 
@@ -192,9 +228,13 @@ def _result_schema(returns: Returns, values: Mapping[str, Any]) -> pa.Schema:
 
 
 def _by_name(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
-    """Call it with those of the arguments that it names; one that names others gets all of them in order."""
+    """Call it with those of the arguments that it names; one that names others gets all of them in
+    order.
+    """
     parameters = inspect.signature(function).parameters.values()
-    names = [each.name for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    names = [
+        each.name for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
     if all(name in values for name in names):
         keeps_all = any(each.kind is each.VAR_KEYWORD for each in parameters)
         return function(**(values if keeps_all else {name: values[name] for name in names}))

@@ -9,7 +9,14 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from sparkport.catalog import Arguments, Context, FunctionSignature, Parameter, ParameterKind, ScanOptions
+from sparkport.catalog import (
+    Arguments,
+    Context,
+    FunctionSignature,
+    Parameter,
+    ParameterKind,
+    ScanOptions,
+)
 from sparkport.catalog.signatures import refuse_unusable
 from sparkport.errors import BadRequest, Unsupported
 
@@ -40,13 +47,21 @@ class Described:
         names = [parameter.name for parameter in signature.parameters]
         self._steps = list(_steps(takes, annotations, names))
         self._wants_scalars = {name for name in names if annotations.get(name) is pa.Scalar}
-        # Most functions take their arguments as they come; a batch of them must not cost more than it has to.
-        self.takes_all_in_order = all(step.kind in ("value", "rest") and not step.by_name for step in self._steps) and (
-            len(self._steps) == len(takes) and not self._wants_scalars
-        )
+        # Most functions take their arguments as they come; a batch of them must not cost more than
+        # it has to.
+        self.takes_all_in_order = all(
+            step.kind in ("value", "rest") and not step.by_name for step in self._steps
+        ) and (len(self._steps) == len(takes) and not self._wants_scalars)
 
-    def call(self, values: Sequence[Any], injected: Mapping[type, Any] | None = None, subquery: Any = None) -> Any:
-        """Call the function with SQL's arguments, in the order of the signature, and what it wants to know besides."""
+    def call(
+        self,
+        values: Sequence[Any],
+        injected: Mapping[type, Any] | None = None,
+        subquery: Any = None,
+    ) -> Any:
+        """Call the function with SQL's arguments, in the order of the signature, and what it wants
+        to know besides.
+        """
         if self.takes_all_in_order:
             return self.function(*values)
         remaining = iter(self._values(values))
@@ -63,9 +78,13 @@ class Described:
                     value = subquery
                 case _:
                     value = next(remaining)
-                    if value is None and step.only_by_name:  # a named argument that was left out (airport §4.7)
+                    if (
+                        value is None and step.only_by_name
+                    ):  # a named argument that was left out (airport §4.7)
                         if step.required:
-                            raise BadRequest(f"the argument {step.name} is missing: pass it by name")
+                            raise BadRequest(
+                                f"the argument {step.name} is missing: pass it by name"
+                            )
                         continue
             if step.by_name:
                 named[step.name] = value
@@ -75,7 +94,9 @@ class Described:
 
     def values_by_name(self, values: Sequence[Any]) -> dict[str, Any]:
         """The arguments under the names of their parameters."""
-        names = [each.name for each in self.signature.parameters if each.kind is not ParameterKind.TABLE]
+        names = [
+            each.name for each in self.signature.parameters if each.kind is not ParameterKind.TABLE
+        ]
         return dict(zip(names, self._values(values), strict=False))
 
     def _values(self, values: Sequence[Any]) -> Iterator[Any]:
@@ -83,7 +104,9 @@ class Described:
         last = len(self.signature.parameters) - 1
         for index, value in enumerate(values):
             wanted = self.signature.parameters[min(index, last)].name in self._wants_scalars
-            yield values.arrow.column(index)[0] if wanted and isinstance(values, Arguments) else value
+            yield (
+                values.arrow.column(index)[0] if wanted and isinstance(values, Arguments) else value
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +121,12 @@ class _Step:
     required: bool
 
 
-def _steps(takes: Sequence[inspect.Parameter], annotations: Mapping[str, Any], names: Sequence[str]) -> Iterator[_Step]:
-    """One for each parameter, but for those that this signature leaves out: what follows such a one is passed by name."""
+def _steps(
+    takes: Sequence[inspect.Parameter], annotations: Mapping[str, Any], names: Sequence[str]
+) -> Iterator[_Step]:
+    """One for each parameter, but for those that this signature leaves out: what follows such a one
+    is passed by name.
+    """
     left_out = False
     for parameter in takes:
         annotation = annotations.get(parameter.name)
@@ -115,7 +142,9 @@ def _steps(takes: Sequence[inspect.Parameter], annotations: Mapping[str, Any], n
             continue
         only_by_name = parameter.kind is parameter.KEYWORD_ONLY
         required = parameter.default is parameter.empty
-        yield _Step(parameter.name, kind, annotation, left_out or only_by_name, only_by_name, required)
+        yield _Step(
+            parameter.name, kind, annotation, left_out or only_by_name, only_by_name, required
+        )
 
 
 def _is_one_of(annotation: Any, classes: Sequence[Any]) -> bool:
@@ -124,15 +153,20 @@ def _is_one_of(annotation: Any, classes: Sequence[Any]) -> bool:
 
 
 def describe(
-    function: Callable[..., Any], name: str, form: Literal["scalar", "table"], returns: pa.DataType | None = None
+    function: Callable[..., Any],
+    name: str,
+    form: Literal["scalar", "table"],
+    returns: pa.DataType | None = None,
 ) -> list[Described]:
-    """The signatures that annotations tell, the longest first; `name` is what SQL calls the function.
+    """The signatures that annotations tell, the longest first; `name` is what SQL calls the
+    function.
 
-    A parameter is annotated with an Arrow type, with `typing.Any` (any type, as a Python value) or `pa.Scalar` (any type,
-    as an Arrow scalar), or as a subquery with `pa.Table` (an iterator over all its batches) or `pa.RecordBatch` (one batch
-    for each call). `*values` takes one or more. What comes after `*` is passed by name (`name := value`) and may be left out
-    if it has a default; so may positional parameters at the end. `Context`, `ScanOptions` and `RowCount` are passed by the
-    server, not by SQL.
+    A parameter is annotated with an Arrow type, with `typing.Any` (any type, as a Python value) or
+    `pa.Scalar` (any type, as an Arrow scalar), or as a subquery with `pa.Table` (an iterator over
+    all its batches) or `pa.RecordBatch` (one batch for each call). `*values` takes one or more.
+    What comes after `*` is passed by name (`name := value`) and may be left out if it has a
+    default; so may positional parameters at the end. `Context`, `ScanOptions` and `RowCount` are
+    passed by the server, not by SQL.
 
     Raises: BadRequest, Unsupported.
     """
@@ -142,7 +176,9 @@ def describe(
         raise BadRequest(f"function {name}: its annotations cannot be read: {error}") from error
     takes = tuple(signature.parameters.values())
     annotations = {each.name: each.annotation for each in takes}
-    values = [_parameter(name, each) for each in takes if not _is_one_of(each.annotation, _INJECTED)]
+    values = [
+        _parameter(name, each) for each in takes if not _is_one_of(each.annotation, _INJECTED)
+    ]
     if returns is None and isinstance(signature.return_annotation, pa.DataType):
         returns = signature.return_annotation
     variadic = any(each.kind is each.VAR_POSITIONAL for each in takes)
@@ -164,7 +200,9 @@ def describe(
 def _around_subquery(
     values: Sequence[Parameter], takes: Sequence[inspect.Parameter]
 ) -> tuple[list[Parameter], list[Parameter]]:
-    """What follows the values of an in/out function, and the values themselves, in the order in which SQL sees them."""
+    """What follows the values of an in/out function, and the values themselves, in the order in
+    which SQL sees them.
+    """
     by_name = {each.name for each in takes if each.kind is each.KEYWORD_ONLY}
     tables = [each for each in values if each.kind is ParameterKind.TABLE]
     first = next(index for index, each in enumerate(values) if each.kind is ParameterKind.TABLE)
@@ -176,18 +214,30 @@ def _around_subquery(
 def _optional(takes: Sequence[inspect.Parameter], positional: Sequence[Parameter]) -> int:
     names = {each.name for each in positional if each.kind is ParameterKind.POSITIONAL}
     return sum(
-        each.default is not each.empty for each in takes if each.name in names and each.kind is not each.KEYWORD_ONLY
+        each.default is not each.empty
+        for each in takes
+        if each.name in names and each.kind is not each.KEYWORD_ONLY
     )
 
 
 def _refuse(
-    name: str, form: Literal["scalar", "table"], signature: FunctionSignature, takes: Sequence[inspect.Parameter]
+    name: str,
+    form: Literal["scalar", "table"],
+    signature: FunctionSignature,
+    takes: Sequence[inspect.Parameter],
 ) -> None:
-    """Raises: BadRequest, Unsupported for what could never be called, or never be told what it wants to know."""
+    """Raises: BadRequest, Unsupported for what could never be called, or never be told what it
+    wants to know.
+    """
     takes_rows = any(each.kind is ParameterKind.TABLE for each in signature.parameters)
     for parameter in takes:
-        told = {"scalar": (Context, RowCount), "table": (Context,) if takes_rows else (Context, ScanOptions)}[form]
-        if _is_one_of(parameter.annotation, _INJECTED) and not _is_one_of(parameter.annotation, told):
+        told = {
+            "scalar": (Context, RowCount),
+            "table": (Context,) if takes_rows else (Context, ScanOptions),
+        }[form]
+        if _is_one_of(parameter.annotation, _INJECTED) and not _is_one_of(
+            parameter.annotation, told
+        ):
             raise BadRequest(
                 f"function {name}: there is no {parameter.annotation.__name__} for parameter {parameter.name}"
             )
@@ -200,10 +250,16 @@ def _refuse(
 def _parameter(name: str, parameter: inspect.Parameter) -> Parameter:
     annotation = parameter.annotation
     if parameter.kind is parameter.VAR_KEYWORD:
-        raise BadRequest(f"function {name}: DuckDB cannot pass **{parameter.name}, name each parameter")
+        raise BadRequest(
+            f"function {name}: DuckDB cannot pass **{parameter.name}, name each parameter"
+        )
     if _is_one_of(annotation, _TABLES):
         return Parameter(parameter.name, None, ParameterKind.TABLE)
-    kind = ParameterKind.NAMED if parameter.kind is parameter.KEYWORD_ONLY else ParameterKind.POSITIONAL
+    kind = (
+        ParameterKind.NAMED
+        if parameter.kind is parameter.KEYWORD_ONLY
+        else ParameterKind.POSITIONAL
+    )
     if annotation is Any or annotation is pa.Scalar:
         return Parameter(parameter.name, None, kind)
     if isinstance(annotation, pa.DataType):

@@ -81,7 +81,9 @@ class _Described(Table):
 
 
 class DatasetTable(_Described, PartitionedTable):
-    """An Arrow dataset, read in parallel by fragments. Columns that nobody asks for are not read."""
+    """An Arrow dataset, read in parallel by fragments. Columns that nobody asks for are not
+    read.
+    """
 
     def __init__(self, name: str, dataset: ds.Dataset, comment: str = "") -> None:
         super().__init__(name, dataset.schema, comment)
@@ -96,7 +98,9 @@ class DatasetTable(_Described, PartitionedTable):
         return [json.dumps(pair).encode() for pair in pairwise(bounds)]
 
     def scan(self, ctx: Context, options: ScanOptions) -> Iterator[pa.RecordBatch]:
-        first, last = json.loads(options.partition) if options.partition else (0, len(self._fragments))
+        first, last = (
+            json.loads(options.partition) if options.partition else (0, len(self._fragments))
+        )
         for number, fragment in enumerate(self._fragments[first:last], 1):
             scanner = fragment.scanner(
                 schema=self._dataset.schema,
@@ -115,7 +119,9 @@ class DatasetTable(_Described, PartitionedTable):
 class FunctionTable(_Described):
     """A table whose scan is a Python function."""
 
-    def __init__(self, name: str, arrow_schema: pa.Schema, scan: ScanFunction, comment: str = "") -> None:
+    def __init__(
+        self, name: str, arrow_schema: pa.Schema, scan: ScanFunction, comment: str = ""
+    ) -> None:
         super().__init__(name, arrow_schema, comment)
         self._scan = scan
 
@@ -126,7 +132,9 @@ class FunctionTable(_Described):
 class ReferencedTable(_Described, TableRef):
     """A table that DuckDB reads by itself."""
 
-    def __init__(self, name: str, arrow_schema: pa.Schema, references: Sequence[Reference], comment: str = "") -> None:
+    def __init__(
+        self, name: str, arrow_schema: pa.Schema, references: Sequence[Reference], comment: str = ""
+    ) -> None:
         super().__init__(name, arrow_schema, comment)
         self._references = tuple(references)
 
@@ -145,7 +153,11 @@ def parquet_dataset(path: str | Path) -> ds.Dataset:
 
 
 def table_of(
-    name: str, source: Any, comment: str, arrow_schema: pa.Schema | None, constraints: Constraints | None
+    name: str,
+    source: Any,
+    comment: str,
+    arrow_schema: pa.Schema | None,
+    constraints: Constraints | None,
 ) -> Table:
     """A table made of whatever it is. Raises: BadRequest, NotFound, Unsupported."""
     if isinstance(source, Table):

@@ -1,4 +1,6 @@
-"""Arguments of functions: the Arrow types that DuckDB sends them in, and what they are in Python (airport §9, §13.1)."""
+"""Arguments of functions: the Arrow types that DuckDB sends them in, and what they are in Python
+(airport §9, §13.1).
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,12 @@ _SETTING_DEPENDENT = frozenset({"boolean", "bool8", "uuid", "hugeint", "uhugeint
 
 
 def sent_type(data_type: pa.DataType) -> pa.DataType | None:
-    """The Arrow type in which DuckDB sends a scalar function's argument of this type; None when that is not certain.
+    """The Arrow type in which DuckDB sends a scalar function's argument of this type; None when
+    that is not certain.
 
-    The client labels its own buffers with the declared type, without converting them (T32), so a parameter must be
-    declared with the type they really have. Where that depends on the client's settings it has to be declared as ANY,
-    which makes the client say what it sends.
+    The client labels its own buffers with the declared type, without converting them (T32), so a
+    parameter must be declared with the type they really have. Where that depends on the client's
+    settings it has to be declared as ANY, which makes the client say what it sends.
     """
     kind = form(data_type)
     if kind in _SETTING_DEPENDENT:
@@ -60,9 +63,11 @@ def _sent_nested(data_type: pa.DataType, kind: str) -> pa.DataType | None:
 
 
 def canonical_schema(arrow_schema: pa.Schema) -> pa.Schema:
-    """What functions are shown of columns whose types nobody declared: plain values, and `bool` for every BOOLEAN.
+    """What functions are shown of columns whose types nobody declared: plain values, and `bool` for
+    every BOOLEAN.
 
-    The client's own encoding of BOOLEAN inside nested types is not to be trusted (T31); converting to this one mends it.
+    The client's own encoding of BOOLEAN inside nested types is not to be trusted (T31); converting
+    to this one mends it.
     """
     plain = publishable_schema(arrow_schema)
     return pa.schema([field.with_type(_with_bool(field.type)) for field in plain])
@@ -71,14 +76,21 @@ def canonical_schema(arrow_schema: pa.Schema) -> pa.Schema:
 def _with_bool(data_type: pa.DataType) -> pa.DataType:
     if form(data_type) == "bool8":
         return pa.bool_()
-    return with_fields(data_type, [field.with_type(_with_bool(field.type)) for field in fields_of(data_type)])
+    return with_fields(
+        data_type, [field.with_type(_with_bool(field.type)) for field in fields_of(data_type)]
+    )
 
 
 def python_value(scalar: pa.Scalar) -> Any:
-    """An argument as the Python value that fits it best; the Arrow scalar itself where Python has none."""
+    """An argument as the Python value that fits it best; the Arrow scalar itself where Python has
+    none.
+    """
     try:
         return _python(scalar)
-    except (ValueError, OverflowError):  # nanoseconds, and times that Python's clock and calendar do not have
+    except (
+        ValueError,
+        OverflowError,
+    ):  # nanoseconds, and times that Python's clock and calendar do not have
         return scalar
 
 
@@ -104,9 +116,14 @@ def _python(scalar: pa.Scalar) -> Any:
 
 
 def _in_microseconds(scalar: pa.Scalar) -> pa.Scalar:
-    """What pyarrow makes of nanoseconds depends on whether pandas is installed, and may lose them. Raises: ValueError."""
+    """What pyarrow makes of nanoseconds depends on whether pandas is installed, and may lose them.
+    Raises: ValueError.
+    """
     kind = scalar.type
-    if not (pa.types.is_timestamp(kind) or pa.types.is_time64(kind) or pa.types.is_duration(kind)) or kind.unit != "ns":
+    if (
+        not (pa.types.is_timestamp(kind) or pa.types.is_time64(kind) or pa.types.is_duration(kind))
+        or kind.unit != "ns"
+    ):
         return scalar
     if pa.types.is_timestamp(kind):
         return scalar.cast(pa.timestamp("us", kind.tz))

@@ -1,12 +1,14 @@
-"""BOOLEANs as DuckDB sends them under `arrow_lossless_conversion`: bytes that are not always what their type says.
+"""BOOLEANs as DuckDB sends them under `arrow_lossless_conversion`: bytes that are not always what
+their type says.
 
-Inside nested types it says one byte for each value, and since DuckDB 1.5.4 that is true. Earlier ones put one bit for each
-into the same buffer, and what lies behind it in their memory is sent as the rest (airport §13.1, T31). No header tells which
-of them is calling, so the bytes have to.
+Inside nested types it says one byte for each value, and since DuckDB 1.5.4 that is true. Earlier
+ones put one bit for each into the same buffer, and what lies behind it in their memory is sent as
+the rest (airport §13.1, T31). No header tells which of them is calling, so the bytes have to.
 
-Of a column that is one NULL for all rows, DuckDB 1.5.0 marks the first row as NULL only, and sends what lies behind it in
-its memory as the others (§13.3). A byte that is neither 0 nor 1 proves it; what happens to be 0 or 1 throughout cannot be
-told from values. Bytes where NULL is marked may be anything.
+Of a column that is one NULL for all rows, DuckDB 1.5.0 marks the first row as NULL only, and sends
+what lies behind it in its memory as the others (§13.3). A byte that is neither 0 nor 1 proves it;
+what happens to be 0 or 1 throughout cannot be told from values. Bytes where NULL is marked may be
+anything.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ __all__ = ["known_booleans", "plain_booleans"]
 
 
 def known_booleans(array: pa.Array, path: str) -> pa.Array:
-    """An `arrow.bool8` array that is a column, called `path`, as it is. Raises: BadRequest for bytes that mean nothing."""
+    """An `arrow.bool8` array that is a column, called `path`, as it is. Raises: BadRequest for
+    bytes that mean nothing.
+    """
     if _has_garbage(array.storage):
         raise _garbage(path)
     return array
@@ -29,7 +33,8 @@ def known_booleans(array: pa.Array, path: str) -> pa.Array:
 def plain_booleans(array: pa.Array, path: str) -> pa.Array:
     """The values of an `arrow.bool8` array, `path` being its column, as `bool`.
 
-    Raises: BadRequest when the bytes could mean either, and not the same, and when they mean nothing.
+    Raises: BadRequest when the bytes could mean either, and not the same, and when they mean
+    nothing.
     """
     storage = array.storage
     whole = pc.not_equal(storage, 0)
@@ -40,8 +45,11 @@ def plain_booleans(array: pa.Array, path: str) -> pa.Array:
     count = data.size
     used = -(-count // 8)
     content = pa.Array.from_buffers(pa.uint8(), count, [None, data])
-    valid = pa.Array.from_buffers(pa.uint8(), count, [validity if validity and validity.size >= used else None, data])
-    # The bits of the last byte that are not used are ones. At a NULL a whole byte may be anything, but hardly that.
+    valid = pa.Array.from_buffers(
+        pa.uint8(), count, [validity if validity and validity.size >= used else None, data]
+    )
+    # The bits of the last byte that are not used are ones. At a NULL a whole byte may be anything,
+    # but hardly that.
     unused = 0xFF << count % 8 & 0xFF if count % 8 else 0
     may_be_bits = content[used - 1].as_py() & unused == unused
     may_be_whole = not _has_garbage(valid)
@@ -64,7 +72,10 @@ def plain_booleans(array: pa.Array, path: str) -> pa.Array:
 
 def _has_garbage(octets: pa.Array) -> bool:
     bounds = pc.min_max(octets)
-    return bool(len(octets) != octets.null_count and not 0 <= bounds["min"].as_py() <= bounds["max"].as_py() <= 1)
+    return bool(
+        len(octets) != octets.null_count
+        and not 0 <= bounds["min"].as_py() <= bounds["max"].as_py() <= 1
+    )
 
 
 def _garbage(path: str) -> BadRequest:

@@ -1,4 +1,6 @@
-"""The columns of tables that are made by DDL: which can be, how they are found, what is kept of them."""
+"""The columns of tables that are made by DDL: which can be, how they are found, what is kept of
+them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,15 @@ from sparkport.catalog.rowid import ROWID_NAME, find_rowid_column
 from sparkport.catalog.types import publishable_schema
 from sparkport.errors import BadRequest, NotFound
 
-__all__ = ["DEFAULT", "default_of", "expect_column", "expect_columns", "expect_name", "find_column", "one_field"]
+__all__ = [
+    "DEFAULT",
+    "default_of",
+    "expect_column",
+    "expect_columns",
+    "expect_name",
+    "find_column",
+    "one_field",
+]
 
 DEFAULT = b"default"
 """Key of the field metadata with a column's default (airport §3.6)."""
@@ -57,11 +67,17 @@ def expect_columns(columns: pa.Schema) -> None:
             raise BadRequest(f"there are two columns called {name}; case makes no difference")
         seen.add(folded(name))
     if (marked := find_rowid_column(columns)) is not None:
-        raise BadRequest(f"column {columns.names[marked]} is marked as row id: the table makes its own")
+        raise BadRequest(
+            f"column {columns.names[marked]} is marked as row id: the table makes its own"
+        )
 
 
 def one_field(column_schema: pa.Schema) -> pa.Field:
-    """The field, with plain values where it is dictionary encoded. Raises: BadRequest unless there is exactly one."""
+    """The field, with plain values where it is dictionary encoded. Raises: BadRequest unless there
+    is exactly one.
+    """
     if len(column_schema) != 1:
-        raise BadRequest(f"the column schema must contain exactly one field, not {len(column_schema)}")
+        raise BadRequest(
+            f"the column schema must contain exactly one field, not {len(column_schema)}"
+        )
     return publishable_schema(column_schema).field(0)

@@ -62,7 +62,9 @@ class Cancellation:
 
 
 class Progress:
-    """What a catalog tells about a request while it serves it; there is one for all contexts of a request."""
+    """What a catalog tells about a request while it serves it; there is one for all contexts of a
+    request.
+    """
 
     __slots__ = ("fraction", "query", "route", "tables", "writes")
 
@@ -87,7 +89,8 @@ _UNLIMITED = Quotas()
 class Context:
     """What a catalog may know about the request it is serving.
 
-    Made by the service, one for each request; catalogs read it and pass it on. Safe to use from any thread.
+    Made by the service, one for each request; catalogs read it and pass it on. Safe to use from any
+    thread.
     """
 
     catalog_name: str = ""
@@ -95,17 +98,21 @@ class Context:
     transaction_id: str | None = None
     """The TransactionManager's id of the transaction this operation belongs to."""
     parent_transaction_id: str | None = None
-    """For a write that commits by itself inside a DuckDB transaction (airport §10): that transaction's id, whose later
-    scans should see this write."""
+    """For a write that commits by itself inside a DuckDB transaction (airport §10): that
+    transaction's id, whose later scans should see this write."""
     principal: str | None = None
     """Who asks, once authentication has said so."""
     identity: Identity | None = None
     """The same with groups and attributes."""
     access: Access = field(default=_EVERYTHING, compare=False, repr=False)
-    """What the caller may do in this catalog. The service asks it about all that it finds by name; a catalog asks about
-    what only it knows, such as a table that a function's argument names."""
-    served: Callable[[], Sequence[tuple[Catalog, Access]]] = field(default=tuple, compare=False, repr=False)
-    """All catalogs of this server, with what the caller may do in each: for a catalog whose queries reach into others."""
+    """What the caller may do in this catalog. The service asks it about all that it finds by name;
+    a catalog asks about what only it knows, such as a table that a function's argument names."""
+    served: Callable[[], Sequence[tuple[Catalog, Access]]] = field(
+        default=tuple, compare=False, repr=False
+    )
+    """All catalogs of this server, with what the caller may do in each: for a catalog whose queries
+    reach into others.
+    """
     quotas: Quotas = field(default=_UNLIMITED, compare=False, repr=False)
     """How much the caller may use at once."""
     trace_id: str = ""
@@ -128,7 +135,8 @@ class Context:
             raise Cancelled("the request was cancelled")
 
     def on_cancel(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called, once and from any thread, when the caller goes away; at once if it has already.
+        """Have `callback` called, once and from any thread, when the caller goes away; at once if
+        it has already.
 
         It must be quick: the thread that calls it serves other requests too.
         """
@@ -140,26 +148,36 @@ class Context:
             raise Cancelled("the request was cancelled")
 
     def report_progress(self, fraction: float) -> None:
-        """Say how much of this scan, or of this partition of it, has been read: 0 is nothing, 1 all of it."""
+        """Say how much of this scan, or of this partition of it, has been read: 0 is nothing, 1 all
+        of it.
+        """
         if not math.isnan(fraction):  # 0 of 0 rows
             self.progress.fraction = min(max(float(fraction), 0.0), 1.0)
 
     def report_route(self, route: str) -> None:
-        """Say which way a scan goes, where there are several: one of a few fixed words, by which metrics count scans."""
+        """Say which way a scan goes, where there are several: one of a few fixed words, by which
+        metrics count scans.
+        """
         self.progress.route = route
 
     def report_write(self, kind: str, name: str, rows: int | None = None) -> None:
-        """Say that something has been changed, for the audit log: by what, such as `upsert`, which object, how many rows.
+        """Say that something has been changed, for the audit log: by what, such as `upsert`, which
+        object, how many rows.
 
-        The service says so of statements and DDL itself. Names only: values of rows do not belong there.
+        The service says so of statements and DDL itself. Names only: values of rows do not belong
+        there.
         """
         self.progress.writes.append((kind, name, rows))
 
     def report_query(self, text: str, tables: Sequence[str] = ()) -> None:
-        """Say what the caller asks in words of its own, and which tables that reads once it is known, for the audit log."""
+        """Say what the caller asks in words of its own, and which tables that reads once it is
+        known, for the audit log.
+        """
         # What has ended is remembered for a while, with this.
         self.progress.query, self.progress.tables = text[:_LONGEST_QUERY], tuple(tables)
 
     def with_transaction(self, transaction_id: str | None) -> Context:
         """The same request inside another transaction; the present one becomes its parent."""
-        return replace(self, transaction_id=transaction_id, parent_transaction_id=self.transaction_id)
+        return replace(
+            self, transaction_id=transaction_id, parent_transaction_id=self.transaction_id
+        )

@@ -31,7 +31,9 @@ __all__ = [
 
 
 class OnConflict(str, Enum):
-    """What CREATE does when the object exists: fail, leave it as it is, or put a new one in its place."""
+    """What CREATE does when the object exists: fail, leave it as it is, or put a new one in its
+    place.
+    """
 
     ERROR = "error"
     IGNORE = "ignore"
@@ -48,7 +50,9 @@ class CreateSchemaOptions:
 
 @dataclass(frozen=True, slots=True)
 class DropSchemaOptions:
-    """`ignore_not_found`: a schema that is not there is no error. `cascade`: drop its tables with it."""
+    """`ignore_not_found`: a schema that is not there is no error. `cascade`: drop its tables with
+    it.
+    """
 
     ignore_not_found: bool = False
     cascade: bool = False
@@ -58,8 +62,9 @@ class DropSchemaOptions:
 class CreateTableOptions:
     """What CREATE TABLE says besides the columns.
 
-    The contract's index lists (`NotNullConstraints`, `UniqueConstraints`) and the client's name lists arrive merged in
-    `constraints`; its NOT NULL columns are also `nullable=False` in the Arrow schema given to `create_table`.
+    The contract's index lists (`NotNullConstraints`, `UniqueConstraints`) and the client's name
+    lists arrive merged in `constraints`; its NOT NULL columns are also `nullable=False` in the
+    Arrow schema given to `create_table`.
     """
 
     on_conflict: OnConflict = OnConflict.ERROR
@@ -84,7 +89,9 @@ class AddColumnOptions:
 
 @dataclass(frozen=True, slots=True)
 class RemoveColumnOptions:
-    """`if_column_exists`: a column that is not there is no error. `cascade`: drop the constraints that use it too."""
+    """`if_column_exists`: a column that is not there is no error. `cascade`: drop the constraints
+    that use it too.
+    """
 
     if_column_exists: bool = False
     ignore_not_found: bool = False
@@ -107,7 +114,9 @@ class RemoveFieldOptions:
 
 
 class DynamicCatalog(Catalog):
-    """A catalog whose schemas can be created and dropped. A change is durable when the method returns."""
+    """A catalog whose schemas can be created and dropped. A change is durable when the method
+    returns.
+    """
 
     @abstractmethod
     def create_schema(self, ctx: Context, name: str, options: CreateSchemaOptions) -> Schema:
@@ -115,17 +124,25 @@ class DynamicCatalog(Catalog):
 
     @abstractmethod
     def drop_schema(self, ctx: Context, name: str, options: DropSchemaOptions) -> None:
-        """Raises: NotFound unless `ignore_not_found`; SchemaNotEmpty while it holds tables, unless `cascade`."""
+        """Raises: NotFound unless `ignore_not_found`; SchemaNotEmpty while it holds tables, unless
+        `cascade`.
+        """
 
 
 class DynamicSchema(Schema):
-    """A schema whose tables can be created and dropped. A change is durable when the method returns."""
+    """A schema whose tables can be created and dropped. A change is durable when the method
+    returns.
+    """
 
     @abstractmethod
-    def create_table(self, ctx: Context, name: str, arrow_schema: pa.Schema, options: CreateTableOptions) -> Table:
-        """Create a table; `arrow_schema` has no row id field, the returned table's has one if rows can be changed.
+    def create_table(
+        self, ctx: Context, name: str, arrow_schema: pa.Schema, options: CreateTableOptions
+    ) -> Table:
+        """Create a table; `arrow_schema` has no row id field, the returned table's has one if rows
+        can be changed.
 
-        Raises: AlreadyExists when the table exists and `on_conflict` is ERROR; with IGNORE the existing one is returned.
+        Raises: AlreadyExists when the table exists and `on_conflict` is ERROR; with IGNORE the
+        existing one is returned.
         """
 
     @abstractmethod
@@ -138,29 +155,37 @@ class DynamicSchema(Schema):
 
 
 class DynamicTable(Table):
-    """A table whose columns can be changed. A change is durable when the method returns, and keeps the rows.
+    """A table whose columns can be changed. A change is durable when the method returns, and keeps
+    the rows.
 
     Columns that it has are named as it spells them, also where a new one of that name is asked for.
 
-    A method that the table cannot offer raises Unsupported, which is what the methods outside the contract do unless
-    they are overridden. Every method raises NotFound for a column or field that does not exist, AlreadyExists for a new
-    name that does, and Conflict when the table was changed meanwhile.
+    A method that the table cannot offer raises Unsupported, which is what the methods outside the
+    contract do unless they are overridden. Every method raises NotFound for a column or field that
+    does not exist, AlreadyExists for a new name that does, and Conflict when the table was changed
+    meanwhile.
     """
 
     @abstractmethod
     def add_column(self, ctx: Context, column_schema: pa.Schema, options: AddColumnOptions) -> None:
-        """Add the one field of `column_schema` after the present columns; existing rows get NULL."""
+        """Add the one field of `column_schema` after the present columns; existing rows get
+        NULL.
+        """
 
     @abstractmethod
     def remove_column(self, ctx: Context, name: str, options: RemoveColumnOptions) -> None:
-        """Raises: PreconditionFailed when a constraint uses the column, unless `cascade`, or when it is the last one."""
+        """Raises: PreconditionFailed when a constraint uses the column, unless `cascade`, or when
+        it is the last one.
+        """
 
     def rename_column(self, ctx: Context, old_name: str, new_name: str) -> None:
         """Give a column another name."""
         raise _cannot(self, "rename a column")
 
     def set_default(self, ctx: Context, column: str, expression: str) -> None:
-        """Set the default, SQL text of DuckDB; it is published as field metadata `default` (airport §3.6)."""
+        """Set the default, SQL text of DuckDB; it is published as field metadata `default` (airport
+        §3.6).
+        """
         raise _cannot(self, "set a default")
 
     def set_not_null(self, ctx: Context, column: str) -> None:
@@ -172,10 +197,14 @@ class DynamicTable(Table):
         raise _cannot(self, "drop NOT NULL")
 
     def change_column_type(self, ctx: Context, column_schema: pa.Schema, expression: str) -> None:
-        """Give the column named by the one field its type; `expression` is DuckDB SQL that computes the new values."""
+        """Give the column named by the one field its type; `expression` is DuckDB SQL that computes
+        the new values.
+        """
         raise _cannot(self, "change the type of a column")
 
-    def add_field(self, ctx: Context, path: Sequence[str], column_schema: pa.Schema, options: AddFieldOptions) -> None:
+    def add_field(
+        self, ctx: Context, path: Sequence[str], column_schema: pa.Schema, options: AddFieldOptions
+    ) -> None:
         """Add the one field of `column_schema` to the struct at `path`."""
         raise _cannot(self, "add a field")
 
@@ -188,7 +217,9 @@ class DynamicTable(Table):
         raise _cannot(self, "rename a field")
 
     def add_constraint(self, ctx: Context, constraint: str) -> None:
-        """Add a constraint, given as SQL. Raises: ConstraintViolation when the rows do not fulfil it."""
+        """Add a constraint, given as SQL. Raises: ConstraintViolation when the rows do not fulfil
+        it.
+        """
         raise _cannot(self, "add a constraint")
 
 

@@ -1,4 +1,6 @@
-"""What errors tell a caller who may not see all of a table: which constraint or column it is about, and no value."""
+"""What errors tell a caller who may not see all of a table: which constraint or column it is about,
+and no value.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +8,32 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sparkport.errors import BadRequest, CatalogFault, ConstraintViolation, PreconditionFailed, SparkportError
+from sparkport.errors import (
+    BadRequest,
+    CatalogFault,
+    ConstraintViolation,
+    PreconditionFailed,
+    SparkportError,
+)
 
 __all__ = ["discreet"]
 
 _log = logging.getLogger(__name__)
 
 _MAY_TELL = frozenset({BadRequest, PreconditionFailed, CatalogFault})
-"""What may be said of a row that cannot be read; the errors derived from these are not about rows."""
+"""What may be said of a row that cannot be read; the errors derived from these are not about
+rows.
+"""
 
 
 @contextmanager
 def discreet(shows: bool, what: str, *, reading: bool = False) -> Iterator[None]:
-    """Raise errors in the words for a caller who is shown the values of a table or not; `what` names the table.
+    """Raise errors in the words for a caller who is shown the values of a table or not; `what`
+    names the table.
 
-    `reading` is for rows that come from the table only: what went wrong with them is told in no words but ours, because
-    it may be somebody else's words, or have lost on the way from another process what it says `without_values`.
+    `reading` is for rows that come from the table only: what went wrong with them is told in no
+    words but ours, because it may be somebody else's words, or have lost on the way from another
+    process what it says `without_values`.
     """
     try:
         yield
@@ -29,8 +41,12 @@ def discreet(shows: bool, what: str, *, reading: bool = False) -> Iterator[None]
         said = None if shows else _words(error, what, reading)
         if said is None:
             raise
-        _log.info("told without values, as its caller may not see all of %s: %s", what, error.message)
-        own = next(each for each in type(error).__mro__ if each.__module__ == SparkportError.__module__)
+        _log.info(
+            "told without values, as its caller may not see all of %s: %s", what, error.message
+        )
+        own = next(
+            each for each in type(error).__mro__ if each.__module__ == SparkportError.__module__
+        )
         raise own(said) from error
 
 

@@ -1,8 +1,9 @@
 """From what a client sends to the types of a table (airport §13.3).
 
-DuckDB encodes one and the same column in different ways, depending on the settings of its session (T30). Strategy: the
-pair of types is looked at once, when the stream's schema is known, and gives a chain of functions over arrays; a column
-that needs no conversion has none and is passed on without a copy.
+DuckDB encodes one and the same column in different ways, depending on the settings of its session
+(T30). Strategy: the pair of types is looked at once, when the stream's schema is known, and gives a
+chain of functions over arrays; a column that needs no conversion has none and is passed on without
+a copy.
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ _Step: TypeAlias = Callable[[pa.Array], pa.Array]
 
 
 class Converter:
-    """Converts batches of one Arrow schema to another, by column name. Immutable; safe to use from any thread.
+    """Converts batches of one Arrow schema to another, by column name. Immutable; safe to use from
+    any thread.
 
-    Both must have the same columns, in any order. Values that the target cannot hold are refused, never rounded or cut.
-    Whether a column may hold NULLs is left to the table's constraints.
+    Both must have the same columns, in any order. Values that the target cannot hold are refused,
+    never rounded or cut. Whether a column may hold NULLs is left to the table's constraints.
 
-    `from_duckdb` says that the batches come from DuckDB's client, whose BOOLEANs of type arrow.bool8 may be packed into
-    bits, or be garbage (client_booleans.py), and whose UHUGEINTs may be labelled decimals (airport §13.1).
+    `from_duckdb` says that the batches come from DuckDB's client, whose BOOLEANs of type
+    arrow.bool8 may be packed into bits, or be garbage (client_booleans.py), and whose UHUGEINTs may
+    be labelled decimals (airport §13.1).
 
     Raises: BadRequest, beginning with "schema mismatch", when there is no conversion.
     """
@@ -42,37 +45,58 @@ class Converter:
         names = _match(source.names, target.names, "column", "the table")
         self._target = target
         self._columns: list[tuple[int, _Step | None]] = [
-            (index, _plan(source.field(index).type, field.type, field.name, from_duckdb, nested=False))
+            (
+                index,
+                _plan(source.field(index).type, field.type, field.name, from_duckdb, nested=False),
+            )
             for index, field in zip(names, target, strict=True)
         ]
-        self._unchanged = all(step is None for _, step in self._columns) and source.equals(target, check_metadata=True)
+        self._unchanged = all(step is None for _, step in self._columns) and source.equals(
+            target, check_metadata=True
+        )
 
     @property
     def keeps_columns(self) -> bool:
-        """True when the columns stay as they are, in their order, and only the schema's metadata may differ."""
-        return all(step is None and index == position for position, (index, step) in enumerate(self._columns))
+        """True when the columns stay as they are, in their order, and only the schema's metadata
+        may differ.
+        """
+        return all(
+            step is None and index == position
+            for position, (index, step) in enumerate(self._columns)
+        )
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The same rows in the target's schema. Raises: BadRequest, which names the column and the value."""
+        """The same rows in the target's schema. Raises: BadRequest, which names the column and the
+        value.
+        """
         if self._unchanged:
             return batch
-        arrays = [batch.column(index) if step is None else step(batch.column(index)) for index, step in self._columns]
+        arrays = [
+            batch.column(index) if step is None else step(batch.column(index))
+            for index, step in self._columns
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._target)
 
 
-def convert_batch(batch: pa.RecordBatch, arrow_schema: pa.Schema, *, from_duckdb: bool = True) -> pa.RecordBatch:
+def convert_batch(
+    batch: pa.RecordBatch, arrow_schema: pa.Schema, *, from_duckdb: bool = True
+) -> pa.RecordBatch:
     """One batch, for those who have only one. Raises: BadRequest."""
     return Converter(batch.schema, arrow_schema, from_duckdb=from_duckdb).convert(batch)
 
 
-def convert_array(array: pa.Array, target: pa.DataType, column: str, *, from_duckdb: bool = True) -> pa.Array:
+def convert_array(
+    array: pa.Array, target: pa.DataType, column: str, *, from_duckdb: bool = True
+) -> pa.Array:
     """One column, called `column` in messages. Raises: BadRequest."""
     step = _plan(array.type, target, column, from_duckdb, nested=False)
     return array if step is None else step(array)
 
 
 def _match(source: Sequence[str], target: Sequence[str], kind: str, owner: str) -> list[int]:
-    """For each name of the target its position in the source; exactly, else whatever the case of ASCII letters."""
+    """For each name of the target its position in the source; exactly, else whatever the case of
+    ASCII letters.
+    """
     exact = {name: index for index, name in enumerate(source)}
     folded = {name.encode().lower(): index for index, name in enumerate(source)}
     if len(exact) != len(source):
@@ -89,14 +113,18 @@ def _match(source: Sequence[str], target: Sequence[str], kind: str, owner: str) 
     return found
 
 
-# ------------------------------------------------------------------------------------------------------- planning
+# ---------------------------------------------------------------------------------------- planning
 
 
-def _plan(source: pa.DataType, target: pa.DataType, path: str, packed: bool, nested: bool) -> _Step | None:
+def _plan(
+    source: pa.DataType, target: pa.DataType, path: str, packed: bool, nested: bool
+) -> _Step | None:
     """The conversion from one type to the other; None when there is nothing to do."""
     if packed and form(source) == "bool8":
         decoded, decode = (pa.bool_(), plain_booleans) if nested else (source, known_booleans)
-        return _chain(lambda array: decode(array, path), _plan(decoded, target, path, False, nested))
+        return _chain(
+            lambda array: decode(array, path), _plan(decoded, target, path, False, nested)
+        )
     source_form, target_form = form(source), form(target)
     if source_form == "null" and target_form != "null":
         return lambda array: pa.nulls(len(array), target)
@@ -108,7 +136,9 @@ def _plan(source: pa.DataType, target: pa.DataType, path: str, packed: bool, nes
     if source.equals(target):
         return None
     if source_form in _DECODERS:
-        return _chain(_DECODERS[source_form], _plan(source.value_type, target, path, packed, nested))
+        return _chain(
+            _DECODERS[source_form], _plan(source.value_type, target, path, packed, nested)
+        )
     if target_form in _DECODERS:
         return _chain(_plan(source, target.value_type, path, packed, nested), _encoder(target))
     if source_form == target_form and _storage(source).equals(_storage(target)):
@@ -168,7 +198,9 @@ def _leaf(conversion: LeafConversion, source: pa.DataType, target: pa.DataType, 
     return step
 
 
-def _culprit(conversion: LeafConversion, array: pa.Array, storage: pa.DataType, source: pa.DataType) -> str:
+def _culprit(
+    conversion: LeafConversion, array: pa.Array, storage: pa.DataType, source: pa.DataType
+) -> str:
     """The first value that the conversion refuses, as text."""
     for index in range(len(array)):
         try:
@@ -181,7 +213,10 @@ def _culprit(conversion: LeafConversion, array: pa.Array, storage: pa.DataType, 
 def _shown(value: pa.Scalar, source_form: str) -> str:
     try:
         python = value.as_py()
-    except (ValueError, OverflowError):  # nanoseconds, or years, that Python's own types do not have
+    except (
+        ValueError,
+        OverflowError,
+    ):  # nanoseconds, or years, that Python's own types do not have
         return str(value.cast(pa.string()).as_py())
     if source_form in ("hugeint", "uhugeint"):
         return str(int.from_bytes(python, "little", signed=source_form == "hugeint"))
@@ -200,7 +235,7 @@ def _encoder(target: pa.DataType) -> _Step:
     return lambda array: pc.run_end_encode(array, run_end_type=target.run_end_type)
 
 
-# --------------------------------------------------------------------------------------------------- nested types
+# ------------------------------------------------------------------------------------ nested types
 
 _VIEWS = frozenset({lib.Type_LIST_VIEW, lib.Type_LARGE_LIST_VIEW})
 
@@ -208,7 +243,9 @@ _VIEWS = frozenset({lib.Type_LIST_VIEW, lib.Type_LARGE_LIST_VIEW})
 def _plan_list(source: pa.DataType, target: pa.DataType, path: str, packed: bool) -> _Step | None:
     values = _plan(source.value_type, target.value_type, f"{path}[]", packed, nested=True)
     if _is_fixed(source) and _is_fixed(target) and source.list_size != target.list_size:
-        raise BadRequest(f"schema mismatch: column {path} has {target.list_size} elements, not {source.list_size}")
+        raise BadRequest(
+            f"schema mismatch: column {path} has {target.list_size} elements, not {source.list_size}"
+        )
     if values is None and source.equals(target, check_metadata=True):
         return None
     build = _build_from_view if source.id in _VIEWS else _build_list
@@ -217,7 +254,9 @@ def _plan_list(source: pa.DataType, target: pa.DataType, path: str, packed: bool
         try:
             return build(array, values, target)
         except (ValueError, pa.ArrowException) as error:
-            raise BadRequest(f"column {path} is {type_name(target)}, and a list of another size was sent") from error
+            raise BadRequest(
+                f"column {path} is {type_name(target)}, and a list of another size was sent"
+            ) from error
 
     return step
 
@@ -236,9 +275,13 @@ def _build_list(array: pa.Array, values: _Step | None, target: pa.DataType) -> p
     elements, mask = _apply(values, elements), _mask(array)
     match target.id:
         case lib.Type_LIST:
-            return pa.ListArray.from_arrays(offsets.cast(pa.int32()), elements, type=target, mask=mask)
+            return pa.ListArray.from_arrays(
+                offsets.cast(pa.int32()), elements, type=target, mask=mask
+            )
         case lib.Type_LARGE_LIST:
-            return pa.LargeListArray.from_arrays(offsets.cast(pa.int64()), elements, type=target, mask=mask)
+            return pa.LargeListArray.from_arrays(
+                offsets.cast(pa.int64()), elements, type=target, mask=mask
+            )
         case lib.Type_LIST_VIEW | lib.Type_LARGE_LIST_VIEW:
             starts = offsets.slice(0, len(array))
             return _view(starts, pc.subtract(offsets.slice(1), starts), elements, target, mask)
@@ -246,7 +289,9 @@ def _build_list(array: pa.Array, values: _Step | None, target: pa.DataType) -> p
             return pa.FixedSizeListArray.from_arrays(elements, type=target, mask=mask)
         case _:
             any_size = pa.large_list(target.value_field)
-            lists = pa.LargeListArray.from_arrays(offsets.cast(pa.int64()), elements, type=any_size, mask=mask)
+            lists = pa.LargeListArray.from_arrays(
+                offsets.cast(pa.int64()), elements, type=any_size, mask=mask
+            )
             return lists.cast(target)
 
 
@@ -254,20 +299,31 @@ def _build_from_view(array: pa.Array, values: _Step | None, target: pa.DataType)
     elements = _apply(values, array.values)
     if target.id in _VIEWS:
         return _view(array.offsets, array.sizes, elements, target, _mask(array))
-    views = _view(array.offsets, array.sizes, elements, pa.large_list_view(target.value_field), _mask(array))
+    views = _view(
+        array.offsets, array.sizes, elements, pa.large_list_view(target.value_field), _mask(array)
+    )
     # Not by a cast, which loses its way among the offsets of NULLs (pyarrow 26).
     ends = pc.cumulative_sum(pc.list_value_length(views).fill_null(0))
     offsets = pa.concat_arrays([pa.array([0], pa.int64()), ends.cast(pa.int64())])
     any_size = pa.large_list(target.value_field)
-    return pa.LargeListArray.from_arrays(offsets, views.flatten(), type=any_size, mask=_mask(array)).cast(target)
+    return pa.LargeListArray.from_arrays(
+        offsets, views.flatten(), type=any_size, mask=_mask(array)
+    ).cast(target)
 
 
-def _view(starts: pa.Array, sizes: pa.Array, elements: pa.Array, target: pa.DataType, mask: pa.Array) -> pa.Array:
+def _view(
+    starts: pa.Array, sizes: pa.Array, elements: pa.Array, target: pa.DataType, mask: pa.Array
+) -> pa.Array:
     kind, integer = (
-        (pa.ListViewArray, pa.int32()) if target.id == lib.Type_LIST_VIEW else (pa.LargeListViewArray, pa.int64())
+        (pa.ListViewArray, pa.int32())
+        if target.id == lib.Type_LIST_VIEW
+        else (pa.LargeListViewArray, pa.int64())
     )
     # Adding 0 copies: Arrow takes no mask together with offsets that are a slice.
-    starts, sizes = pc.add(starts.cast(integer), 0).cast(integer), pc.add(sizes.cast(integer), 0).cast(integer)
+    starts, sizes = (
+        pc.add(starts.cast(integer), 0).cast(integer),
+        pc.add(sizes.cast(integer), 0).cast(integer),
+    )
     return kind.from_arrays(starts, sizes, elements, type=target, mask=mask)
 
 
@@ -305,7 +361,9 @@ def _plan_struct(source: pa.DataType, target: pa.DataType, path: str, packed: bo
 
     def step(array: pa.Array) -> pa.Array:
         children = struct_children(array)
-        converted = [_apply(child, children[index]) for index, child in zip(indices, steps, strict=True)]
+        converted = [
+            _apply(child, children[index]) for index, child in zip(indices, steps, strict=True)
+        ]
         return pa.StructArray.from_arrays(converted, fields=fields, mask=_mask(array))
 
     return step
@@ -320,12 +378,19 @@ def _plan_union(source: pa.DataType, target: pa.DataType, path: str, packed: boo
     ]
     if all(step is None for step in steps) and source.equals(target, check_metadata=True):
         return None
-    codes = {source.type_codes[index]: code for index, code in zip(indices, target.type_codes, strict=True)}
+    codes = {
+        source.type_codes[index]: code
+        for index, code in zip(indices, target.type_codes, strict=True)
+    }
 
     def step(array: pa.Array) -> pa.Array:
         # pyarrow's own `type_codes` forgets where a slice begins.
-        sent = pa.Array.from_buffers(pa.int8(), len(array), [None, array.buffers()[1]], offset=array.offset)
-        children = [_apply(child, array.field(index)) for index, child in zip(indices, steps, strict=True)]
+        sent = pa.Array.from_buffers(
+            pa.int8(), len(array), [None, array.buffers()[1]], offset=array.offset
+        )
+        children = [
+            _apply(child, array.field(index)) for index, child in zip(indices, steps, strict=True)
+        ]
         tags = pa.array([codes[code] for code in sent.to_pylist()], pa.int8())
         names = [field.name for field in fields]
         return pa.UnionArray.from_sparse(tags, children, names, list(target.type_codes))

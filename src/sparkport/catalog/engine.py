@@ -1,7 +1,8 @@
-"""Every DuckDB of this process: opened here, shut in the same way, and interrupted when nobody waits any longer.
+"""Every DuckDB of this process: opened here, shut in the same way, and interrupted when nobody
+waits any longer.
 
-There are four databases in memory. None of them loads an extension, sees a variable of Python or can have its settings
-changed. What else they may do depends on whose SQL they run:
+There are four databases in memory. None of them loads an extension, sees a variable of Python or
+can have its settings changed. What else they may do depends on whose SQL they run:
 
 | database      | runs                                               | files | memory, threads | spills |
 |---------------|----------------------------------------------------|-------|-----------------|--------|
@@ -10,9 +11,10 @@ changed. What else they may do depends on whose SQL they run:
 | `ROWS`        | our own SQL: compares keys and hashes of rows      | none  | DuckDB's own    | yes    |
 | `FILES`       | our own SQL: reads rows of data files by position  | reads | 1 GB, one       | no     |
 
-With one thread a query runs in the thread that asks for it; the server's threads are the parallelism. The limit of memory
-is DuckDB's, which does not count the values that an expression computes on its way: those are bounded by the review of
-expressions (`constraints/review.py`). DuckDB looks at an interruption after each vector of at most 2048 rows.
+With one thread a query runs in the thread that asks for it; the server's threads are the
+parallelism. The limit of memory is DuckDB's, which does not count the values that an expression
+computes on its way: those are bounded by the review of expressions (`constraints/review.py`).
+DuckDB looks at an interruption after each vector of at most 2048 rows.
 """
 
 from __future__ import annotations
@@ -33,10 +35,14 @@ if TYPE_CHECKING:
 __all__ = ["EXPRESSIONS", "FILES", "FILTERS", "ROWS", "TIME_LIMIT", "Check", "Database"]
 
 Check: TypeAlias = Callable[[], None]
-"""Raises when nobody waits for the result any longer, as `Context.check` does. Called from another thread."""
+"""Raises when nobody waits for the result any longer, as `Context.check` does. Called from another
+thread.
+"""
 
 TIME_LIMIT = 60.0
-"""Seconds for one evaluation of somebody's expression on one batch, for which milliseconds are usual."""
+"""Seconds for one evaluation of somebody's expression on one batch, for which milliseconds are
+usual.
+"""
 
 _POLL_SECONDS = 0.1
 _LINGER_SECONDS = 2.0
@@ -49,26 +55,41 @@ _SHUT: Mapping[str, str] = {
     "python_enable_replacements": "false",
 }
 _NO_FILES = {"enable_external_access": "false"}
-_SMALL = {"memory_limit": "1GB", "threads": "1", "temp_directory": "", "max_temp_directory_size": "0MB"}
+_SMALL = {
+    "memory_limit": "1GB",
+    "threads": "1",
+    "temp_directory": "",
+    "max_temp_directory_size": "0MB",
+}
 
 _LOSSLESS = "SET GLOBAL arrow_lossless_conversion = true"
 _NO_PUSHDOWN = "SET GLOBAL disabled_optimizers = 'filter_pushdown,join_filter_pushdown'"
 """DuckDB 1.5 hands conditions on Arrow tables to pyarrow, which knows them only for some types."""
 _FOR_MASKS = frozenset({"common_subexpressions", "expression_rewriter", "in_clause", "regex_range"})
-"""A mask is one projection: the other optimisers find nothing in it, and planning is the cost of a small batch."""
+"""A mask is one projection: the other optimisers find nothing in it, and planning is the cost of a
+small batch.
+"""
 
 
 class Database:
-    """One DuckDB in memory for the process, opened when it is first used. Thread-safe; a forked worker opens its own."""
+    """One DuckDB in memory for the process, opened when it is first used. Thread-safe; a forked
+    worker opens its own.
+    """
 
-    def __init__(self, settings: Mapping[str, str], *statements: str, optimisers: frozenset[str] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        *statements: str,
+        optimisers: frozenset[str] | None = None,
+    ) -> None:
         self._settings = {**_SHUT, **settings}
         self._statements = ("SET GLOBAL TimeZone = 'UTC'", *statements)
         self._optimisers = optimisers
         self._lock = threading.Lock()
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._inherited: list[duckdb.DuckDBPyConnection | None] = []
-        # While the interpreter still stands: DuckDB 2.0 reports what it finds alive after that as leaked.
+        # While the interpreter still stands: DuckDB 2.0 reports what it finds alive after that as
+        # leaked.
         atexit.register(self.forget)
         os.register_at_fork(after_in_child=self._start_after_fork)
 
@@ -80,8 +101,11 @@ class Database:
             return self._connection.cursor()
 
     @contextmanager
-    def session(self, check: Check | None = None, limit: float | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A cursor for a `with` statement, in which it is interrupted when `check` raises or the seconds are over.
+    def session(
+        self, check: Check | None = None, limit: float | None = None
+    ) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A cursor for a `with` statement, in which it is interrupted when `check` raises or the
+        seconds are over.
 
         Raises: what `check` raises; LimitExceeded.
         """
@@ -94,7 +118,10 @@ class Database:
 
     @contextmanager
     def watched(
-        self, cursor: duckdb.DuckDBPyConnection, check: Check | None = None, limit: float | None = None
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        check: Check | None = None,
+        limit: float | None = None,
     ) -> Iterator[None]:
         """Likewise, for a cursor that is used again afterwards."""
         import duckdb
@@ -125,14 +152,19 @@ class Database:
         for statement in self._statements:
             connection.execute(statement)
         if self._optimisers is not None:
-            names = {name for (name,) in connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()}
+            names = {
+                name
+                for (name,) in connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()
+            }
             superfluous = ",".join(sorted(names - self._optimisers))
             connection.execute(f"SET GLOBAL disabled_optimizers = '{superfluous}'")
         connection.execute("SET GLOBAL lock_configuration = true")
         return connection
 
     def _start_after_fork(self) -> None:
-        """A forked worker has its parent's memory but not its threads: it may neither use nor close that database."""
+        """A forked worker has its parent's memory but not its threads: it may neither use nor close
+        that database.
+        """
         self._lock = threading.Lock()
         self._inherited.append(self._connection)
         self._connection = None
@@ -141,7 +173,9 @@ class Database:
 class _Evaluation:
     """What somebody computes at the moment."""
 
-    def __init__(self, interrupt: Callable[[], None], check: Check | None, limit: float | None) -> None:
+    def __init__(
+        self, interrupt: Callable[[], None], check: Check | None, limit: float | None
+    ) -> None:
         self._interrupt = interrupt
         self._check = check
         self._limit = limit
@@ -157,7 +191,9 @@ class _Evaluation:
 
     def _why_not(self) -> Exception | None:
         if self._limit is not None and time.monotonic() - self._began > self._limit:
-            return LimitExceeded(f"the expression took longer than {self._limit:g} seconds and was stopped")
+            return LimitExceeded(
+                f"the expression took longer than {self._limit:g} seconds and was stopped"
+            )
         try:
             if self._check is not None:
                 self._check()
@@ -167,7 +203,9 @@ class _Evaluation:
 
 
 class _Watch:
-    """One thread that looks after all evaluations; it ends when there have been none for a while."""
+    """One thread that looks after all evaluations; it ends when there have been none for a
+    while.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -179,7 +217,9 @@ class _Watch:
             self._evaluations.add(evaluation)
             if not self._running:
                 self._running = True
-                threading.Thread(target=self._work, name="watching expressions", daemon=True).start()
+                threading.Thread(
+                    target=self._work, name="watching expressions", daemon=True
+                ).start()
 
     def remove(self, evaluation: _Evaluation) -> None:
         with self._lock:  # after this it is not interrupted any more

@@ -18,10 +18,11 @@ FlightName: TypeAlias = tuple[str, ...] | bytes
 
 @dataclass(frozen=True, slots=True)
 class CustomAction:
-    """An action beside those of the protocol. In SQL: `FROM airport_action('grpc://…', 'name', 'parameter')`.
+    """An action beside those of the protocol. In SQL: `FROM airport_action('grpc://…', 'name',
+    'parameter')`.
 
-    `run` gets the parameter's bytes, and each value that it returns or yields is one row for the caller. It may raise the
-    errors of `sparkport.errors`.
+    `run` gets the parameter's bytes, and each value that it returns or yields is one row for the
+    caller. It may raise the errors of `sparkport.errors`.
     """
 
     name: str
@@ -34,16 +35,19 @@ class ActionCatalog(Catalog):
 
     @abstractmethod
     def actions(self, ctx: Context) -> Sequence[CustomAction]:
-        """The actions that the caller may run. Names of the protocol's actions are taken; of several catalogs with one of
-        the same name, the first counts."""
+        """The actions that the caller may run. Names of the protocol's actions are taken; of
+        several catalogs with one of the same name, the first counts."""
 
 
 class FlightCatalog(Catalog):
-    """A catalog with tables that are in no schema: `FROM airport_take_flight('grpc://…', ['name', …])`."""
+    """A catalog with tables that are in no schema: `FROM airport_take_flight('grpc://…', ['name',
+    …])`.
+    """
 
     @abstractmethod
     def flight(self, ctx: Context, name: FlightName) -> Table | None:
         """The table under this path or command; None if it is not one of this catalog's.
 
-        Asked again for every step of a scan, so it must be quick, and find the same table each time.
+        Asked again for every step of a scan, so it must be quick, and find the same table each
+        time.
         """

@@ -1,8 +1,9 @@
 """Catalog, Schema, Table: what a server serves.
 
-Everything here is called from many threads at once, and must allow it. Methods return `None` for "there is no such
-thing" and an empty sequence for "there are none"; they raise errors of `sparkport.errors`, whose messages are shown to
-the user, or anything else, which is logged and shown as "internal error" with a trace id.
+Everything here is called from many threads at once, and must allow it. Methods return `None` for
+"there is no such thing" and an empty sequence for "there are none"; they raise errors of
+`sparkport.errors`, whose messages are shown to the user, or anything else, which is logged and
+shown as "internal error" with a trace id.
 """
 
 from __future__ import annotations
@@ -24,10 +25,14 @@ __all__ = ["Catalog", "CatalogVersion", "Schema", "Table", "VersionedCatalog"]
 
 
 class Table(ABC):
-    """Rows with an Arrow schema. All that is asked of a read-only table; more is declared by further base classes."""
+    """Rows with an Arrow schema. All that is asked of a read-only table; more is declared by
+    further base classes.
+    """
 
     applies_filters: bool = False
-    """True when `scan` needs no help with `ScanOptions.filter`: the service then passes its rows on as they are."""
+    """True when `scan` needs no help with `ScanOptions.filter`: the service then passes its rows on
+    as they are.
+    """
 
     @property
     @abstractmethod
@@ -44,25 +49,29 @@ class Table(ABC):
     def arrow_schema(self) -> pa.Schema | None:
         """The columns, with the row id field where there is one (see `find_rowid_column`).
 
-        None means that it depends on the request: then the table is a `DynamicSchemaTable`. Return the same object as
-        long as nothing has changed: the service caches by identity.
+        None means that it depends on the request: then the table is a `DynamicSchemaTable`. Return
+        the same object as long as nothing has changed: the service caches by identity.
         """
 
     @abstractmethod
     def scan(self, ctx: Context, options: ScanOptions) -> RecordReader:
         """Read rows.
 
-        The caller owns the reader, iterates it once and closes it. Each batch has at least the columns asked for, found by
-        name, with exactly the types of `arrow_schema`. A generator is the natural way to write it; it is closed when the
-        client cancels, and `ctx.on_cancel` tells those who block between batches.
+        The caller owns the reader, iterates it once and closes it. Each batch has at least the
+        columns asked for, found by name, with exactly the types of `arrow_schema`. A generator is
+        the natural way to write it; it is closed when the client cancels, and `ctx.on_cancel` tells
+        those who block between batches.
 
-        Raises: NotFound for a time point that does not exist; Unsupported for a time point where there is no history.
+        Raises: NotFound for a time point that does not exist; Unsupported for a time point where
+        there is no history.
         """
 
     def estimated_rows(self, ctx: Context, options: ScanOptions) -> int | None:
-        """About how many rows a scan would yield, for the client's plans; None when that is not known.
+        """About how many rows a scan would yield, for the client's plans; None when that is not
+        known.
 
-        DuckDB asks only where it learns of a table while it plans: at a point in time, and for flights (airport §5.7).
+        DuckDB asks only where it learns of a table while it plans: at a point in time, and for
+        flights (airport §5.7).
         """
         return None
 
@@ -98,7 +107,9 @@ class Schema(ABC):
         return ()
 
     def table_functions(self, ctx: Context) -> Sequence[TableFunction | TableInOutFunction]:
-        """The table functions that the caller may see, in/out ones among them. Several of one name are overloads."""
+        """The table functions that the caller may see, in/out ones among them. Several of one name
+        are overloads.
+        """
         return ()
 
 
@@ -107,12 +118,16 @@ class Catalog(ABC):
 
     @property
     def name(self) -> str:
-        """The name users give in ATTACH; printable ASCII. The empty name is that of a server's only catalog."""
+        """The name users give in ATTACH; printable ASCII. The empty name is that of a server's only
+        catalog.
+        """
         return ""
 
     @abstractmethod
     def schemas(self, ctx: Context) -> Sequence[Schema]:
-        """The schemas that the caller may see. The first is the default one for clients that have such a thing."""
+        """The schemas that the caller may see. The first is the default one for clients that have
+        such a thing.
+        """
 
     def schema(self, ctx: Context, name: str) -> Schema | None:
         """The schema of that name, exactly as spelled; None if there is none."""
@@ -121,8 +136,8 @@ class Catalog(ABC):
 
 @dataclass(frozen=True, slots=True)
 class CatalogVersion:
-    """A number that rises with every change of the catalog's objects, and of the rows of tables that offer statistics;
-    `fixed` promises that it never will.
+    """A number that rises with every change of the catalog's objects, and of the rows of tables
+    that offer statistics; `fixed` promises that it never will.
     """
 
     number: int

@@ -15,8 +15,8 @@ from sparkport.catalog.types import opaque_name
 __all__ = ["LEAF_CONVERSIONS", "LeafConversion", "form"]
 
 LeafConversion: TypeAlias = Callable[[pa.Array, pa.DataType], pa.Array]
-"""From the storage of one type to the storage, of the given type, of another. Raises ValueError for a value that the
-target cannot hold; nothing is rounded, cut or wrapped around."""
+"""From the storage of one type to the storage, of the given type, of another. Raises ValueError for
+a value that the target cannot hold; nothing is rounded, cut or wrapped around."""
 
 
 def form(data_type: pa.DataType) -> str:
@@ -32,14 +32,21 @@ def form(data_type: pa.DataType) -> str:
 
 
 _OPAQUE_FORMS = frozenset({"hugeint", "uhugeint", "time_tz", "bit", "bignum"})
-_EXTENSION_FORMS: Mapping[str, str] = {"arrow.uuid": "uuid", "arrow.bool8": "bool8", "arrow.json": "json"}
+_EXTENSION_FORMS: Mapping[str, str] = {
+    "arrow.uuid": "uuid",
+    "arrow.bool8": "bool8",
+    "arrow.json": "json",
+}
 _FORMS: Mapping[int, str] = {
     lib.Type_NA: "null",
     lib.Type_BOOL: "boolean",
     **dict.fromkeys((lib.Type_INT8, lib.Type_INT16, lib.Type_INT32, lib.Type_INT64), "integer"),
     **dict.fromkeys((lib.Type_UINT8, lib.Type_UINT16, lib.Type_UINT32, lib.Type_UINT64), "integer"),
     **dict.fromkeys((lib.Type_HALF_FLOAT, lib.Type_FLOAT, lib.Type_DOUBLE), "float"),
-    **dict.fromkeys((lib.Type_DECIMAL32, lib.Type_DECIMAL64, lib.Type_DECIMAL128, lib.Type_DECIMAL256), "decimal"),
+    **dict.fromkeys(
+        (lib.Type_DECIMAL32, lib.Type_DECIMAL64, lib.Type_DECIMAL128, lib.Type_DECIMAL256),
+        "decimal",
+    ),
     **dict.fromkeys((lib.Type_STRING, lib.Type_LARGE_STRING, lib.Type_STRING_VIEW), "text"),
     **dict.fromkeys((lib.Type_BINARY, lib.Type_LARGE_BINARY, lib.Type_BINARY_VIEW), "binary"),
     lib.Type_FIXED_SIZE_BINARY: "binary",
@@ -67,7 +74,7 @@ def _every(truths: pa.Array) -> bool:
     return bool(pc.all(truths, min_count=0).as_py())
 
 
-# ---------------------------------------------------------------------------------------------- booleans, numbers
+# ------------------------------------------------------------------------------- booleans, numbers
 
 
 def _boolean_from_bool8(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -90,12 +97,15 @@ def _float(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _decimal_from_integer(array: pa.Array, target: pa.DataType) -> pa.Array:
-    # By way of a type in which every integer has room: Arrow asks for precision by type, not by value.
+    # By way of a type in which every integer has room: Arrow asks for precision by type, not by
+    # value.
     return array.cast(pa.decimal256(76, target.scale)).cast(target)
 
 
 _WHOLE = pa.decimal128(38, 0)
-_ZERO, _HIGHEST, _LOWEST = (pa.scalar(Decimal(text), _WHOLE) for text in ("0", "9" * 38, "-" + "9" * 38))
+_ZERO, _HIGHEST, _LOWEST = (
+    pa.scalar(Decimal(text), _WHOLE) for text in ("0", "9" * 38, "-" + "9" * 38)
+)
 
 
 def _hugeint_from_number(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -109,7 +119,8 @@ def _uhugeint_from_number(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 def _number_from_hugeint(array: pa.Array, target: pa.DataType) -> pa.Array:
     numbers = array.view(_WHOLE)
-    # A hugeint has room for more than 38 digits; Arrow's own check overlooks the lowest number of all.
+    # A hugeint has room for more than 38 digits; Arrow's own check overlooks the lowest number of
+    # all.
     if pc.any(pc.or_(pc.less(numbers, _LOWEST), pc.greater(numbers, _HIGHEST))).as_py():
         raise ValueError("more than 38 digits")
     return numbers.cast(target)
@@ -132,7 +143,7 @@ def _not_negative(numbers: pa.Array) -> pa.Array:
     return numbers
 
 
-# ----------------------------------------------------------------------------------------------------------- UUID
+# -------------------------------------------------------------------------------------------- UUID
 
 _HEX_DIGITS = 32
 _UUID = pa.binary(16)
@@ -146,11 +157,15 @@ def _uuid_from_text(array: pa.Array, target: pa.DataType) -> pa.Array:
     digits = pc.replace_substring(text, "-", "")
     if not _every(pc.equal(pc.binary_length(digits), _HEX_DIGITS)):
         raise ValueError("not a UUID")
-    values = bytes.fromhex(digits.buffers()[2].slice(0, len(digits) * _HEX_DIGITS).to_pybytes().decode("ascii"))
+    values = bytes.fromhex(
+        digits.buffers()[2].slice(0, len(digits) * _HEX_DIGITS).to_pybytes().decode("ascii")
+    )
     if len(values) != len(digits) * 16:  # `fromhex` skips blanks
         raise ValueError("not a UUID")
     uuids = pa.Array.from_buffers(_UUID, len(digits), [None, pa.py_buffer(values)])
-    return pc.if_else(array.is_valid(), uuids, pa.scalar(None, _UUID)) if array.null_count else uuids
+    return (
+        pc.if_else(array.is_valid(), uuids, pa.scalar(None, _UUID)) if array.null_count else uuids
+    )
 
 
 def _text_from_uuid(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -163,7 +178,7 @@ def _text_from_uuid(array: pa.Array, target: pa.DataType) -> pa.Array:
     return pa.array(texts, target)
 
 
-# ---------------------------------------------------------------------------------------------- time and intervals
+# ------------------------------------------------------------------------------ time and intervals
 
 _OFFSET_BITS = 24
 _NO_OFFSET = 57599
@@ -188,26 +203,34 @@ _DAY = 24 * 60 * 60 * 10**9
 
 
 def _duration_from_interval(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """The client knows one type for both, so it sends a column of durations as intervals; a day is 24 hours."""
+    """The client knows one type for both, so it sends a column of durations as intervals; a day is
+    24 hours.
+    """
     nanoseconds: list[int | None] = []
     for interval in array.to_pylist():
         if interval is not None and interval.months:
             raise ValueError("a month has no fixed duration")
-        nanoseconds.append(None if interval is None else interval.days * _DAY + interval.nanoseconds)
+        nanoseconds.append(
+            None if interval is None else interval.days * _DAY + interval.nanoseconds
+        )
     try:
         return pa.array(nanoseconds, pa.duration("ns")).cast(target)
     except OverflowError as error:
         raise ValueError("too long") from error
 
 
-# ------------------------------------------------------------------------------------------------ BIT and BIGNUM
+# ---------------------------------------------------------------------------------- BIT and BIGNUM
 
 
 def _bit(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """DuckDB reads these bytes back without looking at them, so what cannot be a BIT must not get that far."""
+    """DuckDB reads these bytes back without looking at them, so what cannot be a BIT must not get
+    that far.
+    """
     for value in array.to_pylist():
         if value is not None and (len(value) < 2 or value[0] > 7):
-            raise ValueError("not the bytes of a BIT: first the number of padding bits, then the bits")
+            raise ValueError(
+                "not the bytes of a BIT: first the number of padding bits, then the bits"
+            )
     return array.cast(target)
 
 
@@ -215,13 +238,17 @@ def _bignum(array: pa.Array, target: pa.DataType) -> pa.Array:
     for value in array.to_pylist():
         if value is not None:
             header = int.from_bytes(value[:3], "big")
-            size = (header if header >> 23 else ~header) & 0x7FFFFF  # the header of a negative number is complemented
+            size = (
+                header if header >> 23 else ~header
+            ) & 0x7FFFFF  # the header of a negative number is complemented
             if len(value) < 4 or size != len(value) - 3:
-                raise ValueError("not the bytes of a BIGNUM: a header of three bytes, then the magnitude")
+                raise ValueError(
+                    "not the bytes of a BIGNUM: a header of three bytes, then the magnitude"
+                )
     return array.cast(target)
 
 
-# ------------------------------------------------------------------------------------------------------ the table
+# --------------------------------------------------------------------------------------- the table
 
 LEAF_CONVERSIONS: Mapping[tuple[str, str], LeafConversion] = {
     ("boolean", "integer"): _cast,
@@ -272,7 +299,8 @@ LEAF_CONVERSIONS: Mapping[tuple[str, str], LeafConversion] = {
     ("time_tz", "time"): _time_from_time_tz,
     ("time_tz", "binary"): _cast,
     ("timestamp", "timestamp"): _cast,
-    # The zone is only a name: values are UTC whatever it says, so casting between zones changes none.
+    # The zone is only a name: values are UTC whatever it says, so casting between zones changes
+    # none.
     ("zoned timestamp", "zoned timestamp"): _cast,
     ("duration", "duration"): _cast,
     ("interval", "duration"): _duration_from_interval,

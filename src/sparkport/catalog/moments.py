@@ -18,7 +18,9 @@ _TIMESTAMP = re.compile(
 
 
 def parse_timestamp(text: str) -> datetime:
-    """Read both notations of airport §15.3, and a bare date; without a zone it is UTC. Raises: BadRequest."""
+    """Read both notations of airport §15.3, and a bare date; without a zone it is UTC. Raises:
+    BadRequest.
+    """
     match = _TIMESTAMP.fullmatch(text.strip())
     try:
         if match is None:
@@ -26,9 +28,13 @@ def parse_timestamp(text: str) -> datetime:
         year, month, day = (int(part) for part in match["date"].split("-"))
         microsecond = int((match["fraction"] or "0")[:6].ljust(6, "0"))
         hour, minute, second = (int(match[part] or 0) for part in ("hour", "minute", "second"))
-        return datetime(year, month, day, hour, minute, second, microsecond, tzinfo=_zone(match["zone"]))
+        return datetime(
+            year, month, day, hour, minute, second, microsecond, tzinfo=_zone(match["zone"])
+        )
     except (ValueError, OverflowError) as error:
-        raise BadRequest(f"the timestamp {text!r} cannot be read; write it like '2024-01-15 10:30:00+00'") from error
+        raise BadRequest(
+            f"the timestamp {text!r} cannot be read; write it like '2024-01-15 10:30:00+00'"
+        ) from error
 
 
 def _zone(text: str | None) -> timezone:

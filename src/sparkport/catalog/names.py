@@ -8,13 +8,17 @@ __all__ = ["folded", "own_spellings"]
 
 
 def folded(name: str) -> bytes:
-    """Equal for names that DuckDB takes for the same: only the case of ASCII letters makes no difference."""
-    return name.encode("utf-8", "surrogatepass").lower()  # of bytes, `lower` changes ASCII letters only
+    """Equal for names that DuckDB takes for the same: only the case of ASCII letters makes no
+    difference.
+    """
+    return name.encode(
+        "utf-8", "surrogatepass"
+    ).lower()  # of bytes, `lower` changes ASCII letters only
 
 
 def own_spellings(names: Iterable[str]) -> Callable[[str], str]:
-    """From a name as somebody has typed it to the one of `names` that is meant; the same where none is, or where two are
-    that differ only in case.
+    """From a name as somebody has typed it to the one of `names` that is meant; the same where none
+    is, or where two are that differ only in case.
     """
     exact = frozenset(names)
     same: dict[bytes, str | None] = {}

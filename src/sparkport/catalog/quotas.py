@@ -17,16 +17,21 @@ _SMALL_BYTES = 1024 * 1024
 
 
 def bytes_of(batch: pa.RecordBatch) -> int:
-    """What a batch counts as. Of a small one that is part of something larger it may be more than its own."""
+    """What a batch counts as. Of a small one that is part of something larger it may be more than
+    its own.
+    """
     size = batch.get_total_buffer_size()  # its exact size takes forty times as long to find out
     return int(size if size < _SMALL_BYTES else batch.nbytes) + _BATCH_BYTES
 
 
 class Quotas:
-    """What is left for a caller of the things that the server has only so many of. This one has no limits. Thread-safe."""
+    """What is left for a caller of the things that the server has only so many of. This one has no
+    limits. Thread-safe.
+    """
 
     def hold(self, what: str, amount: int = 1) -> AbstractContextManager[None]:
-        """Take so many, such as `spark_jobs`, `transactions` or `staged_bytes`, and give them back at the end of the block.
+        """Take so many, such as `spark_jobs`, `transactions` or `staged_bytes`, and give them back
+        at the end of the block.
 
         Raises: LimitExceeded, which says what there are too many of, and whose.
         """
@@ -34,7 +39,9 @@ class Quotas:
 
 
 class StagedBytes:
-    """What one statement has received, and how much of it stays in memory. Used by one thread; closed when it has ended."""
+    """What one statement has received, and how much of it stays in memory. Used by one thread;
+    closed when it has ended.
+    """
 
     def __init__(self, quotas: Quotas) -> None:
         self._received = _Growing(quotas, STAGED_BYTES)
@@ -55,7 +62,9 @@ class StagedBytes:
 
 
 class _Growing:
-    """A large statement takes in advance what it will need next, so that it is not counted batch by batch."""
+    """A large statement takes in advance what it will need next, so that it is not counted batch by
+    batch.
+    """
 
     _STEP = 4 * 1024 * 1024
 

@@ -23,8 +23,9 @@ __all__ = ["Directly", "DirectTable", "FileReference", "FunctionCall", "Referenc
 class FileReference:
     """A file that DuckDB opens itself.
 
-    Parquet files go through its own reader, with all its file systems and secrets (`s3://…`, `https://…`, paths). Arrow
-    IPC files and streams must be URIs that Arrow's file systems know (`file:///…`), and hold exactly the table's columns.
+    Parquet files go through its own reader, with all its file systems and secrets (`s3://…`,
+    `https://…`, paths). Arrow IPC files and streams must be URIs that Arrow's file systems know
+    (`file:///…`), and hold exactly the table's columns.
     """
 
     format: Literal["parquet", "ipc-file", "ipc-stream"]
@@ -33,9 +34,11 @@ class FileReference:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """A call of one of DuckDB's own table functions, such as `read_parquet`, `read_csv` or `iceberg_scan`.
+    """A call of one of DuckDB's own table functions, such as `read_parquet`, `read_csv` or
+    `iceberg_scan`.
 
-    The extension that has it must be loaded already. Arguments are what Arrow can hold in one value.
+    The extension that has it must be loaded already. Arguments are what Arrow can hold in one
+    value.
     """
 
     function: str
@@ -44,7 +47,9 @@ class FunctionCall:
 
     def __post_init__(self) -> None:
         if any(name.startswith("arg_") for name in self.named_arguments):
-            raise CatalogFault("a named argument cannot begin with arg_: that is how positional ones are sent")
+            raise CatalogFault(
+                "a named argument cannot begin with arg_: that is how positional ones are sent"
+            )
 
 
 Reference: TypeAlias = FileReference | FunctionCall
@@ -53,19 +58,26 @@ Reference: TypeAlias = FileReference | FunctionCall
 class TableRef(Table):
     """A table whose rows never pass through the server.
 
-    DuckDB matches columns by name and wants exactly the types that `arrow_schema` declares; a column that a source lacks
-    reads as NULL, and filters are DuckDB's own affair. It can have no row id: DuckDB would end in an internal error (T40).
+    DuckDB matches columns by name and wants exactly the types that `arrow_schema` declares; a
+    column that a source lacks reads as NULL, and filters are DuckDB's own affair. It can have no
+    row id: DuckDB would end in an internal error (T40).
     """
 
     @abstractmethod
     def references(self, ctx: Context, options: ScanOptions) -> Sequence[Reference]:
-        """What DuckDB is to read; together, without overlap, all rows. None at all means that there are no rows."""
+        """What DuckDB is to read; together, without overlap, all rows. None at all means that there
+        are no rows.
+        """
 
     def scan(self, ctx: Context, options: ScanOptions) -> RecordReader:
-        """For clients that are not DuckDB: files are read here, and sent like any table's rows. Raises: Unsupported."""
+        """For clients that are not DuckDB: files are read here, and sent like any table's rows.
+        Raises: Unsupported.
+        """
         for reference in self.references(ctx, options):
             if isinstance(reference, FunctionCall):
-                raise Unsupported(f"table {self.name} can be read only by DuckDB, which calls {reference.function}")
+                raise Unsupported(
+                    f"table {self.name} can be read only by DuckDB, which calls {reference.function}"
+                )
             yield from _read(ctx, reference, options, self.arrow_schema)
 
 
@@ -83,9 +95,11 @@ class DirectTable(PartitionedTable):
 
     @abstractmethod
     def directly(self, ctx: Context, options: ScanOptions) -> Directly | None:
-        """What DuckDB reads by itself, and what it does not; together, without overlap, all rows. None: nothing of it.
+        """What DuckDB reads by itself, and what it does not; together, without overlap, all rows.
+        None: nothing of it.
 
-        As with `TableRef`, columns are matched by name and exact type. Never asked when the row id is wanted (T40).
+        As with `TableRef`, columns are matched by name and exact type. Never asked when the row id
+        is wanted (T40).
         """
 
 
@@ -95,7 +109,9 @@ def _read(
     read = _parquet if reference.format == "parquet" else _ipc
     try:
         filesystem, path = (
-            fs.FileSystem.from_uri(reference.uri) if "://" in reference.uri else (fs.LocalFileSystem(), reference.uri)
+            fs.FileSystem.from_uri(reference.uri)
+            if "://" in reference.uri
+            else (fs.LocalFileSystem(), reference.uri)
         )
         for batch in read(filesystem, path, reference, options, arrow_schema):
             ctx.check()
@@ -105,15 +121,25 @@ def _read(
 
 
 def _parquet(
-    filesystem: fs.FileSystem, path: str, _: FileReference, options: ScanOptions, arrow_schema: pa.Schema | None
+    filesystem: fs.FileSystem,
+    path: str,
+    _: FileReference,
+    options: ScanOptions,
+    arrow_schema: pa.Schema | None,
 ) -> Iterator[pa.RecordBatch]:
     # With the table's own columns, so that one which the file lacks reads as NULL, as in DuckDB.
     dataset = ds.dataset(path, arrow_schema, format="parquet", filesystem=filesystem)
-    yield from dataset.to_batches(columns=None if options.columns is None else list(options.columns))
+    yield from dataset.to_batches(
+        columns=None if options.columns is None else list(options.columns)
+    )
 
 
 def _ipc(
-    filesystem: fs.FileSystem, path: str, reference: FileReference, _: ScanOptions, __: pa.Schema | None
+    filesystem: fs.FileSystem,
+    path: str,
+    reference: FileReference,
+    _: ScanOptions,
+    __: pa.Schema | None,
 ) -> Iterator[pa.RecordBatch]:
     with filesystem.open_input_file(path) as source:
         if reference.format == "ipc-stream":

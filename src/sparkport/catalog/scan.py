@@ -29,17 +29,18 @@ __all__ = [
 RecordReader: TypeAlias = Iterable[pa.RecordBatch]
 """Anything that yields record batches; `pa.RecordBatchReader` is one.
 
-Whoever receives a reader iterates it at most once and closes it (`close()`, where it has one) when done or cancelled;
-generators thus see GeneratorExit at their `yield` and can free what they hold.
+Whoever receives a reader iterates it at most once and closes it (`close()`, where it has one) when
+done or cancelled; generators thus see GeneratorExit at their `yield` and can free what they hold.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class TimePoint:
-    """A point in a table's history. `unit` is one of "timestamp", "version", "snapshot", always lower case.
+    """A point in a table's history. `unit` is one of "timestamp", "version", "snapshot", always
+    lower case.
 
-    `value` is text as the user gave it: "2024-01-15T10:30:00Z" and "2024-01-15 10:30:00[.ffffff][+00]" both occur
-    (airport §5.9, §15.3); a timestamp without zone is UTC.
+    `value` is text as the user gave it: "2024-01-15T10:30:00Z" and "2024-01-15
+    10:30:00[.ffffff][+00]" both occur (airport §5.9, §15.3); a timestamp without zone is UTC.
     """
 
     unit: Literal["timestamp", "version", "snapshot"]
@@ -48,14 +49,16 @@ class TimePoint:
 
 @dataclass(frozen=True, slots=True)
 class ScanOptions:
-    """What a scan is asked for. Every field is a wish that a table may answer with more: more columns, more rows."""
+    """What a scan is asked for. Every field is a wish that a table may answer with more: more
+    columns, more rows.
+    """
 
     columns: tuple[str, ...] | None = None
-    """Names of the columns that will be used; None means all. A superset may be yielded, in any order. May be empty:
-    then only the number of rows matters."""
+    """Names of the columns that will be used; None means all. A superset may be yielded, in any
+    order. May be empty: then only the number of rows matters."""
     filter: Filter | None = None
-    """Rows that do not match it need not be yielded. Unless the table says `applies_filters`, the service evaluates it on
-    the batches, so a table can ignore it or use it only to skip work."""
+    """Rows that do not match it need not be yielded. Unless the table says `applies_filters`, the
+    service evaluates it on the batches, so a table can ignore it or use it only to skip work."""
     limit: int = 0
     """At most so many rows are wanted; 0 means all."""
     batch_size: int = 0
@@ -82,7 +85,8 @@ class DynamicSchemaTable(Table):
     def schema_for_request(self, ctx: Context, request: SchemaRequest) -> pa.Schema:
         """The Arrow schema that a scan with the same time point yields; the row id field included.
 
-        Raises: NotFound when there is no such point in time; BadRequest when its text cannot be read.
+        Raises: NotFound when there is no such point in time; BadRequest when its text cannot be
+        read.
         """
 
 
@@ -93,39 +97,48 @@ class PartitionedTable(Table):
     def partitions(self, ctx: Context, options: ScanOptions) -> Sequence[bytes]:
         """Divide the scan into disjoint parts; an empty sequence means that there are no rows.
 
-        Each value comes back as `ScanOptions.partition`, to any thread, perhaps never, perhaps after the table has
-        changed: pin the version to be read in it, so that all parts read the same one. It is signed on its way, so the
-        client can read it but not alter it; keep it small.
+        Each value comes back as `ScanOptions.partition`, to any thread, perhaps never, perhaps
+        after the table has changed: pin the version to be read in it, so that all parts read the
+        same one. It is signed on its way, so the client can read it but not alter it; keep it
+        small.
         """
 
     def as_planned(self, ctx: Context, partition: bytes) -> Table:
-        """The table with the columns it had when it was divided, for a stream that begins after they were changed.
+        """The table with the columns it had when it was divided, for a stream that begins after
+        they were changed.
 
-        By default it is this one; when its columns have changed since, the client is told to run the query again.
+        By default it is this one; when its columns have changed since, the client is told to run
+        the query again.
         """
         return self
 
 
 MessagePart: TypeAlias = bytes | memoryview | pa.Buffer
-"""A piece of a message; joined in order they are the message, and `socket.sendmsg` takes them as they are."""
+"""A piece of a message; joined in order they are the message, and `socket.sendmsg` takes them as
+they are.
+"""
 
 
 class Framer(ABC):
-    """Makes the messages of batches. Not thread-safe; nothing is remembered from one batch to the next."""
+    """Makes the messages of batches. Not thread-safe; nothing is remembered from one batch to the
+    next.
+    """
 
     @abstractmethod
     def frames(self, batch: pa.RecordBatch) -> Iterator[list[MessagePart]]:
         """The messages of a batch, each in parts; none for a batch without rows.
 
-        The batch is as `Table.scan` would yield it. The same batch always makes the same number of messages.
+        The batch is as `Table.scan` would yield it. The same batch always makes the same number of
+        messages.
 
         Raises: CatalogFault when it lacks a wanted column, or has it with another type.
         """
 
     @abstractmethod
     def frame_encoded(self, message: bytes | memoryview) -> list[MessagePart]:
-        """The message of a batch that is encoded already: an Arrow IPC record batch message, from its continuation
-        marker to the end of its body, whose columns are those of `Framing.arrow_schema`. It is not looked into.
+        """The message of a batch that is encoded already: an Arrow IPC record batch message, from
+        its continuation marker to the end of its body, whose columns are those of
+        `Framing.arrow_schema`. It is not looked into.
 
         Raises: CatalogFault when it is no such message.
         """
@@ -134,20 +147,24 @@ class Framer(ABC):
 class Framing(ABC):
     """How the rows of one scan become messages for its client, wherever that is done.
 
-    Made by the service. It can be pickled, so that other processes can make messages, and used by any thread.
+    Made by the service. It can be pickled, so that other processes can make messages, and used by
+    any thread.
     """
 
     @property
     @abstractmethod
     def arrow_schema(self) -> pa.Schema:
-        """Of the stream: every column in its place, those that nobody asked for with type `null`."""
+        """Of the stream: every column in its place, those that nobody asked for with type
+        `null`.
+        """
 
     @abstractmethod
     def open(self) -> Framer: ...
 
 
 class FramedTable(Table):
-    """A table whose rows are made into messages by others, such as the workers of a cluster, and only passed on here.
+    """A table whose rows are made into messages by others, such as the workers of a cluster, and
+    only passed on here.
 
     It applies filters itself: the service does not look into messages.
     """
@@ -155,10 +172,14 @@ class FramedTable(Table):
     applies_filters = True
 
     @abstractmethod
-    def scan_framed(self, ctx: Context, options: ScanOptions, framing: Framing) -> Iterable[bytes | pa.RecordBatch]:
-        """Read rows for a client, instead of `scan`: messages that `framing` has made, or batches, or some of each.
+    def scan_framed(
+        self, ctx: Context, options: ScanOptions, framing: Framing
+    ) -> Iterable[bytes | pa.RecordBatch]:
+        """Read rows for a client, instead of `scan`: messages that `framing` has made, or batches,
+        or some of each.
 
-        Messages are passed on as they are. What holds for the reader of `scan` holds for this one too.
+        Messages are passed on as they are. What holds for the reader of `scan` holds for this one
+        too.
 
         Raises: what `scan` raises.
         """

@@ -23,7 +23,9 @@ __all__ = ["FunctionForm", "form_of", "refuse_unusable"]
 FunctionForm: TypeAlias = Literal["scalar", "table", "in/out"]
 
 _RESERVED_NAMES = frozenset({"auth_token", "secret", "ticket", "at_unit", "at_value", "headers"})
-"""Options of `airport_take_flight`, which the client looks for among the named arguments of every table function."""
+"""Options of `airport_take_flight`, which the client looks for among the named arguments of every
+table function.
+"""
 
 
 def form_of(function: ScalarFunction | TableFunction | TableInOutFunction) -> FunctionForm:
@@ -33,7 +35,9 @@ def form_of(function: ScalarFunction | TableFunction | TableInOutFunction) -> Fu
 
 
 def refuse_unusable(signature: FunctionSignature, form: FunctionForm) -> None:
-    """Raises: BadRequest or Unsupported for what the client could not call, or would misunderstand."""
+    """Raises: BadRequest or Unsupported for what the client could not call, or would
+    misunderstand.
+    """
     parameters = signature.parameters
     kinds = [parameter.kind for parameter in parameters]
     if len({folded(parameter.name) for parameter in parameters}) < len(parameters):
@@ -41,7 +45,9 @@ def refuse_unusable(signature: FunctionSignature, form: FunctionForm) -> None:
     if form == "scalar" and any(kind is not ParameterKind.POSITIONAL for kind in kinds):
         raise BadRequest("a scalar function can have only positional parameters")
     if form == "scalar" and signature.return_type is None:
-        raise BadRequest("a scalar function needs an Arrow type as its return_type, or as its return annotation")
+        raise BadRequest(
+            "a scalar function needs an Arrow type as its return_type, or as its return annotation"
+        )
     if form == "table" and ParameterKind.TABLE in kinds:
         raise BadRequest("a function with a table parameter must be a TableInOutFunction")
     if form == "in/out":
@@ -57,7 +63,9 @@ def refuse_unusable(signature: FunctionSignature, form: FunctionForm) -> None:
 def _refuse_in_out(kinds: list[ParameterKind]) -> None:
     """The client passes neither of these correctly (airport §9.3, T41)."""
     if ParameterKind.NAMED in kinds:
-        raise BadRequest("beside a table parameter none can be named: DuckDB would pass NULL for it")
+        raise BadRequest(
+            "beside a table parameter none can be named: DuckDB would pass NULL for it"
+        )
     if ParameterKind.TABLE not in kinds or kinds.index(ParameterKind.TABLE) != len(kinds) - 1:
         raise BadRequest("the table parameter must be the last one, and there can be only one")
 
@@ -66,6 +74,8 @@ def _refuse_parameter(parameter: Parameter) -> None:
     if parameter.kind is ParameterKind.NAMED and parameter.type is None:
         raise BadRequest(f"the named parameter {parameter.name} must have a type")
     if parameter.kind is ParameterKind.NAMED and parameter.name.lower() in _RESERVED_NAMES:
-        raise BadRequest(f"DuckDB's client keeps the named parameter {parameter.name} for itself: choose another name")
+        raise BadRequest(
+            f"DuckDB's client keeps the named parameter {parameter.name} for itself: choose another name"
+        )
     if parameter.type is not None:
         refuse_unsupported(pa.schema([pa.field(parameter.name, parameter.type)]), "its parameters")

@@ -24,16 +24,20 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ColumnStatistics:
-    """What is known for certain of a column's values. Every default says "not known", and is always true.
+    """What is known for certain of a column's values. Every default says "not known", and is always
+    true.
 
-    A filter that these exclude makes the client skip the scan, and it packs values into as few bits as they allow: what
-    is said too narrowly gives wrong results, without an error. So bounds may be too wide, never too narrow.
+    A filter that these exclude makes the client skip the scan, and it packs values into as few bits
+    as they allow: what is said too narrowly gives wrong results, without an error. So bounds may be
+    too wide, never too narrow.
     """
 
     minimum: Any = None
-    """No value is less than this: a Python value or an Arrow scalar of the column's type; None when it is not known.
+    """No value is less than this: a Python value or an Arrow scalar of the column's type; None when
+    it is not known.
 
-    NaN counts as greater than all other numbers. Text is compared by its bytes in UTF-8; a UUID as it is printed."""
+    NaN counts as greater than all other numbers. Text is compared by its bytes in UTF-8; a UUID as
+    it is printed."""
     maximum: Any = None
     """No value is greater. NaN where there may be one, since it is the greatest."""
     has_null: bool = True
@@ -51,24 +55,28 @@ class ColumnStatistics:
 class StatisticsTable(Table):
     """A table that knows sound bounds of its columns.
 
-    The client asks while it plans a statement, several times for each column, and reads the rows only later. It keeps the
-    plan of a prepared statement until the version of the catalog changes. So the statistics must hold for the rows that
-    a scan with the same `Context.transaction_id` will read, and the catalog's version must rise with each change of rows.
-    Without transactions only a table that does not change, or whose bounds no row will ever leave, can promise that.
+    The client asks while it plans a statement, several times for each column, and reads the rows
+    only later. It keeps the plan of a prepared statement until the version of the catalog changes.
+    So the statistics must hold for the rows that a scan with the same `Context.transaction_id` will
+    read, and the catalog's version must rise with each change of rows. Without transactions only a
+    table that does not change, or whose bounds no row will ever leave, can promise that.
     """
 
     @property
     def offers_statistics(self) -> bool:
-        """False when this table had better not be asked; constant as long as it keeps its place in the catalog."""
+        """False when this table had better not be asked; constant as long as it keeps its place in
+        the catalog.
+        """
         return True
 
     @abstractmethod
     def column_statistics(self, ctx: Context, column: str) -> ColumnStatistics | None:
-        """Statistics of the rows that the request's transaction sees; None when they are not known for certain.
+        """Statistics of the rows that the request's transaction sees; None when they are not known
+        for certain.
 
-        Called several times for every statement, so it should be quick. Never called for the row id, nor about a point in
-        time (the client could not say which). Statistics that are not of the column's type, or that contradict
-        themselves, are logged and not passed on.
+        Called several times for every statement, so it should be quick. Never called for the row
+        id, nor about a point in time (the client could not say which). Statistics that are not of
+        the column's type, or that contradict themselves, are logged and not passed on.
         """
 
 
@@ -85,8 +93,9 @@ _TAKEN = frozenset(
         *(lib.Type_FIXED_SIZE_LIST, lib.Type_STRUCT, lib.Type_MAP),
     }
 )
-"""Not among them: NULL, INTERVAL and UNION, of which the client has no statistics and fails (T29); BLOB, whose bounds it
-takes for text with escapes, so that a column with a byte above 0x7E could have no upper bound."""
+"""Not among them: NULL, INTERVAL and UNION, of which the client has no statistics and fails (T29);
+BLOB, whose bounds it takes for text with escapes, so that a column with a byte above 0x7E could
+have no upper bound."""
 
 _TAKEN_OPAQUE = frozenset({"hugeint", "uhugeint", "time_tz"})
 """BIT makes the client fail, BIGNUM makes the whole DuckDB instance unusable."""
@@ -103,7 +112,9 @@ def takes_statistics(field: pa.Field) -> bool:
             return True
         if data_type.extension_name == "arrow.uuid":
             return True
-        data_type = data_type.storage_type  # all else is what it is stored as, for the client and here
+        data_type = (
+            data_type.storage_type
+        )  # all else is what it is stored as, for the client and here
     return data_type.id in _TAKEN
 
 
@@ -122,5 +133,7 @@ def shortened_maximum(text: str) -> str:
     for end in range(_KEPT_CHARACTERS - 1, -1, -1):
         code = ord(text[end])
         if code < 0x10FFFF:
-            return text[:end] + chr(0xE000 if code == 0xD7FF else code + 1)  # there are no characters in between
+            return text[:end] + chr(
+                0xE000 if code == 0xD7FF else code + 1
+            )  # there are no characters in between
     return text

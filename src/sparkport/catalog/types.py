@@ -1,6 +1,7 @@
 """Which Arrow types and names DuckDB's client can take (airport §13.2).
 
-One column that it cannot take spoils the whole schema it is published in (T9), so they are refused beforehand.
+One column that it cannot take spoils the whole schema it is published in (T9), so they are refused
+beforehand.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ __all__ = [
 
 
 def refuse_unsupported(arrow_schema: pa.Schema, what: str) -> None:
-    """Check all columns and what is nested in them; `what` names the table or function in the message.
+    """Check all columns and what is nested in them; `what` names the table or function in the
+    message.
 
-    Raises: BadRequest for a name that cannot be a column's; Unsupported for a type that DuckDB cannot take.
+    Raises: BadRequest for a name that cannot be a column's; Unsupported for a type that DuckDB
+    cannot take.
     """
     for index, field in enumerate(arrow_schema):
         name = _name(field, f"column number {index + 1} of {what}")
@@ -38,7 +41,8 @@ def refuse_unsupported(arrow_schema: pa.Schema, what: str) -> None:
 
 
 def refuse_unreadable(arrow_schema: pa.Schema, what: str) -> None:
-    """Check that all names in an Arrow schema that somebody sent are text, which pyarrow finds out only on access.
+    """Check that all names in an Arrow schema that somebody sent are text, which pyarrow finds out
+    only on access.
 
     Raises: BadRequest.
     """
@@ -59,35 +63,51 @@ def _refuse_unreadable_field(field: pa.Field, what: str) -> None:
 def publishable_schema(arrow_schema: pa.Schema) -> pa.Schema:
     """The same columns with plain values where they are dictionary or run-end encoded.
 
-    The client shows the indices of a dictionary inside a nested type, or in a function's result, as if they were the
-    values (T33).
+    The client shows the indices of a dictionary inside a nested type, or in a function's result, as
+    if they were the values (T33).
     """
     fields = [field.with_type(_plain(field.type)) for field in arrow_schema]
     return pa.schema(fields, arrow_schema.metadata)
 
 
 def extension_metadata(field: pa.Field) -> dict[bytes, bytes] | None:
-    """The metadata that tells a field's type where pyarrow has no type for it, as for geoarrow.wkb; None if it has none."""
-    kept = {key: value for key, value in (field.metadata or {}).items() if key.startswith(b"ARROW:extension:")}
+    """The metadata that tells a field's type where pyarrow has no type for it, as for geoarrow.wkb;
+    None if it has none.
+    """
+    kept = {
+        key: value
+        for key, value in (field.metadata or {}).items()
+        if key.startswith(b"ARROW:extension:")
+    }
     return kept or None
 
 
 def opaque_name(data_type: pa.DataType) -> str | None:
-    """The DuckDB type that an opaque extension type stands for, such as "hugeint"; None for all other types."""
+    """The DuckDB type that an opaque extension type stands for, such as "hugeint"; None for all
+    other types.
+    """
     if isinstance(data_type, pa.OpaqueType) and data_type.vendor_name == "DuckDB":
         name: str = data_type.type_name
         return name
     return None
 
 
-_EXTENSION_NAMES: Mapping[str, str] = {"arrow.uuid": "UUID", "arrow.bool8": "BOOLEAN", "arrow.json": "JSON"}
+_EXTENSION_NAMES: Mapping[str, str] = {
+    "arrow.uuid": "UUID",
+    "arrow.bool8": "BOOLEAN",
+    "arrow.json": "JSON",
+}
 
 
 def type_name(data_type: pa.DataType) -> str:
-    """The type as a message should call it: DuckDB's own types by their names, all others as Arrow spells them."""
+    """The type as a message should call it: DuckDB's own types by their names, all others as Arrow
+    spells them.
+    """
     if isinstance(data_type, pa.BaseExtensionType):
         name = opaque_name(data_type)
-        return name.upper() if name else _EXTENSION_NAMES.get(data_type.extension_name, str(data_type))
+        return (
+            name.upper() if name else _EXTENSION_NAMES.get(data_type.extension_name, str(data_type))
+        )
     return str(data_type)
 
 
@@ -101,7 +121,12 @@ _INTEGERS = frozenset(
 )
 _DECIMALS = frozenset({lib.Type_DECIMAL32, lib.Type_DECIMAL64, lib.Type_DECIMAL128})
 _INTERVALS = frozenset(
-    {lib.Type_DURATION, lib.Type_INTERVAL_MONTHS, lib.Type_INTERVAL_DAY_TIME, lib.Type_INTERVAL_MONTH_DAY_NANO}
+    {
+        lib.Type_DURATION,
+        lib.Type_INTERVAL_MONTHS,
+        lib.Type_INTERVAL_DAY_TIME,
+        lib.Type_INTERVAL_MONTH_DAY_NANO,
+    }
 )
 _LISTS = frozenset(
     {
@@ -113,7 +138,13 @@ _TAKEN = frozenset(
     {
         *(lib.Type_NA, lib.Type_BOOL, lib.Type_FLOAT, lib.Type_DOUBLE, lib.Type_FIXED_SIZE_BINARY),
         *(lib.Type_DATE32, lib.Type_DATE64, lib.Type_TIME32, lib.Type_TIME64, lib.Type_TIMESTAMP),
-        *(lib.Type_STRUCT, lib.Type_MAP, lib.Type_SPARSE_UNION, lib.Type_DICTIONARY, lib.Type_RUN_END_ENCODED),
+        *(
+            lib.Type_STRUCT,
+            lib.Type_MAP,
+            lib.Type_SPARSE_UNION,
+            lib.Type_DICTIONARY,
+            lib.Type_RUN_END_ENCODED,
+        ),
         *(_TEXT | _BINARY | _INTEGERS | _DECIMALS | _INTERVALS | _LISTS),
     }
 )
@@ -136,7 +167,9 @@ _OPAQUE_STORAGE: Mapping[str, tuple[frozenset[int], int | None]] = {
 def _refuse_field(field: pa.Field, path: str, what: str) -> None:
     problem = _problem(field.type, nested="." in path or "[" in path) or _geometry_problem(field)
     if problem is not None:
-        raise Unsupported(f"{what}: DuckDB cannot take the column {path} of type {type_name(field.type)}: {problem}")
+        raise Unsupported(
+            f"{what}: DuckDB cannot take the column {path} of type {type_name(field.type)}: {problem}"
+        )
     for child, step in _children(field.type):
         name = _name(child, f"a field inside the column {path} of {what}")
         _refuse_field(child, path + (step or f".{name}"), what)
@@ -187,7 +220,9 @@ def _geometry_problem(field: pa.Field) -> str | None:
 
 
 def _children(data_type: pa.DataType) -> Iterator[tuple[pa.Field, str]]:
-    """The fields inside a type, and how each is called after its parent's name; "" means by its own name."""
+    """The fields inside a type, and how each is called after its parent's name; "" means by its own
+    name.
+    """
     if isinstance(data_type, pa.BaseExtensionType):
         yield from _children(data_type.storage_type)
     elif data_type.id in _LISTS:
@@ -216,7 +251,9 @@ def _name(field: pa.Field, where: str) -> str:
 def _plain(data_type: pa.DataType) -> pa.DataType:
     if data_type.id in (lib.Type_DICTIONARY, lib.Type_RUN_END_ENCODED):
         return _plain(data_type.value_type)
-    return with_fields(data_type, [field.with_type(_plain(field.type)) for field in fields_of(data_type)])
+    return with_fields(
+        data_type, [field.with_type(_plain(field.type)) for field in fields_of(data_type)]
+    )
 
 
 def fields_of(data_type: pa.DataType) -> list[pa.Field]:

@@ -11,15 +11,17 @@ __all__ = ["validate"]
 
 
 def validate(data: pa.RecordBatch | pa.Array) -> None:
-    """Check that no offset, index or text can lead outside of the buffers, or is not what its type says.
+    """Check that no offset, index or text can lead outside of the buffers, or is not what its type
+    says.
 
     Raises: pa.ArrowInvalid, pa.ArrowIndexError.
     """
     try:
         data.validate(full=True)
     except pa.ArrowInvalid:
-        # Some values that DuckDB has are beyond what Arrow thinks proper, though nobody comes to harm by them: 24:00:00 as a
-        # TIME, and HUGEINTs of 39 digits, which are sent as decimals of 38. So these are looked at as plain bytes.
+        # Some values that DuckDB has are beyond what Arrow thinks proper, though nobody comes to
+        # harm by them: 24:00:00 as a TIME, and HUGEINTs of 39 digits, which are sent as decimals of
+        # 38. So these are looked at as plain bytes.
         for column in data.columns if isinstance(data, pa.RecordBatch) else (data,):
             _as_plain(column).validate(full=True)
 
@@ -45,6 +47,12 @@ def _plain(data_type: pa.DataType) -> pa.DataType:
     return with_fields(data_type, plain)
 
 
-_PLAIN = {lib.Type_TIME32: pa.int32(), lib.Type_TIME64: pa.int64(), lib.Type_DECIMAL128: pa.binary(16)}
-_VIEWED = frozenset({lib.Type_STRUCT, lib.Type_MAP, lib.Type_LIST, lib.Type_LARGE_LIST, lib.Type_FIXED_SIZE_LIST})
+_PLAIN = {
+    lib.Type_TIME32: pa.int32(),
+    lib.Type_TIME64: pa.int64(),
+    lib.Type_DECIMAL128: pa.binary(16),
+}
+_VIEWED = frozenset(
+    {lib.Type_STRUCT, lib.Type_MAP, lib.Type_LIST, lib.Type_LARGE_LIST, lib.Type_FIXED_SIZE_LIST}
+)
 """Nested types whose buffers Arrow can show under another type."""

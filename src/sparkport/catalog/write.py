@@ -46,7 +46,9 @@ class DMLOptions:
 
 @dataclass(frozen=True, slots=True)
 class DMLResult:
-    """The outcome of one change. The caller owns `returning_data`, iterates it once and closes it."""
+    """The outcome of one change. The caller owns `returning_data`, iterates it once and closes
+    it.
+    """
 
     affected_rows: int
     returning_data: RecordReader | None = None
@@ -59,8 +61,9 @@ class InsertableTable(Table):
     def insert(self, ctx: Context, rows: RecordReader, options: DMLOptions) -> DMLResult:
         """Add rows: all of them or, when it raises, none.
 
-        `rows` are batches of all columns but the row id, in table order, with the table's types; the caller owns them.
-        With `options.returning`, the rows as stored come back, in the same order.
+        `rows` are batches of all columns but the row id, in table order, with the table's types;
+        the caller owns them. With `options.returning`, the rows as stored come back, in the same
+        order.
 
         Raises: ConstraintViolation, Conflict.
         """
@@ -70,22 +73,29 @@ class UpdatableTable(Table):
     """A table whose rows can be changed, given their row ids."""
 
     @abstractmethod
-    def update(self, ctx: Context, row_ids: Sequence[int], rows: RecordReader, options: DMLOptions) -> DMLResult:
+    def update(
+        self, ctx: Context, row_ids: Sequence[int], rows: RecordReader, options: DMLOptions
+    ) -> DMLResult:
         """Give the rows of `row_ids` new values: all of them or, when it raises, none.
 
-        `rows` are batches of the changed columns, as many rows as there are ids, in the same order. `row_ids` is never
-        empty. With `options.returning`, the rows as they are afterwards come back, in the same order.
+        `rows` are batches of the changed columns, as many rows as there are ids, in the same order.
+        `row_ids` is never empty. With `options.returning`, the rows as they are afterwards come
+        back, in the same order.
 
         Raises: NotFound when a row id does not exist; ConstraintViolation, Conflict.
         """
 
 
 class UpdatableBatchTable(Table):
-    """The same with the row id as a column of the rows; it wins over `UpdatableTable` when a table offers both."""
+    """The same with the row id as a column of the rows; it wins over `UpdatableTable` when a table
+    offers both.
+    """
 
     @abstractmethod
     def update_batch(self, ctx: Context, rows: RecordReader, options: DMLOptions) -> DMLResult:
-        """As `UpdatableTable.update`; the row id column (`find_rowid_column`) may stand anywhere in `rows`."""
+        """As `UpdatableTable.update`; the row id column (`find_rowid_column`) may stand anywhere in
+        `rows`.
+        """
 
 
 class DeletableTable(Table):
@@ -95,39 +105,46 @@ class DeletableTable(Table):
     def delete(self, ctx: Context, row_ids: Sequence[int], options: DMLOptions) -> DMLResult:
         """Remove the rows of `row_ids`: all of them or, when it raises, none.
 
-        Row ids that do not exist may be ignored, or raise NotFound. `row_ids` is never empty. With `options.returning`,
-        the rows as they were come back, in the same order.
+        Row ids that do not exist may be ignored, or raise NotFound. `row_ids` is never empty. With
+        `options.returning`, the rows as they were come back, in the same order.
         """
 
 
 class DeletableBatchTable(Table):
-    """The same with the row ids as a column; it wins over `DeletableTable` when a table offers both."""
+    """The same with the row ids as a column; it wins over `DeletableTable` when a table offers
+    both.
+    """
 
     @abstractmethod
     def delete_batch(self, ctx: Context, rows: RecordReader, options: DMLOptions) -> DMLResult:
-        """As `DeletableTable.delete`; `rows` has the row id column (`find_rowid_column`), perhaps among others."""
+        """As `DeletableTable.delete`; `rows` has the row id column (`find_rowid_column`), perhaps
+        among others.
+        """
 
 
 class StagedWrite(ABC):
-    """One statement on its way. Used by one thread at a time; exactly one of `commit` and `abort` ends it.
+    """One statement on its way. Used by one thread at a time; exactly one of `commit` and `abort`
+    ends it.
 
-    Batches hold what the statement sends, converted to the table's types: for INSERT all columns but the row id, for
-    UPDATE the changed columns and the row id, for DELETE the row id. The row id bears the name it has in the table.
+    Batches hold what the statement sends, converted to the table's types: for INSERT all columns
+    but the row id, for UPDATE the changed columns and the row id, for DELETE the row id. The row id
+    bears the name it has in the table.
     """
 
     @abstractmethod
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """Stage one batch, without making it visible to anyone.
 
-        With RETURNING, the answer has one row for each row of `batch`, in its order, and every column of the table (the row
-        id may be missing after INSERT): the rows as inserted, as updated, or as they were before the deletion. Without
-        RETURNING it is None.
+        With RETURNING, the answer has one row for each row of `batch`, in its order, and every
+        column of the table (the row id may be missing after INSERT): the rows as inserted, as
+        updated, or as they were before the deletion. Without RETURNING it is None.
 
         Raises: ConstraintViolation, NotFound, Conflict; then the caller aborts.
         """
 
     def held_bytes(self, batch: pa.RecordBatch) -> int:
-        """How many bytes of a batch that is to be applied stay in memory until the statement ends: all, unless it says less.
+        """How many bytes of a batch that is to be applied stay in memory until the statement ends:
+        all, unless it says less.
 
         They count against `max_held_mb`.
         """
@@ -137,8 +154,8 @@ class StagedWrite(ABC):
     def commit(self) -> int:
         """Make everything visible at once and durable; how many rows were changed.
 
-        Inside a transaction (`Context.transaction_id`) it becomes visible to others when that is committed. When it raises,
-        nothing has changed and `abort` is not called.
+        Inside a transaction (`Context.transaction_id`) it becomes visible to others when that is
+        committed. When it raises, nothing has changed and `abort` is not called.
         """
 
     @abstractmethod
@@ -147,11 +164,14 @@ class StagedWrite(ABC):
 
 
 class StagedTable(Table):
-    """A table that takes a statement batch by batch and makes it visible at once: the strongest form, used first."""
+    """A table that takes a statement batch by batch and makes it visible at once: the strongest
+    form, used first.
+    """
 
     @abstractmethod
     def stage(self, ctx: Context, operation: Operation, options: DMLOptions) -> StagedWrite:
-        """Begin a statement. Must not lock out readers: the scan that feeds it may start later (airport §16 T24).
+        """Begin a statement. Must not lock out readers: the scan that feeds it may start later
+        (airport §16 T24).
 
         Raises: NotWritable when the table does not support the operation.
         """

@@ -21,7 +21,14 @@ from sparkport.server.tls import Certificates, check_files
 from sparkport.service.limits import Limits
 from sparkport.service.service import ServiceSettings
 
-__all__ = ["authenticator", "catalogs", "certificates", "jwt_authenticator", "limits", "server_settings"]
+__all__ = [
+    "authenticator",
+    "catalogs",
+    "certificates",
+    "jwt_authenticator",
+    "limits",
+    "server_settings",
+]
 
 _log = logging.getLogger("sparkport.cli")
 
@@ -38,15 +45,18 @@ def catalogs(config: Config, targets: Sequence[str]) -> list[Catalog | CatalogBu
             )
         found += [demo_catalog()] if config.demo else []
         if not found:
-            raise BadRequest("name a catalog to serve, for instance shop.py:catalog, or a --warehouse, or try --demo")
+            raise BadRequest(
+                "name a catalog to serve, for instance shop.py:catalog, or a --warehouse, or try --demo"
+            )
     return found
 
 
 def server_settings(config: Config, rules: RuleFile | None = None) -> ServerSettings:
-    """`rules` are those of the configuration, where they may change. What others could read is logged.
+    """`rules` are those of the configuration, where they may change. What others could read is
+    logged.
 
-    Raises: BadRequest for files that cannot be read, or that others can change; PreconditionFailed for packages that are
-    missing.
+    Raises: BadRequest for files that cannot be read, or that others can change; PreconditionFailed
+    for packages that are missing.
     """
     secret = read_secret(config.secret_file) if config.secret_file else None
     if config.tokens_file:
@@ -107,7 +117,9 @@ def certificates(config: Config) -> Certificates | None:
 
 
 def authenticator(config: Config) -> Authenticator | None:
-    """All ways to say who one is; None where nobody is asked. Raises: BadRequest, PreconditionFailed."""
+    """All ways to say who one is; None where nobody is asked. Raises: BadRequest,
+    PreconditionFailed.
+    """
     ways: dict[str, Authenticator] = {}
     if config.tokens_file:
         ways["tokens_file"] = TokenFile(config.tokens_file)

@@ -47,11 +47,22 @@ class _Result:
 
 def add_command(commands: Commands) -> None:
     parser = command(
-        commands, "bench", run, help="measure how fast a server is", description=_DESCRIPTION, examples=_EXAMPLES
+        commands,
+        "bench",
+        run,
+        help="measure how fast a server is",
+        description=_DESCRIPTION,
+        examples=_EXAMPLES,
     )
-    parser.add_argument("location", nargs="?", help="of a server that runs; by default one is started")
-    parser.add_argument("--schema", metavar="CATALOG.SCHEMA", help="where a table may be made in a server that runs")
-    parser.add_argument("--rows", type=int, default=1_000_000, metavar="N", help="of that table (default 1,000,000)")
+    parser.add_argument(
+        "location", nargs="?", help="of a server that runs; by default one is started"
+    )
+    parser.add_argument(
+        "--schema", metavar="CATALOG.SCHEMA", help="where a table may be made in a server that runs"
+    )
+    parser.add_argument(
+        "--rows", type=int, default=1_000_000, metavar="N", help="of that table (default 1,000,000)"
+    )
     add_client_flags(parser)
 
 
@@ -80,7 +91,9 @@ def _server(options: argparse.Namespace) -> Iterator[tuple[Place, str, str]]:
     if options.location:
         catalog, _, schema = (options.schema or "").partition(".")
         if not catalog or not schema:
-            raise BadRequest("say with --schema CATALOG.SCHEMA where a table may be made for a while")
+            raise BadRequest(
+                "say with --schema CATALOG.SCHEMA where a table may be made for a while"
+            )
         yield place_of(options, options.location), catalog, schema
         return
     from sparkport.memory import MemoryCatalog
@@ -92,7 +105,9 @@ def _server(options: argparse.Namespace) -> Iterator[tuple[Place, str, str]]:
         yield Place(server.location), "bench", "s"
 
 
-def _measured(client: DuckDBClient, schema: str, rows: int, progress: Progress) -> Iterator[_Result]:
+def _measured(
+    client: DuckDBClient, schema: str, rows: int, progress: Progress
+) -> Iterator[_Result]:
     table = f"sparkport_bench_{uuid.uuid4().hex[:8]}"
     data = _rows(rows)
     client.create_table(schema, table, data.schema)
@@ -111,11 +126,14 @@ def _measured(client: DuckDBClient, schema: str, rows: int, progress: Progress) 
             times.append(_seconds(partial(client.scan, schema, table, where=f"id = {wanted}")))
         median, slow = statistics.median(times), sorted(times)[int(len(times) * 0.9)]
         yield _Result(
-            "scan for one row", f"{median * 1000:.1f} ms in the median, {slow * 1000:.1f} ms at the 90th percentile"
+            "scan for one row",
+            f"{median * 1000:.1f} ms in the median, {slow * 1000:.1f} ms at the 90th percentile",
         )
         progress.what, progress.done = "inserting single rows", None
         times = [_seconds(lambda: client.insert(schema, table, data.slice(0, 1))) for _ in range(5)]
-        yield _Result("insert of one row", f"{statistics.median(times) * 1000:.1f} ms in the median")
+        yield _Result(
+            "insert of one row", f"{statistics.median(times) * 1000:.1f} ms in the median"
+        )
     finally:
         client.drop_table(schema, table)
 

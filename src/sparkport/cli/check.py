@@ -70,7 +70,9 @@ def add_command(commands: Commands) -> None:
     parser.add_argument("catalog", nargs="*", help="as for `sparkport serve`")
     add_config(parser)
     parser.add_argument(
-        "--start-spark", action="store_true", help="also start Spark and ask the lake; takes some seconds"
+        "--start-spark",
+        action="store_true",
+        help="also start Spark and ask the lake; takes some seconds",
     )
     add_settings(parser)
 
@@ -95,7 +97,9 @@ def _findings(options: argparse.Namespace) -> Iterator[_Finding]:
     for what, inspect in _inspections(config, options):
         said: list[str] = []
         try:
-            with contextlib.redirect_stdout(sys.stderr):  # catalogs may print when they are imported
+            with contextlib.redirect_stdout(
+                sys.stderr
+            ):  # catalogs may print when they are imported
                 said += inspect()
         except SparkportError as error:
             yield _Finding(_Mark.WRONG, what, error.message)
@@ -103,7 +107,9 @@ def _findings(options: argparse.Namespace) -> Iterator[_Finding]:
             yield _Finding(_Mark.WRONG, what, f"{type(error).__name__}: {error}")
         else:
             for each in said:
-                yield _Finding(_Mark.DOUBTFUL if isinstance(each, Doubt) else _Mark.GOOD, what, each)
+                yield _Finding(
+                    _Mark.DOUBTFUL if isinstance(each, Doubt) else _Mark.GOOD, what, each
+                )
 
 
 _Inspection = tuple[str, Callable[[], Sequence[str]]]

@@ -33,7 +33,9 @@ sparkport COMMAND --help explains each command.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code is 0, 1 where a check has failed, or 2 after one sentence that says what to do."""
+    """Run the command line; the exit code is 0, 1 where a check has failed, or 2 after one sentence
+    that says what to do.
+    """
     options = _parsed(sys.argv[1:] if arguments is None else arguments)
     try:
         code: int = options.run(options)
@@ -60,7 +62,15 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--version", action="version", version=f"sparkport {sparkport.__version__}")
     commands = made.add_subparsers(required=True, metavar="COMMAND", title="commands")
-    for add in (add_serve, add_check, add_tokens, add_listing, add_bench, add_configuration, add_completion):
+    for add in (
+        add_serve,
+        add_check,
+        add_tokens,
+        add_listing,
+        add_bench,
+        add_configuration,
+        add_completion,
+    ):
         add(commands)
     made.set_defaults(root=made)
     return made

@@ -74,7 +74,9 @@ def _nodes(parser: argparse.ArgumentParser, path: tuple[str, ...]) -> Iterator[_
         elif not action.option_strings:
             words += [(str(choice), "") for choice in action.choices or ()]
         elif action.help != argparse.SUPPRESS:
-            flags += [_flag(action, name) for name in action.option_strings if name.startswith("--")]
+            flags += [
+                _flag(action, name) for name in action.option_strings if name.startswith("--")
+            ]
     yield _Node(path, tuple(words), tuple(flags))
     for name, parser_below in below:
         yield from _nodes(parser_below, (*path, name))
@@ -151,8 +153,14 @@ def _bash_values(nodes: list[_Node]) -> Iterator[str]:
 def _zsh(nodes: list[_Node]) -> str:
     """Its variable `path` is the PATH, so it must not be called that."""
     lines = ["#compdef sparkport", "# made by `sparkport completion zsh`", "_sparkport() {"]
-    lines += ["  local way='' word", "  local -a found", '  for word in "${(@)words[2,CURRENT-1]}"; do']
-    lines += [f'    case "${{way:+$way }}$word" in {_quoted_words(nodes)}) way="${{way:+$way }}$word" ;; esac']
+    lines += [
+        "  local way='' word",
+        "  local -a found",
+        '  for word in "${(@)words[2,CURRENT-1]}"; do',
+    ]
+    lines += [
+        f'    case "${{way:+$way }}$word" in {_quoted_words(nodes)}) way="${{way:+$way }}$word" ;; esac'
+    ]
     lines += ["  done", '  case "$words[CURRENT-1]" in']
     flags = {flag.name: flag for node in nodes for flag in node.flags if flag.takes_value}
     for flag in flags.values():
@@ -165,10 +173,14 @@ def _zsh(nodes: list[_Node]) -> str:
     lines += ["  esac", '  case "$way" in']
     for node in nodes:
         entries = [*node.words, *((flag.name, flag.help) for flag in node.flags)]
-        texts = " ".join(_single_quoted(f"{word.replace(':', chr(92) + ':')}:{text}") for word, text in entries)
+        texts = " ".join(
+            _single_quoted(f"{word.replace(':', chr(92) + ':')}:{text}") for word, text in entries
+        )
         lines.append(f'    "{" ".join(node.path)}") found=({texts}) ;;')
     lines += ["  esac", "  _describe 'sparkport' found", '  [[ "$way" == serve ]] && _files', "}"]
-    lines += ['if [[ "$funcstack[1]" == _sparkport ]]; then _sparkport "$@"; else compdef _sparkport sparkport; fi']
+    lines += [
+        'if [[ "$funcstack[1]" == _sparkport ]]; then _sparkport "$@"; else compdef _sparkport sparkport; fi'
+    ]
     return "\n".join(lines) + "\n"
 
 

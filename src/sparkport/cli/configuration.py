@@ -19,7 +19,9 @@ def add_command(commands: Commands) -> None:
         description="Print a TOML file with every setting in it, explained and commented out, to begin with.",
         examples="example:\n  sparkport config > sparkport.toml && sparkport serve --config sparkport.toml\n",
     )
-    parser.add_argument("--markdown", action="store_true", help="print the reference of all settings instead")
+    parser.add_argument(
+        "--markdown", action="store_true", help="print the reference of all settings instead"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -19,7 +19,9 @@ _SECONDS = 60.0
 class Place:
     """A server, and what is needed to talk to it."""
 
-    def __init__(self, location: str, token: str | None = None, certificates: bytes | None = None) -> None:
+    def __init__(
+        self, location: str, token: str | None = None, certificates: bytes | None = None
+    ) -> None:
         self.location = location
         self._token = token
         self._certificates = certificates
@@ -27,14 +29,20 @@ class Place:
     def client(self, catalog: str) -> DuckDBClient:
         """One for one catalog; to be closed."""
         return DuckDBClient(
-            self.location, catalog, token=self._token, timeout=_SECONDS, tls_root_certs=self._certificates
+            self.location,
+            catalog,
+            token=self._token,
+            timeout=_SECONDS,
+            tls_root_certs=self._certificates,
         )
 
 
 def place_of(options: argparse.Namespace, location: str) -> Place:
     """The server that flags mean. Raises: BadRequest."""
     if not location.startswith(("grpc://", "grpc+tls://")):
-        raise BadRequest(f"the location {location!r} must be of the form grpc://host:port or grpc+tls://host:port")
+        raise BadRequest(
+            f"the location {location!r} must be of the form grpc://host:port or grpc+tls://host:port"
+        )
     try:
         certificates = options.ca.read_bytes() if options.ca else None
     except OSError as error:
@@ -61,9 +69,13 @@ def plain_errors(place: Place) -> Iterator[None]:
                 "that is trusted here (--ca names its authority): is it running?"
             ) from error
         if error.code == "UNAUTHENTICATED":
-            raise PreconditionFailed(f"{error.message}; here: --token, or {TOKEN_VARIABLE}") from error
+            raise PreconditionFailed(
+                f"{error.message}; here: --token, or {TOKEN_VARIABLE}"
+            ) from error
         raise PreconditionFailed(f"the server at {place.location} says: {error.message}") from error
     except ProtocolViolation as error:
-        raise PreconditionFailed(f"the server at {place.location} breaks the protocol: {error}") from error
+        raise PreconditionFailed(
+            f"the server at {place.location} breaks the protocol: {error}"
+        ) from error
     except ClientFailure as error:
         raise PreconditionFailed(str(error)) from error

@@ -14,6 +14,12 @@ TOKEN_VARIABLE = "SPARKPORT_TOKEN"  # noqa: S105 - where it is, not what it is
 def add_client_flags(parser: argparse.ArgumentParser) -> None:
     """Who one is, and whom one trusts."""
     parser.add_argument(
-        "--token", help=f"to say who you are; better as {TOKEN_VARIABLE}, which other users of the machine do not see"
+        "--token",
+        help=f"to say who you are; better as {TOKEN_VARIABLE}, which other users of the machine do not see",
     )
-    parser.add_argument("--ca", type=Path, metavar="FILE", help="PEM file of the authority that signed the certificate")
+    parser.add_argument(
+        "--ca",
+        type=Path,
+        metavar="FILE",
+        help="PEM file of the authority that signed the certificate",
+    )

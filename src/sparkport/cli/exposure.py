@@ -1,4 +1,6 @@
-"""Whether a server may be started as it is configured: nobody serves the whole network by accident."""
+"""Whether a server may be started as it is configured: nobody serves the whole network by
+accident.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ __all__ = ["expect_safe"]
 
 
 def expect_safe(config: Config) -> None:
-    """Refuse what is contradictory, and what others could reach without encryption or tokens unless that was said.
+    """Refuse what is contradictory, and what others could reach without encryption or tokens unless
+    that was said.
 
     Raises: BadRequest, which says what to do.
     """
@@ -49,7 +52,9 @@ def _expect_consistent(config: Config) -> None:
     if bool(config.tls_certificate) != bool(config.tls_key):
         raise BadRequest("tls_certificate and tls_key belong together: name both")
     if config.tls_certificate and not encrypted:
-        raise BadRequest(f"there is a TLS certificate, which {config.location} does not use: write grpc+tls://")
+        raise BadRequest(
+            f"there is a TLS certificate, which {config.location} does not use: write grpc+tls://"
+        )
     if config.tls_client_ca and not encrypted:
         raise BadRequest("tls_client_ca needs encryption: name tls_certificate and tls_key, too")
     if config.anonymous and config.wants_tokens:
@@ -57,14 +62,20 @@ def _expect_consistent(config: Config) -> None:
             "anonymous serves everybody, but tokens_file, jwks_url and authenticator want tokens: choose one"
         )
     if (config.jwt_issuer or config.jwt_audience) and not config.jwks_url:
-        raise BadRequest("jwt_issuer and jwt_audience need jwks_url: where the keys are that tokens are signed with")
+        raise BadRequest(
+            "jwt_issuer and jwt_audience need jwks_url: where the keys are that tokens are signed with"
+        )
 
 
 def _reachable(location: str) -> bool:
-    """Whether others can reach it. What cannot be understood the server complains about in its own words."""
+    """Whether others can reach it. What cannot be understood the server complains about in its own
+    words.
+    """
     try:
         parts = urlsplit(location)
-        understood = parts.scheme in ("grpc", "grpc+tcp", "grpc+tls", "http") and parts.port is not None
+        understood = (
+            parts.scheme in ("grpc", "grpc+tcp", "grpc+tls", "http") and parts.port is not None
+        )
         return understood and not is_loopback(parts.hostname or "")
     except ValueError:
         return False

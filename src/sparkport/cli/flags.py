@@ -30,7 +30,9 @@ def command(
     examples: str = "",
     usage: str | None = None,
 ) -> argparse.ArgumentParser:
-    """A command that runs a function. `help` is its line among others; `usage` is for those with very many flags."""
+    """A command that runs a function. `help` is its line among others; `usage` is for those with
+    very many flags.
+    """
     made = commands.add_parser(
         name,
         help=help,
@@ -74,7 +76,11 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 def add_settings(parser: argparse.ArgumentParser, names: Collection[str] | None = None) -> None:
     """A flag for each setting, or for those of some names."""
     for section in SECTIONS:
-        settings = [each for each in SETTINGS if each.section == section and (names is None or each.name in names)]
+        settings = [
+            each
+            for each in SETTINGS
+            if each.section == section and (names is None or each.name in names)
+        ]
         if settings:
             group = parser.add_argument_group(section)
             for setting in settings:
@@ -99,14 +105,20 @@ def _add_setting(group: Any, setting: Setting) -> None:
     """Unless it is given, the choice is left to the environment and the file."""
     meaning = (setting.help + _default(setting)).replace("%", "%%")
     if isinstance(setting.default, bool):
-        group.add_argument(setting.flag, dest=setting.name, action="store_const", const=True, help=meaning)
+        group.add_argument(
+            setting.flag, dest=setting.name, action="store_const", const=True, help=meaning
+        )
         off = setting.flag.replace("--", "--no-", 1)
-        group.add_argument(off, dest=setting.name, action="store_const", const=False, help=argparse.SUPPRESS)
+        group.add_argument(
+            off, dest=setting.name, action="store_const", const=False, help=argparse.SUPPRESS
+        )
     else:
         several = isinstance(setting.default, dict | tuple)
         action = "append" if several else "store"
         value = setting.value or "TEXT"
-        group.add_argument(setting.flag, dest=setting.name, action=action, metavar=value, help=meaning)
+        group.add_argument(
+            setting.flag, dest=setting.name, action=action, metavar=value, help=meaning
+        )
 
 
 def _default(setting: Setting) -> str:

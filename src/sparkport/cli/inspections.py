@@ -1,4 +1,6 @@
-"""What `sparkport check` looks at. Each returns sentences about what is good, or doubtful, and raises for what is not."""
+"""What `sparkport check` looks at. Each returns sentences about what is good, or doubtful, and
+raises for what is not.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ class Found:
 def location(config: Config) -> None:
     from sparkport.server import Server, ServerSettings
 
-    settings = ServerSettings(tls_certificate=b"-", tls_key=b"-")  # only whether it can be understood
+    settings = ServerSettings(
+        tls_certificate=b"-", tls_key=b"-"
+    )  # only whether it can be understood
     Server([], config.location, settings)
 
 
@@ -63,11 +67,15 @@ def certificate(config: Config) -> list[str]:
     files = assembly.certificates(config)
     assert files is not None
     check_files(files)
-    return [f"{config.tls_certificate} and {config.tls_key} are a pair{_validity(Path(config.tls_certificate))}"]
+    return [
+        f"{config.tls_certificate} and {config.tls_key} are a pair{_validity(Path(config.tls_certificate))}"
+    ]
 
 
 def _validity(path: Path) -> str:
-    """Until when a certificate is valid, if there is a library to tell. Raises: PreconditionFailed when it is not."""
+    """Until when a certificate is valid, if there is a library to tell. Raises: PreconditionFailed
+    when it is not.
+    """
     try:
         from cryptography import x509
     except ImportError:
@@ -75,7 +83,9 @@ def _validity(path: Path) -> str:
     ends = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
     days = (ends - datetime.now(timezone.utc)).days
     if days < 0:
-        raise PreconditionFailed(f"{path} has expired on {ends:%Y-%m-%d}: replace it, the server need not be restarted")
+        raise PreconditionFailed(
+            f"{path} has expired on {ends:%Y-%m-%d}: replace it, the server need not be restarted"
+        )
     return f", valid until {ends:%Y-%m-%d}" + (f": that is in {days} days" if days <= _SOON else "")
 
 
@@ -86,7 +96,9 @@ def tokens(config: Config) -> list[str]:
     now = time.time()
     expired = sum(each.expired(now) for each in known)
     if len(known) == expired:
-        raise PreconditionFailed(f"{path} has no token that is valid: `sparkport token create NAME` makes one")
+        raise PreconditionFailed(
+            f"{path} has no token that is valid: `sparkport token create NAME` makes one"
+        )
     gone = f", {expired} more have expired" if expired else ""
     said = [f"{path} has {len(known) - expired} tokens{gone}"]
     return [*said, *map(Doubt, private_files.doubt_readable(config.tokens_file))]
@@ -122,7 +134,9 @@ def catalogs(config: Config, targets: Sequence[str], found: Found) -> list[str]:
     for each in assembly.catalogs(config, targets):
         catalog = each.build() if isinstance(each, CatalogBuilder) else each
         if catalog.name in found.names:
-            raise BadRequest(f"two catalogs are called {catalog.name!r}: give one of them another name")
+            raise BadRequest(
+                f"two catalogs are called {catalog.name!r}: give one of them another name"
+            )
         found.names.append(catalog.name)
         found.catalogs.append(catalog)
         schemas = catalog.schemas(Context(catalog_name=catalog.name))
@@ -142,7 +156,9 @@ def jars() -> list[str]:
     wanted = kept_jars()
     missing = [each.name for each in wanted if not each.is_file()]
     if missing:
-        return [f"{' and '.join(missing)} will be fetched from Maven when Spark is started for the first time"]
+        return [
+            f"{' and '.join(missing)} will be fetched from Maven when Spark is started for the first time"
+        ]
     return [f"all are in {wanted[0].parent}"]
 
 
@@ -163,15 +179,27 @@ def warehouse(config: Config, found: Found) -> list[str]:
     opened = open_warehouse(folder)
     if not (folder / DATABASE).exists() or not opened.stored_names:
         return [f"{folder} can be written to, and holds nothing yet"]
-    namespaces = SqliteDirectory(folder / DATABASE, opened.catalog_name(config.name)).contents().namespaces
-    found.of_lake += [f"{config.name}.{schema}.{name}" for schema, each in namespaces.items() for name in each.entries]
+    namespaces = (
+        SqliteDirectory(folder / DATABASE, opened.catalog_name(config.name)).contents().namespaces
+    )
+    found.of_lake += [
+        f"{config.name}.{schema}.{name}"
+        for schema, each in namespaces.items()
+        for name in each.entries
+    ]
     return [f"{folder} holds {len(namespaces)} schemas and {len(found.of_lake)} tables and views"]
 
 
 def permissions(config: Config, found: Found) -> list[str]:
-    """Grants on catalogs that are not there are probably misspelt, and filters then protect nothing."""
+    """Grants on catalogs that are not there are probably misspelt, and filters then protect
+    nothing.
+    """
     rules: dict[str, Sequence[Grant | RowFilter | Mask]]
-    rules = {"grants": config.grants or (), "row_filters": config.row_filters, "masks": config.masks}
+    rules = {
+        "grants": config.grants or (),
+        "row_filters": config.row_filters,
+        "masks": config.masks,
+    }
     known = [each.lower() for each in found.names]
     for section, several in rules.items():
         for number, rule in enumerate(several, 1):
@@ -182,8 +210,14 @@ def permissions(config: Config, found: Found) -> list[str]:
     if config.grants is not None and not config.wants_tokens:
         unnamed = [each for each in config.grants if "*" not in each.to]
         if unnamed:
-            raise BadRequest("grants to somebody need tokens, without which nobody is known: name a tokens_file")
-    counts = [f"{len(several)} {section.replace('_', ' ')}" for section, several in rules.items() if several]
+            raise BadRequest(
+                "grants to somebody need tokens, without which nobody is known: name a tokens_file"
+            )
+    counts = [
+        f"{len(several)} {section.replace('_', ' ')}"
+        for section, several in rules.items()
+        if several
+    ]
     tables = itertools.chain(found.of_lake, rule_doubts.tables_of(found.catalogs))
     doubts = map(Doubt, rule_doubts.doubts(config, tables))
     return [", ".join(counts) or "everybody may do everything; there are admins", *doubts]

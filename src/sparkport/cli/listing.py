@@ -28,9 +28,16 @@ examples:
 
 def add_command(commands: Commands) -> None:
     parser = command(
-        commands, "ls", run, help="show what a client would see", description=_DESCRIPTION, examples=_EXAMPLES
+        commands,
+        "ls",
+        run,
+        help="show what a client would see",
+        description=_DESCRIPTION,
+        examples=_EXAMPLES,
     )
-    parser.add_argument("what", nargs="*", help="a location such as grpc://host:port, and catalog[.schema[.object]]")
+    parser.add_argument(
+        "what", nargs="*", help="a location such as grpc://host:port, and catalog[.schema[.object]]"
+    )
     add_client_flags(parser)
     parser.add_argument("--json", action="store_true", help="as JSON, for programs")
 
@@ -49,7 +56,9 @@ def run(options: argparse.Namespace) -> int:
         catalogs = {}
         for name in names:
             with place.client(name) as client:
-                catalogs[name] = {schema.name: _schema(schema, wanted) for schema in client.schemas().values()}
+                catalogs[name] = {
+                    schema.name: _schema(schema, wanted) for schema in client.schemas().values()
+                }
     catalogs = {name: _only(schemas, wanted) for name, schemas in catalogs.items()}
     if options.json:
         print(json.dumps(catalogs, indent=2, ensure_ascii=False))
@@ -60,11 +69,19 @@ def run(options: argparse.Namespace) -> int:
 
 def _only(schemas: dict[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
     if len(wanted) > 1:
-        schemas = {name: content for name, content in schemas.items() if name.lower() == wanted[1].lower()}
+        schemas = {
+            name: content for name, content in schemas.items() if name.lower() == wanted[1].lower()
+        }
         if not schemas:
-            raise NotFound(f"there is no schema {wanted[1]!r} in {wanted[0]}, or none that you may see")
-    if len(wanted) > 2 and not any(each["tables"] or each["functions"] for each in schemas.values()):
-        raise NotFound(f"there is no {wanted[2]!r} in {wanted[0]}.{wanted[1]}, or none that you may see")
+            raise NotFound(
+                f"there is no schema {wanted[1]!r} in {wanted[0]}, or none that you may see"
+            )
+    if len(wanted) > 2 and not any(
+        each["tables"] or each["functions"] for each in schemas.values()
+    ):
+        raise NotFound(
+            f"there is no {wanted[2]!r} in {wanted[0]}.{wanted[1]}, or none that you may see"
+        )
     return schemas
 
 
@@ -100,7 +117,9 @@ def _function(function: Any) -> dict[str, Any]:
         "name": function.name,
         "kind": "scalar" if scalar else "table",
         "parameters": [_parameter(each) for each in function.input_schema],
-        "result": results[0][1] if scalar else ", ".join(f"{name} {kind}" for name, kind in results),
+        "result": results[0][1]
+        if scalar
+        else ", ".join(f"{name} {kind}" for name, kind in results),
         "comment": function.description,
     }
 
@@ -122,7 +141,9 @@ def _type(field: Any) -> str:
 def _tree(catalogs: dict[str, Any]) -> Iterator[str]:
     for name, schemas in catalogs.items():
         yield name
-        yield from _branches([(_commented(each, schemas[each]), list(_objects(schemas[each]))) for each in schemas])
+        yield from _branches(
+            [(_commented(each, schemas[each]), list(_objects(schemas[each]))) for each in schemas]
+        )
 
 
 def _objects(schema: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:

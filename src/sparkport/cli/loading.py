@@ -21,7 +21,9 @@ _log = logging.getLogger("sparkport.cli")
 
 
 def load_catalog(target: str) -> CatalogBuilder | Catalog:
-    """The catalog that a target means, or that the function makes which it means. Raises: BadRequest."""
+    """The catalog that a target means, or that the function makes which it means. Raises:
+    BadRequest.
+    """
     place, name, catalog = _load(target)
     if callable(catalog) and not isinstance(catalog, Catalog | CatalogBuilder):
         catalog = catalog()
@@ -31,12 +33,16 @@ def load_catalog(target: str) -> CatalogBuilder | Catalog:
 
 
 def load_authenticator(target: str) -> Authenticator:
-    """The function that a target means, or an object of the class which it means. Raises: BadRequest."""
+    """The function that a target means, or an object of the class which it means. Raises:
+    BadRequest.
+    """
     place, name, found = _load(target)
     if isinstance(found, type):
         found = found()
     if not callable(found):
-        raise BadRequest(f"{place} has no function called {name!r} that could tell whose a token is")
+        raise BadRequest(
+            f"{place} has no function called {name!r} that could tell whose a token is"
+        )
     authenticator: Authenticator = found
     return authenticator
 
@@ -49,7 +55,9 @@ def _load(target: str) -> tuple[str, str, Any]:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` does, and the installed command does not
     try:
-        module = _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+        module = (
+            _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+        )
     except Exception as error:
         _log.debug("importing %s", place, exc_info=error)
         problem = f"{type(error).__name__}: {error} (--log-level debug shows where)"

@@ -1,4 +1,6 @@
-"""Files that others must not read, or change: they could be whoever they like, or give themselves what they like."""
+"""Files that others must not read, or change: they could be whoever they like, or give themselves
+what they like.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ _CHANGEABLE = stat.S_IWGRP | stat.S_IWOTH
 def read_secret(name: str) -> bytes:
     """The key that signs what clients are handed, out of a file that is for its owner only.
 
-    One that is root's may be read by the group of a server that is not: so Kubernetes mounts secrets. Raises: BadRequest,
-    which says what to do.
+    One that is root's may be read by the group of a server that is not: so Kubernetes mounts
+    secrets. Raises: BadRequest, which says what to do.
     """
     try:
         with open(name, "rb") as file:
@@ -38,7 +40,9 @@ def read_secret(name: str) -> bytes:
 
 
 def expect_unchangeable(name: str) -> None:
-    """Raises: BadRequest when everybody can write the file; one that is missing is for others to complain about."""
+    """Raises: BadRequest when everybody can write the file; one that is missing is for others to
+    complain about.
+    """
     if _mode(name) & stat.S_IWOTH:
         raise BadRequest(_changeable(name))
 
@@ -52,7 +56,9 @@ def doubt_readable(name: str) -> list[str]:
     """What to say of a file of hashes that everybody can read."""
     if not _mode(name) & stat.S_IROTH:
         return []
-    return [f"everybody on this machine can read {name}, and so who there is, though no token: chmod o-r {name}"]
+    return [
+        f"everybody on this machine can read {name}, and so who there is, though no token: chmod o-r {name}"
+    ]
 
 
 def _changeable(name: str) -> str:

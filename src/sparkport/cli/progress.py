@@ -45,7 +45,10 @@ class Progress:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         if self._terminal:
             self._stopped.set()
@@ -82,7 +85,9 @@ class _Clearing(logging.Formatter):
         self.usual = usual
 
     def format(self, record: logging.LogRecord) -> str:
-        return _CLEAR + (super().format(record) if self.usual is None else self.usual.format(record))
+        return _CLEAR + (
+            super().format(record) if self.usual is None else self.usual.format(record)
+        )
 
 
 def _on_this_terminal() -> Iterator[logging.Handler]:

@@ -1,4 +1,6 @@
-"""Row filters and masks that protect nothing, or less than they seem to. Grants need no such doubts: they fail closed."""
+"""Row filters and masks that protect nothing, or less than they seem to. Grants need no such
+doubts: they fail closed.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ _log = logging.getLogger("sparkport.cli")
 
 
 def doubts(config: Config, tables: Iterable[str]) -> Iterator[str]:
-    """What to warn of, where these are the paths of all tables. They are gone through no further than necessary."""
+    """What to warn of, where these are the paths of all tables. They are gone through no further
+    than necessary.
+    """
     yield from doubts_about_patterns(config)
     without = {where: rule.on for where, rule in _rules(config)}
     patterns = {where: PathPattern(on) for where, on in without.items()}
@@ -56,7 +60,10 @@ def tables_of(catalogs: Iterable[Catalog]) -> Iterator[str]:
 
 
 def _rules(config: Config) -> Iterator[tuple[str, RowFilter | Mask]]:
-    sections: dict[str, Sequence[RowFilter | Mask]] = {"row_filters": config.row_filters, "masks": config.masks}
+    sections: dict[str, Sequence[RowFilter | Mask]] = {
+        "row_filters": config.row_filters,
+        "masks": config.masks,
+    }
     for section, rules in sections.items():
         for number, rule in enumerate(rules, 1):
             yield f"{section} {number}", rule

@@ -1,4 +1,6 @@
-"""The rules of a configuration file, while a server runs: who may do what can change without a restart."""
+"""The rules of a configuration file, while a server runs: who may do what can change without a
+restart.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,18 @@ class _Read:
 
 
 class RuleFile:
-    """Gives the policy of a configuration file, to whoever asks with each call: the file is read again when it changes.
+    """Gives the policy of a configuration file, to whoever asks with each call: the file is read
+    again when it changes.
 
-    While the file is broken or missing, the rules that it held before go on to hold. Only the rules are taken from it: of
-    other settings that have changed the log says that they need a restart. Thread-safe.
+    While the file is broken or missing, the rules that it held before go on to hold. Only the rules
+    are taken from it: of other settings that have changed the log says that they need a restart.
+    Thread-safe.
     """
 
     def __init__(self, file: Path, started: Config, load: Callable[[], Config]) -> None:
-        """`started` is what the server was started with, `load` reads that again. Raises: BadRequest."""
+        """`started` is what the server was started with, `load` reads that again. Raises:
+        BadRequest.
+        """
         self._file = file
         self._started = started
         self._load = load
@@ -72,6 +78,10 @@ class RuleFile:
                 _log.warning("%s", doubt)
         self._before = read
         names = [each.name for each in dataclasses.fields(Config) if each.name not in _RULES]
-        changed = [name for name in names if getattr(read.config, name) != getattr(self._started, name)]
+        changed = [
+            name for name in names if getattr(read.config, name) != getattr(self._started, name)
+        ]
         if changed:
-            _log.warning("%s has other settings now that take a restart: %s", self._file, ", ".join(changed))
+            _log.warning(
+                "%s has other settings now that take a restart: %s", self._file, ", ".join(changed)
+            )

@@ -21,7 +21,12 @@ __all__ = ["add_command", "lake", "set_up_logging"]
 
 _log = logging.getLogger("sparkport.cli")
 
-_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
 _USAGE = "sparkport serve [catalog ...] [--config FILE] [settings]"
 _DESCRIPTION = """\
 Serve catalogs to DuckDB's airport extension: a lake of Iceberg tables on Spark,
@@ -90,7 +95,10 @@ def run(options: argparse.Namespace) -> int:
         if config.warehouse:
             served.append(open_until_the_end.enter_context(lake(config)))
             server.add_catalog(served[-1])
-        for doubt in [*([] if file is None else doubt_changeable(str(file))), *doubts(config, tables_of(served))]:
+        for doubt in [
+            *([] if file is None else doubt_changeable(str(file))),
+            *doubts(config, tables_of(served)),
+        ]:
             _log.warning("%s", doubt)
         server.run_until_signal(lambda: print(server.greeting, flush=True))
     return 0
@@ -111,7 +119,9 @@ def lake(config: Config) -> Iterator[LakeCatalog]:
     from sparkport.spark.session.jars import lake_jars
     from sparkport.spark.session.warehouse import open_warehouse
 
-    open_warehouse(Path(config.warehouse))  # what is wrong with it is known at once, the rest takes a while
+    open_warehouse(
+        Path(config.warehouse)
+    )  # what is wrong with it is known at once, the rest takes a while
     with spinner("fetching what Spark needs"):
         lake_jars()
     _log.info("starting Spark")

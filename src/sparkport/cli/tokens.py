@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["add_command"]
 
-_UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1), "y": timedelta(days=365)}
+_UNITS = {
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+    "y": timedelta(days=365),
+}
 _EXAMPLES = """\
 examples:
   sparkport token create ada --group analysts --attribute region=EU \\
@@ -36,7 +41,9 @@ another one.
 
 
 def add_command(commands: Commands) -> None:
-    parser = command(commands, "token", _need_more, help="create, list and revoke tokens", examples=_EXAMPLES)
+    parser = command(
+        commands, "token", _need_more, help="create, list and revoke tokens", examples=_EXAMPLES
+    )
     actions: Commands = parser.add_subparsers(required=True, metavar="ACTION", title="actions")
     create = command(
         actions,
@@ -48,7 +55,11 @@ def add_command(commands: Commands) -> None:
     )
     create.add_argument("principal", metavar="NAME", help="the principal: who will show it")
     create.add_argument(
-        "--group", action="append", default=[], metavar="NAME", help="a group that they are in; any number"
+        "--group",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a group that they are in; any number",
     )
     create.add_argument(
         "--attribute",
@@ -58,15 +69,23 @@ def add_command(commands: Commands) -> None:
         help="what row filters and masks may use as $NAME; several values of one name make a list",
     )
     create.add_argument(
-        "--expires", metavar="WHEN", help="after 12h, 90d, 8w or 1y, or at a date such as 2030-12-31; by default never"
+        "--expires",
+        metavar="WHEN",
+        help="after 12h, 90d, 8w or 1y, or at a date such as 2030-12-31; by default never",
     )
     show = command(actions, "list", _list, help="show who has tokens")
     show.add_argument("--json", action="store_true", help="as JSON, for programs")
     revoke = command(
-        actions, "revoke", _revoke, help="make a token worthless", description="Make a token worthless, at once."
+        actions,
+        "revoke",
+        _revoke,
+        help="make a token worthless",
+        description="Make a token worthless, at once.",
     )
     revoke.add_argument(
-        "token", metavar="ID|NAME", help="the id of a token, or the name of whose tokens are all revoked"
+        "token",
+        metavar="ID|NAME",
+        help="the id of a token, or the name of whose tokens are all revoked",
     )
     for each in (create, show, revoke):
         add_config(each)
@@ -82,7 +101,9 @@ def _create(options: argparse.Namespace) -> int:
 
     path = _file(options)
     expires = _moment(options.expires) if options.expires else None
-    token, known = create_token(path, options.principal, options.group, _attributes(options.attribute), expires)
+    token, known = create_token(
+        path, options.principal, options.group, _attributes(options.attribute), expires
+    )
     print(token, flush=True)
     until = "never expires" if expires is None else f"expires on {_day(expires)}"
     print(
@@ -106,11 +127,15 @@ def _list(options: argparse.Namespace) -> int:
         print("There are no tokens: `sparkport token create NAME` makes one.", file=sys.stderr)
         return 0
     now = time.time()
-    rows: list[tuple[str, ...]] = [("ID", "PRINCIPAL", "GROUPS", "ATTRIBUTES", "CREATED", "EXPIRES")]
+    rows: list[tuple[str, ...]] = [
+        ("ID", "PRINCIPAL", "GROUPS", "ATTRIBUTES", "CREATED", "EXPIRES")
+    ]
     rows += [tuple(map(one_line, _row(each, now))) for each in tokens]
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
     return 0
 
 
@@ -125,7 +150,9 @@ def _revoke(options: argparse.Namespace) -> int:
 def _file(options: argparse.Namespace) -> Path:
     path = chosen(options).tokens_file
     if not path:
-        raise BadRequest("name the file of tokens with --tokens-file, SPARKPORT_TOKENS_FILE or in --config")
+        raise BadRequest(
+            "name the file of tokens with --tokens-file, SPARKPORT_TOKENS_FILE or in --config"
+        )
     return Path(path)
 
 
@@ -136,7 +163,9 @@ def _attributes(pairs: Sequence[str]) -> dict[str, str | tuple[str, ...]]:
         if not name.isidentifier() or not value:
             raise BadRequest(f"an attribute must be of the form NAME=VALUE, not {pair!r}")
         if name in ("principal", "groups"):
-            raise BadRequest(f"${name} is what filters know anyway: give the attribute another name")
+            raise BadRequest(
+                f"${name} is what filters know anyway: give the attribute another name"
+            )
         earlier = attributes.get(name)
         if earlier is None:
             attributes[name] = value
@@ -160,11 +189,23 @@ def _moment(text: str) -> datetime:
 
 def _row(token: KnownToken, now: float) -> tuple[str, ...]:
     attributes = [
-        f"{key}={value if isinstance(value, str) else '|'.join(value)}" for key, value in token.attributes.items()
+        f"{key}={value if isinstance(value, str) else '|'.join(value)}"
+        for key, value in token.attributes.items()
     ]
-    expires = "never" if token.expires is None else _day(token.expires) + (" (expired)" if token.expired(now) else "")
+    expires = (
+        "never"
+        if token.expires is None
+        else _day(token.expires) + (" (expired)" if token.expired(now) else "")
+    )
     created = "" if token.created is None else _day(token.created)
-    return token.id, token.principal, ", ".join(token.groups), ", ".join(attributes), created, expires
+    return (
+        token.id,
+        token.principal,
+        ", ".join(token.groups),
+        ", ".join(attributes),
+        created,
+        expires,
+    )
 
 
 def _values(token: KnownToken) -> dict[str, object]:

@@ -1,4 +1,6 @@
-"""Settings of a server: one table of them, and what flags, the environment and a TOML file say about each."""
+"""Settings of a server: one table of them, and what flags, the environment and a TOML file say
+about each.
+"""
 
 from sparkport.config.load import LISTEN, LISTEN_HELP, load_config
 from sparkport.config.render import example_toml, settings_markdown

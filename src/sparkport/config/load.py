@@ -1,7 +1,8 @@
 """Settings from flags, the environment and a TOML file: one frozen Config.
 
-Flags win over the environment, that over the file, that over the defaults. `listen` is short for a location, encrypted if
-there is a certificate. A name that nobody knows is refused: a `token_file` that is silently ignored would serve everybody.
+Flags win over the environment, that over the file, that over the defaults. `listen` is short for a
+location, encrypted if there is a certificate. A name that nobody knows is refused: a `token_file`
+that is silently ignored would serve everybody.
 """
 
 from __future__ import annotations
@@ -26,26 +27,39 @@ else:
 __all__ = ["LISTEN", "LISTEN_HELP", "load_config"]
 
 LISTEN = "listen"
-LISTEN_HELP = "short for --location grpc://HOST:PORT, or grpc+tls://HOST:PORT where there is a certificate"
+LISTEN_HELP = (
+    "short for --location grpc://HOST:PORT, or grpc+tls://HOST:PORT where there is a certificate"
+)
 
 _PREFIX = "SPARKPORT_"
 _BY_NAME = {each.name: each for each in SETTINGS}
 _NAMES = (LISTEN, *_BY_NAME)
 _OTHER_VARIABLES = {"SPARKPORT_CONFIG", "SPARKPORT_JARS", "SPARKPORT_TOKEN"}
 _TYPING_ERROR = 0.8
-"""How like a setting's a variable's name is that was meant to be one. Others may have their own SPARKPORT_ variables:
-Kubernetes makes up SPARKPORT_SERVICE_HOST and more where a service is called sparkport."""
+"""How like a setting's a variable's name is that was meant to be one. Others may have their own
+SPARKPORT_ variables: Kubernetes makes up SPARKPORT_SERVICE_HOST and more where a service is called
+sparkport."""
 
 
-def load_config(flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None = None) -> Config:
-    """Combine the sources; a flag that is None was not given. Raises: BadRequest, which says what to correct."""
+def load_config(
+    flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None = None
+) -> Config:
+    """Combine the sources; a flag that is None was not given. Raises: BadRequest, which says what
+    to correct.
+    """
     values: dict[str, Any] = {}
     if file is not None:
         values |= _of_file(file)
     variables = {name: _PREFIX + name.upper() for name in _NAMES}
     _refuse_misspelt(environment, variables.values())
-    values |= _converted({name: (environment[v], v) for name, v in variables.items() if v in environment})
-    given = {name: (flags[name], "--" + name.replace("_", "-")) for name in _NAMES if flags.get(name) is not None}
+    values |= _converted(
+        {name: (environment[v], v) for name, v in variables.items() if v in environment}
+    )
+    given = {
+        name: (flags[name], "--" + name.replace("_", "-"))
+        for name in _NAMES
+        if flags.get(name) is not None
+    }
     values |= _converted(given)
     scheme = "grpc+tls" if values.get("tls_certificate") else "grpc"
     address = values.pop(LISTEN, None)
@@ -70,7 +84,12 @@ def _of_file(file: Path) -> dict[str, Any]:
             remedy = suggestion(name, known, "`sparkport config` lists them")
             raise BadRequest(f"{_place(file, text, name)}: there is no setting {name!r}; {remedy}")
     rules = read_rules(given, file, text)
-    return {**_converted({name: (given[name], _place(file, text, name)) for name in given if name in _NAMES}), **rules}
+    return {
+        **_converted(
+            {name: (given[name], _place(file, text, name)) for name in given if name in _NAMES}
+        ),
+        **rules,
+    }
 
 
 def _place(file: Path, text: str, name: str) -> str:
@@ -83,12 +102,16 @@ def _place(file: Path, text: str, name: str) -> str:
 def _converted(given: Mapping[str, tuple[Any, str]]) -> dict[str, Any]:
     """Settings of one source, each with what the source calls it."""
     values = {
-        name: converted(_BY_NAME[name], value, source) for name, (value, source) in given.items() if name != LISTEN
+        name: converted(_BY_NAME[name], value, source)
+        for name, (value, source) in given.items()
+        if name != LISTEN
     }
     if LISTEN in given:
         address, source = given[LISTEN]
         if "location" in given or not isinstance(address, str):
-            raise BadRequest(f"{source}: {LISTEN} must be text of the form HOST:PORT, and takes the place of location")
+            raise BadRequest(
+                f"{source}: {LISTEN} must be text of the form HOST:PORT, and takes the place of location"
+            )
         values[LISTEN] = address
     elif "location" in given:
         values[LISTEN] = None  # that of a source further away does not count
@@ -98,9 +121,17 @@ def _converted(given: Mapping[str, tuple[Any, str]]) -> dict[str, Any]:
 def _refuse_misspelt(environment: Mapping[str, str], variables: Any) -> None:
     known = [each.lower() for each in variables]
     for variable in environment:
-        if variable.startswith(_PREFIX) and variable.lower() not in known and variable not in _OTHER_VARIABLES:
+        if (
+            variable.startswith(_PREFIX)
+            and variable.lower() not in known
+            and variable not in _OTHER_VARIABLES
+        ):
             meant = nearest(
-                variable.removeprefix(_PREFIX), [each.removeprefix(_PREFIX.lower()) for each in known], _TYPING_ERROR
+                variable.removeprefix(_PREFIX),
+                [each.removeprefix(_PREFIX.lower()) for each in known],
+                _TYPING_ERROR,
             )
             if meant is not None:
-                raise BadRequest(f"{variable}: there is no such setting; did you mean {_PREFIX}{meant.upper()}?")
+                raise BadRequest(
+                    f"{variable}: there is no such setting; did you mean {_PREFIX}{meant.upper()}?"
+                )

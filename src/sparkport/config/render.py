@@ -42,7 +42,9 @@ _RULES = """\
 
 
 def example_toml() -> str:
-    """A file with every setting in it, explained and commented out, with its default or an example as its value."""
+    """A file with every setting in it, explained and commented out, with its default or an example
+    as its value.
+    """
     lines = [
         "# Settings of `sparkport serve --config FILE`. Every one is also a flag, --max-calls, and an environment variable,",
         "# SPARKPORT_MAX_CALLS. Flags win over the environment, that over this file. Take away the # of what you change.",
@@ -52,7 +54,12 @@ def example_toml() -> str:
         for setting in SETTINGS:
             if setting.section == section:
                 value = setting.example or _toml(setting.default)
-                lines += ["", *textwrap.wrap(setting.help, _WIDTH, initial_indent="# ", subsequent_indent="# ")]
+                lines += [
+                    "",
+                    *textwrap.wrap(
+                        setting.help, _WIDTH, initial_indent="# ", subsequent_indent="# "
+                    ),
+                ]
                 lines += [f"# {setting.name} = {value}"]
     return "\n".join([*lines, "", "# ---- Rules", "", _RULES])
 

@@ -17,13 +17,20 @@ __all__ = ["RULES", "read_rules"]
 
 
 def read_rules(given: Mapping[str, Any], file: Path, text: str) -> dict[str, tuple[Any, ...]]:
-    """The rules of a file, whose text tells where each of them is. Raises: BadRequest, which says where and why."""
+    """The rules of a file, whose text tells where each of them is. Raises: BadRequest, which says
+    where and why.
+    """
     found: dict[str, tuple[Any, ...]] = {}
     for section in RULES.keys() & given.keys():
         tables = given[section]
         if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
-            raise BadRequest(f"{file}: {section} must be a list of tables: begin each with [[{section}]]")
-        read = [_rule(section, table, _place(file, text, section, index)) for index, table in enumerate(tables)]
+            raise BadRequest(
+                f"{file}: {section} must be a list of tables: begin each with [[{section}]]"
+            )
+        read = [
+            _rule(section, table, _place(file, text, section, index))
+            for index, table in enumerate(tables)
+        ]
         found[section] = tuple(read)
     _expect_consistent(found.get("masks", ()), file)
     return found
@@ -57,7 +64,13 @@ class _Rule:
         value = self._table.get(key, default)
         if value is None:
             raise BadRequest(f"{self.where}: {key} is missing")
-        several = [value] if isinstance(value, str) else list(value) if isinstance(value, list | tuple) else [None]
+        several = (
+            [value]
+            if isinstance(value, str)
+            else list(value)
+            if isinstance(value, list | tuple)
+            else [None]
+        )
         if not all(isinstance(each, str) and each.strip() for each in several):
             raise BadRequest(f"{self.where}: {key} must be text or a list of texts, not {value!r}")
         return tuple(several)
@@ -104,7 +117,9 @@ def _grant(rule: _Rule) -> Grant:
 def _row_filter(rule: _Rule) -> RowFilter:
     from sparkport.auth import RowFilter
 
-    return RowFilter(rule.path(), rule.expression("rows"), rule.texts("to", ("*",)), rule.texts("but", ()))
+    return RowFilter(
+        rule.path(), rule.expression("rows"), rule.texts("to", ("*",)), rule.texts("but", ())
+    )
 
 
 def _mask(rule: _Rule) -> Mask:

@@ -1,7 +1,7 @@
 """All settings of `sparkport serve`, in one table.
 
-The fields of Config are that table: flags, environment variables, the check of the file, the help and the reference are made
-from them, so that nothing is written twice.
+The fields of Config are that table: flags, environment variables, the check of the file, the help
+and the reference are made from them, so that nothing is written twice.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ SECTIONS = (LISTENING, LAKE, ENCRYPTION, WHO, WHAT, LIMITS, WATCHING, OTHER)
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting: `max_calls` in a file, `--max-calls` on the command line, SPARKPORT_MAX_CALLS in the environment."""
+    """One setting: `max_calls` in a file, `--max-calls` on the command line, SPARKPORT_MAX_CALLS in
+    the environment.
+    """
 
     name: str
     default: Any
@@ -61,7 +63,13 @@ def _setting(
     least: int = 1,
     choices: tuple[str, ...] = (),
 ) -> Any:
-    described = {"section": section, "help": help, "value": value, "example": example, "least": least}
+    described = {
+        "section": section,
+        "help": help,
+        "value": value,
+        "example": example,
+        "least": least,
+    }
     metadata = {**described, "choices": choices, "default": default}
     if isinstance(default, dict):
         return dataclasses.field(default_factory=default.copy, metadata=metadata)
@@ -70,7 +78,9 @@ def _setting(
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """All settings of a server. Flags win over the environment, that over the file, that over these defaults."""
+    """All settings of a server. Flags win over the environment, that over the file, that over these
+    defaults.
+    """
 
     location: str = _setting(
         "grpc://127.0.0.1:50051",
@@ -103,7 +113,9 @@ class Config:
     )
     spark_ui: bool = _setting(False, LAKE, "have Spark's web pages")
     direct: bool = _setting(
-        False, LAKE, "let DuckDB read the lake's files by itself: for clients that can reach them, and see all rows"
+        False,
+        LAKE,
+        "let DuckDB read the lake's files by itself: for clients that can reach them, and see all rows",
     )
     demo: bool = _setting(
         False,
@@ -117,7 +129,9 @@ class Config:
         "FILE",
         example='"/etc/sparkport/tls.crt"',
     )
-    tls_key: str = _setting("", ENCRYPTION, "PEM file of its key", "FILE", example='"/etc/sparkport/tls.key"')
+    tls_key: str = _setting(
+        "", ENCRYPTION, "PEM file of its key", "FILE", example='"/etc/sparkport/tls.key"'
+    )
     tls_client_ca: str = _setting(
         "",
         ENCRYPTION,
@@ -145,13 +159,25 @@ class Config:
         example='"https://id.example.com/jwks"',
     )
     jwt_issuer: str = _setting(
-        "", WHO, "who must have issued them (the claim iss)", "TEXT", example='"https://id.example.com"'
+        "",
+        WHO,
+        "who must have issued them (the claim iss)",
+        "TEXT",
+        example='"https://id.example.com"',
     )
-    jwt_audience: str = _setting("", WHO, "whom they must be for (the claim aud)", "TEXT", example='"sparkport"')
+    jwt_audience: str = _setting(
+        "", WHO, "whom they must be for (the claim aud)", "TEXT", example='"sparkport"'
+    )
     jwt_principal_claim: str = _setting("sub", WHO, "the claim that names the principal", "CLAIM")
-    jwt_groups_claim: str = _setting("groups", WHO, "the claim that lists the groups; a.b is b in a", "CLAIM")
+    jwt_groups_claim: str = _setting(
+        "groups", WHO, "the claim that lists the groups; a.b is b in a", "CLAIM"
+    )
     jwt_attributes: tuple[str, ...] = _setting(
-        (), WHO, "claims that row filters and masks may use, as $claim", "CLAIM", example='["region", "team"]'
+        (),
+        WHO,
+        "claims that row filters and masks may use, as $claim",
+        "CLAIM",
+        example='["region", "team"]',
     )
     authenticator: str = _setting(
         "",
@@ -168,7 +194,9 @@ class Config:
         least=1,
     )
     anonymous: bool = _setting(
-        False, WHO, "serve everybody without a token, deliberately; needed for addresses that others can reach"
+        False,
+        WHO,
+        "serve everybody without a token, deliberately; needed for addresses that others can reach",
     )
     admins: tuple[str, ...] = _setting(
         (),
@@ -177,13 +205,19 @@ class Config:
         "NAME",
         example='["group:operators"]',
     )
-    max_calls: int = _setting(2000, LIMITS, "calls under way at once; further ones are refused", "N")
+    max_calls: int = _setting(
+        2000, LIMITS, "calls under way at once; further ones are refused", "N"
+    )
     max_scans: int = _setting(1000, LIMITS, "scans under way at once; 0 for no limit", "N", least=0)
     max_scans_per_principal: int = _setting(
         500, LIMITS, "scans of one principal under way at once; 0 for no limit", "N", least=0
     )
     max_exchanges: int = _setting(
-        1000, LIMITS, "changes of rows and calls of functions under way at once; 0 for no limit", "N", least=0
+        1000,
+        LIMITS,
+        "changes of rows and calls of functions under way at once; 0 for no limit",
+        "N",
+        least=0,
     )
     max_exchanges_per_principal: int = _setting(
         500, LIMITS, "such changes and calls of one principal; 0 for no limit", "N", least=0
@@ -199,7 +233,11 @@ class Config:
         500, LIMITS, "such actions and listings of one principal; 0 for no limit", "N", least=0
     )
     max_transactions: int = _setting(
-        1000, LIMITS, "transactions with changes that wait for a commit; 0 for no limit", "N", least=0
+        1000,
+        LIMITS,
+        "transactions with changes that wait for a commit; 0 for no limit",
+        "N",
+        least=0,
     )
     max_transactions_per_principal: int = _setting(
         500, LIMITS, "such transactions of one principal; 0 for no limit", "N", least=0
@@ -220,12 +258,18 @@ class Config:
     max_held_mb_per_principal: int = _setting(
         2048, LIMITS, "those of one principal that wait in memory; 0 for no limit", "N", least=0
     )
-    max_spark_jobs: int = _setting(500, LIMITS, "jobs of Spark at once; 0 for no limit", "N", least=0)
+    max_spark_jobs: int = _setting(
+        500, LIMITS, "jobs of Spark at once; 0 for no limit", "N", least=0
+    )
     max_spark_jobs_per_principal: int = _setting(
         250, LIMITS, "jobs of Spark for one principal at once; 0 for no limit", "N", least=0
     )
     max_message_mb: int = _setting(
-        256, LIMITS, "megabytes of one message of a client, such as a batch of rows; 0 for no limit", "N", least=0
+        256,
+        LIMITS,
+        "megabytes of one message of a client, such as a batch of rows; 0 for no limit",
+        "N",
+        least=0,
     )
     idle_seconds: float = _setting(
         1800.0,
@@ -242,9 +286,15 @@ class Config:
         example='"127.0.0.1:8080"',
     )
     log_level: str = _setting(
-        "info", WATCHING, "how much is logged", "LEVEL", choices=("debug", "info", "warning", "error")
+        "info",
+        WATCHING,
+        "how much is logged",
+        "LEVEL",
+        choices=("debug", "info", "warning", "error"),
     )
-    log_format: str = _setting("text", WATCHING, "how it is logged", "FORMAT", choices=("text", "json"))
+    log_format: str = _setting(
+        "text", WATCHING, "how it is logged", "FORMAT", choices=("text", "json")
+    )
     audit_file: str = _setting(
         "",
         WATCHING,
@@ -253,7 +303,11 @@ class Config:
         example='"/var/log/sparkport/audit.jsonl"',
     )
     stop_seconds: float = _setting(
-        30.0, WATCHING, "how long calls under way may take to finish when the server is stopped", "SECONDS", least=0
+        30.0,
+        WATCHING,
+        "how long calls under way may take to finish when the server is stopped",
+        "SECONDS",
+        least=0,
     )
     secret_file: str = _setting(
         "",
@@ -264,7 +318,9 @@ class Config:
         example='"/etc/sparkport/secret"',
     )
     strict_create_schema: bool = _setting(
-        False, OTHER, "let CREATE SCHEMA of an existing schema fail, with which IF NOT EXISTS fails too"
+        False,
+        OTHER,
+        "let CREATE SCHEMA of an existing schema fail, with which IF NOT EXISTS fails too",
     )
     grants: tuple[Grant, ...] | None = None
     """Who may do what; None lets everybody do everything."""

@@ -16,7 +16,9 @@ _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no"
 
 
 def converted(setting: Setting, value: Any, source: str) -> Any:
-    """The value in the type of the setting's default. Raises: BadRequest, which begins with the source."""
+    """The value in the type of the setting's default. Raises: BadRequest, which begins with the
+    source.
+    """
     match setting.default:
         case bool():
             return _switch(setting, value, source)
@@ -45,7 +47,9 @@ def _number(setting: Setting, value: Any, source: str) -> int | float:
         number = (int(value) if whole else float(value)) if isinstance(value, str) else value
     except ValueError:
         number = None
-    fits = isinstance(number, int) or (isinstance(number, float) and not whole and math.isfinite(number))
+    fits = isinstance(number, int) or (
+        isinstance(number, float) and not whole and math.isfinite(number)
+    )
     if isinstance(number, bool) or number is None or not fits:
         raise BadRequest(f"{source}: {setting.name} must be a {kind}, not {value!r}")
     if number < setting.least:
@@ -58,12 +62,16 @@ def _text(setting: Setting, value: Any, source: str) -> str:
         raise BadRequest(f"{source}: {setting.name} must be text, not {value!r}")
     if setting.choices and value.lower() not in setting.choices:
         *others, last = setting.choices
-        raise BadRequest(f"{source}: {setting.name} must be {', '.join(others)} or {last}, not {value!r}")
+        raise BadRequest(
+            f"{source}: {setting.name} must be {', '.join(others)} or {last}, not {value!r}"
+        )
     return value.lower() if setting.choices else value
 
 
 def _texts(name: str, value: Any, source: str) -> tuple[str, ...]:
-    """One text, several with commas between them, or a list of such: a flag may be given several times."""
+    """One text, several with commas between them, or a list of such: a flag may be given several
+    times.
+    """
     several = [value] if isinstance(value, str) else value
     if not isinstance(several, list) or not all(isinstance(each, str) for each in several):
         raise BadRequest(f"{source}: {name} must be a list of texts, not {value!r}")
@@ -81,7 +89,9 @@ def _pairs(name: str, value: Any, source: str) -> dict[str, str]:
     return {key.strip(): text for key, text in pairs.items()}
 
 
-def _flattened(name: str, table: Mapping[str, Any], source: str, prefix: str = "") -> Iterator[tuple[str, str]]:
+def _flattened(
+    name: str, table: Mapping[str, Any], source: str, prefix: str = ""
+) -> Iterator[tuple[str, str]]:
     """TOML takes the dots in `spark.executor.memory = "2g"` for nested tables."""
     for key, value in table.items():
         if isinstance(value, dict):

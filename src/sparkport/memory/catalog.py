@@ -21,7 +21,13 @@ from sparkport.catalog import (
     VersionedCatalog,
 )
 from sparkport.catalog.names import folded
-from sparkport.errors import AlreadyExists, BadRequest, NotFound, SchemaNotEmpty, TransactionNotActive
+from sparkport.errors import (
+    AlreadyExists,
+    BadRequest,
+    NotFound,
+    SchemaNotEmpty,
+    TransactionNotActive,
+)
 from sparkport.memory.commit import commit_transaction
 from sparkport.memory.ledger import Ledger
 from sparkport.memory.schema import MemorySchema
@@ -30,12 +36,15 @@ from sparkport.memory.settings import MemorySettings
 __all__ = ["MemoryCatalog"]
 
 
-class MemoryCatalog(VersionedCatalog, DynamicCatalog, TransactionManager, ActionCatalog, FlightCatalog):
-    """Schemas of tables in memory, with history, DDL, DML and transactions. Gone when the process ends.
+class MemoryCatalog(
+    VersionedCatalog, DynamicCatalog, TransactionManager, ActionCatalog, FlightCatalog
+):
+    """Schemas of tables in memory, with history, DDL, DML and transactions. Gone when the process
+    ends.
 
-    A transaction sees the catalog's rows as they were at its first read, and what it changed itself. Its changes become
-    visible all at once, unless somebody has changed one of the same rows meanwhile (snapshot isolation). DDL does not
-    take part: it is visible to everyone at once.
+    A transaction sees the catalog's rows as they were at its first read, and what it changed
+    itself. Its changes become visible all at once, unless somebody has changed one of the same rows
+    meanwhile (snapshot isolation). DDL does not take part: it is visible to everyone at once.
     """
 
     def __init__(self, name: str = "", *, settings: MemorySettings | None = None) -> None:
@@ -60,7 +69,8 @@ class MemoryCatalog(VersionedCatalog, DynamicCatalog, TransactionManager, Action
         return schema if schema is not None and schema.name == name else None
 
     def add(self, schema: Schema) -> None:
-        """Add a schema of any kind; the tables of a `MemorySchema` become part of this catalog's transactions.
+        """Add a schema of any kind; the tables of a `MemorySchema` become part of this catalog's
+        transactions.
 
         Raises: AlreadyExists.
         """
@@ -72,7 +82,9 @@ class MemoryCatalog(VersionedCatalog, DynamicCatalog, TransactionManager, Action
             self._schemas = {**self._schemas, folded(schema.name): schema}
             self._ledger.catalog_changed()
 
-    def add_schema(self, name: str, *, comment: str = "", tags: Mapping[str, str] | None = None) -> MemorySchema:
+    def add_schema(
+        self, name: str, *, comment: str = "", tags: Mapping[str, str] | None = None
+    ) -> MemorySchema:
         """Make an empty schema and add it. Raises: AlreadyExists; BadRequest."""
         schema = MemorySchema(name, comment=comment, tags=tags)
         self.add(schema)
@@ -92,7 +104,9 @@ class MemoryCatalog(VersionedCatalog, DynamicCatalog, TransactionManager, Action
         return self._flights.get(name)
 
     def add_flight(self, name: FlightName, table: Table) -> None:
-        """Add a table that is in no schema, under a path or a command. Raises: AlreadyExists, BadRequest."""
+        """Add a table that is in no schema, under a path or a command. Raises: AlreadyExists,
+        BadRequest.
+        """
         if not name:
             raise BadRequest("a flight needs a path or a command")
         with self._ledger.lock:
@@ -131,7 +145,9 @@ class MemoryCatalog(VersionedCatalog, DynamicCatalog, TransactionManager, Action
             if transaction.state is TransactionState.COMMITTED:
                 return
             if transaction.state is TransactionState.ABORTED:
-                raise TransactionNotActive(f"transaction {transaction_id} is not active (state: aborted)")
+                raise TransactionNotActive(
+                    f"transaction {transaction_id} is not active (state: aborted)"
+                )
             versions = commit_transaction(self._ledger, transaction)
         self._ledger.show(parent, versions)
 

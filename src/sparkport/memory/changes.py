@@ -1,4 +1,6 @@
-"""What one statement does to a table, as a value that can be applied to any version with the same columns."""
+"""What one statement does to a table, as a value that can be applied to any version with the same
+columns.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ class Change(ABC):
     @property
     @abstractmethod
     def touched(self) -> pa.Array | None:
-        """The ids of existing rows that it changes or removes, ascending; None when it touches none."""
+        """The ids of existing rows that it changes or removes, ascending; None when it touches
+        none.
+        """
 
     @abstractmethod
     def applied(self, segments: Sequence[Segment]) -> tuple[Segment, ...]:

@@ -1,7 +1,8 @@
 """Making changes visible: at once, into a transaction, or of a whole transaction.
 
-What is slow is prepared against the version of the moment without a lock. Under the lock only what others have
-committed since is looked at: whether it touched the same rows, and whether it brought equal keys.
+What is slow is prepared against the version of the moment without a lock. Under the lock only what
+others have committed since is looked at: whether it touched the same rows, and whether it brought
+equal keys.
 """
 
 from __future__ import annotations
@@ -29,7 +30,14 @@ if TYPE_CHECKING:
     from sparkport.memory.ledger import Ledger
     from sparkport.memory.table import MemoryTable
 
-__all__ = ["KeyCheck", "add_to_transaction", "commit_change", "commit_transaction", "install", "read_columns"]
+__all__ = [
+    "KeyCheck",
+    "add_to_transaction",
+    "commit_change",
+    "commit_transaction",
+    "install",
+    "read_columns",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +50,9 @@ class KeyCheck:
     """Those that the change can break."""
     changed: pa.Table
     has_row_ids: bool
-    """Whether `changed` has the row ids: then rows of the table with the same ids are not compared."""
+    """Whether `changed` has the row ids: then rows of the table with the same ids are not
+    compared.
+    """
     check: Check | None = None
     """Raises when nobody waits any longer."""
 
@@ -53,10 +63,14 @@ class KeyCheck:
             return read_columns(self.definition, segments, columns)
 
         row_id = ROWID_NAME if self.has_row_ids else None
-        enforce_keys(self.table, self.constraints, self.changed, existing, row_id=row_id, check=self.check)
+        enforce_keys(
+            self.table, self.constraints, self.changed, existing, row_id=row_id, check=self.check
+        )
 
 
-def read_columns(definition: Definition, segments: Sequence[Segment], columns: Sequence[str]) -> pa.Table:
+def read_columns(
+    definition: Definition, segments: Sequence[Segment], columns: Sequence[str]
+) -> pa.Table:
     """Some columns of all rows, the row id among them if it is named; without copying."""
     arrow_schema = definition.arrow_schema
     positions = [arrow_schema.get_field_index(name) for name in columns]
@@ -64,7 +78,8 @@ def read_columns(definition: Definition, segments: Sequence[Segment], columns: S
     return pa.Table.from_batches(
         [
             pa.RecordBatch.from_arrays(
-                [s.row_ids() if p == len(s.columns) else s.columns[p] for p in positions], schema=fields
+                [s.row_ids() if p == len(s.columns) else s.columns[p] for p in positions],
+                schema=fields,
             )
             for s in segments
         ],
@@ -72,7 +87,9 @@ def read_columns(definition: Definition, segments: Sequence[Segment], columns: S
     )
 
 
-def commit_change(table: MemoryTable, base: Version, change: Change, keys: KeyCheck | None) -> Version:
+def commit_change(
+    table: MemoryTable, base: Version, change: Change, keys: KeyCheck | None
+) -> Version:
     """Make a change visible that was made to `base`. Raises: Conflict; ConstraintViolation."""
     ahead = table.current
     _expect_no_conflict(table, base, ahead, change)
@@ -124,9 +141,16 @@ def _newer(current: Version, known: Version) -> list[Segment]:
 
 
 def add_to_transaction(
-    ctx: Context, table: MemoryTable, transaction: Transaction, base: Version, change: Change, keys: KeyCheck | None
+    ctx: Context,
+    table: MemoryTable,
+    transaction: Transaction,
+    base: Version,
+    change: Change,
+    keys: KeyCheck | None,
 ) -> None:
-    """Make a change visible to its transaction. Raises: Conflict; ConstraintViolation; LimitExceeded."""
+    """Make a change visible to its transaction. Raises: Conflict; ConstraintViolation;
+    LimitExceeded.
+    """
     if keys is not None:
         keys.against(base.segments)
     with table.locked() as ledger:
@@ -143,7 +167,9 @@ def add_to_transaction(
         if isinstance(change, Inserted):
             change = change.numbered(table.reserve(change.rows))
         segments = change.applied(seen.segments)
-        view = Version(seen.number, seen.timestamp, seen.sequence, seen.definition, segments, seen.log)
+        view = Version(
+            seen.number, seen.timestamp, seen.sequence, seen.definition, segments, seen.log
+        )
         ledger.transactions.writes(transaction, ctx.quotas)
         first = base if pending is None else pending.base
         changes = [] if pending is None else pending.changes
@@ -151,14 +177,18 @@ def add_to_transaction(
 
 
 def commit_transaction(ledger: Ledger, transaction: Transaction) -> dict[MemoryTable, Version]:
-    """Make all changes of a transaction visible, or roll it back and raise: Conflict; ConstraintViolation.
+    """Make all changes of a transaction visible, or roll it back and raise: Conflict;
+    ConstraintViolation.
 
-    Returns what the transaction saw of the tables it changed: its parent goes on with that, without what others did.
+    Returns what the transaction saw of the tables it changed: its parent goes on with that, without
+    what others did.
     """
     with ledger.lock:
         owner = transaction.parent
         try:
-            results = [_rebased(table, pending, owner) for table, pending in transaction.pending.items()]
+            results = [
+                _rebased(table, pending, owner) for table, pending in transaction.pending.items()
+            ]
         except BaseException:
             ledger.transactions.end(transaction, TransactionState.ABORTED)
             raise
@@ -173,7 +203,9 @@ _Result = tuple["MemoryTable", Definition, tuple[Segment, ...], "pa.Array | None
 
 
 def _rebased(table: MemoryTable, pending: Pending, owner: str | None) -> _Result:
-    """What the table holds after the transaction's changes, whatever was committed since it began."""
+    """What the table holds after the transaction's changes, whatever was committed since it
+    began.
+    """
     current, base = table.current, pending.base
     if table.dropped:
         raise Conflict(f"table {table.title} was dropped meanwhile: the transaction is rolled back")
@@ -199,12 +231,16 @@ def _check_rebased_keys(
     if not keys:
         return
     parts = [change.touched for change in changes if change.touched is not None]
-    parts += [s.row_ids() for change in changes if isinstance(change, Inserted) for s in change.segments]
+    parts += [
+        s.row_ids() for change in changes if isinstance(change, Inserted) for s in change.segments
+    ]
     ids = pc.unique(pa.concat_arrays(parts))
     if find_missing(segments, ids) is not None:  # removed again by a later change
         present = pa.chunked_array([s.row_ids() for s in segments], pa.int64())
         ids = ids.filter(pc.is_in(ids, value_set=present))
-    columns = list(dict.fromkeys([*keys.primary_key, *(name for key in keys.unique for name in key)]))
+    columns = list(
+        dict.fromkeys([*keys.primary_key, *(name for key in keys.unique for name in key)])
+    )
     positions = [current.definition.columns.get_field_index(name) for name in columns]
     if not len(ids):
         return
@@ -213,7 +249,8 @@ def _check_rebased_keys(
 
 
 def install(ledger: Ledger, results: Sequence[_Result], owner: str | None = None) -> list[Version]:
-    """Make the given contents the current versions of their tables, all with one number. Called under the lock.
+    """Make the given contents the current versions of their tables, all with one number. Called
+    under the lock.
 
     `owner` is the transaction of DuckDB whose statement it was.
     """
@@ -223,7 +260,9 @@ def install(ledger: Ledger, results: Sequence[_Result], owner: str | None = None
         before = table.current
         # Clocks can go back; history cannot.
         timestamp = max(ledger.settings.now(), before.timestamp)
-        version = Version(before.number + 1, timestamp, sequence, definition, segments, LogEntry(touched, owner))
+        version = Version(
+            before.number + 1, timestamp, sequence, definition, segments, LogEntry(touched, owner)
+        )
         table.history.add(version, ledger.oldest_pin)
         versions.append(version)
     ledger.sequence = sequence

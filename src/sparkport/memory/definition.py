@@ -12,7 +12,9 @@ from sparkport.catalog.columns import expect_column, expect_columns, find_column
 __all__ = ["Definition", "TableName", "define"]
 
 _PRIVATE_METADATA = (b"check_constraints", b"can_produce_statistics", b"pandas")
-"""Keys of the schema's metadata that are not the user's: the first two would mislead the client (airport §3.6)."""
+"""Keys of the schema's metadata that are not the user's: the first two would mislead the client
+(airport §3.6).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,9 @@ class TableName:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Definition:
-    """Columns and constraints of a table. Every ALTER makes a new one, so its identity tells whether there was one."""
+    """Columns and constraints of a table. Every ALTER makes a new one, so its identity tells
+    whether there was one.
+    """
 
     columns: pa.Schema
     """Without the row id; NOT NULL columns are not nullable."""
@@ -52,7 +56,10 @@ def define(columns: pa.Schema, constraints: Constraints) -> Definition:
     """
     expect_columns(columns)
     metadata = {k: v for k, v in (columns.metadata or {}).items() if k not in _PRIVATE_METADATA}
-    fields = [field.with_nullable(field.nullable and field.name not in constraints.not_null) for field in columns]
+    fields = [
+        field.with_nullable(field.nullable and field.name not in constraints.not_null)
+        for field in columns
+    ]
     return Definition(
         pa.schema(fields, metadata or None),
         constraints,

@@ -1,6 +1,7 @@
 """ALTER TABLE on fields of structs, at any depth: in structs, and in lists and maps of structs.
 
-A path begins with the column; as in DuckDB, `element` leads into a list, `key` and `value` into a map.
+A path begins with the column; as in DuckDB, `element` leads into a list, `key` and `value` into a
+map.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ __all__ = ["add_field", "remove_field", "rename_field"]
 
 @dataclass(frozen=True, slots=True)
 class _Edit:
-    """A change of a struct: its fields afterwards, each with where its values come from; None means NULL."""
+    """A change of a struct: its fields afterwards, each with where its values come from; None means
+    NULL.
+    """
 
     fields: tuple[tuple[pa.Field, int | None], ...]
 
@@ -53,14 +56,20 @@ def add_field(
         if (known := _index(struct, new.name)) is not None:
             if options.if_field_not_exists:
                 return None
-            raise AlreadyExists(f"field {_shown([*path, struct.field(known).name])} exists already in table {table}")
+            raise AlreadyExists(
+                f"field {_shown([*path, struct.field(known).name])} exists already in table {table}"
+            )
         return _Edit((*((field, index) for index, field in enumerate(struct)), (new, None)))
 
     return _alter(version, path, edit, table, check)
 
 
 def remove_field(
-    version: Version, path: Sequence[str], options: RemoveFieldOptions, table: TableName, check: Check | None = None
+    version: Version,
+    path: Sequence[str],
+    options: RemoveFieldOptions,
+    table: TableName,
+    check: Check | None = None,
 ) -> Altered | None:
     """Remove the field at `path`. Raises: PreconditionFailed for the last one."""
     _expect_field(path)
@@ -72,14 +81,20 @@ def remove_field(
                 return None
             raise NotFound(f"field {_shown(path)} does not exist in table {table}")
         if struct.num_fields == 1:
-            raise PreconditionFailed(f"field {_shown(path)} is the only one of its struct: remove the column instead")
+            raise PreconditionFailed(
+                f"field {_shown(path)} is the only one of its struct: remove the column instead"
+            )
         return _Edit(tuple((field, i) for i, field in enumerate(struct) if i != index))
 
     return _alter(version, path[:-1], edit, table, check)
 
 
 def rename_field(
-    version: Version, path: Sequence[str], new_name: str, table: TableName, check: Check | None = None
+    version: Version,
+    path: Sequence[str],
+    new_name: str,
+    table: TableName,
+    check: Check | None = None,
 ) -> Altered | None:
     """Give the field at `path` another name."""
     _expect_field(path)
@@ -91,8 +106,15 @@ def rename_field(
         if index is None:
             raise NotFound(f"field {_shown(path)} does not exist in table {table}")
         if struct.field(index).name == new_name or _index(struct, new_name) not in (None, index):
-            raise AlreadyExists(f"field {_shown([*path[:-1], new_name])} exists already in table {table}")
-        return _Edit(tuple((field.with_name(new_name) if i == index else field, i) for i, field in enumerate(struct)))
+            raise AlreadyExists(
+                f"field {_shown([*path[:-1], new_name])} exists already in table {table}"
+            )
+        return _Edit(
+            tuple(
+                (field.with_name(new_name) if i == index else field, i)
+                for i, field in enumerate(struct)
+            )
+        )
 
     return _alter(version, path[:-1], edit, table, check)
 
@@ -122,7 +144,11 @@ _Rebuild = tuple[pa.DataType, Callable[[pa.Array], pa.Array]]
 
 
 def _rebuilder(
-    data_type: pa.DataType, path: Sequence[str], edit: _EditStruct, done: Sequence[str], table: TableName
+    data_type: pa.DataType,
+    path: Sequence[str],
+    edit: _EditStruct,
+    done: Sequence[str],
+    table: TableName,
 ) -> _Rebuild | None:
     """The new type, and what makes new arrays of old ones; None when there is nothing to do."""
     if not path:
@@ -164,7 +190,9 @@ def _inside_struct(data_type: pa.DataType, index: int, inner: _Rebuild) -> _Rebu
     fields[index] = fields[index].with_type(inner[0])
 
     def rebuild(array: pa.Array) -> pa.Array:
-        children = [inner[1](array.field(i)) if i == index else array.field(i) for i in range(len(fields))]
+        children = [
+            inner[1](array.field(i)) if i == index else array.field(i) for i in range(len(fields))
+        ]
         return pa.StructArray.from_arrays(children, fields=fields, mask=_mask(array))
 
     return pa.struct(fields), rebuild
@@ -186,7 +214,9 @@ def _inside_list(data_type: pa.DataType, inner: _Rebuild) -> _Rebuild:
     form = pa.LargeListArray if large else pa.ListArray
 
     def rebuild(array: pa.Array) -> pa.Array:
-        return form.from_arrays(_whole(array.offsets), inner[1](array.values), type=new, mask=_mask(array))
+        return form.from_arrays(
+            _whole(array.offsets), inner[1](array.values), type=new, mask=_mask(array)
+        )
 
     return new, rebuild
 
@@ -197,15 +227,21 @@ def _inside_map(data_type: pa.DataType, is_key: bool, inner: _Rebuild) -> _Rebui
     new = pa.map_(key, item)
 
     def rebuild(array: pa.Array) -> pa.Array:
-        keys, items = (inner[1](array.keys), array.items) if is_key else (array.keys, inner[1](array.items))
-        return pa.MapArray.from_arrays(_whole(array.offsets), keys, items, type=new, mask=_mask(array))
+        keys, items = (
+            (inner[1](array.keys), array.items) if is_key else (array.keys, inner[1](array.items))
+        )
+        return pa.MapArray.from_arrays(
+            _whole(array.offsets), keys, items, type=new, mask=_mask(array)
+        )
 
     return new, rebuild
 
 
 def _is_list(data_type: pa.DataType) -> bool:
     return bool(
-        pa.types.is_list(data_type) or pa.types.is_large_list(data_type) or pa.types.is_fixed_size_list(data_type)
+        pa.types.is_list(data_type)
+        or pa.types.is_large_list(data_type)
+        or pa.types.is_fixed_size_list(data_type)
     )
 
 

@@ -12,10 +12,20 @@ import pyarrow.compute as pc
 
 from sparkport.memory.segments import Segment, joined, ramp, shifted, with_ids
 
-__all__ = ["MissingRow", "find_missing", "is_ascending", "removed", "replaced", "take_rows", "take_values"]
+__all__ = [
+    "MissingRow",
+    "find_missing",
+    "is_ascending",
+    "removed",
+    "replaced",
+    "take_rows",
+    "take_values",
+]
 
 _WINDOW = 4096
-"""A change of few rows copies so many, not a whole segment; segments are not cut into smaller pieces than this."""
+"""A change of few rows copies so many, not a whole segment; segments are not cut into smaller
+pieces than this.
+"""
 
 
 class MissingRow(LookupError):
@@ -50,7 +60,9 @@ def _locate(segments: Sequence[Segment], ids: pa.Array) -> Iterator[_Located]:
 
 
 def _spans(segments: Sequence[Segment], ids: pa.Array) -> Iterator[tuple[int, int, int]]:
-    """The segments whose ranges the ascending ids are in, and which of the ids. Raises: MissingRow for one in no range."""
+    """The segments whose ranges the ascending ids are in, and which of the ids. Raises: MissingRow
+    for one in no range.
+    """
     if len(ids) == 0:
         return
     values = memoryview(ids.buffers()[1]).cast("q")[ids.offset : ids.offset + len(ids)]
@@ -78,20 +90,26 @@ def find_missing(segments: Sequence[Segment], ids: pa.Array) -> int | None:
 
 
 def take_rows(segments: Sequence[Segment], ids: pa.Array, columns: Sequence[int]) -> list[pa.Array]:
-    """The values of some columns for the rows of the given ids, in their order. Raises: MissingRow."""
+    """The values of some columns for the rows of the given ids, in their order. Raises:
+    MissingRow.
+    """
     if not columns:
         return []
     order = None if is_ascending(ids) else pc.sort_indices(ids)
     located = list(_locate(segments, ids if order is None else ids.take(order)))
     result = []
     for column in columns:
-        parts = [take_values(segments[found.index].columns[column], found.positions) for found in located]
+        parts = [
+            take_values(segments[found.index].columns[column], found.positions) for found in located
+        ]
         values = pa.concat_arrays(parts) if parts else _empty(segments, column)
         result.append(values if order is None else take_values(values, pc.sort_indices(order)))
     return result
 
 
-def replaced(segments: Sequence[Segment], ids: pa.Array, values: Mapping[int, pa.Array]) -> tuple[Segment, ...]:
+def replaced(
+    segments: Sequence[Segment], ids: pa.Array, values: Mapping[int, pa.Array]
+) -> tuple[Segment, ...]:
     """Give rows new values in some columns; `ids` ascend and are distinct. Raises: MissingRow."""
 
     def rewrite(segment: Segment, found: _Located, first: int, rows: int) -> Segment:
@@ -114,7 +132,9 @@ def removed(segments: Sequence[Segment], ids: pa.Array) -> tuple[Segment, ...]:
     def rewrite(segment: Segment, found: _Located, first: int, rows: int) -> Segment | None:
         if len(found.positions) == rows:
             return None
-        gaps = pc.inverse_permutation(shifted(found.positions, -first), max_index=rows - 1).is_null()
+        gaps = pc.inverse_permutation(
+            shifted(found.positions, -first), max_index=rows - 1
+        ).is_null()
         kept = pc.indices_nonzero(gaps)
         columns = tuple(take_values(column.slice(first, rows), kept) for column in segment.columns)
         return with_ids(columns, segment.row_ids(first, rows).take(kept))
@@ -149,7 +169,9 @@ def _changed(
 
 
 def _without_crumbs(segments: Sequence[Segment]) -> Iterator[Segment]:
-    """The same rows, with neighbouring small segments merged, so that many DELETEs do not leave many."""
+    """The same rows, with neighbouring small segments merged, so that many DELETEs do not leave
+    many.
+    """
     run: list[Segment] = []
     rows = 0
     for segment in segments:
@@ -163,7 +185,9 @@ def _without_crumbs(segments: Sequence[Segment]) -> Iterator[Segment]:
 
 
 def _merge_order(positions: pa.Array, first: int, rows: int) -> pa.Array:
-    """Where each of `rows` values is in the old ones followed by the new ones, which belong at `positions`."""
+    """Where each of `rows` values is in the old ones followed by the new ones, which belong at
+    `positions`.
+    """
     new = pc.inverse_permutation(shifted(positions, -first), max_index=rows - 1)
     return pc.coalesce(shifted(new, rows), ramp(0, rows))
 
@@ -181,9 +205,13 @@ def take_values(values: pa.Array, positions: pa.Array) -> pa.Array:
     """`values.take(positions)` for every type."""
     try:
         return values.take(positions)
-    except pa.ArrowNotImplementedError:  # string views and run-end encoded values, also inside others
+    except (
+        pa.ArrowNotImplementedError
+    ):  # string views and run-end encoded values, also inside others
         runs = list(_runs(positions.to_pylist()))
-        return pa.concat_arrays([values.slice(start, stop - start) for start, stop in runs] or [values.slice(0, 0)])
+        return pa.concat_arrays(
+            [values.slice(start, stop - start) for start, stop in runs] or [values.slice(0, 0)]
+        )
 
 
 def _runs(positions: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -20,7 +20,9 @@ __all__ = ["divide", "read_partition", "scan_version"]
 
 _BATCH_BYTES = 8 * 1024 * 1024
 _ALIGNMENT = 1024
-"""Slices begin at multiples of it within a segment, so that bitmaps need no shifting when they are sent."""
+"""Slices begin at multiples of it within a segment, so that bitmaps need no shifting when they are
+sent.
+"""
 
 _PARTITION = struct.Struct("<8sQQQ")
 """The table's own key, the version's serial, the first row and the row after the last."""
@@ -29,7 +31,9 @@ _PARTITION = struct.Struct("<8sQQQ")
 def scan_version(
     ctx: Context, version: Version, options: ScanOptions, start: int = 0, stop: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows from position `start` to before `stop`. Raises: NotFound for an unknown column."""
+    """Yield the rows from position `start` to before `stop`. Raises: NotFound for an unknown
+    column.
+    """
     positions = _positions(version, options.columns)
     fields = version.definition.arrow_schema
     arrow_schema = pa.schema([fields.field(position) for position in positions])
@@ -74,14 +78,17 @@ def _batches(
             done += rows
             ctx.report_progress(done / total)
             yield pa.RecordBatch.from_arrays(
-                [_column(segment, position, at, rows) for position in positions], schema=arrow_schema
+                [_column(segment, position, at, rows) for position in positions],
+                schema=arrow_schema,
             )
             if left == 0:
                 return
             at += rows
 
 
-def _parts(segments: Sequence[Segment], start: int, stop: int | None) -> Iterator[tuple[Segment, int, int]]:
+def _parts(
+    segments: Sequence[Segment], start: int, stop: int | None
+) -> Iterator[tuple[Segment, int, int]]:
     offset = 0
     for segment in segments:
         first = max(0, start - offset)
@@ -103,7 +110,10 @@ def _column(segment: Segment, position: int, start: int, rows: int) -> pa.Array:
 def _slice_rows(segment: Segment, positions: Sequence[int], batch_size: int) -> int:
     if batch_size > 0:
         return batch_size
-    size = sum(8 * segment.rows if p == len(segment.columns) else segment.columns[p].nbytes for p in positions)
+    size = sum(
+        8 * segment.rows if p == len(segment.columns) else segment.columns[p].nbytes
+        for p in positions
+    )
     rows = _BATCH_BYTES * segment.rows // max(size, 1)
     if rows >= min(segment.rows, SEGMENT_ROWS):
         return SEGMENT_ROWS
@@ -114,8 +124,16 @@ def divide(version: Version, key: bytes, settings: MemorySettings) -> list[bytes
     """Divide a version into contiguous parts of about equal size; none when it has no rows."""
     rows = version.rows
     parts = max(1, min(settings.partitions, rows // settings.partition_rows))
-    bounds = [0, *(_aligned(version.segments, rows * part // parts) for part in range(1, parts)), rows]
-    return [_PARTITION.pack(key, version.serial, start, stop) for start, stop in pairwise(bounds) if start < stop]
+    bounds = [
+        0,
+        *(_aligned(version.segments, rows * part // parts) for part in range(1, parts)),
+        rows,
+    ]
+    return [
+        _PARTITION.pack(key, version.serial, start, stop)
+        for start, stop in pairwise(bounds)
+        if start < stop
+    ]
 
 
 def _aligned(segments: Sequence[Segment], row: int) -> int:

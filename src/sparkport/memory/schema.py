@@ -100,10 +100,15 @@ class MemorySchema(DynamicSchema):
             self._table_functions = (*self._table_functions, function)
             ledger.catalog_changed()
 
-    def create_table(self, ctx: Context, name: str, arrow_schema: pa.Schema, options: CreateTableOptions) -> Table:
-        if options.on_conflict is not OnConflict.REPLACE and (known := self._tables.get(folded(name))):
+    def create_table(
+        self, ctx: Context, name: str, arrow_schema: pa.Schema, options: CreateTableOptions
+    ) -> Table:
+        if options.on_conflict is not OnConflict.REPLACE and (
+            known := self._tables.get(folded(name))
+        ):
             return self._conflict(known, options)
-        # An ENUM arrives without its members, as a dictionary: it is kept as plain values, as the client sees it.
+        # An ENUM arrives without its members, as a dictionary: it is kept as plain values, as the
+        # client sees it.
         columns = publishable_schema(arrow_schema)
         table = MemoryTable(name, columns, comment=options.comment, constraints=options.constraints)
         with self._locked() as ledger:
@@ -139,7 +144,8 @@ class MemorySchema(DynamicSchema):
                 raise Unsupported(f"table {self._name}.{name} cannot be renamed")
             if folded(new_name) != folded(name):
                 self._expect_free(new_name)
-            # In one step, and in the same place: nobody finds the table under neither name, or under both.
+            # In one step, and in the same place: nobody finds the table under neither name, or
+            # under both.
             table.rename(new_name)
             self._tables = {folded(each.name): each for each in self._tables.values()}
             ledger.catalog_changed()
@@ -148,7 +154,9 @@ class MemorySchema(DynamicSchema):
     # What the catalog uses, under its lock.
 
     def move_to(self, ledger: Ledger) -> None:
-        """Make it part of a catalog, with all its tables. Raises: BadRequest when it is part of one already."""
+        """Make it part of a catalog, with all its tables. Raises: BadRequest when it is part of one
+        already.
+        """
         with self._locked() as before:
             if before.has_transactions:
                 raise BadRequest(f"schema {self._name} is in a catalog already")

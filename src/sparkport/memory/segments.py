@@ -1,8 +1,8 @@
 """Where rows are kept: immutable runs of rows, shared by all versions of a table that contain them.
 
-The segments of a version are in ascending order of row id and do not overlap, so that a row is found by bisection. What
-is new in a version is what differs from the one before: an INSERT adds segments at the end, an UPDATE or DELETE
-replaces those it touches (`rows.py`).
+The segments of a version are in ascending order of row id and do not overlap, so that a row is
+found by bisection. What is new in a version is what differs from the one before: an INSERT adds
+segments at the end, an UPDATE or DELETE replaces those it touches (`rows.py`).
 """
 
 from __future__ import annotations
@@ -37,34 +37,42 @@ __all__ = [
 ]
 
 SEGMENT_ROWS = 131_072
-"""Rows that a segment has at most: large enough to stream well, small enough to be copied by an UPDATE."""
+"""Rows that a segment has at most: large enough to stream well, small enough to be copied by an
+UPDATE.
+"""
 MERGE_BYTES = 64 * 1024 * 1024
 """Segments are not merged beyond this size, so that 32-bit offsets of strings cannot overflow."""
 
 POOL = pa.system_memory_pool()
-"""Where rows are put together. Arrow's own pool gives memory back to the system at once and takes it again at once, which
-made this three times as slow (1 M rows of 7 columns: 175 ms against 60 ms)."""
+"""Where rows are put together. Arrow's own pool gives memory back to the system at once and takes
+it again at once, which made this three times as slow (1 M rows of 7 columns: 175 ms against 60
+ms)."""
 
 _RAMP: pa.Array = pa.arange(0, SEGMENT_ROWS)
 
 
 def ramp(first: int, rows: int) -> pa.Array:
-    """`rows` consecutive integers from `first`; adding to a ready array is ten times faster than `pa.arange`."""
+    """`rows` consecutive integers from `first`; adding to a ready array is ten times faster than
+    `pa.arange`.
+    """
     if rows > SEGMENT_ROWS:
         return pa.arange(first, first + rows)
     return shifted(_RAMP.slice(0, rows), first) if first else _RAMP.slice(0, rows)
 
 
 def shifted(values: pa.Array, by: int) -> pa.Array:
-    """int64 values plus a number. With a plain Python number Arrow looks for pandas first, for 0.2 ms every time."""
+    """int64 values plus a number. With a plain Python number Arrow looks for pandas first, for 0.2
+    ms every time.
+    """
     return pc.add(values, pa.scalar(by, pa.int64()))
 
 
 class Gathered(Sequence[pa.Array]):
-    """The columns of many small batches as one array each, which are made when somebody first looks.
+    """The columns of many small batches as one array each, which are made when somebody first
+    looks.
 
-    An INSERT of a million rows comes in batches of 2048. Putting them together takes as long as receiving them, and need
-    not keep the statement waiting. Thread-safe.
+    An INSERT of a million rows comes in batches of 2048. Putting them together takes as long as
+    receiving them, and need not keep the statement waiting. Thread-safe.
     """
 
     def __init__(self, batches: Sequence[pa.RecordBatch], nbytes: int) -> None:
@@ -92,7 +100,9 @@ class Gathered(Sequence[pa.Array]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segment:
-    """A run of rows: one array for each column, in the order of the table's definition, and the rows' ids."""
+    """A run of rows: one array for each column, in the order of the table's definition, and the
+    rows' ids.
+    """
 
     columns: Sequence[pa.Array]
     rows: int
@@ -114,7 +124,9 @@ class Segment:
 
     def row_ids(self, start: int = 0, rows: int | None = None) -> pa.Array:
         rows = self.rows - start if rows is None else rows
-        return ramp(self.first_id + start, rows) if self.ids is None else self.ids.slice(start, rows)
+        return (
+            ramp(self.first_id + start, rows) if self.ids is None else self.ids.slice(start, rows)
+        )
 
     def slice(self, start: int, rows: int) -> Segment:
         """Some of its rows, without copying them."""
@@ -140,7 +152,9 @@ def segments_of(batches: Iterable[pa.RecordBatch], first_id: int) -> list[Segmen
         columns = tuple(batch.columns)
         for start in range(0, batch.num_rows, SEGMENT_ROWS):
             rows = min(SEGMENT_ROWS, batch.num_rows - start)
-            part = columns if rows == batch.num_rows else tuple(c.slice(start, rows) for c in columns)
+            part = (
+                columns if rows == batch.num_rows else tuple(c.slice(start, rows) for c in columns)
+            )
             segments.append(Segment(part, rows, first_id))
             first_id += rows
     return segments
@@ -154,7 +168,9 @@ def joined(segments: Sequence[Segment]) -> Segment:
     """One segment with the rows of all of them, copied; they are in ascending order."""
     if len(segments) == 1:
         return segments[0]
-    columns = tuple(pa.concat_arrays(parts, POOL) for parts in zip(*(s.columns for s in segments), strict=True))
+    columns = tuple(
+        pa.concat_arrays(parts, POOL) for parts in zip(*(s.columns for s in segments), strict=True)
+    )
     rows, first, last = count_rows(segments), segments[0].first_id, segments[-1].last_id
     ids = None if last - first + 1 == rows else pa.concat_arrays([s.row_ids() for s in segments])
     return Segment(columns, rows, first, ids)
@@ -163,8 +179,9 @@ def joined(segments: Sequence[Segment]) -> Segment:
 def appended(segments: Sequence[Segment], added: Iterable[Segment]) -> tuple[Segment, ...]:
     """`segments` and after them `added`, whose row ids are higher than all others.
 
-    Small segments at the end are merged with what is added, like digits of a binary counter: a thousand INSERTs of one
-    row leave about ten segments, and no INSERT copies more than about as much as it adds, in the long run.
+    Small segments at the end are merged with what is added, like digits of a binary counter: a
+    thousand INSERTs of one row leave about ten segments, and no INSERT copies more than about as
+    much as it adds, in the long run.
     """
     result = list(segments)
     for segment in added:
@@ -179,7 +196,9 @@ def appended(segments: Sequence[Segment], added: Iterable[Segment]) -> tuple[Seg
 
 
 def inserted(segments: Sequence[Segment], added: Sequence[Segment]) -> tuple[Segment, ...]:
-    """As `appended`, for row ids that were reserved earlier and may belong between those of other segments."""
+    """As `appended`, for row ids that were reserved earlier and may belong between those of other
+    segments.
+    """
     if not added or not segments or added[0].first_id > segments[-1].last_id:
         return appended(segments, added)
     result = list(segments)

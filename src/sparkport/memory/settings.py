@@ -19,23 +19,33 @@ class MemorySettings:
     """Limits of a memory catalog, or of a table that stands alone."""
 
     max_versions: int | None = 1_000
-    """How many versions of each table can be travelled to, the present one included; None keeps all of them, for ever."""
+    """How many versions of each table can be travelled to, the present one included; None keeps all
+    of them, for ever.
+    """
     partitions: int = 4
     """Into how many parts a scan is divided at most."""
     partition_rows: int = 131_072
     """A part has at least so many rows."""
     pin_seconds: float = 600.0
-    """How long a scan may take from its planning to its last stream, when the version it reads is no longer kept."""
+    """How long a scan may take from its planning to its last stream, when the version it reads is
+    no longer kept.
+    """
     max_pins: int = 1_000
     """How many plans of scans are remembered for that, for each table."""
     transaction_idle_seconds: float = 3_600.0
-    """A transaction that nobody has used for so long is rolled back; after as long again it is forgotten."""
+    """A transaction that nobody has used for so long is rolled back; after as long again it is
+    forgotten.
+    """
     max_transactions: int = 100_000
-    """How many transactions without pending changes are remembered; DuckDB begins one for every statement."""
+    """How many transactions without pending changes are remembered; DuckDB begins one for every
+    statement.
+    """
     max_writing_transactions: int = 1_000
     """How many transactions may have pending changes at once."""
     statistics: bool = True
-    """Whether DuckDB's optimiser may ask for the bounds of columns, and thus skip scans that would find nothing."""
+    """Whether DuckDB's optimiser may ask for the bounds of columns, and thus skip scans that would
+    find nothing.
+    """
     now: Callable[[], datetime] = _utc_now
     """The time that versions are stamped with."""
     monotonic: Callable[[], float] = time.monotonic

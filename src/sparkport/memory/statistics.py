@@ -1,4 +1,6 @@
-"""Statistics of a version's columns: of each segment once, since it never changes, and of all of them together."""
+"""Statistics of a version's columns: of each segment once, since it never changes, and of all of
+them together.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ __all__ = ["Summary", "statistics_of"]
 
 _SAMPLE_ROWS = 8_192
 _SAMPLE_DISTINCT = 6_144
-"""When a sample has more distinct values than this, counting all of them costs more than the number is worth."""
+"""When a sample has more distinct values than this, counting all of them costs more than the number
+is worth.
+"""
 _KEPT_VALUES = 16_384
 _KEPT_BYTES = 256 * 1024
 """What is kept of one column of one segment for counting distinct values."""
@@ -29,12 +33,16 @@ _COUNTED_VALUES = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What there is to know of one column of one segment. Takes little memory, whatever the values."""
+    """What there is to know of one column of one segment. Takes little memory, whatever the
+    values.
+    """
 
     rows: int
     nulls: int
     bounds: pa.Array | None
-    """The least and the greatest value; empty when there is nothing but NULLs, None when they are not known."""
+    """The least and the greatest value; empty when there is nothing but NULLs, None when they are
+    not known.
+    """
     ascii: bool
     longest: int
     """Bytes, of text."""
@@ -43,7 +51,9 @@ class Summary:
 
 
 def statistics_of(ctx: Context, version: Version, position: int) -> ColumnStatistics:
-    """The statistics of one column, from the cache where they are there. Threads may compute them twice, no more."""
+    """The statistics of one column, from the cache where they are there. Threads may compute them
+    twice, no more.
+    """
     known = version.statistics.get(position)
     if known is None:
         data_type = version.definition.columns.field(position).type
@@ -80,7 +90,11 @@ def _combined(summaries: Sequence[Summary], data_type: pa.DataType) -> ColumnSta
     all_bounds = [each.bounds for each in summaries]
     known = [bounds for bounds in all_bounds if bounds is not None]
     # The bounds of all segments together have the same bounds as all values.
-    bounds = _bounds(pa.concat_arrays(known), data_type) if known and len(known) == len(all_bounds) else None
+    bounds = (
+        _bounds(pa.concat_arrays(known), data_type)
+        if known and len(known) == len(all_bounds)
+        else None
+    )
     low, high = (None, None) if bounds is None or len(bounds) == 0 else (bounds[0], bounds[1])
     if low is not None and pa.types.is_floating(low.type) and low.as_py() != low.as_py():
         low = None  # nothing but NaN
@@ -107,7 +121,9 @@ def _plain(column: pa.Array) -> pa.Array:
 
 
 def _bounds(values: pa.Array, data_type: pa.DataType) -> pa.Array | None:
-    """The least and the greatest value as DuckDB orders them; empty when there is nothing but NULLs."""
+    """The least and the greatest value as DuckDB orders them; empty when there is nothing but
+    NULLs.
+    """
     if values.null_count == len(values):
         return pa.nulls(0, values.type)
     name = opaque_name(data_type)
@@ -172,9 +188,14 @@ def _distinct(values: pa.Array) -> pa.Array | None:
     if pa.types.is_decimal32(values.type) or pa.types.is_decimal64(values.type):
         values = values.view(pa.int32() if values.type.bit_width == 32 else pa.int64())
     if pa.types.is_floating(values.type):
-        values = pc.add(values, pa.scalar(0.0, values.type))  # Arrow tells -0.0 from 0.0, DuckDB does not
+        values = pc.add(
+            values, pa.scalar(0.0, values.type)
+        )  # Arrow tells -0.0 from 0.0, DuckDB does not
     try:
-        if len(values) > _SAMPLE_ROWS and len(pc.unique(values.slice(0, _SAMPLE_ROWS))) > _SAMPLE_DISTINCT:
+        if (
+            len(values) > _SAMPLE_ROWS
+            and len(pc.unique(values.slice(0, _SAMPLE_ROWS))) > _SAMPLE_DISTINCT
+        ):
             return None
         distinct = pc.unique(values).drop_null()
     except pa.ArrowNotImplementedError:

@@ -51,11 +51,19 @@ __all__ = ["MemoryTable"]
 _UNLOCKED_ATTEMPTS = 3
 
 
-class MemoryTable(StagedTable, PartitionedTable, DynamicSchemaTable, DynamicTable, ConstrainedTable, StatisticsTable):
+class MemoryTable(
+    StagedTable,
+    PartitionedTable,
+    DynamicSchemaTable,
+    DynamicTable,
+    ConstrainedTable,
+    StatisticsTable,
+):
     """Rows as immutable Arrow arrays, in versions that share what did not change.
 
-    Readers take no lock and see one version; writers are optimistic, and fail with Conflict when someone else changed
-    the same rows first. It works by itself, or in a `MemorySchema` of a `MemoryCatalog`, which adds transactions.
+    Readers take no lock and see one version; writers are optimistic, and fail with Conflict when
+    someone else changed the same rows first. It works by itself, or in a `MemorySchema` of a
+    `MemoryCatalog`, which adds transactions.
     """
 
     def __init__(
@@ -67,7 +75,9 @@ class MemoryTable(StagedTable, PartitionedTable, DynamicSchemaTable, DynamicTabl
         constraints: Constraints | None = None,
         settings: MemorySettings | None = None,
     ) -> None:
-        """`data` is not copied. Raises: BadRequest; ConstraintViolation when it does not fulfil the constraints."""
+        """`data` is not copied. Raises: BadRequest; ConstraintViolation when it does not fulfil the
+        constraints.
+        """
         if not name:
             raise BadRequest("a table needs a name")
         columns = data if isinstance(data, pa.Schema) else data.schema
@@ -75,7 +85,9 @@ class MemoryTable(StagedTable, PartitionedTable, DynamicSchemaTable, DynamicTabl
         segments: list[Segment] = []
         if isinstance(data, pa.Table):
             segments = segments_of(data.to_batches(), 0)
-            enforce(name, definition.constraints, data, lambda names: data.slice(0, 0).select(names))
+            enforce(
+                name, definition.constraints, data, lambda names: data.slice(0, 0).select(names)
+            )
         self._name = name
         self._comment = comment
         self._schema_name = ""
@@ -137,7 +149,9 @@ class MemoryTable(StagedTable, PartitionedTable, DynamicSchemaTable, DynamicTabl
     def column_statistics(self, ctx: Context, column: str) -> ColumnStatistics | None:
         version = self.ledger.lasting_version_for(ctx, self)
         position = None if version is None else version.definition.position(column)
-        return None if version is None or position is None else statistics_of(ctx, version, position)
+        return (
+            None if version is None or position is None else statistics_of(ctx, version, position)
+        )
 
     def stage(self, ctx: Context, operation: Operation, options: DMLOptions) -> StagedWrite:
         self.expect_present()
@@ -146,7 +160,10 @@ class MemoryTable(StagedTable, PartitionedTable, DynamicSchemaTable, DynamicTabl
         return stage(self, ctx, operation, options, self._version(ctx, None))
 
     def add_column(self, ctx: Context, column_schema: pa.Schema, options: AddColumnOptions) -> None:
-        self._alter(ctx, lambda version: ddl.add_column(version, column_schema, options, self.title, ctx.check))
+        self._alter(
+            ctx,
+            lambda version: ddl.add_column(version, column_schema, options, self.title, ctx.check),
+        )
 
     def remove_column(self, ctx: Context, name: str, options: RemoveColumnOptions) -> None:
         self._alter(ctx, lambda version: ddl.remove_column(version, name, options, self.title))
@@ -165,23 +182,41 @@ class MemoryTable(StagedTable, PartitionedTable, DynamicSchemaTable, DynamicTabl
 
     def change_column_type(self, ctx: Context, column_schema: pa.Schema, expression: str) -> None:
         self._alter(
-            ctx, lambda version: ddl.change_column_type(version, column_schema, expression, self.title, ctx.check)
+            ctx,
+            lambda version: ddl.change_column_type(
+                version, column_schema, expression, self.title, ctx.check
+            ),
         )
 
-    def add_field(self, ctx: Context, path: Sequence[str], column_schema: pa.Schema, options: AddFieldOptions) -> None:
-        self._alter(ctx, lambda version: fields.add_field(version, path, column_schema, options, self.title, ctx.check))
+    def add_field(
+        self, ctx: Context, path: Sequence[str], column_schema: pa.Schema, options: AddFieldOptions
+    ) -> None:
+        self._alter(
+            ctx,
+            lambda version: fields.add_field(
+                version, path, column_schema, options, self.title, ctx.check
+            ),
+        )
 
     def remove_field(self, ctx: Context, path: Sequence[str], options: RemoveFieldOptions) -> None:
-        self._alter(ctx, lambda version: fields.remove_field(version, path, options, self.title, ctx.check))
+        self._alter(
+            ctx, lambda version: fields.remove_field(version, path, options, self.title, ctx.check)
+        )
 
     def rename_field(self, ctx: Context, path: Sequence[str], new_name: str) -> None:
-        self._alter(ctx, lambda version: fields.rename_field(version, path, new_name, self.title, ctx.check))
+        self._alter(
+            ctx, lambda version: fields.rename_field(version, path, new_name, self.title, ctx.check)
+        )
 
     def add_constraint(self, ctx: Context, constraint: str) -> None:
-        self._alter(ctx, lambda version: ddl.add_constraint(version, constraint, self.title, ctx.check))
+        self._alter(
+            ctx, lambda version: ddl.add_constraint(version, constraint, self.title, ctx.check)
+        )
 
     def _alter(self, ctx: Context, change: Callable[[Version], ddl.Altered | None]) -> None:
-        """Make what `change` makes of the current version the next one; without the lock as long as that works."""
+        """Make what `change` makes of the current version the next one; without the lock as long as
+        that works.
+        """
         self.ledger.expect_no_pending(ctx, self)
         for _ in range(_UNLOCKED_ATTEMPTS):
             version = self.current

@@ -41,9 +41,13 @@ class Transaction:
     last_used: float
     state: TransactionState = TransactionState.ACTIVE
     pin: int | None = None
-    """The sequence of the catalog that it sees; set by its first read, so that beginning one costs nothing."""
+    """The sequence of the catalog that it sees; set by its first read, so that beginning one costs
+    nothing.
+    """
     seen: dict[MemoryTable, Version] = field(default_factory=dict)
-    """Tables that it sees otherwise than `pin` says: its own statements have changed them, or they are younger."""
+    """Tables that it sees otherwise than `pin` says: its own statements have changed them, or they
+    are younger.
+    """
     pending: dict[MemoryTable, Pending] = field(default_factory=dict)
     held: ExitStack | None = None
     """What it takes of its principal's quota while it has pending changes."""
@@ -64,8 +68,9 @@ class Transaction:
 class Transactions:
     """All transactions of a catalog that are not forgotten yet. Thread-safe.
 
-    Those with pending changes are kept apart, so that the many that DuckDB begins and never ends cannot push them out.
-    Both sets are in the order of last use: what has expired is always in front.
+    Those with pending changes are kept apart, so that the many that DuckDB begins and never ends
+    cannot push them out. Both sets are in the order of last use: what has expired is always in
+    front.
     """
 
     def __init__(self, settings: MemorySettings) -> None:
@@ -107,7 +112,9 @@ class Transactions:
         """As `use`. Raises: NotFound; TransactionNotActive."""
         transaction = self.use(transaction_id)
         if transaction.state is not TransactionState.ACTIVE:
-            raise TransactionNotActive(f"transaction {transaction_id} is not active (state: {transaction.state.value})")
+            raise TransactionNotActive(
+                f"transaction {transaction_id} is not active (state: {transaction.state.value})"
+            )
         return transaction
 
     def pin(self, transaction: Transaction, sequence: Callable[[], int]) -> int:

@@ -29,8 +29,8 @@ _serials = itertools.count(1)
 class LogEntry:
     """Which rows one change updated or removed; leads to the entry of the next change.
 
-    A version holds its own entry, so a writer that began with it can see what happened since. Entries that nobody can
-    reach any more are freed with the versions that led to them.
+    A version holds its own entry, so a writer that began with it can see what happened since.
+    Entries that nobody can reach any more are freed with the versions that led to them.
     """
 
     __slots__ = ("next", "owner", "row_ids")
@@ -72,7 +72,9 @@ class Version:
 
 
 class History:
-    """All versions of one table that can still be read. Written under the ledger's lock, read without any."""
+    """All versions of one table that can still be read. Written under the ledger's lock, read
+    without any.
+    """
 
     def __init__(self, first: Version, settings: MemorySettings) -> None:
         self._settings = settings
@@ -95,8 +97,8 @@ class History:
         limit = self._settings.max_versions
         if limit is None:
             return
-        # Forgetting many at once, seldom, makes the cost of each commit independent of the length of the history, also
-        # when most of it is still being read and must stay.
+        # Forgetting many at once, seldom, makes the cost of each commit independent of the length
+        # of the history, also when most of it is still being read and must stay.
         spare = limit // 2 + 16
         if len(self._versions) > max(limit + spare, self._forget_at):
             needed = bisect_right(self._versions, oldest_pin(), key=attrgetter("sequence")) - 1
@@ -104,7 +106,9 @@ class History:
             self._forget_at = len(self._versions) + spare
 
     def at(self, point: TimePoint, table: TableName) -> Version:
-        """Raises: NotFound when there is no such version; BadRequest when the text cannot be read."""
+        """Raises: NotFound when there is no such version; BadRequest when the text cannot be
+        read.
+        """
         if point.unit == "timestamp":
             return self._at_timestamp(point.value, table)
         return self._numbered(point, table)
@@ -121,20 +125,26 @@ class History:
         with self._pin_lock:
             self._pinned[version.serial] = (version, now + self._settings.pin_seconds)
             self._pinned.move_to_end(version.serial)
-            while len(self._pinned) > self._settings.max_pins or next(iter(self._pinned.values()))[1] <= now:
+            while (
+                len(self._pinned) > self._settings.max_pins
+                or next(iter(self._pinned.values()))[1] <= now
+            ):
                 self._pinned.popitem(last=False)
 
     def pinned(self, serial: int) -> Version | None:
         entry = self._pinned.get(serial)
         if entry is not None:
             return entry[0]
-        return next((version for version in reversed(self._versions) if version.serial == serial), None)
+        return next(
+            (version for version in reversed(self._versions) if version.serial == serial), None
+        )
 
     def move_to(self, settings: MemorySettings, sequence: int) -> None:
         """Make it part of another ledger, for which everything so far happened at `sequence`."""
         self._settings = settings
         self._versions = [
-            Version(v.number, v.timestamp, sequence, v.definition, v.segments, v.log) for v in self._versions
+            Version(v.number, v.timestamp, sequence, v.definition, v.segments, v.log)
+            for v in self._versions
         ]
 
     @property
@@ -145,7 +155,9 @@ class History:
     def _numbered(self, point: TimePoint, table: TableName) -> Version:
         text = point.value.strip()
         if not re.fullmatch(r"[+-]?[0-9]{1,20}", text):
-            raise BadRequest(f"{point.unit} {point.value!r} of table {table} is not a number, such as 0 for the first")
+            raise BadRequest(
+                f"{point.unit} {point.value!r} of table {table} is not a number, such as 0 for the first"
+            )
         versions, number, newest = self._versions, int(text), self.current.number
         if not 0 <= number <= newest:
             raise NotFound(f"table {table} has no {point.unit} {number}: its latest is {newest}")

@@ -11,7 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkport.catalog import Constraints, Context, DMLOptions, Operation, StagedWrite
-from sparkport.catalog.constraints.enforce import columns_of, concerning, enforce_not_null, enforce_rows
+from sparkport.catalog.constraints.enforce import (
+    columns_of,
+    concerning,
+    enforce_not_null,
+    enforce_rows,
+)
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.errors import BadRequest, Conflict, NotFound
 from sparkport.memory.changes import Change, Deleted, Inserted, Updated
@@ -26,7 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["stage"]
 
 
-def stage(table: MemoryTable, ctx: Context, operation: Operation, options: DMLOptions, base: Version) -> StagedWrite:
+def stage(
+    table: MemoryTable, ctx: Context, operation: Operation, options: DMLOptions, base: Version
+) -> StagedWrite:
     """Begin a statement that sees `base`."""
     return _STATEMENTS[operation](table, ctx, options, base)
 
@@ -34,7 +41,9 @@ def stage(table: MemoryTable, ctx: Context, operation: Operation, options: DMLOp
 class _Statement(StagedWrite):
     """Holds no lock and shows nothing to anyone until its commit."""
 
-    def __init__(self, table: MemoryTable, ctx: Context, options: DMLOptions, base: Version) -> None:
+    def __init__(
+        self, table: MemoryTable, ctx: Context, options: DMLOptions, base: Version
+    ) -> None:
         self._table = table
         self._ctx = ctx
         self._returning = options.returning
@@ -82,10 +91,16 @@ class _Statement(StagedWrite):
         if not self._open:
             raise Conflict(f"the statement on table {self._table.title} has ended already")
 
-    def _key_check(self, keys: Constraints, changed: pa.Table, *, has_row_ids: bool) -> KeyCheck | None:
+    def _key_check(
+        self, keys: Constraints, changed: pa.Table, *, has_row_ids: bool
+    ) -> KeyCheck | None:
         keys = Constraints(unique=keys.unique, primary_key=keys.primary_key)
         check = self._ctx.check
-        return KeyCheck(self._table.name, self._definition, keys, changed, has_row_ids, check) if keys else None
+        return (
+            KeyCheck(self._table.name, self._definition, keys, changed, has_row_ids, check)
+            if keys
+            else None
+        )
 
     def _column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
         position = self._definition.expect(name, self._table.title)
@@ -100,7 +115,9 @@ class _Statement(StagedWrite):
     def _row_ids(self, batch: pa.RecordBatch) -> pa.Array:
         position = batch.schema.get_field_index(ROWID_NAME)
         if position < 0:
-            raise BadRequest(f"a change of rows of table {self._table.title} needs the column {ROWID_NAME}")
+            raise BadRequest(
+                f"a change of rows of table {self._table.title} needs the column {ROWID_NAME}"
+            )
         ids = batch.column(position)
         if ids.null_count:
             raise BadRequest(f"NULL is not a row id of table {self._table.title}")
@@ -108,7 +125,9 @@ class _Statement(StagedWrite):
             try:
                 ids = ids.cast(pa.int64())
             except pa.ArrowInvalid as error:
-                raise BadRequest(f"row ids of table {self._table.title} are of type int64: {error}") from error
+                raise BadRequest(
+                    f"row ids of table {self._table.title} are of type int64: {error}"
+                ) from error
         missing = find_missing(self._base.segments, ids)
         if missing is not None:
             raise NotFound(f"row id {missing} does not exist in table {self._table.title}")
@@ -125,15 +144,20 @@ class _Statement(StagedWrite):
 
 
 class _Insert(_Statement):
-    """Gathers the client's batches of 2048 rows into segments as they come, so that a commit has little to do."""
+    """Gathers the client's batches of 2048 rows into segments as they come, so that a commit has
+    little to do.
+    """
 
-    def __init__(self, table: MemoryTable, ctx: Context, options: DMLOptions, base: Version) -> None:
+    def __init__(
+        self, table: MemoryTable, ctx: Context, options: DMLOptions, base: Version
+    ) -> None:
         super().__init__(table, ctx, options, base)
         self._segments: list[Segment] = []
         self._gathered: list[pa.RecordBatch] = []
         self._rows_gathered = 0
         self._bytes_gathered = 0
-        # Putting dictionaries together may need wider indices; that must be known before the commit.
+        # Putting dictionaries together may need wider indices; that must be known before the
+        # commit.
         self._may_not_fit = any(_has_dictionary(field.type) for field in self._definition.columns)
 
     def _staged(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
@@ -151,7 +175,8 @@ class _Insert(_Statement):
         if batch.num_rows:
             self._gathered.append(batch)
             self._rows_gathered += batch.num_rows
-            # The exact size takes forty times as long to find out, and matters only for parts of something large.
+            # The exact size takes forty times as long to find out, and matters only for parts of
+            # something large.
             size = batch.get_total_buffer_size()
             self._bytes_gathered += size if size < MERGE_BYTES // 64 else batch.nbytes
         if self._rows_gathered >= SEGMENT_ROWS or self._bytes_gathered >= MERGE_BYTES:
@@ -163,7 +188,9 @@ class _Insert(_Statement):
             return
         batches, rows, nbytes = self._gathered, self._rows_gathered, self._bytes_gathered
         self._gathered, self._rows_gathered, self._bytes_gathered = [], 0, 0
-        columns: Sequence[pa.Array] = batches[0].columns if len(batches) == 1 else Gathered(batches, nbytes)
+        columns: Sequence[pa.Array] = (
+            batches[0].columns if len(batches) == 1 else Gathered(batches, nbytes)
+        )
         if self._may_not_fit:
             with self._fitting():
                 columns = list(columns)
@@ -175,7 +202,8 @@ class _Insert(_Statement):
             self._segments.append(segment)
         else:
             self._segments += [
-                segment.slice(start, min(SEGMENT_ROWS, rows - start)) for start in range(0, rows, SEGMENT_ROWS)
+                segment.slice(start, min(SEGMENT_ROWS, rows - start))
+                for start in range(0, rows, SEGMENT_ROWS)
             ]
 
     def _finished(self) -> tuple[Change | None, KeyCheck | None, int]:
@@ -196,7 +224,9 @@ class _Insert(_Statement):
 class _Update(_Statement):
     """When one row is updated twice, the later values win, and the row counts once."""
 
-    def __init__(self, table: MemoryTable, ctx: Context, options: DMLOptions, base: Version) -> None:
+    def __init__(
+        self, table: MemoryTable, ctx: Context, options: DMLOptions, base: Version
+    ) -> None:
         super().__init__(table, ctx, options, base)
         self._names: list[str] = []
         self._checked: pa.Schema | None = None
@@ -208,7 +238,11 @@ class _Update(_Statement):
         if self._checked is None or not batch.schema.equals(self._checked):
             self._check(batch)
         own = self._definition.columns.names
-        given = [batch.column(index) for index, name in enumerate(batch.schema.names) if name != ROWID_NAME]
+        given = [
+            batch.column(index)
+            for index, name in enumerate(batch.schema.names)
+            if name != ROWID_NAME
+        ]
         complete = self._names == own
         rows = self._full(given, ids) if complete else self._partial(given, ids)
         enforce_not_null(self._table.name, self._constraints, rows)
@@ -235,7 +269,9 @@ class _Update(_Statement):
                 self._column(batch, name)
                 names.append(own[self._definition.expect(name, self._table.title)])
         if not names or (self._names and names != self._names):
-            raise BadRequest(f"an UPDATE of table {self._table.title} must give the same columns in every batch")
+            raise BadRequest(
+                f"an UPDATE of table {self._table.title} must give the same columns in every batch"
+            )
         self._names, self._checked = names, batch.schema
         self._constraints = concerning(self._definition.constraints, names)
 
@@ -247,7 +283,9 @@ class _Update(_Statement):
         ids = rows.column(ROWID_NAME)
         new = {name: rows.column(name) for name in self._names}
         keys = self._enforced(new, ids)
-        positions = {self._definition.columns.get_field_index(name): values for name, values in new.items()}
+        positions = {
+            self._definition.columns.get_field_index(name): values for name, values in new.items()
+        }
         return Updated(ids, positions), keys, len(ids)
 
     def _enforced(self, new: dict[str, pa.Array], ids: pa.Array) -> KeyCheck | None:
@@ -268,7 +306,9 @@ class _Update(_Statement):
 class _Delete(_Statement):
     """A row that is named twice is deleted once, and counts once."""
 
-    def __init__(self, table: MemoryTable, ctx: Context, options: DMLOptions, base: Version) -> None:
+    def __init__(
+        self, table: MemoryTable, ctx: Context, options: DMLOptions, base: Version
+    ) -> None:
         super().__init__(table, ctx, options, base)
         self._ids: list[pa.Array] = []
 
@@ -308,7 +348,9 @@ def _last_of_each(rows: pa.RecordBatch) -> pa.RecordBatch:
     ids = ids.take(order)
     last = pc.not_equal(ids.slice(0, len(ids) - 1), ids.slice(1))
     order = order.filter(pa.concat_arrays([last, pa.array([True])]))
-    return pa.RecordBatch.from_arrays([take_values(column, order) for column in rows.columns], schema=rows.schema)
+    return pa.RecordBatch.from_arrays(
+        [take_values(column, order) for column in rows.columns], schema=rows.schema
+    )
 
 
 def _has_dictionary(data_type: pa.DataType) -> bool:

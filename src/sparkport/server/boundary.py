@@ -41,8 +41,9 @@ Behaviour: TypeAlias = Callable[[Iterator[bytes], grpc.ServicerContext], Iterato
 class Rpc:
     """What all calls of a method have in common.
 
-    To gRPC every method is one with a stream of messages on both sides, which looks the same on the wire, so that it is
-    decided here when the first message is read: after the headers have been judged.
+    To gRPC every method is one with a stream of messages on both sides, which looks the same on the
+    wire, so that it is decided here when the first message is read: after the headers have been
+    judged.
     """
 
     name: str
@@ -60,7 +61,9 @@ class Rpc:
 def one_request(run: Callable[[Call, bytes], Iterator[bytes]]) -> Answer:
     """For methods whose clients send one message."""
 
-    def answer(call: Call, messages: Iterator[bytes], _context: grpc.ServicerContext) -> Iterator[bytes]:
+    def answer(
+        call: Call, messages: Iterator[bytes], _context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
         with call.quotas.hold(ACTIONS):  # who waits with it takes a place too
             request = next(messages, None)
         if request is None:
@@ -70,8 +73,11 @@ def one_request(run: Callable[[Call, bytes], Iterator[bytes]]) -> Answer:
     return answer
 
 
-def answering(rpc: Rpc, watching: Watching, place: Place | None, left: Callable[[], None]) -> Behaviour:
-    """Serves a call. `place` is where it waits when its headers do not say who makes it; `left` is told of its end.
+def answering(
+    rpc: Rpc, watching: Watching, place: Place | None, left: Callable[[], None]
+) -> Behaviour:
+    """Serves a call. `place` is where it waits when its headers do not say who makes it; `left` is
+    told of its end.
 
     Scans fail late, so errors are mapped around the iteration, not around the call.
     """
@@ -136,8 +142,11 @@ def _iterate(
     yield from run(call, messages, context)
 
 
-def _received(messages: Iterator[bytes], context: grpc.ServicerContext, work: Work) -> Iterator[bytes]:
-    """The messages of a client's stream. One that breaks off must not look like one that has been closed.
+def _received(
+    messages: Iterator[bytes], context: grpc.ServicerContext, work: Work
+) -> Iterator[bytes]:
+    """The messages of a client's stream. One that breaks off must not look like one that has been
+    closed.
 
     Raises: Cancelled when the client has gone away.
     """
@@ -147,8 +156,9 @@ def _received(messages: Iterator[bytes], context: grpc.ServicerContext, work: Wo
             work.got(message)
             yield message
             work.waits()
-        # gRPC notes the end of the messages first and that the call was cancelled second; in between the stream looks
-        # closed. Asking again goes through the same queue, so that by the answer it has noted both.
+        # gRPC notes the end of the messages first and that the call was cancelled second; in
+        # between the stream looks closed. Asking again goes through the same queue, so that by the
+        # answer it has noted both.
         next(messages, None)
     except grpc.RpcError as error:
         raise Cancelled("the client went away") from error
@@ -158,7 +168,9 @@ def _received(messages: Iterator[bytes], context: grpc.ServicerContext, work: Wo
         raise Cancelled("the client went away")
 
 
-def _begin(context: grpc.ServicerContext, rpc: Rpc, watching: Watching) -> tuple[Call, Callable[[], None]]:
+def _begin(
+    context: grpc.ServicerContext, rpc: Rpc, watching: Watching
+) -> tuple[Call, Callable[[], None]]:
     """The call, and what to do when it has ended by itself."""
     headers = decode_headers(context.invocation_metadata())
     cancellation = Cancellation()
@@ -194,14 +206,20 @@ def _log_unexpected(trace_id: str, error: BaseException) -> None:
     try:
         _log.error("trace %s: unexpected error", trace_id, exc_info=error)
     except Exception:  # noqa: BLE001 - an error that cannot be printed, or somebody's handler
-        _log.error("trace %s: unexpected error %s, which cannot be shown", trace_id, type(error).__name__)
+        _log.error(
+            "trace %s: unexpected error %s, which cannot be shown", trace_id, type(error).__name__
+        )
 
 
-def _abort(context: grpc.ServicerContext, call: Call, error: BaseException, *, action: bool) -> NoReturn:
+def _abort(
+    context: grpc.ServicerContext, call: Call, error: BaseException, *, action: bool
+) -> NoReturn:
     if isinstance(error, SparkportError):
         status = status_of(error, from_duckdb=call.headers.from_duckdb, action=action)
         if not isinstance(error, Cancelled):
-            line = one_line(status.message)  # also for the log of a program that has a format of its own
+            line = one_line(
+                status.message
+            )  # also for the log of a program that has a format of its own
             _log.info("trace %s: %s: %s", call.trace_id, status.code, line)
     elif isinstance(error, _Stopping):
         status = STOPPING

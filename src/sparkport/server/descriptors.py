@@ -1,7 +1,8 @@
-"""What our gRPC services look like, as protobuf describes itself: FileDescriptorProtos, written by hand.
+"""What our gRPC services look like, as protobuf describes itself: FileDescriptorProtos, written by
+hand.
 
-Messages are tables of lines as in a .proto file. The encoder knows what they need and no more; protobuf itself is not
-needed to serve (decision 0001).
+Messages are tables of lines as in a .proto file. The encoder knows what they need and no more;
+protobuf itself is not needed to serve (decision 0001).
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ class ProtoFile:
     name: str
     package: str
     messages: Mapping[str, Iterable[str]]
-    """By name, with a dot where one is inside another; fields as `repeated string path = 3`, after `oneof` in one."""
+    """By name, with a dot where one is inside another; fields as `repeated string path = 3`, after
+    `oneof` in one.
+    """
     services: Mapping[str, Mapping[str, tuple[str, str]]]
     """By name, their methods with request and answer, each perhaps a `stream`."""
     enums: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -33,7 +36,9 @@ class ProtoFile:
 
     def symbols(self) -> set[str]:
         """The full names of all that it declares."""
-        methods = [f"{service}.{method}" for service, each in self.services.items() for method in each]
+        methods = [
+            f"{service}.{method}" for service, each in self.services.items() for method in each
+        ]
         names = [*self.messages, *self.enums, *self.services, *methods]
         return {f"{self.package}.{name}" for name in names}
 
@@ -45,7 +50,10 @@ class ProtoFile:
                 _text(1, self.name),
                 _text(2, self.package),
                 *(delimited(4, self._message(name)) for name in top),
-                *(delimited(6, self._service(name, methods)) for name, methods in self.services.items()),
+                *(
+                    delimited(6, self._service(name, methods))
+                    for name, methods in self.services.items()
+                ),
                 _text(12, "proto3"),
             ]
         )
@@ -80,10 +88,14 @@ class ProtoFile:
     def _type(self, name: str) -> bytes:
         if name in _TYPES:
             return number(5, _TYPES[name])
-        return number(5, _ENUM if name in self.enums else _MESSAGE) + _text(6, f".{self.package}.{name}")
+        return number(5, _ENUM if name in self.enums else _MESSAGE) + _text(
+            6, f".{self.package}.{name}"
+        )
 
     def _enum(self, name: str) -> bytes:
-        values = [_text(1, value) + number(2, index) for index, value in enumerate(self.enums[name])]
+        values = [
+            _text(1, value) + number(2, index) for index, value in enumerate(self.enums[name])
+        ]
         return _text(1, name.rpartition(".")[2]) + b"".join(delimited(2, value) for value in values)
 
     def _service(self, name: str, methods: Mapping[str, tuple[str, str]]) -> bytes:
@@ -128,7 +140,11 @@ _FLIGHT = ProtoFile(
         "Action": ["string type = 1", "bytes body = 2"],
         "Result": ["bytes body = 1"],
         "SchemaResult": ["bytes schema = 1"],
-        "FlightDescriptor": ["FlightDescriptor.DescriptorType type = 1", "bytes cmd = 2", "repeated string path = 3"],
+        "FlightDescriptor": [
+            "FlightDescriptor.DescriptorType type = 1",
+            "bytes cmd = 2",
+            "repeated string path = 3",
+        ],
         "FlightInfo": [
             "bytes schema = 1",
             "FlightDescriptor flight_descriptor = 2",
@@ -138,7 +154,11 @@ _FLIGHT = ProtoFile(
             "bool ordered = 6",
             "bytes app_metadata = 7",
         ],
-        "FlightEndpoint": ["Ticket ticket = 1", "repeated Location location = 2", "bytes app_metadata = 4"],
+        "FlightEndpoint": [
+            "Ticket ticket = 1",
+            "repeated Location location = 2",
+            "bytes app_metadata = 4",
+        ],
         "Location": ["string uri = 1"],
         "Ticket": ["bytes ticket = 1"],
         "FlightData": [
@@ -205,14 +225,20 @@ def _reflection(version: str) -> ProtoFile:
                 "oneof message_response ErrorResponse error_response = 7",
             ],
             "FileDescriptorResponse": ["repeated bytes file_descriptor_proto = 1"],
-            "ExtensionNumberResponse": ["string base_type_name = 1", "repeated int32 extension_number = 2"],
+            "ExtensionNumberResponse": [
+                "string base_type_name = 1",
+                "repeated int32 extension_number = 2",
+            ],
             "ListServiceResponse": ["repeated ServiceResponse service = 1"],
             "ServiceResponse": ["string name = 1"],
             "ErrorResponse": ["int32 error_code = 1", "string error_message = 2"],
         },
         {
             "ServerReflection": {
-                "ServerReflectionInfo": ("stream ServerReflectionRequest", "stream ServerReflectionResponse")
+                "ServerReflectionInfo": (
+                    "stream ServerReflectionRequest",
+                    "stream ServerReflectionResponse",
+                )
             }
         },
     )

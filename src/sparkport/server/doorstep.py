@@ -1,8 +1,8 @@
 """Where calls wait whose headers do not say who makes them, until their first message has come.
 
-gRPC has read a message, of any size that the server allows, before anybody here sees a byte of it. So only few are read at
-once, which bounds the memory that strangers can take; and as who has something to show sends it along with the headers,
-who keeps others waiting is cut off soon.
+gRPC has read a message, of any size that the server allows, before anybody here sees a byte of it.
+So only few are read at once, which bounds the memory that strangers can take; and as who has
+something to show sends it along with the headers, who keeps others waiting is cut off soon.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ class Doorstep:
             return len(self._places)
 
     def cut_off_late(self, *, stood_still: bool = False) -> None:
-        """End the calls whose time is over; `stood_still`: all of this process did, and they begin anew."""
+        """End the calls whose time is over; `stood_still`: all of this process did, and they begin
+        anew.
+        """
         now = _monotonic()
         with self._changed:
             if stood_still:
@@ -98,9 +100,11 @@ class Place:
         self.cut: Callable[[str], object] = lambda _reason: None
 
     def first(self, messages: Iterator[bytes], cut: Callable[[str], object]) -> bytes:
-        """The first message; the place is left then. `cut` ends the call from another thread, for the reason given.
+        """The first message; the place is left then. `cut` ends the call from another thread, for
+        the reason given.
 
-        Raises: BadRequest when there is none; LimitExceeded for one that is too large; what the messages raise.
+        Raises: BadRequest when there is none; LimitExceeded for one that is too large; what the
+        messages raise.
         """
         self.cut = cut
         self._doorstep.begin(self)

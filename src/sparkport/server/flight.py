@@ -35,11 +35,14 @@ def _streaming(run: Callable[[Call, Iterator[bytes]], Iterator[bytes]]) -> Answe
     return lambda call, messages, _context: run(call, messages)
 
 
-def _handshake(call: Call, messages: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-    """Drivers that were given a user name and a password (ADBC's, pyarrow's) ask here for a token and give up without one.
+def _handshake(
+    call: Call, messages: Iterator[bytes], context: grpc.ServicerContext
+) -> Iterator[bytes]:
+    """Drivers that were given a user name and a password (ADBC's, pyarrow's) ask here for a token
+    and give up without one.
 
-    Where everybody is let in they get one that opens nothing, and nothing of what they sent comes back. Where tokens are
-    asked for, the handshake needs one like any other call.
+    Where everybody is let in they get one that opens nothing, and nothing of what they sent comes
+    back. Where tokens are asked for, the handshake needs one like any other call.
     """
     if call.principal is None:
         context.send_initial_metadata((("authorization", "Bearer anonymous"),))

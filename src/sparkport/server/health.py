@@ -1,4 +1,5 @@
-"""gRPC's health service, for load balancers and orchestrators: SERVING until the server begins to stop.
+"""gRPC's health service, for load balancers and orchestrators: SERVING until the server begins to
+stop.
 
 It is answered without a token: whoever can reach the port knows that much anyway.
 """
@@ -86,7 +87,9 @@ class Health:
                     told = status
                     yield number(1, status)
                 with self._changed:
-                    self._changed.wait_for(lambda told=told: self._news(service, told) or gone.is_set())  # type: ignore[misc]
+                    self._changed.wait_for(
+                        lambda told=told: self._news(service, told) or gone.is_set()
+                    )  # type: ignore[misc]
                     if self._closed and self._status(service) == told:
                         return
         finally:
@@ -104,7 +107,9 @@ class Health:
         except LimitExceeded as error:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, error.message)
         except (SparkportError, UnicodeDecodeError):
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request is not a HealthCheckRequest message")
+            context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, "the request is not a HealthCheckRequest message"
+            )
         finally:
             place.leave()
 

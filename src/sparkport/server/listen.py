@@ -34,7 +34,10 @@ __all__ = ["Server", "ServerSettings", "serve"]
 _log = logging.getLogger("sparkport.server")
 
 Catalogs: TypeAlias = (
-    Catalog | CatalogBuilder | Iterable[Catalog | CatalogBuilder] | Mapping[str, Catalog | CatalogBuilder]
+    Catalog
+    | CatalogBuilder
+    | Iterable[Catalog | CatalogBuilder]
+    | Mapping[str, Catalog | CatalogBuilder]
 )
 """One catalog, several, or several by the name they are served under."""
 
@@ -46,8 +49,8 @@ _LOOK_FOR_SIGNALS_SECONDS = 0.5
 
 DEFAULT_LOCATION = "grpc://127.0.0.1:50051"
 _HEADER_LIMIT = 1024 * 1024
-"""Bytes of one request's headers. The client copies descriptors into one (airport §2.1), and percent-encoded names of
-500 emoji exceed gRPC's own limit of 8 KiB."""
+"""Bytes of one request's headers. The client copies descriptors into one (airport §2.1), and
+percent-encoded names of 500 emoji exceed gRPC's own limit of 8 KiB."""
 
 _HANDSHAKE_SECONDS = 10.0
 """For a connection to be made, TLS included."""
@@ -60,25 +63,37 @@ class ServerSettings:
 
     service: ServiceSettings = field(default_factory=ServiceSettings)
     tls_certificate: PEM | None = None
-    """PEM chain; needed for `grpc+tls://` locations, together with the key. A path is read again when the file changes."""
+    """PEM chain; needed for `grpc+tls://` locations, together with the key. A path is read again
+    when the file changes.
+    """
     tls_key: PEM | None = None
     tls_client_ca: PEM | None = None
-    """Authorities that must have signed the certificates of clients; None wants no certificate of them."""
+    """Authorities that must have signed the certificates of clients; None wants no certificate of
+    them.
+    """
     max_concurrent_calls: int = 2000
-    """Further calls are refused with RESOURCE_EXHAUSTED. Each takes a thread while it is under way."""
+    """Further calls are refused with RESOURCE_EXHAUSTED. Each takes a thread while it is under
+    way.
+    """
     idle_thread_seconds: float = 10.0
     """A thread that has had no call to serve for so long ends."""
     keepalive_seconds: float = 30.0
-    """A connection on which nothing is heard for so long is asked for a sign of life, and closed if there is none."""
+    """A connection on which nothing is heard for so long is asked for a sign of life, and closed if
+    there is none.
+    """
     idle_seconds: float = 1800.0
-    """A call whose client takes no message of its stream, or sends none, for so long is cut off; 0 waits for ever."""
+    """A call whose client takes no message of its stream, or sends none, for so long is cut off; 0
+    waits for ever.
+    """
     stop_seconds: float = 30.0
     """After Ctrl-C or SIGTERM, calls under way may finish for so long; a second signal hurries."""
     http: str | None = None
-    """HOST:PORT of the status page, of /metrics and of /healthz; None has none. It speaks plain HTTP: keep it on this
-    host, or behind a proxy that speaks TLS."""
+    """HOST:PORT of the status page, of /metrics and of /healthz; None has none. It speaks plain
+    HTTP: keep it on this host, or behind a proxy that speaks TLS."""
     audit_file: str | Path | None = None
-    """Where every change and every denial is written down, a line of JSON each; None keeps no such log."""
+    """Where every change and every denial is written down, a line of JSON each; None keeps no such
+    log.
+    """
 
 
 class Server:
@@ -87,7 +102,8 @@ class Server:
         with Server(catalog, "grpc://127.0.0.1:0") as server:
             print(server.location)
 
-    Port 0 picks a free one. Catalogs can be added and removed while it runs. All methods may be called from any thread.
+    Port 0 picks a free one. Catalogs can be added and removed while it runs. All methods may be
+    called from any thread.
     """
 
     def __init__(
@@ -101,7 +117,9 @@ class Server:
         self._scheme, self._host, self._port = _parse(location)
         if self._settings.http is not None:
             parse_address(self._settings.http)
-        if self._scheme == "grpc+tls" and not (self._settings.tls_certificate and self._settings.tls_key):
+        if self._scheme == "grpc+tls" and not (
+            self._settings.tls_certificate and self._settings.tls_key
+        ):
             raise BadRequest(f"the location {location!r} needs a TLS certificate and its key")
         self._service = Service(CatalogRegistry(_named(catalogs)), self._settings.service)
         self._executor: ElasticExecutor | None = None
@@ -124,9 +142,13 @@ class Server:
         """One line for the person who has started it; it ends with the SQL to paste."""
         names = [registered.name for registered in self._service.registry.all()]
         token = "" if self._settings.service.authenticate is None else ", auth_token '<your token>'"
-        attach = [f"ATTACH '{name}' (TYPE airport, LOCATION '{self.location}'{token});" for name in names]
+        attach = [
+            f"ATTACH '{name}' (TYPE airport, LOCATION '{self.location}'{token});" for name in names
+        ]
         sql = " ".join(["INSTALL airport FROM community; LOAD airport;", *attach])
-        return f"Sparkport serves {', '.join(names)} on {self.location} until Ctrl-C. In DuckDB: {sql}"
+        return (
+            f"Sparkport serves {', '.join(names)} on {self.location} until Ctrl-C. In DuckDB: {sql}"
+        )
 
     @property
     def status_page(self) -> str | None:
@@ -157,7 +179,9 @@ class Server:
 
     def _start(self) -> None:
         settings = self._settings
-        watching = Watching(self._service, idle_seconds=settings.idle_seconds, audit_file=settings.audit_file)
+        watching = Watching(
+            self._service, idle_seconds=settings.idle_seconds, audit_file=settings.audit_file
+        )
         health, executor = Health(), ElasticExecutor(settings.idle_thread_seconds)
         server = grpc.server(
             executor,  # type: ignore[arg-type]  # any Executor will do; the stubs name one
@@ -183,56 +207,89 @@ class Server:
             raise
         watching.start()
         self._polling = _threads_of(server.start)
-        self._grpc, self._executor, self._watching, self._health = server, executor, watching, health
+        self._grpc, self._executor, self._watching, self._health = (
+            server,
+            executor,
+            watching,
+            health,
+        )
         self._door = door
 
     def _listen(self, server: grpc.Server) -> int:
         """Have the port, and tell which it is. Raises: OSError."""
         settings = self._settings
-        address = f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
+        address = (
+            f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
+        )
         key, certificate = settings.tls_key, settings.tls_certificate
         try:
             if self._scheme == "grpc+tls" and key is not None and certificate is not None:
-                credentials = server_credentials(Certificates(certificate, key, settings.tls_client_ca))
+                credentials = server_credentials(
+                    Certificates(certificate, key, settings.tls_client_ca)
+                )
                 return server.add_secure_port(address, credentials)
             return server.add_insecure_port(address)
         except RuntimeError as error:
-            tls = ", or the TLS certificate and key are no pair in PEM form" if self._scheme == "grpc+tls" else ""
+            tls = (
+                ", or the TLS certificate and key are no pair in PEM form"
+                if self._scheme == "grpc+tls"
+                else ""
+            )
             raise OSError(
                 f"cannot listen on {address}: the port is in use or not allowed, or the host is not this one{tls}"
             ) from error
 
     def stop(self, grace: float = 5.0, hurry: Callable[[], bool] = lambda: False) -> None:
-        """Take no more calls, let those under way finish for up to `grace` seconds, then cancel them.
+        """Take no more calls, let those under way finish for up to `grace` seconds, then cancel
+        them.
 
-        From its beginning on health is NOT_SERVING, and new calls are answered UNAVAILABLE. When `hurry` says so, those
-        under way are cancelled before their time is over.
+        From its beginning on health is NOT_SERVING, and new calls are answered UNAVAILABLE. When
+        `hurry` says so, those under way are cancelled before their time is over.
         """
         with self._starting_or_stopping:
-            server, executor, watching, health = self._grpc, self._executor, self._watching, self._health
+            server, executor, watching, health = (
+                self._grpc,
+                self._executor,
+                self._watching,
+                self._health,
+            )
             door = self._door
-            if server is None or executor is None or watching is None or health is None or door is None:
+            if (
+                server is None
+                or executor is None
+                or watching is None
+                or health is None
+                or door is None
+            ):
                 return
             watching.draining = True
             health.stop_serving()
             if not watching.activity.wait_until_idle(grace, hurry):
                 for work in watching.activity.running():
-                    _log.info("trace %s: %s is cancelled: the server stops", work.trace_id, work.rpc)
+                    _log.info(
+                        "trace %s: %s is cancelled: the server stops", work.trace_id, work.rpc
+                    )
                     work.cut("the server was stopped")
             health.close()
             server.stop(_LAST_WORDS_SECONDS).wait()
             # What was cancelled rolls back what it had staged, before the catalogs are closed.
             if not watching.activity.wait_until_idle(_ROLL_BACK_SECONDS):
-                _log.warning("%d calls do not end although they were cancelled", len(watching.activity.running()))
+                _log.warning(
+                    "%d calls do not end although they were cancelled",
+                    len(watching.activity.running()),
+                )
             if self._http is not None:
                 self._http.close()
             watching.stop()
             door.close()
             threads = [*self._polling, *executor.threads]
             executor.shutdown(wait=False, cancel_futures=True)
-            # Python ends threads that outlive it in a way that C++ answers with an abort of the process.
+            # Python ends threads that outlive it in a way that C++ answers with an abort of the
+            # process.
             join_all(threads, _LAST_THREADS_SECONDS)
-            self._grpc = self._executor = self._watching = self._health = self._door = self._http = None
+            self._grpc = self._executor = self._watching = self._health = self._door = (
+                self._http
+            ) = None
 
     def wait(self) -> None:
         """Block until the server has stopped."""
@@ -241,7 +298,8 @@ class Server:
             server.wait_for_termination()
 
     def run_until_signal(self, announce: Callable[[], None] | None = None) -> None:
-        """Start, call `announce`, block until Ctrl-C or SIGTERM, then stop gracefully. Only for the main thread.
+        """Start, call `announce`, block until Ctrl-C or SIGTERM, then stop gracefully. Only for the
+        main thread.
 
         The process is taken to be a server and nothing else, and its memory is managed accordingly.
 
@@ -254,7 +312,9 @@ class Server:
             (hurry if stopping.is_set() else stopping).set()
 
         # First of all: whoever sees that the server is up may stop it at once.
-        previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        previous = {
+            number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)
+        }
         try:
             self.start()
             if announce is not None:
@@ -274,16 +334,25 @@ class Server:
         return self.start()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self.stop()
 
 
 def _threads_of(start: Callable[[], None]) -> list[threading.Thread]:
-    """Those that a call has started, with which gRPC waits for events: it does not tell them otherwise."""
+    """Those that a call has started, with which gRPC waits for events: it does not tell them
+    otherwise.
+    """
     before = set(threading.enumerate())
     start()
-    return [thread for thread in threading.enumerate() if thread not in before and thread.name.endswith("(_serve)")]
+    return [
+        thread
+        for thread in threading.enumerate()
+        if thread not in before and thread.name.endswith("(_serve)")
+    ]
 
 
 def serve(
@@ -291,11 +360,13 @@ def serve(
     location: str = DEFAULT_LOCATION,
     settings: ServerSettings | None = None,
 ) -> None:
-    """Serve until interrupted (Ctrl-C or SIGTERM), then stop gracefully. Call it from the main thread.
+    """Serve until interrupted (Ctrl-C or SIGTERM), then stop gracefully. Call it from the main
+    thread.
 
     When the server is ready it prints where it listens, and the SQL to paste into DuckDB.
 
-    Raises: OSError when the port cannot be had; BadRequest for a location or name that cannot be served.
+    Raises: OSError when the port cannot be had; BadRequest for a location or name that cannot be
+    served.
     """
     server = Server(catalogs, location, settings)
     server.run_until_signal(lambda: print(server.greeting, flush=True))  # noqa: T201 - this is a program's main function
@@ -313,7 +384,9 @@ def _built(catalog: Catalog | CatalogBuilder) -> Catalog:
 
 
 def _parse(location: str) -> tuple[str, str, int]:
-    problem = BadRequest(f"the location {location!r} must be of the form grpc://host:port or grpc+tls://host:port")
+    problem = BadRequest(
+        f"the location {location!r} must be of the form grpc://host:port or grpc+tls://host:port"
+    )
     try:
         parts = urlsplit(location)
         scheme, host, port = parts.scheme.replace("grpc+tcp", "grpc"), parts.hostname, parts.port
@@ -325,13 +398,17 @@ def _parse(location: str) -> tuple[str, str, int]:
 
 
 def _most_connections() -> int:
-    """Each takes a file descriptor, and whoever connects must leave some to those who read files."""
+    """Each takes a file descriptor, and whoever connects must leave some to those who read
+    files.
+    """
     try:
         import resource
     except ImportError:  # Windows has no such limit
         return 2**31 - 1
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 2**31 - 1 if allowed == resource.RLIM_INFINITY else max(1, min(allowed // 4 * 3, 2**31 - 1))
+    return (
+        2**31 - 1 if allowed == resource.RLIM_INFINITY else max(1, min(allowed // 4 * 3, 2**31 - 1))
+    )
 
 
 def _options(settings: ServerSettings) -> list[tuple[str, int]]:
@@ -342,7 +419,8 @@ def _options(settings: ServerSettings) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", -1),
         ("grpc.max_metadata_size", _HEADER_LIMIT),
         ("grpc.absolute_max_metadata_size", _HEADER_LIMIT),
-        # Calls of which nobody has heard yet. Beyond that gRPC lets some of them fall, whoever makes them.
+        # Calls of which nobody has heard yet. Beyond that gRPC lets some of them fall, whoever
+        # makes them.
         ("grpc.server.max_pending_requests", _MOST_UNHEARD),
         ("grpc.server.max_pending_requests_hard_limit", 2 * _MOST_UNHEARD),
         ("grpc.server_handshake_timeout_ms", int(_HANDSHAKE_SECONDS * 1000)),

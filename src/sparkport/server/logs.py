@@ -1,7 +1,8 @@
-"""The log: plain lines, or JSON, each with the trace id and the principal of the request that it belongs to.
+"""The log: plain lines, or JSON, each with the trace id and the principal of the request that it
+belongs to.
 
-Names and messages are often chosen by others. Here, where lines are made, is where none of them can end a line, look like
-another one, or drive the terminal that shows it.
+Names and messages are often chosen by others. Here, where lines are made, is where none of them can
+end a line, look like another one, or drive the terminal that shows it.
 """
 
 from __future__ import annotations
@@ -23,11 +24,14 @@ FORMATS = ("text", "json")
 _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 REQUEST: ContextVar[Work | None] = ContextVar("sparkport_request", default=None)
-"""The call that the present thread serves. gRPC runs each call in a context of its own, so nobody has to reset it."""
+"""The call that the present thread serves. gRPC runs each call in a context of its own, so nobody
+has to reset it.
+"""
 
 
 def configure_logging(level: int, log_format: str = "text", stream: TextIO | None = None) -> None:
-    """Send the log of the whole process to a stream, standard error unless told otherwise, in one of `FORMATS`.
+    """Send the log of the whole process to a stream, standard error unless told otherwise, in one
+    of `FORMATS`.
 
     Raises: BadRequest for a format that does not exist.
     """
@@ -62,14 +66,20 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         work = REQUEST.get()
         entry: dict[str, str | None] = {
-            "ts": datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds"),
+            "ts": datetime.fromtimestamp(record.created, timezone.utc).isoformat(
+                timespec="milliseconds"
+            ),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
         # Threads that work for a request, Spark's for instance, hand it to the logger themselves.
-        trace_id = getattr(record, "trace_id", None) or (work.trace_id if work is not None else None)
-        principal = getattr(record, "principal", None) or (work.principal if work is not None else None)
+        trace_id = getattr(record, "trace_id", None) or (
+            work.trace_id if work is not None else None
+        )
+        principal = getattr(record, "principal", None) or (
+            work.principal if work is not None else None
+        )
         if trace_id:
             entry["trace_id"] = str(trace_id)
         if principal:

@@ -1,4 +1,6 @@
-"""Metrics for Prometheus. Labels are words that we know beforehand: never names of people, tables or traces."""
+"""Metrics for Prometheus. Labels are words that we know beforehand: never names of people, tables
+or traces.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,25 @@ __all__ = ["CONTENT_TYPE", "Measured", "Metrics"]
 _log = logging.getLogger(__name__)
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+_SECONDS = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    2.5,
+    5,
+    10,
+    30,
+    60,
+    300,
+    1800,
+)
 _OTHER = "other"
 _MOST_ROUTES = 20
 _IN_USE = {
@@ -41,7 +61,9 @@ _GAUGE_NAME = re.compile(r"[a-z][a-z0-9_]{0,60}")
 
 @runtime_checkable
 class Measured(Protocol):
-    """A catalog with figures of its own; they become gauges `sparkport_catalog_…` with its name as the label."""
+    """A catalog with figures of its own; they become gauges `sparkport_catalog_…` with its name as
+    the label.
+    """
 
     def gauges(self) -> Mapping[str, float]:
         """The figures as of now, by names that do not change. Quick, and from any thread."""
@@ -52,16 +74,30 @@ class Metrics:
     """The metrics of one server, in a registry of their own. Thread-safe."""
 
     def __init__(
-        self, service: Service, activity: Activity, audit: AuditLog | None, draining: Callable[[], bool]
+        self,
+        service: Service,
+        activity: Activity,
+        audit: AuditLog | None,
+        draining: Callable[[], bool],
     ) -> None:
         self.registry = CollectorRegistry()
         self._routes: set[str] = set()
-        self._rpcs = self._counter("rpcs", "Calls that have ended, by method and gRPC code.", "method", "code")
-        self._actions = self._counter("actions", "Actions that have ended, by type and gRPC code.", "action", "code")
-        self._errors = self._counter("errors", "Calls that have failed, by gRPC code; not those cancelled.", "code")
+        self._rpcs = self._counter(
+            "rpcs", "Calls that have ended, by method and gRPC code.", "method", "code"
+        )
+        self._actions = self._counter(
+            "actions", "Actions that have ended, by type and gRPC code.", "action", "code"
+        )
+        self._errors = self._counter(
+            "errors", "Calls that have failed, by gRPC code; not those cancelled.", "code"
+        )
         self._scans = self._counter("scans", "Scans, by the way they have gone.", "route")
-        self.logins_refused = self._counter("logins_refused", "Calls of somebody who did not show a valid token.")
-        self.idle_cut_offs = self._counter("idle_cut_offs", "Calls that were ended because their client was quiet.")
+        self.logins_refused = self._counter(
+            "logins_refused", "Calls of somebody who did not show a valid token."
+        )
+        self.idle_cut_offs = self._counter(
+            "idle_cut_offs", "Calls that were ended because their client was quiet."
+        )
         self._seconds = Histogram(
             "sparkport_rpc_seconds",
             "How long calls take, the client's part in streams included.",
@@ -104,7 +140,11 @@ class _State(Collector):
     """What is not counted but looked at, whenever somebody asks."""
 
     def __init__(
-        self, service: Service, activity: Activity, audit: AuditLog | None, draining: Callable[[], bool]
+        self,
+        service: Service,
+        activity: Activity,
+        audit: AuditLog | None,
+        draining: Callable[[], bool],
     ) -> None:
         self._service = service
         self._activity = activity
@@ -116,7 +156,9 @@ class _State(Collector):
 
     def collect(self) -> Iterator[Metric]:
         totals = self._activity.totals()
-        rows = CounterMetricFamily("sparkport_rows", "Rows sent (out) and received (in).", labels=["direction"])
+        rows = CounterMetricFamily(
+            "sparkport_rows", "Rows sent (out) and received (in).", labels=["direction"]
+        )
         size = CounterMetricFamily("sparkport_bytes", "Bytes of messages.", labels=["direction"])
         for direction, how_many, bytes_ in (
             ("out", totals.rows_out, totals.bytes_out),
@@ -126,7 +168,9 @@ class _State(Collector):
             size.add_metric([direction], bytes_)
         yield rows
         yield size
-        running = GaugeMetricFamily("sparkport_calls_running", "Calls under way, by method.", labels=["method"])
+        running = GaugeMetricFamily(
+            "sparkport_calls_running", "Calls under way, by method.", labels=["method"]
+        )
         methods = [work.rpc for work in self._activity.running()]
         for method in sorted(set(methods)):
             running.add_metric([method], methods.count(method))
@@ -136,10 +180,18 @@ class _State(Collector):
         yield _gauge("sparkport_threads", "Threads of the process.", threading.active_count())
         yield _gauge("sparkport_draining", "1 while the server is stopping.", int(self._draining()))
         outdated = int(self._service.rules_outdated)
-        yield _gauge("sparkport_rules_outdated", "1 while newer rules cannot be used, and the old ones hold.", outdated)
+        yield _gauge(
+            "sparkport_rules_outdated",
+            "1 while newer rules cannot be used, and the old ones hold.",
+            outdated,
+        )
         failures = 0 if self._audit is None else self._audit.failures
-        yield CounterMetricFamily("sparkport_audit_failures", "Lines that the audit log has lost.", failures)
-        version = GaugeMetricFamily("sparkport_info", "Which Sparkport this is.", labels=["version"])
+        yield CounterMetricFamily(
+            "sparkport_audit_failures", "Lines that the audit log has lost.", failures
+        )
+        version = GaugeMetricFamily(
+            "sparkport_info", "Which Sparkport this is.", labels=["version"]
+        )
         version.add_metric([sparkport.__version__], 1)
         yield version
         yield from self._of_catalogs()

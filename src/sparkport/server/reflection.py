@@ -1,4 +1,6 @@
-"""gRPC's reflection: tools such as grpcurl learn from it which services there are, and how to call them."""
+"""gRPC's reflection: tools such as grpcurl learn from it which services there are, and how to call
+them.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,13 @@ _MOST_QUESTIONS = 1000
 
 
 def reflection_methods(service: Service) -> dict[str, Rpc]:
-    """Versions v1 and v1alpha, which differ in name only. Where the server asks for tokens, this wants one too."""
+    """Versions v1 and v1alpha, which differ in name only. Where the server asks for tokens, this
+    wants one too.
+    """
 
-    def answer(call: Call, requests: Iterator[bytes], _context: grpc.ServicerContext) -> Iterator[bytes]:
+    def answer(
+        call: Call, requests: Iterator[bytes], _context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
         with call.quotas.hold(ACTIONS):
             for _, request in zip(range(_MOST_QUESTIONS), requests, strict=False):
                 yield _answer(request)
@@ -40,14 +46,18 @@ def reflection_methods(service: Service) -> dict[str, Rpc]:
 def _answer(request: bytes) -> bytes:
     """A ServerReflectionResponse, which repeats the question. Raises: BadRequest."""
     asked = {
-        number: bytes(value) for number, value in protobuf_fields(memoryview(request)) if not isinstance(value, int)
+        number: bytes(value)
+        for number, value in protobuf_fields(memoryview(request))
+        if not isinstance(value, int)
     }
     return delimited(1, asked.get(1, b"")) + delimited(2, request) + _found(asked)
 
 
 def _found(asked: dict[int, bytes]) -> bytes:
     if 7 in asked:
-        return delimited(6, b"".join(delimited(1, delimited(1, name.encode())) for name in _SERVICES))
+        return delimited(
+            6, b"".join(delimited(1, delimited(1, name.encode())) for name in _SERVICES)
+        )
     if 6 in asked:  # proto3 has no extensions
         known = asked[6].decode(errors="replace") in _BY_SYMBOL
         return delimited(5, delimited(1, asked[6])) if known else _error("there is no such type")
@@ -61,7 +71,11 @@ def _found(asked: dict[int, bytes]) -> bytes:
 
 
 def _file(encoded: bytes | None) -> bytes:
-    return _error("there is no such file or symbol") if encoded is None else delimited(4, delimited(1, encoded))
+    return (
+        _error("there is no such file or symbol")
+        if encoded is None
+        else delimited(4, delimited(1, encoded))
+    )
 
 
 def _error(message: str) -> bytes:

@@ -15,11 +15,13 @@ _T = TypeVar("_T")
 
 
 class ElasticExecutor(Executor):
-    """Runs every task at once: in an idle thread if there is one, else in a new one, which ends after an idle time.
+    """Runs every task at once: in an idle thread if there is one, else in a new one, which ends
+    after an idle time.
 
-    A pool of fixed size would deadlock: DuckDB opens the exchange of an UPDATE first, and starts the scan that feeds it
-    while that is open (airport §1.2, T24), so enough open exchanges would leave no thread for the scans they wait for.
-    How many calls there may be at once is limited by the server, which refuses instead of waiting.
+    A pool of fixed size would deadlock: DuckDB opens the exchange of an UPDATE first, and starts
+    the scan that feeds it while that is open (airport §1.2, T24), so enough open exchanges would
+    leave no thread for the scans they wait for. How many calls there may be at once is limited by
+    the server, which refuses instead of waiting.
     """
 
     def __init__(self, idle_seconds: float = 10.0, name: str = "sparkport") -> None:
@@ -42,7 +44,9 @@ class ElasticExecutor(Executor):
                 self._condition.notify()
             else:
                 self._started += 1
-                thread = threading.Thread(target=self._work, name=f"{self._name}-{self._started}", daemon=True)
+                thread = threading.Thread(
+                    target=self._work, name=f"{self._name}-{self._started}", daemon=True
+                )
                 self._threads.add(thread)
                 thread.start()
         return future

@@ -32,26 +32,33 @@ class Certificates:
 
 
 def server_credentials(certificates: Certificates) -> grpc.ServerCredentials:
-    """For gRPC. Connections that exist keep what they have begun with; new ones get what is in the files by then.
+    """For gRPC. Connections that exist keep what they have begun with; new ones get what is in the
+    files by then.
 
     Raises: BadRequest when a file cannot be read, or certificate and key in files are no pair.
     """
     wants_clients = certificates.client_ca is not None
     if not _files(certificates):
         found = _read(certificates)
-        return grpc.ssl_server_credentials([(found.key, found.certificate)], found.client_ca, wants_clients)
+        return grpc.ssl_server_credentials(
+            [(found.key, found.certificate)], found.client_ca, wants_clients
+        )
     reloading = _Reloading(certificates)
     fetcher = reloading.changed
     return grpc.dynamic_ssl_server_credentials(reloading.first, fetcher, wants_clients)  # type: ignore[arg-type]
 
 
 def check_files(certificates: Certificates) -> None:
-    """Raises: BadRequest when a file cannot be read, or certificate and key in files are no pair in PEM form."""
+    """Raises: BadRequest when a file cannot be read, or certificate and key in files are no pair in
+    PEM form.
+    """
     _read(certificates)
     if isinstance(certificates.certificate, Path) and isinstance(certificates.key, Path):
         try:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(certificates.certificate, certificates.key, password=_no_password)
+            context.load_cert_chain(
+                certificates.certificate, certificates.key, password=_no_password
+            )
         except (ssl.SSLError, ValueError) as error:
             raise BadRequest(
                 f"the TLS certificate {certificates.certificate} and the key {certificates.key} are no pair in PEM form"
@@ -60,7 +67,9 @@ def check_files(certificates: Certificates) -> None:
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(certificates.client_ca)
         except ssl.SSLError as error:
-            raise BadRequest(f"{certificates.client_ca} holds no certificate in PEM form") from error
+            raise BadRequest(
+                f"{certificates.client_ca} holds no certificate in PEM form"
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +80,9 @@ class _Read:
 
 
 class _Reloading:
-    """Files that somebody replaces, usually one after the other: until they are a pair again, the old one is used."""
+    """Files that somebody replaces, usually one after the other: until they are a pair again, the
+    old one is used.
+    """
 
     def __init__(self, certificates: Certificates) -> None:
         self._certificates = certificates
@@ -86,7 +97,9 @@ class _Reloading:
         self.first = self._loaded.value
 
     def changed(self) -> grpc.ServerCertificateConfiguration | None:
-        """Asked by gRPC before each handshake: what to use from now on, None for the same as before."""
+        """Asked by gRPC before each handshake: what to use from now on, None for the same as
+        before.
+        """
         if not self._loaded.look():
             return None
         _log.info("the TLS certificate was read again")
@@ -95,7 +108,9 @@ class _Reloading:
     def _load(self) -> grpc.ServerCertificateConfiguration:
         check_files(self._certificates)
         found = _read(self._certificates)
-        return grpc.ssl_server_certificate_configuration([(found.key, found.certificate)], found.client_ca)
+        return grpc.ssl_server_certificate_configuration(
+            [(found.key, found.certificate)], found.client_ca
+        )
 
 
 def _files(certificates: Certificates) -> list[Path]:

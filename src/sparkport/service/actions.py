@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from sparkport.catalog import ActionCatalog, Context, CustomAction, Privilege
 from sparkport.errors import CatalogFault, Unsupported
-from sparkport.service import ddl, discovery, flight_sql, put, scan, statistics, table_functions, transactions
+from sparkport.service import (
+    ddl,
+    discovery,
+    flight_sql,
+    put,
+    scan,
+    statistics,
+    table_functions,
+    transactions,
+)
 from sparkport.service.calls import Call
 from sparkport.service.readers import closing_reader
 from sparkport.wire.catalogs import (
@@ -37,7 +46,11 @@ from sparkport.wire.ddl import (
 )
 from sparkport.wire.discovery import decode_discovery
 from sparkport.wire.flight import Action, encode_action_type, encode_result
-from sparkport.wire.scan import decode_endpoints, decode_flight_info, decode_table_function_flight_info
+from sparkport.wire.scan import (
+    decode_endpoints,
+    decode_flight_info,
+    decode_table_function_flight_info,
+)
 from sparkport.wire.statistics import decode_column_statistics
 from sparkport.wire.transactions import (
     decode_commit_transaction,
@@ -86,7 +99,9 @@ def list_actions(service: Service, call: Call) -> Iterator[bytes]:
 
 
 def _custom_actions(service: Service, call: Call) -> Iterator[tuple[Context, CustomAction]]:
-    """The actions of the catalog that the header names, or of all of them: `airport_action` names none (airport §11)."""
+    """The actions of the catalog that the header names, or of all of them: `airport_action` names
+    none (airport §11).
+    """
     named = call.headers.catalog
     seen = set(ACTIONS)
     for registered in service.catalogs(call) if named is None else (service.catalog(call, named),):
@@ -101,7 +116,9 @@ def _custom_actions(service: Service, call: Call) -> Iterator[tuple[Context, Cus
 
 
 def _run_custom(service: Service, call: Call, action: Action) -> Iterator[bytes]:
-    """Raises: Unsupported for an action that nobody has; CatalogFault when it gives anything but bytes."""
+    """Raises: Unsupported for an action that nobody has; CatalogFault when it gives anything but
+    bytes.
+    """
     offered = _custom_actions(service, call)
     found = next((each for each in offered if each[1].name == action.type), None)
     if found is None:
@@ -111,12 +128,16 @@ def _run_custom(service: Service, call: Call, action: Action) -> Iterator[bytes]
     ctx, custom = found
     answer = custom.run(ctx, action.body)
     if not isinstance(answer, Iterable):
-        raise CatalogFault(f"the action {custom.name} gave {type(answer).__name__}, not bytes one by one")
+        raise CatalogFault(
+            f"the action {custom.name} gave {type(answer).__name__}, not bytes one by one"
+        )
     with closing_reader(answer) as results:
         for body in results:
             ctx.check()
             if not isinstance(body, bytes):
-                raise CatalogFault(f"the action {custom.name} gave {type(body).__name__}, not bytes")
+                raise CatalogFault(
+                    f"the action {custom.name} gave {type(body).__name__}, not bytes"
+                )
             yield body
 
 
@@ -131,13 +152,23 @@ def _catalog_version(service: Service, call: Call, request: CatalogRequest) -> I
 
 
 ACTIONS: Mapping[str, ActionType] = {
-    "list_schemas": ActionType("The schemas and objects of a catalog", decode_list_schemas, _list_schemas),
-    "catalog_version": ActionType("A number that rises with each change", decode_catalog_version, _catalog_version),
-    "create_transaction": ActionType("Begin a transaction", decode_create_transaction, transactions.create_transaction),
+    "list_schemas": ActionType(
+        "The schemas and objects of a catalog", decode_list_schemas, _list_schemas
+    ),
+    "catalog_version": ActionType(
+        "A number that rises with each change", decode_catalog_version, _catalog_version
+    ),
+    "create_transaction": ActionType(
+        "Begin a transaction", decode_create_transaction, transactions.create_transaction
+    ),
     "endpoints": ActionType("Plan a scan: tickets for DoGet", decode_endpoints, scan.endpoints),
-    "flight_info": ActionType("A table as of a point in time", decode_flight_info, scan.flight_info),
+    "flight_info": ActionType(
+        "A table as of a point in time", decode_flight_info, scan.flight_info
+    ),
     "table_function_flight_info": ActionType(
-        "The columns that a table function gives", decode_table_function_flight_info, table_functions.flight_info
+        "The columns that a table function gives",
+        decode_table_function_flight_info,
+        table_functions.flight_info,
     ),
     "column_statistics": ActionType(
         "Bounds of a column's values", decode_column_statistics, statistics.column_statistics
@@ -153,7 +184,9 @@ ACTIONS: Mapping[str, ActionType] = {
     "set_default": ActionType("Set a column's default", decode_set_default, ddl.alter_table),
     "set_not_null": ActionType("Forbid NULLs in a column", decode_set_not_null, ddl.alter_table),
     "drop_not_null": ActionType("Allow NULLs in a column", decode_drop_not_null, ddl.alter_table),
-    "change_column_type": ActionType("Change a column's type", decode_change_column_type, ddl.alter_table),
+    "change_column_type": ActionType(
+        "Change a column's type", decode_change_column_type, ddl.alter_table
+    ),
     "add_field": ActionType("Add a field to a struct", decode_add_field, ddl.alter_table),
     "remove_field": ActionType("Remove a field of a struct", decode_remove_field, ddl.alter_table),
     "rename_field": ActionType("Rename a field of a struct", decode_rename_field, ddl.alter_table),
@@ -162,10 +195,20 @@ ACTIONS: Mapping[str, ActionType] = {
     "get_transaction_status": ActionType(
         "The state of a transaction", decode_get_transaction_status, transactions.status
     ),
-    "commit_transaction": ActionType("Commit a transaction", decode_commit_transaction, transactions.commit),
-    "rollback_transaction": ActionType("Roll a transaction back", decode_rollback_transaction, transactions.rollback),
-    "GetCatalogs": ActionType("The catalogs (zstd, Arrow IPC)", decode_discovery, discovery.get_catalogs),
-    "GetDbSchemas": ActionType("The schemas (zstd, Arrow IPC)", decode_discovery, discovery.get_schemas),
+    "commit_transaction": ActionType(
+        "Commit a transaction", decode_commit_transaction, transactions.commit
+    ),
+    "rollback_transaction": ActionType(
+        "Roll a transaction back", decode_rollback_transaction, transactions.rollback
+    ),
+    "GetCatalogs": ActionType(
+        "The catalogs (zstd, Arrow IPC)", decode_discovery, discovery.get_catalogs
+    ),
+    "GetDbSchemas": ActionType(
+        "The schemas (zstd, Arrow IPC)", decode_discovery, discovery.get_schemas
+    ),
     "GetTables": ActionType("The tables (zstd, Arrow IPC)", decode_discovery, discovery.get_tables),
-    "GetTableTypes": ActionType("The types of tables (zstd, Arrow IPC)", decode_discovery, discovery.get_table_types),
+    "GetTableTypes": ActionType(
+        "The types of tables (zstd, Arrow IPC)", decode_discovery, discovery.get_table_types
+    ),
 }

@@ -1,7 +1,9 @@
-"""What the server is doing: every call under way, those that have ended, errors, and how much has gone in and out.
+"""What the server is doing: every call under way, those that have ended, errors, and how much has
+gone in and out.
 
-Strategy: a call notes what happens to it in an object of its own, without locks, since one thread serves it. Whoever wants
-to know adds that up, a few times a second at most; nothing is added up while rows are on their way.
+Strategy: a call notes what happens to it in an object of its own, without locks, since one thread
+serves it. Whoever wants to know adds that up, a few times a second at most; nothing is added up
+while rows are on their way.
 """
 
 from __future__ import annotations
@@ -94,11 +96,15 @@ class Work:
         self.bytes_in = self.bytes_out = 0
         self.rows_in = self.rows_out = 0
         self.waits_since = 0.0
-        """Since when it waits for the client to take a message, or to send one; 0 while it works by itself."""
+        """Since when it waits for the client to take a message, or to send one; 0 while it works by
+        itself.
+        """
         self.excused_at = 0.0
 
     def concerns(self, *names: str | None) -> None:
-        """Note the object that is asked for: catalog, schema, and table or function, as far as they are known."""
+        """Note the object that is asked for: catalog, schema, and table or function, as far as they
+        are known.
+        """
         self.object = ".".join(name[:_LONGEST_NAME] for name in names if name)
 
     def is_in(self, catalog: str) -> None:
@@ -288,7 +294,9 @@ class Activity:
         with self._changed:
             return list(self._samples)
 
-    def wait_until_idle(self, seconds: float, stop_waiting: Callable[[], bool] = lambda: False) -> bool:
+    def wait_until_idle(
+        self, seconds: float, stop_waiting: Callable[[], bool] = lambda: False
+    ) -> bool:
         """Whether all calls have ended in so many seconds."""
         deadline = _monotonic() + seconds
         with self._changed:

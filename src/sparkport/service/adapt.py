@@ -1,10 +1,12 @@
 """The contracts' forms of writing, adapted to the staged one; nothing else knows them.
 
-The batch form wins over the form with row ids (contracts/batch-tables). Without RETURNING the table is called once, with
-all rows, when the statement is complete. With RETURNING the protocol wants an answer to every batch before the next one
-(airport §7.4), so the table is called for each; a failure halfway is then undone only by a TransactionManager.
+The batch form wins over the form with row ids (contracts/batch-tables). Without RETURNING the table
+is called once, with all rows, when the statement is complete. With RETURNING the protocol wants an
+answer to every batch before the next one (airport §7.4), so the table is called for each; a failure
+halfway is then undone only by a TransactionManager.
 
-The rows are the caller's, who closes their reader when the table has returned; rows that it returns are closed here too.
+The rows are the caller's, who closes their reader when the table has returned; rows that it returns
+are closed here too.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ __all__ = ["stage"]
 _Write: TypeAlias = Callable[[RecordReader], DMLResult]
 
 
-def stage(ctx: Context, bound: PublishedTable, operation: Operation, options: DMLOptions) -> StagedWrite:
+def stage(
+    ctx: Context, bound: PublishedTable, operation: Operation, options: DMLOptions
+) -> StagedWrite:
     """Begin a statement on whatever form of writing the table offers. Raises: NotWritable."""
     table = bound.table
     if operation is not Operation.INSERT and bound.rowid_name is None:
@@ -59,10 +63,14 @@ def stage(ctx: Context, bound: PublishedTable, operation: Operation, options: DM
 
 def _not_writable(bound: PublishedTable, operation: Operation) -> NotWritable:
     reason = "" if operation is Operation.INSERT else " (no rowid)"
-    return NotWritable(f"table {bound.table.name} does not support {operation.value.upper()} operations{reason}")
+    return NotWritable(
+        f"table {bound.table.name} does not support {operation.value.upper()} operations{reason}"
+    )
 
 
-def _write_of(ctx: Context, table: Table, operation: Operation, options: DMLOptions, rowid: str) -> _Write | None:
+def _write_of(
+    ctx: Context, table: Table, operation: Operation, options: DMLOptions, rowid: str
+) -> _Write | None:
     """The table's method for the operation, as a function of the rows alone."""
     match operation:
         case Operation.INSERT:
@@ -84,13 +92,17 @@ def _write_of(ctx: Context, table: Table, operation: Operation, options: DMLOpti
 
 
 def _takes_row_ids(table: Table, operation: Operation) -> bool:
-    """Whether the table wants row ids apart from their rows: both are in memory then, all of them."""
+    """Whether the table wants row ids apart from their rows: both are in memory then, all of
+    them.
+    """
     batch_form = UpdatableBatchTable if operation is Operation.UPDATE else DeletableBatchTable
     return operation is not Operation.INSERT and not isinstance(table, batch_form)
 
 
 def _without_row_ids(rows: RecordReader, rowid: str) -> tuple[list[int], RecordReader]:
-    """Divide rows into their ids and the other columns. Raises: BadRequest unless the ids are integers."""
+    """Divide rows into their ids and the other columns. Raises: BadRequest unless the ids are
+    integers.
+    """
     row_ids: list[int] = []
     rest: list[pa.RecordBatch] = []
     for batch in rows:
@@ -154,11 +166,15 @@ class _BatchByBatch(StagedWrite):
         result = self._write([batch])
         self._affected += result.affected_rows
         if result.returning_data is None:
-            raise CatalogFault(f"table {self._bound.title} returned no rows although RETURNING asked for them")
+            raise CatalogFault(
+                f"table {self._bound.title} returned no rows although RETURNING asked for them"
+            )
         with closing_reader(result.returning_data) as batches:
             returned = list(batches)
         if not returned:
-            raise CatalogFault(f"table {self._bound.title} returned no batch although RETURNING asked for rows")
+            raise CatalogFault(
+                f"table {self._bound.title} returned no batch although RETURNING asked for rows"
+            )
         return pa.concat_batches(returned)
 
     def commit(self) -> int:

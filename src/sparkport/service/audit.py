@@ -1,5 +1,5 @@
-"""The audit log: who has changed what, who has asked Spark what, and who was refused; a line of JSON for each. No tokens,
-and no values of rows but those that a caller writes into a query.
+"""The audit log: who has changed what, who has asked Spark what, and who was refused; a line of
+JSON for each. No tokens, and no values of rows but those that a caller writes into a query.
 """
 
 from __future__ import annotations
@@ -27,7 +27,14 @@ _CHANGES = frozenset(
     {
         *("create_schema", "drop_schema", "create_table", "drop_table", "rename_table"),
         *("add_column", "remove_column", "rename_column", "change_column_type", "set_default"),
-        *("set_not_null", "drop_not_null", "add_field", "remove_field", "rename_field", "add_constraint"),
+        *(
+            "set_not_null",
+            "drop_not_null",
+            "add_field",
+            "remove_field",
+            "rename_field",
+            "add_constraint",
+        ),
         *("delete", "commit_transaction", "rollback_transaction"),
     }
 )
@@ -51,7 +58,9 @@ class AuditLog:
             raise BadRequest(f"the audit log {path} cannot be written: {error.strerror}") from error
 
     def record(self, work: Work) -> None:
-        """Write down what a call has changed, or what was refused to it. That it cannot be written is logged and counted."""
+        """Write down what a call has changed, or what was refused to it. That it cannot be written
+        is logged and counted.
+        """
         for entry in entries_of(work):
             line = json.dumps(entry, ensure_ascii=True, separators=(",", ":")) + "\n"
             try:
@@ -60,7 +69,9 @@ class AuditLog:
                     _write(self._file, line.encode())
             except OSError as error:
                 self.failures += 1
-                _log.error("trace %s: the audit log cannot be written: %s", work.trace_id, error.strerror)
+                _log.error(
+                    "trace %s: the audit log cannot be written: %s", work.trace_id, error.strerror
+                )
 
     def close(self) -> None:
         with self._lock:
@@ -73,7 +84,9 @@ class AuditLog:
         return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def _reopen_if_renamed(self) -> None:
-        if self._file >= 0:  # a call may outlive the server, and what it has done belongs into the log
+        if (
+            self._file >= 0
+        ):  # a call may outlive the server, and what it has done belongs into the log
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.stat(self._path), os.fstat(self._file)):
                     return
@@ -104,12 +117,17 @@ def entries_of(work: Work) -> Iterator[dict[str, Any]]:
         yield common | asked | {"rows": None, "outcome": work.code, "reason": work.message}
     elif work.progress.query and (work.rpc == "DoGet" or work.code != "OK"):
         # Its rows are read by DoGet; before that it is only planned, and may be refused then.
-        yield common | asked | {"rows": work.rows_out, "outcome": "ok" if work.code == "OK" else work.code}
+        yield (
+            common
+            | asked
+            | {"rows": work.rows_out, "outcome": "ok" if work.code == "OK" else work.code}
+        )
     for kind, name, rows in work.progress.writes:
         # It is done, whatever became of the answer.
         yield common | {"what": kind, "object": name or work.object, "rows": rows, "outcome": "ok"}
     if not work.progress.writes and work.code not in _DENIED and _changes_something(work):
-        # An action answers when it is done, so one that has answered has done it, even if nobody took the answer.
+        # An action answers when it is done, so one that has answered has done it, even if nobody
+        # took the answer.
         done = work.code == "OK" or (work.rpc == "DoAction" and work.messages_out > 0)
         yield common | asked | {"rows": None, "outcome": "ok" if done else work.code}
 

@@ -14,9 +14,7 @@ from sparkport.wire.headers import RequestHeaders
 
 __all__ = ["HOW_TO_SIGN_IN", "Call"]
 
-HOW_TO_SIGN_IN = (
-    "this server wants a token: CREATE SECRET (TYPE airport, auth_token '…', SCOPE 'grpc://…') with its address"
-)
+HOW_TO_SIGN_IN = "this server wants a token: CREATE SECRET (TYPE airport, auth_token '…', SCOPE 'grpc://…') with its address"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +28,13 @@ class Call:
     identity: Identity | None = None
     """Who calls, where the server asks for tokens."""
     admitted: bool = True
-    """False while the caller has not shown who it is, and may yet do so by what this server has handed out to it."""
+    """False while the caller has not shown who it is, and may yet do so by what this server has
+    handed out to it.
+    """
     shown: Identity | None = None
-    """Who it is by what its headers show, which a handle in its first message has yet to say as well."""
+    """Who it is by what its headers show, which a handle in its first message has yet to say as
+    well.
+    """
     abandon: Callable[[], object] = field(default=lambda: None, compare=False, repr=False)
     """Ends the call from outside of the thread that serves it."""
     work: Work = field(default_factory=Work, compare=False, repr=False)
@@ -60,7 +62,8 @@ class Call:
         access: Access | None = None,
         served: Callable[[], Sequence[tuple[Catalog, Access]]] = tuple,
     ) -> Context:
-        """The context that catalogs see. Without one nothing can be asked of a catalog, so here is the last check.
+        """The context that catalogs see. Without one nothing can be asked of a catalog, so here is
+        the last check.
 
         Raises: Unauthenticated.
         """

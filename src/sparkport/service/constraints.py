@@ -1,4 +1,6 @@
-"""Constraints of tables that take rows in the contracts' forms: checked before the table gets the rows."""
+"""Constraints of tables that take rows in the contracts' forms: checked before the table gets the
+rows.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,19 @@ from sparkport.service.readers import closing_reader
 __all__ = ["Guard"]
 
 _ROWS_AT_ONCE = 65_536
-"""So many rows are checked together: enough that DuckDB's start does not count, and little memory."""
+"""So many rows are checked together: enough that DuckDB's start does not count, and little
+memory.
+"""
 
 
 class Guard:
-    """Checks the rows of one statement against the constraints of a `ConstrainedTable`; any other has none.
+    """Checks the rows of one statement against the constraints of a `ConstrainedTable`; any other
+    has none.
 
-    `add` every batch, and `check` before the table gets them. Keys are compared with the rows that the table had at the
-    first `check`, so rows that were handed over meanwhile do not count twice. What others change between the check and
-    the write goes unnoticed: a `StagedTable` checks inside its commit. Not thread-safe.
+    `add` every batch, and `check` before the table gets them. Keys are compared with the rows that
+    the table had at the first `check`, so rows that were handed over meanwhile do not count twice.
+    What others change between the check and the write goes unnoticed: a `StagedTable` checks inside
+    its commit. Not thread-safe.
     """
 
     def __init__(self, ctx: Context, bound: PublishedTable, operation: Operation) -> None:
@@ -51,7 +57,9 @@ class Guard:
             if self._row_id is not None:
                 self._constraints = concerning(self._constraints, batch.schema.names)
             needed = columns_of(self._constraints, self._columns)
-            self._given = [name for name in batch.schema.names if name in needed or name == self._row_id]
+            self._given = [
+                name for name in batch.schema.names if name in needed or name == self._row_id
+            ]
         self._unchecked.append(batch.select(self._given))
         self._unchecked_rows += batch.num_rows
         if self._unchecked_rows >= _ROWS_AT_ONCE:
@@ -63,7 +71,9 @@ class Guard:
         return int(batch.select([name for name in batch.schema.names if name in keys]).nbytes)
 
     def check(self) -> None:
-        """Raises: ConstraintViolation; NotFound for a row id that does not exist, where its row had to be read."""
+        """Raises: ConstraintViolation; NotFound for a row id that does not exist, where its row had
+        to be read.
+        """
         self._check_rows()
         if not self._keys:
             return
@@ -86,8 +96,14 @@ class Guard:
             self._keys.append(rows.select(keys))
 
     def _completed(self, rows: pa.Table) -> pa.Table:
-        """The rows of an UPDATE with the present values of columns that constraints need and it does not change."""
-        missing = [name for name in columns_of(self._constraints, self._columns) if name not in rows.schema.names]
+        """The rows of an UPDATE with the present values of columns that constraints need and it
+        does not change.
+        """
+        missing = [
+            name
+            for name in columns_of(self._constraints, self._columns)
+            if name not in rows.schema.names
+        ]
         if self._row_id is None or not missing:
             return rows
         row_ids = rows.column(self._row_id).combine_chunks()
@@ -113,7 +129,9 @@ class Guard:
     def _scan(self, columns: Sequence[str], row_ids: pa.Array | None = None) -> pa.Table:
         """Columns of all rows as the statement sees them, or only of those with the given ids."""
         found = []
-        with closing_reader(self._bound.table.scan(self._ctx, ScanOptions(columns=tuple(columns)))) as batches:
+        with closing_reader(
+            self._bound.table.scan(self._ctx, ScanOptions(columns=tuple(columns)))
+        ) as batches:
             for batch in batches:
                 self._ctx.check()
                 batch = batch.select(list(columns))
@@ -126,6 +144,8 @@ class Guard:
 
 def _last_of_each(rows: pa.Table, row_id: str) -> pa.Table:
     """When a row is updated twice, its later values count."""
-    numbered = pa.table({"id": rows.column(row_id), "number": pa.array(range(rows.num_rows), pa.int64())})
+    numbered = pa.table(
+        {"id": rows.column(row_id), "number": pa.array(range(rows.num_rows), pa.int64())}
+    )
     last = numbered.group_by("id").aggregate([("number", "max")]).column("number_max")
     return rows if len(last) == rows.num_rows else rows.take(last.sort())

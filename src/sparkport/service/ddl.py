@@ -29,10 +29,24 @@ from sparkport.catalog.discretion import discreet
 from sparkport.catalog.names import folded, own_spellings
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.catalog.types import refuse_unsupported
-from sparkport.errors import AlreadyExists, BadRequest, NotFound, PermissionDenied, PreconditionFailed, Unsupported
+from sparkport.errors import (
+    AlreadyExists,
+    BadRequest,
+    NotFound,
+    PermissionDenied,
+    PreconditionFailed,
+    Unsupported,
+)
 from sparkport.service.calls import Call
 from sparkport.service.listing import table_info
-from sparkport.service.objects import MAIN, PublishedTable, find_schema, find_table, publish_table, table_named
+from sparkport.service.objects import (
+    MAIN,
+    PublishedTable,
+    find_schema,
+    find_table,
+    publish_table,
+    table_named,
+)
 from sparkport.service.registry import RegisteredCatalog
 from sparkport.wire.ddl import (
     AddColumn,
@@ -67,7 +81,9 @@ def create_schema(service: Service, call: Call, request: CreateSchema) -> Iterat
     catalog = _dynamic_catalog(registered)
     _require_alter(ctx, request.name)
     if request.name.lower() == MAIN and call.headers.from_duckdb:
-        raise BadRequest("DuckDB cannot look up a schema called main in an attached catalog: choose another name")
+        raise BadRequest(
+            "DuckDB cannot look up a schema called main in an attached catalog: choose another name"
+        )
     options = CreateSchemaOptions(request.comment, request.tags)
     try:
         if request.on_conflict is OnConflict.REPLACE:
@@ -83,7 +99,9 @@ def create_schema(service: Service, call: Call, request: CreateSchema) -> Iterat
 
 
 def _ignores_existing_schema(service: Service, call: Call, request: CreateSchema) -> bool:
-    """DuckDB sends the same for CREATE SCHEMA with and without IF NOT EXISTS; the former must work (airport §4.10)."""
+    """DuckDB sends the same for CREATE SCHEMA with and without IF NOT EXISTS; the former must work
+    (airport §4.10).
+    """
     if request.on_conflict is not None:
         return request.on_conflict is OnConflict.IGNORE
     return call.headers.from_duckdb and not service.settings.strict_create_schema
@@ -94,7 +112,9 @@ def drop_schema(service: Service, call: Call, request: DropSchema) -> Iterator[b
     ctx, registered = service.enter(call, request.catalog)
     catalog = _dynamic_catalog(registered)
     try:
-        name = find_schema(ctx, registered, request.name).name  # `main` is published under another name
+        name = find_schema(
+            ctx, registered, request.name
+        ).name  # `main` is published under another name
     except NotFound:
         if not request.ignore_not_found:
             raise
@@ -110,7 +130,9 @@ def drop_schema(service: Service, call: Call, request: DropSchema) -> Iterator[b
 
 
 def create_table(service: Service, call: Call, request: CreateTable) -> Iterator[bytes]:
-    """Create a table; the answer describes it as it is now, which the client believes over its own statement."""
+    """Create a table; the answer describes it as it is now, which the client believes over its own
+    statement.
+    """
     ctx, registered = service.enter(call, request.catalog)
     schema = _dynamic_schema(ctx, registered, request.schema)
     _require_alter(ctx, schema.name, request.name)
@@ -148,7 +170,9 @@ def drop_table(service: Service, call: Call, request: DropTable) -> Iterator[byt
 
 
 def alter_table(service: Service, call: Call, request: Alter) -> Iterator[bytes]:
-    """Alter a table; the answer describes it afterwards. IF EXISTS on a missing table has nothing to describe."""
+    """Alter a table; the answer describes it afterwards. IF EXISTS on a missing table has nothing
+    to describe.
+    """
     ctx, registered = service.enter(call, request.catalog)
     try:
         found = find_table(ctx, registered, request.schema, request.name)
@@ -165,7 +189,9 @@ def alter_table(service: Service, call: Call, request: Alter) -> Iterator[bytes]
     else:
         if not isinstance(found.table, DynamicTable):
             raise Unsupported(f"table {found.title} does not support DDL operations")
-        with discreet(ctx.access.shows(found.schema_name, found.table.name), f"table {found.title}"):
+        with discreet(
+            ctx.access.shows(found.schema_name, found.table.name), f"table {found.title}"
+        ):
             _alter(ctx, found.table, found.column_names, request)
     registered.changed()
     name = request.new_name if isinstance(request, RenameTable) else found.table.name
@@ -173,25 +199,39 @@ def alter_table(service: Service, call: Call, request: Alter) -> Iterator[bytes]
 
 
 _Change = (
-    AddColumn | RemoveColumn | RenameColumn | SetDefault | SetNotNull | DropNotNull | ChangeColumnType | AddField
+    AddColumn
+    | RemoveColumn
+    | RenameColumn
+    | SetDefault
+    | SetNotNull
+    | DropNotNull
+    | ChangeColumnType
+    | AddField
 ) | (RemoveField | RenameField | AddConstraint)
 
 
 def _alter(ctx: Context, table: DynamicTable, names: Sequence[str], request: _Change) -> None:
-    """Hand it to the table, with its own spelling of its columns, of which it is told as `names`."""
+    """Hand it to the table, with its own spelling of its columns, of which it is told as
+    `names`.
+    """
 
     own = own_spellings(names)
 
     def own_column(column_schema: pa.Schema) -> pa.Schema:
         _check_columns(column_schema, f"table {table.name}")
-        return pa.schema([field.with_name(own(field.name)) for field in column_schema], metadata=column_schema.metadata)
+        return pa.schema(
+            [field.with_name(own(field.name)) for field in column_schema],
+            metadata=column_schema.metadata,
+        )
 
     match request:
         case AddColumn():
             options = AddColumnOptions(request.if_column_not_exists, request.ignore_not_found)
             table.add_column(ctx, own_column(request.column_schema), options)
         case RemoveColumn():
-            removal = RemoveColumnOptions(request.if_column_exists, request.ignore_not_found, request.cascade)
+            removal = RemoveColumnOptions(
+                request.if_column_exists, request.ignore_not_found, request.cascade
+            )
             table.remove_column(ctx, own(request.column), removal)
         case RenameColumn():
             _refuse_rowid(request.new_name, f"table {table.name}")
@@ -214,10 +254,14 @@ def _alter(ctx: Context, table: DynamicTable, names: Sequence[str], request: _Ch
                 )
             refuse_unsupported(request.column_schema, f"table {table.name}")
             place = (own(request.path[0]), *request.path[1:])
-            table.add_field(ctx, place, request.column_schema, AddFieldOptions(request.if_field_not_exists))
+            table.add_field(
+                ctx, place, request.column_schema, AddFieldOptions(request.if_field_not_exists)
+            )
         case RemoveField():
             place = (own(request.path[0]), *request.path[1:])
-            table.remove_field(ctx, place, RemoveFieldOptions(request.if_field_exists, request.cascade))
+            table.remove_field(
+                ctx, place, RemoveFieldOptions(request.if_field_exists, request.cascade)
+            )
         case RenameField():
             table.rename_field(ctx, (own(request.path[0]), *request.path[1:]), request.new_name)
         case AddConstraint():
@@ -227,14 +271,18 @@ def _alter(ctx: Context, table: DynamicTable, names: Sequence[str], request: _Ch
 
 
 def _describe(service: Service, call: Call, ctx: Context, published: PublishedTable) -> bytes:
-    """The table's FlightInfo with a ticket that reads all of it, as the contracts promise, also while it has no rows.
+    """The table's FlightInfo with a ticket that reads all of it, as the contracts promise, also
+    while it has no rows.
 
-    DuckDB gets the signed descriptor, which carries the fingerprint; others the contracts' `[schema, table]`.
+    DuckDB gets the signed descriptor, which carries the fingerprint; others the contracts'
+    `[schema, table]`.
     """
     if call.headers.from_duckdb:
         descriptor = published.descriptor(ctx, service.signer)
     else:
-        descriptor = flight.FlightDescriptor.for_path(published.published_schema, published.table.name)
+        descriptor = flight.FlightDescriptor.for_path(
+            published.published_schema, published.table.name
+        )
     ticket = ScanTicket(
         published.registered.name,
         published.schema_name,
@@ -263,13 +311,19 @@ def _dynamic_schema(ctx: Context, registered: RegisteredCatalog, name: str) -> D
 def _require_alter(ctx: Context, schema_name: str, name: str = "") -> None:
     """Raises: PermissionDenied."""
     if not ctx.access.may(Privilege.ALTER, schema_name, name):
-        raise PermissionDenied(f"you have no alter permission on {'.'.join(filter(None, (schema_name, name)))}")
+        raise PermissionDenied(
+            f"you have no alter permission on {'.'.join(filter(None, (schema_name, name)))}"
+        )
 
 
 def _require_whole(ctx: Context, schema_name: str, name: str) -> None:
-    """Who does not see all rows of a table does not throw all of them away. Raises: PermissionDenied."""
+    """Who does not see all rows of a table does not throw all of them away. Raises:
+    PermissionDenied.
+    """
     if ctx.access.restrictions(schema_name, name) is not None:
-        raise PermissionDenied(f"you see only part of {schema_name}.{name}, and that takes all of it")
+        raise PermissionDenied(
+            f"you see only part of {schema_name}.{name}, and that takes all of it"
+        )
 
 
 def _check_columns(arrow_schema: pa.Schema, what: str) -> None:
@@ -278,10 +332,14 @@ def _check_columns(arrow_schema: pa.Schema, what: str) -> None:
     for field in arrow_schema:
         _refuse_rowid(field.name, what)
         if folded(field.name) in seen:
-            raise BadRequest(f"{what}: there are two columns called {field.name}; case makes no difference")
+            raise BadRequest(
+                f"{what}: there are two columns called {field.name}; case makes no difference"
+            )
         seen.add(folded(field.name))
 
 
 def _refuse_rowid(name: str, what: str) -> None:
     if name.lower() == ROWID_NAME:
-        raise BadRequest(f"{what}: a column cannot be called rowid, which is the row's identity; choose another name")
+        raise BadRequest(
+            f"{what}: a column cannot be called rowid, which is the row's identity; choose another name"
+        )

@@ -1,7 +1,7 @@
 """Discovery: catalogs, schemas, tables and their types, in the order that Flight SQL prescribes.
 
-The functions named for what they list yield record batches, for Flight SQL's commands; those called `get_…` are the
-contracts' actions, which send the same in another encoding.
+The functions named for what they list yield record batches, for Flight SQL's commands; those called
+`get_…` are the contracts' actions, which send the same in another encoding.
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ import pyarrow as pa
 from sparkport.catalog import Context, Schema, Table
 from sparkport.errors import Cancelled
 from sparkport.service.calls import Call
-from sparkport.service.objects import PublishedTable, publish_table, published_schema_name, table_named
+from sparkport.service.objects import (
+    PublishedTable,
+    publish_table,
+    published_schema_name,
+    table_named,
+)
 from sparkport.service.registry import RegisteredCatalog
 from sparkport.service.sql_types import described_schema
 from sparkport.wire.discovery import (
@@ -51,9 +56,13 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _TABLE = "TABLE"
-"""The only type there is: the protocol publishes nothing but tables and functions (airport §3.5)."""
+"""The only type there is: the protocol publishes nothing but tables and functions (airport
+§3.5).
+"""
 _BATCH_BYTES = 1024 * 1024
-"""About as much is sent at once: clients refuse messages that are too large, ADBC's those of more than 16 MiB."""
+"""About as much is sent at once: clients refuse messages that are too large, ADBC's those of more
+than 16 MiB.
+"""
 
 
 def get_catalogs(service: Service, call: Call, request: DiscoveryRequest) -> Iterator[bytes]:
@@ -68,7 +77,9 @@ def get_schemas(service: Service, call: Call, request: DiscoveryRequest) -> Iter
 
 def get_tables(service: Service, call: Call, request: DiscoveryRequest) -> Iterator[bytes]:
     """The tables that match; with `include_schema` each with its Arrow schema as an IPC message."""
-    yield encode_discovery(tables_schema(request), tables(service, call, _resolved(service, call, request)))
+    yield encode_discovery(
+        tables_schema(request), tables(service, call, _resolved(service, call, request))
+    )
 
 
 def get_table_types(service: Service, call: Call, request: DiscoveryRequest) -> Iterator[bytes]:
@@ -77,7 +88,9 @@ def get_table_types(service: Service, call: Call, request: DiscoveryRequest) -> 
 
 
 def _resolved(service: Service, call: Call, request: DiscoveryRequest) -> DiscoveryRequest:
-    """An action may ask for the default catalog by an empty name, as all others may. Raises: NotFound."""
+    """An action may ask for the default catalog by an empty name, as all others may. Raises:
+    NotFound.
+    """
     if request.catalog is None:
         return request
     return replace(request, catalog=service.catalog(call, request.catalog).name)
@@ -85,7 +98,9 @@ def _resolved(service: Service, call: Call, request: DiscoveryRequest) -> Discov
 
 def catalogs(service: Service, call: Call, request: DiscoveryRequest) -> Iterator[pa.RecordBatch]:
     """Their names."""
-    return _batches(CATALOGS, ((registered.name,) for registered in _catalogs(service, call, request.catalog)))
+    return _batches(
+        CATALOGS, ((registered.name,) for registered in _catalogs(service, call, request.catalog))
+    )
 
 
 def schemas(service: Service, call: Call, request: DiscoveryRequest) -> Iterator[pa.RecordBatch]:
@@ -105,7 +120,9 @@ def tables(service: Service, call: Call, request: DiscoveryRequest) -> Iterator[
     return _batches(tables_schema(request), _table_rows(service, call, request))
 
 
-def table_types(_service: Service, _call: Call, _request: DiscoveryRequest) -> Iterator[pa.RecordBatch]:
+def table_types(
+    _service: Service, _call: Call, _request: DiscoveryRequest
+) -> Iterator[pa.RecordBatch]:
     """What there is."""
     return _batches(TABLE_TYPES, [(_TABLE,)])
 
@@ -113,14 +130,18 @@ def table_types(_service: Service, _call: Call, _request: DiscoveryRequest) -> I
 def each_schema(
     service: Service, call: Call, catalog: str | None
 ) -> Iterator[tuple[Context, RegisteredCatalog, Schema]]:
-    """The schemas of the catalog of exactly that name, or of all; no such catalog is no error, but none."""
+    """The schemas of the catalog of exactly that name, or of all; no such catalog is no error, but
+    none.
+    """
     for each in _catalogs(service, call, catalog):
         ctx, registered = service.enter(call, each.name)
         for schema in sorted(service.listing.schemas(ctx, registered), key=published_schema_name):
             yield ctx, registered, schema
 
 
-def listed_table(ctx: Context, registered: RegisteredCatalog, schema: Schema, name: str) -> Table | None:
+def listed_table(
+    ctx: Context, registered: RegisteredCatalog, schema: Schema, name: str
+) -> Table | None:
     """The table of that name, if it is one that is listed."""
 
     def look() -> Table | None:
@@ -133,7 +154,9 @@ def listed_table(ctx: Context, registered: RegisteredCatalog, schema: Schema, na
 def batch_of(arrow_schema: pa.Schema, rows: Iterable[tuple[Any, ...]]) -> pa.RecordBatch:
     """The rows, of which there is at least one."""
     columns = zip(arrow_schema, zip(*rows, strict=True), strict=True)
-    return pa.RecordBatch.from_arrays([pa.array(values, field.type) for field, values in columns], schema=arrow_schema)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(values, field.type) for field, values in columns], schema=arrow_schema
+    )
 
 
 def _catalogs(service: Service, call: Call, name: str | None) -> list[RegisteredCatalog]:
@@ -141,7 +164,9 @@ def _catalogs(service: Service, call: Call, name: str | None) -> list[Registered
     return sorted(wanted, key=lambda registered: registered.name)
 
 
-def _table_rows(service: Service, call: Call, request: DiscoveryRequest) -> Iterator[tuple[str | bytes, ...]]:
+def _table_rows(
+    service: Service, call: Call, request: DiscoveryRequest
+) -> Iterator[tuple[str | bytes, ...]]:
     if not request.wants_type(_TABLE):
         return
     for ctx, registered, schema in each_schema(service, call, request.catalog):
@@ -152,27 +177,45 @@ def _table_rows(service: Service, call: Call, request: DiscoveryRequest) -> Iter
         for published in _tables(service, ctx, registered, schema):
             if request.wants_table(published.table.name):
                 row = (registered.name, schema_name, published.table.name, _TABLE)
-                yield (*row, described_schema(published.arrow_schema)) if request.include_schema else row
+                yield (
+                    (*row, described_schema(published.arrow_schema))
+                    if request.include_schema
+                    else row
+                )
 
 
-def _tables(service: Service, ctx: Context, registered: RegisteredCatalog, schema: Schema) -> list[PublishedTable]:
+def _tables(
+    service: Service, ctx: Context, registered: RegisteredCatalog, schema: Schema
+) -> list[PublishedTable]:
     def look() -> list[PublishedTable]:
-        return sorted(service.listing.tables(ctx, registered, schema), key=lambda published: published.table.name)
+        return sorted(
+            service.listing.tables(ctx, registered, schema),
+            key=lambda published: published.table.name,
+        )
 
     return _unless_broken(look, registered, schema) or []
 
 
-def _unless_broken(look: Callable[[], _T], registered: RegisteredCatalog, schema: Schema) -> _T | None:
+def _unless_broken(
+    look: Callable[[], _T], registered: RegisteredCatalog, schema: Schema
+) -> _T | None:
     try:
         return look()
     except Cancelled:
         raise
     except Exception:  # noqa: BLE001 - one broken schema must not hide all others (T9)
-        _log.warning("catalog %r: schema %r cannot be looked into", registered.name, schema.name, exc_info=True)
+        _log.warning(
+            "catalog %r: schema %r cannot be looked into",
+            registered.name,
+            schema.name,
+            exc_info=True,
+        )
         return None
 
 
-def _batches(arrow_schema: pa.Schema, rows: Iterable[tuple[str | bytes, ...]]) -> Iterator[pa.RecordBatch]:
+def _batches(
+    arrow_schema: pa.Schema, rows: Iterable[tuple[str | bytes, ...]]
+) -> Iterator[pa.RecordBatch]:
     pending: list[tuple[str | bytes, ...]] = []
     size = 0
     for row in rows:

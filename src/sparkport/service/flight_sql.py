@@ -1,6 +1,7 @@
 """Flight SQL's commands for discovery, so that drivers such as ADBC's can browse a server.
 
-GetFlightInfo answers with a ticket that holds the command, and DoGet carries it out. Commands that need SQL are refused.
+GetFlightInfo answers with a ticket that holds the command, and DoGet carries it out. Commands that
+need SQL are refused.
 """
 
 from __future__ import annotations
@@ -48,16 +49,25 @@ __all__ = ["SQL_ACTIONS", "Command", "command_of", "flight_info", "no_sql", "rea
 
 SQL_ACTIONS = frozenset(
     {
-        *("CreatePreparedStatement", "CreatePreparedSubstraitPlan", "ClosePreparedStatement", "CancelQuery"),
+        *(
+            "CreatePreparedStatement",
+            "CreatePreparedSubstraitPlan",
+            "ClosePreparedStatement",
+            "CancelQuery",
+        ),
         *("BeginTransaction", "EndTransaction", "BeginSavepoint", "EndSavepoint"),
     }
 )
-"""The actions of Flight SQL, none of which is served: they are about statements and their transactions."""
+"""The actions of Flight SQL, none of which is served: they are about statements and their
+transactions.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandType:
-    """How a command is decoded and carried out; the answer's Arrow schema may depend on what is asked for."""
+    """How a command is decoded and carried out; the answer's Arrow schema may depend on what is
+    asked for.
+    """
 
     decode: Callable[[memoryview], Any]
     arrow_schema: Callable[[Any], pa.Schema]
@@ -77,17 +87,25 @@ class Command:
 
 
 def command_of(descriptor: flight.FlightDescriptor) -> Command | None:
-    """The command in a descriptor; None when it is no command of Flight SQL. Raises: BadRequest, Unsupported."""
+    """The command in a descriptor; None when it is no command of Flight SQL. Raises: BadRequest,
+    Unsupported.
+    """
     if descriptor.descriptor_type != flight.DescriptorType.CMD:
         return None
     return _decode(descriptor.command)
 
 
-def flight_info(service: Service, call: Call, descriptor: flight.FlightDescriptor, command: Command) -> bytes:
-    """Where to get the answer. Raises: NotFound when the header names a catalog that is not there."""
+def flight_info(
+    service: Service, call: Call, descriptor: flight.FlightDescriptor, command: Command
+) -> bytes:
+    """Where to get the answer. Raises: NotFound when the header names a catalog that is not
+    there.
+    """
     header = call.headers.catalog
     catalog = None if header is None else service.catalog(call, header).name
-    ticket = encode_ticket(CommandTicket(descriptor.command, catalog, call.identity), service.signer)
+    ticket = encode_ticket(
+        CommandTicket(descriptor.command, catalog, call.identity), service.signer
+    )
     return encode_flight_info(command.arrow_schema, descriptor, tickets=(ticket,))
 
 
@@ -124,7 +142,9 @@ def _decode(command: bytes) -> Command | None:
 
 
 def _sql_info(_service: Service, _call: Call, wanted: frozenset[int]) -> Iterator[pa.RecordBatch]:
-    """Those that are known among the wanted: what is missing tells that the server does not know."""
+    """Those that are known among the wanted: what is missing tells that the server does not
+    know.
+    """
     infos = {number: info for number, info in sql_info().items() if not wanted or number in wanted}
     if infos:
         yield encode_sql_info(infos)
@@ -145,7 +165,10 @@ def _primary_keys(service: Service, call: Call, request: KeysRequest) -> Iterato
         if not isinstance(table, ConstrainedTable):
             continue
         names = (registered.name, schema_name, table.name)
-        rows = [(*names, column, None, position) for position, column in enumerate(table.constraints.primary_key, 1)]
+        rows = [
+            (*names, column, None, position)
+            for position, column in enumerate(table.constraints.primary_key, 1)
+        ]
         if rows:
             yield discovery.batch_of(PRIMARY_KEYS, rows)
 
@@ -163,11 +186,15 @@ COMMANDS: Mapping[str, CommandType] = {
     "CommandGetCatalogs": CommandType(decode_get_catalogs, _always(CATALOGS), discovery.catalogs),
     "CommandGetDbSchemas": CommandType(decode_get_schemas, _always(SCHEMAS), discovery.schemas),
     "CommandGetTables": CommandType(decode_get_tables, discovery.tables_schema, discovery.tables),
-    "CommandGetTableTypes": CommandType(decode_get_table_types, _always(TABLE_TYPES), discovery.table_types),
+    "CommandGetTableTypes": CommandType(
+        decode_get_table_types, _always(TABLE_TYPES), discovery.table_types
+    ),
     "CommandGetPrimaryKeys": CommandType(decode_keys, _always(PRIMARY_KEYS), _primary_keys),
     "CommandGetExportedKeys": CommandType(decode_keys, _always(FOREIGN_KEYS), _no_keys),
     "CommandGetImportedKeys": CommandType(decode_keys, _always(FOREIGN_KEYS), _no_keys),
-    "CommandGetCrossReference": CommandType(decode_cross_reference, _always(FOREIGN_KEYS), _no_keys),
+    "CommandGetCrossReference": CommandType(
+        decode_cross_reference, _always(FOREIGN_KEYS), _no_keys
+    ),
     "CommandGetSqlInfo": CommandType(decode_sql_info, _always(SQL_INFO), _sql_info),
     "CommandGetXdbcTypeInfo": CommandType(decode_type_info, _always(TYPE_INFO), _type_info),
 }

@@ -24,13 +24,19 @@ if TYPE_CHECKING:
 
 __all__ = ["get_flight_info", "get_schema", "list_flights", "read_databases"]
 
-_DATABASES_SCHEMA = pa.schema([pa.field("name", pa.string(), nullable=False), pa.field("description", pa.string())])
+_DATABASES_SCHEMA = pa.schema(
+    [pa.field("name", pa.string(), nullable=False), pa.field("description", pa.string())]
+)
 
 
 def list_flights(service: Service, call: Call) -> Iterator[bytes]:
     """Every object, or those of the catalog and schema that the headers name (airport §3.4)."""
     wanted_catalog, wanted_schema = call.headers.filter_catalog, call.headers.filter_schema
-    names = [each.name for each in service.catalogs(call)] if wanted_catalog is None else [wanted_catalog]
+    names = (
+        [each.name for each in service.catalogs(call)]
+        if wanted_catalog is None
+        else [wanted_catalog]
+    )
     for name in names:
         ctx, registered = service.enter(call, name)
         for schema in service.listing.schemas(ctx, registered):
@@ -39,7 +45,9 @@ def list_flights(service: Service, call: Call) -> Iterator[bytes]:
 
 
 def get_flight_info(service: Service, call: Call, descriptor: flight.FlightDescriptor) -> bytes:
-    """A table or the answer of a command, with tickets that read it; the descriptor comes back as it was sent (T42)."""
+    """A table or the answer of a command, with tickets that read it; the descriptor comes back as
+    it was sent (T42).
+    """
     if service.is_databases(descriptor):
         ticket = encode_ticket(DatabasesTicket(call.identity), service.signer)
         return encode_flight_info(_DATABASES_SCHEMA, descriptor, tickets=(ticket,))
@@ -69,7 +77,9 @@ def read_databases(service: Service, call: Call) -> Iterator[bytes]:
     yield from BatchWriter(_DATABASES_SCHEMA).messages(batch)
 
 
-def _bind(service: Service, call: Call, descriptor: flight.FlightDescriptor) -> tuple[Context, PublishedTable]:
+def _bind(
+    service: Service, call: Call, descriptor: flight.FlightDescriptor
+) -> tuple[Context, PublishedTable]:
     """Raises: BadRequest, NotFound, also for a command that no catalog knows."""
     is_command = descriptor.descriptor_type == flight.DescriptorType.CMD
     if is_command and own_flights.of_descriptor(service, call, descriptor) is None:

@@ -16,7 +16,8 @@ __all__ = ["ScanFraming"]
 class ScanFraming(Framing):
     """The framing of one scan of a table with a given bound Arrow schema.
 
-    Published columns are never dictionaries (T33), so that a message depends on no other, whoever has made that one.
+    Published columns are never dictionaries (T33), so that a message depends on no other, whoever
+    has made that one.
     """
 
     def __init__(self, bound: pa.Schema, wanted: Sequence[int] | None, title: str) -> None:

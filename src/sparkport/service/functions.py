@@ -1,4 +1,6 @@
-"""Functions as clients see them: published signatures, and the way back from a descriptor and arguments."""
+"""Functions as clients see them: published signatures, and the way back from a descriptor and
+arguments.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ __all__ = [
 Function: TypeAlias = ScalarFunction | TableFunction | TableInOutFunction
 
 RESULT = "result"
-"""What the one column of a scalar function's result is called: fixed, since the client compares it (airport §15.3)."""
+"""What the one column of a scalar function's result is called: fixed, since the client compares it
+(airport §15.3).
+"""
 MOST_VARIADIC = 8
 """How many values of a variadic parameter DuckDB is offered, each as an overload."""
 
@@ -107,7 +111,8 @@ class PublishedFunction:
 def publish_function(
     registered: RegisteredCatalog, schema_name: str, function: Function, values: int | None = None
 ) -> list[PublishedFunction]:
-    """Its overloads: one, or several for a variadic function, unless it is known how many `values` it is to take.
+    """Its overloads: one, or several for a variadic function, unless it is known how many `values`
+    it is to take.
 
     Raises: BadRequest or Unsupported for what the client could not take.
     """
@@ -119,7 +124,9 @@ def publish_function(
         counts = range(1, MOST_VARIADIC + 1) if values is None else (max(1, values - fixed),)
         repetitions = (_repeated(signature, count) for count in counts)
     return [
-        PublishedFunction(registered, schema_name, function, each, *_shape(each, signature.return_type, form))
+        PublishedFunction(
+            registered, schema_name, function, each, *_shape(each, signature.return_type, form)
+        )
         for each in repetitions
     ]
 
@@ -137,7 +144,9 @@ def function_info(ctx: Context, published: PublishedFunction, signer: Signer) ->
         function.comment,
         function.stability if isinstance(function, ScalarFunction) else None,
     )
-    return encode_flight_info(published.arrow_schema, published.descriptor(ctx, signer), app_metadata=metadata)
+    return encode_flight_info(
+        published.arrow_schema, published.descriptor(ctx, signer), app_metadata=metadata
+    )
 
 
 def bind_function(
@@ -158,7 +167,9 @@ def bind_function(
 def guarded(service: Service, call: Call, ctx: Context, published: PublishedFunction) -> Watched:
     """What looks after the function while it runs."""
     function = published.function
-    return service.watch.guard(ctx, published.title, function.time_limit, function.interruptible, call.abandon)
+    return service.watch.guard(
+        ctx, published.title, function.time_limit, function.interruptible, call.abandon
+    )
 
 
 def find_function(
@@ -170,7 +181,9 @@ def find_function(
     fingerprint: str,
     values: int | None = None,
 ) -> PublishedFunction:
-    """Raises: NotFound; StaleDescriptor when there is one of that name, but with other parameters."""
+    """Raises: NotFound; StaleDescriptor when there is one of that name, but with other
+    parameters.
+    """
     known = False
     for published in functions_named(ctx, registered, schema_name, kind, name, values):
         if published.fingerprint == fingerprint:
@@ -191,7 +204,9 @@ def functions_named(
     name: str,
     values: int | None = None,
 ) -> Iterator[PublishedFunction]:
-    """All overloads of that name, or those of a variadic one for so many values. Raises: NotFound without the schema."""
+    """All overloads of that name, or those of a variadic one for so many values. Raises: NotFound
+    without the schema.
+    """
     schema = find_schema(ctx, registered, schema_name)
     functions: Sequence[Function] = (
         schema.scalar_functions(ctx) if kind == "scalar_function" else schema.table_functions(ctx)
@@ -206,17 +221,22 @@ def may_call(ctx: Context, schema: Schema, function: Function) -> bool:
     return ctx.access.may(function.privilege, schema.name, function.name)
 
 
-# -------------------------------------------------------------------------------------------------------- arguments
+# --------------------------------------------------------------------------------------- arguments
 
 
-def convert_arguments(published: PublishedFunction, row: pa.RecordBatch, *, from_duckdb: bool) -> Arguments:
-    """The arguments of a table function from the row that the client sent, each in the type of its parameter.
+def convert_arguments(
+    published: PublishedFunction, row: pa.RecordBatch, *, from_duckdb: bool
+) -> Arguments:
+    """The arguments of a table function from the row that the client sent, each in the type of its
+    parameter.
 
     Raises: BadRequest.
     """
     parameters = published.values
     if row.num_columns != len(parameters):
-        raise BadRequest(f"{published.title} takes {len(parameters)} arguments, not {row.num_columns}")
+        raise BadRequest(
+            f"{published.title} takes {len(parameters)} arguments, not {row.num_columns}"
+        )
     sent = canonical_schema(row.schema)
     arrays = [
         convert_array(
@@ -231,7 +251,8 @@ def convert_arguments(published: PublishedFunction, row: pa.RecordBatch, *, from
 
 
 def arguments_of(published: PublishedFunction, values: Sequence[Any]) -> Arguments:
-    """The arguments from plain values, as the contracts' requests bring them; named ones may be left out at the end.
+    """The arguments from plain values, as the contracts' requests bring them; named ones may be
+    left out at the end.
 
     Raises: BadRequest.
     """
@@ -240,16 +261,24 @@ def arguments_of(published: PublishedFunction, values: Sequence[Any]) -> Argumen
     if not least <= len(values) <= len(parameters):
         raise BadRequest(f"{published.title} takes {least} arguments, not {len(values)}")
     given = [*values, *[None] * (len(parameters) - len(values))]
-    return _arguments(parameters, [_array(published, *each) for each in zip(parameters, given, strict=True)])
+    return _arguments(
+        parameters, [_array(published, *each) for each in zip(parameters, given, strict=True)]
+    )
 
 
 def _array(published: PublishedFunction, parameter: Parameter, value: Any) -> pa.Array:
     target = parameter.type
     try:
-        array = pa.array([value], pa.uint64() if isinstance(value, int) and value >= 1 << 63 else None)
+        array = pa.array(
+            [value], pa.uint64() if isinstance(value, int) and value >= 1 << 63 else None
+        )
         if target is not None and pa.types.is_floating(array.type) and pa.types.is_floating(target):
             return array.cast(target)  # to the nearest, as DuckDB does
-        return array if target is None else convert_array(array, target, parameter.name, from_duckdb=False)
+        return (
+            array
+            if target is None
+            else convert_array(array, target, parameter.name, from_duckdb=False)
+        )
     except (pa.ArrowException, ValueError, TypeError, OverflowError, BadRequest):
         expected = "a value" if target is None else str(target)
         raise BadRequest(
@@ -257,11 +286,15 @@ def _array(published: PublishedFunction, parameter: Parameter, value: Any) -> pa
         ) from None
 
 
-def _arguments(parameters: Sequence[Parameter], arrays: Sequence[pa.Array], sent: pa.Schema | None = None) -> Arguments:
+def _arguments(
+    parameters: Sequence[Parameter], arrays: Sequence[pa.Array], sent: pa.Schema | None = None
+) -> Arguments:
     """`sent` tells what only metadata does, such as that bytes are a GEOMETRY."""
     fields = pa.schema(
         [
-            pa.field(each.name, array.type, metadata=None if sent is None else sent.field(index).metadata)
+            pa.field(
+                each.name, array.type, metadata=None if sent is None else sent.field(index).metadata
+            )
             for index, (each, array) in enumerate(zip(parameters, arrays, strict=True))
         ]
     )
@@ -270,7 +303,7 @@ def _arguments(parameters: Sequence[Parameter], arrays: Sequence[pa.Array], sent
     return Arguments((python_value(array[0]) for array in arrays), row)
 
 
-# ------------------------------------------------------------------------------------------------------- publishing
+# -------------------------------------------------------------------------------------- publishing
 
 
 def _repeated(signature: FunctionSignature, count: int) -> tuple[Parameter, ...]:
@@ -283,11 +316,17 @@ def _repeated(signature: FunctionSignature, count: int) -> tuple[Parameter, ...]
 def _shape(
     parameters: tuple[Parameter, ...], return_type: pa.DataType | None, form: FunctionForm
 ) -> tuple[pa.Schema, pa.Schema, str]:
-    """The published input schema, the result, and a fingerprint of both. Raises: BadRequest, Unsupported."""
+    """The published input schema, the result, and a fingerprint of both. Raises: BadRequest,
+    Unsupported.
+    """
     refuse_unusable(FunctionSignature(parameters, return_type), form)
     input_schema = pa.schema([_field(parameter, form) for parameter in parameters])
-    result = publishable_schema(pa.schema([pa.field(RESULT, return_type)] if form == "scalar" else []))
-    content = b"".join((form.encode(), input_schema.serialize().to_pybytes(), result.serialize().to_pybytes()))
+    result = publishable_schema(
+        pa.schema([pa.field(RESULT, return_type)] if form == "scalar" else [])
+    )
+    content = b"".join(
+        (form.encode(), input_schema.serialize().to_pybytes(), result.serialize().to_pybytes())
+    )
     return input_schema, result, hashlib.sha256(content).hexdigest()[:16]
 
 
@@ -298,8 +337,14 @@ def _field(parameter: Parameter, form: FunctionForm) -> pa.Field:
     if parameter.type is not None:
         declared = pa.schema([pa.field(parameter.name, parameter.type)])
         # Only scalar functions' arguments are labelled with the declared type (airport §4.7, §9.1).
-        published = sent_type(parameter.type) if form == "scalar" else publishable_schema(declared).field(0).type
+        published = (
+            sent_type(parameter.type)
+            if form == "scalar"
+            else publishable_schema(declared).field(0).type
+        )
     if published is None:
         return pa.field(parameter.name, pa.null(), metadata={"is_any_type": "1"})
     named = parameter.kind is ParameterKind.NAMED
-    return pa.field(parameter.name, published, metadata={"is_named_parameter": "1"} if named else None)
+    return pa.field(
+        parameter.name, published, metadata={"is_named_parameter": "1"} if named else None
+    )

@@ -1,13 +1,14 @@
-"""Table in/out functions: rows of a subquery in, rows out, in lockstep with the client (airport §9.3).
+"""Table in/out functions: rows of a subquery in, rows out, in lockstep with the client (airport
+§9.3).
 
-For every batch it sends, the client reads batches until one says that it was the last. It takes one of a multiple of 2048
-rows for one that is not, whatever it says (T18). Such a one could be followed by an empty one, but two messages cost twice
-as much as one, and 2048 rows are what a function that keeps all rows answers with. So its last row is kept for the next
-answer instead.
+For every batch it sends, the client reads batches until one says that it was the last. It takes one
+of a multiple of 2048 rows for one that is not, whatever it says (T18). Such a one could be followed
+by an empty one, but two messages cost twice as much as one, and 2048 rows are what a function that
+keeps all rows answers with. So its last row is kept for the next answer instead.
 
-A function that works batch by batch is called in the thread that serves the exchange. Any other is an iterator that asks
-for its input when it wants to, deep inside its own code, where the end of an answer cannot be sent from: it runs in a
-thread of its own and hands its messages over.
+A function that works batch by batch is called in the thread that serves the exchange. Any other is
+an iterator that asks for its input when it wants to, deep inside its own code, where the end of an
+answer cannot be sent from: it runs in a thread of its own and hands its messages over.
 """
 
 from __future__ import annotations
@@ -20,7 +21,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from sparkport.catalog import Arguments, BatchwiseInOutFunction, Context, RecordReader, TableInOutFunction
+from sparkport.catalog import (
+    Arguments,
+    BatchwiseInOutFunction,
+    Context,
+    RecordReader,
+    TableInOutFunction,
+)
 from sparkport.catalog.argument_types import canonical_schema
 from sparkport.catalog.encodings import Converter
 from sparkport.errors import BadRequest, Cancelled, CatalogFault
@@ -62,14 +69,18 @@ def result_schema(
         return _columns(ctx, published, guard, arguments, canonical_schema(request.input_schema))
 
 
-def exchange(service: Service, call: Call, opening: Opening, messages: Iterator[bytes]) -> Iterator[bytes]:
+def exchange(
+    service: Service, call: Call, opening: Opening, messages: Iterator[bytes]
+) -> Iterator[bytes]:
     """Run the function on what the client sends."""
     ctx, published = bind_function(service, call, opening.named, "table_function")
     function = published.function
     if not isinstance(function, TableInOutFunction):
         raise BadRequest(f"{published.title} takes no subquery")
     if not opening.app_metadata:
-        raise BadRequest(f"{published.title}: its arguments must come before the schema of its input")
+        raise BadRequest(
+            f"{published.title}: its arguments must come before the schema of its input"
+        )
     row = decode_in_out_parameters(opening.app_metadata).arguments
     if row is None:
         raise BadRequest(f"{published.title}: the exchange brings no arguments")
@@ -89,18 +100,29 @@ def exchange(service: Service, call: Call, opening: Opening, messages: Iterator[
 
 
 def _columns(
-    ctx: Context, published: PublishedFunction, guard: Guard, arguments: Arguments, arrow_schema: pa.Schema
+    ctx: Context,
+    published: PublishedFunction,
+    guard: Guard,
+    arguments: Arguments,
+    arrow_schema: pa.Schema,
 ) -> pa.Schema:
     function = published.function
     assert isinstance(function, TableInOutFunction)
     own = guard.call(function.schema_for_input, ctx, arguments, arrow_schema)
     if not isinstance(own, pa.Schema):
-        raise CatalogFault(f"{published.title} told {type(own).__name__} as its columns, not an Arrow schema")
+        raise CatalogFault(
+            f"{published.title} told {type(own).__name__} as its columns, not an Arrow schema"
+        )
     return published_result_schema(own, published.title)
 
 
 def _batch_by_batch(
-    function: BatchwiseInOutFunction, ctx: Context, arguments: Arguments, rows: _Rows, guard: Guard, answers: _Answers
+    function: BatchwiseInOutFunction,
+    ctx: Context,
+    arguments: Arguments,
+    rows: _Rows,
+    guard: Guard,
+    answers: _Answers,
 ) -> Iterator[bytes]:
     for batch in rows:
         ctx.check()
@@ -115,14 +137,20 @@ def _batch_by_batch(
 
 def _reader(result: RecordReader | None, guard: Guard) -> RecordReader:
     if not isinstance(result, Iterable):
-        raise CatalogFault(f"{guard.title} returned {type(result).__name__}, which yields no batches")
+        raise CatalogFault(
+            f"{guard.title} returned {type(result).__name__}, which yields no batches"
+        )
     return result
 
 
 class _Rows:
-    """The input, in the types that functions are shown: what a client's settings encode otherwise is the same to them."""
+    """The input, in the types that functions are shown: what a client's settings encode otherwise
+    is the same to them.
+    """
 
-    def __init__(self, reader: BatchReader, messages: Iterator[bytes], *, from_duckdb: bool) -> None:
+    def __init__(
+        self, reader: BatchReader, messages: Iterator[bytes], *, from_duckdb: bool
+    ) -> None:
         self._reader = reader
         self._messages = messages
         self._ahead: _Ahead | None = None
@@ -130,7 +158,9 @@ class _Rows:
         # Columns of a subquery may share a name, so they are told apart by their position.
         numbers = [str(index) for index in range(len(self.arrow_schema))]
         source, target = (
-            pa.schema([field.with_name(number) for field, number in zip(each, numbers, strict=True)])
+            pa.schema(
+                [field.with_name(number) for field, number in zip(each, numbers, strict=True)]
+            )
             for each in (reader.arrow_schema, self.arrow_schema)
         )
         converter = Converter(source, target, from_duckdb=from_duckdb)
@@ -144,9 +174,11 @@ class _Rows:
                 yield self._convert(batch)
 
     def has_ended_early(self) -> bool:
-        """Whether the client ends its input while it is still being answered: a LIMIT has got its rows.
+        """Whether the client ends its input while it is still being answered: a LIMIT has got its
+        rows.
 
-        It does not cancel the call then, but reads on to the end without looking, be it ever so far away.
+        It does not cancel the call then, but reads on to the end without looking, be it ever so far
+        away.
         """
         if self._ahead is None:
             self._ahead = _Ahead(self._messages)
@@ -200,7 +232,9 @@ class _Answers:
         self._fit = Fit(arrow_schema, None, title)
         self._writer = BatchWriter(arrow_schema)
         self._kept: pa.RecordBatch | None = None
-        self._empty = pa.RecordBatch.from_arrays([pa.nulls(0, each.type) for each in arrow_schema], schema=arrow_schema)
+        self._empty = pa.RecordBatch.from_arrays(
+            [pa.nulls(0, each.type) for each in arrow_schema], schema=arrow_schema
+        )
 
     def of(self, results: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
         """All messages of one answer; there is at least one."""
@@ -212,10 +246,14 @@ class _Answers:
         yield from self.ending(last)
 
     def pieces(self, results: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Batches with the columns that were promised, of a size that is good to send, and none of them empty."""
+        """Batches with the columns that were promised, of a size that is good to send, and none of
+        them empty.
+        """
         for batch in results:
             if not isinstance(batch, pa.RecordBatch):
-                raise CatalogFault(f"{self._title} yielded {type(batch).__name__}, not record batches")
+                raise CatalogFault(
+                    f"{self._title} yielded {type(batch).__name__}, not record batches"
+                )
             if batch.num_rows:
                 fitted = self._fit(batch)
                 kept, self._kept = self._kept, None
@@ -247,7 +285,9 @@ class _Enough(Exception):
 
 
 class _Thread:
-    """Runs a function in a thread of its own, which reads the input and hands over what is to be sent."""
+    """Runs a function in a thread of its own, which reads the input and hands over what is to be
+    sent.
+    """
 
     def __init__(
         self,
@@ -285,7 +325,8 @@ class _Thread:
         try:
             with self._watched() as guard:
                 self._run(guard)
-            # The function may have ended before its input: the client still wants an answer to all that it sends.
+            # The function may have ended before its input: the client still wants an answer to all
+            # that it sends.
             while self._owed:
                 self._end_answer()
                 self._receive()
@@ -299,18 +340,26 @@ class _Thread:
 
     def _run(self, guard: Guard) -> None:
         first = self._receive()  # nothing may be sent before the client has (airport §9.3)
-        result = guard.call(self._function.process, self._ctx, self._arguments, self._input(guard, first))
+        result = guard.call(
+            self._function.process, self._ctx, self._arguments, self._input(guard, first)
+        )
         with closing_reader(_reader(result, guard), guard.call) as batches:
             for piece in self._answers.pieces(guard.iterate(iter(batches))):
                 if self._last is not None:
                     self._hand_over(self._answers.going_on(self._last))
                     self._answered += 1
-                    if self._owed and self._answered >= _LONG_ANSWER and self._rows.has_ended_early():
+                    if (
+                        self._owed
+                        and self._answered >= _LONG_ANSWER
+                        and self._rows.has_ended_early()
+                    ):
                         raise _Enough
                 self._last = piece
 
     def _input(self, guard: Guard, batch: pa.RecordBatch | None) -> Iterator[pa.RecordBatch]:
-        """The input as the function sees it. Asking for the next batch ends the answer to the one before."""
+        """The input as the function sees it. Asking for the next batch ends the answer to the one
+        before.
+        """
         while batch is not None:
             yield batch
             with guard.paused():  # the time that the client takes is not the function's

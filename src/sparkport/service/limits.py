@@ -1,8 +1,9 @@
 """How much of the server may be used at once, in all and by one principal.
 
-Strategy: whoever uses something holds it for the length of a block, and the counts are adjusted at both of its ends; so
-they are right on every way out of it. Over a limit a caller is refused and told why, never made to wait: DuckDB opens the
-exchange of an UPDATE before the scan that feeds it (airport §1.2, T24), and would wait for itself.
+Strategy: whoever uses something holds it for the length of a block, and the counts are adjusted at
+both of its ends; so they are right on every way out of it. Over a limit a caller is refused and
+told why, never made to wait: DuckDB opens the exchange of an UPDATE before the scan that feeds it
+(airport §1.2, T24), and would wait for itself.
 """
 
 from __future__ import annotations
@@ -17,7 +18,16 @@ from sparkport.catalog import Quotas
 from sparkport.catalog.quotas import HELD_BYTES, STAGED_BYTES
 from sparkport.errors import BadRequest, LimitExceeded
 
-__all__ = ["ACTIONS", "EXCHANGES", "SCANS", "SPARK_JOBS", "TRANSACTIONS", "LimitKeeper", "Limits", "while_holding"]
+__all__ = [
+    "ACTIONS",
+    "EXCHANGES",
+    "SCANS",
+    "SPARK_JOBS",
+    "TRANSACTIONS",
+    "LimitKeeper",
+    "Limits",
+    "while_holding",
+]
 
 SCANS, EXCHANGES, ACTIONS, TRANSACTIONS = "scans", "exchanges", "actions", "transactions"
 SPARK_JOBS = "spark_jobs"
@@ -27,7 +37,8 @@ _GIGABYTE = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many of each there may be at once; 0 is no limit. Callers without a name share what one principal may have.
+    """How many of each there may be at once; 0 is no limit. Callers without a name share what one
+    principal may have.
 
     The defaults are far above what people do, and below what would bring the server down.
     """
@@ -42,19 +53,27 @@ class Limits:
     """Everything else that is asked: plans of scans, listings, DDL, actions of catalogs' own."""
     max_actions_per_principal: int = 500
     max_transactions: int = 1000
-    """Transactions with changes that wait for a commit, which callers other than DuckDB begin and `lake_begin()`."""
+    """Transactions with changes that wait for a commit, which callers other than DuckDB begin and
+    `lake_begin()`.
+    """
     max_transactions_per_principal: int = 500
     max_staged_bytes: int = 64 * _GIGABYTE
-    """Rows that statements have received and not yet committed, in files or in memory, in the size that Arrow has them."""
+    """Rows that statements have received and not yet committed, in files or in memory, in the size
+    that Arrow has them.
+    """
     max_staged_bytes_per_principal: int = 32 * _GIGABYTE
     max_held_bytes: int = 4 * _GIGABYTE
     """Those of them that stay in memory until the end of their statement."""
     max_held_bytes_per_principal: int = 2 * _GIGABYTE
     max_spark_jobs: int = 500
-    """What Spark computes for somebody: scans of large tables and views, `spark_sql`, care of tables."""
+    """What Spark computes for somebody: scans of large tables and views, `spark_sql`, care of
+    tables.
+    """
     max_spark_jobs_per_principal: int = 250
     max_message_bytes: int = 256 * 1024 * 1024
-    """One message of a client. Of callers who have not said who they are at most three are received at once."""
+    """One message of a client. Of callers who have not said who they are at most three are received
+    at once.
+    """
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -83,7 +102,11 @@ class LimitKeeper:
     def of_each(self, what: str) -> Mapping[str | None, int]:
         """How much of it each principal uses now; those who use nothing are left out."""
         with self._lock:
-            return {principal: count for (kind, principal), count in self._of_each.items() if kind == what}
+            return {
+                principal: count
+                for (kind, principal), count in self._of_each.items()
+                if kind == what
+            }
 
     @contextmanager
     def hold(self, principal: str | None, what: str, amount: int) -> Iterator[None]:
@@ -95,14 +118,19 @@ class LimitKeeper:
             self._give_back(principal, what, amount)
 
     def _take(self, principal: str | None, what: str, amount: int) -> None:
-        in_all, each = getattr(self._limits, f"max_{what}", 0), getattr(self._limits, f"max_{what}_per_principal", 0)
+        in_all, each = (
+            getattr(self._limits, f"max_{what}", 0),
+            getattr(self._limits, f"max_{what}_per_principal", 0),
+        )
         with self._lock:
             own, others = self._of_each[what, principal], self._in_all[what]
             if each and own + amount > each:
                 whose = "you have" if principal is not None else "callers without a token have"
                 raise LimitExceeded(_refusal(what, whose, own, each, "per_principal"))
             if in_all and others + amount > in_all:
-                raise LimitExceeded(_refusal(what, "all users of this server together have", others, in_all))
+                raise LimitExceeded(
+                    _refusal(what, "all users of this server together have", others, in_all)
+                )
             self._of_each[what, principal] += amount
             self._in_all[what] += amount
 
@@ -133,7 +161,10 @@ _NAMES: Mapping[str, tuple[str, str]] = {
     SCANS: ("scans under way", "wait for one to end"),
     EXCHANGES: ("changes of rows and calls of functions under way", "wait for one to end"),
     ACTIONS: ("actions and listings under way", "wait for one to end"),
-    TRANSACTIONS: ("transactions with changes that wait for a commit", "commit one, or roll it back"),
+    TRANSACTIONS: (
+        "transactions with changes that wait for a commit",
+        "commit one, or roll it back",
+    ),
     SPARK_JOBS: ("Spark jobs under way", "wait for one to end"),
     STAGED_BYTES: (
         "of rows in statements that have not ended",
@@ -155,14 +186,18 @@ def _refusal(what: str, whose: str, count: int, limit: int, scope: str = "") -> 
             f"{whose} {_megabytes(count)} {name}, and this would make it more than the {_megabytes(limit)} that are "
             f"allowed at once ({setting}): {remedy}"
         )
-    return f"{whose} {count} {name}, and {limit} are all that is allowed at once ({setting}): {remedy}"
+    return (
+        f"{whose} {count} {name}, and {limit} are all that is allowed at once ({setting}): {remedy}"
+    )
 
 
 def _megabytes(count: int) -> str:
     return f"{count / 1e6:.1f} MB"
 
 
-def while_holding(quotas: Quotas, what: str, messages: Callable[[], Iterator[bytes]]) -> Iterator[bytes]:
+def while_holding(
+    quotas: Quotas, what: str, messages: Callable[[], Iterator[bytes]]
+) -> Iterator[bytes]:
     """The messages, for as long as they are taken; an iterator that nobody begins holds nothing.
 
     Raises: LimitExceeded, and what the messages raise.

@@ -1,8 +1,8 @@
 """The contents of catalogs as clients load them: list_schemas and ListFlights.
 
-Enumerating a catalog is left to the catalog every time, because only it knows what a caller may see now. What is made of
-each object is remembered as long as the object gives the same Arrow schema and comment, so a second listing costs little
-more than the enumeration.
+Enumerating a catalog is left to the catalog every time, because only it knows what a caller may see
+now. What is made of each object is remembered as long as the object gives the same Arrow schema and
+comment, so a second listing costs little more than the enumeration.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ import pyarrow.flight as flight
 from sparkport.catalog import Context, Privilege, ScalarFunction, Schema, Table
 from sparkport.catalog.names import folded
 from sparkport.errors import CatalogFault, SparkportError
-from sparkport.service.functions import Function, PublishedFunction, function_info, may_call, publish_function
+from sparkport.service.functions import (
+    Function,
+    PublishedFunction,
+    function_info,
+    may_call,
+    publish_function,
+)
 from sparkport.service.objects import PublishedTable, publish_table, published_schema_name
 from sparkport.service.registry import RegisteredCatalog
 from sparkport.wire.bearers import bearer_text
@@ -48,7 +54,9 @@ class _Remembered:
 
 
 _MOST_OBJECTS = 200_000
-"""Tables and functions that are remembered, a kilobyte each, for each caller: what is handed out says to whom."""
+"""Tables and functions that are remembered, a kilobyte each, for each caller: what is handed out
+says to whom.
+"""
 
 
 class Listing:
@@ -62,8 +70,12 @@ class Listing:
         self._refused: set[tuple[str, str]] = set()
 
     def schema_list(self, ctx: Context, registered: RegisteredCatalog) -> bytes:
-        """The answer of list_schemas. It never fails for one bad object: that would hide all others (T9, T11)."""
-        version = registered.version(ctx)  # before the objects: a number too old binds once too often, never too rarely
+        """The answer of list_schemas. It never fails for one bad object: that would hide all others
+        (T9, T11).
+        """
+        version = registered.version(
+            ctx
+        )  # before the objects: a number too old binds once too often, never too rarely
         entries: list[SchemaEntry] = []
         for schema in self.schemas(ctx, registered):
             try:
@@ -76,7 +88,9 @@ class Listing:
         return encode_schema_list(entries, version)
 
     def schemas(self, ctx: Context, registered: RegisteredCatalog) -> Iterator[Schema]:
-        """The schemas that can be published: named, and each name once, as DuckDB compares them (T45)."""
+        """The schemas that can be published: named, and each name once, as DuckDB compares them
+        (T45).
+        """
         seen: set[bytes] = set()
         for number, schema in enumerate(registered.catalog.schemas(ctx), 1):
             try:
@@ -104,11 +118,17 @@ class Listing:
             infos[name] = known
         functions: dict[tuple[str, str, str, str], bytes] = {}
         for each in self.functions(ctx, registered, schema):
-            stability = each.function.stability.value if isinstance(each.function, ScalarFunction) else ""
+            stability = (
+                each.function.stability.value if isinstance(each.function, ScalarFunction) else ""
+            )
             told = (each.function.name, each.fingerprint, each.function.comment, stability)
-            functions[told] = remembered.functions.get(told) or function_info(ctx, each, self._signer)
+            functions[told] = remembered.functions.get(told) or function_info(
+                ctx, each, self._signer
+            )
         objects = [*(encoded for _, _, encoded in infos.values()), *functions.values()]
-        if objects != remembered.objects:  # bytes objects, compared by identity where they are the same
+        if (
+            objects != remembered.objects
+        ):  # bytes objects, compared by identity where they are the same
             remembered = _Remembered(infos, functions, objects, encode_contents(objects))
         self._remember(key, remembered)
         return remembered.contents
@@ -122,7 +142,9 @@ class Listing:
                 oldest = next(iter(self._remembered))
                 self._objects -= len(self._remembered.pop(oldest).objects)
 
-    def flight_infos(self, ctx: Context, registered: RegisteredCatalog, schema: Schema) -> Iterator[bytes]:
+    def flight_infos(
+        self, ctx: Context, registered: RegisteredCatalog, schema: Schema
+    ) -> Iterator[bytes]:
         """The schema's objects one by one, for ListFlights."""
         try:
             published_tables = list(self.tables(ctx, registered, schema))
@@ -135,7 +157,9 @@ class Listing:
         for function in published_functions:
             yield function_info(ctx, function, self._signer)
 
-    def tables(self, ctx: Context, registered: RegisteredCatalog, schema: Schema) -> Iterator[PublishedTable]:
+    def tables(
+        self, ctx: Context, registered: RegisteredCatalog, schema: Schema
+    ) -> Iterator[PublishedTable]:
         """The tables that can be published."""
         seen: set[bytes] = set()
         for number, table in enumerate(schema.tables(ctx), 1):
@@ -146,12 +170,16 @@ class Listing:
                 _text(table.comment)
                 published = publish_table(ctx, registered, schema.name, table)
             except Exception as error:  # noqa: BLE001 - one broken table must not hide all others (T9)
-                self._refuse(registered, _title(f"schema {schema.name!r}: table", table, number), error)
+                self._refuse(
+                    registered, _title(f"schema {schema.name!r}: table", table, number), error
+                )
                 continue
             seen.add(folded(name))
             yield published
 
-    def functions(self, ctx: Context, registered: RegisteredCatalog, schema: Schema) -> Iterator[PublishedFunction]:
+    def functions(
+        self, ctx: Context, registered: RegisteredCatalog, schema: Schema
+    ) -> Iterator[PublishedFunction]:
         """The functions that can be published, with all their overloads."""
         seen: set[tuple[str, bytes, str]] = set()
         functions: list[Function] = [*schema.scalar_functions(ctx), *schema.table_functions(ctx)]
@@ -168,14 +196,18 @@ class Listing:
                         raise CatalogFault("another of the same name takes the same arguments")
                     seen.add(key)
             except Exception as error:  # noqa: BLE001 - one broken function must not hide all others (T9)
-                self._refuse(registered, _title(f"schema {schema.name!r}: function", function, number), error)
+                self._refuse(
+                    registered, _title(f"schema {schema.name!r}: function", function, number), error
+                )
                 continue
             yield from overloads
 
     def forget(self, registered: RegisteredCatalog) -> None:
         """Drop what is remembered of a catalog that is no longer served."""
         with self._lock:
-            self._remembered = {key: value for key, value in self._remembered.items() if key[0] is not registered}
+            self._remembered = {
+                key: value for key, value in self._remembered.items() if key[0] is not registered
+            }
             self._objects = sum(len(each.objects) for each in self._remembered.values())
 
     def _refuse(self, registered: RegisteredCatalog, what: str, error: Exception) -> None:
@@ -183,9 +215,16 @@ class Listing:
             return
         self._refused.add((registered.name, what))
         if isinstance(error, SparkportError):
-            _log.warning("catalog %r: %s is left out of the listing: %s", registered.name, what, error.message)
+            _log.warning(
+                "catalog %r: %s is left out of the listing: %s",
+                registered.name,
+                what,
+                error.message,
+            )
         else:
-            _log.warning("catalog %r: %s is left out of the listing", registered.name, what, exc_info=error)
+            _log.warning(
+                "catalog %r: %s is left out of the listing", registered.name, what, exc_info=error
+            )
 
 
 def table_info(
@@ -195,16 +234,26 @@ def table_info(
     tickets: tuple[bytes, ...] = (),
     rows: int | None = None,
 ) -> bytes:
-    """A table's FlightInfo with all that the client needs to know (airport §3.5); `rows` is about how many there are.
+    """A table's FlightInfo with all that the client needs to know (airport §3.5); `rows` is about
+    how many there are.
 
-    The catalog is named as the client spelled it, and the schema as it is published: it compares both (T9).
+    The catalog is named as the client spelled it, and the schema as it is published: it compares
+    both (T9).
     """
     metadata = encode_object_metadata(
-        "table", ctx.catalog_name, published.published_schema, published.table.name, published.table.comment
+        "table",
+        ctx.catalog_name,
+        published.published_schema,
+        published.table.name,
+        published.table.comment,
     )
     total = -1 if rows is None else rows
     return encode_flight_info(
-        published.arrow_schema, descriptor, app_metadata=metadata, tickets=tickets, total_records=total
+        published.arrow_schema,
+        descriptor,
+        app_metadata=metadata,
+        tickets=tickets,
+        total_records=total,
     )
 
 

@@ -50,7 +50,9 @@ __all__ = [
 
 MAIN = "main"
 MAIN_PUBLISHED = "main_"
-"""DuckDB lists a schema called `main` but cannot look it up (airport §3.9), so it is published under this name."""
+"""DuckDB lists a schema called `main` but cannot look it up (airport §3.9), so it is published
+under this name.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +124,17 @@ class PublishedTable:
         return encode_path(path, signer)
 
     def require(self, ctx: Context, privilege: Privilege) -> None:
-        """Refuse a caller who may not do that with a table of a schema. Raises: PermissionDenied."""
-        if self.reached_by is None:  # functions and flights of a catalog's own have been looked at when they were found
+        """Refuse a caller who may not do that with a table of a schema. Raises:
+        PermissionDenied.
+        """
+        if (
+            self.reached_by is None
+        ):  # functions and flights of a catalog's own have been looked at when they were found
             ctx.access.require(privilege, self.schema_name, self.table.name)
 
     def expect(self, seen: str) -> None:
-        """Refuse a client that has bound another Arrow schema: it reads columns by position (airport §3.7).
+        """Refuse a client that has bound another Arrow schema: it reads columns by position
+        (airport §3.7).
 
         Raises: StaleDescriptor.
         """
@@ -140,7 +147,8 @@ class PublishedTable:
 def find_schema(ctx: Context, registered: RegisteredCatalog, name: str) -> Schema:
     """The schema of that name, as clients call it. Raises: NotFound."""
     schema = None
-    # Asked before the catalog is: also an error of looking it up, or the time that takes, would tell that it is there.
+    # Asked before the catalog is: also an error of looking it up, or the time that takes, would
+    # tell that it is there.
     if name and ctx.access.sees_schema(name):
         schema = registered.catalog.schema(ctx, name)
     if schema is None and name == MAIN_PUBLISHED and ctx.access.sees_schema(MAIN):
@@ -152,7 +160,9 @@ def find_schema(ctx: Context, registered: RegisteredCatalog, name: str) -> Schem
     return schema
 
 
-def find_table(ctx: Context, registered: RegisteredCatalog, schema_name: str, name: str) -> PublishedTable:
+def find_table(
+    ctx: Context, registered: RegisteredCatalog, schema_name: str, name: str
+) -> PublishedTable:
     """The table of that name, as it is now. Raises: NotFound, Unsupported."""
     schema = find_schema(ctx, registered, schema_name)
     table = table_named(ctx, schema, name)
@@ -162,8 +172,12 @@ def find_table(ctx: Context, registered: RegisteredCatalog, schema_name: str, na
 
 
 def table_named(ctx: Context, schema: Schema, name: str) -> Table | None:
-    """The table of that name, as clients call it; None if there is none, or none that the caller may see."""
-    if not name or not ctx.access.may(Privilege.LIST, schema.name, name):  # before the schema is asked, as above
+    """The table of that name, as clients call it; None if there is none, or none that the caller
+    may see.
+    """
+    if not name or not ctx.access.may(
+        Privilege.LIST, schema.name, name
+    ):  # before the schema is asked, as above
         return None
     table = schema.table(ctx, name)
     if table is None and ctx.from_duckdb:
@@ -175,7 +189,9 @@ _Named = TypeVar("_Named", Schema, Table)
 
 
 def _whatever_its_case(objects: Sequence[_Named], name: str) -> _Named | None:
-    """DuckDB's DDL sends names as they were typed, and to its users the case of letters makes no difference."""
+    """DuckDB's DDL sends names as they were typed, and to its users the case of letters makes no
+    difference.
+    """
     return next((each for each in objects if folded(each.name) == folded(name)), None)
 
 
@@ -185,7 +201,9 @@ def table_at(ctx: Context, found: PublishedTable, time_point: TimePoint | None) 
         return found
     if not isinstance(found.table, DynamicSchemaTable):
         raise Unsupported(f"table {found.title} has no history: query it without AT")
-    return publish_table(ctx, found.registered, found.schema_name, found.table, time_point, found.reached_by)
+    return publish_table(
+        ctx, found.registered, found.schema_name, found.table, time_point, found.reached_by
+    )
 
 
 def publish_table(
@@ -198,7 +216,8 @@ def publish_table(
 ) -> PublishedTable:
     """The table as the caller may see it.
 
-    Raises: Unsupported for a table that the client could not take, before it can break the rest (T9).
+    Raises: Unsupported for a table that the client could not take, before it can break the rest
+    (T9).
     """
     if reached is None:
         table = as_seen(ctx, schema_name, table)
@@ -209,10 +228,14 @@ def publish_table(
         own = table.schema_for_request(ctx, SchemaRequest(time_point=time_point))
     checks = table.constraints.checks if isinstance(table, ConstrainedTable) else ()
     # The client asks for statistics without saying of which time (airport §4.9).
-    statistics = time_point is None and isinstance(table, StatisticsTable) and table.offers_statistics
+    statistics = (
+        time_point is None and isinstance(table, StatisticsTable) and table.offers_statistics
+    )
     published, digest = _published(own, checks, statistics, f"{schema_name}.{table.name}")
     if isinstance(table, TableRef) and find_rowid_column(own) is not None:
-        raise Unsupported(f"table {schema_name}.{table.name} is read by DuckDB itself, so it can have no row id (T40)")
+        raise Unsupported(
+            f"table {schema_name}.{table.name} is read by DuckDB itself, so it can have no row id (T40)"
+        )
     return PublishedTable(registered, schema_name, table, published, digest, reached)
 
 
@@ -223,17 +246,22 @@ def publish_result(
     own = table.arrow_schema
     assert own is not None
     published = published_result_schema(own, title)
-    return PublishedTable(registered, schema_name, table, published, fingerprint(published), reached)
+    return PublishedTable(
+        registered, schema_name, table, published, fingerprint(published), reached
+    )
 
 
 def published_result_schema(own: pa.Schema, title: str) -> pa.Schema:
-    """The columns of a function's result as clients see them: all of them plain, without row id and statistics.
+    """The columns of a function's result as clients see them: all of them plain, without row id and
+    statistics.
 
     Raises: Unsupported, BadRequest.
     """
     refuse_unsupported(own, title)
     _refuse_strange(own, title)
-    return pa.schema([field.with_metadata(extension_metadata(field)) for field in publishable_schema(own)])
+    return pa.schema(
+        [field.with_metadata(extension_metadata(field)) for field in publishable_schema(own)]
+    )
 
 
 def published_schema_name(schema: Schema) -> str:
@@ -253,15 +281,20 @@ def _refuse_strange(own: pa.Schema, title: str) -> None:
         raise Unsupported(f"{title} has two columns of the same name")
 
 
-_cache: OrderedDict[tuple[int, bool], tuple[pa.Schema, tuple[str, ...], tuple[pa.Schema, str]]] = OrderedDict()
+_cache: OrderedDict[tuple[int, bool], tuple[pa.Schema, tuple[str, ...], tuple[pa.Schema, str]]] = (
+    OrderedDict()
+)
 _CACHE_SIZE = 20_000
 
 
-def _published(own: pa.Schema, checks: tuple[str, ...], statistics: bool, title: str) -> tuple[pa.Schema, str]:
-    """The published Arrow schema and its fingerprint, remembered by the identity of the table's own one.
+def _published(
+    own: pa.Schema, checks: tuple[str, ...], statistics: bool, title: str
+) -> tuple[pa.Schema, str]:
+    """The published Arrow schema and its fingerprint, remembered by the identity of the table's own
+    one.
 
-    Arrow schemas are immutable, and the cache keeps them alive, so the same identity means the same schema. Losing an
-    entry to a race between threads costs only time.
+    Arrow schemas are immutable, and the cache keeps them alive, so the same identity means the same
+    schema. Losing an entry to a race between threads costs only time.
     """
     entry = _cache.get((id(own), statistics))
     if entry is not None and entry[0] is own and entry[1] == checks:
@@ -279,7 +312,9 @@ def _published(own: pa.Schema, checks: tuple[str, ...], statistics: bool, title:
         marked = {**(plain.field(rowid).metadata or {}), ROWID_MARKER: b"1"}
         fields.append(plain.field(rowid).with_metadata(marked))
     metadata: dict[bytes, bytes] = {}
-    if statistics and all(takes_statistics(field) for field in fields[: len(fields) - (rowid is not None)]):
+    if statistics and all(
+        takes_statistics(field) for field in fields[: len(fields) - (rowid is not None)]
+    ):
         metadata[b"can_produce_statistics"] = b"1"
     if checks:
         metadata[b"check_constraints"] = pack({"constraints": list(checks)})

@@ -20,7 +20,9 @@ class Opening:
     schema_message: FlightData
     descriptor: flight.FlightDescriptor | None
     app_metadata: bytes
-    """Of the messages before the schema; only the exchange of an in/out function has any (airport §9.3)."""
+    """Of the messages before the schema; only the exchange of an in/out function has any (airport
+    §9.3).
+    """
 
     @property
     def named(self) -> flight.FlightDescriptor:
@@ -35,7 +37,9 @@ def named_descriptor(message: bytes) -> flight.FlightDescriptor:
 
 def _named(descriptor: flight.FlightDescriptor | None) -> flight.FlightDescriptor:
     if descriptor is None:
-        raise BadRequest("the exchange does not say what it is about: its first message needs a descriptor")
+        raise BadRequest(
+            "the exchange does not say what it is about: its first message needs a descriptor"
+        )
     return descriptor
 
 

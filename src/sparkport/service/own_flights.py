@@ -1,4 +1,6 @@
-"""Flights of a catalog's own: tables in no schema, which clients name by a path or command of the catalog's choice."""
+"""Flights of a catalog's own: tables in no schema, which clients name by a path or command of the
+catalog's choice.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def of_descriptor(
     if is_handle(descriptor):
         return None
     wanted = call.headers.catalog
-    for registered in service.catalogs(call) if wanted is None else (service.catalog(call, wanted),):
+    for registered in (
+        service.catalogs(call) if wanted is None else (service.catalog(call, wanted),)
+    ):
         if isinstance(registered.catalog, FlightCatalog):
             ctx, _ = service.enter(call, registered.name)
             found = _find(ctx, registered, registered.catalog, descriptor)
@@ -47,10 +51,15 @@ def of_ticket(ctx: Context, registered: RegisteredCatalog, reached: Reached) -> 
 
 
 def _find(
-    ctx: Context, registered: RegisteredCatalog, catalog: FlightCatalog, descriptor: flight.FlightDescriptor
+    ctx: Context,
+    registered: RegisteredCatalog,
+    catalog: FlightCatalog,
+    descriptor: flight.FlightDescriptor,
 ) -> PublishedTable | None:
     name = _name(descriptor)
-    seen = ctx.access.may(Privilege.READ) and not ctx.access.restricted  # what they hold only the catalog knows
+    seen = (
+        ctx.access.may(Privilege.READ) and not ctx.access.restricted
+    )  # what they hold only the catalog knows
     table = catalog.flight(ctx, name) if seen and name is not None else None
     if table is None:
         return None

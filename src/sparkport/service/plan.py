@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sparkport.catalog import Context, DirectTable, Filter, PartitionedTable, ScanOptions, TableRef, TimePoint
+from sparkport.catalog import (
+    Context,
+    DirectTable,
+    Filter,
+    PartitionedTable,
+    ScanOptions,
+    TableRef,
+    TimePoint,
+)
 from sparkport.errors import CatalogFault
 from sparkport.service.objects import PublishedTable
 from sparkport.wire.data_uris import encode_data_uri
@@ -20,7 +28,9 @@ if TYPE_CHECKING:
 __all__ = ["Wanted", "endpoints_of", "scan_options", "tickets"]
 
 LARGEST_FILTER = 1024 * 1024
-"""Filters are hints (airport §6.1). A larger one is left to the client: every ticket of the scan would carry it."""
+"""Filters are hints (airport §6.1). A larger one is left to the client: every ticket of the scan
+would carry it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,23 +43,34 @@ class Wanted:
     time_point: TimePoint | None = None
 
 
-def endpoints_of(service: Service, ctx: Context, bound: PublishedTable, wanted: Wanted) -> list[bytes]:
+def endpoints_of(
+    service: Service, ctx: Context, bound: PublishedTable, wanted: Wanted
+) -> list[bytes]:
     """Serialised endpoints, none when there are no rows. Raises: BadRequest."""
     if isinstance(bound.table, TableRef) and ctx.from_duckdb:
         ticket, row_filter = _ticket(ctx, bound, wanted)
         references = bound.table.references(ctx, scan_options(bound, ticket, row_filter))
         return [encode_endpoint(b"", encode_data_uri(each)) for each in references]
-    if isinstance(bound.table, DirectTable) and ctx.from_duckdb and not _wants_row_id(bound, wanted):
+    if (
+        isinstance(bound.table, DirectTable)
+        and ctx.from_duckdb
+        and not _wants_row_id(bound, wanted)
+    ):
         ticket, row_filter = _ticket(ctx, bound, wanted)
         directly = bound.table.directly(ctx, scan_options(bound, ticket, row_filter))
         if directly is not None:
-            rest = [encode_ticket(replace(ticket, partition=each), service.signer) for each in directly.partitions]
+            rest = [
+                encode_ticket(replace(ticket, partition=each), service.signer)
+                for each in directly.partitions
+            ]
             referred = [encode_endpoint(b"", encode_data_uri(each)) for each in directly.references]
             return [*referred, *(encode_endpoint(each) for each in rest)]
     return [encode_endpoint(each) for each in tickets(service, ctx, bound, wanted)]
 
 
-def tickets(service: Service, ctx: Context, bound: PublishedTable, wanted: Wanted | None = None) -> list[bytes]:
+def tickets(
+    service: Service, ctx: Context, bound: PublishedTable, wanted: Wanted | None = None
+) -> list[bytes]:
     """One ticket for each partition of a scan; none when there are no rows. Raises: BadRequest."""
     ticket, row_filter = _ticket(ctx, bound, wanted or Wanted())
     partitions: Sequence[bytes | None] = (None,)
@@ -61,11 +82,17 @@ def tickets(service: Service, ctx: Context, bound: PublishedTable, wanted: Wante
 
 
 def _wants_row_id(bound: PublishedTable, wanted: Wanted) -> bool:
-    """Then DuckDB must not read by itself: it would ask a file for the row id, and end in an internal error (T40)."""
-    return bound.rowid_index is not None and (wanted.columns is None or bound.rowid_index in wanted.columns)
+    """Then DuckDB must not read by itself: it would ask a file for the row id, and end in an
+    internal error (T40).
+    """
+    return bound.rowid_index is not None and (
+        wanted.columns is None or bound.rowid_index in wanted.columns
+    )
 
 
-def _ticket(ctx: Context, bound: PublishedTable, wanted: Wanted) -> tuple[ScanTicket, Filter | None]:
+def _ticket(
+    ctx: Context, bound: PublishedTable, wanted: Wanted
+) -> tuple[ScanTicket, Filter | None]:
     json_filters = wanted.json_filters if len(wanted.json_filters) <= LARGEST_FILTER else ""
     reached = bound.reached
     ticket = ScanTicket(
@@ -86,8 +113,12 @@ def _ticket(ctx: Context, bound: PublishedTable, wanted: Wanted) -> tuple[ScanTi
     return ticket, decode_filter(json_filters, bound.arrow_schema.names)
 
 
-def scan_options(bound: PublishedTable, ticket: ScanTicket, row_filter: Filter | None) -> ScanOptions:
-    """What the table is asked for: the columns that the client looks at, and those that the filter needs."""
+def scan_options(
+    bound: PublishedTable, ticket: ScanTicket, row_filter: Filter | None
+) -> ScanOptions:
+    """What the table is asked for: the columns that the client looks at, and those that the filter
+    needs.
+    """
     names: tuple[str, ...] | None = None
     if ticket.columns is not None:
         wanted = set(ticket.columns)
@@ -95,11 +126,15 @@ def scan_options(bound: PublishedTable, ticket: ScanTicket, row_filter: Filter |
             wanted |= _filter_columns(bound, row_filter)
         # Without any column a batch could not say how many rows it has.
         names = tuple(bound.arrow_schema.field(index).name for index in sorted(wanted or {0}))
-    return ScanOptions(columns=names, filter=row_filter, time_point=ticket.time_point, partition=ticket.partition)
+    return ScanOptions(
+        columns=names, filter=row_filter, time_point=ticket.time_point, partition=ticket.partition
+    )
 
 
 def _filter_columns(bound: PublishedTable, row_filter: Filter) -> set[int]:
-    """Positions of the columns a filter reads; the client says `rowid` whatever the field is called (airport §6.2)."""
+    """Positions of the columns a filter reads; the client says `rowid` whatever the field is called
+    (airport §6.2).
+    """
     positions = {field.name: index for index, field in enumerate(bound.arrow_schema)}
     if bound.rowid_index is not None:
         positions["rowid"] = bound.rowid_index

@@ -1,7 +1,9 @@
-"""INSERT, UPDATE and DELETE as the contracts define them: DoPut with JSON commands, and the action `delete`.
+"""INSERT, UPDATE and DELETE as the contracts define them: DoPut with JSON commands, and the action
+`delete`.
 
-Here, and only here, several operations can share a transaction that the caller ends (contracts/dml-transactions): those
-that bear its id in the header become visible together when it is committed.
+Here, and only here, several operations can share a transaction that the caller ends
+(contracts/dml-transactions): those that bear its id in the header become visible together when it
+is committed.
 """
 
 from __future__ import annotations
@@ -41,19 +43,29 @@ def put(service: Service, call: Call, messages: Iterator[bytes]) -> Iterator[byt
     """INSERT or UPDATE by DoPut; one PutResult with a DMLResponse."""
     opening = first_schema(messages, refuse=flight_sql.command_of)
     if opening.descriptor is None or opening.descriptor.command is None:
-        raise BadRequest('DoPut needs a command as its descriptor: {"operation": "insert" or "update", …}')
+        raise BadRequest(
+            'DoPut needs a command as its descriptor: {"operation": "insert" or "update", …}'
+        )
     command = decode_put_command(opening.descriptor.command)
     call.work.operation = "insert" if isinstance(command, InsertCommand) else "update"
     call.work.asks(command)
     with _operation(service, call, command) as (ctx, bound):
         reader = BatchReader(opening.schema_message)
-        received = (batch for message in messages if (batch := reader.read(decode_flight_data(message))) is not None)
+        received = (
+            batch
+            for message in messages
+            if (batch := reader.read(decode_flight_data(message))) is not None
+        )
         if isinstance(command, InsertCommand):
-            response = _run(call, ctx, bound, Operation.INSERT, reader.arrow_schema, received, command.returning)
+            response = _run(
+                call, ctx, bound, Operation.INSERT, reader.arrow_schema, received, command.returning
+            )
         else:
             arrow_schema = reader.arrow_schema.append(rowid_field())
             rows = _with_row_ids(received, command.row_ids, arrow_schema)
-            response = _run(call, ctx, bound, Operation.UPDATE, arrow_schema, rows, command.returning)
+            response = _run(
+                call, ctx, bound, Operation.UPDATE, arrow_schema, rows, command.returning
+            )
     yield encode_put_result(response)
 
 
@@ -62,7 +74,9 @@ def delete(service: Service, call: Call, command: DeleteCommand) -> Iterator[byt
     arrow_schema = pa.schema([rowid_field()])
     rows = pa.RecordBatch.from_arrays([pa.array(command.row_ids, pa.int64())], schema=arrow_schema)
     with _operation(service, call, command) as (ctx, bound):
-        response = _run(call, ctx, bound, Operation.DELETE, arrow_schema, iter([rows]), command.returning)
+        response = _run(
+            call, ctx, bound, Operation.DELETE, arrow_schema, iter([rows]), command.returning
+        )
     yield response
 
 
@@ -102,7 +116,9 @@ def _run(
     returning: bool,
 ) -> bytes:
     joins = call.headers.transaction_id is not None
-    statement = Statement(ctx, bound, operation, arrow_schema, DMLOptions(returning), joins_transaction=joins)
+    statement = Statement(
+        ctx, bound, operation, arrow_schema, DMLOptions(returning), joins_transaction=joins
+    )
     rows = (statement.received(batch, is_held=returning) for batch in rows)
     if returning:
         rows = _in_one_piece(rows)
@@ -119,7 +135,9 @@ def _run(
 def _with_row_ids(
     batches: Iterator[pa.RecordBatch], row_ids: tuple[int, ...], arrow_schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Put the ids beside their rows. Raises: BadRequest unless there are as many of one as of the other."""
+    """Put the ids beside their rows. Raises: BadRequest unless there are as many of one as of the
+    other.
+    """
     ids = pa.array(row_ids, pa.int64())
     position = 0
     for batch in batches:
@@ -133,14 +151,18 @@ def _with_row_ids(
 
 
 def _in_one_piece(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows that are answered in one piece can also be handed to the table so, and it is called once for all of them."""
+    """Rows that are answered in one piece can also be handed to the table so, and it is called once
+    for all of them.
+    """
     received = list(batches)
     if received:
         yield pa.concat_batches(received)
 
 
 def _ipc_stream(bound: PublishedTable, batches: list[pa.RecordBatch]) -> bytes:
-    """The rows as an Arrow IPC stream, which is never empty: a statement that changed nothing returns no rows."""
+    """The rows as an Arrow IPC stream, which is never empty: a statement that changed nothing
+    returns no rows.
+    """
     arrow_schema = batches[0].schema if batches else bound.arrow_schema
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, arrow_schema) as writer:

@@ -32,13 +32,17 @@ __all__ = ["read"]
 
 
 def read(service: Service, call: Call, ticket: ScanTicket) -> Iterator[bytes]:
-    """Stream the rows of a ticket as FlightData messages. Closing the iterator closes the table's reader."""
+    """Stream the rows of a ticket as FlightData messages. Closing the iterator closes the table's
+    reader.
+    """
     registered = service.handed_out(call, ticket.catalog)
     ctx = service.context(call, registered, ticket.catalog, ticket.transaction_id)
     bound = _find(service, call, ctx, registered, ticket)
     bound.require(ctx, Privilege.READ)
     if bound.fingerprint != ticket.fingerprint:
-        raise StaleDescriptor(f"table {bound.title} was altered while it was being read: run the query again")
+        raise StaleDescriptor(
+            f"table {bound.title} was altered while it was being read: run the query again"
+        )
     fit = Fit(bound.arrow_schema, ticket.columns, bound.title)
     row_filter = decode_filter(ticket.filter, bound.arrow_schema.names)
     keep = _Keep(ctx, bound, row_filter)
@@ -54,7 +58,9 @@ def read(service: Service, call: Call, ticket: ScanTicket) -> Iterator[bytes]:
                 yield with_metadata(batch, news) if news else batch
                 continue
             if not isinstance(batch, pa.RecordBatch):
-                raise CatalogFault(f"table {bound.title}: its scan yields {type(batch).__name__}, not record batches")
+                raise CatalogFault(
+                    f"table {bound.title}: its scan yields {type(batch).__name__}, not record batches"
+                )
             batch = keep(batch)
             if batch.num_rows:
                 for piece in slices(fit(batch)):
@@ -68,7 +74,9 @@ def _find(
     reached = Reached(ticket.kind, ticket.table, ticket.function, ticket.arguments)
     match ticket.kind:
         case "table_function":
-            return table_functions.result_of_ticket(service, call, ctx, registered, reached, ticket.schema)
+            return table_functions.result_of_ticket(
+                service, call, ctx, registered, reached, ticket.schema
+            )
         case "flight":
             found = own_flights.of_ticket(ctx, registered, reached)
         case _:
@@ -76,7 +84,9 @@ def _find(
     if ticket.partition is not None and isinstance(found.table, PartitionedTable):
         planned = found.table.as_planned(ctx, ticket.partition)
         if planned is not found.table:
-            found = publish_table(ctx, registered, found.schema_name, planned, None, found.reached_by)
+            found = publish_table(
+                ctx, registered, found.schema_name, planned, None, found.reached_by
+            )
     return table_at(ctx, found, ticket.time_point)
 
 
@@ -87,7 +97,9 @@ def _batches(
     row_filter: Filter | None,
     resources: ExitStack,
 ) -> Iterator[pa.RecordBatch | bytes]:
-    """The batches, or messages, that the table yields; what must be closed is left to `resources`."""
+    """The batches, or messages, that the table yields; what must be closed is left to
+    `resources`.
+    """
     table, options = bound.table, scan_options(bound, ticket, row_filter)
     if isinstance(table, FunctionResult):
         guard = resources.enter_context(table.watched())
@@ -95,9 +107,13 @@ def _batches(
         return guard.iterate(resources.enter_context(closing_reader(reader, guard.call)))
     if isinstance(table, FramedTable):
         if not table.applies_filters:
-            raise CatalogFault(f"table {bound.title} yields finished messages, so it must apply filters itself")
+            raise CatalogFault(
+                f"table {bound.title} yields finished messages, so it must apply filters itself"
+            )
         framing = ScanFraming(bound.arrow_schema, ticket.columns, bound.title)
-        return resources.enter_context(closing_reader(_reader(table.scan_framed(ctx, options, framing), bound)))
+        return resources.enter_context(
+            closing_reader(_reader(table.scan_framed(ctx, options, framing), bound))
+        )
     return resources.enter_context(closing_reader(_reader(table.scan(ctx, options), bound)))
 
 
@@ -107,12 +123,16 @@ _Yielded = TypeVar("_Yielded")
 def _reader(result: Iterable[_Yielded], bound: PublishedTable) -> Iterable[_Yielded]:
     """Raises: CatalogFault."""
     if not isinstance(result, Iterable):
-        raise CatalogFault(f"table {bound.title}: its scan returns {type(result).__name__}, which yields no batches")
+        raise CatalogFault(
+            f"table {bound.title}: its scan returns {type(result).__name__}, which yields no batches"
+        )
     return result
 
 
 class _Keep:
-    """Keeps the rows that match, for a table that does not look after that itself. Not thread-safe."""
+    """Keeps the rows that match, for a table that does not look after that itself. Not
+    thread-safe.
+    """
 
     def __init__(self, ctx: Context, bound: PublishedTable, row_filter: Filter | None) -> None:
         self._check = ctx.check
@@ -123,9 +143,13 @@ class _Keep:
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self._filter is None:
             return batch
-        # A table may yield its columns in any order, so what the evaluator needs to know comes with the first batch.
+        # A table may yield its columns in any order, so what the evaluator needs to know comes with
+        # the first batch.
         if self._evaluator is None or not batch.schema.equals(self._evaluator[0]):
-            self._evaluator = (batch.schema, Evaluator(self._filter, batch.schema, self._rowid_name, self._check))
+            self._evaluator = (
+                batch.schema,
+                Evaluator(self._filter, batch.schema, self._rowid_name, self._check),
+            )
         return self._evaluator[1].apply(batch)
 
 

@@ -17,7 +17,8 @@ _T = TypeVar("_T")
 def closing_reader(
     reader: Iterable[_T], run: Callable[[Callable[[], object]], object] = lambda close: close()
 ) -> Iterator[Iterator[_T]]:
-    """Close what can be closed, also when the client has cancelled: generators then see GeneratorExit.
+    """Close what can be closed, also when the client has cancelled: generators then see
+    GeneratorExit.
 
     `run` is what calls `close`, which for a function is watched like every other step of it.
     """

@@ -26,17 +26,23 @@ class RegisteredCatalog:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def changed(self) -> None:
-        """Note that this server has changed the catalog's objects, so that prepared statements bind again."""
+        """Note that this server has changed the catalog's objects, so that prepared statements bind
+        again.
+        """
         with self._lock:
             self._version[0] += 1
 
     def rules_changed(self) -> None:
-        """Note that other rules hold now about who sees what, so that prepared statements bind again."""
+        """Note that other rules hold now about who sees what, so that prepared statements bind
+        again.
+        """
         with self._lock:
             self._rules[0] += 1
 
     def version(self, ctx: Context) -> CatalogVersion:
-        """The catalog's own version where it has one, else the number of changes made here; other rules are another."""
+        """The catalog's own version where it has one, else the number of changes made here; other
+        rules are another.
+        """
         own = CatalogVersion(self._version[0])
         if isinstance(self.catalog, VersionedCatalog):
             own = self.catalog.version(ctx)
@@ -44,7 +50,9 @@ class RegisteredCatalog:
 
 
 class CatalogRegistry:
-    """Finds a catalog by the name a client gives. Thread-safe: readers see one immutable mapping."""
+    """Finds a catalog by the name a client gives. Thread-safe: readers see one immutable
+    mapping.
+    """
 
     def __init__(self, catalogs: Iterable[tuple[str, Catalog]] = ()) -> None:
         """Raises: as `add`."""
@@ -56,11 +64,14 @@ class CatalogRegistry:
     def add(self, catalog: Catalog, name: str | None = None) -> None:
         """Serve a catalog, under its own name unless another is given.
 
-        Raises: AlreadyExists; BadRequest for a name that DuckDB could not send (it travels in a header, T3).
+        Raises: AlreadyExists; BadRequest for a name that DuckDB could not send (it travels in a
+        header, T3).
         """
         name = catalog.name if name is None else name
         if not (name.isascii() and (name.isprintable() or not name)):
-            raise BadRequest(f"the catalog name {name!r} must be printable ASCII: DuckDB cannot send any other")
+            raise BadRequest(
+                f"the catalog name {name!r} must be printable ASCII: DuckDB cannot send any other"
+            )
         with self._lock:
             if name in self._catalogs:
                 raise AlreadyExists(f"a catalog named {name!r} is being served already")
@@ -80,7 +91,8 @@ class CatalogRegistry:
         return tuple(self._catalogs.values())
 
     def resolve(self, name: str | None) -> RegisteredCatalog:
-        """The catalog a client means; no name or an empty one means the first, unless one has that name.
+        """The catalog a client means; no name or an empty one means the first, unless one has that
+        name.
 
         Raises: NotFound.
         """
@@ -90,12 +102,16 @@ class CatalogRegistry:
             registered = next(iter(catalogs.values()), None)
         if registered is None:
             raise NotFound(
-                f"catalog {name!r} not found: ATTACH one that this server has" if name else "this server has no catalog"
+                f"catalog {name!r} not found: ATTACH one that this server has"
+                if name
+                else "this server has no catalog"
             )
         return registered
 
     def named(self, name: str) -> RegisteredCatalog:
-        """The catalog of exactly this name: a handle of one that is gone must not mean the default one. Raises: NotFound."""
+        """The catalog of exactly this name: a handle of one that is gone must not mean the default
+        one. Raises: NotFound.
+        """
         registered = self._catalogs.get(name)
         if registered is None:
             raise no_longer_served(name)

@@ -1,9 +1,11 @@
-"""Tables of which a caller sees only part: some rows, or other values in place of those that are there.
+"""Tables of which a caller sees only part: some rows, or other values in place of those that are
+there.
 
-The caller is given a table of its own in place of the catalog's. It offers less than that one may: no finished messages,
-no files to read directly, no statistics, no constraints, so that there is no way around it. What the client asks for is
-looked at after the rules, on what they have left; only conditions that cannot fail, on columns that are shown as they are,
-are passed on to the table, to save it work.
+The caller is given a table of its own in place of the catalog's. It offers less than that one may:
+no finished messages, no files to read directly, no statistics, no constraints, so that there is no
+way around it. What the client asks for is looked at after the rules, on what they have left; only
+conditions that cannot fail, on columns that are shown as they are, are passed on to the table, to
+save it work.
 """
 
 from __future__ import annotations
@@ -83,7 +85,9 @@ class _RestrictedTable(DynamicSchemaTable, StagedTable):
         return self._visibility(self._columns_at(ctx, request)).arrow_schema
 
     def scan(self, ctx: Context, options: ScanOptions) -> Iterator[pa.RecordBatch]:
-        visibility = self._visibility(self._columns_at(ctx, SchemaRequest(time_point=options.time_point)))
+        visibility = self._visibility(
+            self._columns_at(ctx, SchemaRequest(time_point=options.time_point))
+        )
         with (
             discreet(False, f"table {self.name}", reading=True),
             closing_reader(self._table.scan(ctx, _passed_on(options, visibility))) as batches,
@@ -92,9 +96,13 @@ class _RestrictedTable(DynamicSchemaTable, StagedTable):
                 yield visibility.rows(batch, ctx.check)
 
     def stage(self, ctx: Context, operation: Operation, options: DMLOptions) -> StagedWrite:
-        """Raises: PermissionDenied for a table that cannot be asked about rows before it changes them; NotWritable."""
+        """Raises: PermissionDenied for a table that cannot be asked about rows before it changes
+        them; NotWritable.
+        """
         if not isinstance(self._table, StagedTable):
-            raise PermissionDenied(f"you see only part of table {self.name}, and could change what you do not see")
+            raise PermissionDenied(
+                f"you see only part of table {self.name}, and could change what you do not see"
+            )
         visibility = self._visibility(self._columns_at(ctx, SchemaRequest()))
         return _RestrictedWrite(ctx, self._table, operation, options, visibility)
 
@@ -113,7 +121,9 @@ class _RestrictedTable(DynamicSchemaTable, StagedTable):
 class _RestrictedPartitionedTable(_RestrictedTable, PartitionedTable):
     def partitions(self, ctx: Context, options: ScanOptions) -> Sequence[bytes]:
         assert isinstance(self._table, PartitionedTable)
-        visibility = self._visibility(self._columns_at(ctx, SchemaRequest(time_point=options.time_point)))
+        visibility = self._visibility(
+            self._columns_at(ctx, SchemaRequest(time_point=options.time_point))
+        )
         return self._table.partitions(ctx, _passed_on(options, visibility))
 
     def as_planned(self, ctx: Context, partition: bytes) -> Table:
@@ -123,10 +133,17 @@ class _RestrictedPartitionedTable(_RestrictedTable, PartitionedTable):
 
 
 class _RestrictedWrite(StagedWrite):
-    """A statement of somebody who sees only part of the table: it changes what the caller sees, into what it sees."""
+    """A statement of somebody who sees only part of the table: it changes what the caller sees,
+    into what it sees.
+    """
 
     def __init__(
-        self, ctx: Context, table: StagedTable, operation: Operation, options: DMLOptions, visibility: Visibility
+        self,
+        ctx: Context,
+        table: StagedTable,
+        operation: Operation,
+        options: DMLOptions,
+        visibility: Visibility,
     ) -> None:
         self._check = ctx.check
         self._operation = operation
@@ -157,18 +174,29 @@ class _RestrictedWrite(StagedWrite):
             self._expect_visible(batch)
         try:
             if self._before is not None:
-                self._expect_visible(self._before.apply(batch.select([find_rowid_column(batch.schema)])))
+                self._expect_visible(
+                    self._before.apply(batch.select([find_rowid_column(batch.schema)]))
+                )
             changed = self._write.apply(batch)
         except NotFound as error:
             if self._operation is Operation.INSERT:
                 raise
-            raise self._unseen() from error  # rows that are not there must look like those that are kept back
+            # rows that are not there must look like those that are kept back
+            raise self._unseen() from error
         if self._operation is not Operation.INSERT:
             self._expect_visible(changed)
-        return self._visibility.masked(changed, self._check) if self._returning and changed is not None else None
+        return (
+            self._visibility.masked(changed, self._check)
+            if self._returning and changed is not None
+            else None
+        )
 
     def held_bytes(self, batch: pa.RecordBatch) -> int:
-        before = 0 if self._before is None else self._before.held_bytes(batch.select([find_rowid_column(batch.schema)]))
+        before = (
+            0
+            if self._before is None
+            else self._before.held_bytes(batch.select([find_rowid_column(batch.schema)]))
+        )
         return self._write.held_bytes(batch) + before
 
     def commit(self) -> int:
@@ -200,23 +228,34 @@ def _passed_on(options: ScanOptions, visibility: Visibility) -> ScanOptions:
     row_filter = None
     if options.filter is not None:
         row_filter = options.filter.weaken(lambda expression: _harmless(expression, visibility))
-    # The columns of the client's filter are among those that the service asks for, as it looks at it afterwards.
-    return replace(options, columns=visibility.needed_for(options.columns), filter=_some(row_filter), limit=0)
+    # The columns of the client's filter are among those that the service asks for, as it looks at
+    # it afterwards.
+    return replace(
+        options, columns=visibility.needed_for(options.columns), filter=_some(row_filter), limit=0
+    )
 
 
 def _some(row_filter: Filter | None) -> Filter | None:
     # Without the text that the client sent, which tells what was left out.
-    return replace(row_filter, json="") if row_filter is not None and row_filter.expressions else None
+    return (
+        replace(row_filter, json="") if row_filter is not None and row_filter.expressions else None
+    )
 
 
 _CANNOT_FAIL = frozenset(
-    {OperatorKind.NOT, OperatorKind.IS_NULL, OperatorKind.IS_NOT_NULL, OperatorKind.IN, OperatorKind.NOT_IN}
+    {
+        OperatorKind.NOT,
+        OperatorKind.IS_NULL,
+        OperatorKind.IS_NOT_NULL,
+        OperatorKind.IN,
+        OperatorKind.NOT_IN,
+    }
 )
 
 
 def _harmless(expression: Expression, visibility: Visibility) -> bool:
-    """Whether it can be evaluated on rows that the caller does not see without telling anything of them: not by an error,
-    nor by values that are masked.
+    """Whether it can be evaluated on rows that the caller does not see without telling anything of
+    them: not by an error, nor by values that are masked.
     """
     for node in walk(expression):
         match node:

@@ -1,4 +1,6 @@
-"""Scalar functions: one exchange for each of the client's threads, one batch back for each batch (airport §9.1)."""
+"""Scalar functions: one exchange for each of the client's threads, one batch back for each batch
+(airport §9.1).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["exchange"]
 
 
-def exchange(service: Service, call: Call, opening: Opening, messages: Iterator[bytes]) -> Iterator[bytes]:
+def exchange(
+    service: Service, call: Call, opening: Opening, messages: Iterator[bytes]
+) -> Iterator[bytes]:
     """Answer every batch with one of as many rows."""
     ctx, published = bind_function(service, call, opening.named, "scalar_function")
     function = published.function
@@ -42,7 +46,9 @@ def exchange(service: Service, call: Call, opening: Opening, messages: Iterator[
             if batch is not None:
                 arguments = incoming.convert(batch)
                 values = run(guard, function, ctx, arguments, result)
-                yield from writer.messages(pa.RecordBatch.from_arrays([values], schema=published.arrow_schema))
+                yield from writer.messages(
+                    pa.RecordBatch.from_arrays([values], schema=published.arrow_schema)
+                )
 
 
 def _read(reader: BatchReader, message: bytes) -> pa.RecordBatch | None:
@@ -55,14 +61,18 @@ def _read(reader: BatchReader, message: bytes) -> pa.RecordBatch | None:
         ) from error
 
 
-def _run(guard: Guard, function: ScalarFunction, ctx: Context, arguments: pa.RecordBatch, result: _Result) -> pa.Array:
+def _run(
+    guard: Guard, function: ScalarFunction, ctx: Context, arguments: pa.RecordBatch, result: _Result
+) -> pa.Array:
     return result.check(guard.call(function.execute, ctx, arguments), arguments.num_rows)
 
 
 def _skip_nulls(
     guard: Guard, function: ScalarFunction, ctx: Context, arguments: pa.RecordBatch, result: _Result
 ) -> pa.Array:
-    """NULL in, NULL out: the function sees the rows without any, and its values are put back where they belong."""
+    """NULL in, NULL out: the function sees the rows without any, and its values are put back where
+    they belong.
+    """
     columns = [column for column in arguments.columns if column.null_count]
     if not columns:
         return _run(guard, function, ctx, arguments, result)
@@ -73,8 +83,13 @@ def _skip_nulls(
         return pa.nulls(arguments.num_rows, result.data_type)
     rows = pc.indices_nonzero(complete)
     kept = [_take(column, rows) for column in arguments.columns]
-    values = _run(guard, function, ctx, pa.RecordBatch.from_arrays(kept, schema=arguments.schema), result)
-    return _take(values, pc.if_else(complete, pc.subtract(pc.cumulative_sum(complete.cast(pa.int64())), 1), None))
+    values = _run(
+        guard, function, ctx, pa.RecordBatch.from_arrays(kept, schema=arguments.schema), result
+    )
+    return _take(
+        values,
+        pc.if_else(complete, pc.subtract(pc.cumulative_sum(complete.cast(pa.int64())), 1), None),
+    )
 
 
 def _take(values: pa.Array, places: pa.Array) -> pa.Array:
@@ -83,17 +98,25 @@ def _take(values: pa.Array, places: pa.Array) -> pa.Array:
         return values.take(places)
     except pa.ArrowNotImplementedError:  # of views, for instance
         missing = pa.nulls(1, values.type)
-        pieces = [missing if place is None else values.slice(place, 1) for place in places.to_pylist()]
+        pieces = [
+            missing if place is None else values.slice(place, 1) for place in places.to_pylist()
+        ]
         return pa.concat_arrays(pieces or [values.slice(0, 0)])
 
 
 class _Incoming:
-    """Arguments in the types that the function declares, whatever the client encodes them as (airport §13.3)."""
+    """Arguments in the types that the function declares, whatever the client encodes them as
+    (airport §13.3).
+    """
 
-    def __init__(self, published: PublishedFunction, received: pa.Schema, *, from_duckdb: bool) -> None:
+    def __init__(
+        self, published: PublishedFunction, received: pa.Schema, *, from_duckdb: bool
+    ) -> None:
         parameters = published.parameters
         if len(received) != len(parameters):
-            raise BadRequest(f"{published.title} takes {len(parameters)} arguments, not {len(received)}")
+            raise BadRequest(
+                f"{published.title} takes {len(parameters)} arguments, not {len(received)}"
+            )
         names = [parameter.name for parameter in parameters]
         canonical = canonical_schema(received)
         target = pa.schema(
@@ -102,7 +125,9 @@ class _Incoming:
                 for index, each in enumerate(parameters)
             ]
         )
-        source = pa.schema([field.with_name(name) for field, name in zip(received, names, strict=True)])
+        source = pa.schema(
+            [field.with_name(name) for field, name in zip(received, names, strict=True)]
+        )
         self._names = None if received.names == names else names
         converter = Converter(source, target, from_duckdb=from_duckdb)
         self._converter = None if converter.keeps_columns else converter
@@ -131,9 +156,13 @@ class _Result:
         elif isinstance(result, pa.Scalar):
             result = _repeated(result, rows)
         if not isinstance(result, pa.Array):
-            raise CatalogFault(f"{self._title} returned {type(result).__name__}, not an Arrow array")
+            raise CatalogFault(
+                f"{self._title} returned {type(result).__name__}, not an Arrow array"
+            )
         if result.type != self._declared:
-            raise CatalogFault(f"{self._title} returned {result.type}, but declares {self._declared}")
+            raise CatalogFault(
+                f"{self._title} returned {result.type}, but declares {self._declared}"
+            )
         if len(result) != rows:
             raise CatalogFault(f"{self._title} returned {len(result)} values for {rows} rows")
         if result.type != self.data_type:  # dictionaries are published as plain values (T33)

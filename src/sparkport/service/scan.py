@@ -32,7 +32,9 @@ def endpoints(service: Service, call: Call, request: EndpointsRequest) -> Iterat
     """Plan a scan; the answer's tickets say all about it."""
     if isinstance(request.target, flight.FlightDescriptor) and service.is_databases(request.target):
         service.expect_admitted(call)
-        yield encode_endpoints([encode_endpoint(encode_ticket(DatabasesTicket(call.identity), service.signer))])
+        yield encode_endpoints(
+            [encode_endpoint(encode_ticket(DatabasesTicket(call.identity), service.signer))]
+        )
         return
     if isinstance(request.target, flight.FlightDescriptor) and request.arguments is not None:
         ctx, bound = table_functions.bind_call(service, call, request)
@@ -44,15 +46,26 @@ def endpoints(service: Service, call: Call, request: EndpointsRequest) -> Iterat
 
 
 def flight_info(service: Service, call: Call, request: FlightInfoRequest) -> Iterator[bytes]:
-    """Describe a table as of a point in time; the descriptor must come back as it was sent (airport §4.6, T42)."""
+    """Describe a table as of a point in time; the descriptor must come back as it was sent (airport
+    §4.6, T42).
+    """
     ctx, bound = bind(service, call, request.descriptor, request.time_point)
-    readable = bound.reached_by is not None or ctx.access.may(Privilege.READ, bound.schema_name, bound.table.name)
-    rows = bound.table.estimated_rows(ctx, ScanOptions(time_point=request.time_point)) if readable else None
+    readable = bound.reached_by is not None or ctx.access.may(
+        Privilege.READ, bound.schema_name, bound.table.name
+    )
+    rows = (
+        bound.table.estimated_rows(ctx, ScanOptions(time_point=request.time_point))
+        if readable
+        else None
+    )
     yield table_info(ctx, bound, request.descriptor, rows=rows)
 
 
 def bind(
-    service: Service, call: Call, target: flight.FlightDescriptor | ObjectName, time_point: TimePoint | None
+    service: Service,
+    call: Call,
+    target: flight.FlightDescriptor | ObjectName,
+    time_point: TimePoint | None,
 ) -> tuple[Context, PublishedTable]:
     """The table a request means, with the Arrow schema that its caller has bound.
 
@@ -76,12 +89,14 @@ def bind(
     found = find_table(ctx, registered, path.schema, path.name)
     if time_point is None:
         found.expect(path.fingerprint)
-    # With AT the client has bound what `flight_info` told it, so the fingerprint of its descriptor does not count.
+    # With AT the client has bound what `flight_info` told it, so the fingerprint of its descriptor
+    # does not count.
     return ctx, table_at(ctx, found, time_point)
 
 
 def _positions(bound: PublishedTable, column_ids: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """Positions in the bound Arrow schema; the client's ids do not count the row id, which is last (T6, T7).
+    """Positions in the bound Arrow schema; the client's ids do not count the row id, which is last
+    (T6, T7).
 
     Raises: BadRequest.
     """
@@ -95,5 +110,7 @@ def _positions(bound: PublishedTable, column_ids: tuple[int, ...] | None) -> tup
         elif column_id == ROWID_COLUMN and bound.rowid_index is not None:
             wanted.add(bound.rowid_index)
         elif column_id < FIRST_VIRTUAL_COLUMN:
-            raise BadRequest(f"table {bound.title} has {plain} columns; there is no column with id {column_id}")
+            raise BadRequest(
+                f"table {bound.title} has {plain} columns; there is no column with id {column_id}"
+            )
     return tuple(sorted(wanted))

@@ -13,7 +13,15 @@ import pyarrow.flight as flight
 from sparkport.auth import Authenticator, Policy
 from sparkport.catalog import Access, Catalog, Context, Identity
 from sparkport.errors import PermissionDenied, SparkportError, Unauthenticated
-from sparkport.service import flight_sql, flights, in_out_functions, put, read, scalar_functions, write
+from sparkport.service import (
+    flight_sql,
+    flights,
+    in_out_functions,
+    put,
+    read,
+    scalar_functions,
+    write,
+)
 from sparkport.service.actions import list_actions, run_action
 from sparkport.service.calls import HOW_TO_SIGN_IN, Call
 from sparkport.service.limits import ACTIONS, EXCHANGES, SCANS, LimitKeeper, Limits, while_holding
@@ -37,19 +45,26 @@ class ServiceSettings:
     """What an operator may decide about the service."""
 
     authenticate: Authenticator | None = None
-    """Tells who a bearer token belongs to. Every call then needs one that it knows, or what was handed out to a caller who
-    has shown one; None serves everybody."""
+    """Tells who a bearer token belongs to. Every call then needs one that it knows, or what was
+    handed out to a caller who has shown one; None serves everybody."""
     policy: Policy | Callable[[], Policy | None] | None = None
-    """Says who may do what; None lets everybody who is let in do everything. A function is asked with each call, for rules
-    that change while the server runs: it is quick, and returns the same object as long as they are the same."""
+    """Says who may do what; None lets everybody who is let in do everything. A function is asked
+    with each call, for rules that change while the server runs: it is quick, and returns the same
+    object as long as they are the same."""
     handle_lifetime: float = 24 * 3600.0
-    """Seconds for which a descriptor or ticket stands for the token of the caller it was handed out to."""
+    """Seconds for which a descriptor or ticket stands for the token of the caller it was handed out
+    to.
+    """
     secret: bytes | None = None
-    """Signs descriptors, tickets and transaction ids; None draws one, and clients attach again after a restart."""
+    """Signs descriptors, tickets and transaction ids; None draws one, and clients attach again
+    after a restart.
+    """
     transaction_lifetime: float = 24 * 3600.0
     """Seconds after which a transaction id that was handed out is refused."""
     strict_create_schema: bool = False
-    """True answers ALREADY_EXISTS also to DuckDB, whose CREATE SCHEMA IF NOT EXISTS then fails (airport §4.10)."""
+    """True answers ALREADY_EXISTS also to DuckDB, whose CREATE SCHEMA IF NOT EXISTS then fails
+    (airport §4.10).
+    """
     limits: Limits = field(default_factory=Limits)
     """How much may be used at once, in all and by one principal."""
 
@@ -57,8 +72,8 @@ class ServiceSettings:
 class Service:
     """All RPCs of one server. Thread-safe; every method may be called from many threads at once.
 
-    The streaming methods return iterators that must be closed when the client goes away; errors of `sparkport.errors` may
-    come at any step of them.
+    The streaming methods return iterators that must be closed when the client goes away; errors of
+    `sparkport.errors` may come at any step of them.
     """
 
     def __init__(self, registry: CatalogRegistry, settings: ServiceSettings | None = None) -> None:
@@ -72,13 +87,17 @@ class Service:
         self._policy = self._present_policy()
 
     def admit(self, call: Call) -> Call:
-        """The call with who makes it; asked before anything else is done. Raises: Unauthenticated."""
+        """The call with who makes it; asked before anything else is done. Raises:
+        Unauthenticated.
+        """
         met = self.meet(call)
         self.expect_admitted(met)
         return met
 
     def is_told(self, headers: RequestHeaders) -> bool:
-        """Whether headers say who calls, where that is asked. Whether it is true `meet` finds out, which may take long."""
+        """Whether headers say who calls, where that is asked. Whether it is true `meet` finds out,
+        which may take long.
+        """
         return (
             self.settings.authenticate is None
             or headers.authorization is not None
@@ -90,12 +109,16 @@ class Service:
         return headers.action is None or headers.action in _WITH_HANDLES
 
     def _bearer_in(self, headers: RequestHeaders) -> Identity | None:
-        """To whom that was handed out which the client repeats in headers: the descriptor, or the transaction's id."""
+        """To whom that was handed out which the client repeats in headers: the descriptor, or the
+        transaction's id.
+        """
         bearer = bearer_in_header(headers.flight_path or "", self.signer)
         return self.transactions.bearer_in(headers) if bearer is None else bearer
 
     def meet(self, call: Call) -> Call:
-        """The same where a caller without a token may yet show what was handed out to it. Raises: Unauthenticated."""
+        """The same where a caller without a token may yet show what was handed out to it. Raises:
+        Unauthenticated.
+        """
         authenticate = self.settings.authenticate
         call = replace(call, keeper=self.keeper)
         if authenticate is None:
@@ -103,7 +126,11 @@ class Service:
         if call.headers.authorization is None:
             call = replace(call, admitted=False)
             bearer = self._bearer_in(call.headers)
-            return call if bearer is None else replace(call, shown=self.identified(call, bearer).identity)
+            return (
+                call
+                if bearer is None
+                else replace(call, shown=self.identified(call, bearer).identity)
+            )
         kind, _, token = call.headers.authorization.partition(" ")
         if kind.lower() != "bearer" or not token.strip():
             raise Unauthenticated(HOW_TO_SIGN_IN)
@@ -114,7 +141,9 @@ class Service:
         return replace(call, identity=replace(identity, expires=self._end_of_handles(identity)))
 
     def _end_of_handles(self, identity: Identity) -> float:
-        """When what is handed out to a caller expires. It moves in steps, so that listings can be remembered."""
+        """When what is handed out to a caller expires. It moves in steps, so that listings can be
+        remembered.
+        """
         lifetime = self.settings.handle_lifetime
         step = lifetime / _STEPS_OF_LIFETIME
         end = (time.time() // step) * step + lifetime
@@ -127,7 +156,8 @@ class Service:
 
     @contextmanager
     def refusing_strangers(self, call: Call) -> Iterator[None]:
-        """For reading what a caller has sent, who may not have said who it is: then that is what is wrong.
+        """For reading what a caller has sent, who may not have said who it is: then that is what is
+        wrong.
 
         Raises: Unauthenticated.
         """
@@ -138,22 +168,27 @@ class Service:
             raise
 
     def identified(self, call: Call, bearer: Identity | None) -> Call:
-        """The call of somebody who shows what was handed out to `bearer`, under our signature (airport §2.3).
+        """The call of somebody who shows what was handed out to `bearer`, under our signature
+        (airport §2.3).
 
-        Raises: Unauthenticated when that has expired, or its token has been revoked; PermissionDenied when it is somebody
-        else's.
+        Raises: Unauthenticated when that has expired, or its token has been revoked;
+        PermissionDenied when it is somebody else's.
         """
         authenticate = self.settings.authenticate
         if authenticate is None:
             return call
         if call.identity is not None:
             if bearer is not None and bearer.name != call.identity.name:
-                raise PermissionDenied("this was handed out to somebody else: DETACH the catalog and ATTACH it again")
+                raise PermissionDenied(
+                    "this was handed out to somebody else: DETACH the catalog and ATTACH it again"
+                )
             return call
         if bearer is None:
             raise Unauthenticated(HOW_TO_SIGN_IN)
         recognises = getattr(authenticate, "recognises", None)
-        if (bearer.expires or 0.0) < time.time() or (recognises is not None and not recognises(bearer)):
+        if (bearer.expires or 0.0) < time.time() or (
+            recognises is not None and not recognises(bearer)
+        ):
             raise Unauthenticated(
                 "the token that this catalog was attached with is no longer valid here: DETACH it and ATTACH it again"
             )
@@ -161,7 +196,9 @@ class Service:
 
     @property
     def policy(self) -> Policy | None:
-        """Who may do what, as of now. It is asked for with each call: nothing that was allowed before is remembered."""
+        """Who may do what, as of now. It is asked for with each call: nothing that was allowed
+        before is remembered.
+        """
         policy = self._present_policy()
         if policy is not self._policy:
             self._policy = policy
@@ -171,7 +208,9 @@ class Service:
 
     @property
     def rules_outdated(self) -> bool:
-        """Whether there are newer rules, which cannot be used: if the function that gives them tells, as `outdated`."""
+        """Whether there are newer rules, which cannot be used: if the function that gives them
+        tells, as `outdated`.
+        """
         return bool(getattr(self.settings.policy, "outdated", False))
 
     def _present_policy(self) -> Policy | None:
@@ -184,9 +223,15 @@ class Service:
         return _EVERYTHING if policy is None else policy.access(call.identity, registered.name)
 
     def context(
-        self, call: Call, registered: RegisteredCatalog, shown: str, transaction_id: str | None = None
+        self,
+        call: Call,
+        registered: RegisteredCatalog,
+        shown: str,
+        transaction_id: str | None = None,
     ) -> Context:
-        """The context for calling a catalog, of which the caller calls it `shown`. Raises: Unauthenticated."""
+        """The context for calling a catalog, of which the caller calls it `shown`. Raises:
+        Unauthenticated.
+        """
 
         def served() -> list[tuple[Catalog, Access]]:
             return [(each.catalog, self.access(call, each)) for each in self.registry.all()]
@@ -199,7 +244,9 @@ class Service:
         return [each for each in self.registry.all() if self.access(call, each).sees_catalog()]
 
     def catalog(self, call: Call, name: str | None) -> RegisteredCatalog:
-        """The catalog a caller means, as `CatalogRegistry.resolve` does, among those that it may see. Raises: NotFound."""
+        """The catalog a caller means, as `CatalogRegistry.resolve` does, among those that it may
+        see. Raises: NotFound.
+        """
         self.expect_admitted(call)
         registered = self.registry.resolve(name)
         if not self.access(call, registered).sees_catalog():
@@ -208,7 +255,9 @@ class Service:
         return registered
 
     def handed_out(self, call: Call, name: str) -> RegisteredCatalog:
-        """The catalog that a handle or ticket of the caller's is about, while it may see it. Raises: NotFound."""
+        """The catalog that a handle or ticket of the caller's is about, while it may see it.
+        Raises: NotFound.
+        """
         registered = self.registry.named(name)
         if not self.access(call, registered).sees_catalog():
             raise no_longer_served(name)
@@ -247,9 +296,13 @@ class Service:
             with call.quotas.hold(EXCHANGES):
                 first = next(messages, b"")
             with self.refusing_strangers(call):
-                call = self.identified(call, decode_path(named_descriptor(first), self.signer).bearer)
+                call = self.identified(
+                    call, decode_path(named_descriptor(first), self.signer).bearer
+                )
             messages = chain([first], messages)
-        return while_holding(call.quotas, EXCHANGES, lambda: exchange(self, call, first_schema(messages), messages))
+        return while_holding(
+            call.quotas, EXCHANGES, lambda: exchange(self, call, first_schema(messages), messages)
+        )
 
     def do_put(self, call: Call, messages: Iterator[bytes]) -> Iterator[bytes]:
         return while_holding(call.quotas, EXCHANGES, lambda: put.put(self, call, messages))
@@ -271,15 +324,18 @@ class Service:
     ) -> tuple[Context, RegisteredCatalog]:
         """The catalog a request names, and the context for calling it.
 
-        Where neither body nor descriptor says which catalog is meant, the header does (airport §12). `attached_as` is what
-        the client calls it, where that is something else. Raises: NotFound, TransactionNotActive.
+        Where neither body nor descriptor says which catalog is meant, the header does (airport
+        §12). `attached_as` is what the client calls it, where that is something else. Raises:
+        NotFound, TransactionNotActive.
         """
         name = call.headers.catalog if catalog_name is None else catalog_name
         registered = self.catalog(call, name)
         if catalog_name is None:
             call.work.is_in(registered.name)
         shown = name or "" if attached_as is None else attached_as
-        return self.context(call, registered, shown, self.transactions.of_reader(call, registered)), registered
+        return self.context(
+            call, registered, shown, self.transactions.of_reader(call, registered)
+        ), registered
 
     @staticmethod
     def is_databases(descriptor: flight.FlightDescriptor) -> bool:
@@ -290,7 +346,14 @@ class Service:
 
 _EVERYTHING = Access()
 _STEPS_OF_LIFETIME = 24
-_WITH_HANDLES = frozenset({"endpoints", "flight_info", "column_statistics", "table_function_flight_info"})
-"""Actions with which the client does not send the token of ATTACH, but what it was handed out (airport §2.2)."""
-_EXCHANGES = {"scalar_function": scalar_functions.exchange, "table_function_in_out": in_out_functions.exchange}
+_WITH_HANDLES = frozenset(
+    {"endpoints", "flight_info", "column_statistics", "table_function_flight_info"}
+)
+"""Actions with which the client does not send the token of ATTACH, but what it was handed out
+(airport §2.2).
+"""
+_EXCHANGES = {
+    "scalar_function": scalar_functions.exchange,
+    "table_function_in_out": in_out_functions.exchange,
+}
 """By the header `airport-operation`; any other is a change of rows."""

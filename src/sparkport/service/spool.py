@@ -14,7 +14,9 @@ _IN_MEMORY = 64 * 1024 * 1024
 
 
 class Spool:
-    """Keeps batches of one Arrow schema in memory, and past 64 MiB in an unnamed temporary file. Not thread-safe."""
+    """Keeps batches of one Arrow schema in memory, and past 64 MiB in an unnamed temporary file.
+    Not thread-safe.
+    """
 
     def __init__(self) -> None:
         self._batches: list[pa.RecordBatch] = []

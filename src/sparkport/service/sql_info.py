@@ -16,20 +16,25 @@ __all__ = ["sql_info"]
 def sql_info() -> Mapping[int, tuple[str, Any]]:
     """By number, ascending: the member of the answer's union, and the value.
 
-    All that Flight SQL defines: of SQL, which it does not run, the server says that it supports nothing, and of names
-    what DuckDB does with them.
+    All that Flight SQL defines: of SQL, which it does not run, the server says that it supports
+    nothing, and of names what DuckDB does with them.
     """
     infos: dict[int, tuple[str, Any]] = {}
 
     def say(member: str, values: Mapping[int, Any]) -> None:
         infos.update({number: (member, value) for number, value in values.items()})
 
-    say("bool_value", dict.fromkeys(_FLAGS, False) | {_READ_ONLY: True, **dict.fromkeys(_TRUE_FLAGS, True)})
+    say(
+        "bool_value",
+        dict.fromkeys(_FLAGS, False) | {_READ_ONLY: True, **dict.fromkeys(_TRUE_FLAGS, True)},
+    )
     say("int32_bitmask", dict.fromkeys(_NUMBERS, 0) | _CHOICES)
     say("bigint_value", dict.fromkeys(_LIMITS, 0))
     say("string_list", {number: [] for number in _WORDS})
     say("int32_to_int32_list_map", {_CONVERSIONS: []})
-    own_version = import_module("sparkport").__version__  # not by `import`: the package's names reach into all layers
+    own_version = import_module(
+        "sparkport"
+    ).__version__  # not by `import`: the package's names reach into all layers
     say("string_value", {0: "Sparkport", 1: own_version, 2: pa.__version__, **_TEXTS})
     return dict(sorted(infos.items()))
 
@@ -59,7 +64,10 @@ _FLAGS = _ranges(
     (572, 576),
 )
 _NUMBERS = _ranges(
-    (8, 8),  # transactions: SQL_SUPPORTED_TRANSACTION_NONE, by which ADBC's driver knows that it cannot begin one
+    (
+        8,
+        8,
+    ),  # transactions: SQL_SUPPORTED_TRANSACTION_NONE, by which ADBC's driver knows that it cannot begin one
     (100, 101),
     (522, 522),
     (525, 526),
@@ -78,4 +86,6 @@ _LIMITS = _ranges((541, 555), (557, 561))
 _WORDS = range(508, 513)
 _CONVERSIONS = 517
 _TEXTS = {6: None, 7: None, 504: '"', 513: "", 514: "", 529: "schema", 530: "", 531: "catalog"}
-"""No versions of Substrait; the quote of names; no escape in patterns, no special characters; what things are called."""
+"""No versions of Substrait; the quote of names; no escape in patterns, no special characters; what
+things are called.
+"""

@@ -1,4 +1,6 @@
-"""Types as Flight SQL's drivers want to know them: by DuckDB's names, and by the numbers of ODBC and JDBC."""
+"""Types as Flight SQL's drivers want to know them: by DuckDB's names, and by the numbers of ODBC
+and JDBC.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,13 @@ __all__ = ["described_schema", "duckdb_type", "type_info"]
 
 
 def described_schema(arrow_schema: pa.Schema) -> bytes:
-    """A published Arrow schema as an IPC message, with what Flight SQL wants to know of each column in its metadata."""
-    fields = [field.with_metadata({**(field.metadata or {}), **_description(field)}) for field in arrow_schema]
+    """A published Arrow schema as an IPC message, with what Flight SQL wants to know of each column
+    in its metadata.
+    """
+    fields = [
+        field.with_metadata({**(field.metadata or {}), **_description(field)})
+        for field in arrow_schema
+    ]
     described: bytes = pa.schema(fields, arrow_schema.metadata).serialize().to_pybytes()
     return described
 
@@ -73,7 +80,9 @@ _OPAQUE = {
 
 def _named(data_type: pa.DataType) -> str:
     if isinstance(data_type, pa.BaseExtensionType):
-        known = _OPAQUE.get(opaque_name(data_type) or "") or _EXTENSIONS.get(data_type.extension_name)
+        known = _OPAQUE.get(opaque_name(data_type) or "") or _EXTENSIONS.get(
+            data_type.extension_name
+        )
         return known or _named(data_type.storage_type)
     match data_type.id:
         case lib.Type_TIME64:
@@ -90,7 +99,9 @@ def _named(data_type: pa.DataType) -> str:
             return f"MAP({duckdb_type(data_type.key_field)}, {duckdb_type(data_type.item_field)})"
         case lib.Type_STRUCT | lib.Type_SPARSE_UNION:
             members = (data_type.field(index) for index in range(data_type.num_fields))
-            listed = ", ".join(f"{_quoted(member.name)} {duckdb_type(member)}" for member in members)
+            listed = ", ".join(
+                f"{_quoted(member.name)} {duckdb_type(member)}" for member in members
+            )
             return f"{'STRUCT' if data_type.id == lib.Type_STRUCT else 'UNION'}({listed})"
         case _:
             return _NAMES.get(data_type.id, str(data_type).upper())
@@ -128,12 +139,19 @@ def _type(
 
 
 def _integer(name: str, number: int, digits: int, *, unsigned: bool = False) -> dict[str, Any]:
-    exact: dict[str, Any] = {"minimum_scale": 0, "maximum_scale": 0, "num_prec_radix": 10, "auto_increment": False}
+    exact: dict[str, Any] = {
+        "minimum_scale": 0,
+        "maximum_scale": 0,
+        "num_prec_radix": 10,
+        "auto_increment": False,
+    }
     return _type(name, number, digits, unsigned_attribute=unsigned, **exact)
 
 
 def _approximate(name: str, number: int, bits: int) -> dict[str, Any]:
-    return _type(name, number, bits, unsigned_attribute=False, num_prec_radix=2, auto_increment=False)
+    return _type(
+        name, number, bits, unsigned_attribute=False, num_prec_radix=2, auto_increment=False
+    )
 
 
 def _moment(name: str, number: int, size: int, subcode: int, scale: int = 0) -> dict[str, Any]:
@@ -149,7 +167,10 @@ _TYPES = (
     _integer("BIGINT", -5, 19),
     _integer("UBIGINT", -5, 20, unsigned=True),
     _type("BLOB", -3, quote="'", literal_suffix="'::BLOB"),
-    *(_type(name, 0) for name in ("ARRAY", "BIGNUM", "BIT", "GEOMETRY", "LIST", "MAP", "STRUCT", "UNION")),
+    *(
+        _type(name, 0)
+        for name in ("ARRAY", "BIGNUM", "BIT", "GEOMETRY", "LIST", "MAP", "STRUCT", "UNION")
+    ),
     _type("UUID", 1, 36, quote="'"),
     _integer("HUGEINT", 2, 39),
     _integer("UHUGEINT", 2, 39, unsigned=True),

@@ -1,4 +1,6 @@
-"""One INSERT, UPDATE or DELETE, from whichever call it comes: conversion, transaction, all or nothing."""
+"""One INSERT, UPDATE or DELETE, from whichever call it comes: conversion, transaction, all or
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,11 @@ __all__ = ["Statement"]
 
 
 class Statement:
-    """A statement on its way. Used by one thread; ended by `commit` or `abort`, the latter also after a failed commit.
+    """A statement on its way. Used by one thread; ended by `commit` or `abort`, the latter also
+    after a failed commit.
 
-    It runs in a transaction of its own that is committed or rolled back with it, unless it joins one, which is its
-    caller's to end.
+    It runs in a transaction of its own that is committed or rolled back with it, unless it joins
+    one, which is its caller's to end.
     """
 
     def __init__(
@@ -42,7 +45,9 @@ class Statement:
         *,
         joins_transaction: bool = False,
     ) -> None:
-        """Raises: PermissionDenied; NotWritable; BadRequest when the received columns do not fit the table."""
+        """Raises: PermissionDenied; NotWritable; BadRequest when the received columns do not fit
+        the table.
+        """
         bound.require(ctx, Privilege.WRITE)
         if operation is not Operation.INSERT or options.returning:
             bound.require(ctx, Privilege.READ)
@@ -66,7 +71,9 @@ class Statement:
             raise
 
     def received(self, batch: pa.RecordBatch, *, is_held: bool = False) -> pa.RecordBatch:
-        """The batch, once it counts among what the caller has staged, and has in memory. Raises: LimitExceeded."""
+        """The batch, once it counts among what the caller has staged, and has in memory. Raises:
+        LimitExceeded.
+        """
         size = bytes_of(batch)
         self._bytes.add(size)
         if is_held:
@@ -74,7 +81,9 @@ class Statement:
         return batch
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-        """Stage a batch as it was received; with RETURNING the rows come back with the table's own columns."""
+        """Stage a batch as it was received; with RETURNING the rows come back with the table's own
+        columns.
+        """
         self._ctx.check()
         assert self._staged is not None
         with discreet(self._shows, f"table {self._bound.title}"):
@@ -84,21 +93,31 @@ class Statement:
         if not self._returning:
             return None
         if returned is None or returned.num_rows > batch.num_rows:
-            raise CatalogFault(f"table {self._bound.title} returned no rows, or too many, for RETURNING")
+            raise CatalogFault(
+                f"table {self._bound.title} returned no rows, or too many, for RETURNING"
+            )
         return returned
 
     def commit(self) -> int:
-        """Make it durable, before anyone is told (airport §7.1, T21). Raises: Conflict, ConstraintViolation."""
+        """Make it durable, before anyone is told (airport §7.1, T21). Raises: Conflict,
+        ConstraintViolation.
+        """
         self._ctx.check()  # a caller who has gone away must not find the change made
         assert self._staged is not None
-        staged, self._staged = self._staged, None  # `abort` is not called on what has failed to commit
+        staged, self._staged = (
+            self._staged,
+            None,
+        )  # `abort` is not called on what has failed to commit
         with discreet(self._shows, f"table {self._bound.title}"):
             changed = staged.commit()
             if self._manager is not None and self._ctx.transaction_id is not None:
                 self._manager.commit_transaction(self._ctx, self._ctx.transaction_id)
         self._bytes.close()
-        self._ctx.report_write(self._operation.value, f"{self._bound.registered.name}.{self._bound.title}", changed)
-        self._bound.registered.changed()  # plans of prepared statements hold statistics of the rows (decision 0007)
+        self._ctx.report_write(
+            self._operation.value, f"{self._bound.registered.name}.{self._bound.title}", changed
+        )
+        # plans of prepared statements hold statistics of the rows (decision 0007)
+        self._bound.registered.changed()
         return changed
 
     def abort(self) -> None:
@@ -112,9 +131,13 @@ class Statement:
 
 
 class _Incoming:
-    """Converts what is received to the table's own columns, in the order that tables are promised."""
+    """Converts what is received to the table's own columns, in the order that tables are
+    promised.
+    """
 
-    def __init__(self, bound: PublishedTable, operation: Operation, received: pa.Schema, *, from_duckdb: bool) -> None:
+    def __init__(
+        self, bound: PublishedTable, operation: Operation, received: pa.Schema, *, from_duckdb: bool
+    ) -> None:
         """Raises: BadRequest with the contracts' wording when the columns do not match."""
         # From here on columns are called as the table calls them, whatever the client has typed.
         self._names = list(map(own_spellings(bound.column_names), received.names))
@@ -130,7 +153,9 @@ class _Incoming:
             if bound.rowid_index is None:
                 return  # `stage` refuses it with the contract's message
             rowid_field = own.field(bound.rowid_index)
-            if pa.types.is_integer(rowid_field.type) and not pa.types.is_integer(received.field(rowid).type):
+            if pa.types.is_integer(rowid_field.type) and not pa.types.is_integer(
+                received.field(rowid).type
+            ):
                 raise BadRequest("rowid must be integer type")
             self._rowid = rowid_field.name
             self._names[rowid] = rowid_field.name
@@ -140,18 +165,27 @@ class _Incoming:
             else:
                 sent = {name for index, name in enumerate(self._names) if index != rowid}
                 if not sent:
-                    raise BadRequest("schema mismatch: UPDATE needs a column to change beside the row id")
+                    raise BadRequest(
+                        "schema mismatch: UPDATE needs a column to change beside the row id"
+                    )
                 columns = [*(field for field in columns if field.name in sent), rowid_field]
-        source = pa.schema([field.with_name(name) for field, name in zip(received, self._names, strict=True)])
+        source = pa.schema(
+            [field.with_name(name) for field, name in zip(received, self._names, strict=True)]
+        )
         if self._selected is not None:
             source = pa.schema([source.field(index) for index in self._selected])
         converter = Converter(source, pa.schema(columns), from_duckdb=from_duckdb)
-        # An UPDATE may bring its columns as they are where a table finds them by name, the row id among them.
-        as_they_are = operation is Operation.UPDATE and self._rowid == ROWID_NAME and converter.keeps_columns
+        # An UPDATE may bring its columns as they are where a table finds them by name, the row id
+        # among them.
+        as_they_are = (
+            operation is Operation.UPDATE and self._rowid == ROWID_NAME and converter.keeps_columns
+        )
         self._converter = None if as_they_are else converter
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Raises: BadRequest for values that the table's types cannot hold, and for row ids that are NULL."""
+        """Raises: BadRequest for values that the table's types cannot hold, and for row ids that
+        are NULL.
+        """
         if batch.schema.names != self._names:
             batch = batch.rename_columns(self._names)
         if self._selected is not None:
@@ -163,9 +197,13 @@ class _Incoming:
 
 
 def _with_own_types(bound: PublishedTable) -> pa.Schema:
-    """The columns as published, with the types they have in the table: dictionaries are published as plain values (T33)."""
+    """The columns as published, with the types they have in the table: dictionaries are published
+    as plain values (T33).
+    """
     own = bound.table.arrow_schema
     if own is None:
         return bound.arrow_schema
     known = {field.name: field.type for field in own}
-    return pa.schema([field.with_type(known.get(field.name, field.type)) for field in bound.arrow_schema])
+    return pa.schema(
+        [field.with_type(known.get(field.name, field.type)) for field in bound.arrow_schema]
+    )

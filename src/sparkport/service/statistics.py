@@ -1,4 +1,6 @@
-"""`column_statistics`: what DuckDB's optimiser learns of a column, and trusts (airport §4.9, T28)."""
+"""`column_statistics`: what DuckDB's optimiser learns of a column, and trusts (airport §4.9,
+T28).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
-from sparkport.catalog import ColumnStatistics, Context, Privilege, StatisticsTable, TransactionManager
+from sparkport.catalog import (
+    ColumnStatistics,
+    Context,
+    Privilege,
+    StatisticsTable,
+    TransactionManager,
+)
 from sparkport.catalog.names import own_spellings
 from sparkport.catalog.statistics import takes_statistics
 from sparkport.errors import CatalogFault, NotFound, SparkportError, Unsupported
@@ -26,17 +34,23 @@ __all__ = ["column_statistics"]
 _log = logging.getLogger(__name__)
 
 
-def column_statistics(service: Service, call: Call, request: ColumnStatisticsRequest) -> Iterator[bytes]:
-    """Answer with what the table says of the column, or else with what holds for every column of its type.
+def column_statistics(
+    service: Service, call: Call, request: ColumnStatisticsRequest
+) -> Iterator[bytes]:
+    """Answer with what the table says of the column, or else with what holds for every column of
+    its type.
 
-    An error would fail a query that could do without statistics, so a table that tells nonsense does not raise one.
-    Raises: NotFound, StaleDescriptor, TransactionNotActive; Unsupported for a type that the client would misread.
+    An error would fail a query that could do without statistics, so a table that tells nonsense
+    does not raise one. Raises: NotFound, StaleDescriptor, TransactionNotActive; Unsupported for a
+    type that the client would misread.
     """
     ctx, bound = scan.bind(service, call, request.descriptor, None)
     bound.require(ctx, Privilege.READ)
     field = _column(bound, request.column)
     if not takes_statistics(field):
-        raise Unsupported(f"there are no statistics of columns of DuckDB's type {request.type[:100]}")
+        raise Unsupported(
+            f"there are no statistics of columns of DuckDB's type {request.type[:100]}"
+        )
     yield _answer(service, ctx, bound, field)
 
 
@@ -61,7 +75,9 @@ _answers: dict[tuple[int, pa.DataType], tuple[ColumnStatistics, bytes]] = {}
 
 
 def _encoded(known: ColumnStatistics, data_type: pa.DataType) -> bytes:
-    """The answer, remembered by the identity of the statistics: a table that has cached them gives the same again."""
+    """The answer, remembered by the identity of the statistics: a table that has cached them gives
+    the same again.
+    """
     key = (id(known), data_type)
     answer = _answers.get(key)
     if answer is None:
@@ -72,7 +88,9 @@ def _encoded(known: ColumnStatistics, data_type: pa.DataType) -> bytes:
     return answer[1]
 
 
-def _known(service: Service, ctx: Context, bound: PublishedTable, field: pa.Field) -> ColumnStatistics:
+def _known(
+    service: Service, ctx: Context, bound: PublishedTable, field: pa.Field
+) -> ColumnStatistics:
     table = bound.table
     if not isinstance(table, StatisticsTable) or not table.offers_statistics:
         return _UNKNOWN
@@ -102,4 +120,6 @@ def _complain(service: Service, bound: PublishedTable, column: str, error: Excep
     if len(known) >= _MOST_COMPLAINTS:
         known.clear()
     known.add(key)
-    _log.warning("table %s: the statistics of column %s are not used", bound.title, column, exc_info=error)
+    _log.warning(
+        "table %s: the statistics of column %s are not used", bound.title, column, exc_info=error
+    )

@@ -1,4 +1,6 @@
-"""Table functions: their result for given arguments is a table, and is read like any other (airport §9.2)."""
+"""Table functions: their result for given arguments is a table, and is read like any other (airport
+§9.2).
+"""
 
 from __future__ import annotations
 
@@ -45,14 +47,20 @@ if TYPE_CHECKING:
 __all__ = ["bind_call", "flight_info", "result_of_ticket"]
 
 
-def flight_info(service: Service, call: Call, request: TableFunctionFlightInfoRequest) -> Iterator[bytes]:
-    """The columns of a call's result (airport §4.7), or of the contracts' `{name, parameters}` (airport §15.3)."""
+def flight_info(
+    service: Service, call: Call, request: TableFunctionFlightInfoRequest
+) -> Iterator[bytes]:
+    """The columns of a call's result (airport §4.7), or of the contracts' `{name, parameters}`
+    (airport §15.3).
+    """
     if isinstance(request.target, ObjectName):
         yield _by_name(service, call, request.target, request.arguments)
         return
     ctx, published = bind_function(service, call, request.target, "table_function")
     if not isinstance(request.arguments, pa.RecordBatch):
-        raise BadRequest("table_function_flight_info: the field 'parameters' must be an Arrow IPC stream")
+        raise BadRequest(
+            "table_function_flight_info: the field 'parameters' must be an Arrow IPC stream"
+        )
     if isinstance(published.function, TableInOutFunction):
         arrow_schema = in_out_functions.result_schema(service, call, ctx, published, request)
         yield encode_flight_info(arrow_schema, request.target)
@@ -63,38 +71,63 @@ def flight_info(service: Service, call: Call, request: TableFunctionFlightInfoRe
     yield encode_flight_info(result.arrow_schema, request.target, total_records=rows)
 
 
-def bind_call(service: Service, call: Call, request: EndpointsRequest) -> tuple[Context, PublishedTable]:
-    """The result that a scan of a table function is planned on. Raises: BadRequest, NotFound, StaleDescriptor."""
+def bind_call(
+    service: Service, call: Call, request: EndpointsRequest
+) -> tuple[Context, PublishedTable]:
+    """The result that a scan of a table function is planned on. Raises: BadRequest, NotFound,
+    StaleDescriptor.
+    """
     assert not isinstance(request.target, ObjectName)
     ctx, published = bind_function(service, call, request.target, "table_function")
     if request.arguments is None:
-        raise BadRequest(f"{published.title} is a table function, and the request brings no arguments for it")
+        raise BadRequest(
+            f"{published.title} is a table function, and the request brings no arguments for it"
+        )
     if isinstance(published.function, TableInOutFunction):
         raise BadRequest(f"{published.title} wants a subquery as its last argument")
     arguments = convert_arguments(published, request.arguments, from_duckdb=ctx.from_duckdb)
-    return ctx, _result(service, call, ctx, published, arguments, encode_arguments(request.arguments))
+    return ctx, _result(
+        service, call, ctx, published, arguments, encode_arguments(request.arguments)
+    )
 
 
 def result_of_ticket(
-    service: Service, call: Call, ctx: Context, registered: RegisteredCatalog, reached: Reached, schema_name: str
+    service: Service,
+    call: Call,
+    ctx: Context,
+    registered: RegisteredCatalog,
+    reached: Reached,
+    schema_name: str,
 ) -> PublishedTable:
     """The result that a ticket was made for. Raises: NotFound, StaleDescriptor."""
     row = decode_arguments(reached.arguments or b"", "the ticket")
     published = find_function(
-        ctx, registered, schema_name, "table_function", reached.name, reached.function, row.num_columns
+        ctx,
+        registered,
+        schema_name,
+        "table_function",
+        reached.name,
+        reached.function,
+        row.num_columns,
     )
     # Whoever asked for the ticket: its arguments were checked then, and are signed.
     arguments = convert_arguments(published, row, from_duckdb=ctx.from_duckdb)
     return _result(service, call, ctx, published, arguments, reached.arguments or b"")
 
 
-def _by_name(service: Service, call: Call, target: ObjectName, values: Sequence[object] | pa.RecordBatch) -> bytes:
+def _by_name(
+    service: Service, call: Call, target: ObjectName, values: Sequence[object] | pa.RecordBatch
+) -> bytes:
     """The contracts' form: the first function of that name that takes these values."""
     ctx, registered = service.enter(call, target.catalog)
-    schemas = [target.schema] if target.schema is not None else _schema_names(service, ctx, registered)
+    schemas = (
+        [target.schema] if target.schema is not None else _schema_names(service, ctx, registered)
+    )
     problem: BadRequest | None = None
     for schema_name in schemas:
-        for published in functions_named(ctx, registered, schema_name, "table_function", target.name, len(values)):
+        for published in functions_named(
+            ctx, registered, schema_name, "table_function", target.name, len(values)
+        ):
             try:
                 arguments = arguments_of(published, list(values))
             except BadRequest as error:
@@ -102,11 +135,15 @@ def _by_name(service: Service, call: Call, target: ObjectName, values: Sequence[
                 continue
             if isinstance(published.function, TableInOutFunction):
                 raise Unsupported(f"{published.title} takes a subquery, which only DuckDB can pass")
-            result = _result(service, call, ctx, published, arguments, encode_arguments(arguments.arrow))
+            result = _result(
+                service, call, ctx, published, arguments, encode_arguments(arguments.arrow)
+            )
             made = tuple(tickets(service, ctx, result))
             rows = _estimated_rows(service, call, ctx, published, arguments)
             descriptor = published.descriptor(ctx, service.signer)
-            return encode_flight_info(result.arrow_schema, descriptor, tickets=made, total_records=rows)
+            return encode_flight_info(
+                result.arrow_schema, descriptor, tickets=made, total_records=rows
+            )
     raise problem or NotFound(f"table function {target.name} not found")
 
 
@@ -127,11 +164,15 @@ def _result(
     with guarded(service, call, ctx, published) as guard:
         arrow_schema = guard.call(function.schema_for_parameters, ctx, arguments)
     if not isinstance(arrow_schema, pa.Schema):
-        raise CatalogFault(f"{published.title} told {type(arrow_schema).__name__} as its columns, not an Arrow schema")
+        raise CatalogFault(
+            f"{published.title} told {type(arrow_schema).__name__} as its columns, not an Arrow schema"
+        )
     form = PartitionedResult if isinstance(function, PartitionedTableFunction) else FunctionResult
     reached = Reached("table_function", function.name, published.fingerprint, encoded)
     table = form(function, arguments, arrow_schema, partial(guarded, service, call, ctx, published))
-    return publish_result(published.registered, published.schema_name, table, reached, published.title)
+    return publish_result(
+        published.registered, published.schema_name, table, reached, published.title
+    )
 
 
 def _estimated_rows(

@@ -1,9 +1,10 @@
 """Transaction ids on their way to and from clients.
 
-A catalog's own id is wrapped before it is handed out: unguessable and unalterable, because it is signed; bound to the
-catalog, the caller and the client's session; and with a date after which it is refused (airport §2.3, §10). Where callers
-show who they are, it says by whom it was begun: of what the client sends with `column_statistics` after ATTACH with a token,
-nothing else in the headers does (airport §2.2).
+A catalog's own id is wrapped before it is handed out: unguessable and unalterable, because it is
+signed; bound to the catalog, the caller and the client's session; and with a date after which it is
+refused (airport §2.3, §10). Where callers show who they are, it says by whom it was begun: of what
+the client sends with `column_statistics` after ATTACH with a token, nothing else in the headers
+does (airport §2.2).
 """
 
 from __future__ import annotations
@@ -32,12 +33,22 @@ from sparkport.wire.transactions import (
 if TYPE_CHECKING:
     from sparkport.service.service import Service
 
-__all__ = ["Transactions", "commit", "create_transaction", "manager_of", "not_active", "rollback", "status"]
+__all__ = [
+    "Transactions",
+    "commit",
+    "create_transaction",
+    "manager_of",
+    "not_active",
+    "rollback",
+    "status",
+]
 
 _PURPOSE = "transaction"
 _BEARER_PURPOSE = "bearer of a transaction"
 _BEARER = "@"
-"""What an id begins with that says who has begun the transaction: in a catalog's own it is percent-encoded."""
+"""What an id begins with that says who has begun the transaction: in a catalog's own it is
+percent-encoded.
+"""
 
 
 def manager_of(registered: RegisteredCatalog) -> TransactionManager:
@@ -50,13 +61,17 @@ def manager_of(registered: RegisteredCatalog) -> TransactionManager:
 class Transactions:
     """Wraps and unwraps transaction ids. Keeps no state."""
 
-    def __init__(self, signer: Signer, lifetime: float, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, signer: Signer, lifetime: float, clock: Callable[[], float] = time.time
+    ) -> None:
         self._signer = signer
         self._lifetime = lifetime
         self._clock = clock
 
     def begin(self, call: Call, registered: RegisteredCatalog, ctx: Context) -> str | None:
-        """The wrapped id of a new transaction; None when the catalog has none, which DuckDB accepts (airport §4.5)."""
+        """The wrapped id of a new transaction; None when the catalog has none, which DuckDB accepts
+        (airport §4.5).
+        """
         own = ""
         if isinstance(registered.catalog, TransactionManager):
             own = quote(registered.catalog.begin_transaction(ctx), safe="")
@@ -68,30 +83,43 @@ class Transactions:
         return f"{own}.{expires}.{self._signature(call, registered, own, expires)}"
 
     def bearer_in(self, headers: RequestHeaders) -> Identity | None:
-        """Who has begun the transaction that a header names, in the same session; None when nobody is known to have."""
+        """Who has begun the transaction that a header names, in the same session; None when nobody
+        is known to have.
+        """
         shown = (headers.transaction_id or "").partition(".")[0]
         text = shown[1:].partition("~")[0]
-        known = shown[:1] == _BEARER and hmac.compare_digest(shown.encode(), self._bearer(text, headers).encode())
+        known = shown[:1] == _BEARER and hmac.compare_digest(
+            shown.encode(), self._bearer(text, headers).encode()
+        )
         return bearer_of_text(text) if known else None
 
     def _bearer(self, text: str, headers: RequestHeaders) -> str:
-        signature = self._signer.signature(_BEARER_PURPOSE, text.encode(), (headers.session_id or "").encode())
+        signature = self._signer.signature(
+            _BEARER_PURPOSE, text.encode(), (headers.session_id or "").encode()
+        )
         return f"{_BEARER}{text}~{signature.hex()}"
 
     def unwrap(self, call: Call, registered: RegisteredCatalog, wrapped: str) -> str:
-        """The catalog's own id. Raises: TransactionNotActive for one that is forged, foreign or expired."""
-        own, expires, signature = wrapped.rsplit(".", 2) if wrapped.count(".") >= 2 else ("", "", "")
+        """The catalog's own id. Raises: TransactionNotActive for one that is forged, foreign or
+        expired.
+        """
+        own, expires, signature = (
+            wrapped.rsplit(".", 2) if wrapped.count(".") >= 2 else ("", "", "")
+        )
         expected = self._signature(call, registered, own, expires)
         # The date is read only after the signature has shown that this server wrote it.
-        if not hmac.compare_digest(signature.encode(), expected.encode()) or int(expires, 16) < self._clock():
+        if (
+            not hmac.compare_digest(signature.encode(), expected.encode())
+            or int(expires, 16) < self._clock()
+        ):
             raise not_active(wrapped, None)
         return unquote(_without_bearer(own))
 
     def of_reader(self, call: Call, registered: RegisteredCatalog) -> str | None:
         """The own id of the transaction a read belongs to, by its header.
 
-        DuckDB uses one id for all statements of a transaction and never says COMMIT, so a committed one is still good
-        (airport §15.2). Raises: TransactionNotActive.
+        DuckDB uses one id for all statements of a transaction and never says COMMIT, so a committed
+        one is still good (airport §15.2). Raises: TransactionNotActive.
         """
         wrapped = call.headers.transaction_id
         if wrapped is None or not isinstance(registered.catalog, TransactionManager):
@@ -115,7 +143,9 @@ def not_active(wrapped: str, state: TransactionState | None) -> TransactionNotAc
     """The contract's message for a transaction that cannot be used."""
     shown = _without_bearer(wrapped)
     shown = shown if len(shown) <= 100 else shown[:100] + "…"
-    return TransactionNotActive(f"transaction {shown} is not active (state: {state.value if state else 'unknown'})")
+    return TransactionNotActive(
+        f"transaction {shown} is not active (state: {state.value if state else 'unknown'})"
+    )
 
 
 def create_transaction(service: Service, call: Call, request: CreateTransaction) -> Iterator[bytes]:
@@ -134,7 +164,9 @@ def status(service: Service, call: Call, request: TransactionRequest) -> Iterato
 
 
 def commit(service: Service, call: Call, request: TransactionRequest) -> Iterator[bytes]:
-    """Commit; doing so again changes nothing. Raises: TransactionNotActive, Conflict, ConstraintViolation."""
+    """Commit; doing so again changes nothing. Raises: TransactionNotActive, Conflict,
+    ConstraintViolation.
+    """
     ctx, registered, own = _find(service, call, request)
     manager = manager_of(registered)
     state = None if own is None else manager.transaction_status(ctx, own)
@@ -147,7 +179,9 @@ def commit(service: Service, call: Call, request: TransactionRequest) -> Iterato
 
 
 def rollback(service: Service, call: Call, request: TransactionRequest) -> Iterator[bytes]:
-    """Roll back; doing so again changes nothing. Raises: TransactionNotActive when it was committed, or is unknown."""
+    """Roll back; doing so again changes nothing. Raises: TransactionNotActive when it was
+    committed, or is unknown.
+    """
     ctx, registered, own = _find(service, call, request)
     manager = manager_of(registered)
     state = None if own is None else manager.transaction_status(ctx, own)
@@ -157,8 +191,12 @@ def rollback(service: Service, call: Call, request: TransactionRequest) -> Itera
     yield encode_transaction_status(request.transaction_id, TransactionState.ABORTED)
 
 
-def _find(service: Service, call: Call, request: TransactionRequest) -> tuple[Context, RegisteredCatalog, str | None]:
-    """The catalog, and its manager's own id of the transaction; None when the id is not one of ours. Raises: Unsupported."""
+def _find(
+    service: Service, call: Call, request: TransactionRequest
+) -> tuple[Context, RegisteredCatalog, str | None]:
+    """The catalog, and its manager's own id of the transaction; None when the id is not one of
+    ours. Raises: Unsupported.
+    """
     name = call.headers.catalog if request.catalog is None else request.catalog
     registered = service.catalog(call, name)
     manager_of(registered)

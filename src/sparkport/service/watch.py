@@ -1,9 +1,10 @@
 """Watching over functions that implementers wrote: none may keep a caller, or a thread, for ever.
 
-A function that looks at its context needs no watching. For others there are three steps, each for those whom the one
-before does not reach: the context is cancelled; an exception is raised in the function's thread, which Python delivers
-between two of its bytecodes; and if it is deep in foreign code, where Python cannot interrupt it, the call is ended without
-it. Its thread is then lost until the foreign code returns.
+A function that looks at its context needs no watching. For others there are three steps, each for
+those whom the one before does not reach: the context is cancelled; an exception is raised in the
+function's thread, which Python delivers between two of its bytecodes; and if it is deep in foreign
+code, where Python cannot interrupt it, the call is ended without it. Its thread is then lost until
+the foreign code returns.
 """
 
 from __future__ import annotations
@@ -32,18 +33,22 @@ _GRACE_SECONDS = 1.0
 _ABANDON_SECONDS = 5.0
 """After which whatever it is in cannot be interrupted."""
 _LONGEST_ROUND_SECONDS = 1.0
-"""Of the watch. When one takes longer, the whole process stood still, for which no function is to blame."""
+"""Of the watch. When one takes longer, the whole process stood still, for which no function is to
+blame.
+"""
 
 
 class Interrupted(BaseException):
-    """Raised in the thread of a function that must end. Not an Exception, so that few functions catch it by mistake."""
+    """Raised in the thread of a function that must end. Not an Exception, so that few functions
+    catch it by mistake.
+    """
 
 
 class Guard:
     """Runs one function for one caller, in one thread at a time.
 
-    `call` and `iterate` run a step of it: what it raises becomes an error that may be shown, and while it is outside of a
-    step (waiting for the client, say) the time does not count.
+    `call` and `iterate` run a step of it: what it raises becomes an error that may be shown, and
+    while it is outside of a step (waiting for the client, say) the time does not count.
     """
 
     __slots__ = (
@@ -84,7 +89,9 @@ class Guard:
         self._abandoned = False
 
     def call(self, function: Callable[..., _T], *arguments: Any) -> _T:
-        """Run one step. Raises: CatalogFault when the function fails unexpectedly, LimitExceeded when it takes too long."""
+        """Run one step. Raises: CatalogFault when the function fails unexpectedly, LimitExceeded
+        when it takes too long.
+        """
         try:
             self._enter()
             try:
@@ -116,7 +123,9 @@ class Guard:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Something inside a step that the function is not to blame for, and that must not be interrupted."""
+        """Something inside a step that the function is not to blame for, and that must not be
+        interrupted.
+        """
         self._leave()
         try:
             yield
@@ -132,7 +141,9 @@ class Guard:
         if self._since is not None:  # always so a grace period before anybody is interrupted
             with self._lock:  # whoever is about to interrupt the step has done so by now …
                 pass
-            for _ in range(2):  # … and Python raises what is pending at the latest when it jumps back
+            for _ in range(
+                2
+            ):  # … and Python raises what is pending at the latest when it jumps back
                 pass
 
     def look(self, now: float) -> None:
@@ -156,17 +167,25 @@ class Guard:
         if cancel:
             self._ctx.cancellation.cancel()
         if abandon:
-            _log.error("trace %s: %s cannot be interrupted; its caller is let go", self._ctx.trace_id, self.title)
+            _log.error(
+                "trace %s: %s cannot be interrupted; its caller is let go",
+                self._ctx.trace_id,
+                self.title,
+            )
             self._abandon()
 
     def _translated(self, error: SparkportError) -> SparkportError:
         if self._overdue and isinstance(error, Cancelled):
-            return LimitExceeded(f"{self.title} took longer than {self._limit:g} seconds and was stopped")
+            return LimitExceeded(
+                f"{self.title} took longer than {self._limit:g} seconds and was stopped"
+            )
         return error
 
 
 class Watch:
-    """One thread that looks after all functions that are running; it ends when there have been none for a while."""
+    """One thread that looks after all functions that are running; it ends when there have been none
+    for a while.
+    """
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -205,7 +224,11 @@ class Watch:
     def _work(self) -> None:
         while True:
             with self._condition:
-                if not self._guards and not self._condition.wait(_LINGER_SECONDS) and not self._guards:
+                if (
+                    not self._guards
+                    and not self._condition.wait(_LINGER_SECONDS)
+                    and not self._guards
+                ):
                     self._running = False
                     return
                 guards = list(self._guards)
@@ -228,6 +251,9 @@ class Watched:
         return self._guard
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self._watch.remove(self._guard)

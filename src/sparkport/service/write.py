@@ -33,8 +33,12 @@ if TYPE_CHECKING:
 __all__ = ["exchange"]
 
 
-def exchange(service: Service, call: Call, opening: Opening, messages: Iterator[bytes]) -> Iterator[bytes]:
-    """Run one statement; the count of changed rows is the last message, sent after everything is durable (T21)."""
+def exchange(
+    service: Service, call: Call, opening: Opening, messages: Iterator[bytes]
+) -> Iterator[bytes]:
+    """Run one statement; the count of changed rows is the last message, sent after everything is
+    durable (T21).
+    """
     operation, returning = call.headers.write_operation, call.headers.returning
     ctx, bound = scan.bind(service, call, opening.named, None)
     reader = BatchReader(opening.schema_message)
@@ -57,9 +61,9 @@ def exchange(service: Service, call: Call, opening: Opening, messages: Iterator[
             except SparkportError as error:
                 if returning:
                     raise
-                # Without RETURNING the client looks only at the end, and an error that meets one of its writes loses its
-                # type: so it is held back until the client has sent everything (airport §7.6). That may be much, and
-                # what has been staged does not wait for it.
+                # Without RETURNING the client looks only at the end, and an error that meets one of
+                # its writes loses its type: so it is held back until the client has sent everything
+                # (airport §7.6). That may be much, and what has been staged does not wait for it.
                 failure = error
                 statement.abort()
         if failure is not None:
@@ -72,7 +76,11 @@ def exchange(service: Service, call: Call, opening: Opening, messages: Iterator[
 
 
 def _typed_as(field: pa.Field, known: pa.Field | None) -> pa.Field:
-    return field if known is None else pa.field(field.name, known.type, metadata=extension_metadata(known))
+    return (
+        field
+        if known is None
+        else pa.field(field.name, known.type, metadata=extension_metadata(known))
+    )
 
 
 class _Answer:
@@ -82,16 +90,21 @@ class _Answer:
         self._title = bound.title
         self._rowid = bound.rowid_name
         if operation is Operation.UPDATE:
-            # Read by position against what the client has sent (airport §7.4, T17), but with the types that it knows the
-            # columns by: under some settings it sends others, UUIDs as text for instance, and would take that for a UUID.
+            # Read by position against what the client has sent (airport §7.4, T17), but with the
+            # types that it knows the columns by: under some settings it sends others, UUIDs as text
+            # for instance, and would take that for a UUID.
             known = {
-                ROWID_NAME if field.name == bound.rowid_name else field.name: field for field in bound.arrow_schema
+                ROWID_NAME if field.name == bound.rowid_name else field.name: field
+                for field in bound.arrow_schema
             }
             self._names = list(map(own_spellings(known), received.names))
             fields = zip(received, self._names, strict=True)
-            self.arrow_schema = pa.schema([_typed_as(field, known.get(name)) for field, name in fields])
+            self.arrow_schema = pa.schema(
+                [_typed_as(field, known.get(name)) for field, name in fields]
+            )
         else:
-            # Found by name; the row id cannot be asked for, and tables need not know it after INSERT.
+            # Found by name; the row id cannot be asked for, and tables need not know it after
+            # INSERT.
             self._names = bound.column_names
             self.arrow_schema = pa.schema([bound.arrow_schema.field(name) for name in self._names])
         self._writer = BatchWriter(self.arrow_schema)
@@ -104,7 +117,9 @@ class _Answer:
         if self._source is None or not returned.schema.equals(self._source):
             self._locate(returned.schema)
         batch = returned.select(self._positions)
-        yield from self._writer.messages(batch if self._converter is None else self._converter.convert(batch))
+        yield from self._writer.messages(
+            batch if self._converter is None else self._converter.convert(batch)
+        )
 
     def _locate(self, source: pa.Schema) -> None:
         """Look at the columns once: all answers of a table have the same."""
@@ -113,7 +128,9 @@ class _Answer:
         try:
             self._positions = [names.index(name) for name in self._names]
         except ValueError as error:
-            raise CatalogFault(f"table {self._title} did not return all its columns for RETURNING") from error
+            raise CatalogFault(
+                f"table {self._title} did not return all its columns for RETURNING"
+            ) from error
         pairs = zip(self._positions, self.arrow_schema.names, strict=True)
         selected = pa.schema([source.field(index).with_name(name) for index, name in pairs])
         converter = Converter(selected, self.arrow_schema, from_duckdb=False)

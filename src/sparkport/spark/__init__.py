@@ -13,7 +13,8 @@ __all__ = ["LakeCatalog", "LakeSettings"]
 
 
 def __getattr__(name: str) -> object:
-    # Workers of Spark import modules of this package, and need neither the catalog nor what it takes to make one.
+    # Workers of Spark import modules of this package, and need neither the catalog nor what it
+    # takes to make one.
     if name == "LakeCatalog":
         from sparkport.spark.catalog import LakeCatalog
 

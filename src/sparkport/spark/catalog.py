@@ -51,8 +51,9 @@ _STAGING = ".staging"
 class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
     """A catalog of Spark: its namespaces, tables and views.
 
-        LakeCatalog(warehouse="./lake")                      an embedded lake: Spark, Iceberg and SQLite in this process
-        LakeCatalog(spark=session, spark_catalog="prod")     any catalog of a session that you made
+        LakeCatalog(warehouse="./lake")                      an embedded lake: Spark, Iceberg and
+        SQLite in this process LakeCatalog(spark=session, spark_catalog="prod")     any catalog of a
+        session that you made
 
     Several can share a session. All scans of a transaction read one snapshot of each table.
     """
@@ -70,9 +71,13 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         jars: Sequence[str | Path] | None = None,
         ui: bool = False,
     ) -> None:
-        """Raises: BadRequest, PreconditionFailed: a warehouse, a Java or jars that cannot be used, and why."""
+        """Raises: BadRequest, PreconditionFailed: a warehouse, a Java or jars that cannot be used,
+        and why.
+        """
         if (warehouse is None) == (spark is None):
-            raise BadRequest("a lake needs either a warehouse folder or a Spark session, and not both")
+            raise BadRequest(
+                "a lake needs either a warehouse folder or a Spark session, and not both"
+            )
         self._name = name
         self._open = True
         self._first_job: threading.Thread | None = None
@@ -81,12 +86,16 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         if warehouse is not None:
             folder = Path(warehouse)
             self.spark_catalog = spark_catalog or catalog_name(folder, name)
-            self.spark = embedded_session(folder, self.spark_catalog, master=master, conf=conf, jars=jars, ui=ui)
+            self.spark = embedded_session(
+                folder, self.spark_catalog, master=master, conf=conf, jars=jars, ui=ui
+            )
             self._owns_session = True
             gateway = Gateway(self.spark, self.spark_catalog)
             _ = gateway.java_catalog  # makes the database, and fails here if it cannot be made
             staging = Path(settings.staging or folder / _STAGING).expanduser().absolute()
-            directory = SqliteDirectory(folder.expanduser().absolute() / DATABASE, self.spark_catalog)
+            directory = SqliteDirectory(
+                folder.expanduser().absolute() / DATABASE, self.spark_catalog
+            )
         else:
             assert spark is not None
             self.spark_catalog = spark_catalog or "spark_catalog"
@@ -108,7 +117,10 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         return CatalogVersion(self._lake.directory.contents().version)
 
     def schemas(self, ctx: Context) -> Sequence[Schema]:
-        return tuple(LakeSchema(self._lake, each) for each in self._lake.directory.contents().namespaces.values())
+        return tuple(
+            LakeSchema(self._lake, each)
+            for each in self._lake.directory.contents().namespaces.values()
+        )
 
     def schema(self, ctx: Context, name: str) -> Schema | None:
         namespace = self._lake.directory.namespace(name)
@@ -138,7 +150,9 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
             raise NotFound(f"transaction {transaction_id} does not exist, or ended long ago")
         with transaction.lock:  # a statement of it that is being committed comes first
             if transaction.state is TransactionState.ABORTED:
-                raise TransactionNotActive(f"transaction {transaction_id} is not active (state: aborted)")
+                raise TransactionNotActive(
+                    f"transaction {transaction_id} is not active (state: aborted)"
+                )
             if transaction.pending:
                 try:
                     publish_transaction(self._lake, ctx, transaction)
@@ -162,8 +176,12 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         return self._lake.transactions.status(transaction_id)
 
     def warm_up(self) -> None:
-        """Run a small job, in a thread of its own: the first that Spark runs takes it some seconds longer."""
-        self._first_job = threading.Thread(target=self._warm_up, name="sparkport-warm-up", daemon=True)
+        """Run a small job, in a thread of its own: the first that Spark runs takes it some seconds
+        longer.
+        """
+        self._first_job = threading.Thread(
+            target=self._warm_up, name="sparkport-warm-up", daemon=True
+        )
         self._first_job.start()
 
     def _warm_up(self) -> None:
@@ -181,11 +199,15 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         self.close()
 
     def close(self) -> None:
-        """Let go of what this catalog holds. A session that it has made is stopped with its last catalog."""
+        """Let go of what this catalog holds. A session that it has made is stopped with its last
+        catalog.
+        """
         if self._open:
             self._open = False
             if self._first_job is not None:
-                self._first_job.join(_FIRST_JOB_SECONDS)  # Spark would complain of a job that is cut off
+                self._first_job.join(
+                    _FIRST_JOB_SECONDS
+                )  # Spark would complain of a job that is cut off
             self._drop_abandoned(all_of_them=True)
             self._lake.staging.close()
             self._relay.release()
@@ -199,4 +221,7 @@ def _staging_of(spark: SparkSession, settings: LakeSettings) -> Path:
         return Path(settings.staging).expanduser().absolute()
     folder = local_path(spark.conf.get("spark.sql.warehouse.dir") or "")
     # Of each user another one: nobody can use that of somebody else.
-    return Path(tempfile.gettempdir() if folder is None else folder) / f".sparkport-staging-{os.geteuid()}"
+    return (
+        Path(tempfile.gettempdir() if folder is None else folder)
+        / f".sparkport-staging-{os.geteuid()}"
+    )

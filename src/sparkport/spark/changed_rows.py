@@ -1,12 +1,13 @@
 """The rows in which two states of a table differ, by their row ids.
 
-Strategy: files that both states have, with the same delete vectors, hold no difference and are not opened. Of the others,
-the ids tell which rows are only in one state. A row that is in both, but not in the same place, was updated or merely moved,
-as compaction does; that its values were not touched is told by `_last_updated_sequence_number`, and whether those that were
-touched differ at all by their values. So only what changed is read, and what was touched is read twice.
+Strategy: files that both states have, with the same delete vectors, hold no difference and are not
+opened. Of the others, the ids tell which rows are only in one state. A row that is in both, but not
+in the same place, was updated or merely moved, as compaction does; that its values were not touched
+is told by `_last_updated_sequence_number`, and whether those that were touched differ at all by
+their values. So only what changed is read, and what was touched is read twice.
 
-Memory: ids are kept in bitmaps, which take next to nothing where they are close together; besides that 16 bytes, twice, for
-each row that was touched. Rows stream.
+Memory: ids are kept in bitmaps, which take next to nothing where they are close together; besides
+that 16 bytes, twice, for each row that was touched. Rows stream.
 """
 
 from __future__ import annotations
@@ -29,7 +30,13 @@ from sparkport.spark.files.parts import FilePart
 from sparkport.spark.files.plan import plan_scan
 from sparkport.spark.files.positions import array_of, bitmap_of
 from sparkport.spark.files.projection import file_fields
-from sparkport.spark.files.read import ReadRequest, file_errors, read_parts, read_positions, read_request
+from sparkport.spark.files.read import (
+    ReadRequest,
+    file_errors,
+    read_parts,
+    read_positions,
+    read_request,
+)
 from sparkport.spark.history import ancestors_of
 from sparkport.spark.row_hashes import RowHashes
 from sparkport.spark.state import TableState
@@ -55,12 +62,14 @@ class _Piece:
 
 
 class ChangedRows:
-    """Compares two states of a table; for one thread. `metadata` are the present ones, which know how they are related.
+    """Compares two states of a table; for one thread. `metadata` are the present ones, which know
+    how they are related.
 
     `later` is that of the states whose columns are shown.
 
-    Raises, as all that is done with it: Unsupported where only Spark can read the files; PreconditionFailed when one is
-    missing or damaged, or is from before the table had row ids; what `check` raises.
+    Raises, as all that is done with it: Unsupported where only Spark can read the files;
+    PreconditionFailed when one is missing or damaged, or is from before the table had row ids; what
+    `check` raises.
     """
 
     def __init__(
@@ -85,13 +94,18 @@ class ChangedRows:
     @property
     def rows(self) -> int:
         """At most so many rows are read."""
-        return sum(piece.part.rows if piece.positions is None else len(piece.positions) for piece in self._all)
+        return sum(
+            piece.part.rows if piece.positions is None else len(piece.positions)
+            for piece in self._all
+        )
 
     @property
     def _all(self) -> list[_Piece]:
         return [*self._gone, *self._come]
 
-    def read(self, columns: Sequence[str], batch_rows: int) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
+    def read(
+        self, columns: Sequence[str], batch_rows: int
+    ) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
         """Batches of the columns and `rowid`, and of each row what has happened to it."""
         request = self._request([*columns, ROWID_NAME], batch_rows)
         for pieces, alone, updated in (
@@ -105,11 +119,17 @@ class ChangedRows:
                     ids = batch.column(batch.num_columns - 1)
                     dropped = _members(ids, self._unchanged)
                     if dropped is not None:
-                        batch, ids = batch.filter(pc.invert(dropped)), ids.filter(pc.invert(dropped))
+                        batch, ids = (
+                            batch.filter(pc.invert(dropped)),
+                            ids.filter(pc.invert(dropped)),
+                        )
                     if batch.num_rows:
-                        yield batch, _kinds(_members(ids, self._both), alone, updated, batch.num_rows)
+                        yield (
+                            batch,
+                            _kinds(_members(ids, self._both), alone, updated, batch.num_rows),
+                        )
 
-    # -------------------------------------------------------------------------------------------- where they may differ
+    # ----------------------------------------------------------------------- where they may differ
 
     def _pieces(self) -> tuple[list[_Piece], list[_Piece]]:
         """Rows that only the first state has where they are, and those that only the second has."""
@@ -118,11 +138,16 @@ class ChangedRows:
         come = [_Piece(part, None, BitMap64()) for path, part in new.items() if path not in old]
         for path, part in old.items():
             now = new.get(path)
-            if now is None or (part.vector, part.position_deletes) == (now.vector, now.position_deletes):
+            if now is None or (part.vector, part.position_deletes) == (
+                now.vector,
+                now.position_deletes,
+            ):
                 continue
             self._check()
             with file_errors(self._table):
-                deleted, deleted_now = (deleted_bitmap(each, self._properties) for each in (part, now))
+                deleted, deleted_now = (
+                    deleted_bitmap(each, self._properties) for each in (part, now)
+                )
             # Of a file from before the table had row ids, only the later state knows them.
             first = part.first_row_id if now.first_row_id is None else now.first_row_id
             whole = replace(part, vector=None, position_deletes=(), first_row_id=first)
@@ -142,7 +167,9 @@ class ChangedRows:
         return {part.path: part for part in plan.parts}
 
     def _request(self, columns: Sequence[str], batch_rows: int) -> ReadRequest:
-        return read_request(self._later, columns, batch_rows=batch_rows, properties=self._properties)
+        return read_request(
+            self._later, columns, batch_rows=batch_rows, properties=self._properties
+        )
 
     def _rows_of(self, request: ReadRequest, piece: _Piece) -> Iterator[pa.RecordBatch]:
         if piece.positions is None:
@@ -157,7 +184,7 @@ class ChangedRows:
                 )
             yield batch
 
-    # ------------------------------------------------------------------------------------------------ whether they do
+    # ----------------------------------------------------------------------------- whether they do
 
     def _compare(self) -> None:
         """Find the rows that both states have, and those among them that are the same in both."""
@@ -171,9 +198,12 @@ class ChangedRows:
         self._unchanged = self._both - differing
 
     def _touched(self) -> BitMap64:
-        """Those of the rows in both states that somebody has written since the states had the same past."""
+        """Those of the rows in both states that somebody has written since the states had the same
+        past.
+        """
         snapshots = [
-            None if state.snapshot is None else state.snapshot.snapshot_id for state in (self._before, self._after)
+            None if state.snapshot is None else state.snapshot.snapshot_id
+            for state in (self._before, self._after)
         ]
         pasts = [ancestors_of(self._metadata, each) for each in snapshots]
         common = next((each for each in pasts[1] if each in set(pasts[0])), None)
@@ -190,7 +220,9 @@ class ChangedRows:
         return found & self._both
 
     def _written_after(self, state: TableState, pieces: Sequence[_Piece], limit: int) -> BitMap64:
-        """The ids of rows that got their values by a commit with a higher number; perhaps of deleted ones too."""
+        """The ids of rows that got their values by a commit with a higher number; perhaps of
+        deleted ones too.
+        """
         concerned = [piece for piece in pieces if piece.ids & self._both]
         numbers = _sequence_numbers(state, {piece.part.path for piece in concerned})
         mapping = state.metadata.properties.get("schema.name-mapping.default")
@@ -198,10 +230,15 @@ class ChangedRows:
         for piece in concerned:
             with file_errors(self._table), open_parquet(piece.part.path, self._properties) as file:
                 of_file = numbers[piece.part.path]
-                leaves = {each.field_id: each.leaves[0] for each in file_fields(file.schema_arrow, mapping)}
+                leaves = {
+                    each.field_id: each.leaves[0]
+                    for each in file_fields(file.schema_arrow, mapping)
+                }
                 if _LAST_UPDATED_FIELD in leaves:
                     for ids, own in self._numbers(file, piece.part, leaves):
-                        found |= bitmap_of(ids.filter(pc.greater(pc.fill_null(own, of_file), limit)))
+                        found |= bitmap_of(
+                            ids.filter(pc.greater(pc.fill_null(own, of_file), limit))
+                        )
                 elif of_file > limit:
                     found |= piece.ids
         return found
@@ -209,11 +246,17 @@ class ChangedRows:
     def _numbers(
         self, file: pq.ParquetFile, part: FilePart, leaves: Mapping[int | None, int]
     ) -> Iterator[tuple[pa.Array, pa.Array]]:
-        """The ids of a file's rows, and the numbers of the commits that gave them their values; NULL: that of the file."""
-        wanted = sorted(leaves[each] for each in (ROW_ID_FIELD, _LAST_UPDATED_FIELD) if each in leaves)
+        """The ids of a file's rows, and the numbers of the commits that gave them their values;
+        NULL: that of the file.
+        """
+        wanted = sorted(
+            leaves[each] for each in (ROW_ID_FIELD, _LAST_UPDATED_FIELD) if each in leaves
+        )
         groups = list(range(file.metadata.num_row_groups))
         start = 0
-        for batch in file.reader.iter_batches(_STEP, row_groups=groups, column_indices=wanted, use_threads=False):
+        for batch in file.reader.iter_batches(
+            _STEP, row_groups=groups, column_indices=wanted, use_threads=False
+        ):
             self._check()
             columns = dict(zip(wanted, batch.columns, strict=True))
             ids = columns.get(leaves.get(ROW_ID_FIELD, -1), pa.nulls(batch.num_rows, pa.int64()))
@@ -224,7 +267,9 @@ class ChangedRows:
             yield ids, columns[leaves[_LAST_UPDATED_FIELD]]
 
     def _differing(self, touched: BitMap64) -> BitMap64:
-        """Those of the touched rows that have other values in the second state, as far as its columns show them."""
+        """Those of the touched rows that have other values in the second state, as far as its
+        columns show them.
+        """
         columns = self._later.definition.columns.names
         request = _as_stored(self._later, self._request([*columns, ROWID_NAME], 131_072))
         with RowHashes(len(columns)) as hashes:
@@ -251,7 +296,11 @@ def _members(ids: pa.Array, wanted: BitMap64) -> pa.BooleanArray | None:
     own = bitmap_of(ids) & wanted if wanted else None
     if not own:
         return None
-    return pa.repeat(True, len(ids)) if len(own) == len(ids) else pc.is_in(ids, value_set=array_of(own))
+    return (
+        pa.repeat(True, len(ids))
+        if len(own) == len(ids)
+        else pc.is_in(ids, value_set=array_of(own))
+    )
 
 
 def _kinds(updates: pa.BooleanArray | None, alone: str, updated: str, rows: int) -> pa.Array:

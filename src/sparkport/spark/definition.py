@@ -1,7 +1,8 @@
 """What users see of an Iceberg table, and how that is kept in its properties.
 
-Iceberg knows columns, their order and NOT NULL. What it lacks is kept in properties under `sparkport.`, by field id where
-it is about columns, so that it survives a renaming by any engine: declared types, defaults, constraints.
+Iceberg knows columns, their order and NOT NULL. What it lacks is kept in properties under
+`sparkport.`, by field id where it is about columns, so that it survives a renaming by any engine:
+declared types, defaults, constraints.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ class Definition:
 
 
 def define(schema: Schema, properties: Mapping[str, str], *, has_row_ids: bool) -> Definition:
-    """Put together what users see. Raises: Unsupported for a column of a type that cannot be shown."""
+    """Put together what users see. Raises: Unsupported for a column of a type that cannot be
+    shown.
+    """
     ids = tuple(field.field_id for field in schema.fields)
     defaults = _object(properties.get(DEFAULTS_PROPERTY))
     fields = []
@@ -74,7 +77,9 @@ def define(schema: Schema, properties: Mapping[str, str], *, has_row_ids: bool) 
         fields.append(field)
     columns = pa.schema(fields)
     # A column of another engine may be called rowid; then there is no place for ours.
-    has_row_ids = has_row_ids and not any(folded(name) == folded(ROWID_NAME) for name in columns.names)
+    has_row_ids = has_row_ids and not any(
+        folded(name) == folded(ROWID_NAME) for name in columns.names
+    )
     return Definition(
         columns,
         ids,
@@ -88,17 +93,26 @@ def define(schema: Schema, properties: Mapping[str, str], *, has_row_ids: bool) 
 def defaults_property(fields: Sequence[pa.Field], field_ids: Sequence[int]) -> str | None:
     """The defaults of columns as the property keeps them; None when there are none."""
     defaults = {
-        str(field_id): default_of(field) for field, field_id in zip(fields, field_ids, strict=True) if default_of(field)
+        str(field_id): default_of(field)
+        for field, field_id in zip(fields, field_ids, strict=True)
+        if default_of(field)
     }
     return json.dumps(defaults) if defaults else None
 
 
-def constraints_property(constraints: Constraints, names: Sequence[str], field_ids: Sequence[int]) -> str | None:
-    """Constraints as the property keeps them; None when there are none. NOT NULL is Iceberg's own."""
+def constraints_property(
+    constraints: Constraints, names: Sequence[str], field_ids: Sequence[int]
+) -> str | None:
+    """Constraints as the property keeps them; None when there are none. NOT NULL is Iceberg's
+    own.
+    """
     ids = dict(zip(names, field_ids, strict=True))
     kept = {
         "checks": [
-            {"sql": check, "columns": {name: ids[name] for name in sorted(used_columns(check, list(names)))}}
+            {
+                "sql": check,
+                "columns": {name: ids[name] for name in sorted(used_columns(check, list(names)))},
+            }
             for check in constraints.checks
         ],
         "unique": [[ids[name] for name in key] for key in constraints.unique],
@@ -107,21 +121,31 @@ def constraints_property(constraints: Constraints, names: Sequence[str], field_i
     return json.dumps(kept) if any(kept.values()) else None
 
 
-def _constraints(columns: pa.Schema, field_ids: Sequence[int], kept: Mapping[str, Any]) -> Constraints:
-    """What still makes sense of the kept constraints: another engine may have dropped columns without asking."""
+def _constraints(
+    columns: pa.Schema, field_ids: Sequence[int], kept: Mapping[str, Any]
+) -> Constraints:
+    """What still makes sense of the kept constraints: another engine may have dropped columns
+    without asking.
+    """
     names = dict(zip(field_ids, columns.names, strict=True))
     keys = [key for key in kept.get("unique", ()) if all(each in names for each in key)]
     primary_key = kept.get("primary_key", ())
     return Constraints(
         not_null=tuple(field.name for field in columns if not field.nullable),
-        checks=tuple(text for check in kept.get("checks", ()) if (text := _check(check, names)) is not None),
+        checks=tuple(
+            text for check in kept.get("checks", ()) if (text := _check(check, names)) is not None
+        ),
         unique=tuple(tuple(names[each] for each in key) for key in keys),
-        primary_key=tuple(names[each] for each in primary_key) if all(each in names for each in primary_key) else (),
+        primary_key=tuple(names[each] for each in primary_key)
+        if all(each in names for each in primary_key)
+        else (),
     )
 
 
 def _check(check: Mapping[str, Any], names: Mapping[int, str]) -> str | None:
-    """A CHECK with the columns as they are called now; None when one is gone or cannot be rewritten for certain."""
+    """A CHECK with the columns as they are called now; None when one is gone or cannot be rewritten
+    for certain.
+    """
     text = str(check["sql"])
     for old, field_id in check["columns"].items():
         new = names.get(field_id)
@@ -136,7 +160,9 @@ def _check(check: Mapping[str, Any], names: Mapping[int, str]) -> str | None:
 
 
 def _object(text: str | None) -> Mapping[str, Any]:
-    """A property's JSON object; an empty one when somebody else has written something else there."""
+    """A property's JSON object; an empty one when somebody else has written something else
+    there.
+    """
     try:
         value = json.loads(text) if text else {}
     except ValueError:

@@ -26,13 +26,17 @@ _log = logging.getLogger("sparkport.spark.demo")
 SCHEMA = "demo"
 
 _STATE = "sparkport.demo"
-"""Property of the namespace: whether it is ours, and complete. A demo that was changed since is left as it is."""
+"""Property of the namespace: whether it is ours, and complete. A demo that was changed since is
+left as it is.
+"""
 _FILLING, _COMPLETE = "filling", "complete"
 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """How a table of the demo comes about: each of its changes is one snapshot, a version to travel to."""
+    """How a table of the demo comes about: each of its changes is one snapshot, a version to travel
+    to.
+    """
 
     comment: str
     columns: str
@@ -178,19 +182,27 @@ _REVENUE = """
 def fill(lake: LakeCatalog) -> None:
     """Make the schema, once: what a start that was interrupted has left out, the next one adds.
 
-    A schema of that name that somebody else has made stays as it is. Servers that start at once on one warehouse fill it one
-    after the other.
+    A schema of that name that somebody else has made stays as it is. Servers that start at once on
+    one warehouse fill it one after the other.
     """
-    warehouse = local_path(lake.spark.conf.get(f"spark.sql.catalog.{lake.spark_catalog}.warehouse") or "")
+    warehouse = local_path(
+        lake.spark.conf.get(f"spark.sql.catalog.{lake.spark_catalog}.warehouse") or ""
+    )
     with only_one(Path(warehouse)) if warehouse else nullcontext():
         with suppress(AlreadyExists):
-            lake.create_schema(Context(), SCHEMA, CreateSchemaOptions("A shop to try things with", {_STATE: _FILLING}))
+            lake.create_schema(
+                Context(),
+                SCHEMA,
+                CreateSchemaOptions("A shop to try things with", {_STATE: _FILLING}),
+            )
         made = lake.schema(Context(), SCHEMA)
         if made is not None and made.name == SCHEMA and made.tags.get(_STATE) == _FILLING:
             _log.info("filling the schema %s", SCHEMA)
             namespace = f"{quoted(lake.spark_catalog)}.{quoted(SCHEMA)}"
             _make(lake.spark, namespace)
-            lake.spark.sql(f"ALTER NAMESPACE {namespace} SET PROPERTIES ('{_STATE}' = '{_COMPLETE}')")
+            lake.spark.sql(
+                f"ALTER NAMESPACE {namespace} SET PROPERTIES ('{_STATE}' = '{_COMPLETE}')"
+            )
 
 
 def _make(spark: SparkSession, namespace: str) -> None:

@@ -1,4 +1,6 @@
-"""Messages of Spark and Java, cut down to what may and should be read by the person who typed the SQL."""
+"""Messages of Spark and Java, cut down to what may and should be read by the person who typed the
+SQL.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,13 @@ _LONGEST = 600
 
 
 def first_sentence(message: str) -> str:
-    """What a message says, without plans, stack traces and the query; where in the query is kept."""
-    text = re.split(r"\n\s+at |\n?\s*Driver stacktrace|\nTraceback|\n\s*JVM stacktrace|\nCaused by", message.strip())[0]
+    """What a message says, without plans, stack traces and the query; where in the query is
+    kept.
+    """
+    text = re.split(
+        r"\n\s+at |\n?\s*Driver stacktrace|\nTraceback|\n\s*JVM stacktrace|\nCaused by",
+        message.strip(),
+    )[0]
     where = _where(text)
     text = re.split(r"\n== SQL|;\s*\n|\n\n", text)[0].strip()
     head, _, rest = text.partition("\n")
@@ -27,19 +34,31 @@ def first_sentence(message: str) -> str:
 
 
 def scrubbed(text: str) -> str:
-    """The text without what is nobody's business: files, addresses, hosts, and what follows a key such as `password`."""
+    """The text without what is nobody's business: files, addresses, hosts, and what follows a key
+    such as `password`.
+    """
     for pattern, stand_in in _SECRETS:
         text = pattern.sub(stand_in, text)
     return text
 
 
 _SECRETS = (
-    (re.compile(r"(?i)\b(password|passwd|secret|token|access[-_.]?key|credential)(s?\s*[=:]\s*)\S+"), r"\1\2<hidden>"),
+    (
+        re.compile(
+            r"(?i)\b(password|passwd|secret|token|access[-_.]?key|credential)(s?\s*[=:]\s*)\S+"
+        ),
+        r"\1\2<hidden>",
+    ),
     (re.compile(r"\bjdbc:[^\s'\"`,;)\]]+"), "<address>"),
     (re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"`,;)\]]*[^\s'\"`,;)\].]"), "<address>"),
     (re.compile(r"\bfile:/[^\s'\"`,;)\]]*[^\s'\"`,;)\].]"), "<file>"),
     # Two names at least: a division is no path.
-    (re.compile(r"(?<![\w/.)\]])/(?:[^\s/'\"`,;:()\[\]]+/)+[^\s/'\"`,;:()\[\]]*[^\s/'\"`,;:.()\[\]]"), "<file>"),
+    (
+        re.compile(
+            r"(?<![\w/.)\]])/(?:[^\s/'\"`,;:()\[\]]+/)+[^\s/'\"`,;:()\[\]]*[^\s/'\"`,;:.()\[\]]"
+        ),
+        "<file>",
+    ),
     (re.compile(r"\b[A-Za-z]:\\[^\s'\"`,;)\]]+"), "<file>"),
     (re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b"), "<host>"),
     (re.compile(r"\b(?:localhost|[A-Za-z][\w-]*(?:\.[\w-]+)+):\d{2,5}\b"), "<host>"),

@@ -1,9 +1,10 @@
 """Spark's, Iceberg's and Arrow's errors in the words of the person who typed the SQL.
 
-Strategy: an error of the JVM is a chain of causes, each with a Java class, a message, and, where Spark has named it, a
-condition such as UNRESOLVED_COLUMN. The tables below are asked about all links of the chain, first for what Spark
-has named, which it tells better than we could, then for what Iceberg, Hadoop or Arrow threw, which is told in a sentence of
-ours. Nothing goes out but through `scrubbed`.
+Strategy: an error of the JVM is a chain of causes, each with a Java class, a message, and, where
+Spark has named it, a condition such as UNRESOLVED_COLUMN. The tables below are asked about all
+links of the chain, first for what Spark has named, which it tells better than we could, then for
+what Iceberg, Hadoop or Arrow threw, which is told in a sentence of ours. Nothing goes out but
+through `scrubbed`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ _DEEPEST = 12
 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Raise what Spark raises as a SparkportError; `what` names the object, such as "table a.t", or the function."""
+    """Raise what Spark raises as a SparkportError; `what` names the object, such as "table a.t", or
+    the function.
+    """
     try:
         yield
     except SparkportError:
@@ -54,7 +57,9 @@ def translated(what: str) -> Iterator[None]:
 
 
 def translate(error: Exception, what: str) -> Exception:
-    """The error to raise instead; the same one where it is neither Spark's nor Iceberg's nor Arrow's."""
+    """The error to raise instead; the same one where it is neither Spark's nor Iceberg's nor
+    Arrow's.
+    """
     if isinstance(error, SparkportError):
         return error
     links = list(_links(error))
@@ -64,10 +69,15 @@ def translate(error: Exception, what: str) -> Exception:
     for rule in _RULES:
         for link in links:
             if rule.fits(link):
-                return rule.error(rule.sentence.format(what=what, detail=first_sentence(link.message)))
+                return rule.error(
+                    rule.sentence.format(what=what, detail=first_sentence(link.message))
+                )
     if links and links[0].is_java:
         # The innermost cause knows best what happened.
-        detail = next((text for link in reversed(links) if (text := first_sentence(link.message))), links[-1].name)
+        detail = next(
+            (text for link in reversed(links) if (text := first_sentence(link.message))),
+            links[-1].name,
+        )
         return CatalogFault(f"{what}: Spark failed: {detail}")
     return error
 
@@ -105,7 +115,9 @@ class _Rule:
 
 def _links(error: BaseException) -> Iterator[_Link]:
     """The chain of causes, the outermost first; first those of Java, where there are some."""
-    yield from _java_links(getattr(error, "java_exception", None) or getattr(error, "_origin", None))
+    yield from _java_links(
+        getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    )
     cause: BaseException | None = error
     for _ in range(_DEEPEST):
         if cause is None:
@@ -139,7 +151,9 @@ def _failed_tasks(message: str) -> Iterator[_Link]:
     elif _TRACEBACK in message:
         last = message.partition("\n\tat ")[0].strip().rpartition("\n")[2]
         name, _, text = last.partition(": ")
-        yield _Link(name.rpartition(".")[2], text if name.startswith("sparkport.") else last, is_java=True)
+        yield _Link(
+            name.rpartition(".")[2], text if name.startswith("sparkport.") else last, is_java=True
+        )
 
 
 _TRACEBACK = "Traceback (most recent call last)"
@@ -161,11 +175,13 @@ def _python_name(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return "MemoryError"
     # Anything else is an error of the program, and not for the rules below.
-    known = module in ("pyspark", "pyiceberg", "py4j") or isinstance(error, OSError | pa.ArrowException)
+    known = module in ("pyspark", "pyiceberg", "py4j") or isinstance(
+        error, OSError | pa.ArrowException
+    )
     return type(error).__name__ if known else ""
 
 
-# ------------------------------------------------------------------------------------------- what Spark has named
+# ---------------------------------------------------------------------------- what Spark has named
 
 
 def _of_condition(link: _Link, what: str) -> SparkportError:
@@ -183,10 +199,18 @@ def _of_condition(link: _Link, what: str) -> SparkportError:
     return PreconditionFailed(f"{what}: {sentence}")
 
 
-def _of_object(link: _Link, error: type[SparkportError], what: str, sentence: str) -> SparkportError:
-    """Spark misses the object itself, or something that the object, a view for instance, is made of."""
+def _of_object(
+    link: _Link, error: type[SparkportError], what: str, sentence: str
+) -> SparkportError:
+    """Spark misses the object itself, or something that the object, a view for instance, is made
+    of.
+    """
     name = what.partition(" ")[2]
-    is_itself = not link.subject or f".{name}".endswith(f".{link.subject}") or f".{link.subject}".endswith(f".{name}")
+    is_itself = (
+        not link.subject
+        or f".{name}".endswith(f".{link.subject}")
+        or f".{link.subject}".endswith(f".{name}")
+    )
     if error is NotFound and is_itself and link.subject:
         return NotFound(f"{what} does not exist")
     if error is NotFound:
@@ -196,7 +220,13 @@ def _of_object(link: _Link, error: type[SparkportError], what: str, sentence: st
     return error(f"{what}: {sentence}")
 
 
-_INDIRECT = ("_LEGACY_ERROR_TEMP_2250", "INTERNAL_ERROR", "FAILED_EXECUTE_UDF", "FAILED_READ_FILE", "TASK_WRITE_FAILED")
+_INDIRECT = (
+    "_LEGACY_ERROR_TEMP_2250",
+    "INTERNAL_ERROR",
+    "FAILED_EXECUTE_UDF",
+    "FAILED_READ_FILE",
+    "TASK_WRITE_FAILED",
+)
 """Conditions that only say that something else has failed, which is told further down the chain."""
 
 _CONDITIONS: dict[str, type[SparkportError]] = {
@@ -237,7 +267,7 @@ _STATES: dict[str, type[SparkportError]] = {
 """By how the SQLSTATE begins."""
 
 
-# ---------------------------------------------------------------------------------------------- what others threw
+# ------------------------------------------------------------------------------- what others threw
 
 
 def _rule(names: str, error: type[SparkportError], sentence: str, words: str = "") -> _Rule:
@@ -247,14 +277,33 @@ def _rule(names: str, error: type[SparkportError], sentence: str, words: str = "
 _GONE = "Spark is gone, its process has ended: ask the administrator to restart the server"
 
 _RULES: Sequence[_Rule] = (
-    _rule("Py4JNetworkError ConnectionRefusedError ConnectionResetError BrokenPipeError", CatalogFault, _GONE),
-    _rule("Py4JError", CatalogFault, _GONE, r"communication channel|Answer from Java|while calling \S+$"),
     _rule(
-        "", CatalogFault, _GONE, r"stopped SparkContext|SparkContext (was|has been) shut ?down|Spark session is closed"
+        "Py4JNetworkError ConnectionRefusedError ConnectionResetError BrokenPipeError",
+        CatalogFault,
+        _GONE,
     ),
-    _rule("", Cancelled, "{what}: the Spark job was cancelled", r"cancelled (part of|because)|Job \d+ cancelled"),
     _rule(
-        "NoSuchTableException NoSuchTableError NoSuchViewException NoSuchViewError", NotFound, "{what} does not exist"
+        "Py4JError",
+        CatalogFault,
+        _GONE,
+        r"communication channel|Answer from Java|while calling \S+$",
+    ),
+    _rule(
+        "",
+        CatalogFault,
+        _GONE,
+        r"stopped SparkContext|SparkContext (was|has been) shut ?down|Spark session is closed",
+    ),
+    _rule(
+        "",
+        Cancelled,
+        "{what}: the Spark job was cancelled",
+        r"cancelled (part of|because)|Job \d+ cancelled",
+    ),
+    _rule(
+        "NoSuchTableException NoSuchTableError NoSuchViewException NoSuchViewError",
+        NotFound,
+        "{what} does not exist",
     ),
     _rule("NoSuchNamespaceException NoSuchNamespaceError", NotFound, "{what} does not exist"),
     _rule("AlreadyExistsException TableAlreadyExistsError", AlreadyExists, "{what} exists already"),
@@ -280,7 +329,10 @@ _RULES: Sequence[_Rule] = (
         r"(?i)conflict|missing data files|cannot commit|found new|history has been|concurrent",
     ),
     _rule(
-        "", Conflict, "{what}: the lake's catalog is locked by another process: try again", "SQLITE_BUSY|SQLITE_LOCKED"
+        "",
+        Conflict,
+        "{what}: the lake's catalog is locked by another process: try again",
+        "SQLITE_BUSY|SQLITE_LOCKED",
     ),
     _rule(
         "",
@@ -288,7 +340,12 @@ _RULES: Sequence[_Rule] = (
         "{what}: the storage is full: ask the administrator for room",
         "No space left on device|Disk quota exceeded|File too large|SQLITE_FULL",
     ),
-    _rule("", PreconditionFailed, "{what}: the lake's catalog is read-only for Spark", "SQLITE_READONLY|SQLITE_PERM"),
+    _rule(
+        "",
+        PreconditionFailed,
+        "{what}: the lake's catalog is read-only for Spark",
+        "SQLITE_READONLY|SQLITE_PERM",
+    ),
     _rule(
         "",
         CatalogFault,
@@ -322,7 +379,9 @@ _RULES: Sequence[_Rule] = (
         LimitExceeded,
         "{what}: Spark has not enough memory for this: ask for less at once, or give Spark more memory",
     ),
-    _rule("", LimitExceeded, "{what}: the result is too large for Spark's driver", r"maxResultSize"),
+    _rule(
+        "", LimitExceeded, "{what}: the result is too large for Spark's driver", r"maxResultSize"
+    ),
     _rule(
         "ExecutorLostFailure",
         CatalogFault,
@@ -340,11 +399,24 @@ _RULES: Sequence[_Rule] = (
         CatalogFault,
         "{what}: its catalog or its storage cannot be reached: try again later",
     ),
-    _rule("IllegalArgumentException", NotFound, "{what}: {detail}", r"(?i)cannot find (a )?(snapshot|branch|tag|ref)"),
+    _rule(
+        "IllegalArgumentException",
+        NotFound,
+        "{what}: {detail}",
+        r"(?i)cannot find (a )?(snapshot|branch|tag|ref)",
+    ),
     _rule("UnsupportedOperationException", Unsupported, "{what}: {detail}"),
-    _rule("IllegalArgumentException ValidationException ParseException", BadRequest, "{what}: {detail}"),
+    _rule(
+        "IllegalArgumentException ValidationException ParseException",
+        BadRequest,
+        "{what}: {detail}",
+    ),
     _rule("AnalysisException ExtendedAnalysisException", BadRequest, "{what}: {detail}"),
     # What Sparkport's own code on Spark's workers has raised is meant as it is.
-    *(_rule(name, getattr(errors, name), "{detail}") for name in errors.__all__ if name != "SparkportError"),
+    *(
+        _rule(name, getattr(errors, name), "{detail}")
+        for name in errors.__all__
+        if name != "SparkportError"
+    ),
     _rule("OSError", PreconditionFailed, "{what} cannot be read: {detail}"),
 )

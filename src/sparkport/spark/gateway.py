@@ -49,7 +49,9 @@ class Gateway:
         self._identifier = jvm.org.apache.spark.sql.connector.catalog.Identifier
 
     def hold(self, path: Path) -> Callable[[], None]:
-        """Have the JVM hold a lock on a file, until it ends or the result is called. Raises: Py4JError."""
+        """Have the JVM hold a lock on a file, until it ends or the result is called. Raises:
+        Py4JError.
+        """
         channel = self.jvm.java.io.RandomAccessFile(str(path), "rw").getChannel()
         lock = channel.lock()
 
@@ -64,7 +66,8 @@ class Gateway:
         """org.apache.spark.sql.connector.catalog.CatalogPlugin. Raises: NotFound."""
         with translated(f"Spark catalog {self.catalog}"):
             if not self._loaded:
-                # A catalog is made with the settings of the session that is active in the thread, whoever's it is.
+                # A catalog is made with the settings of the session that is active in the thread,
+                # whoever's it is.
                 self.jvm.SparkSession.setActiveSession(self._java_session)
             catalog = self._java_session.sessionState().catalogManager().catalog(self.catalog)
             self._loaded = True
@@ -75,7 +78,9 @@ class Gateway:
         """org.apache.iceberg.catalog.Catalog; None for a catalog that is not Iceberg's."""
         catalog = self.java_catalog
         name = str(catalog.getClass().getName())
-        return catalog.icebergCatalog() if name.startswith("org.apache.iceberg.spark.Spark") else None
+        return (
+            catalog.icebergCatalog() if name.startswith("org.apache.iceberg.spark.Spark") else None
+        )
 
     def namespaces(self) -> Iterator[tuple[str, ...]]:
         """All namespaces, nested ones after those they are in."""
@@ -87,7 +92,9 @@ class Gateway:
                 yield namespace
                 if len(namespace) < _DEEPEST:
                     try:
-                        pending += [tuple(each) for each in catalog.listNamespaces(self.strings(namespace))]
+                        pending += [
+                            tuple(each) for each in catalog.listNamespaces(self.strings(namespace))
+                        ]
                     except Exception:  # noqa: BLE001, S112 - catalogs of one level refuse the question in many ways
                         continue
 
@@ -105,7 +112,8 @@ class Gateway:
             try:
                 self._with_namespaces().createNamespace(self.strings(namespace), dict(properties))
             except Exception as error:
-                # Iceberg's JDBC catalog looks first and inserts then: the second of two at once gets the database's error.
+                # Iceberg's JDBC catalog looks first and inserts then: the second of two at once
+                # gets the database's error.
                 if "UncheckedSQLException" in str(error) and self.has_namespace(namespace):
                     raise AlreadyExists(f"schema {'.'.join(namespace)} exists already") from error
                 raise
@@ -118,7 +126,9 @@ class Gateway:
     def _with_namespaces(self) -> Any:
         catalog = self.java_catalog
         if not self._is(catalog, "org.apache.spark.sql.connector.catalog.SupportsNamespaces"):
-            raise Unsupported(f"the Spark catalog {self.catalog} has no schemas that could be created or dropped")
+            raise Unsupported(
+                f"the Spark catalog {self.catalog} has no schemas that could be created or dropped"
+            )
         return catalog
 
     def tables(self, namespace: tuple[str, ...]) -> list[Identifier]:
@@ -134,13 +144,17 @@ class Gateway:
             try:
                 found = catalog.listViews(self.strings(namespace))
             except Exception as error:
-                if "UnsupportedOperation" in str(error):  # Iceberg's catalogs without views have the interface
+                if "UnsupportedOperation" in str(
+                    error
+                ):  # Iceberg's catalogs without views have the interface
                     return []
                 raise
             return [Identifier(self.catalog, namespace, str(each.name())) for each in found]
 
     def iceberg(self, identifier: Identifier) -> IcebergHandle | None:
-        """The Iceberg table of that name, as it is now; None when it is another kind of table. Raises: NotFound."""
+        """The Iceberg table of that name, as it is now; None when it is another kind of table.
+        Raises: NotFound.
+        """
         with translated(f"table {identifier}"):
             loaded = self.java_catalog.loadTable(self.java_identifier(identifier))
             if str(loaded.getClass().getName()) != "org.apache.iceberg.spark.source.SparkTable":
@@ -152,17 +166,23 @@ class Gateway:
             return IcebergHandle(table, operations.refresh())
 
     def metadata_text(self, identifier: Identifier, location: str | None = None) -> str:
-        """A table's metadata as JSON, read by Spark: for file systems that only Spark can reach. Raises: NotFound."""
+        """A table's metadata as JSON, read by Spark: for file systems that only Spark can reach.
+        Raises: NotFound.
+        """
         handle = self.iceberg(identifier)
         if handle is None:
             raise NotFound(f"{identifier} is not an Iceberg table")
         with translated(f"table {identifier}"):
             parser = self.jvm.org.apache.iceberg.TableMetadataParser
-            metadata = handle.metadata if location is None else parser.read(handle.table.io(), location)
+            metadata = (
+                handle.metadata if location is None else parser.read(handle.table.io(), location)
+            )
             return str(parser.toJson(metadata))
 
     def schema(self, identifier: Identifier) -> StructType:
-        """The columns of any table or view, as Spark resolves it. Raises: NotFound, PreconditionFailed."""
+        """The columns of any table or view, as Spark resolves it. Raises: NotFound,
+        PreconditionFailed.
+        """
         with translated(f"table {identifier}"):
             return self.relation(identifier).schema
 
@@ -189,7 +209,9 @@ class Gateway:
 
     def _is(self, value: Any, interface: str) -> bool:
         return bool(
-            self.jvm.java.lang.Class.forName(interface, True, value.getClass().getClassLoader()).isInstance(value)
+            self.jvm.java.lang.Class.forName(
+                interface, True, value.getClass().getClassLoader()
+            ).isInstance(value)
         )
 
 

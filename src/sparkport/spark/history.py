@@ -1,14 +1,16 @@
 """Time travel: which state of a table a point in time means.
 
-Every commit writes a metadata file, and every metadata file names those before it. A commit is a change when the table
-shows something else after it: other rows, other columns, other constraints. Tags, branches and settings of Iceberg are
-none. So the table after n changes is what the metadata file of the n-th change describes, with the columns and the snapshot
-of that time. Snapshots, tags and branches are found by their names.
+Every commit writes a metadata file, and every metadata file names those before it. A commit is a
+change when the table shows something else after it: other rows, other columns, other constraints.
+Tags, branches and settings of Iceberg are none. So the table after n changes is what the metadata
+file of the n-th change describes, with the columns and the snapshot of that time. Snapshots, tags
+and branches are found by their names.
 
-What counts: everything that can still be looked up, also in metadata files which the table's own log has dropped, because
-each names those before it. Where files are gone, each commit counts for which nothing proves the contrary. So the
-numbers of a table whose old metadata files are removed (`write.metadata.delete-after-commit.enabled`) rise when the file of
-a commit that was no change is among them; those of all others stay what they are.
+What counts: everything that can still be looked up, also in metadata files which the table's own
+log has dropped, because each names those before it. Where files are gone, each commit counts for
+which nothing proves the contrary. So the numbers of a table whose old metadata files are removed
+(`write.metadata.delete-after-commit.enabled`) rise when the file of a commit that was no change is
+among them; those of all others stay what they are.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ __all__ = [
 _NUMBERED = re.compile(r"(?:^|/)(v?)([0-9]+)(?:-[^/]*)?(?:\.gz)?\.metadata\.json(?:\.gz)?$")
 _MAIN = "main"
 WORKING_BRANCH = "sparkport_"
-"""How the names of branches begin on which statements and transactions are at work: nobody else sees them."""
+"""How the names of branches begin on which statements and transactions are at work: nobody else
+sees them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,9 @@ def log_of(state: TableState) -> Log:
     )
 
 
-def changes_of(lake: Lake, state: TableState, check: Callable[[], None] = lambda: None) -> list[Change]:
+def changes_of(
+    lake: Lake, state: TableState, check: Callable[[], None] = lambda: None
+) -> list[Change]:
     """The changes whose outcome can still be looked up, oldest first; the creation is number 0.
 
     Raises: CatalogFault when the storage does not answer; what `check` raises.
@@ -92,8 +98,11 @@ def changes_of(lake: Lake, state: TableState, check: Callable[[], None] = lambda
     return changes
 
 
-def versions_of(lake: Lake, state: TableState, check: Callable[[], None] = lambda: None) -> dict[int, int]:
-    """By snapshot, the number of the change that made it current; those that never were, or long ago, are missing.
+def versions_of(
+    lake: Lake, state: TableState, check: Callable[[], None] = lambda: None
+) -> dict[int, int]:
+    """By snapshot, the number of the change that made it current; those that never were, or long
+    ago, are missing.
 
     Raises: as `changes_of`.
     """
@@ -156,15 +165,22 @@ class _Counting:
         return known
 
     def changes(self, log: Log) -> list[bool]:
-        """For each commit after the first, whether the table shows something else than before it."""
+        """For each commit after the first, whether the table shows something else than before
+        it.
+        """
         proven = _proven(log)
         pairs = list(zip(log.commits, log.commits[1:], strict=False))
         asked = dict.fromkeys(
-            each.location for pair, is_proven in zip(pairs, proven, strict=True) if not is_proven for each in pair
+            each.location
+            for pair, is_proven in zip(pairs, proven, strict=True)
+            if not is_proven
+            for each in pair
         )
         outlines = self._outlines.of(self._table, self._uuid, list(asked), self._check)
         return [
-            is_proven or outlines[before.location] is None or outlines[before.location] != outlines[after.location]
+            is_proven
+            or outlines[before.location] is None
+            or outlines[before.location] != outlines[after.location]
             for (before, after), is_proven in zip(pairs, proven, strict=True)
         ]
 
@@ -173,9 +189,11 @@ _MOST_LOGS = 10_000
 
 
 def _proven(log: Log) -> list[bool]:
-    """For each commit after the first, whether the log itself proves that it made another snapshot the current one.
+    """For each commit after the first, whether the log itself proves that it made another snapshot
+    the current one.
 
-    The log of snapshots has the time of the commit, to the millisecond. Where others are of the same time it proves nothing.
+    The log of snapshots has the time of the commit, to the millisecond. Where others are of the
+    same time it proves nothing.
     """
     moments, last = set(), None
     for milliseconds, snapshot_id in log.shown:
@@ -183,11 +201,16 @@ def _proven(log: Log) -> list[bool]:
             moments.add(milliseconds)
         last = snapshot_id
     times = Counter(commit.milliseconds for commit in log.commits)
-    return [times[commit.milliseconds] == 1 and commit.milliseconds in moments for commit in log.commits[1:]]
+    return [
+        times[commit.milliseconds] == 1 and commit.milliseconds in moments
+        for commit in log.commits[1:]
+    ]
 
 
 def _number_in_name(log: Log) -> int | None:
-    """Which number the name of the oldest metadata file has, where catalogs count in it; the first has 0."""
+    """Which number the name of the oldest metadata file has, where catalogs count in it; the first
+    has 0.
+    """
     found = []
     for commit in log.commits:
         match = _NUMBERED.search(commit.location)
@@ -198,13 +221,16 @@ def _number_in_name(log: Log) -> int | None:
     return found[0] if found == list(range(found[0], found[0] + len(found))) else None
 
 
-# ------------------------------------------------------------------------------------------------------ travelling
+# -------------------------------------------------------------------------------------- travelling
 
 
-def state_at(lake: Lake, state: TableState, point: TimePoint, check: Callable[[], None] = lambda: None) -> TableState:
+def state_at(
+    lake: Lake, state: TableState, point: TimePoint, check: Callable[[], None] = lambda: None
+) -> TableState:
     """The table as it was, with the columns of that time.
 
-    Raises: NotFound when there is no such point; BadRequest when its text cannot be read; CatalogFault.
+    Raises: NotFound when there is no such point; BadRequest when its text cannot be read;
+    CatalogFault.
     """
     if point.unit == "timestamp":
         return _at_timestamp(lake, state, point.value)
@@ -214,8 +240,12 @@ def state_at(lake: Lake, state: TableState, point: TimePoint, check: Callable[[]
     return _named(lake, state, point.value.strip())
 
 
-def names_snapshot(lake: Lake, state: TableState, point: TimePoint, check: Callable[[], None] = lambda: None) -> bool:
-    """Whether a point means a snapshot, by its id or by a name, and not the outcome of a change. Raises: CatalogFault."""
+def names_snapshot(
+    lake: Lake, state: TableState, point: TimePoint, check: Callable[[], None] = lambda: None
+) -> bool:
+    """Whether a point means a snapshot, by its id or by a name, and not the outcome of a change.
+    Raises: CatalogFault.
+    """
     if point.unit == "timestamp":
         return False
     number = _number(point)
@@ -230,17 +260,25 @@ def _number(point: TimePoint) -> int | None:
     return int(text) if re.fullmatch(r"[+-]?[0-9]{1,20}", text) else None
 
 
-def _numbered(lake: Lake, state: TableState, number: int, unit: str, check: Callable[[], None]) -> TableState:
+def _numbered(
+    lake: Lake, state: TableState, number: int, unit: str, check: Callable[[], None]
+) -> TableState:
     log = log_of(state)
     first = _number_in_name(log)
     snapshot = state.metadata.snapshot_by_id(number)
     if snapshot is not None and first is not None and number >= first + len(log.commits):
-        return _of_snapshot(lake, state, snapshot)  # there never were as many changes, so they need not be counted
+        return _of_snapshot(
+            lake, state, snapshot
+        )  # there never were as many changes, so they need not be counted
     changes = changes_of(lake, state, check)
     if changes[0].number <= number <= changes[-1].number:
         title = f"{unit} {number} of table {state.identifier}"
         return _after(
-            lake, state, changes[number - changes[0].number].location, title, is_last=number == changes[-1].number
+            lake,
+            state,
+            changes[number - changes[0].number].location,
+            title,
+            is_last=number == changes[-1].number,
         )
     if snapshot is not None:
         return _of_snapshot(lake, state, snapshot)
@@ -261,9 +299,16 @@ def _named(lake: Lake, state: TableState, name: str) -> TableState:
     found = None if name.startswith(WORKING_BRANCH) else refs.get(name)
     if found is None:
         known = (
-            ", ".join(sorted(each for each in refs if each != _MAIN and not each.startswith(WORKING_BRANCH))) or "none"
+            ", ".join(
+                sorted(
+                    each for each in refs if each != _MAIN and not each.startswith(WORKING_BRANCH)
+                )
+            )
+            or "none"
         )
-        raise NotFound(f"table {state.identifier} has no tag or branch {name!r}: its tags and branches are {known}")
+        raise NotFound(
+            f"table {state.identifier} has no tag or branch {name!r}: its tags and branches are {known}"
+        )
     snapshot = state.metadata.snapshot_by_id(found.snapshot_id)
     if snapshot is None:
         raise NotFound(f"the snapshot of {name!r} of table {state.identifier} is no longer kept")
@@ -280,9 +325,13 @@ def _at_timestamp(lake: Lake, state: TableState, text: str) -> TableState:
     index = bisect_right(log.commits, milliseconds, key=lambda commit: commit.milliseconds)
     if index:
         title = f"table {state.identifier} as it was at {text}"
-        return _after(lake, state, log.commits[index - 1].location, title, is_last=index == len(log.commits))
+        return _after(
+            lake, state, log.commits[index - 1].location, title, is_last=index == len(log.commits)
+        )
     if _number_in_name(log):
-        older = [entry for entry in state.metadata.snapshot_log if entry.timestamp_ms <= milliseconds]
+        older = [
+            entry for entry in state.metadata.snapshot_log if entry.timestamp_ms <= milliseconds
+        ]
         snapshot = state.metadata.snapshot_by_id(older[-1].snapshot_id) if older else None
         if snapshot is not None:
             return _of_snapshot(lake, state, snapshot)
@@ -290,17 +339,23 @@ def _at_timestamp(lake: Lake, state: TableState, text: str) -> TableState:
             f"table {state.identifier} is no longer kept as it was at {text}: "
             f"its oldest version is of {_shown(log.commits[0])}"
         )
-    raise NotFound(f"table {state.identifier} did not exist at {text}: it was created at {_shown(log.commits[0])}")
+    raise NotFound(
+        f"table {state.identifier} did not exist at {text}: it was created at {_shown(log.commits[0])}"
+    )
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def _shown(commit: Commit) -> str:
-    return datetime.fromtimestamp(commit.milliseconds / 1000, timezone.utc).isoformat(" ", "milliseconds")
+    return datetime.fromtimestamp(commit.milliseconds / 1000, timezone.utc).isoformat(
+        " ", "milliseconds"
+    )
 
 
-def _after(lake: Lake, state: TableState, location: str, title: str, *, is_last: bool) -> TableState:
+def _after(
+    lake: Lake, state: TableState, location: str, title: str, *, is_last: bool
+) -> TableState:
     if is_last:  # commits that came later have changed nothing that is shown
         return lake.states.at(state, state.metadata.current_snapshot(), state.metadata.schema())
     then = lake.state(state.identifier, location)
@@ -312,5 +367,7 @@ def _after(lake: Lake, state: TableState, location: str, title: str, *, is_last:
 
 
 def _of_snapshot(lake: Lake, state: TableState, snapshot: Snapshot) -> TableState:
-    schema = state.metadata.schema_by_id(snapshot.schema_id) if snapshot.schema_id is not None else None
+    schema = (
+        state.metadata.schema_by_id(snapshot.schema_id) if snapshot.schema_id is not None else None
+    )
     return lake.states.at(state, snapshot, state.schema if schema is None else schema)

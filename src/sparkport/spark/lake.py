@@ -1,4 +1,6 @@
-"""What the objects of one lake share: the session, the list of objects, the states of its tables."""
+"""What the objects of one lake share: the session, the list of objects, the states of its
+tables.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,9 @@ class Lake:
 
     @contextmanager
     def locked(self, what: Hashable) -> Iterator[None]:
-        """Keeps others of this server away from a table while somebody commits, or from a name while it is given."""
+        """Keeps others of this server away from a table while somebody commits, or from a name
+        while it is given.
+        """
         with self._lock:
             lock = self._locks.setdefault(what, threading.Lock())
         with lock:
@@ -106,11 +110,15 @@ class Lake:
             text, io = self._metadata(identifier, location, io)
             return self.states.add(identifier, location, text, io)
         except FileNotFoundError as error:
-            raise NotFound(f"the metadata of table {identifier} is missing: it was removed from the storage") from error
+            raise NotFound(
+                f"the metadata of table {identifier} is missing: it was removed from the storage"
+            ) from error
         except (OSError, ValueError) as error:
             raise CatalogFault(f"the metadata of table {identifier} cannot be read") from error
 
-    def _metadata(self, identifier: Identifier, location: str, io: FileIO | None) -> tuple[str, FileIO | None]:
+    def _metadata(
+        self, identifier: Identifier, location: str, io: FileIO | None
+    ) -> tuple[str, FileIO | None]:
         if io is not None:
             try:
                 return metadata_text(io, location), io
@@ -121,7 +129,9 @@ class Lake:
                     raise
                 # An object store that Spark has the keys of, and we have not.
                 _log.info(
-                    "table %s is left to Spark: its storage cannot be reached from here", identifier, exc_info=True
+                    "table %s is left to Spark: its storage cannot be reached from here",
+                    identifier,
+                    exc_info=True,
                 )
         return self.gateway.metadata_text(identifier, location), None
 
@@ -146,7 +156,9 @@ class Lake:
         return self.transactions.seen(ctx.transaction_id, self.current(identifier))
 
     def relation_schema(self, entry: Entry) -> pa.Schema:
-        """The columns of a view, or of a table of another format. Raises: PreconditionFailed when it does not resolve."""
+        """The columns of a view, or of a table of another format. Raises: PreconditionFailed when
+        it does not resolve.
+        """
         key = (entry.identifier, entry.location or entry.columns)
         with self._lock:
             known = self._relation_schemas.get(key)
@@ -172,14 +184,22 @@ class Lake:
             return self._resolved(entry)
         try:
             view = json.loads(metadata_text(io, entry.location))
-            version = next(each for each in view["versions"] if each["version-id"] == view["current-version-id"])
-            schema = next(each for each in view["schemas"] if each["schema-id"] == version["schema-id"])
+            version = next(
+                each
+                for each in view["versions"]
+                if each["version-id"] == view["current-version-id"]
+            )
+            schema = next(
+                each for each in view["schemas"] if each["schema-id"] == version["schema-id"]
+            )
             return pa.schema(declared_fields(Schema.model_validate(schema), {}))
         except (OSError, ValueError, KeyError, StopIteration) as error:
             raise CatalogFault(f"the metadata of view {entry.identifier} cannot be read") from error
 
     def collected(self, title: str, query: str, arguments: Sequence[Any] = ()) -> list[Row]:
-        """The few rows of a query, of which `title` says in errors what it is for. Raises: what Spark's errors become."""
+        """The few rows of a query, of which `title` says in errors what it is for. Raises: what
+        Spark's errors become.
+        """
         job = start_job(
             self.spark.sparkContext,
             Context(),
@@ -189,7 +209,9 @@ class Lake:
         return job.result(meanwhile=self.relay.make_room)
 
     def changed(self, identifier: Identifier | None = None) -> None:
-        """Look again: this server has changed something, or has found that an object is not what it was."""
+        """Look again: this server has changed something, or has found that an object is not what it
+        was.
+        """
         self.directory.changed(identifier)
 
     def complain(self, what: str) -> None:

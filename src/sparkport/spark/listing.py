@@ -1,4 +1,6 @@
-"""Which namespaces, tables and views a Spark catalog holds, cheaply enough to be asked for every statement."""
+"""Which namespaces, tables and views a Spark catalog holds, cheaply enough to be asked for every
+statement.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,15 @@ from sparkport.spark.identifiers import Identifier
 from sparkport.spark.session.warehouse import BUSY_SECONDS
 from sparkport.spark.settings import LakeSettings
 
-__all__ = ["Contents", "Directory", "Entry", "Kind", "Namespace", "SparkDirectory", "SqliteDirectory"]
+__all__ = [
+    "Contents",
+    "Directory",
+    "Entry",
+    "Kind",
+    "Namespace",
+    "SparkDirectory",
+    "SqliteDirectory",
+]
 
 
 class Kind(str, Enum):
@@ -38,7 +48,9 @@ class Entry:
     identifier: Identifier
     kind: Kind
     location: str = ""
-    """Where Iceberg's metadata of it are, which changes with every commit; empty for all that is not Iceberg's."""
+    """Where Iceberg's metadata of it are, which changes with every commit; empty for all that is
+    not Iceberg's.
+    """
     columns: str = ""
     """What the columns look like, where nothing else tells that they were altered."""
 
@@ -65,7 +77,9 @@ class Directory(ABC):
 
     @abstractmethod
     def contents(self) -> Contents:
-        """What there is now, or was a few seconds ago. Raises: CatalogFault when the catalog cannot be read."""
+        """What there is now, or was a few seconds ago. Raises: CatalogFault when the catalog cannot
+        be read.
+        """
 
     @abstractmethod
     def entry(self, namespace: tuple[str, ...], name: str) -> Entry | None:
@@ -77,13 +91,16 @@ class Directory(ABC):
 
     @abstractmethod
     def changed(self, identifier: Identifier | None = None) -> None:
-        """Look again: this server has changed something, or has found that an object is not what it was."""
+        """Look again: this server has changed something, or has found that an object is not what it
+        was.
+        """
 
 
 class SqliteDirectory(Directory):
     """The embedded catalog: the tables of Iceberg's JDBC catalog, read without the JVM.
 
-    SQLite tells at the cost of some microseconds whether anybody has written, so what is returned is never old.
+    SQLite tells at the cost of some microseconds whether anybody has written, so what is returned
+    is never old.
     """
 
     def __init__(self, database: Path, catalog: str) -> None:
@@ -102,7 +119,9 @@ class SqliteDirectory(Directory):
                 return self._refreshed()
             except sqlite3.Error as error:
                 self._forget()
-                raise CatalogFault(f"the catalog of lake {self._catalog} cannot be read: {error}") from error
+                raise CatalogFault(
+                    f"the catalog of lake {self._catalog} cannot be read: {error}"
+                ) from error
 
     def entry(self, namespace: tuple[str, ...], name: str) -> Entry | None:
         found = self.contents().namespaces.get(".".join(namespace))
@@ -115,7 +134,9 @@ class SqliteDirectory(Directory):
         if self._connection is None:
             # Read-only: only the JVM writes, and a missing database must not be made here.
             uri = f"{self._database.resolve().as_uri()}?mode=ro"
-            self._connection = sqlite3.connect(uri, uri=True, check_same_thread=False, timeout=BUSY_SECONDS)
+            self._connection = sqlite3.connect(
+                uri, uri=True, check_same_thread=False, timeout=BUSY_SECONDS
+            )
             self._written = -1
         (written,) = self._connection.execute("PRAGMA data_version").fetchone()
         if written == self._written:
@@ -128,11 +149,15 @@ class SqliteDirectory(Directory):
             self._contents = Contents(version, _namespaces(self._catalog, *rows))
         return self._contents
 
-    def _read(self, connection: sqlite3.Connection) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+    def _read(
+        self, connection: sqlite3.Connection
+    ) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
         with connection:
             connection.execute("BEGIN")  # both from one moment
             names = "SELECT table_namespace, table_name, metadata_location, iceberg_type FROM iceberg_tables"
-            tables = connection.execute(f"{names} WHERE catalog_name = ? ORDER BY 1, 2", (self._catalog,))
+            tables = connection.execute(
+                f"{names} WHERE catalog_name = ? ORDER BY 1, 2", (self._catalog,)
+            )
             found = tables.fetchall()
             properties = connection.execute(
                 "SELECT namespace, property_key, property_value FROM iceberg_namespace_properties"
@@ -147,22 +172,32 @@ class SqliteDirectory(Directory):
         self._connection = None
 
 
-def _namespaces(catalog: str, tables: list[tuple[str, ...]], properties: list[tuple[str, ...]]) -> dict[str, Namespace]:
+def _namespaces(
+    catalog: str, tables: list[tuple[str, ...]], properties: list[tuple[str, ...]]
+) -> dict[str, Namespace]:
     found: dict[str, tuple[dict[str, str], dict[str, Entry]]] = {}
     for name, key, value in properties:
         found.setdefault(name, ({}, {}))[0][key] = value or ""
     for name, table, location, kind in tables:
         parts = tuple(name.split("."))
-        entry = Entry(Identifier(catalog, parts, table), Kind.VIEW if kind == "VIEW" else Kind.ICEBERG, location or "")
+        entry = Entry(
+            Identifier(catalog, parts, table),
+            Kind.VIEW if kind == "VIEW" else Kind.ICEBERG,
+            location or "",
+        )
         found.setdefault(name, ({}, {}))[1][table] = entry
-    return {name: Namespace(tuple(name.split(".")), *parts) for name, parts in sorted(found.items())}
+    return {
+        name: Namespace(tuple(name.split(".")), *parts) for name, parts in sorted(found.items())
+    }
 
 
 class SparkDirectory(Directory):
-    """Any other catalog, through Spark. It cannot tell about changes, so it is read again every few seconds.
+    """Any other catalog, through Spark. It cannot tell about changes, so it is read again every few
+    seconds.
 
-    Names are listed each time. What is known of a table is looked at again when somebody asks for it, and otherwise a few
-    tables at a time, in turn, so that a catalog of thousands stays quick to list.
+    Names are listed each time. What is known of a table is looked at again when somebody asks for
+    it, and otherwise a few tables at a time, in turn, so that a catalog of thousands stays quick to
+    list.
     """
 
     def __init__(self, gateway: Gateway, settings: LakeSettings) -> None:
@@ -178,7 +213,8 @@ class SparkDirectory(Directory):
         known = self._contents
         if known is not None and not self._stale and time.monotonic() < self._fresh_until:
             return known
-        # One reads again; the others make do with what there was, except after a change of this server's own.
+        # One reads again; the others make do with what there was, except after a change of this
+        # server's own.
         if not self._lock.acquire(blocking=known is None or self._stale):
             assert known is not None
             return known
@@ -256,7 +292,9 @@ class SparkDirectory(Directory):
             try:
                 found[name] = self._namespace(parts, before)
             except SparkportError:
-                if before is not None:  # one namespace that cannot be read now must not hide the others
+                if (
+                    before is not None
+                ):  # one namespace that cannot be read now must not hide the others
                     found[name] = before
         self._look_again(found)
         return found
@@ -286,7 +324,9 @@ class SparkDirectory(Directory):
     def _look_again(self, found: dict[str, Namespace]) -> None:
         """At some tables, those that have waited longest."""
         if not self._turns:
-            self._turns.extend(entry.identifier for each in found.values() for entry in each.entries.values())
+            self._turns.extend(
+                entry.identifier for each in found.values() for entry in each.entries.values()
+            )
         for _ in range(min(_LOOKED_AT, len(self._turns))):
             identifier = self._turns.popleft()
             namespace = found.get(identifier.schema_name)

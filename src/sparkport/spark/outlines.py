@@ -1,8 +1,9 @@
-"""What a metadata file says of a table at first sight: enough to tell whether a commit changed what users see.
+"""What a metadata file says of a table at first sight: enough to tell whether a commit changed what
+users see.
 
-Strategy: a table of a thousand commits has a thousand metadata files, each of which lists up to a thousand snapshots. What
-is wanted of them comes before those lists, so a file is read only until it is found. Metadata files never change, so what
-was found is remembered by their places.
+Strategy: a table of a thousand commits has a thousand metadata files, each of which lists up to a
+thousand snapshots. What is wanted of them comes before those lists, so a file is read only until it
+is found. Metadata files never change, so what was found is remembered by their places.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from sparkport.spark.state import SHAPING, has_row_lineage
 __all__ = ["Commit", "Log", "Outline", "Outlines"]
 
 Open: TypeAlias = Callable[[Identifier, str], IO[bytes]]
-"""Opens a metadata file. Raises: NotFound, PreconditionFailed when it is gone; OSError, SparkportError."""
+"""Opens a metadata file. Raises: NotFound, PreconditionFailed when it is gone; OSError,
+SparkportError.
+"""
 
 _CHUNK = 64 * 1024
 _READERS = 8
@@ -36,7 +39,9 @@ _UNKNOWN: Any = object()
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """What a table shows: where all of it is the same, users see the same rows, columns and constraints."""
+    """What a table shows: where all of it is the same, users see the same rows, columns and
+    constraints.
+    """
 
     snapshot_id: int | None
     schema: int | str
@@ -61,7 +66,9 @@ class Log:
     commits: tuple[Commit, ...]
     """The oldest first; the last one is the commit that has written these metadata."""
     shown: tuple[tuple[int, int], ...]
-    """When which snapshot became current, in milliseconds; not further back than the oldest that has not expired."""
+    """When which snapshot became current, in milliseconds; not further back than the oldest that
+    has not expired.
+    """
 
 
 class Outlines:
@@ -69,15 +76,22 @@ class Outlines:
 
     def __init__(self, open_metadata: Open) -> None:
         self._open = open_metadata
-        # However seldom somebody travels in time: to count the changes of a long history takes its time.
-        self._outlines: RecentlyUsed[tuple[str, str], Outline | None] = RecentlyUsed(_MOST, math.inf)
+        # However seldom somebody travels in time: to count the changes of a long history takes its
+        # time.
+        self._outlines: RecentlyUsed[tuple[str, str], Outline | None] = RecentlyUsed(
+            _MOST, math.inf
+        )
         self.numbers: RecentlyUsed[tuple[str, str], int] = RecentlyUsed(_MOST, math.inf)
-        """By the table's uuid and the place of a metadata file: so many changes had been made then."""
+        """By the table's uuid and the place of a metadata file: so many changes had been made
+        then.
+        """
 
     def of(
         self, table: Identifier, uuid: str, locations: Sequence[str], check: Callable[[], None]
     ) -> dict[str, Outline | None]:
-        """By location; None for files that are gone. Raises: CatalogFault when the storage does not answer."""
+        """By location; None for files that are gone. Raises: CatalogFault when the storage does not
+        answer.
+        """
         found: dict[str, Outline | None] = {}
         missing = []
         for location in locations:
@@ -102,7 +116,9 @@ class Outlines:
         with ThreadPoolExecutor(_READERS, "metadata") as readers:
             try:
                 for location, outline in zip(
-                    locations, readers.map(lambda each: self._outline(table, each), locations), strict=True
+                    locations,
+                    readers.map(lambda each: self._outline(table, each), locations),
+                    strict=True,
                 ):
                     check()
                     yield location, outline
@@ -119,14 +135,20 @@ class Outlines:
             raise CatalogFault(f"old metadata of table {table} cannot be read") from error
 
     def log(self, table: Identifier, commit: Commit) -> Log | None:
-        """What the metadata of an older commit tell of those before it; None if they are gone. Raises: CatalogFault."""
+        """What the metadata of an older commit tell of those before it; None if they are gone.
+        Raises: CatalogFault.
+        """
         try:
             with self._open(table, commit.location) as source:
                 metadata = json.loads(source.read())
             before = [
-                Commit(each["timestamp-ms"], each["metadata-file"]) for each in metadata.get("metadata-log") or ()
+                Commit(each["timestamp-ms"], each["metadata-file"])
+                for each in metadata.get("metadata-log") or ()
             ]
-            shown = [(each["timestamp-ms"], each["snapshot-id"]) for each in metadata.get("snapshot-log") or ()]
+            shown = [
+                (each["timestamp-ms"], each["snapshot-id"])
+                for each in metadata.get("snapshot-log") or ()
+            ]
         except (NotFound, PreconditionFailed):
             return None
         except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -155,7 +177,9 @@ def _digest(text: str | None) -> bytes | None:
 
 
 def _members(source: IO[bytes], wanted: frozenset[str]) -> Iterator[tuple[str, Any]]:
-    """The members of a JSON object, until all that are wanted have come. Raises: ValueError for what is none."""
+    """The members of a JSON object, until all that are wanted have come. Raises: ValueError for
+    what is none.
+    """
     text = _Text(source)
     missing = set(wanted)
     text.expect("{")
@@ -180,7 +204,9 @@ class _Text:
         self._at = 0
 
     def next(self) -> str:
-        """The next character that is no white space; it is not passed. Raises: ValueError at the end."""
+        """The next character that is no white space; it is not passed. Raises: ValueError at the
+        end.
+        """
         while True:
             while self._at < len(self._text):
                 if not self._text[self._at].isspace():
@@ -195,7 +221,9 @@ class _Text:
         self._at += 1
 
     def value(self) -> Any:
-        """The next value. One that reaches the end of what has been read may go on, so it is read again, with more."""
+        """The next value. One that reaches the end of what has been read may go on, so it is read
+        again, with more.
+        """
         self.next()
         size = _CHUNK
         while True:

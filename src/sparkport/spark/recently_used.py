@@ -15,10 +15,14 @@ Missing = TypeVar("Missing")
 
 
 class RecentlyUsed(Generic[Key, Value]):
-    """Values by key, of a limited weight together; the longest unused are forgotten first. Thread-safe."""
+    """Values by key, of a limited weight together; the longest unused are forgotten first.
+    Thread-safe.
+    """
 
     def __init__(self, most: int, unused_seconds: float = 600.0) -> None:
-        """What nobody has asked for in so long is forgotten: of a table that is often written to, nearly everything."""
+        """What nobody has asked for in so long is forgotten: of a table that is often written to,
+        nearly everything.
+        """
         self._unused_seconds = unused_seconds
         self._lock = threading.Lock()
         self._known: OrderedDict[Key, tuple[Value, int, float]] = OrderedDict()
@@ -35,7 +39,9 @@ class RecentlyUsed(Generic[Key, Value]):
             return value
 
     def add(self, key: Key, value: Value, weight: int = 1) -> Value:
-        """What is known from now on: of two that make the same at once the first one counts. The last one added stays."""
+        """What is known from now on: of two that make the same at once the first one counts. The
+        last one added stays.
+        """
         with self._lock:
             now = time.monotonic()
             if key not in self._known:

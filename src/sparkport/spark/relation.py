@@ -46,12 +46,18 @@ class RelationTable(StagedTable, FramedTable):
 
     def scan(self, ctx: Context, options: ScanOptions) -> RecordReader:
         columns = self.arrow_schema
-        names = tuple(columns.names) if options.columns is None else options.columns or (columns.names[0],)
+        names = (
+            tuple(columns.names)
+            if options.columns is None
+            else options.columns or (columns.names[0],)
+        )
         return read_relation(self._lake, ctx, self.entry.identifier, columns, names, options.filter)
 
     def scan_framed(self, ctx: Context, options: ScanOptions, framing: Framing) -> FramedReader:
         columns, row_filter = self.arrow_schema, options.filter
-        return read_relation_framed(self._lake, ctx, self.entry.identifier, columns, row_filter, framing)
+        return read_relation_framed(
+            self._lake, ctx, self.entry.identifier, columns, row_filter, framing
+        )
 
     def stage(self, ctx: Context, operation: Operation, options: DMLOptions) -> StagedWrite:
         return stage_insert(self._lake, ctx, self.entry, self.arrow_schema, operation, options)

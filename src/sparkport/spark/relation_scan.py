@@ -1,4 +1,6 @@
-"""Scans that Spark runs: of views, of tables of other formats, and of Iceberg tables that this reader does not read."""
+"""Scans that Spark runs: of views, of tables of other formats, and of Iceberg tables that this
+reader does not read.
+"""
 
 from __future__ import annotations
 
@@ -44,14 +46,23 @@ def read_iceberg(
 
 
 def read_iceberg_framed(
-    lake: Lake, ctx: Context, state: TableState, names: tuple[str, ...], row_filter: Filter | None, framing: Framing
+    lake: Lake,
+    ctx: Context,
+    state: TableState,
+    names: tuple[str, ...],
+    row_filter: Filter | None,
+    framing: Framing,
 ) -> Iterator[bytes]:
     """An Iceberg table's state, read by Spark; as messages."""
     rows = _iceberg_rows(lake, state, names, row_filter)
-    return scan_relation(lake.relay, ctx, f"table {state.identifier}", rows, framing, _Decode.of(state, names))
+    return scan_relation(
+        lake.relay, ctx, f"table {state.identifier}", rows, framing, _Decode.of(state, names)
+    )
 
 
-def _iceberg_rows(lake: Lake, state: TableState, names: tuple[str, ...], row_filter: Filter | None) -> DataFrame:
+def _iceberg_rows(
+    lake: Lake, state: TableState, names: tuple[str, ...], row_filter: Filter | None
+) -> DataFrame:
     with translated(f"table {state.identifier}"):
         reader = lake.spark.read
         if state.snapshot is not None:
@@ -102,7 +113,12 @@ def read_relation(
 
 
 def read_relation_framed(
-    lake: Lake, ctx: Context, identifier: Identifier, columns: pa.Schema, row_filter: Filter | None, framing: Framing
+    lake: Lake,
+    ctx: Context,
+    identifier: Identifier,
+    columns: pa.Schema,
+    row_filter: Filter | None,
+    framing: Framing,
 ) -> Iterator[bytes]:
     """A view, or a table of any format; as messages."""
     rows = _relation_rows(lake, ctx, identifier, columns, row_filter)
@@ -119,7 +135,9 @@ def _relation_rows(
         rows, _ = presented(relation)
         if rows.columns != columns.names:
             lake.changed(identifier)
-            raise StaleDescriptor(f"the columns of {identifier} have changed: attach the catalog again")
+            raise StaleDescriptor(
+                f"the columns of {identifier} have changed: attach the catalog again"
+            )
         return _kept(rows, row_filter, None)
 
 
@@ -147,7 +165,10 @@ class _Decode:
         return _Decode(state.schema.model_dump_json(), fields.serialize().to_pybytes())
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        kinds = {field.name: field.field_type for field in Schema.model_validate_json(self.schema_json).fields}
+        kinds = {
+            field.name: field.field_type
+            for field in Schema.model_validate_json(self.schema_json).fields
+        }
         declared = pa.ipc.read_schema(pa.py_buffer(self.fields))
         arrays, fields = [], []
         for field, array in zip(batch.schema, batch.columns, strict=True):
@@ -155,7 +176,9 @@ class _Decode:
             if position >= 0:
                 kind, field = kinds[field.name], declared.field(position)
                 natural = natural_type(kind)
-                stored = array if array.type == natural else convert_array(array, natural, field.name)
+                stored = (
+                    array if array.type == natural else convert_array(array, natural, field.name)
+                )
                 array = decode(stored, kind, field)
             arrays.append(array)
             fields.append(field)

@@ -10,7 +10,9 @@ __all__ = ["RowHashes"]
 
 
 class RowHashes:
-    """Hashes of rows on two sides, computed and compared by DuckDB. To be closed; for one thread."""
+    """Hashes of rows on two sides, computed and compared by DuckDB. To be closed; for one
+    thread.
+    """
 
     def __init__(self, columns: int) -> None:
         self._columns = columns
@@ -27,16 +29,23 @@ class RowHashes:
     def add(self, side: int, rows: pa.RecordBatch) -> None:
         """Rows with their id last."""
         names = [f"c{index}" for index in range(self._columns)]
-        # Of nested values DuckDB hashes only what is in them: an empty list would be as good as NULL.
+        # Of nested values DuckDB hashes only what is in them: an empty list would be as good as
+        # NULL.
         values = [
-            f"CAST({name} AS VARCHAR)" if pa.types.is_nested(rows.schema.field(index).type) else name
+            f"CAST({name} AS VARCHAR)"
+            if pa.types.is_nested(rows.schema.field(index).type)
+            else name
             for index, name in enumerate(names)
         ]
         self._database.register("rows", rows.rename_columns([*names, "id"]))
-        self._database.execute(f"INSERT INTO side{side} SELECT id, hash({', '.join(values)}) FROM rows")
+        self._database.execute(
+            f"INSERT INTO side{side} SELECT id, hash({', '.join(values)}) FROM rows"
+        )
         self._database.unregister("rows")
 
     def differing(self) -> pa.Array:
-        """The ids of rows on both sides that are not alike, in no order. Zeros of either sign are alike, and so are NaNs."""
+        """The ids of rows on both sides that are not alike, in no order. Zeros of either sign are
+        alike, and so are NaNs.
+        """
         query = "SELECT side0.id FROM side0 JOIN side1 ON side0.id = side1.id AND side0.hash <> side1.hash"
         return self._database.sql(query).to_arrow_table().column(0).combine_chunks()

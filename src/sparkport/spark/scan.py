@@ -1,7 +1,7 @@
 """Reading the lake: which route a scan takes.
 
-In place, where the plan reads little; by Arrow tasks on Spark, where it reads much; as any relation, where only Spark can
-read it. All three give the same rows; only time differs.
+In place, where the plan reads little; by Arrow tasks on Spark, where it reads much; as any
+relation, where only Spark can read it. All three give the same rows; only time differs.
 """
 
 from __future__ import annotations
@@ -28,14 +28,24 @@ from sparkport.spark.relation_scan import read_iceberg, read_iceberg_framed
 from sparkport.spark.relay.tasks import scan_tasks
 from sparkport.spark.state import TableState
 
-__all__ = ["FramedReader", "directly", "estimated_rows", "partitions", "planned_state", "read", "read_framed"]
+__all__ = [
+    "FramedReader",
+    "directly",
+    "estimated_rows",
+    "partitions",
+    "planned_state",
+    "read",
+    "read_framed",
+]
 
 _log = logging.getLogger(__name__)
 
 FramedReader: TypeAlias = Iterable[bytes | pa.RecordBatch]
 
 _PARTITION = struct.Struct("<16sqiHH?")
-"""The table's uuid, the snapshot, the schema, which part, of how many, whether only of what DuckDB cannot read itself."""
+"""The table's uuid, the snapshot, the schema, which part, of how many, whether only of what DuckDB
+cannot read itself.
+"""
 _NO_SNAPSHOT = -1
 _ROW_ID_BYTES = 8
 _FILTERED = 4
@@ -50,7 +60,9 @@ def partitions(lake: Lake, state: TableState, options: ScanOptions) -> list[byte
 
 
 def directly(lake: Lake, state: TableState, options: ScanOptions) -> Directly | None:
-    """What DuckDB may read by itself, and the streams of the rest; None where the server had better read everything."""
+    """What DuckDB may read by itself, and the streams of the rest; None where the server had better
+    read everything.
+    """
     plan = _plan(state, options)
     # Filters are not pushed into such reads, so what a filter makes small is better read here.
     if not (lake.settings.direct and plan.readable and options.filter is None):
@@ -62,20 +74,27 @@ def directly(lake: Lake, state: TableState, options: ScanOptions) -> Directly | 
     if not direct:
         return None
     calls = direct_calls(direct, lake.settings.endpoints)
-    return Directly(tuple(calls), tuple(_packed(state, _streams(lake, left, options), left=True)) if left.parts else ())
+    return Directly(
+        tuple(calls),
+        tuple(_packed(state, _streams(lake, left, options), left=True)) if left.parts else (),
+    )
 
 
 def _left(lake: Lake, state: TableState, plan: ScanPlan, options: ScanOptions) -> ScanPlan:
     """What of a plan the server has to read, when DuckDB reads what it can."""
     names = _names(state, options)
     parts = [part for part in plan.parts if not qualifies(state, part, names, lake.file_properties)]
-    return ScanPlan(tuple(parts), sum(part.rows for part in parts), sum(part.bytes for part in parts), True)
+    return ScanPlan(
+        tuple(parts), sum(part.rows for part in parts), sum(part.bytes for part in parts), True
+    )
 
 
 def _streams(lake: Lake, plan: ScanPlan, options: ScanOptions) -> int:
     # Rows count too: a scan of row ids alone reads nothing, and still sends them.
     weight = max(plan.bytes, 0 if options.filter else plan.rows * _ROW_ID_BYTES)
-    return len(divide(plan, max(1, min(lake.settings.endpoints, weight // lake.settings.endpoint_bytes))))
+    return len(
+        divide(plan, max(1, min(lake.settings.endpoints, weight // lake.settings.endpoint_bytes)))
+    )
 
 
 def _packed(state: TableState, count: int, *, left: bool = False) -> list[bytes]:
@@ -85,7 +104,9 @@ def _packed(state: TableState, count: int, *, left: bool = False) -> list[bytes]
 
 
 def planned_state(lake: Lake, state: TableState, partition: bytes) -> TableState:
-    """The state that a part of a scan was planned on. Raises: Conflict when that is gone; BadRequest."""
+    """The state that a part of a scan was planned on. Raises: Conflict when that is gone;
+    BadRequest.
+    """
     if len(partition) != _PARTITION.size:
         raise BadRequest(f"the partition is not one of table {state.identifier}")
     uuid, snapshot_id, schema_id, *_ = _PARTITION.unpack(partition)
@@ -97,7 +118,9 @@ def planned_state(lake: Lake, state: TableState, partition: bytes) -> TableState
     snapshot = None if snapshot_id == _NO_SNAPSHOT else known.metadata.snapshot_by_id(snapshot_id)
     gone = snapshot is None and snapshot_id != _NO_SNAPSHOT
     if _uuid(known) != uuid or schema is None or gone:
-        raise Conflict(f"table {state.identifier} has changed since the query was planned: run it again")
+        raise Conflict(
+            f"table {state.identifier} has changed since the query was planned: run it again"
+        )
     return lake.states.at(known, snapshot, schema)
 
 
@@ -113,8 +136,12 @@ def estimated_rows(state: TableState) -> int | None:
         return None
 
 
-def read(lake: Lake, ctx: Context, state: TableState, options: ScanOptions) -> Iterator[pa.RecordBatch]:
-    """The rows as batches, read in this process where that can be. Raises: BadRequest; what the routes raise."""
+def read(
+    lake: Lake, ctx: Context, state: TableState, options: ScanOptions
+) -> Iterator[pa.RecordBatch]:
+    """The rows as batches, read in this process where that can be. Raises: BadRequest; what the
+    routes raise.
+    """
     plan, parts = _wanted_parts(lake, state, options)
     if plan.readable:
         return _limited(_in_place(lake, ctx, state, options, parts), options)
@@ -124,10 +151,14 @@ def read(lake: Lake, ctx: Context, state: TableState, options: ScanOptions) -> I
 def read_framed(
     lake: Lake, ctx: Context, state: TableState, options: ScanOptions, framing: Framing
 ) -> Iterator[bytes | pa.RecordBatch]:
-    """The rows for a client, by the route that suits the plan. Raises: BadRequest; what the routes raise."""
+    """The rows for a client, by the route that suits the plan. Raises: BadRequest; what the routes
+    raise.
+    """
     plan, parts = _wanted_parts(lake, state, options)
     if not plan.readable:
-        return read_iceberg_framed(lake, ctx, state, _names(state, options), options.filter, framing)
+        return read_iceberg_framed(
+            lake, ctx, state, _names(state, options), options.filter, framing
+        )
     if sum(part.bytes for part in parts) <= lake.settings.in_place_bytes:
         return _in_place(lake, ctx, state, options, parts)
     return _on_spark(lake, ctx, state, options, parts, framing)
@@ -153,7 +184,12 @@ def _in_place(
 
 
 def _on_spark(
-    lake: Lake, ctx: Context, state: TableState, options: ScanOptions, parts: Sequence[FilePart], framing: Framing
+    lake: Lake,
+    ctx: Context,
+    state: TableState,
+    options: ScanOptions,
+    parts: Sequence[FilePart],
+    framing: Framing,
 ) -> Iterator[bytes]:
     request = read_request(
         state,
@@ -186,12 +222,18 @@ def _plan(state: TableState, options: ScanOptions) -> ScanPlan:
 
 
 @lru_cache(maxsize=256)
-def _remembered_plan(state: TableState, columns: tuple[str, ...], row_filter: Filter | None) -> ScanPlan:
-    """The streams of a scan are planned one after the other, and all alike. States are compared by identity."""
+def _remembered_plan(
+    state: TableState, columns: tuple[str, ...], row_filter: Filter | None
+) -> ScanPlan:
+    """The streams of a scan are planned one after the other, and all alike. States are compared by
+    identity.
+    """
     return plan_scan(state, columns, row_filter)
 
 
-def _wanted_parts(lake: Lake, state: TableState, options: ScanOptions) -> tuple[ScanPlan, Sequence[FilePart]]:
+def _wanted_parts(
+    lake: Lake, state: TableState, options: ScanOptions
+) -> tuple[ScanPlan, Sequence[FilePart]]:
     """What one stream reads: all, or its share. Raises: BadRequest."""
     plan = _plan(state, options)
     if options.partition is None or not plan.readable:
@@ -204,11 +246,15 @@ def _wanted_parts(lake: Lake, state: TableState, options: ScanOptions) -> tuple[
 
 
 def _names(state: TableState, options: ScanOptions) -> tuple[str, ...]:
-    """The columns to read; where none is wanted, one that tells how many rows there are at the least cost."""
+    """The columns to read; where none is wanted, one that tells how many rows there are at the
+    least cost.
+    """
     definition = state.definition
     if options.columns is None:
         return tuple(definition.arrow_schema.names)
-    return options.columns or (ROWID_NAME if definition.has_row_ids else definition.columns.names[0],)
+    return options.columns or (
+        ROWID_NAME if definition.has_row_ids else definition.columns.names[0],
+    )
 
 
 def _share(partition: bytes | None) -> int:
@@ -234,7 +280,9 @@ def _limited(batches: Iterator[pa.RecordBatch], options: ScanOptions) -> Iterato
 class _logged:  # noqa: N801 - reads as a verb
     """Says in the log how a scan was done, whether it ended or was broken off."""
 
-    def __init__(self, ctx: Context, state: TableState, route: str, parts: Sequence[FilePart]) -> None:
+    def __init__(
+        self, ctx: Context, state: TableState, route: str, parts: Sequence[FilePart]
+    ) -> None:
         self._ctx, self._state, self._route, self._parts = ctx, state, route, parts
         self._began = time.monotonic()
         self.rows = 0

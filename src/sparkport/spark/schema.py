@@ -48,10 +48,14 @@ class LakeSchema(DynamicSchema):
 
     @property
     def tags(self) -> Mapping[str, str]:
-        return {key: value for key, value in self._namespace.properties.items() if key not in _PRIVATE}
+        return {
+            key: value for key, value in self._namespace.properties.items() if key not in _PRIVATE
+        }
 
     def tables(self, ctx: Context) -> Sequence[Table]:
-        """Those that can be described; what is wrong with another is told when somebody asks for it by name."""
+        """Those that can be described; what is wrong with another is told when somebody asks for it
+        by name.
+        """
         found: list[Table] = []
         contents = self._lake.directory.contents().namespaces.get(self.name, self._namespace)
         for entry in contents.entries.values():
@@ -60,7 +64,9 @@ class LakeSchema(DynamicSchema):
                 if table.arrow_schema is not None:
                     found.append(table)
             except SparkportError as error:
-                self._lake.complain(f"{entry.identifier} is left out of the listing: {error.message}")
+                self._lake.complain(
+                    f"{entry.identifier} is left out of the listing: {error.message}"
+                )
         return found
 
     def table(self, ctx: Context, name: str) -> Table | None:
@@ -86,8 +92,12 @@ class LakeSchema(DynamicSchema):
     def table_functions(self, ctx: Context) -> Sequence[TableFunction | TableInOutFunction]:
         return functions.table_functions(self._lake, self._namespace.parts)
 
-    def create_table(self, ctx: Context, name: str, arrow_schema: pa.Schema, options: CreateTableOptions) -> Table:
-        created = objects.create_table(self._lake, ctx, self._identifier(name), arrow_schema, options)
+    def create_table(
+        self, ctx: Context, name: str, arrow_schema: pa.Schema, options: CreateTableOptions
+    ) -> Table:
+        created = objects.create_table(
+            self._lake, ctx, self._identifier(name), arrow_schema, options
+        )
         return self._expect(ctx, created.name)
 
     def drop_table(self, ctx: Context, name: str, options: DropTableOptions) -> None:

@@ -10,10 +10,14 @@ __all__ = ["LakeSettings"]
 
 @dataclass(frozen=True, slots=True)
 class LakeSettings:
-    """How a lake is read and written. The defaults suit one machine; everything here may cost time, never rows."""
+    """How a lake is read and written. The defaults suit one machine; everything here may cost time,
+    never rows.
+    """
 
     in_place_bytes: int = 32 * 1024 * 1024
-    """A scan whose plan reads at most so many bytes of files runs in the server, without a Spark job."""
+    """A scan whose plan reads at most so many bytes of files runs in the server, without a Spark
+    job.
+    """
     endpoints: int = 2
     """Into how many streams a scan is divided at most."""
     endpoint_bytes: int = 64 * 1024 * 1024
@@ -35,11 +39,16 @@ class LakeSettings:
     statistics: bool = True
     """Whether DuckDB's optimiser may ask for the bounds of columns."""
     direct: bool = False
-    """Whether DuckDB may be told to read Parquet files by itself: for clients that can reach the storage."""
+    """Whether DuckDB may be told to read Parquet files by itself: for clients that can reach the
+    storage.
+    """
     staging: str | None = None
-    """The folder for what statements write before it is the table's: it must survive a restart, and Spark's executors must
-    be able to read it. None is a folder in the warehouse, where that is on this machine."""
+    """The folder for what statements write before it is the table's: it must survive a restart, and
+    Spark's executors must be able to read it. None is a folder in the warehouse, where that is on
+    this machine."""
     keep_files: bool = False
     """Whether DROP TABLE leaves the files where they are."""
     table_properties: Mapping[str, str] = field(default_factory=dict)
-    """Iceberg properties of the tables that are created here, besides those that Sparkport needs."""
+    """Iceberg properties of the tables that are created here, besides those that Sparkport
+    needs.
+    """

@@ -1,8 +1,9 @@
 """Filters as Spark SQL, for relations that only Spark can read.
 
-Strategy: only what Spark and DuckDB evaluate alike for every value, in ANSI mode or not, is translated; `Filter.weaken`
-drops the rest (airport §6.1). A column is used only where Spark's type is the one that holds DuckDB's values as they are:
-what is stored in another type, because Spark lacks it, has another order.
+Strategy: only what Spark and DuckDB evaluate alike for every value, in ANSI mode or not, is
+translated; `Filter.weaken` drops the rest (airport §6.1). A column is used only where Spark's type
+is the one that holds DuckDB's values as they are: what is stored in another type, because Spark
+lacks it, has another order.
 """
 
 from __future__ import annotations
@@ -50,10 +51,14 @@ _MOST_VALUES = 1_000
 """Of one IN. Spark plans longer lists more slowly than it reads some rows in vain."""
 
 
-def spark_condition(row_filter: Filter | None, relation: StructType, rowid_column: str | None = None) -> str | None:
-    """What to write behind WHERE so that no row is lost that the filter keeps; None if every row has to be read.
+def spark_condition(
+    row_filter: Filter | None, relation: StructType, rowid_column: str | None = None
+) -> str | None:
+    """What to write behind WHERE so that no row is lost that the filter keeps; None if every row
+    has to be read.
 
-    `relation` is what Spark says of the columns, called as users call them; `rowid_column` is the one that holds the row id.
+    `relation` is what Spark says of the columns, called as users call them; `rowid_column` is the
+    one that holds the row id.
     """
     if row_filter is None or not row_filter.expressions:
         return None
@@ -68,7 +73,9 @@ class _Renderer:
         spellings = Counter(field.name.lower() for field in relation)
         # Spark does not tell names apart that differ only in case.
         self._types = {
-            field.name: field.dataType.simpleString() for field in relation if spellings[field.name.lower()] == 1
+            field.name: field.dataType.simpleString()
+            for field in relation
+            if spellings[field.name.lower()] == 1
         }
         self._rowid_column = rowid_column
 
@@ -90,11 +97,16 @@ class _Renderer:
                 return _constant(expression)
             case Comparison():
                 _refuse_different(expression.left, expression.right)
-                return self._compared(expression.kind, self.text(expression.left), self.text(expression.right))
+                return self._compared(
+                    expression.kind, self.text(expression.left), self.text(expression.right)
+                )
             case Between():
                 return self._between(expression)
             case Conjunction():
-                if not all(type_of(child) == BOOLEAN for child in expression.children) or not expression.children:
+                if (
+                    not all(type_of(child) == BOOLEAN for child in expression.children)
+                    or not expression.children
+                ):
                     raise Inexpressible("AND or OR of other than conditions")
                 return f"({f' {expression.kind.value} '.join(map(self.text, expression.children))})"
             case Operator():
@@ -113,8 +125,9 @@ class _Renderer:
             raise Inexpressible(f"column {column.name} is stored in another type")
         name = self._name(column)
         if column.type.id in _FLOATS:
-            # Bounds of files leave NaN out and tell -0.0 from 0.0: what is pruned by them would be missed by DuckDB,
-            # to whom NaN is the greatest number. No source looks through this function, which changes nothing.
+            # Bounds of files leave NaN out and tell -0.0 from 0.0: what is pruned by them would be
+            # missed by DuckDB, to whom NaN is the greatest number. No source looks through this
+            # function, which changes nothing.
             return f"nanvl({name}, {name})"
         return name
 
@@ -143,7 +156,9 @@ class _Renderer:
     def _between(self, between: Between) -> str:
         _refuse_different(between.input, between.lower, between.upper)
         subject = self.text(between.input)
-        above = ComparisonKind.GREATER_OR_EQUAL if between.lower_inclusive else ComparisonKind.GREATER
+        above = (
+            ComparisonKind.GREATER_OR_EQUAL if between.lower_inclusive else ComparisonKind.GREATER
+        )
         below = ComparisonKind.LESS_OR_EQUAL if between.upper_inclusive else ComparisonKind.LESS
         lower = self._compared(above, subject, self.text(between.lower))
         return f"({lower} AND {self._compared(below, subject, self.text(between.upper))})"
@@ -156,7 +171,9 @@ class _Renderer:
                 return f"({self._tested(child)} IS NULL)"
             case OperatorKind.IS_NOT_NULL, (child,):
                 return f"({self._tested(child)} IS NOT NULL)"
-            case ((OperatorKind.IN | OperatorKind.NOT_IN), (needle, *values)) if 0 < len(values) <= _MOST_VALUES:
+            case ((OperatorKind.IN | OperatorKind.NOT_IN), (needle, *values)) if (
+                0 < len(values) <= _MOST_VALUES
+            ):
                 _refuse_different(needle, *values)
                 return self._in(needle, values, negated=operator.kind is OperatorKind.NOT_IN)
             case OperatorKind.COALESCE, (_, *_):
@@ -166,7 +183,9 @@ class _Renderer:
                 raise Inexpressible(f"{operator.kind.value} of {len(operator.children)}")
 
     def _tested(self, expression: Expression) -> str:
-        """What is asked whether it is NULL: any column that is one value, in whatever type it is stored."""
+        """What is asked whether it is NULL: any column that is one value, in whatever type it is
+        stored.
+        """
         if isinstance(expression, ColumnRef) and expression.type.id not in _NESTED:
             self._stored(expression)
             return self._name(expression)
@@ -189,9 +208,17 @@ class _Renderer:
 
     def _function(self, function: Function) -> str:
         name = _FUNCTIONS.get(function.name)
-        if name is None or function.catalog not in {"", "system"} or function.has_data or len(function.children) != 2:
+        if (
+            name is None
+            or function.catalog not in {"", "system"}
+            or function.has_data
+            or len(function.children) != 2
+        ):
             raise Inexpressible(f"function {function.name}")
-        if any(kind is None or _spark_type(kind) != "string" for kind in map(type_of, function.children)):
+        if any(
+            kind is None or _spark_type(kind) != "string"
+            for kind in map(type_of, function.children)
+        ):
             raise Inexpressible(f"function {function.name} of other than text")
         return f"{name}({', '.join(map(self.text, function.children))})"
 
@@ -205,7 +232,9 @@ def _refuse_different(first: Expression, *others: Expression) -> None:
 
 
 def _spark_type(kind: DuckType) -> str:
-    """What Spark calls the type that has the same values in the same order. Raises: Inexpressible."""
+    """What Spark calls the type that has the same values in the same order. Raises:
+    Inexpressible.
+    """
     if kind.alias:
         raise Inexpressible(f"type alias {kind.alias}")
     if kind.id == "DECIMAL":
@@ -229,8 +258,13 @@ def _constant(constant: Constant) -> str:
         case int() if constant.type.id == "DECIMAL":
             return _decimal(constant.value, constant.type)
         case float() if constant.type.id in _FLOATS:
-            # As text, a NaN and the infinities have no other spelling; narrowing what was a FLOAT is exact.
-            text = "NaN" if math.isnan(constant.value) else repr(constant.value).replace("inf", "Infinity")
+            # As text, a NaN and the infinities have no other spelling; narrowing what was a FLOAT
+            # is exact.
+            text = (
+                "NaN"
+                if math.isnan(constant.value)
+                else repr(constant.value).replace("inf", "Infinity")
+            )
             return f"CAST(CAST('{text}' AS double) AS {spark_type})"
         case str() if spark_type == "string":
             return _string(constant.value)
@@ -250,7 +284,9 @@ def _within(bits: int, form: str) -> Callable[[int], str]:
 
 
 def _timestamp_ntz(micros: int) -> str:
-    """By its calendar, because Spark makes it from a number only by way of the session's time zone."""
+    """By its calendar, because Spark makes it from a number only by way of the session's time
+    zone.
+    """
     try:
         moment = datetime(1970, 1, 1) + timedelta(microseconds=micros)
     except OverflowError:

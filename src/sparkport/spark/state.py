@@ -60,7 +60,9 @@ class TableState:
 
 
 class States:
-    """The states that were asked for, by the place of their metadata, which never changes. Thread-safe."""
+    """The states that were asked for, by the place of their metadata, which never changes.
+    Thread-safe.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -71,7 +73,9 @@ class States:
     def find(self, identifier: Identifier, location: str) -> TableState | None:
         return self._states.find((identifier, location), None)
 
-    def add(self, identifier: Identifier, location: str, text: str, io: FileIO | None) -> TableState:
+    def add(
+        self, identifier: Identifier, location: str, text: str, io: FileIO | None
+    ) -> TableState:
         """The state that a metadata file describes.
 
         Raises: Unsupported for columns that only Spark knows; ValueError for what is no metadata.
@@ -80,11 +84,15 @@ class States:
             metadata = TableMetadataUtil.parse_raw(text)
         except (ValueError, IcebergValidationError) as error:
             json.loads(text)
-            raise Unsupported(f"table {identifier} has columns of a type that only Spark can read") from error
+            raise Unsupported(
+                f"table {identifier} has columns of a type that only Spark can read"
+            ) from error
         with self._lock:
             newest = self._newest.get(identifier)
         _share(metadata, newest)
-        state = self._state(identifier, metadata, location, io, metadata.schema(), metadata.current_snapshot())
+        state = self._state(
+            identifier, metadata, location, io, metadata.schema(), metadata.current_snapshot()
+        )
         with self._lock:
             self._newest[identifier] = metadata
             self._newest.move_to_end(identifier)
@@ -106,10 +114,14 @@ class States:
         schema: Schema,
         snapshot: Snapshot | None,
     ) -> TableState:
-        return TableState(identifier, metadata, location, io, schema, snapshot, self._defined(metadata, schema))
+        return TableState(
+            identifier, metadata, location, io, schema, snapshot, self._defined(metadata, schema)
+        )
 
     def _defined(self, metadata: TableMetadata, schema: Schema) -> Definition:
-        """The same object for the same columns: the service remembers by identity what it made of them."""
+        """The same object for the same columns: the service remembers by identity what it made of
+        them.
+        """
         shape = tuple(metadata.properties.get(name) for name in SHAPING)
         has_row_ids = has_row_lineage(metadata.format_version)
         key = (metadata.table_uuid, schema.schema_id, shape, has_row_ids)
@@ -126,10 +138,11 @@ class States:
 
 
 def _share(metadata: TableMetadata, other: TableMetadata | None) -> None:
-    """Let two states of a table have the same objects for what they have in common, which is nearly everything.
+    """Let two states of a table have the same objects for what they have in common, which is nearly
+    everything.
 
-    A table's metadata lists all its snapshots, and transactions remember states for an hour: without this a thousand
-    commits would take a gigabyte.
+    A table's metadata lists all its snapshots, and transactions remember states for an hour:
+    without this a thousand commits would take a gigabyte.
     """
     if other is None or other.table_uuid != metadata.table_uuid:
         return
@@ -137,7 +150,9 @@ def _share(metadata: TableMetadata, other: TableMetadata | None) -> None:
         known = {getattr(each, key): each for each in getattr(other, name)}
         entries = getattr(metadata, name)
         # What has the same key is the same by the specification; a log may name a snapshot twice.
-        entries[:] = [found if (found := known.get(getattr(each, key))) == each else each for each in entries]
+        entries[:] = [
+            found if (found := known.get(getattr(each, key))) == each else each for each in entries
+        ]
 
 
 _IMMUTABLE = {
@@ -151,7 +166,12 @@ _IMMUTABLE = {
 
 def _entries(state: TableState) -> int:
     metadata = state.metadata
-    return _ENTRIES_OF_A_STATE + len(metadata.snapshots) + len(metadata.snapshot_log) + len(metadata.metadata_log)
+    return (
+        _ENTRIES_OF_A_STATE
+        + len(metadata.snapshots)
+        + len(metadata.snapshot_log)
+        + len(metadata.metadata_log)
+    )
 
 
 def has_row_lineage(format_version: int) -> bool:

@@ -1,8 +1,9 @@
 """Statistics of columns from the metadata of Iceberg's files.
 
-DuckDB's optimiser believes them, so what one file leaves open is not known of the column (airport §4.9, T28). Files that
-lack a column, because it was added later, look like files that were not measured: both tell nothing. Rows that were
-deleted still count: bounds are only wider than they need be with them, and that there is no NULL stays true.
+DuckDB's optimiser believes them, so what one file leaves open is not known of the column (airport
+§4.9, T28). Files that lack a column, because it was added later, look like files that were not
+measured: both tell nothing. Rows that were deleted still count: bounds are only wider than they
+need be with them, and that there is no NULL stays true.
 """
 
 from __future__ import annotations
@@ -38,21 +39,35 @@ def column_statistics(state: TableState, column: str) -> ColumnStatistics | None
     position = state.definition.expect(column, state.identifier)
     kind, field = state.schema.fields[position].field_type, state.definition.columns.field(position)
     snapshot = None if state.snapshot is None else state.snapshot.snapshot_id
-    key = (state.metadata.table_uuid, snapshot, state.definition.field_ids[position], kind, field.type)
+    key = (
+        state.metadata.table_uuid,
+        snapshot,
+        state.definition.field_ids[position],
+        kind,
+        field.type,
+    )
     known: ColumnStatistics | None = _remembered.find(key, _UNKNOWN)
     if known is not _UNKNOWN:
         return known  # that nothing can be said is remembered too
     entries = _data_files(state)
-    return None if entries is None else _remembered.add(key, statistics_of(state, entries, position))
+    return (
+        None if entries is None else _remembered.add(key, statistics_of(state, entries, position))
+    )
 
 
-def statistics_of(state: TableState, entries: Iterable[Entry], position: int) -> ColumnStatistics | None:
-    """The statistics of a column, by its position, from the data files of a snapshot; None where nothing is known."""
+def statistics_of(
+    state: TableState, entries: Iterable[Entry], position: int
+) -> ColumnStatistics | None:
+    """The statistics of a column, by its position, from the data files of a snapshot; None where
+    nothing is known.
+    """
     kind, field = state.schema.fields[position].field_type, state.definition.columns.field(position)
     if not kind.is_primitive or not takes_statistics(field):
         return None
     field_id = state.definition.field_ids[position]
-    files = [_in_file(entry, field_id, kind) for entry in entries if entry.content == DATA and entry.rows]
+    files = [
+        _in_file(entry, field_id, kind) for entry in entries if entry.content == DATA and entry.rows
+    ]
     low, high = _extremes(files) if order_preserving(kind, field) else (None, None)
     found = ColumnStatistics(
         minimum=_shown(low, kind, field),
@@ -71,7 +86,9 @@ def _data_files(state: TableState) -> list[Entry] | None:
         return None
     try:
         manifests = [
-            each for each in read_manifest_list(state.io, state.snapshot.manifest_list) if not each.holds_deletes
+            each
+            for each in read_manifest_list(state.io, state.snapshot.manifest_list)
+            if not each.holds_deletes
         ]
         if any(manifest.encrypted for manifest in manifests):
             return None
@@ -80,11 +97,13 @@ def _data_files(state: TableState) -> list[Entry] | None:
         return None
 
 
-# -------------------------------------------------------------------------------------------------- from the files
+# ---------------------------------------------------------------------------------- from the files
 
 
 def _in_file(entry: Entry, field_id: int, kind: IcebergType) -> Bounds:
-    """Of one file. An upper bound that is NaN means that there is one, a lower one that there is nothing else."""
+    """Of one file. An upper bound that is NaN means that there is one, a lower one that there is
+    nothing else.
+    """
     values, nulls = entry.value_counts.get(field_id), entry.null_counts.get(field_id)
     if values != entry.rows or not 0 <= (nulls or 0) <= values:
         return UNKNOWN
@@ -124,11 +143,13 @@ def _is_nan(value: Any) -> bool:
     return isinstance(value, float) and math.isnan(value)
 
 
-# ------------------------------------------------------------------------------------------------- as users see them
+# ------------------------------------------------------------------------------- as users see them
 
 
 def _shown(bound: Any, kind: IcebergType, field: pa.Field) -> pa.Scalar | None:
-    """A bound as the column shows it; None where it cannot, as that of a value which another engine has written."""
+    """A bound as the column shows it; None where it cannot, as that of a value which another engine
+    has written.
+    """
     if bound is None:
         return None
     try:
@@ -146,8 +167,12 @@ def _stored(bound: Any, kind: IcebergType) -> pa.Array:
             return pa.array([bound.decode()], natural)
         case DecimalType():
             # Not by arithmetic, which rounds to the digits of the thread's context.
-            return pa.array([Decimal((bound < 0, tuple(map(int, str(abs(bound)))), -kind.scale))], natural)
+            return pa.array(
+                [Decimal((bound < 0, tuple(map(int, str(abs(bound)))), -kind.scale))], natural
+            )
         case _ if pa.types.is_temporal(natural):
-            return pa.array([bound], pa.int32() if natural.bit_width == 32 else pa.int64()).view(natural)
+            return pa.array([bound], pa.int32() if natural.bit_width == 32 else pa.int64()).view(
+                natural
+            )
         case _:
             return pa.array([bound], natural)

@@ -21,7 +21,9 @@ _HADOOP: Mapping[str, str] = {
 
 
 def file_properties(spark: SparkSession) -> dict[str, str]:
-    """PyIceberg's properties for the object stores that Spark's Hadoop configuration knows how to reach."""
+    """PyIceberg's properties for the object stores that Spark's Hadoop configuration knows how to
+    reach.
+    """
     configuration = spark.sparkContext._jsc.hadoopConfiguration()
     found = {ours: configuration.get(theirs) for theirs, ours in _HADOOP.items()}
     return {name: str(value) for name, value in found.items() if value}

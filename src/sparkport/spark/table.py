@@ -47,7 +47,13 @@ __all__ = ["LakeTable"]
 
 
 class LakeTable(
-    StagedTable, FramedTable, DirectTable, DynamicSchemaTable, DynamicTable, ConstrainedTable, StatisticsTable
+    StagedTable,
+    FramedTable,
+    DirectTable,
+    DynamicSchemaTable,
+    DynamicTable,
+    ConstrainedTable,
+    StatisticsTable,
 ):
     """A table as one request sees it: `state` is what its transaction reads."""
 
@@ -84,7 +90,9 @@ class LakeTable(
         return scan.read(self._lake, ctx, self._at(ctx, options.time_point), options)
 
     def scan_framed(self, ctx: Context, options: ScanOptions, framing: Framing) -> FramedReader:
-        return scan.read_framed(self._lake, ctx, self._at(ctx, options.time_point), options, framing)
+        return scan.read_framed(
+            self._lake, ctx, self._at(ctx, options.time_point), options, framing
+        )
 
     def partitions(self, ctx: Context, options: ScanOptions) -> Sequence[bytes]:
         return scan.partitions(self._lake, self._at(ctx, options.time_point), options)
@@ -146,7 +154,9 @@ class LakeTable(
     def add_constraint(self, ctx: Context, constraint: str) -> None:
         ddl.add_constraint(self._lake, ctx, self.identifier, constraint)
 
-    def add_field(self, ctx: Context, path: Sequence[str], column_schema: pa.Schema, options: AddFieldOptions) -> None:
+    def add_field(
+        self, ctx: Context, path: Sequence[str], column_schema: pa.Schema, options: AddFieldOptions
+    ) -> None:
         columns.add_field(self._lake, self.identifier, path, column_schema, options)
 
     def remove_field(self, ctx: Context, path: Sequence[str], options: RemoveFieldOptions) -> None:

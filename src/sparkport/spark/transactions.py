@@ -1,8 +1,10 @@
-"""Transactions: which state of each table the scans of one transaction read, and what it has changed but not published.
+"""Transactions: which state of each table the scans of one transaction read, and what it has
+changed but not published.
 
-DuckDB begins one for every statement and never says that it has ended (airport §10), so they are forgotten by time. Until
-then most are never heard of again: what they have read is soon only noted by its ids, so that they hold no memory. Those
-that collect changes, because a caller of the contracts' actions or `lake_begin()` wants it, are kept apart from those many.
+DuckDB begins one for every statement and never says that it has ended (airport §10), so they are
+forgotten by time. Until then most are never heard of again: what they have read is soon only noted
+by its ids, so that they hold no memory. Those that collect changes, because a caller of the
+contracts' actions or `lake_begin()` wants it, are kept apart from those many.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ class Pending:
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """Its changes are made under its own lock, one after the other; the rest under that of all transactions."""
+    """Its changes are made under its own lock, one after the other; the rest under that of all
+    transactions.
+    """
 
     id: str
     last_used: float
@@ -84,7 +88,9 @@ class Transaction:
 
     def expect_active(self) -> None:
         if self.state is not TransactionState.ACTIVE:
-            raise TransactionNotActive(f"transaction {self.id} is not active (state: {self.state.value})")
+            raise TransactionNotActive(
+                f"transaction {self.id} is not active (state: {self.state.value})"
+            )
 
     def snapshots_of(self, identifier: Identifier) -> set[int]:
         """The snapshots of a table that it has read, and may read again."""
@@ -92,7 +98,9 @@ class Transaction:
         if (pending := self.pending.get(identifier)) is not None:
             states.append(pending.change.base)
         notes = [Note.of(each) if isinstance(each, TableState) else each for each in states]
-        found = {each.snapshot_id for each in notes if each is not None and each.snapshot_id is not None}
+        found = {
+            each.snapshot_id for each in notes if each is not None and each.snapshot_id is not None
+        }
         return found | {snapshot_id for table, snapshot_id in self.travelled if table == identifier}
 
     def note_down(self) -> None:
@@ -104,7 +112,9 @@ class Transaction:
 
 
 class Transactions:
-    """All transactions of a lake that are not forgotten yet, in the order of last use. Thread-safe."""
+    """All transactions of a lake that are not forgotten yet, in the order of last use.
+    Thread-safe.
+    """
 
     def __init__(self, settings: LakeSettings, states: States) -> None:
         self._settings = settings
@@ -116,7 +126,9 @@ class Transactions:
         self._writing: OrderedDict[str, Transaction] = OrderedDict()
 
     def begin(self, *, statement_of: Context | None = None) -> str:
-        """A new transaction; with `statement_of` one for a single statement, in the transaction of that request."""
+        """A new transaction; with `statement_of` one for a single statement, in the transaction of
+        that request.
+        """
         now = time.monotonic()
         transaction = Transaction(secrets.token_hex(16), now, is_statement=statement_of is not None)
         with self._lock:
@@ -184,10 +196,11 @@ class Transactions:
             self._move(transaction, self._known)
 
     def seen(self, transaction_id: str | None, current: TableState) -> TableState:
-        """What a transaction reads of a table: what its first scan read, unless the table was altered since.
+        """What a transaction reads of a table: what its first scan read, unless the table was
+        altered since.
 
-        DDL of DuckDB bears no transaction id (airport §2.2), and its next statement expects the new columns; a scan that
-        has begun keeps its own state by its tickets.
+        DDL of DuckDB bears no transaction id (airport §2.2), and its next statement expects the new
+        columns; a scan that has begun keeps its own state by its tickets.
 
         Raises: Conflict when somebody else has removed it.
         """
@@ -199,10 +212,13 @@ class Transactions:
             if transaction is None or transaction.state is not TransactionState.ACTIVE:
                 return current
             transaction.last_used = now
-            self._move(transaction, self._writing if transaction.id in self._writing else self._known)
+            self._move(
+                transaction, self._writing if transaction.id in self._writing else self._known
+            )
             known = transaction.seen.get(current.identifier)
             if known is None or (
-                known.definition is not current.definition and current.identifier not in transaction.pending
+                known.definition is not current.definition
+                and current.identifier not in transaction.pending
             ):
                 known = current
             elif isinstance(known, Note):
@@ -236,17 +252,27 @@ class Transactions:
             return {snapshot_id for each in active for snapshot_id in each.snapshots_of(identifier)}
 
     def abandoned(self, *, all_of_them: bool = False) -> list[Transaction]:
-        """Those with pending changes that nobody has used for long, or all; whoever asks for them rolls them back."""
+        """Those with pending changes that nobody has used for long, or all; whoever asks for them
+        rolls them back.
+        """
         oldest = time.monotonic() - self._settings.transaction_idle_seconds
         with self._lock:
-            return [each for each in self._writing.values() if all_of_them or each.last_used < oldest]
+            return [
+                each for each in self._writing.values() if all_of_them or each.last_used < oldest
+            ]
 
     def _found_again(self, note: Note, current: TableState) -> TableState:
         now = Note.of(current)
-        if (note.snapshot_id, note.schema_id, note.definition) == (now.snapshot_id, now.schema_id, now.definition):
+        if (note.snapshot_id, note.schema_id, note.definition) == (
+            now.snapshot_id,
+            now.schema_id,
+            now.definition,
+        ):
             return current
         schema = current.metadata.schema_by_id(note.schema_id)
-        snapshot = None if note.snapshot_id is None else current.metadata.snapshot_by_id(note.snapshot_id)
+        snapshot = (
+            None if note.snapshot_id is None else current.metadata.snapshot_by_id(note.snapshot_id)
+        )
         if schema is None or (snapshot is None and note.snapshot_id is not None):
             raise Conflict(
                 f"what this transaction has read of table {current.identifier} was removed meanwhile: begin another one"

@@ -1,4 +1,5 @@
-"""A strict simulation of DuckDB's airport client, and the suite that an implementer runs on a catalog.
+"""A strict simulation of DuckDB's airport client, and the suite that an implementer runs on a
+catalog.
 
     from sparkport.testing import DuckDBClient
 
@@ -7,8 +8,8 @@
         client.scan("sales", "orders", ["id"], where="amount > 10")
         client.update("sales", "orders", {"amount": "amount * 2"}, where="id = 3", returning=True)
 
-It talks to any Flight server, of Sparkport or not, and shares no code with Sparkport's own. `CatalogContract` needs
-pytest; everything else does not.
+It talks to any Flight server, of Sparkport or not, and shares no code with Sparkport's own.
+`CatalogContract` needs pytest; everything else does not.
 """
 
 from __future__ import annotations

@@ -15,14 +15,24 @@ from sparkport.testing.objects import AttachedFunction
 from sparkport.testing.session import Session
 from sparkport.testing.types import Line, duckdb_type, quoted
 
-__all__ = ["TABLE", "FunctionParameter", "as_arrow", "chosen", "encoded", "parameters_of", "sql_type"]
+__all__ = [
+    "TABLE",
+    "FunctionParameter",
+    "as_arrow",
+    "chosen",
+    "encoded",
+    "parameters_of",
+    "sql_type",
+]
 
 TABLE = "TABLE"
 """The type of a subquery, as argument and as parameter."""
 _ANY = "ANY"
 
 _OWN_OPTIONS = frozenset({"auth_token", "secret", "ticket", "at_unit", "at_value", "headers"})
-"""Named arguments that the client takes for those of `airport_take_flight`, whatever function they are given to."""
+"""Named arguments that the client takes for those of `airport_take_flight`, whatever function they
+are given to.
+"""
 
 # What DuckDB reckons for an implicit cast to a type; the overload with the smallest sum is called.
 _COSTS = {
@@ -43,7 +53,9 @@ _NESTED_COST, _OTHER_COST = 160, 110
 
 @dataclass(frozen=True, slots=True)
 class FunctionParameter:
-    """One field of a function's `input_schema`. `sql_type` is None for a parameter that takes any type."""
+    """One field of a function's `input_schema`. `sql_type` is None for a parameter that takes any
+    type.
+    """
 
     name: str
     sql_type: str | None
@@ -76,10 +88,12 @@ def sql_type(kind: pa.DataType, session: Session) -> str:
 
 
 def as_arrow(value: Any) -> pa.Array:
-    """One value as an array: a Python value has the type that DuckDB gives it as a parameter of a statement.
+    """One value as an array: a Python value has the type that DuckDB gives it as a parameter of a
+    statement.
 
-    An int is INTEGER, BIGINT or HUGEINT by its size, a float DOUBLE, a `decimal.Decimal` DECIMAL of just its digits. An
-    array of one value is taken as it is: pyarrow cannot make one from every scalar.
+    An int is INTEGER, BIGINT or HUGEINT by its size, a float DOUBLE, a `decimal.Decimal` DECIMAL of
+    just its digits. An array of one value is taken as it is: pyarrow cannot make one from every
+    scalar.
     """
     if isinstance(value, pa.Array):
         return value
@@ -96,11 +110,15 @@ def as_arrow(value: Any) -> pa.Array:
 
 @functools.lru_cache(maxsize=1)
 def _literals() -> duckdb.DuckDBPyConnection:
-    """Lossless whatever the session's setting, so that no type gets lost before the arguments are encoded."""
-    return duckdb.connect(":memory:", config={"arrow_lossless_conversion": True, "autoload_known_extensions": False})
+    """Lossless whatever the session's setting, so that no type gets lost before the arguments are
+    encoded.
+    """
+    return duckdb.connect(
+        ":memory:", config={"arrow_lossless_conversion": True, "autoload_known_extensions": False}
+    )
 
 
-# --------------------------------------------------------------------------------------------------------- overloads
+# --------------------------------------------------------------------------------------- overloads
 
 
 def chosen(
@@ -115,7 +133,9 @@ def chosen(
 
     Raises: ClientSideError when none fits, or none fits best.
     """
-    overloads = [each for each in functions if each.kind == kind and each.name.casefold() == name.casefold()]
+    overloads = [
+        each for each in functions if each.kind == kind and each.name.casefold() == name.casefold()
+    ]
     if not overloads:
         spoken = "Scalar Function" if kind == "scalar_function" else "Table Function"
         raise ClientSideError(f"Catalog Error: {spoken} with name {name} does not exist!")
@@ -139,7 +159,9 @@ def chosen(
 
 
 def _cost(session: Session, function: AttachedFunction, given: Sequence[str]) -> int | None:
-    due = [each.shown for each in parameters_of(function, session.headers.line) if each.kind != "named"]
+    due = [
+        each.shown for each in parameters_of(function, session.headers.line) if each.kind != "named"
+    ]
     if len(due) != len(given):
         return None
     total = 0
@@ -158,8 +180,14 @@ def _cast_cost(session: Session, actual: str, wanted: str) -> int | None:
         return None
     base = wanted.partition("(")[0]
     if wanted != _ANY:
-        probe = {"castable": f"can_cast_implicitly(CAST(NULL AS {actual}), CAST(NULL AS {wanted}))::TINYINT"}
-        if not session.local.evaluate(pa.table({"": pa.nulls(1)}), probe).column("castable")[0].as_py():
+        probe = {
+            "castable": f"can_cast_implicitly(CAST(NULL AS {actual}), CAST(NULL AS {wanted}))::TINYINT"
+        }
+        if (
+            not session.local.evaluate(pa.table({"": pa.nulls(1)}), probe)
+            .column("castable")[0]
+            .as_py()
+        ):
             return None
         if base == actual.partition("(")[0] == "DECIMAL":
             return 0
@@ -168,10 +196,16 @@ def _cast_cost(session: Session, actual: str, wanted: str) -> int | None:
 
 
 def _check_named(session: Session, function: AttachedFunction, named: Iterable[str]) -> None:
-    known = {each.name.casefold() for each in parameters_of(function, session.headers.line) if each.kind == "named"}
+    known = {
+        each.name.casefold()
+        for each in parameters_of(function, session.headers.line)
+        if each.kind == "named"
+    }
     for name in named:
         if name.casefold() not in known:
-            raise ClientSideError(f'Binder Error: Invalid named parameter "{name}" for function {function.name}')
+            raise ClientSideError(
+                f'Binder Error: Invalid named parameter "{name}" for function {function.name}'
+            )
         if name.casefold() in _OWN_OPTIONS:
             raise ProtocolViolation(
                 "§9.2",
@@ -180,18 +214,25 @@ def _check_named(session: Session, function: AttachedFunction, named: Iterable[s
 
 
 def _shown(session: Session, function: AttachedFunction) -> str:
-    return ", ".join(each.shown for each in parameters_of(function, session.headers.line) if each.kind != "named")
+    return ", ".join(
+        each.shown for each in parameters_of(function, session.headers.line) if each.kind != "named"
+    )
 
 
-# ---------------------------------------------------------------------------------------------------------- encoding
+# ---------------------------------------------------------------------------------------- encoding
 
 
-def encoded(session: Session, columns: Sequence[pa.Array | pa.ChunkedArray], types: Sequence[str | None]) -> pa.Table:
-    """The columns as DuckDB sends them under the session's settings, cast to those of `types` that are not None."""
+def encoded(
+    session: Session, columns: Sequence[pa.Array | pa.ChunkedArray], types: Sequence[str | None]
+) -> pa.Table:
+    """The columns as DuckDB sends them under the session's settings, cast to those of `types` that
+    are not None.
+    """
     if not columns:
         raise ValueError("a batch without columns has no encoding")
     rows = pa.table(list(columns), names=[f"a{index}" for index in range(len(columns))])
     select: Mapping[str, str] = {
-        f"a{index}": f"a{index}" if kind is None else f"CAST(a{index} AS {kind})" for index, kind in enumerate(types)
+        f"a{index}": f"a{index}" if kind is None else f"CAST(a{index} AS {kind})"
+        for index, kind in enumerate(types)
     }
     return session.local.evaluate(rows, select)

@@ -1,4 +1,6 @@
-"""A client with an attached catalog: what there is before the first statement, and what all statements need."""
+"""A client with an attached catalog: what there is before the first statement, and what all
+statements need.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,13 @@ class Attachment:
         tls_root_certs: bytes | None = None,
         garbled_null_booleans: bool = False,
     ) -> None:
-        headers = Headers(location, catalog, line, session_id, token, attach_token, dict(user_headers or {}))
+        headers = Headers(
+            location, catalog, line, session_id, token, attach_token, dict(user_headers or {})
+        )
         garbled = {"encoded": as_duckdb_1_5_0_sends} if garbled_null_booleans else {}
-        self._session = Session(Connection(location, timeout, tls_root_certs, **garbled), headers, arrow_lossless)
+        self._session = Session(
+            Connection(location, timeout, tls_root_certs, **garbled), headers, arrow_lossless
+        )
         self._cache = CatalogCache(self._session)
         self._attached = False
 
@@ -49,7 +55,10 @@ class Attachment:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -67,7 +76,9 @@ class Attachment:
         return self
 
     def detach(self) -> None:
-        """DETACH: the cached catalog is forgotten, so that the next ATTACH sees what others have changed."""
+        """DETACH: the cached catalog is forgotten, so that the next ATTACH sees what others have
+        changed.
+        """
         self._attached = False
         self._cache.forget()
 
@@ -89,11 +100,15 @@ class Attachment:
 
     @property
     def catalog_version(self) -> tuple[int, bool] | None:
-        """The version that the server reported last, and whether it is fixed; None before the first."""
+        """The version that the server reported last, and whether it is fixed; None before the
+        first.
+        """
         return self._session.version
 
     def begin(self) -> None:
-        """BEGIN: sends nothing; `create_transaction` follows at the first use of the catalog (airport §10)."""
+        """BEGIN: sends nothing; `create_transaction` follows at the first use of the catalog
+        (airport §10).
+        """
         self._session.begin()
 
     def commit(self) -> None:
@@ -110,7 +125,9 @@ class Attachment:
         return self._cache
 
     def _bound(self, schema: str, name: str, at: tuple[str, str] | None = None) -> AttachedTable:
-        """A table reference in FROM: the transaction, the catalog, the version (airport §3.2), and perhaps the past."""
+        """A table reference in FROM: the transaction, the catalog, the version (airport §3.2), and
+        perhaps the past.
+        """
         self._session.transaction()
         table = self._catalog().table(schema, name)
         if at is not None:
@@ -119,7 +136,9 @@ class Attachment:
         return table
 
     def _modified(self, schema: str, name: str) -> AttachedTable:
-        """The table of an UPDATE or DELETE: the version is asked for as that of the scan and of the change (§3.8)."""
+        """The table of an UPDATE or DELETE: the version is asked for as that of the scan and of the
+        change (§3.8).
+        """
         table = self._bound(schema, name)
         self._session.check_version()
         return table

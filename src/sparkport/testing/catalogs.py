@@ -8,7 +8,12 @@ import pyarrow.flight as flight
 
 from sparkport.testing.contents import Contents, DiskCache, decompressed, objects
 from sparkport.testing.failures import ClientSideError, ProtocolViolation
-from sparkport.testing.objects import AttachedFunction, AttachedObject, AttachedTable, attached_object
+from sparkport.testing.objects import (
+    AttachedFunction,
+    AttachedObject,
+    AttachedTable,
+    attached_object,
+)
 from sparkport.testing.replies import Fields
 from sparkport.testing.requests import pack
 from sparkport.testing.session import Session
@@ -31,7 +36,9 @@ class AttachedSchema:
 
 
 class CatalogCache:
-    """Loaded once, and after that changed only by the client's own DDL: what others do stays invisible (trap T10)."""
+    """Loaded once, and after that changed only by the client's own DDL: what others do stays
+    invisible (trap T10).
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -60,7 +67,9 @@ class CatalogCache:
         for element in root.array("schemas"):
             schema = _schema(Fields(element, "list_schemas: a schema"))
             if schema.name.casefold() in schemas:
-                raise ProtocolViolation("T45", f"two schemas are called {schema.name!r}: the catalog fails")
+                raise ProtocolViolation(
+                    "T45", f"two schemas are called {schema.name!r}: the catalog fails"
+                )
             schemas[schema.name.casefold()] = schema
         for schema in schemas.values():
             if not schema.contents.by_list_flights:
@@ -93,7 +102,8 @@ class CatalogCache:
         """The table of a FlightInfo that an action returned."""
         if not info.app_metadata:
             raise ProtocolViolation(
-                "§4.12", f"{action}: the app_metadata field of the flight is empty: the statement fails"
+                "§4.12",
+                f"{action}: the app_metadata field of the flight is empty: the statement fails",
             )
         found = self._object(info, schema)
         if not isinstance(found, AttachedTable):
@@ -144,7 +154,8 @@ class CatalogCache:
             # Without app_metadata the client skips it silently; inline, nobody can want that.
             if not info.app_metadata:
                 raise ProtocolViolation(
-                    "§3.5", f"schema {schema.name!r}: a FlightInfo without app_metadata is silently skipped"
+                    "§3.5",
+                    f"schema {schema.name!r}: a FlightInfo without app_metadata is silently skipped",
                 )
             _add(schema, self._object(info, schema.name))
         schema.loaded = True
@@ -159,7 +170,9 @@ def _schema(fields: Fields) -> AttachedSchema:
     if not name:
         raise ProtocolViolation("T45", "a schema has an empty name: the catalog fails")
     if name.casefold() == "main":
-        raise ProtocolViolation("T8", f"the schema {name!r} is listed, but nothing in it can be queried")
+        raise ProtocolViolation(
+            "T8", f"the schema {name!r} is listed, but nothing in it can be queried"
+        )
     fields.where = f"list_schemas: schema {name!r}"
     return AttachedSchema(
         name=name,
@@ -175,7 +188,8 @@ def _add(schema: AttachedSchema, found: AttachedObject) -> None:
         schema.functions.append(found)
     elif found.name.casefold() in schema.tables:
         raise ProtocolViolation(
-            "§3.5", f"schema {schema.name!r} has two tables called {found.name!r}: the second is invisible"
+            "§3.5",
+            f"schema {schema.name!r} has two tables called {found.name!r}: the second is invisible",
         )
     else:
         schema.tables[found.name.casefold()] = found

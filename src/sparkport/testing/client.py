@@ -23,21 +23,22 @@ __all__ = ["DuckDBClient"]
 class DuckDBClient(DDLStatements):
     """DuckDB with one catalog attached, as strict as the real one and with clearer complaints.
 
-    Every method that is an SQL statement sends exactly the calls that DuckDB sends for it, in that order, with those
-    headers and bodies. It raises `ProtocolViolation` for a reply that would crash, hang or confuse the real client,
-    `ServerError` for the server's own errors, `ClientSideError` for what DuckDB itself refuses. No call outlives
-    `timeout` seconds.
+    Every method that is an SQL statement sends exactly the calls that DuckDB sends for it, in that
+    order, with those headers and bodies. It raises `ProtocolViolation` for a reply that would
+    crash, hang or confuse the real client, `ServerError` for the server's own errors,
+    `ClientSideError` for what DuckDB itself refuses. No call outlives `timeout` seconds.
 
-    `line` is the client's: "main" (for DuckDB 1.5) or "v1.4". `token` is that of a secret with the location as its
-    scope, sent with every call; `attach_token` that of the ATTACH option, which DuckDB does not send with scans and
-    writes (trap T12). `arrow_lossless` is DuckDB's setting `arrow_lossless_conversion`; with `garbled_null_booleans` the
-    client has the defect of DuckDB 1.5.0 under it (airport §13.3). `user_headers` go with `take_flight`.
+    `line` is the client's: "main" (for DuckDB 1.5) or "v1.4". `token` is that of a secret with the
+    location as its scope, sent with every call; `attach_token` that of the ATTACH option, which
+    DuckDB does not send with scans and writes (trap T12). `arrow_lossless` is DuckDB's setting
+    `arrow_lossless_conversion`; with `garbled_null_booleans` the client has the defect of DuckDB
+    1.5.0 under it (airport §13.3). `user_headers` go with `take_flight`.
 
-    Conditions and expressions are DuckDB SQL, evaluated by DuckDB itself. Like a DuckDB connection, a client is for
-    one thread at a time.
+    Conditions and expressions are DuckDB SQL, evaluated by DuckDB itself. Like a DuckDB connection,
+    a client is for one thread at a time.
     """
 
-    # ---------------------------------------------------------------------------------------------------- reading
+    # ------------------------------------------------------------------------------------- reading
 
     def scan(
         self,
@@ -51,12 +52,14 @@ class DuckDBClient(DDLStatements):
         threads: int = 4,
         limit: int | None = None,
     ) -> pa.Table:
-        """SELECT: the columns of the rows that fulfil `where`, with the types that the server published.
+        """SELECT: the columns of the rows that fulfil `where`, with the types that the server
+        published.
 
-        `rowid` names the row id. `where` is SQL, which is pushed down as filter JSON and applied again to what
-        arrives, or a function from rows to a mask, which is not pushed down. `filter` sends that filter JSON instead;
-        without `where`, the rows then come back as the server sent them. `at` is a unit and a value, for instance
-        ("VERSION", "3"). Endpoints are read on up to `threads` threads.
+        `rowid` names the row id. `where` is SQL, which is pushed down as filter JSON and applied
+        again to what arrives, or a function from rows to a mask, which is not pushed down. `filter`
+        sends that filter JSON instead; without `where`, the rows then come back as the server sent
+        them. `at` is a unit and a value, for instance ("VERSION", "3"). Endpoints are read on up to
+        `threads` threads.
         """
         session = self._session
         with session.statement():
@@ -70,7 +73,9 @@ class DuckDBClient(DDLStatements):
             return scan.count(session, self._bound(schema, table), threads)
 
     def statistics(self, schema: str, table: str, column: str) -> ReportedStatistics | None:
-        """What the optimiser learns of a column; None where the table does not offer statistics of it."""
+        """What the optimiser learns of a column; None where the table does not offer statistics of
+        it.
+        """
         session = self._session
         with session.statement():
             bound = self._bound(schema, table)
@@ -100,12 +105,14 @@ class DuckDBClient(DDLStatements):
         packed = body.encode() if isinstance(body, str) else body
         return self._session.connection.action(name, packed, self._session.headers.of_call(name))
 
-    def list_flights(self, criteria: bytes = b"", *, json_filters: str = "") -> list[flight.FlightInfo]:
+    def list_flights(
+        self, criteria: bytes = b"", *, json_filters: str = ""
+    ) -> list[flight.FlightInfo]:
         """`airport_flights`, without the bug that makes the real one fail afterwards (trap T49)."""
         headers = self._session.headers.of_call(airport_duckdb_json_filters=json_filters)
         return self._session.connection.flights(criteria, headers)
 
-    # -------------------------------------------------------------------------------------------- changing rows
+    # ------------------------------------------------------------------------------- changing rows
 
     def insert(
         self,
@@ -115,10 +122,11 @@ class DuckDBClient(DDLStatements):
         *,
         returning: bool = False,
     ) -> Changed:
-        """`INSERT INTO table BY NAME … [RETURNING *]`: columns that `rows` lacks get their default, or NULL.
+        """`INSERT INTO table BY NAME … [RETURNING *]`: columns that `rows` lacks get their default,
+        or NULL.
 
-        An iterable of batches is consumed while the exchange is open. If it raises, the statement fails as in DuckDB:
-        the exchange is half-closed as if all had been sent (trap T22).
+        An iterable of batches is consumed while the exchange is open. If it raises, the statement
+        fails as in DuckDB: the exchange is half-closed as if all had been sent (trap T22).
         """
         session = self._session
         with session.statement():
@@ -134,9 +142,11 @@ class DuckDBClient(DDLStatements):
         where: str | None = None,
         returning: bool = False,
     ) -> Changed:
-        """`INSERT INTO table BY NAME SELECT … FROM source WHERE …`: first the exchange, then the scan (trap T24).
+        """`INSERT INTO table BY NAME SELECT … FROM source WHERE …`: first the exchange, then the
+        scan (trap T24).
 
-        `select` gives SQL over the source for columns of the table; by default columns of the same name are copied.
+        `select` gives SQL over the source for columns of the table; by default columns of the same
+        name are copied.
         """
         session = self._session
         with session.statement():
@@ -152,23 +162,34 @@ class DuckDBClient(DDLStatements):
         *,
         returning: bool = False,
     ) -> Changed:
-        """`UPDATE table SET … WHERE … [RETURNING *]`: the exchange opens first, then the scan (trap T24).
+        """`UPDATE table SET … WHERE … [RETURNING *]`: the exchange opens first, then the scan (trap
+        T24).
 
-        A text is an SQL expression over the row; a function gets the scanned rows and returns the new values; anything
-        else is a constant.
+        A text is an SQL expression over the row; a function gets the scanned rows and returns the
+        new values; anything else is a constant.
         """
         session = self._session
         with session.statement():
-            return write.update(session, self._modified(schema, table), assignments, where, returning)
+            return write.update(
+                session, self._modified(schema, table), assignments, where, returning
+            )
 
-    def update_rows(self, schema: str, table: str, rows: pa.Table, *, returning: bool = False) -> Changed:
-        """The exchange of an UPDATE with rows of one's own, the column `rowid` among them, and no scan."""
+    def update_rows(
+        self, schema: str, table: str, rows: pa.Table, *, returning: bool = False
+    ) -> Changed:
+        """The exchange of an UPDATE with rows of one's own, the column `rowid` among them, and no
+        scan.
+        """
         session = self._session
         with session.statement():
             return write.update_rows(session, self._modified(schema, table), rows, returning)
 
-    def delete(self, schema: str, table: str, where: Predicate | None = None, *, returning: bool = False) -> Changed:
-        """`DELETE FROM table WHERE … [RETURNING *]`: the exchange opens first, then the scan (trap T24)."""
+    def delete(
+        self, schema: str, table: str, where: Predicate | None = None, *, returning: bool = False
+    ) -> Changed:
+        """`DELETE FROM table WHERE … [RETURNING *]`: the exchange opens first, then the scan (trap
+        T24).
+        """
         session = self._session
         with session.statement():
             return write.delete(session, self._modified(schema, table), where, returning)
@@ -182,13 +203,15 @@ class DuckDBClient(DDLStatements):
             return write.delete_rows(session, self._modified(schema, table), row_ids, returning)
 
     def create_table_as(self, schema: str, name: str, rows: pa.Table) -> Changed:
-        """`CREATE TABLE name AS …`: `create_table`, then an INSERT into what it returned (airport §4.12)."""
+        """`CREATE TABLE name AS …`: `create_table`, then an INSERT into what it returned (airport
+        §4.12).
+        """
         session = self._session
         with session.statement():
             created = self._created(schema, name, rows.schema, TableOptions())
             return write.insert(session, created, rows, returning=False)
 
-    # -------------------------------------------------------------------------------------------------- functions
+    # ----------------------------------------------------------------------------------- functions
 
     def call(
         self,
@@ -201,14 +224,16 @@ class DuckDBClient(DDLStatements):
     ) -> pa.ChunkedArray:
         """`SELECT function(…)` over many rows: the results in the order of the rows (airport §9.1).
 
-        `arguments` are columns in the order of the parameters; their types choose the overload, and they are cast to
-        those of the parameters. Without any, `rows` says how many results are wanted. The rows are divided among
-        `threads` exchanges that are open at the same time.
+        `arguments` are columns in the order of the parameters; their types choose the overload, and
+        they are cast to those of the parameters. Without any, `rows` says how many results are
+        wanted. The rows are divided among `threads` exchanges that are open at the same time.
         """
         session = self._session
         with session.statement():
             session.transaction()
-            return scalar_function.call(session, self.functions(schema), function, arguments, rows, threads)
+            return scalar_function.call(
+                session, self.functions(schema), function, arguments, rows, threads
+            )
 
     def table_function(
         self,
@@ -222,37 +247,57 @@ class DuckDBClient(DDLStatements):
         threads: int = 4,
         limit: int | None = None,
     ) -> pa.Table:
-        """`SELECT columns FROM function(…, name := …) WHERE …`; everything but the arguments is as for `scan`.
+        """`SELECT columns FROM function(…, name := …) WHERE …`; everything but the arguments is as
+        for `scan`.
 
-        Arguments are Arrow scalars, or Python values with the type that DuckDB gives them as parameters of a statement:
-        5 is an INTEGER, 5.5 a DOUBLE, Decimal("5.5") a DECIMAL(2,1).
+        Arguments are Arrow scalars, or Python values with the type that DuckDB gives them as
+        parameters of a statement: 5 is an INTEGER, 5.5 a DOUBLE, Decimal("5.5") a DECIMAL(2,1).
         """
         session = self._session
         with session.statement():
             session.transaction()
-            bound = table_function.bind(session, self.functions(schema), function, arguments, named or {})
+            bound = table_function.bind(
+                session, self.functions(schema), function, arguments, named or {}
+            )
             return table_function.scan(session, bound, columns, where, filter, threads, limit)
 
     def in_out(
-        self, schema: str, function: str, *arguments: Any, rows: InputRows, where: Predicate | None = None
+        self,
+        schema: str,
+        function: str,
+        *arguments: Any,
+        rows: InputRows,
+        where: Predicate | None = None,
     ) -> pa.Table:
-        """`SELECT * FROM function(…, (SELECT …)) WHERE …` with `rows` for the subquery (airport §9.3)."""
+        """`SELECT * FROM function(…, (SELECT …)) WHERE …` with `rows` for the subquery (airport
+        §9.3).
+        """
         session = self._session
         with session.statement():
             session.transaction()
-            found, batches = in_out_function.in_out(session, self.functions(schema), function, arguments, rows, where)
+            found, batches = in_out_function.in_out(
+                session, self.functions(schema), function, arguments, rows, where
+            )
             return pa.Table.from_batches(batches, schema=found)
 
     def in_out_batches(
-        self, schema: str, function: str, *arguments: Any, rows: InputRows, where: Predicate | None = None
+        self,
+        schema: str,
+        function: str,
+        *arguments: Any,
+        rows: InputRows,
+        where: Predicate | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """As `in_out`, but keeps neither input nor output: `rows` is consumed while the batches are taken.
+        """As `in_out`, but keeps neither input nor output: `rows` is consumed while the batches are
+        taken.
 
-        The statement lasts until the batches are exhausted or closed; whoever stops earlier has DuckDB end the exchange
-        as for LIMIT.
+        The statement lasts until the batches are exhausted or closed; whoever stops earlier has
+        DuckDB end the exchange as for LIMIT.
         """
         session = self._session
         with session.statement():
             session.transaction()
             functions = self.functions(schema)
-            yield from in_out_function.in_out(session, functions, function, arguments, rows, where)[1]
+            yield from in_out_function.in_out(session, functions, function, arguments, rows, where)[
+                1
+            ]

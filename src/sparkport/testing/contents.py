@@ -28,15 +28,20 @@ def _decompressed_pair(pair: Any, where: str) -> bytes:
         raise ProtocolViolation("T46", f"{where}: an array [length, data] is due")
     length, data = pair[0], as_bytes(pair[1], f"{where}: data", "T46")
     if isinstance(length, bool) or not isinstance(length, int) or not 0 <= length < 2**31:
-        raise ProtocolViolation("§1.6", f"{where}: the length is {length!r}, not an integer below 2^31")
+        raise ProtocolViolation(
+            "§1.6", f"{where}: the length is {length!r}, not an integer below 2^31"
+        )
     try:
-        with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data), read_across_frames=True) as reader:
+        with zstandard.ZstdDecompressor().stream_reader(
+            io.BytesIO(data), read_across_frames=True
+        ) as reader:
             content = reader.read(length + 1)
     except zstandard.ZstdError as error:
         raise ProtocolViolation("§1.6", f"{where}: not a Zstandard frame: {error}") from error
     if len(content) != length:
         raise ProtocolViolation(
-            "§1.6", f"{where}: the length is given as {length}, the data have {_size(content, length)} bytes"
+            "§1.6",
+            f"{where}: the length is given as {length}, the data have {_size(content, length)} bytes",
         )
     return content
 
@@ -72,10 +77,13 @@ class Contents:
 
     @classmethod
     def read(cls, fields: Fields) -> Contents:
-        contents = cls(fields.text("sha256"), fields.optional_text("url"), fields.optional_bytes("serialized"))
+        contents = cls(
+            fields.text("sha256"), fields.optional_text("url"), fields.optional_bytes("serialized")
+        )
         if contents.sha256 and not _is_hash(contents.sha256):
             raise ProtocolViolation(
-                "T46", f"{fields.where}: sha256 is not 64 lower-case hexadecimal digits: {contents.sha256!r}"
+                "T46",
+                f"{fields.where}: sha256 is not 64 lower-case hexadecimal digits: {contents.sha256!r}",
             )
         return contents
 
@@ -84,20 +92,27 @@ class Contents:
         return not self.sha256 and self.url is None and self.serialized is None
 
     def load(self, cache: DiskCache, where: str, timeout: float) -> bytes:
-        """The bytes of `compressed(objects)`, from wherever the client takes them (airport §3.4, 1 to 3)."""
+        """The bytes of `compressed(objects)`, from wherever the client takes them (airport §3.4, 1
+        to 3).
+        """
         if self.serialized is not None:
             if not self.sha256 or _hash(self.serialized) == self.sha256:
                 return self.serialized
             if self.url is None:
                 raise ProtocolViolation(
-                    "T46", f"{where}: sha256 does not match; it is taken over the packed, compressed pair"
+                    "T46",
+                    f"{where}: sha256 does not match; it is taken over the packed, compressed pair",
                 )
         elif (cached := cache.get(self.sha256)) is not None:
             return cached
         if self.url is None:
-            raise ProtocolViolation("§3.4", f"{where}: {self.sha256} is not in the client's cache, and there is no url")
+            raise ProtocolViolation(
+                "§3.4", f"{where}: {self.sha256} is not in the client's cache, and there is no url"
+            )
         if not self.sha256:
-            raise ProtocolViolation("T43", f"{where}: a url without sha256 is downloaded and discarded")
+            raise ProtocolViolation(
+                "T43", f"{where}: a url without sha256 is downloaded and discarded"
+            )
         return self._download(cache, where, timeout)
 
     def _download(self, cache: DiskCache, where: str, timeout: float) -> bytes:
@@ -106,7 +121,9 @@ class Contents:
             with urllib.request.urlopen(self.url, timeout=timeout) as response:
                 body: bytes = response.read()
         except (OSError, ValueError) as error:
-            raise ProtocolViolation("§3.4", f"{where}: {self.url} cannot be downloaded: {error}") from error
+            raise ProtocolViolation(
+                "§3.4", f"{where}: {self.url} cannot be downloaded: {error}"
+            ) from error
         if _hash(body) != self.sha256:
             raise ProtocolViolation("T46", f"{where}: sha256 does not match what {self.url} gives")
         cache.put(self.sha256, body)
@@ -134,7 +151,9 @@ class DiskCache:
             raise ProtocolViolation("§3.4", f"{where}: the bundle is not an array")
         for element in elements:
             if not isinstance(element, list) or len(element) != 2:
-                raise ProtocolViolation("§3.4", f"{where}: an element of the bundle is not [sha256, contents]")
+                raise ProtocolViolation(
+                    "§3.4", f"{where}: an element of the bundle is not [sha256, contents]"
+                )
             sha256, body = as_text(element[0], where), as_bytes(element[1], where)
             if _hash(body) != sha256:
                 raise ProtocolViolation("T46", f"{where}: a hash inside the bundle does not match")

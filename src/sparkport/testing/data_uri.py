@@ -23,7 +23,9 @@ def is_data_uri(uri: str) -> bool:
     return uri.startswith((_FILE, _FUNCTION))
 
 
-def read_data_uri(uri: str, bound: pa.Schema, wanted: Sequence[int], local: LocalDuckDB) -> Iterator[pa.RecordBatch]:
+def read_data_uri(
+    uri: str, bound: pa.Schema, wanted: Sequence[int], local: LocalDuckDB
+) -> Iterator[pa.RecordBatch]:
     """Read what the URI describes; columns are matched by name, a missing one reads as NULL."""
     if uri.startswith(_FILE):
         fields = Fields.unpack(_decoded(uri, _FILE), "data URI", trap="§5.8")
@@ -33,7 +35,9 @@ def read_data_uri(uri: str, bound: pa.Schema, wanted: Sequence[int], local: Loca
         elif kind in ("ipc-stream", "ipc-file"):
             table = _ipc(kind, location, bound)
         else:
-            raise ProtocolViolation("§5.8", f"data URI: the client does not know the format {kind!r}")
+            raise ProtocolViolation(
+                "§5.8", f"data URI: the client does not know the format {kind!r}"
+            )
     else:
         fields = Fields.unpack(_decoded(uri, _FUNCTION), "data URI", trap="§5.8")
         arguments = _arguments(fields.bytes_("data"))
@@ -43,7 +47,9 @@ def read_data_uri(uri: str, bound: pa.Schema, wanted: Sequence[int], local: Loca
     return _matched(table, bound, wanted)
 
 
-def _run(local: LocalDuckDB, name: str, positional: list[object], named: dict[str, object]) -> pa.Table:
+def _run(
+    local: LocalDuckDB, name: str, positional: list[object], named: dict[str, object]
+) -> pa.Table:
     try:
         return local.table_function(name, positional, named)
     except ClientSideError as error:
@@ -54,7 +60,9 @@ def _decoded(uri: str, prefix: str) -> bytes:
     try:
         return base64.b64decode(uri[len(prefix) :], validate=True)
     except binascii.Error as error:
-        raise ProtocolViolation("§5.8", f"data URI: not padded base64 of the standard alphabet: {error}") from error
+        raise ProtocolViolation(
+            "§5.8", f"data URI: not padded base64 of the standard alphabet: {error}"
+        ) from error
 
 
 def _arguments(data: bytes) -> dict[str, object]:
@@ -71,7 +79,9 @@ def _arguments(data: bytes) -> dict[str, object]:
 def _positional(arguments: dict[str, object]) -> list[str]:
     names = [name for name in arguments if name.startswith("arg_")]
     if sorted(names) != sorted(f"arg_{index}" for index in range(len(names))):
-        raise ProtocolViolation("§5.8", f"data URI: the positional arguments are {', '.join(names)}")
+        raise ProtocolViolation(
+            "§5.8", f"data URI: the positional arguments are {', '.join(names)}"
+        )
     return [f"arg_{index}" for index in range(len(names))]
 
 
@@ -79,7 +89,9 @@ def _ipc(kind: str, location: str, bound: pa.Schema) -> pa.Table:
     try:
         filesystem, path = pa.fs.FileSystem.from_uri(location)
         with filesystem.open_input_file(path) as source:
-            opened = pa.ipc.open_stream(source) if kind == "ipc-stream" else pa.ipc.open_file(source)
+            opened = (
+                pa.ipc.open_stream(source) if kind == "ipc-stream" else pa.ipc.open_file(source)
+            )
             table = opened.read_all()
     except (pa.ArrowException, OSError) as error:
         raise ProtocolViolation("§5.8", f"data URI: {location} cannot be read: {error}") from error

@@ -1,4 +1,6 @@
-"""CREATE, DROP and ALTER: their calls, their bodies, and what the client's cache makes of the answers (airport §4)."""
+"""CREATE, DROP and ALTER: their calls, their bodies, and what the client's cache makes of the
+answers (airport §4).
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,16 @@ from sparkport.testing.requests import pack
 __all__ = ["Columns", "DDLStatements", "TableOptions"]
 
 Columns: TypeAlias = Mapping[str, str] | pa.Schema
-"""Names and SQL types, which DuckDB encodes by its settings; or an Arrow schema, which is sent as it is."""
+"""Names and SQL types, which DuckDB encodes by its settings; or an Arrow schema, which is sent as
+it is.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """What CREATE TABLE says besides columns; how it is spread over the body is told in airport §4.12."""
+    """What CREATE TABLE says besides columns; how it is spread over the body is told in airport
+    §4.12.
+    """
 
     if_not_exists: bool = False
     not_null: Sequence[str] = ()
@@ -33,9 +39,11 @@ class TableOptions:
 
 
 class DDLStatements(Attachment):
-    """The statements that change the catalog. None of them carries the transaction (airport §2.2)."""
+    """The statements that change the catalog. None of them carries the transaction (airport
+    §2.2).
+    """
 
-    # ----------------------------------------------------------------------------------------------------- schemas
+    # ------------------------------------------------------------------------------------- schemas
 
     def create_schema(self, name: str) -> None:
         """`CREATE SCHEMA [IF NOT EXISTS] name`: the two are the same on the wire (trap T36)."""
@@ -70,7 +78,7 @@ class DDLStatements(Attachment):
         contents = Contents.read(Fields.unpack(answer, "create_schema"))
         self._catalog().put_schema(name, contents)
 
-    # ------------------------------------------------------------------------------------------------------ tables
+    # -------------------------------------------------------------------------------------- tables
 
     def create_table(
         self,
@@ -84,7 +92,8 @@ class DDLStatements(Attachment):
         primary_key: Sequence[str] = (),
         unique: Sequence[str | Sequence[str]] = (),
     ) -> AttachedTable:
-        """`CREATE TABLE [IF NOT EXISTS]`; the table is what the server returned, not what was asked for.
+        """`CREATE TABLE [IF NOT EXISTS]`; the table is what the server returned, not what was asked
+        for.
 
         A text in `unique` is a column's own UNIQUE, a sequence one of the table.
         """
@@ -92,14 +101,18 @@ class DDLStatements(Attachment):
         with self._session.statement():
             return self._created(schema, name, columns, options)
 
-    def _created(self, schema: str, name: str, columns: Columns, options: TableOptions) -> AttachedTable:
+    def _created(
+        self, schema: str, name: str, columns: Columns, options: TableOptions
+    ) -> AttachedTable:
         session = self._session
         session.transaction()
         cached = self._catalog().schema(schema)
         session.check_version()
         body = _create_table(session.catalog, cached.name, name, self._arrow(columns), options)
         answer = session.answer("create_table", body, session.headers.of_catalog("create_table"))
-        table = self._cache.read_table(flight_info(answer, "create_table"), cached.name, "create_table")
+        table = self._cache.read_table(
+            flight_info(answer, "create_table"), cached.name, "create_table"
+        )
         self._cache.put_table(table)
         return table
 
@@ -131,17 +144,32 @@ class DDLStatements(Attachment):
         action = f"drop_{kind}"
         session.connection.action(action, body, session.headers.of_catalog(action))
 
-    # ------------------------------------------------------------------------------------------------------- ALTER
+    # --------------------------------------------------------------------------------------- ALTER
 
     def add_column(
-        self, schema: str, table: str, column: str, kind: str | pa.DataType, *, if_not_exists: bool = False
+        self,
+        schema: str,
+        table: str,
+        column: str,
+        kind: str | pa.DataType,
+        *,
+        if_not_exists: bool = False,
     ) -> AttachedTable:
         """`ALTER TABLE … ADD COLUMN [IF NOT EXISTS]`; a DEFAULT would not be sent."""
-        extra = {"if_column_not_exists": if_not_exists, "column_schema": self._one_field(column, kind)}
+        extra = {
+            "if_column_not_exists": if_not_exists,
+            "column_schema": self._one_field(column, kind),
+        }
         return self._alter("add_column", schema, table, extra)
 
     def remove_column(
-        self, schema: str, table: str, column: str, *, if_exists: bool = False, cascade: bool = False
+        self,
+        schema: str,
+        table: str,
+        column: str,
+        *,
+        if_exists: bool = False,
+        cascade: bool = False,
     ) -> AttachedTable:
         """`ALTER TABLE … DROP COLUMN [IF EXISTS] … [CASCADE]`."""
         extra = {"removed_column": column, "if_column_exists": if_exists, "cascade": cascade}
@@ -149,7 +177,9 @@ class DDLStatements(Attachment):
 
     def rename_column(self, schema: str, table: str, old_name: str, new_name: str) -> AttachedTable:
         """`ALTER TABLE … RENAME COLUMN old_name TO new_name`."""
-        return self._alter("rename_column", schema, table, {"new_name": new_name, "old_name": old_name})
+        return self._alter(
+            "rename_column", schema, table, {"new_name": new_name, "old_name": old_name}
+        )
 
     def rename_table(self, schema: str, table: str, new_name: str) -> AttachedTable:
         """`ALTER TABLE … RENAME TO new_name`; the name that counts is the one in the answer."""
@@ -157,7 +187,9 @@ class DDLStatements(Attachment):
 
     def set_default(self, schema: str, table: str, column: str, expression: str) -> AttachedTable:
         """`ALTER TABLE … ALTER column SET DEFAULT expression`."""
-        return self._alter("set_default", schema, table, {"column_name": column, "expression": expression})
+        return self._alter(
+            "set_default", schema, table, {"column_name": column, "expression": expression}
+        )
 
     def set_not_null(self, schema: str, table: str, column: str) -> AttachedTable:
         """`ALTER TABLE … ALTER column SET NOT NULL`; its body has one key twice (trap T37)."""
@@ -169,7 +201,12 @@ class DDLStatements(Attachment):
         return self._alter("drop_not_null", schema, table, {"column_name": column})
 
     def change_column_type(
-        self, schema: str, table: str, column: str, kind: str | pa.DataType, using: str | None = None
+        self,
+        schema: str,
+        table: str,
+        column: str,
+        kind: str | pa.DataType,
+        using: str | None = None,
     ) -> AttachedTable:
         """`ALTER TABLE … ALTER column TYPE kind [USING using]`."""
         expression = using if using is not None else f"CAST({column} AS {kind})"
@@ -186,7 +223,8 @@ class DDLStatements(Attachment):
         if_not_exists: bool = False,
         field_name: str | None = None,
     ) -> AttachedTable:
-        """`ALTER TABLE … ADD COLUMN path.name kind`: `path` is the struct; the new name is lost (trap T34).
+        """`ALTER TABLE … ADD COLUMN path.name kind`: `path` is the struct; the new name is lost
+        (trap T34).
 
         `field_name` stands for a corrected client that sends the name.
         """
@@ -210,9 +248,13 @@ class DDLStatements(Attachment):
         extra = {"column_path": list(path), "if_column_exists": if_exists, "cascade": cascade}
         return self._alter("remove_field", schema, table, extra)
 
-    def rename_field(self, schema: str, table: str, path: Sequence[str], new_name: str) -> AttachedTable:
+    def rename_field(
+        self, schema: str, table: str, path: Sequence[str], new_name: str
+    ) -> AttachedTable:
         """`ALTER TABLE … RENAME COLUMN path TO new_name`."""
-        return self._alter("rename_field", schema, table, {"column_path": list(path), "new_name": new_name})
+        return self._alter(
+            "rename_field", schema, table, {"column_path": list(path), "new_name": new_name}
+        )
 
     def add_constraint(self, schema: str, table: str, constraint: str) -> AttachedTable:
         """Defined by the client, though no SQL of DuckDB 1.4 and 1.5 reaches it."""
@@ -236,7 +278,9 @@ class DDLStatements(Attachment):
                 ("ignore_not_found", if_exists),
                 *(extra.items() if isinstance(extra, Mapping) else extra),
             ]
-            answer = session.answer(action, pack(pairs), session.headers.of_catalog(action, twice=True))
+            answer = session.answer(
+                action, pack(pairs), session.headers.of_catalog(action, twice=True)
+            )
             altered = self._cache.read_table(flight_info(answer, action), table.schema, action)
             if action != "rename_table" and altered.name != table.name:
                 raise ProtocolViolation("§4.13", f"{action}: the answer is about {altered.name!r}")
@@ -253,7 +297,9 @@ class DDLStatements(Attachment):
         return self._session.local.arrow_schema(columns)
 
 
-def _create_table(catalog: str, schema: str, name: str, columns: pa.Schema, options: TableOptions) -> bytes:
+def _create_table(
+    catalog: str, schema: str, name: str, columns: pa.Schema, options: TableOptions
+) -> bytes:
     not_null = {*options.not_null, *options.primary_key}
     composite = len(options.primary_key) > 1
     of_table = [", ".join(unique) for unique in options.unique if not isinstance(unique, str)]
@@ -264,7 +310,9 @@ def _create_table(catalog: str, schema: str, name: str, columns: pa.Schema, opti
             "table_name": name,
             "arrow_schema": _serialized(columns),
             "on_conflict": "ignore" if options.if_not_exists else "error",
-            "not_null_constraints": [index for index, name in enumerate(columns.names) if name in not_null],
+            "not_null_constraints": [
+                index for index, name in enumerate(columns.names) if name in not_null
+            ],
             "unique_constraints": [],
             "check_constraints": list(options.checks),
             "primary_key_columns": [] if composite else list(options.primary_key),
@@ -279,7 +327,9 @@ def _as_sent(schema: pa.Schema) -> pa.Schema:
     """All fields nullable, and no metadata but that of extension types (airport §4.12)."""
     fields = []
     for field in schema:
-        kept = {key: value for key, value in (field.metadata or {}).items() if key.startswith(b"ARROW:")}
+        kept = {
+            key: value for key, value in (field.metadata or {}).items() if key.startswith(b"ARROW:")
+        }
         fields.append(pa.field(field.name, field.type, nullable=True, metadata=kept or None))
     return pa.schema(fields)
 

@@ -25,7 +25,9 @@ VECTOR = 2048
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """How many rows the server says it changed, and with RETURNING the rows, in the table's columns."""
+    """How many rows the server says it changed, and with RETURNING the rows, in the table's
+    columns.
+    """
 
     total: int
     rows: pa.Table | None = None
@@ -33,7 +35,9 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A change of rows, ready to run. `source` is called once the exchange is open, so that its scan comes second."""
+    """A change of rows, ready to run. `source` is called once the exchange is open, so that its
+    scan comes second.
+    """
 
     session: Session
     table: AttachedTable
@@ -82,7 +86,9 @@ class Statement:
         return returned
 
     def _next(self, exchange: Exchange, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch | None:
-        """The next batch of the source. When it fails, the server sees a normal end of the input (trap T22)."""
+        """The next batch of the source. When it fails, the server sees a normal end of the input
+        (trap T22).
+        """
         try:
             return next(iter(batches), None)
         except ProtocolViolation:
@@ -98,7 +104,9 @@ class Statement:
             raise self._violated("T16", "no batch came back for a batch")
         rows = chunk.data.num_rows
         if rows > VECTOR:
-            raise self._violated("T16", f"a batch of {rows} rows came back; all after {VECTOR} are dropped")
+            raise self._violated(
+                "T16", f"a batch of {rows} rows came back; all after {VECTOR} are dropped"
+            )
         if rows > sent.num_rows:
             raise self._violated("T16", f"{rows} rows came back for {sent.num_rows}")
         try:
@@ -110,7 +118,9 @@ class Statement:
     def _total(self, exchange: Exchange) -> int:
         chunk = exchange.read("§7.1")
         if chunk is None:
-            raise self._violated("§7.1", "the stream ends without total_changed: the user sees 0 rows")
+            raise self._violated(
+                "§7.1", "the stream ends without total_changed: the user sees 0 rows"
+            )
         if chunk.data is not None and (self.returning or chunk.app_metadata is None):
             if self.returning:
                 raise self._violated("T16", "more batches came back than were sent")
@@ -135,22 +145,29 @@ class Statement:
         for column in self.table.columns:
             indices = answered.get_all_field_indices(column.field.name)
             if not indices:
-                raise self._violated("§7.4", f"column {column.field.name!r} is missing: String not found in vector")
+                raise self._violated(
+                    "§7.4", f"column {column.field.name!r} is missing: String not found in vector"
+                )
             problem = difference(answered.field(indices[0]), column.field)
             if problem is not None:
                 raise self._violated("§7.4", f"column {column.field.name!r} is {problem}")
 
     def _check_echo(self, answered: pa.Schema) -> None:
-        """UPDATE … RETURNING is read by position in the schema that was sent, into columns of the table's own types."""
+        """UPDATE … RETURNING is read by position in the schema that was sent, into columns of the
+        table's own types.
+        """
         if answered.names != self.sent.names:
             raise self._violated(
-                "T17", f"the columns are {answered.names}, but {self.sent.names} were sent: values are misread"
+                "T17",
+                f"the columns are {answered.names}, but {self.sent.names} were sent: values are misread",
             )
         for got, sent in zip(answered, self.sent, strict=True):
             column = self.table.column(sent.name)
             problem = difference(got, sent if column is None else column.field)
             if problem is not None:
-                raise self._violated("T17", f"column {sent.name!r} is {problem}: values are misread")
+                raise self._violated(
+                    "T17", f"column {sent.name!r} is {problem}: values are misread"
+                )
 
     def _in_table_order(self, answered: pa.Schema, batches: list[pa.RecordBatch]) -> pa.Table:
         returned = pa.Table.from_batches(batches, schema=answered)
@@ -165,16 +182,22 @@ class Statement:
         return pa.table(arrays)
 
     def _violated(self, trap: str, message: str) -> ProtocolViolation:
-        return ProtocolViolation(trap, f"{self.operation} of {self.table.schema}.{self.table.name}: {message}")
+        return ProtocolViolation(
+            trap, f"{self.operation} of {self.table.schema}.{self.table.name}: {message}"
+        )
 
 
 def _total_changed(chunk: flight.FlightStreamChunk) -> int:
-    fields = Fields.unpack(chunk.app_metadata.to_pybytes(), "last message of the exchange", trap="§7.1")
+    fields = Fields.unpack(
+        chunk.app_metadata.to_pybytes(), "last message of the exchange", trap="§7.1"
+    )
     return fields.unsigned("total_changed")
 
 
 def end_quietly(exchange: Exchange) -> None:
-    """What Arrow does for a client that drops an exchange: half-close, and read to the end without looking."""
+    """What Arrow does for a client that drops an exchange: half-close, and read to the end without
+    looking.
+    """
     try:
         exchange.half_close()
         while exchange.read("T22") is not None:

@@ -1,10 +1,11 @@
-"""What can go wrong for a DuckDB client: the server refuses, breaks the protocol, or lets it wait for ever.
+"""What can go wrong for a DuckDB client: the server refuses, breaks the protocol, or lets it wait
+for ever.
 
-ClientFailure
-├── ServerError          the server answered with an error; the user sees it
-├── ClientSideError      DuckDB itself refuses, for instance a NULL in a NOT NULL column
-└── ProtocolViolation    the reply would crash, hang or confuse the real client
-    └── ClientHang       no reply within the timeout: the real client, which has none, would wait for ever
+ClientFailure ├── ServerError          the server answered with an error; the user sees it ├──
+ClientSideError      DuckDB itself refuses, for instance a NULL in a NOT NULL column └──
+ProtocolViolation    the reply would crash, hang or confuse the real client
+    └── ClientHang       no reply within the timeout: the real client, which has none, would wait
+    for ever
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ class ClientFailure(Exception):
 
 
 class ClientSideError(ClientFailure):
-    """DuckDB would refuse the statement, or give it up halfway, without the server being at fault."""
+    """DuckDB would refuse the statement, or give it up halfway, without the server being at
+    fault.
+    """
 
 
 class ProtocolViolation(ClientFailure):
@@ -38,17 +41,19 @@ class ProtocolViolation(ClientFailure):
 
 
 class ClientHang(ProtocolViolation):
-    """The server said nothing for so long that the simulation gave up; the real client never does."""
+    """The server said nothing for so long that the simulation gave up; the real client never
+    does.
+    """
 
 
 @dataclass(eq=False)
 class ServerError(ClientFailure):
     """The server's own error, as far as the client can tell.
 
-    `code` is the gRPC status code. `message` is the server's text without what Arrow puts around it.
-    `duckdb_exception` is the typed exception that DuckDB raises (airport §14.3), None for its plain IO Error; `shown`
-    is what the user reads. `stalls` tells that the real client would have spent three seconds in useless retries
-    first (trap T13).
+    `code` is the gRPC status code. `message` is the server's text without what Arrow puts around
+    it. `duckdb_exception` is the typed exception that DuckDB raises (airport §14.3), None for its
+    plain IO Error; `shown` is what the user reads. `stalls` tells that the real client would have
+    spent three seconds in useless retries first (trap T13).
     """
 
     code: str

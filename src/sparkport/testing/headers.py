@@ -12,7 +12,14 @@ import pyarrow.flight as flight
 from sparkport.testing.failures import ProtocolViolation
 from sparkport.testing.types import Line
 
-__all__ = ["PROCESS_SESSION", "HeaderList", "Headers", "flight_path", "new_trace", "printable_ascii"]
+__all__ = [
+    "PROCESS_SESSION",
+    "HeaderList",
+    "Headers",
+    "flight_path",
+    "new_trace",
+    "printable_ascii",
+]
 
 HeaderList: TypeAlias = list[tuple[bytes, bytes]]
 
@@ -40,7 +47,9 @@ def flight_path(descriptor: flight.FlightDescriptor) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """Makes the headers of every call of one client. The three kinds are the rows of the matrix in airport §2.2."""
+    """Makes the headers of every call of one client. The three kinds are the rows of the matrix in
+    airport §2.2.
+    """
 
     location: str
     catalog: str
@@ -53,9 +62,13 @@ class Headers:
     user: Mapping[str, str] = field(default_factory=dict)
     """Of `airport_take_flight`."""
 
-    def of_catalog(self, action: str | None = None, *, twice: bool = False, **further: str) -> HeaderList:
+    def of_catalog(
+        self, action: str | None = None, *, twice: bool = False, **further: str
+    ) -> HeaderList:
         """Catalog actions, DDL and ListFlights: neither trace, path nor transaction."""
-        return self._made(self.attach_token or self.token, {**self._of_attachment(), **further}, action, twice)
+        return self._made(
+            self.attach_token or self.token, {**self._of_attachment(), **further}, action, twice
+        )
 
     def of_table(
         self,
@@ -93,7 +106,9 @@ class Headers:
     def _of_attachment(self) -> dict[str, str]:
         return {"airport-catalog": self.catalog} if self.line == "main" and self.catalog else {}
 
-    def _made(self, token: str | None, values: Mapping[str, str], action: str | None, twice: bool) -> HeaderList:
+    def _made(
+        self, token: str | None, values: Mapping[str, str], action: str | None, twice: bool
+    ) -> HeaderList:
         made = [
             ("airport-user-agent", USER_AGENT),
             ("authority", self.location),
@@ -109,5 +124,7 @@ class Headers:
 
 def _header(name: str, value: str) -> tuple[bytes, bytes]:
     if not printable_ascii(value):
-        raise ProtocolViolation("T3", f"the header {name} would be {value!r}, which gRPC refuses: DuckDB aborts")
+        raise ProtocolViolation(
+            "T3", f"the header {name} would be {value!r}, which gRPC refuses: DuckDB aborts"
+        )
     return name.encode("ascii"), value.encode("ascii")

@@ -27,7 +27,9 @@ from sparkport.testing.types import difference
 __all__ = ["InOutCall", "InputRows", "in_out"]
 
 InputRows: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[pa.RecordBatch]
-"""What a subquery yields. Of an iterable, the first batch is taken before the call is bound, for its schema."""
+"""What a subquery yields. Of an iterable, the first batch is taken before the call is bound, for
+its schema.
+"""
 
 _CONTINUES = b"chunk_continues"
 
@@ -40,7 +42,9 @@ def in_out(
     rows: InputRows,
     where: Predicate | None,
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """`SELECT * FROM name(…, (SELECT …)) WHERE where`, within a statement: its columns, and its rows as they arrive."""
+    """`SELECT * FROM name(…, (SELECT …)) WHERE where`, within a statement: its columns, and its
+    rows as they arrive.
+    """
     schema, batches = _opened(rows)
     sent = _sent_schema(session, schema)
     bound = bind(session, functions, name, arguments, {}, sent)
@@ -49,7 +53,11 @@ def in_out(
 
 
 def _rows(
-    session: Session, call: InOutCall, schema: pa.Schema, batches: Iterable[pa.RecordBatch], where: Predicate | None
+    session: Session,
+    call: InOutCall,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    where: Predicate | None,
 ) -> Iterator[pa.RecordBatch]:
     source = itertools.chain.from_iterable(_vectors(session, schema, batch) for batch in batches)
     metadata = in_out_parameters(_pushed(session, call.bound, where), call.bound.parameters)
@@ -58,7 +66,7 @@ def _rows(
         yield from matching(session, pa.Table.from_batches([batch]), where).to_batches()
 
 
-# --------------------------------------------------------------------------------------------------------- the input
+# --------------------------------------------------------------------------------------- the input
 
 
 def _opened(rows: InputRows) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
@@ -71,7 +79,9 @@ def _opened(rows: InputRows) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
     batches = iter(rows)
     first = next(batches, None)
     if first is None:
-        raise ValueError("the rows of a subquery need at least one batch, or a schema: pass a table or a reader")
+        raise ValueError(
+            "the rows of a subquery need at least one batch, or a schema: pass a table or a reader"
+        )
     return first.schema, itertools.chain([first], batches)
 
 
@@ -80,7 +90,9 @@ def _sent_schema(session: Session, schema: pa.Schema) -> pa.Schema:
     return encoded(session, empty, _types(session, schema)).rename_columns(schema.names).schema
 
 
-def _vectors(session: Session, schema: pa.Schema, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _vectors(
+    session: Session, schema: pa.Schema, batch: pa.RecordBatch
+) -> Iterator[pa.RecordBatch]:
     if not batch.num_rows:
         return
     rows = encoded(session, batch.columns, _types(session, schema)).rename_columns(schema.names)
@@ -88,18 +100,30 @@ def _vectors(session: Session, schema: pa.Schema, batch: pa.RecordBatch) -> Iter
 
 
 def _types(session: Session, schema: pa.Schema) -> list[str | None]:
-    # Cast, although they are of these types, so that DuckDB sends nothing as the dictionary that it came in.
+    # Cast, although they are of these types, so that DuckDB sends nothing as the dictionary that it
+    # came in.
     return [sql_type(field.type, session) for field in schema]
 
 
 def _pushed(session: Session, bound: BoundFunction, where: Predicate | None) -> str:
-    """The filter JSON; all columns of the result are bound, for there is no projection (airport §9.3)."""
+    """The filter JSON; all columns of the result are bound, for there is no projection (airport
+    §9.3).
+    """
     columns = {column.name: column.sql_type for column in bound.result.columns}
     if not isinstance(where, str):
         return no_filter(list(columns))
     made = json.loads(session.local.filter_json(where, columns))
-    places = [list(columns).index(name) for name in made["column_binding_names_by_index"] if name in columns]
-    return json_text({"filters": _rebound(made["filters"], places), "column_binding_names_by_index": list(columns)})
+    places = [
+        list(columns).index(name)
+        for name in made["column_binding_names_by_index"]
+        if name in columns
+    ]
+    return json_text(
+        {
+            "filters": _rebound(made["filters"], places),
+            "column_binding_names_by_index": list(columns),
+        }
+    )
 
 
 def _rebound(value: Any, places: Sequence[int]) -> Any:
@@ -113,7 +137,7 @@ def _rebound(value: Any, places: Sequence[int]) -> Any:
     return {key: _rebound(element, places) for key, element in value.items()}
 
 
-# ------------------------------------------------------------------------------------------------------ the exchange
+# ------------------------------------------------------------------------------------ the exchange
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,27 +151,38 @@ class InOutCall:
     def run(self, source: Iterator[pa.RecordBatch], metadata: bytes) -> Iterator[pa.RecordBatch]:
         descriptor = self.bound.function.descriptor
         headers = self.session.headers.of_table(
-            new_trace(), descriptor, None, airport_operation="table_function_in_out", return_chunks="1"
+            new_trace(),
+            descriptor,
+            None,
+            airport_operation="table_function_in_out",
+            return_chunks="1",
         )
-        yield from self.exchanged(self.session.connection.exchange(descriptor, headers), source, metadata)
+        yield from self.exchanged(
+            self.session.connection.exchange(descriptor, headers), source, metadata
+        )
 
     def exchanged(
         self, exchange: Exchange, source: Iterator[pa.RecordBatch], metadata: bytes
     ) -> Iterator[pa.RecordBatch]:
-        """All that comes back in an exchange; it is closed in the end. `metadata` is the map that opens it."""
+        """All that comes back in an exchange; it is closed in the end. `metadata` is the map that
+        opens it.
+        """
         try:
             yield from self._run(exchange, source, metadata)
         except ProtocolViolation:
             exchange.cancel()
             raise
         except BaseException:
-            # A failing subquery, or a caller with enough rows: Arrow ends the call for DuckDB, which forgets it.
+            # A failing subquery, or a caller with enough rows: Arrow ends the call for DuckDB,
+            # which forgets it.
             end_quietly(exchange)
             raise
         finally:
             exchange.close()
 
-    def _run(self, exchange: Exchange, source: Iterator[pa.RecordBatch], metadata: bytes) -> Iterator[pa.RecordBatch]:
+    def _run(
+        self, exchange: Exchange, source: Iterator[pa.RecordBatch], metadata: bytes
+    ) -> Iterator[pa.RecordBatch]:
         exchange.write_metadata(metadata)
         exchange.begin(self.sent)
         self._check_schema(exchange.schema())
@@ -171,7 +206,9 @@ class InOutCall:
             hang = "T18" if _full(chunk) else "§9.3"
 
     def _last(self, exchange: Exchange) -> Iterator[pa.RecordBatch]:
-        """What comes after half-close: up to the end of the stream, or a batch that the client takes for the last."""
+        """What comes after half-close: up to the end of the stream, or a batch that the client
+        takes for the last.
+        """
         hang = "§9.3"
         while (chunk := exchange.read(hang)) is not None:
             if chunk.data is not None:
@@ -188,16 +225,26 @@ class InOutCall:
         except ServerError as error:
             raise self._violated(f"nobody sees the error after the last batch: {error}") from error
         if chunk is not None:
-            raise self._violated("a message comes after the batch that ends the result: its rows are lost")
+            raise self._violated(
+                "a message comes after the batch that ends the result: its rows are lost"
+            )
 
     def _check_schema(self, answered: pa.Schema) -> None:
         due = self.bound.result.arrow_schema
         if len(answered) != len(due):
-            raise self._violated(f"{len(answered)} columns come back instead of the {len(due)} that were announced")
+            raise self._violated(
+                f"{len(answered)} columns come back instead of the {len(due)} that were announced"
+            )
         for index, field in enumerate(due):
             got = answered.field(index)
-            if got.name != field.name and field.name in answered.names and due.names.count(field.name) == 1:
-                raise self._violated(f"column {field.name!r} is not at position {index}: values are misread")
+            if (
+                got.name != field.name
+                and field.name in answered.names
+                and due.names.count(field.name) == 1
+            ):
+                raise self._violated(
+                    f"column {field.name!r} is not at position {index}: values are misread"
+                )
             problem = difference(got, field)
             if problem is not None:
                 raise self._violated(f"column {field.name!r} is {problem}: values are misread")
@@ -209,16 +256,24 @@ class InOutCall:
             raise self._violated(f"a batch is not valid: {error}") from error
         arrays = []
         for column, array in zip(self.bound.result.columns, batch.columns, strict=True):
-            arrays.append(array if array.type == column.field.type else array.cast(column.field.type))
-        return pa.RecordBatch.from_arrays(arrays, names=[column.name for column in self.bound.result.columns])
+            arrays.append(
+                array if array.type == column.field.type else array.cast(column.field.type)
+            )
+        return pa.RecordBatch.from_arrays(
+            arrays, names=[column.name for column in self.bound.result.columns]
+        )
 
     def _violated(self, message: str) -> ProtocolViolation:
         function = self.bound.function
-        return ProtocolViolation("§9.3", f"in/out function {function.schema}.{function.name}: {message}")
+        return ProtocolViolation(
+            "§9.3", f"in/out function {function.schema}.{function.name}: {message}"
+        )
 
 
 def _goes_on(chunk: flight.FlightStreamChunk) -> bool:
-    """Whether the client reads on: after `chunk_continues`, and after a batch that fills its vectors (trap T18)."""
+    """Whether the client reads on: after `chunk_continues`, and after a batch that fills its
+    vectors (trap T18).
+    """
     metadata = None if chunk.app_metadata is None else chunk.app_metadata.to_pybytes()
     return _full(chunk) or metadata == _CONTINUES
 

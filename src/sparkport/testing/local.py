@@ -1,4 +1,6 @@
-"""What the real client does inside DuckDB, done by DuckDB: parse and evaluate expressions, encode rows as Arrow."""
+"""What the real client does inside DuckDB, done by DuckDB: parse and evaluate expressions, encode
+rows as Arrow.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ __all__ = ["LocalDuckDB"]
 class LocalDuckDB:
     """A DuckDB without data. Safe to use from several threads: each call has its own cursor.
 
-    `lossless` is DuckDB's setting `arrow_lossless_conversion`, which decides how rows are encoded (airport §13.1).
+    `lossless` is DuckDB's setting `arrow_lossless_conversion`, which decides how rows are encoded
+    (airport §13.1).
     """
 
     def __init__(self, lossless: bool) -> None:
@@ -52,17 +55,23 @@ class LocalDuckDB:
         if parsed["error"]:
             raise ClientSideError(f"Parser Error: {parsed.get('error_message', expression)}")
         by_name = {column.casefold(): column for column in columns}
-        mentioned = (by_name.get(name.casefold()) for name in _column_references(parsed["statements"]))
+        mentioned = (
+            by_name.get(name.casefold()) for name in _column_references(parsed["statements"])
+        )
         return list(dict.fromkeys(column for column in mentioned if column is not None))
 
     def filter_json(self, where: str, columns: Mapping[str, str]) -> str:
-        """The filters that DuckDB would push down for `where`; the binding names are the columns that it mentions."""
+        """The filters that DuckDB would push down for `where`; the binding names are the columns
+        that it mentions.
+        """
         definitions = ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
         with self._cursor() as cursor:
             try:
                 cursor.execute(f"CREATE OR REPLACE TEMP TABLE scanned ({definitions})")
                 sql = f"SELECT 1 FROM scanned WHERE {where}"
-                text = cursor.execute("SELECT json_serialize_plan($1, optimize := false)", [sql]).fetchall()[0][0]
+                text = cursor.execute(
+                    "SELECT json_serialize_plan($1, optimize := false)", [sql]
+                ).fetchall()[0][0]
             except duckdb.Error as error:
                 raise ClientSideError(str(error)) from error
         plan = json.loads(text)
@@ -70,26 +79,37 @@ class LocalDuckDB:
             raise ClientSideError(f"Binder Error: {plan.get('error_message')}")
         names = list(columns)
         for node in _nodes(plan["plans"]):
-            if node.get("type") == "LOGICAL_FILTER" and node["children"][0]["type"] == "LOGICAL_GET":
+            if (
+                node.get("type") == "LOGICAL_FILTER"
+                and node["children"][0]["type"] == "LOGICAL_GET"
+            ):
                 # A condition without columns reads the row id, whose index is far above all others.
                 indexes = [index["index"] for index in node["children"][0]["column_indexes"]]
                 scanned = [names[index] if index < len(names) else "rowid" for index in indexes]
-                filters = [_with_column_references(expression) for expression in node["expressions"]]
+                filters = [
+                    _with_column_references(expression) for expression in node["expressions"]
+                ]
                 return json_text({"filters": filters, "column_binding_names_by_index": scanned})
         return json_text({"filters": [], "column_binding_names_by_index": []})
 
-    def evaluate(self, rows: pa.Table, select: Mapping[str, str], where: str | None = None) -> pa.Table:
+    def evaluate(
+        self, rows: pa.Table, select: Mapping[str, str], where: str | None = None
+    ) -> pa.Table:
         """`SELECT … FROM rows WHERE …`, as DuckDB encodes it; the order of the rows is kept.
 
         Raises: ClientSideError when DuckDB cannot evaluate it.
         """
         if not rows.num_columns:
             rows = pa.table({"": pa.nulls(rows.num_rows)})
-        items = ", ".join(f"({expression}) AS {quoted(name)}" for name, expression in select.items())
+        items = ", ".join(
+            f"({expression}) AS {quoted(name)}" for name, expression in select.items()
+        )
         with self._cursor() as cursor:
             cursor.register("rows", rows)
             try:
-                return cursor.sql(f"SELECT {items} FROM rows" + (f" WHERE {where}" if where else "")).to_arrow_table()
+                return cursor.sql(
+                    f"SELECT {items} FROM rows" + (f" WHERE {where}" if where else "")
+                ).to_arrow_table()
             except duckdb.Error as error:
                 raise ClientSideError(str(error)) from error
             finally:
@@ -97,7 +117,9 @@ class LocalDuckDB:
 
     def mask(self, rows: pa.Table, condition: str) -> pa.ChunkedArray:
         """For each row whether the condition is TRUE."""
-        result = self.evaluate(rows, {"kept": f"CASE WHEN ({condition}) THEN 1::TINYINT ELSE 0::TINYINT END"})
+        result = self.evaluate(
+            rows, {"kept": f"CASE WHEN ({condition}) THEN 1::TINYINT ELSE 0::TINYINT END"}
+        )
         return result.column("kept").cast(pa.bool_())
 
     def arrow_schema(self, columns: Mapping[str, str]) -> pa.Schema:
@@ -105,7 +127,9 @@ class LocalDuckDB:
         nulls = {name: f"CAST(NULL AS {kind})" for name, kind in columns.items()}
         return self.evaluate(pa.table({"": pa.nulls(0)}), nulls).schema
 
-    def table_function(self, name: str, positional: Sequence[Any], named: Mapping[str, Any]) -> pa.Table:
+    def table_function(
+        self, name: str, positional: Sequence[Any], named: Mapping[str, Any]
+    ) -> pa.Table:
         """All rows of one of DuckDB's own table functions."""
         places = ["?"] * len(positional) + [f"{quoted(argument)} := ?" for argument in named]
         with self._cursor() as cursor:
@@ -118,7 +142,9 @@ class LocalDuckDB:
     def _parsed(self, sql: str) -> dict[str, Any]:
         with self._cursor() as cursor:
             try:
-                text = cursor.execute("SELECT json_serialize_sql($1::VARCHAR)", [sql]).fetchall()[0][0]
+                text = cursor.execute("SELECT json_serialize_sql($1::VARCHAR)", [sql]).fetchall()[
+                    0
+                ][0]
             except duckdb.Error as error:
                 return {"error": True, "error_message": str(error)}
         parsed: dict[str, Any] = json.loads(text)
@@ -145,7 +171,9 @@ def _column_references(statements: Any) -> Iterator[str]:
 
 
 def _with_column_references(value: Any) -> Any:
-    """Plans name columns by `BOUND_REF`; the client's filters by `BOUND_COLUMN_REF` (airport §6.4)."""
+    """Plans name columns by `BOUND_REF`; the client's filters by `BOUND_COLUMN_REF` (airport
+    §6.4).
+    """
     if isinstance(value, list):
         return [_with_column_references(element) for element in value]
     if not isinstance(value, dict):
@@ -160,5 +188,6 @@ def _with_column_references(value: Any) -> Any:
             "depth": 0,
         }
     return {
-        key: element if key == "lambda_expr" else _with_column_references(element) for key, element in value.items()
+        key: element if key == "lambda_expr" else _with_column_references(element)
+        for key, element in value.items()
     }

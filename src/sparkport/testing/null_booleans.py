@@ -1,4 +1,6 @@
-"""A defect of DuckDB 1.5.0: BOOLEANs that are all NULL, under `arrow_lossless_conversion` (airport §13.3)."""
+"""A defect of DuckDB 1.5.0: BOOLEANs that are all NULL, under `arrow_lossless_conversion` (airport
+§13.3).
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ _GARBAGE = b"\x5a\xba\x0d\xf0"
 def as_duckdb_1_5_0_sends(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch, but of a BOOLEAN column that is NULL throughout only the first row is marked so.
 
-    DuckDB has one value for all rows of such a column, and takes it for one value for each: it reads on behind it. A column
-    whose values happen to be all NULL is here taken for such a one.
+    DuckDB has one value for all rows of such a column, and takes it for one value for each: it
+    reads on behind it. A column whose values happen to be all NULL is here taken for such a one.
     """
     columns = [_garbled(column) if _is_null_boolean(column) else column for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
@@ -28,5 +30,7 @@ def _garbled(column: pa.Array) -> pa.Array:
     count = len(column)
     octets = (_GARBAGE * (count // len(_GARBAGE) + 1))[:count]
     validity = b"\xfe" + b"\xff" * (count // 8)
-    storage = pa.Array.from_buffers(pa.int8(), count, [pa.py_buffer(validity), pa.py_buffer(octets)])
+    storage = pa.Array.from_buffers(
+        pa.int8(), count, [pa.py_buffer(validity), pa.py_buffer(octets)]
+    )
     return pa.ExtensionArray.from_storage(column.type, storage)

@@ -15,12 +15,21 @@ from sparkport.testing.local import LocalDuckDB
 from sparkport.testing.replies import Fields, as_text
 from sparkport.testing.types import Line, duckdb_type, has_statistics, quoted
 
-__all__ = ["AttachedColumn", "AttachedFunction", "AttachedObject", "AttachedTable", "attached_object", "bound_table"]
+__all__ = [
+    "AttachedColumn",
+    "AttachedFunction",
+    "AttachedObject",
+    "AttachedTable",
+    "attached_object",
+    "bound_table",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class AttachedColumn:
-    """A column as DuckDB shows it. `position` is its place in the Arrow schema, row id field included."""
+    """A column as DuckDB shows it. `position` is its place in the Arrow schema, row id field
+    included.
+    """
 
     name: str
     type: str
@@ -51,7 +60,9 @@ class AttachedTable:
         """The column of that name, whatever the case of its letters; `rowid` is the row id."""
         if name.casefold() == "rowid" and self.rowid is not None:
             return self.rowid
-        return next((column for column in self.columns if column.name.casefold() == name.casefold()), None)
+        return next(
+            (column for column in self.columns if column.name.casefold() == name.casefold()), None
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +87,8 @@ def attached_object(
 ) -> AttachedObject:
     """Read the FlightInfo of an object.
 
-    Raises: ProtocolViolation for whatever would break the loading of its schema, or the object itself.
+    Raises: ProtocolViolation for whatever would break the loading of its schema, or the object
+    itself.
     """
     where = f"an object of schema {schema!r}"
     fields = Fields.unpack(_bytes(info.app_metadata), f"app_metadata of {where}", trap="T9")
@@ -88,7 +100,9 @@ def attached_object(
     if (named := fields.text("catalog")) != catalog:
         raise ProtocolViolation("T9", f"{where}: catalog is {named!r}, but {catalog!r} is attached")
     if (named := fields.text("schema")) != schema:
-        raise ProtocolViolation("T9", f"{where}: schema is {named!r}, but it is listed in {schema!r}")
+        raise ProtocolViolation(
+            "T9", f"{where}: schema is {named!r}, but it is listed in {schema!r}"
+        )
     comment = fields.optional_text("comment")
     input_schema = fields.optional_bytes("input_schema")
     fields.optional_text("action_name")
@@ -115,7 +129,12 @@ def attached_object(
 
 
 def bound_table(
-    info: flight.FlightInfo, schema: str, name: str, comment: str | None, line: Line, local: LocalDuckDB
+    info: flight.FlightInfo,
+    schema: str,
+    name: str,
+    comment: str | None,
+    line: Line,
+    local: LocalDuckDB,
 ) -> AttachedTable:
     """The table that a FlightInfo describes, its app_metadata aside."""
     where = f"table {schema}.{name}"
@@ -126,10 +145,15 @@ def bound_table(
     if positions and positions[0] != len(arrow_schema) - 1:
         raise ProtocolViolation("T7", f"{where}: the row id is not the last field")
     names = _deduplicated(
-        [field.name or f"v{index}" for index, field in enumerate(arrow_schema) if index not in positions]
+        [
+            field.name or f"v{index}"
+            for index, field in enumerate(arrow_schema)
+            if index not in positions
+        ]
     )
     columns = tuple(
-        _column(arrow_schema.field(index), column, index, where, line, local) for index, column in enumerate(names)
+        _column(arrow_schema.field(index), column, index, where, line, local)
+        for index, column in enumerate(names)
     )
     rowid = None
     if positions:
@@ -155,10 +179,16 @@ def bound_table(
     return table
 
 
-def _column(field: pa.Field, name: str, position: int, where: str, line: Line, local: LocalDuckDB) -> AttachedColumn:
+def _column(
+    field: pa.Field, name: str, position: int, where: str, line: Line, local: LocalDuckDB
+) -> AttachedColumn:
     metadata = field.metadata or {}
     at = f"{where}, column {name!r}"
-    default = as_text(metadata[b"default"], f"{at}: default", "§3.6") if metadata.get(b"default") else None
+    default = (
+        as_text(metadata[b"default"], f"{at}: default", "§3.6")
+        if metadata.get(b"default")
+        else None
+    )
     if default is not None and not local.parses(default):
         raise ProtocolViolation("§3.6", f"{at}: DuckDB cannot parse the default {default!r}")
     comment = metadata.get(b"comment")
@@ -183,7 +213,9 @@ def _checks(arrow_schema: pa.Schema, where: str, local: LocalDuckDB) -> tuple[st
     checks = tuple(as_text(check, at, "§3.6") for check in fields.array("constraints"))
     for check in checks:
         if not local.parses(check):
-            raise ProtocolViolation("§3.6", f"{at}: DuckDB cannot parse {check!r} as one expression")
+            raise ProtocolViolation(
+                "§3.6", f"{at}: DuckDB cannot parse {check!r} as one expression"
+            )
     return checks
 
 
@@ -194,25 +226,34 @@ def _check_function(function: AttachedFunction, line: Line, where: str) -> None:
             continue
         if _marked(field, b"is_table_type"):
             if function.kind == "scalar_function":
-                raise ProtocolViolation("§3.6", f"{where}: a scalar function has no table parameter")
+                raise ProtocolViolation(
+                    "§3.6", f"{where}: a scalar function has no table parameter"
+                )
             if index != len(fields) - 1:
                 raise ProtocolViolation("T41", f"{where}: the table parameter is not the last one")
             if any(_marked(other, b"is_named_parameter") for other in fields):
-                raise ProtocolViolation("T41", f"{where}: named parameters of in/out functions arrive as NULL")
+                raise ProtocolViolation(
+                    "T41", f"{where}: named parameters of in/out functions arrive as NULL"
+                )
             continue
         duckdb_type(field, line, f"{where}, parameter {field.name!r}")
         if function.kind == "scalar_function" and not _sent_by_default(field.type):
             raise ProtocolViolation(
-                "T32", f"{where}, parameter {field.name!r}: DuckDB does not send {field.type}, memory is misread"
+                "T32",
+                f"{where}, parameter {field.name!r}: DuckDB does not send {field.type}, memory is misread",
             )
     if function.kind == "scalar_function":
         if len(function.arrow_schema) != 1:
-            raise ProtocolViolation("§3.5", f"{where}: the schema of a scalar function has exactly one field")
+            raise ProtocolViolation(
+                "§3.5", f"{where}: the schema of a scalar function has exactly one field"
+            )
         duckdb_type(function.arrow_schema.field(0), line, f"{where}, result")
 
 
 def _sent_by_default(kind: pa.DataType) -> bool:
-    """Whether DuckDB itself sends this Arrow type (airport §13.1); its own extension types depend on settings."""
+    """Whether DuckDB itself sends this Arrow type (airport §13.1); its own extension types depend
+    on settings.
+    """
     if isinstance(kind, pa.BaseExtensionType):
         return True
     refused = (
@@ -232,7 +273,9 @@ def _sent_by_default(kind: pa.DataType) -> bool:
         or kinds.is_decimal32(kind)
         or kinds.is_decimal64(kind)
     )
-    return not refused and all(_sent_by_default(kind.field(index).type) for index in range(kind.num_fields))
+    return not refused and all(
+        _sent_by_default(kind.field(index).type) for index in range(kind.num_fields)
+    )
 
 
 def _stability(extra_data: bytes | None, where: str) -> str:
@@ -240,7 +283,9 @@ def _stability(extra_data: bytes | None, where: str) -> str:
         return "volatile"
     stability = Fields.unpack(extra_data, f"{where}: extra_data", trap="§3.5").text("stability")
     if stability not in ("consistent", "consistent_within_query", "volatile"):
-        raise ProtocolViolation("§3.5", f"{where}: the client does not know the stability {stability!r}")
+        raise ProtocolViolation(
+            "§3.5", f"{where}: the client does not know the stability {stability!r}"
+        )
     return stability
 
 
@@ -250,7 +295,9 @@ def _descriptor(info: flight.FlightInfo, where: str) -> flight.FlightDescriptor:
         raise ProtocolViolation("§3.7", f"{where}: the descriptor is neither PATH nor CMD")
     path = flight_path(descriptor)
     if path is not None and not printable_ascii(path):
-        raise ProtocolViolation("T3", f"{where}: the path {path!r} becomes a header that gRPC refuses: DuckDB aborts")
+        raise ProtocolViolation(
+            "T3", f"{where}: the path {path!r} becomes a header that gRPC refuses: DuckDB aborts"
+        )
     return descriptor
 
 
@@ -268,7 +315,9 @@ def _read_schema(body: bytes, where: str) -> pa.Schema:
     try:
         return pa.ipc.read_schema(pa.py_buffer(body))
     except (pa.ArrowException, OSError) as error:
-        raise ProtocolViolation("§1.4", f"{where}: not an encapsulated schema message: {error}") from error
+        raise ProtocolViolation(
+            "§1.4", f"{where}: not an encapsulated schema message: {error}"
+        ) from error
 
 
 def _marked(field: pa.Field, key: bytes) -> bool:

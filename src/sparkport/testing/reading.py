@@ -45,7 +45,8 @@ class Reading:
 
 
 def read(reading: Reading, threads: int, limit: int | None = None) -> pa.Table:
-    """Fetch the endpoints and read them on up to `threads` threads; the columns of the result are those of `wanted`.
+    """Fetch the endpoints and read them on up to `threads` threads; the columns of the result are
+    those of `wanted`.
 
     With a limit, streams are dropped as soon as there are enough rows.
     """
@@ -100,7 +101,9 @@ class _Enough:
 
 def _endpoints(reading: Reading) -> list[flight.FlightEndpoint]:
     session = reading.session
-    answer = session.answer("endpoints", reading.body, reading.headers("endpoints"), hang=reading.hang)
+    answer = session.answer(
+        "endpoints", reading.body, reading.headers("endpoints"), hang=reading.hang
+    )
     array = unpack(answer, "endpoints")
     if not isinstance(array, list):
         raise ProtocolViolation("§5.3", "endpoints: the result is not an array")
@@ -111,11 +114,17 @@ def _endpoint(body: bytes) -> flight.FlightEndpoint:
     try:
         endpoint = flight.FlightEndpoint.deserialize(body)
     except (pa.ArrowException, OSError) as error:
-        raise ProtocolViolation("§5.3", f"endpoints: not a serialised FlightEndpoint: {error}") from error
+        raise ProtocolViolation(
+            "§5.3", f"endpoints: not a serialised FlightEndpoint: {error}"
+        ) from error
     if not endpoint.locations:
         raise ProtocolViolation("T48", "endpoints: an endpoint has no location: the query fails")
     uri = _uri(endpoint)
-    if uri != REUSE_CONNECTION and not uri.startswith(("grpc://", "grpc+tls://")) and not is_data_uri(uri):
+    if (
+        uri != REUSE_CONNECTION
+        and not uri.startswith(("grpc://", "grpc+tls://"))
+        and not is_data_uri(uri)
+    ):
         raise ProtocolViolation("§5.3", f"endpoints: the client cannot use the location {uri!r}")
     return endpoint
 
@@ -126,11 +135,15 @@ def _uri(endpoint: flight.FlightEndpoint) -> str:
     return uri.decode("utf-8", "replace")
 
 
-def _rows(reading: Reading, endpoint: flight.FlightEndpoint, enough: _Enough) -> Iterator[pa.RecordBatch]:
+def _rows(
+    reading: Reading, endpoint: flight.FlightEndpoint, enough: _Enough
+) -> Iterator[pa.RecordBatch]:
     uri = _uri(endpoint)
     if is_data_uri(uri):
         if reading.rowid in reading.wanted:
-            raise ProtocolViolation("T40", "the row id is wanted of a data URI: DuckDB ends in an internal error")
+            raise ProtocolViolation(
+                "T40", "the row id is wanted of a data URI: DuckDB ends in an internal error"
+            )
         for batch in read_data_uri(uri, reading.bound, reading.wanted, reading.session.local):
             yield batch
             enough.took(batch.num_rows)
@@ -138,7 +151,9 @@ def _rows(reading: Reading, endpoint: flight.FlightEndpoint, enough: _Enough) ->
     connection: Connection = reading.session.connection
     if uri != REUSE_CONNECTION:
         connection = reading.session.connection_to(uri)
-    stream = connection.get(endpoint.ticket, reading.headers(None), reading.descriptor, reading.hang)
+    stream = connection.get(
+        endpoint.ticket, reading.headers(None), reading.descriptor, reading.hang
+    )
     try:
         yield from _checked(reading, stream, enough)
     except BaseException:
@@ -151,7 +166,9 @@ def _checked(reading: Reading, stream: Stream, enough: _Enough) -> Iterator[pa.R
     result = _result_schema(reading)
     while (chunk := stream.read()) is not None:
         if chunk.data is None:
-            raise ProtocolViolation("T19", "DoGet: a message with metadata alone ends the stream for the client")
+            raise ProtocolViolation(
+                "T19", "DoGet: a message with metadata alone ends the stream for the client"
+            )
         if chunk.app_metadata is not None:
             _check_progress(chunk.app_metadata.to_pybytes())
         columns = [_checked_column(reading, chunk.data, position) for position in reading.wanted]
@@ -167,37 +184,53 @@ def _check_stream_schema(reading: Reading, actual: pa.Schema) -> None:
     bound = reading.bound
     if len(actual) < len(bound):
         raise ProtocolViolation(
-            "T4", f"{where}: {len(actual)} columns instead of {len(bound)}: the DuckDB process would crash"
+            "T4",
+            f"{where}: {len(actual)} columns instead of {len(bound)}: the DuckDB process would crash",
         )
     names = actual.names
     for position, expected in enumerate(bound):
         field = actual.field(position)
-        if field.name != expected.name and expected.name in names and bound.names.count(expected.name) == 1:
+        if (
+            field.name != expected.name
+            and expected.name in names
+            and bound.names.count(expected.name) == 1
+        ):
             raise ProtocolViolation(
-                "T5", f"{where}: column {expected.name!r} is not at position {position}: values are misread"
+                "T5",
+                f"{where}: column {expected.name!r} is not at position {position}: values are misread",
             )
         problem = difference(field, expected)
         if problem is None or (position not in reading.wanted and pa.types.is_null(field.type)):
             continue
-        raise ProtocolViolation("T5", f"{where}: column {expected.name!r} is {problem}: values are misread")
+        raise ProtocolViolation(
+            "T5", f"{where}: column {expected.name!r} is {problem}: values are misread"
+        )
 
 
 def _check_progress(metadata: bytes) -> None:
     progress = Fields.unpack(metadata, "app_metadata of DoGet", trap="T20").number("progress")
     if not 0 <= progress <= 1:
-        raise ProtocolViolation("T20", f"app_metadata of DoGet: the progress is {progress}, not in [0, 1]")
+        raise ProtocolViolation(
+            "T20", f"app_metadata of DoGet: the progress is {progress}, not in [0, 1]"
+        )
 
 
 def _checked_column(reading: Reading, batch: pa.RecordBatch, position: int) -> pa.Array:
     column, expected = batch.column(position), reading.bound.field(position)
     if len(column) != batch.num_rows:
-        raise ProtocolViolation("§5.4", f"column {expected.name!r} has not as many values as the batch rows")
+        raise ProtocolViolation(
+            "§5.4", f"column {expected.name!r} has not as many values as the batch rows"
+        )
     try:
         validate(column)
     except (pa.ArrowInvalid, pa.ArrowIndexError) as error:
-        raise ProtocolViolation("§5.4", f"column {expected.name!r}: the array is not valid: {error}") from error
+        raise ProtocolViolation(
+            "§5.4", f"column {expected.name!r}: the array is not valid: {error}"
+        ) from error
     if position == reading.rowid and column.null_count:
-        raise ProtocolViolation("§7.2", "the row id of a row is NULL: it cannot be updated or deleted")
+        raise ProtocolViolation(
+            "§7.2", "the row id of a row is NULL: it cannot be updated or deleted"
+        )
     return column if column.type == expected.type else column.cast(expected.type)
 
 
@@ -206,15 +239,24 @@ def _result_schema(reading: Reading) -> pa.Schema:
     return pa.schema([pa.field(field.name, field.type) for field in fields])
 
 
-def check_statistics_hold(column: pa.ChunkedArray, low: object, high: object, nulls: bool) -> str | None:
-    """How the values of a column contradict its statistics, which DuckDB trusts (trap T28); None if they do not."""
+def check_statistics_hold(
+    column: pa.ChunkedArray, low: object, high: object, nulls: bool
+) -> str | None:
+    """How the values of a column contradict its statistics, which DuckDB trusts (trap T28); None if
+    they do not.
+    """
     if not nulls and column.null_count:
         return "there are NULLs, but has_null is false"
     try:
         bounds = pc.min_max(column)
         least, greatest = bounds["min"], bounds["max"]
         for value, bound, wrong in ((least, low, pc.less), (greatest, high, pc.greater)):
-            if value.is_valid and isinstance(bound, pa.Scalar) and bound.is_valid and wrong(value, bound).as_py():
+            if (
+                value.is_valid
+                and isinstance(bound, pa.Scalar)
+                and bound.is_valid
+                and wrong(value, bound).as_py()
+            ):
                 return f"the value {value} lies outside {low} … {high}"
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
         return None

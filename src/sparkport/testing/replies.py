@@ -16,14 +16,19 @@ UINT64_MAX = 2**64 - 1
 def unpack(body: bytes, where: str, trap: str = "§1.3") -> Any:
     """The first MessagePack object of `body`; what follows it is ignored, as by the client.
 
-    `bin` becomes bytes; `str` becomes str, with surrogates where it is not UTF-8: `as_bytes` and `as_text` tell apart.
+    `bin` becomes bytes; `str` becomes str, with surrogates where it is not UTF-8: `as_bytes` and
+    `as_text` tell apart.
     """
     try:
-        return msgpack.unpackb(body, raw=False, unicode_errors="surrogateescape", strict_map_key=False)
+        return msgpack.unpackb(
+            body, raw=False, unicode_errors="surrogateescape", strict_map_key=False
+        )
     except msgpack.ExtraData as extra:
         return extra.unpacked
     except (msgpack.UnpackException, ValueError, TypeError, RecursionError) as error:
-        raise ProtocolViolation(trap, f"{where}: not MessagePack: {error or type(error).__name__}") from error
+        raise ProtocolViolation(
+            trap, f"{where}: not MessagePack: {error or type(error).__name__}"
+        ) from error
 
 
 def as_bytes(value: Any, where: str, trap: str = "§1.3") -> bytes:
@@ -44,7 +49,9 @@ def as_text(value: Any, where: str, trap: str = "§1.3") -> str:
 
 
 class Fields:
-    """A MessagePack map from the server, read field by field; every reader raises ProtocolViolation."""
+    """A MessagePack map from the server, read field by field; every reader raises
+    ProtocolViolation.
+    """
 
     def __init__(self, value: Any, where: str, trap: str = "§1.3") -> None:
         self.where = where
@@ -74,15 +81,21 @@ class Fields:
     def unsigned(self, key: str) -> int:
         value = self._required(key)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise ProtocolViolation(self.trap, f"{self._at(key)}: an unsigned integer is due, not {_named(value)}")
+            raise ProtocolViolation(
+                self.trap, f"{self._at(key)}: an unsigned integer is due, not {_named(value)}"
+            )
         if not 0 <= value <= UINT64_MAX:
-            raise ProtocolViolation(self.trap, f"{self._at(key)}: {value} is no unsigned integer of 64 bits")
+            raise ProtocolViolation(
+                self.trap, f"{self._at(key)}: {value} is no unsigned integer of 64 bits"
+            )
         return value
 
     def boolean(self, key: str) -> bool:
         value = self._required(key)
         if not isinstance(value, bool):
-            raise ProtocolViolation(self.trap, f"{self._at(key)}: a boolean is due, not {_named(value)}")
+            raise ProtocolViolation(
+                self.trap, f"{self._at(key)}: a boolean is due, not {_named(value)}"
+            )
         return value
 
     def optional_boolean(self, key: str) -> bool | None:
@@ -91,13 +104,17 @@ class Fields:
     def number(self, key: str) -> float:
         value = self._required(key)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ProtocolViolation(self.trap, f"{self._at(key)}: a number is due, not {_named(value)}")
+            raise ProtocolViolation(
+                self.trap, f"{self._at(key)}: a number is due, not {_named(value)}"
+            )
         return float(value)
 
     def array(self, key: str) -> list[Any]:
         value = self._required(key)
         if not isinstance(value, list):
-            raise ProtocolViolation(self.trap, f"{self._at(key)}: an array is due, not {_named(value)}")
+            raise ProtocolViolation(
+                self.trap, f"{self._at(key)}: an array is due, not {_named(value)}"
+            )
         return value
 
     def map(self, key: str, trap: str | None = None) -> Fields:
@@ -126,7 +143,9 @@ class Fields:
 def _with_text_keys(values: dict[Any, Any], where: str) -> dict[str, Any]:
     for key in values:
         if not isinstance(key, str):
-            raise ProtocolViolation("§1.3", f"{where}: the map key {key!r} is not a MessagePack str")
+            raise ProtocolViolation(
+                "§1.3", f"{where}: the map key {key!r} is not a MessagePack str"
+            )
     return values
 
 

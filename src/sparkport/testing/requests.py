@@ -8,7 +8,15 @@ from typing import Any
 
 import msgpack
 
-__all__ = ["NO_COLUMN", "ROWID", "endpoints", "in_out_parameters", "no_filter", "pack", "table_function_flight_info"]
+__all__ = [
+    "NO_COLUMN",
+    "ROWID",
+    "endpoints",
+    "in_out_parameters",
+    "no_filter",
+    "pack",
+    "table_function_flight_info",
+]
 
 ROWID = 2**64 - 1
 """The column id of the row id (airport §5.2)."""
@@ -16,7 +24,8 @@ NO_COLUMN = 2**64 - 2
 
 
 def pack(fields: Mapping[str, Any] | Sequence[tuple[str, Any]]) -> bytes:
-    """Pack a map in the order given. Binary values become MessagePack `str`, as from C++'s `std::string` (trap T1).
+    """Pack a map in the order given. Binary values become MessagePack `str`, as from C++'s
+    `std::string` (trap T1).
 
     A sequence of pairs may hold a key twice, as one of the client's messages does (trap T37).
     """
@@ -48,7 +57,9 @@ def endpoints(
     )
 
 
-def table_function_flight_info(descriptor: bytes, parameters: bytes, table_input_schema: bytes) -> bytes:
+def table_function_flight_info(
+    descriptor: bytes, parameters: bytes, table_input_schema: bytes
+) -> bytes:
     """Time travel does not exist for functions: both values are always empty (airport §4.7)."""
     return pack(
         {
@@ -62,9 +73,17 @@ def table_function_flight_info(descriptor: bytes, parameters: bytes, table_input
 
 
 def in_out_parameters(json_filters: str, parameters: bytes) -> bytes:
-    """The map that opens the exchange of an in/out function; columns are never chosen there (airport §9.3)."""
+    """The map that opens the exchange of an in/out function; columns are never chosen there
+    (airport §9.3).
+    """
     return pack(
-        {"json_filters": json_filters, "column_ids": [], "parameters": parameters, "at_unit": "", "at_value": ""}
+        {
+            "json_filters": json_filters,
+            "column_ids": [],
+            "parameters": parameters,
+            "at_unit": "",
+            "at_value": "",
+        }
     )
 
 

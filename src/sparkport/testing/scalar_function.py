@@ -1,4 +1,6 @@
-"""A scalar function over many rows: one exchange for each thread, batch for batch (airport §9.1)."""
+"""A scalar function over many rows: one exchange for each thread, batch for batch (airport
+§9.1).
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,12 @@ from sparkport.testing.transport import Exchange
 
 __all__ = ["Columns", "ScalarCall", "call"]
 
-Columns: TypeAlias = pa.Table | pa.RecordBatch | Mapping[str, Sequence[Any]] | Sequence[pa.Array | pa.ChunkedArray]
-"""The arguments of many calls: one column for each parameter, in their order; names do not matter."""
+Columns: TypeAlias = (
+    pa.Table | pa.RecordBatch | Mapping[str, Sequence[Any]] | Sequence[pa.Array | pa.ChunkedArray]
+)
+"""The arguments of many calls: one column for each parameter, in their order; names do not
+matter.
+"""
 
 
 def call(
@@ -42,7 +48,9 @@ def call(
     function = chosen(session, functions, "scalar_function", name, given)
     result = function.arrow_schema.field(0)
     if kinds.is_dictionary(result.type):
-        raise ProtocolViolation("T33", f"{function.schema}.{function.name}: the indices of the result are shown")
+        raise ProtocolViolation(
+            "T33", f"{function.schema}.{function.name}: the indices of the result are shown"
+        )
     if any(kinds.is_null(column.type) for column in columns):
         # DuckDB knows the result of a NULL without a type, and does not ask (airport §9.1).
         return pa.chunked_array([pa.nulls(count, result.type)])
@@ -61,11 +69,13 @@ def _columns(arguments: Columns) -> list[pa.Array | pa.ChunkedArray]:
 def _row_count(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int | None) -> int:
     counts = {len(column) for column in columns} | ({rows} if rows is not None else set())
     if len(counts) != 1:
-        raise ValueError("say with rows= how many" if not counts else f"columns of {sorted(counts)} rows")
+        raise ValueError(
+            "say with rows= how many" if not counts else f"columns of {sorted(counts)} rows"
+        )
     return counts.pop()
 
 
-# ---------------------------------------------------------------------------------------------------- what is sent
+# ------------------------------------------------------------------------------------ what is sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +89,17 @@ class _Sent:
         """The batches of each thread."""
         size = -(-self.rows.num_rows // threads)
         shares = (self.rows.slice(number * size, size) for number in range(threads))
-        return [[share.slice(start, VECTOR) for start in range(0, share.num_rows, VECTOR)] for share in shares]
+        return [
+            [share.slice(start, VECTOR) for start in range(0, share.num_rows, VECTOR)]
+            for share in shares
+        ]
 
 
 def _sent(
-    session: Session, function: AttachedFunction, columns: Sequence[pa.Array | pa.ChunkedArray], count: int
+    session: Session,
+    function: AttachedFunction,
+    columns: Sequence[pa.Array | pa.ChunkedArray],
+    count: int,
 ) -> _Sent:
     if not columns:
         empty = pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
@@ -94,12 +110,16 @@ def _sent(
     batch = (
         batches[0]
         if batches
-        else pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in made.schema], schema=made.schema)
+        else pa.RecordBatch.from_arrays(
+            [pa.nulls(0, f.type) for f in made.schema], schema=made.schema
+        )
     )
     if any(b"is_any_type" in (field.metadata or {}) for field in function.input_schema):
         # Rebuilt from the types of the arguments: names kept, metadata dropped (airport §9.1).
         names = function.input_schema.names
-        schema = pa.schema([field.with_name(name) for name, field in zip(names, made.schema, strict=True)])
+        schema = pa.schema(
+            [field.with_name(name) for name, field in zip(names, made.schema, strict=True)]
+        )
     else:
         schema = function.input_schema
         for field, actual in zip(schema, made.schema, strict=True):
@@ -113,7 +133,9 @@ def _sent(
 
 
 class _Labelled:
-    """A batch whose buffers go under another schema without being looked at, as in the client's `ImportRecordBatch`."""
+    """A batch whose buffers go under another schema without being looked at, as in the client's
+    `ImportRecordBatch`.
+    """
 
     def __init__(self, batch: pa.RecordBatch, schema: pa.Schema) -> None:
         self._batch = batch
@@ -129,9 +151,12 @@ def _labelled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _same_layout(actual: pa.DataType, declared: pa.DataType) -> bool:
-    """Whether buffers of one type can be read as those of the other; extensions, zones and inner names do not matter."""
+    """Whether buffers of one type can be read as those of the other; extensions, zones and inner
+    names do not matter.
+    """
     actual, declared = (
-        kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind for kind in (actual, declared)
+        kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+        for kind in (actual, declared)
     )
     if actual.id != declared.id or actual.num_fields != declared.num_fields:
         return False
@@ -139,15 +164,20 @@ def _same_layout(actual: pa.DataType, declared: pa.DataType) -> bool:
         return bool(actual.unit == declared.unit)
     if kinds.is_fixed_size_list(actual) and actual.list_size != declared.list_size:
         return False
-    if kinds.is_union(actual) and (actual.mode, actual.type_codes) != (declared.mode, declared.type_codes):
+    if kinds.is_union(actual) and (actual.mode, actual.type_codes) != (
+        declared.mode,
+        declared.type_codes,
+    ):
         return False
     if not actual.num_fields:
         return bool(actual.equals(declared))
     inner = range(actual.num_fields)
-    return all(_same_layout(actual.field(index).type, declared.field(index).type) for index in inner)
+    return all(
+        _same_layout(actual.field(index).type, declared.field(index).type) for index in inner
+    )
 
 
-# ---------------------------------------------------------------------------------------------------- the exchanges
+# ----------------------------------------------------------------------------------- the exchanges
 
 
 class ScalarCall:
@@ -163,7 +193,8 @@ class ScalarCall:
     def run(self, sent: _Sent, threads: int) -> pa.ChunkedArray:
         shares = sent.shares(threads)
         with ExitStack() as opened:
-            # All are open before the first batch, as those of two calls of the function in one SELECT are.
+            # All are open before the first batch, as those of two calls of the function in one
+            # SELECT are.
             exchanges = []
             for _ in shares:
                 exchange = self._open()
@@ -176,7 +207,9 @@ class ScalarCall:
             else:
                 with ThreadPoolExecutor(threads, thread_name_prefix="duckdb-function") as pool:
                     parts = list(pool.map(self.answers, exchanges, shares))
-        return pa.chunked_array([array for part in parts for array in part], self._result.field(0).type)
+        return pa.chunked_array(
+            [array for part in parts for array in part], self._result.field(0).type
+        )
 
     def _open(self) -> Exchange:
         descriptor = self._function.descriptor
@@ -195,7 +228,9 @@ class ScalarCall:
             exchange.begin(self._schema)
             answered = exchange.schema()
             if not answered.equals(self._result):
-                raise self._violated(f"Schema equality check: {_shown(answered)} instead of {_shown(self._result)}")
+                raise self._violated(
+                    f"Schema equality check: {_shown(answered)} instead of {_shown(self._result)}"
+                )
         except BaseException:
             self._failed.set()
             raise
@@ -220,7 +255,9 @@ class ScalarCall:
         """The one batch that answers a batch."""
         chunk = exchange.read("§9.1")
         if chunk is None:
-            raise self._violated("the stream ends where a batch is due: the DuckDB process would crash")
+            raise self._violated(
+                "the stream ends where a batch is due: the DuckDB process would crash"
+            )
         if chunk.data is None:
             raise self._violated(
                 "a message with metadata alone comes where a batch is due: the DuckDB process would crash"
@@ -236,7 +273,9 @@ class ScalarCall:
             # The client makes a constant of it.
             return pa.concat_arrays([batch.column(0)] * rows)
         if batch.num_rows < rows:
-            raise self._violated(f"{batch.num_rows} rows came back for {rows}: there is garbage at the end")
+            raise self._violated(
+                f"{batch.num_rows} rows came back for {rows}: there is garbage at the end"
+            )
         raise self._violated(f"{batch.num_rows} rows came back for {rows}: all others are dropped")
 
     def _end(self, exchange: Exchange) -> None:
@@ -246,15 +285,21 @@ class ScalarCall:
         except ServerError as error:
             raise self._violated(f"nobody sees the error after the last batch: {error}") from error
         if chunk is not None:
-            raise self._violated("more came back than one batch for each batch: results are shifted")
+            raise self._violated(
+                "more came back than one batch for each batch: results are shifted"
+            )
 
     def _cancel_after_failure(self, exchange: Exchange) -> None:
         if self._failed.is_set():
             exchange.cancel()
 
     def _violated(self, message: str) -> ProtocolViolation:
-        return ProtocolViolation("§9.1", f"scalar function {self._function.schema}.{self._function.name}: {message}")
+        return ProtocolViolation(
+            "§9.1", f"scalar function {self._function.schema}.{self._function.name}: {message}"
+        )
 
 
 def _shown(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}{'' if field.nullable else ' NOT NULL'}" for field in schema)
+    return ", ".join(
+        f"{field.name} {field.type}{'' if field.nullable else ' NOT NULL'}" for field in schema
+    )

@@ -18,7 +18,16 @@ from sparkport.testing.requests import ROWID, endpoints, no_filter, pack
 from sparkport.testing.session import Session
 from sparkport.testing.statistics import column_statistics
 
-__all__ = ["Predicate", "bind_at", "count", "matching", "pushed", "scan", "scan_columns", "take_flight"]
+__all__ = [
+    "Predicate",
+    "bind_at",
+    "count",
+    "matching",
+    "pushed",
+    "scan",
+    "scan_columns",
+    "take_flight",
+]
 
 Predicate = str | Callable[[pa.Table], pa.Array | pa.ChunkedArray | Sequence[bool]]
 """A condition: DuckDB SQL, or a function from the scanned rows to a mask."""
@@ -36,9 +45,15 @@ def scan(
     threads: int,
     limit: int | None,
 ) -> pa.Table:
-    """`SELECT columns FROM table [AT …] WHERE where`, within a statement whose table is bound already."""
-    selected = [resolved(table, name) for name in columns] if columns is not None else list(table.columns)
-    rows = scan_columns(session, table, [column.name for column in selected], where, filter_json, at, threads, limit)
+    """`SELECT columns FROM table [AT …] WHERE where`, within a statement whose table is bound
+    already.
+    """
+    selected = (
+        [resolved(table, name) for name in columns] if columns is not None else list(table.columns)
+    )
+    rows = scan_columns(
+        session, table, [column.name for column in selected], where, filter_json, at, threads, limit
+    )
     rows = matching(session, rows, where)
     arrays = [rows.column(column.name) for column in selected]
     result = pa.table(arrays, names=[column.name for column in selected])
@@ -57,9 +72,11 @@ def scan_columns(
     tail: Sequence[str] = (),
     hang: str = "§1.2",
 ) -> pa.Table:
-    """The rows as the server sends them, with the columns of the condition first; nothing is filtered here.
+    """The rows as the server sends them, with the columns of the condition first; nothing is
+    filtered here.
 
-    The columns of `tail` are asked for again even when they are there already, as by DuckDB's plans of UPDATE.
+    The columns of `tail` are asked for again even when they are there already, as by DuckDB's plans
+    of UPDATE.
     """
     names, filters = pushed(session, table, where, filter_json)
     chosen = [resolved(table, name) for name in (*dict.fromkeys((*names, *columns)), *tail)]
@@ -82,7 +99,9 @@ def scan_columns(
                 [column_id(table, column) for column in chosen],
                 at,
             ),
-            headers=lambda action: session.headers.of_table(trace, table.descriptor, transaction, action),
+            headers=lambda action: session.headers.of_table(
+                trace, table.descriptor, transaction, action
+            ),
             rowid=None if table.rowid is None else table.rowid.position,
             hang=hang,
         ),
@@ -92,14 +111,18 @@ def scan_columns(
     ).rename_columns([column.name for column in distinct])
     for name, reported in bounds.items():
         if reported is not None:
-            problem = check_statistics_hold(rows.column(name), reported.minimum, reported.maximum, reported.has_null)
+            problem = check_statistics_hold(
+                rows.column(name), reported.minimum, reported.maximum, reported.has_null
+            )
             if problem is not None:
                 raise ProtocolViolation("T28", f"{table.schema}.{table.name}.{name}: {problem}")
     return rows
 
 
 def count(session: Session, table: AttachedTable, threads: int) -> int:
-    """`SELECT count(*)`: the row id, or column 0 where there is none, and no binding names (airport §5.2)."""
+    """`SELECT count(*)`: the row id, or column 0 where there is none, and no binding names (airport
+    §5.2).
+    """
     counted = table.rowid or table.columns[0]
     trace = new_trace()
     transaction = session.transaction()
@@ -109,8 +132,12 @@ def count(session: Session, table: AttachedTable, threads: int) -> int:
             descriptor=table.descriptor,
             bound=table.arrow_schema,
             wanted=(counted.position,),
-            body=endpoints(table.descriptor.serialize(), no_filter([]), [column_id(table, counted)], NOW),
-            headers=lambda action: session.headers.of_table(trace, table.descriptor, transaction, action),
+            body=endpoints(
+                table.descriptor.serialize(), no_filter([]), [column_id(table, counted)], NOW
+            ),
+            headers=lambda action: session.headers.of_table(
+                trace, table.descriptor, transaction, action
+            ),
             rowid=None if table.rowid is None else table.rowid.position,
         ),
         threads,
@@ -138,7 +165,9 @@ def pushed(
     if not isinstance(where, str):
         return list(named), None
     names = session.local.columns_in(where, list(named))
-    made = session.local.filter_json(where, {name: column.sql_type for name, column in named.items()})
+    made = session.local.filter_json(
+        where, {name: column.sql_type for name, column in named.items()}
+    )
     parsed = json.loads(made)
     if not parsed["filters"]:
         return names, None
@@ -147,26 +176,38 @@ def pushed(
 
 
 def _binding_names(filter_json: str, named: Mapping[str, AttachedColumn]) -> list[str]:
-    """The table's columns that a filter of the caller's own is bound to; none if it is no filter at all."""
+    """The table's columns that a filter of the caller's own is bound to; none if it is no filter at
+    all.
+    """
     try:
         names = json.loads(filter_json)["column_binding_names_by_index"]
     except (ValueError, LookupError, TypeError, RecursionError):
         return []
-    return [name for name in dict.fromkeys(names) if name in named] if isinstance(names, list) else []
+    return (
+        [name for name in dict.fromkeys(names) if name in named] if isinstance(names, list) else []
+    )
 
 
-def bind_at(session: Session, cache: CatalogCache, table: AttachedTable, at: tuple[str, str]) -> AttachedTable:
+def bind_at(
+    session: Session, cache: CatalogCache, table: AttachedTable, at: tuple[str, str]
+) -> AttachedTable:
     """The table as of a point in time: `flight_info` twice (airport §4.6, §5.9)."""
     body = pack({"descriptor": table.descriptor.serialize(), "at_unit": at[0], "at_value": at[1]})
     session.transaction()
-    first = session.answer("flight_info", body, session.headers.of_catalog("flight_info"), crashes=False)
+    first = session.answer(
+        "flight_info", body, session.headers.of_catalog("flight_info"), crashes=False
+    )
     looked_up = cache.read_table(flight_info(first, "flight_info"), table.schema, "flight_info")
     session.check_version()
-    headers = session.headers.of_table(new_trace(), looked_up.descriptor, session.transaction(), "flight_info")
+    headers = session.headers.of_table(
+        new_trace(), looked_up.descriptor, session.transaction(), "flight_info"
+    )
     second = session.answer("flight_info", body, headers, crashes=True)
     info = flight_info(second, "flight_info")
     same_descriptor(info, table.descriptor, "flight_info")
-    return bound_table(info, table.schema, looked_up.name, looked_up.comment, session.headers.line, session.local)
+    return bound_table(
+        info, table.schema, looked_up.name, looked_up.comment, session.headers.line, session.local
+    )
 
 
 def take_flight(
@@ -176,7 +217,9 @@ def take_flight(
     at: tuple[str, str],
     threads: int,
 ) -> pa.Table:
-    """`airport_take_flight`: GetFlightInfo, `endpoints`, DoGet, without catalog and transaction (airport §11)."""
+    """`airport_take_flight`: GetFlightInfo, `endpoints`, DoGet, without catalog and transaction
+    (airport §11).
+    """
     trace = new_trace()
 
     def made(action: str | None) -> list[tuple[bytes, bytes]]:
@@ -187,7 +230,9 @@ def take_flight(
     table = bound_table(info, "", "airport_take_flight", None, session.headers.line, session.local)
     for column in table.columns:
         if pa.types.is_dictionary(column.field.type):
-            raise ProtocolViolation("T33", f"column {column.name!r} is a dictionary: its indices are shown")
+            raise ProtocolViolation(
+                "T33", f"column {column.name!r} is a dictionary: its indices are shown"
+            )
     names = [column.name for column in table.columns]
     reading = Reading(
         session=session,
@@ -202,7 +247,9 @@ def take_flight(
 
 def same_descriptor(info: flight.FlightInfo, asked: flight.FlightDescriptor, call: str) -> None:
     if info.descriptor != asked:
-        raise ProtocolViolation("T42", f"{call}: the descriptor is not the one asked for: the query fails")
+        raise ProtocolViolation(
+            "T42", f"{call}: the descriptor is not the one asked for: the query fails"
+        )
 
 
 def columns_by_name(table: AttachedTable) -> dict[str, AttachedColumn]:

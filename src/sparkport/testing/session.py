@@ -1,4 +1,6 @@
-"""What all statements of one client share: the connection, its headers, the transaction, the catalog's version."""
+"""What all statements of one client share: the connection, its headers, the transaction, the
+catalog's version.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ _NO_ANSWER_CRASHES = frozenset(
 
 
 class Session:
-    """The state of one DuckDB connection with one attached catalog. Used by one statement at a time."""
+    """The state of one DuckDB connection with one attached catalog. Used by one statement at a
+    time.
+    """
 
     def __init__(self, connection: Connection, headers: Headers, lossless: bool) -> None:
         self.connection = connection
@@ -43,7 +47,9 @@ class Session:
         return self.headers.catalog
 
     def connection_to(self, location: str) -> Connection:
-        """The connection for an endpoint at another location; kept, as the client does (airport §1.2)."""
+        """The connection for an endpoint at another location; kept, as the client does (airport
+        §1.2).
+        """
         if location not in self._others:
             self._others[location] = Connection(location, self.connection.timeout)
         return self._others[location]
@@ -52,7 +58,7 @@ class Session:
         for connection in (self.connection, *self._others.values()):
             connection.close()
 
-    # ---------------------------------------------------------------------------------------- transactions (§10)
+    # -------------------------------------------------------------------------- transactions (§10)
 
     @contextmanager
     def statement(self) -> Iterator[None]:
@@ -65,7 +71,9 @@ class Session:
 
     def begin(self) -> None:
         if self._in_block:
-            raise ClientSideError("TransactionContext Error: cannot start a transaction within a transaction")
+            raise ClientSideError(
+                "TransactionContext Error: cannot start a transaction within a transaction"
+            )
         self._in_block = True
         self._forget_transaction()
 
@@ -77,13 +85,16 @@ class Session:
         self._forget_transaction()
 
     def transaction(self) -> str | None:
-        """The identifier of the present transaction; `create_transaction` is sent at its first use of the catalog."""
+        """The identifier of the present transaction; `create_transaction` is sent at its first use
+        of the catalog.
+        """
         if not self._has_transaction:
             body = self._ask("create_transaction")
             identifier = Fields.unpack(body, "create_transaction").optional_text("identifier")
             if identifier is not None and not printable_ascii(identifier):
                 raise ProtocolViolation(
-                    "T3", f"the transaction identifier {identifier!r} is no legal header: DuckDB aborts"
+                    "T3",
+                    f"the transaction identifier {identifier!r} is no legal header: DuckDB aborts",
                 )
             self._transaction, self._has_transaction = identifier or None, True
         return self._transaction
@@ -91,7 +102,7 @@ class Session:
     def _forget_transaction(self) -> None:
         self._transaction, self._has_transaction = None, False
 
-    # -------------------------------------------------------------------------------------------- versions (§3.8)
+    # ----------------------------------------------------------------------------- versions (§3.8)
 
     @property
     def version(self) -> tuple[int, bool] | None:
@@ -108,17 +119,26 @@ class Session:
         self._version = fields.unsigned("catalog_version"), fields.boolean("is_fixed")
 
     def _ask(self, action: str) -> bytes:
-        return self.answer(action, pack({"catalog_name": self.catalog}), self.headers.of_catalog(action))
+        return self.answer(
+            action, pack({"catalog_name": self.catalog}), self.headers.of_catalog(action)
+        )
 
-    # --------------------------------------------------------------------------------------------- actions (§4.1)
+    # ------------------------------------------------------------------------------ actions (§4.1)
 
     def answer(
-        self, action: str, body: bytes, headers: HeaderList, crashes: bool | None = None, hang: str = "§1.2"
+        self,
+        action: str,
+        body: bytes,
+        headers: HeaderList,
+        crashes: bool | None = None,
+        hang: str = "§1.2",
     ) -> bytes:
         """The first result of an action that must have one."""
         results = self.connection.action(action, body, headers, hang)
         if not results:
             if crashes if crashes is not None else action in _NO_ANSWER_CRASHES:
-                raise ProtocolViolation("T2", f"{action} gave no result: the DuckDB process would crash")
+                raise ProtocolViolation(
+                    "T2", f"{action} gave no result: the DuckDB process would crash"
+                )
             raise ProtocolViolation("§4.1", f"{action} gave no result: the statement fails")
         return results[0]

@@ -21,7 +21,9 @@ _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
 
 @dataclass(frozen=True, slots=True)
 class ReportedStatistics:
-    """What the server says about a column. `minimum` and `maximum` are Arrow scalars, perhaps NULL."""
+    """What the server says about a column. `minimum` and `maximum` are Arrow scalars, perhaps
+    NULL.
+    """
 
     minimum: pa.Scalar
     maximum: pa.Scalar
@@ -35,7 +37,9 @@ class ReportedStatistics:
 def column_statistics(
     session: Session, table: AttachedTable, column: AttachedColumn, trace: str
 ) -> ReportedStatistics | None:
-    """Ask for the statistics of a column; None for a nested type, whose answer the client ignores."""
+    """Ask for the statistics of a column; None for a nested type, whose answer the client
+    ignores.
+    """
     body = pack(
         {
             "flight_descriptor": table.descriptor.serialize(),
@@ -43,7 +47,9 @@ def column_statistics(
             "type": column.type,
         }
     )
-    headers = session.headers.of_table(trace, None, session.transaction(), "column_statistics", twice=True)
+    headers = session.headers.of_table(
+        trace, None, session.transaction(), "column_statistics", twice=True
+    )
     answer = session.answer("column_statistics", body, headers)
     where = f"column_statistics of {table.schema}.{table.name}.{column.name}"
     row = _Row(_one_row(answer, where), where)
@@ -79,10 +85,16 @@ class _Row:
         text = column.type in ("VARCHAR", "JSON")
         distinct = self._value("distinct_count")
         if not pa.types.is_integer(distinct.type):
-            raise ProtocolViolation("§4.9", f"{self._where}: distinct_count is {distinct.type}, not an integer")
+            raise ProtocolViolation(
+                "§4.9", f"{self._where}: distinct_count is {distinct.type}, not an integer"
+            )
         if not 0 <= distinct.as_py() < 2**63:
-            raise ProtocolViolation("§4.9", f"{self._where}: the client cannot hold {distinct} as distinct_count")
-        unicode = self._boolean("contains_unicode") if text and self._has("contains_unicode") else False
+            raise ProtocolViolation(
+                "§4.9", f"{self._where}: the client cannot hold {distinct} as distinct_count"
+            )
+        unicode = (
+            self._boolean("contains_unicode") if text and self._has("contains_unicode") else False
+        )
         return ReportedStatistics(
             minimum=self._bound("min", column, text),
             maximum=self._bound("max", column, text),
@@ -102,7 +114,9 @@ class _Row:
         kind = value.type
         is_instant = pa.types.is_timestamp(kind) and bool(kind.tz) and value.is_valid
         if is_instant and abs(value.value) * _MICROSECONDS[kind.unit] >= 2**63:
-            raise ProtocolViolation("§4.9", f"{self._where}: {name} is not in the range of TIMESTAMPTZ")
+            raise ProtocolViolation(
+                "§4.9", f"{self._where}: {name} is not in the range of TIMESTAMPTZ"
+            )
         return value
 
     def _boolean(self, name: str) -> bool:
@@ -114,7 +128,9 @@ class _Row:
     def _length(self) -> int:
         value = self._value("max_string_length")
         if not pa.types.is_uint64(value.type):
-            raise ProtocolViolation("§4.9", f"{self._where}: max_string_length is {value.type}, not uint64")
+            raise ProtocolViolation(
+                "§4.9", f"{self._where}: max_string_length is {value.type}, not uint64"
+            )
         if value.as_py() >= 2**32:
             raise ProtocolViolation("T28", f"{self._where}: the client takes {value} modulo 2^32")
         return int(value.as_py())

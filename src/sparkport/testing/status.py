@@ -13,15 +13,17 @@ __all__ = ["Step", "grpc_code", "server_error"]
 
 
 class Step(enum.Enum):
-    """Where the client noticed the error; typed exceptions are honoured on reads only (airport §14.3)."""
+    """Where the client noticed the error; typed exceptions are honoured on reads only (airport
+    §14.3).
+    """
 
     ACTION = "action"
     READ = "read"
     WRITE = "write"
 
 
-# What Arrow's client puts before the text of a bare gRPC status (airport §14.1), and whether an action that fails so is
-# retried for three seconds.
+# What Arrow's client puts before the text of a bare gRPC status (airport §14.1), and whether an
+# action that fails so is retried for three seconds.
 _CODES: dict[str, tuple[str, bool]] = {
     "INVALID_ARGUMENT": ("Flight returned invalid argument error, with message: ", False),
     "NOT_FOUND": ("Flight returned not found error, with message: ", False),
@@ -41,7 +43,9 @@ _CODES: dict[str, tuple[str, bool]] = {
     "DATA_LOSS": ("gRPC returned data loss error, with message: ", True),
 }
 _IO_ERROR = "5"
-"""`x-arrow-status` of Arrow's IOError class, the only one that the client retries (airport §4.1)."""
+"""`x-arrow-status` of Arrow's IOError class, the only one that the client retries (airport
+§4.1).
+"""
 
 _TYPED = {
     "ConstraintException": "Constraint Error",
@@ -55,15 +59,20 @@ _DEBUG_CONTEXT = re.compile(r"\.? gRPC client debug context: .*", re.DOTALL)
 def grpc_code(bare: str) -> str:
     """The status code that Arrow's text for a bare gRPC status stands for."""
     found = {code: bare.find(prefix) for code, (prefix, _) in _CODES.items()}
-    # pyarrow has no exception of its own for some statuses and puts their name first: "Already exists: Flight …".
-    return min((code for code in found if 0 <= found[code] <= 20), key=found.__getitem__, default="UNKNOWN")
+    # pyarrow has no exception of its own for some statuses and puts their name first: "Already
+    # exists: Flight …".
+    return min(
+        (code for code in found if 0 <= found[code] <= 20), key=found.__getitem__, default="UNKNOWN"
+    )
 
 
-def server_error(bare: str, trailers: Mapping[str, str | bytes], step: Step, at: str) -> ServerError:
+def server_error(
+    bare: str, trailers: Mapping[str, str | bytes], step: Step, at: str
+) -> ServerError:
     """The error that the client makes of a status.
 
-    `bare` is Arrow's text for the gRPC status alone, `trailers` what came with it, `at` the beginning of what DuckDB
-    shows.
+    `bare` is Arrow's text for the gRPC status alone, `trailers` what came with it, `at` the
+    beginning of what DuckDB shows.
 
     Raises: ProtocolViolation when the status itself is one that the client cannot show to anybody.
     """
@@ -104,7 +113,9 @@ def _make_typed(error: ServerError, at: str) -> None:
     fields = Fields.unpack(error.extra_info, f"{at}: extra info of the error", trap="§14.3")
     kind, message = fields.text("exception_type"), fields.text("message")
     if kind not in _TYPED:
-        raise ProtocolViolation("§14.3", f"{at}: the client does not know the exception type {kind!r}")
+        raise ProtocolViolation(
+            "§14.3", f"{at}: the client does not know the exception type {kind!r}"
+        )
     error.duckdb_exception, error.message = kind, message
     error.shown = f"{_TYPED[kind]}: {message}"
 

@@ -1,4 +1,6 @@
-"""Table functions: binding, for those with and without a subquery, and the scan (airport §4.7, §9.2)."""
+"""Table functions: binding, for those with and without a subquery, and the scan (airport §4.7,
+§9.2).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,15 @@ from sparkport.testing.headers import new_trace
 from sparkport.testing.objects import AttachedFunction, AttachedTable, bound_table
 from sparkport.testing.reading import Reading, read
 from sparkport.testing.requests import endpoints, no_filter, table_function_flight_info
-from sparkport.testing.scan import NOW, Predicate, column_id, matching, pushed, resolved, same_descriptor
+from sparkport.testing.scan import (
+    NOW,
+    Predicate,
+    column_id,
+    matching,
+    pushed,
+    resolved,
+    same_descriptor,
+)
 from sparkport.testing.session import Session
 
 __all__ = ["BoundFunction", "bind", "result_of", "scan"]
@@ -48,13 +58,17 @@ def bind(
     named: Mapping[str, Any],
     table_input: pa.Schema | None = None,
 ) -> BoundFunction:
-    """Ask for the columns of a call; `table_input` is the schema in which a subquery's rows are sent."""
+    """Ask for the columns of a call; `table_input` is the schema in which a subquery's rows are
+    sent.
+    """
     values = [as_arrow(argument) for argument in arguments]
     given = [sql_type(value.type, session) for value in values]
     if table_input is not None:
         given.append(TABLE)
     function = chosen(session, functions, "table_function", name, given, named)
-    parameters = _parameters(session, function, values, {key: as_arrow(value) for key, value in named.items()})
+    parameters = _parameters(
+        session, function, values, {key: as_arrow(value) for key, value in named.items()}
+    )
     trace = new_trace()
     answer = session.answer(
         "table_function_flight_info",
@@ -72,7 +86,9 @@ def result_of(session: Session, function: AttachedFunction, answer: bytes) -> At
     """The columns that `table_function_flight_info` answers."""
     info = flight_info(answer, "table_function_flight_info")
     same_descriptor(info, function.descriptor, "table_function_flight_info")
-    result = bound_table(info, function.schema, function.name, None, session.headers.line, session.local)
+    result = bound_table(
+        info, function.schema, function.name, None, session.headers.line, session.local
+    )
     _check_result(result)
     return result
 
@@ -80,25 +96,37 @@ def result_of(session: Session, function: AttachedFunction, answer: bytes) -> At
 def _check_result(result: AttachedTable) -> None:
     where = f"result of {result.schema}.{result.name}"
     if not result.columns:
-        raise ProtocolViolation("§9.2", f"{where}: no columns: the DuckDB instance becomes unusable")
+        raise ProtocolViolation(
+            "§9.2", f"{where}: no columns: the DuckDB instance becomes unusable"
+        )
     if result.rowid is not None:
         raise ProtocolViolation("§9.2", f"{where}: the field marked is_rowid is invisible")
     if result.produces_statistics:
         raise ProtocolViolation(
-            "§9.2", f"{where}: can_produce_statistics has the client ask without parameters, and believe the answer"
+            "§9.2",
+            f"{where}: can_produce_statistics has the client ask without parameters, and believe the answer",
         )
     for column in result.columns:
         if pa.types.is_dictionary(column.field.type):
-            raise ProtocolViolation("T33", f"{where}: column {column.name!r} is a dictionary: its indices are shown")
+            raise ProtocolViolation(
+                "T33", f"{where}: column {column.name!r} is a dictionary: its indices are shown"
+            )
 
 
 def _parameters(
-    session: Session, function: AttachedFunction, positional: Sequence[pa.Array], named: Mapping[str, pa.Array]
+    session: Session,
+    function: AttachedFunction,
+    positional: Sequence[pa.Array],
+    named: Mapping[str, pa.Array],
 ) -> bytes:
-    """One row of all parameters but the subquery, in the order and under the names of `input_schema`."""
+    """One row of all parameters but the subquery, in the order and under the names of
+    `input_schema`.
+    """
     by_name = {name.casefold(): value for name, value in named.items()}
     remaining = iter(positional)
-    parameters = [each for each in parameters_of(function, session.headers.line) if each.kind != "table"]
+    parameters = [
+        each for each in parameters_of(function, session.headers.line) if each.kind != "table"
+    ]
     columns: list[pa.Array] = []
     types: list[str | None] = []
     for parameter in parameters:
@@ -111,7 +139,9 @@ def _parameters(
             types.append(_named_type(session, function, parameter, positional, parameters))
     if not parameters:
         return _stream(pa.RecordBatch.from_struct_array(pa.array([{}], pa.struct([]))))
-    row = encoded(session, columns, types).rename_columns([parameter.name for parameter in parameters])
+    row = encoded(session, columns, types).rename_columns(
+        [parameter.name for parameter in parameters]
+    )
     return _stream(row.combine_chunks().to_batches()[0])
 
 
@@ -124,8 +154,11 @@ def _named_type(
 ) -> str:
     if parameter.sql_type is not None:
         return parameter.sql_type
-    # Of a named parameter without a type, the client takes the type of the positional argument before it.
-    before = [each for each in parameters[: parameters.index(parameter)] if each.kind == "positional"]
+    # Of a named parameter without a type, the client takes the type of the positional argument
+    # before it.
+    before = [
+        each for each in parameters[: parameters.index(parameter)] if each.kind == "positional"
+    ]
     if not before:
         raise ProtocolViolation(
             "§9.2",
@@ -152,11 +185,20 @@ def scan(
     threads: int,
     limit: int | None,
 ) -> pa.Table:
-    """`SELECT columns FROM function(…) WHERE where`: as of a table, but without a transaction (airport §9.2)."""
+    """`SELECT columns FROM function(…) WHERE where`: as of a table, but without a transaction
+    (airport §9.2).
+    """
     result = bound.result
-    selected = [resolved(result, name) for name in columns] if columns is not None else list(result.columns)
+    selected = (
+        [resolved(result, name) for name in columns]
+        if columns is not None
+        else list(result.columns)
+    )
     names, filters = pushed(session, result, where, filter_json)
-    chosen_columns = [resolved(result, name) for name in dict.fromkeys((*names, *(each.name for each in selected)))]
+    chosen_columns = [
+        resolved(result, name)
+        for name in dict.fromkeys((*names, *(each.name for each in selected)))
+    ]
     descriptor = bound.function.descriptor
     rows = read(
         Reading(
@@ -166,7 +208,9 @@ def scan(
             wanted=tuple(column.position for column in chosen_columns),
             body=endpoints(
                 descriptor.serialize(),
-                filters if filters is not None else no_filter([column.name for column in chosen_columns]),
+                filters
+                if filters is not None
+                else no_filter([column.name for column in chosen_columns]),
                 [column_id(result, column) for column in chosen_columns],
                 NOW,
                 bound.parameters,
@@ -178,5 +222,8 @@ def scan(
         limit if where is None else None,
     ).rename_columns([column.name for column in chosen_columns])
     rows = matching(session, rows, where)
-    table = pa.table([rows.column(column.name) for column in selected], names=[column.name for column in selected])
+    table = pa.table(
+        [rows.column(column.name) for column in selected],
+        names=[column.name for column in selected],
+    )
     return table if limit is None else table.slice(0, limit)

@@ -1,4 +1,6 @@
-"""The calls themselves, over Arrow's Flight client, which is the real one's too: each ends, and each error is named."""
+"""The calls themselves, over Arrow's Flight client, which is the real one's too: each ends, and
+each error is named.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ _GRACE = 0.25
 
 
 class Connection:
-    """One gRPC channel. Safe to use from several threads; each call has a deadline of `timeout` seconds."""
+    """One gRPC channel. Safe to use from several threads; each call has a deadline of `timeout`
+    seconds.
+    """
 
     def __init__(
         self,
@@ -40,19 +44,25 @@ class Connection:
         self.timeout = timeout
         self._encoded = encoded
         self._calls = _Calls()
-        self._client = flight.FlightClient(location, middleware=[self._calls], tls_root_certs=tls_root_certs)
+        self._client = flight.FlightClient(
+            location, middleware=[self._calls], tls_root_certs=tls_root_certs
+        )
 
     def close(self) -> None:
         self._client.close()
 
-    def action(self, name: str, body: bytes, headers: HeaderList, hang: str = "§1.2") -> list[bytes]:
+    def action(
+        self, name: str, body: bytes, headers: HeaderList, hang: str = "§1.2"
+    ) -> list[bytes]:
         """All results of an action; the client reads one and drains the rest (airport §4.1)."""
         with self._calls.watch(self.timeout) as call:
             at = f"Airport @ {self.location}/: {name}: reading result"
             return call.run(
                 lambda: [
                     result.body.to_pybytes()
-                    for result in self._client.do_action(flight.Action(name, body), self._options(headers))
+                    for result in self._client.do_action(
+                        flight.Action(name, body), self._options(headers)
+                    )
                 ],
                 Step.ACTION,
                 at,
@@ -69,7 +79,9 @@ class Connection:
                 "§1.2",
             )
 
-    def flight_info(self, descriptor: flight.FlightDescriptor, headers: HeaderList) -> flight.FlightInfo:
+    def flight_info(
+        self, descriptor: flight.FlightDescriptor, headers: HeaderList
+    ) -> flight.FlightInfo:
         with self._calls.watch(self.timeout) as call:
             at = f"Airport @ {self.location}/{described(descriptor)}: GetFlightInfo"
             return call.run(
@@ -79,11 +91,19 @@ class Connection:
                 "§1.2",
             )
 
-    def get(self, ticket: flight.Ticket, headers: HeaderList, descriptor: flight.FlightDescriptor, hang: str) -> Stream:
+    def get(
+        self,
+        ticket: flight.Ticket,
+        headers: HeaderList,
+        descriptor: flight.FlightDescriptor,
+        hang: str,
+    ) -> Stream:
         """Start a DoGet; returns when the schema has arrived."""
         with self._calls.watch(self.timeout) as call:
             at = f"Airport @ {self.location}/{described(descriptor)}:"
-            reader = call.run(lambda: self._client.do_get(ticket, self._options(headers)), Step.READ, at, hang)
+            reader = call.run(
+                lambda: self._client.do_get(ticket, self._options(headers)), Step.READ, at, hang
+            )
             return Stream(reader, call, at, hang)
 
     def exchange(self, descriptor: flight.FlightDescriptor, headers: HeaderList) -> Exchange:
@@ -91,7 +111,10 @@ class Connection:
         with self._calls.watch(self.timeout) as call:
             at = f"Airport @ {self.location}/{described(descriptor)}:"
             writer, reader = call.run(
-                lambda: self._client.do_exchange(descriptor, self._options(headers)), Step.WRITE, at, "§1.2"
+                lambda: self._client.do_exchange(descriptor, self._options(headers)),
+                Step.WRITE,
+                at,
+                "§1.2",
             )
             return Exchange(writer, reader, call, at, self._encoded)
 
@@ -112,7 +135,10 @@ class Stream:
     def read(self) -> flight.FlightStreamChunk | None:
         """The next message; None at the end of the stream."""
         return self._call.run(
-            lambda: _next_chunk(self._reader), Step.READ, f"{self._at} FlightReader::Next", self._hang
+            lambda: _next_chunk(self._reader),
+            Step.READ,
+            f"{self._at} FlightReader::Next",
+            self._hang,
         )
 
     def cancel(self) -> None:
@@ -141,18 +167,29 @@ class Exchange:
         self._call.run(lambda: self._writer.begin(schema), Step.WRITE, self._at, "§7.1")
 
     def write_metadata(self, metadata: bytes) -> None:
-        """A message without a batch; the in/out exchange has one even before the schema (airport §9.3)."""
-        self._call.run(lambda: self._writer.write_metadata(pa.py_buffer(metadata)), Step.WRITE, self._at, "§9.3")
+        """A message without a batch; the in/out exchange has one even before the schema (airport
+        §9.3).
+        """
+        self._call.run(
+            lambda: self._writer.write_metadata(pa.py_buffer(metadata)),
+            Step.WRITE,
+            self._at,
+            "§9.3",
+        )
 
     def schema(self) -> pa.Schema:
         """The server's schema, for which the client waits before it sends anything else."""
         return self._call.run(lambda: self._reader.schema, Step.READ, self._at, "T15")
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._call.run(lambda: self._writer.write_batch(self._encoded(batch)), Step.WRITE, self._at, "§7.1")
+        self._call.run(
+            lambda: self._writer.write_batch(self._encoded(batch)), Step.WRITE, self._at, "§7.1"
+        )
 
     def read(self, hang: str) -> flight.FlightStreamChunk | None:
-        return self._call.run(lambda: _next_chunk(self._reader), Step.READ, f"{self._at} FlightReader::Next", hang)
+        return self._call.run(
+            lambda: _next_chunk(self._reader), Step.READ, f"{self._at} FlightReader::Next", hang
+        )
 
     def half_close(self) -> None:
         self._call.run(self._writer.done_writing, Step.WRITE, self._at, "§7.1")
@@ -167,7 +204,9 @@ class Exchange:
 
 
 def described(descriptor: flight.FlightDescriptor) -> str:
-    """As in the client's error messages: a path joined by slashes, a command in quotes (airport §3.7)."""
+    """As in the client's error messages: a path joined by slashes, a command in quotes (airport
+    §3.7).
+    """
     if descriptor.descriptor_type == flight.DescriptorType.PATH:
         return "/".join(element.decode("utf-8", "replace") for element in descriptor.path)
     return f"'{descriptor.command.decode('utf-8', 'replace')}'"
@@ -208,7 +247,8 @@ class _Observer(flight.ClientMiddleware):  # type: ignore[misc]
         self._call.trailers.update({name: values[0] for name, values in headers.items() if values})
 
     def call_completed(self, exception: Exception | None) -> None:
-        # Made from the gRPC status alone, before Arrow looks at the trailers: the only place where the code survives.
+        # Made from the gRPC status alone, before Arrow looks at the trailers: the only place where
+        # the code survives.
         self._call.bare = None if exception is None else str(exception)
 
 
@@ -237,6 +277,7 @@ class _Call:
         waited = time.monotonic() - self._started
         if grpc_code(self.bare) == "DEADLINE_EXCEEDED" and waited > self._timeout - _GRACE:
             return ClientHang(
-                hang, f"{at} no reply for {waited:.1f} s; the real client sets no deadline and waits for ever"
+                hang,
+                f"{at} no reply for {waited:.1f} s; the real client sets no deadline and waits for ever",
             )
         return server_error(self.bare, self.trailers, kind, at)

@@ -45,7 +45,12 @@ _PLAIN: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (kinds.is_null, '"NULL"'),
 )
 _TIMESTAMPS = {"s": "TIMESTAMP_S", "ms": "TIMESTAMP_MS", "us": "TIMESTAMP", "ns": "TIMESTAMP_NS"}
-_OPAQUE = {"hugeint": "HUGEINT", "uhugeint": "UHUGEINT", "time_tz": "TIME WITH TIME ZONE", "bit": "BIT"}
+_OPAQUE = {
+    "hugeint": "HUGEINT",
+    "uhugeint": "UHUGEINT",
+    "time_tz": "TIME WITH TIME ZONE",
+    "bit": "BIT",
+}
 _OPAQUE["bignum"] = "BIGNUM"
 
 _WITHOUT_STATISTICS = ("INTERVAL", "BIT", "BIGNUM", "UNION", "ENUM", "GEOMETRY", '"NULL"', "BLOB")
@@ -64,7 +69,9 @@ def _quoted_where_needed(name: str) -> str:
     return name if _SIMPLE_NAME.fullmatch(name) else quoted(name)
 
 
-def duckdb_type(field: pa.Field, line: Line, where: str, quote: _Quote = _quoted_where_needed) -> str:
+def duckdb_type(
+    field: pa.Field, line: Line, where: str, quote: _Quote = _quoted_where_needed
+) -> str:
     """DuckDB's name for the type of a field of a catalog schema.
 
     Raises: ProtocolViolation for a type that breaks the loading of the whole schema (trap T9).
@@ -75,14 +82,17 @@ def duckdb_type(field: pa.Field, line: Line, where: str, quote: _Quote = _quoted
 def has_statistics(duckdb_name: str) -> bool:
     """Whether the client can hold statistics of a column of that type (airport §4.9, trap T29).
 
-    It fails on the others; only of a BLOB does it take bounds, but as text with escapes, so that they are wrong.
+    It fails on the others; only of a BLOB does it take bounds, but as text with escapes, so that
+    they are wrong.
     """
     kind = duckdb_name.partition("(")[0]
     return duckdb_name.endswith("]") or kind not in _WITHOUT_STATISTICS
 
 
 def updates_in_place(field: pa.Field) -> bool:
-    """Whether DuckDB updates a column of that type alone, or sends all others with it (airport §7.2)."""
+    """Whether DuckDB updates a column of that type alone, or sends all others with it (airport
+    §7.2).
+    """
     kind = _storage(field.type)
     if kinds.is_dictionary(kind):
         kind = kind.value_type
@@ -100,14 +110,24 @@ class _Reader:
     def field(self, field: pa.Field, nested: bool = False) -> str:
         kind, name, metadata = field.type, b"", b""
         if isinstance(kind, pa.BaseExtensionType):
-            name, metadata, kind = kind.extension_name.encode(), _serialized(kind), kind.storage_type
+            name, metadata, kind = (
+                kind.extension_name.encode(),
+                _serialized(kind),
+                kind.storage_type,
+            )
         elif field.metadata:
             name, metadata = field.metadata.get(_NAME, b""), field.metadata.get(_METADATA, b"")
         return self._extension(name.decode(), metadata, kind) or self._plain(kind, nested)
 
     def _extension(self, name: str, metadata: bytes, storage: pa.DataType) -> str | None:
-        """The type of an extension that DuckDB knows on this storage; None leaves it to the storage type."""
-        if name == "arrow.uuid" and kinds.is_fixed_size_binary(storage) and storage.byte_width == 16:
+        """The type of an extension that DuckDB knows on this storage; None leaves it to the storage
+        type.
+        """
+        if (
+            name == "arrow.uuid"
+            and kinds.is_fixed_size_binary(storage)
+            and storage.byte_width == 16
+        ):
             return "UUID"
         if name == "arrow.bool8" and kinds.is_int8(storage):
             return "BOOLEAN"
@@ -145,7 +165,9 @@ class _Reader:
             return f"DECIMAL({kind.precision},{kind.scale})"
         if kinds.is_dictionary(kind):
             if nested:
-                raise self._refused("a dictionary inside a nested type, of which the client shows the indices")
+                raise self._refused(
+                    "a dictionary inside a nested type, of which the client shows the indices"
+                )
             return self._plain(kind.value_type, nested)
         if kinds.is_run_end_encoded(kind):
             return self._plain(kind.value_type, nested)
@@ -157,7 +179,10 @@ class _Reader:
         if _is_list(kind):
             return f"{self.field(kind.value_field, nested=True)}[]"
         if kinds.is_map(kind):
-            key, item = self.field(kind.key_field, nested=True), self.field(kind.item_field, nested=True)
+            key, item = (
+                self.field(kind.key_field, nested=True),
+                self.field(kind.item_field, nested=True),
+            )
             return f"MAP({key}, {item})"
         if kinds.is_struct(kind) and kind.num_fields:
             return f"STRUCT({self._children(kind)})"
@@ -167,16 +192,20 @@ class _Reader:
 
     def _children(self, kind: pa.DataType) -> str:
         children = (kind.field(index) for index in range(kind.num_fields))
-        return ", ".join(f"{self._quote(child.name)} {self.field(child, nested=True)}" for child in children)
+        return ", ".join(
+            f"{self._quote(child.name)} {self.field(child, nested=True)}" for child in children
+        )
 
     def _refused(self, what: str) -> ProtocolViolation:
         return ProtocolViolation("T9", f"{self._where}: the client cannot read {what}")
 
 
 def difference(actual: pa.Field, expected: pa.Field) -> str | None:
-    """How `actual` differs in type from `expected` for a client that reads buffers without looking; None: not at all.
+    """How `actual` differs in type from `expected` for a client that reads buffers without looking;
+    None: not at all.
 
-    Names, nullability and metadata of nested fields do not matter, except that they show when fields changed places.
+    Names, nullability and metadata of nested fields do not matter, except that they show when
+    fields changed places.
     """
     return next(_differences(actual, expected), None)
 
@@ -235,7 +264,9 @@ def _extension_of(field: pa.Field) -> tuple[bytes, bytes]:
 
 
 def _serialized(kind: pa.BaseExtensionType) -> bytes:
-    serialized: bytes = kind.__arrow_ext_serialize__() if hasattr(kind, "__arrow_ext_serialize__") else b""
+    serialized: bytes = (
+        kind.__arrow_ext_serialize__() if hasattr(kind, "__arrow_ext_serialize__") else b""
+    )
     if not serialized and kind.extension_name == "arrow.opaque":
         return json.dumps({"type_name": kind.type_name, "vendor_name": kind.vendor_name}).encode()
     return serialized
@@ -256,8 +287,12 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return any(test(kind) for test in (kinds.is_string, kinds.is_large_string, kinds.is_string_view))
+    return any(
+        test(kind) for test in (kinds.is_string, kinds.is_large_string, kinds.is_string_view)
+    )
 
 
 def _is_blob(kind: pa.DataType) -> bool:
-    return any(test(kind) for test in (kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view))
+    return any(
+        test(kind) for test in (kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view)
+    )

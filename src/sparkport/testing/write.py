@@ -1,4 +1,6 @@
-"""INSERT, UPDATE and DELETE: which columns are sent, and where their values come from (airport §7.2)."""
+"""INSERT, UPDATE and DELETE: which columns are sent, and where their values come from (airport
+§7.2).
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,20 @@ from sparkport.testing.scan import Predicate, columns_by_name, matching, resolve
 from sparkport.testing.session import Session
 from sparkport.testing.types import quoted, updates_in_place
 
-__all__ = ["Changed", "Rows", "delete", "delete_rows", "insert", "insert_select", "update", "update_rows"]
+__all__ = [
+    "Changed",
+    "Rows",
+    "delete",
+    "delete_rows",
+    "insert",
+    "insert_select",
+    "update",
+    "update_rows",
+]
 
-Rows: TypeAlias = pa.Table | pa.RecordBatch | Mapping[str, Any] | Iterable[pa.RecordBatch | pa.Table]
+Rows: TypeAlias = (
+    pa.Table | pa.RecordBatch | Mapping[str, Any] | Iterable[pa.RecordBatch | pa.Table]
+)
 """What can be inserted: a table, a batch, columns by name, or batches one after the other."""
 
 
@@ -106,7 +119,9 @@ def update_rows(session: Session, table: AttachedTable, rows: pa.Table, returnin
     return Statement(session, table, "update", _sent(session, columns), source, returning).run()
 
 
-def delete(session: Session, table: AttachedTable, where: Predicate | None, returning: bool) -> Changed:
+def delete(
+    session: Session, table: AttachedTable, where: Predicate | None, returning: bool
+) -> Changed:
     rowid = _rowid(table)
 
     def source() -> Iterator[pa.RecordBatch]:
@@ -117,7 +132,9 @@ def delete(session: Session, table: AttachedTable, where: Predicate | None, retu
     return Statement(session, table, "delete", _sent(session, [rowid]), source, returning).run()
 
 
-def delete_rows(session: Session, table: AttachedTable, row_ids: Sequence[Any] | pa.Array, returning: bool) -> Changed:
+def delete_rows(
+    session: Session, table: AttachedTable, row_ids: Sequence[Any] | pa.Array, returning: bool
+) -> Changed:
     rowid = _rowid(table)
 
     def source() -> Iterator[pa.RecordBatch]:
@@ -127,11 +144,15 @@ def delete_rows(session: Session, table: AttachedTable, row_ids: Sequence[Any] |
     return Statement(session, table, "delete", _sent(session, [rowid]), source, returning).run()
 
 
-# ------------------------------------------------------------------------------------------------------------- INSERT
+# ------------------------------------------------------------------------------------------ INSERT
 
 
-def _insert_statement(session: Session, table: AttachedTable, source: Any, returning: bool) -> Changed:
-    return Statement(session, table, "insert", _sent(session, table.columns), source, returning).run()
+def _insert_statement(
+    session: Session, table: AttachedTable, source: Any, returning: bool
+) -> Changed:
+    return Statement(
+        session, table, "insert", _sent(session, table.columns), source, returning
+    ).run()
 
 
 def _provided(table: AttachedTable, names: Sequence[str]) -> dict[str, str]:
@@ -140,7 +161,9 @@ def _provided(table: AttachedTable, names: Sequence[str]) -> dict[str, str]:
     for name in names:
         column = table.column(name)
         if column is None or column is table.rowid:
-            raise ClientSideError(f'Binder Error: Table "{table.name}" does not have a column named "{name}"')
+            raise ClientSideError(
+                f'Binder Error: Table "{table.name}" does not have a column named "{name}"'
+            )
         provided[column.name] = name
     return provided
 
@@ -148,9 +171,12 @@ def _provided(table: AttachedTable, names: Sequence[str]) -> dict[str, str]:
 def _inserted(
     session: Session, table: AttachedTable, rows: pa.Table, select: Mapping[str, str]
 ) -> Iterator[pa.RecordBatch]:
-    """All columns in table order, with defaults, as DuckDB encodes them, once they fulfil what DuckDB checks."""
+    """All columns in table order, with defaults, as DuckDB encodes them, once they fulfil what
+    DuckDB checks.
+    """
     complete = {
-        column.name: _cast(select.get(column.name, column.default or "NULL"), column) for column in table.columns
+        column.name: _cast(select.get(column.name, column.default or "NULL"), column)
+        for column in table.columns
     }
     for batch in _vectors(session.local.evaluate(rows, complete)):
         _check_constraints(session, table, batch)
@@ -161,7 +187,9 @@ def _check_constraints(session: Session, table: AttachedTable, batch: pa.RecordB
     """NOT NULL and CHECK, which the client enforces for INSERT only (airport §7.5)."""
     for column, array in zip(table.columns, batch.columns, strict=True):
         if not column.nullable and array.null_count:
-            raise ClientSideError(f"Constraint Error: NOT NULL constraint failed: {table.name}.{column.name}")
+            raise ClientSideError(
+                f"Constraint Error: NOT NULL constraint failed: {table.name}.{column.name}"
+            )
     for check in table.checks:
         failed = session.local.mask(pa.Table.from_batches([batch]), f"NOT ({check})")
         if failed.combine_chunks().true_count:
@@ -170,13 +198,15 @@ def _check_constraints(session: Session, table: AttachedTable, batch: pa.RecordB
             )
 
 
-# ------------------------------------------------------------------------------------------------------------- UPDATE
+# ------------------------------------------------------------------------------------------ UPDATE
 
 
 def _added(
     session: Session, table: AttachedTable, assigned: list[AttachedColumn], returning: bool
 ) -> list[AttachedColumn]:
-    """The columns that UPDATE sends besides those it sets; their order is arbitrary, so it is reversed here."""
+    """The columns that UPDATE sends besides those it sets; their order is arbitrary, so it is
+    reversed here.
+    """
     others = [column for column in reversed(table.columns) if column not in assigned]
     if returning or not all(updates_in_place(column.field) for column in assigned):
         return others
@@ -204,7 +234,7 @@ def _mentioned(session: Session, table: AttachedTable, expressions: Iterable[str
     return list(dict.fromkeys(name for names_of_one in found for name in names_of_one))
 
 
-# ------------------------------------------------------------------------------------------------------------ encoding
+# ---------------------------------------------------------------------------------------- encoding
 
 
 def _sent(session: Session, columns: Iterable[AttachedColumn]) -> pa.Schema:

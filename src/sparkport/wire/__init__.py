@@ -1,1 +1,3 @@
-"""Bytes ↔ values: Flight messages, MessagePack, Arrow IPC, descriptors, tickets, filter JSON, status."""
+"""Bytes ↔ values: Flight messages, MessagePack, Arrow IPC, descriptors, tickets, filter JSON,
+status.
+"""

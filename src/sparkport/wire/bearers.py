@@ -1,8 +1,8 @@
 """Whom a descriptor or ticket was handed out to: part of it, under its signature.
 
-The client sends its token with half of its calls only, unless there is a secret for the address (airport §2.3). What it
-has been handed out comes back with the others, and says who it is: until it expires, and as long as the token that was
-shown for it is good.
+The client sends its token with half of its calls only, unless there is a secret for the address
+(airport §2.3). What it has been handed out comes back with the others, and says who it is: until it
+expires, and as long as the token that was shown for it is good.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ def bearer_fields(identity: Identity | None) -> list[Any] | None:
     if identity is None:
         return None
     attributes = sorted(identity.attributes.items())
-    return [identity.name, sorted(identity.groups), attributes, identity.expires, identity.credential]
+    return [
+        identity.name,
+        sorted(identity.groups),
+        attributes,
+        identity.expires,
+        identity.credential,
+    ]
 
 
 def bearer_of_fields(fields: tuple[Any, ...] | None) -> Identity | None:

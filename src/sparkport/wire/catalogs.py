@@ -1,4 +1,6 @@
-"""What the client asks about a catalog as a whole, and how schemas and their objects are described to it."""
+"""What the client asks about a catalog as a whole, and how schemas and their objects are described
+to it.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ _LENGTH_LIMIT = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class CatalogRequest:
-    """A question about one catalog; the empty name is the server's default one, None where the body does not say."""
+    """A question about one catalog; the empty name is the server's default one, None where the body
+    does not say.
+    """
 
     catalog: str | None
 
@@ -63,14 +67,18 @@ def compressed(content: bytes) -> bytes:
     Raises: LimitExceeded when the content is longer than the client can take.
     """
     if len(content) >= _LENGTH_LIMIT:
-        raise LimitExceeded("the catalog's description is larger than 2 GiB, which DuckDB cannot take")
+        raise LimitExceeded(
+            "the catalog's description is larger than 2 GiB, which DuckDB cannot take"
+        )
     frame = zstandard.ZstdCompressor(level=_COMPRESSION_LEVEL).compress(content)
     return pack([len(content), frame])
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The objects of one schema as they travel inside other messages; empty means "nothing" (airport §3.3)."""
+    """The objects of one schema as they travel inside other messages; empty means "nothing"
+    (airport §3.3).
+    """
 
     sha256: str = ""
     serialized: bytes | None = None
@@ -84,7 +92,9 @@ class Contents:
 
 
 def encode_contents(objects: Sequence[bytes]) -> Contents:
-    """The contents of a schema with these objects, each a serialised FlightInfo with app_metadata (airport §3.4)."""
+    """The contents of a schema with these objects, each a serialised FlightInfo with app_metadata
+    (airport §3.4).
+    """
     serialized = compressed(pack(list(objects)))
     # The hash is over the compressed form (T46).
     return Contents(hashlib.sha256(serialized).hexdigest(), serialized)
@@ -108,13 +118,15 @@ class SchemaEntry:
 def encode_schema_list(schemas: Sequence[SchemaEntry], version: CatalogVersion) -> bytes:
     """The answer of `list_schemas` (airport §3.3).
 
-    Raises: CatalogFault when two schemas have the same name, which would make the client refuse all of them (T45).
+    Raises: CatalogFault when two schemas have the same name, which would make the client refuse all
+    of them (T45).
     """
     for name, count in Counter(schema.name for schema in schemas).items():
         if count > 1:
             raise CatalogFault(f"the catalog has {count} schemas called {name}")
     root = {
-        # No bundle for the whole catalog: the client would keep every version of it on its disk for ever (T44).
+        # No bundle for the whole catalog: the client would keep every version of it on its disk for
+        # ever (T44).
         "contents": Contents().as_map(),
         "schemas": [
             {
@@ -151,8 +163,8 @@ def encode_object_metadata(
 ) -> bytes:
     """The app_metadata of an object's FlightInfo (airport §3.5).
 
-    `catalog` is the name as the client spelled it in ATTACH, which it compares letter by letter. Functions must give
-    their `input_schema`, even without parameters.
+    `catalog` is the name as the client spelled it in ATTACH, which it compares letter by letter.
+    Functions must give their `input_schema`, even without parameters.
     """
     return pack(
         {

@@ -19,10 +19,13 @@ def merge_constraints(fields: Fields, arrow_schema: pa.Schema) -> Constraints:
 
     The order of a composite primary key is lost on the wire, so its columns come in table order.
 
-    Raises: BadRequest for an index or name that is no column, for text that is no key, for two primary keys.
+    Raises: BadRequest for an index or name that is no column, for text that is no key, for two
+    primary keys.
     """
     columns = _Columns(arrow_schema)
-    unique: list[tuple[str, ...]] = [(columns.at(index),) for index in fields.unsigned_integers("unique_constraints")]
+    unique: list[tuple[str, ...]] = [
+        (columns.at(index),) for index in fields.unsigned_integers("unique_constraints")
+    ]
     unique += [(columns.named(name),) for name in fields.texts("unique_columns")]
     primary_keys = [
         columns.all_named(names)
@@ -56,7 +59,9 @@ def with_not_null(arrow_schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
 
 
 class _Columns:
-    """The columns that constraints may name: as in DuckDB, whatever the case of their ASCII letters."""
+    """The columns that constraints may name: as in DuckDB, whatever the case of their ASCII
+    letters.
+    """
 
     def __init__(self, arrow_schema: pa.Schema) -> None:
         self._names: list[str] = arrow_schema.names
@@ -78,7 +83,9 @@ class _Columns:
     def named(self, name: str) -> str:
         position = self._positions.get(_folded(name))
         if position is None:
-            raise BadRequest(f"create_table: a constraint is on the column {name}, which the table does not have")
+            raise BadRequest(
+                f"create_table: a constraint is on the column {name}, which the table does not have"
+            )
         return self._names[position]
 
     def all_named(self, names: Iterable[str]) -> tuple[str, ...]:
@@ -92,12 +99,17 @@ def _folded(name: str) -> bytes:
     return name.encode().lower()  # of bytes, `lower` changes ASCII letters only
 
 
-_KEY = re.compile(r"\s*(?P<kind>UNIQUE|PRIMARY\s+KEY)\s*\((?P<columns>.*)\)\s*", re.IGNORECASE | re.DOTALL)
-_NEXT_NAME = re.compile(r'\s*(?:"(?P<quoted>(?:[^"]|"")+)"|(?P<plain>[^\W\d][\w$]*))\s*(?P<comma>,)?')
+_KEY = re.compile(
+    r"\s*(?P<kind>UNIQUE|PRIMARY\s+KEY)\s*\((?P<columns>.*)\)\s*", re.IGNORECASE | re.DOTALL
+)
+_NEXT_NAME = re.compile(
+    r'\s*(?:"(?P<quoted>(?:[^"]|"")+)"|(?P<plain>[^\W\d][\w$]*))\s*(?P<comma>,)?'
+)
 
 
 def parse_key(text: str) -> tuple[bool, tuple[str, ...]]:
-    """Read `UNIQUE(id, "odd ""name")` or `PRIMARY KEY(…)`: whether it is a primary key, and its columns.
+    """Read `UNIQUE(id, "odd ""name")` or `PRIMARY KEY(…)`: whether it is a primary key, and its
+    columns.
 
     Raises: BadRequest.
     """
@@ -117,4 +129,6 @@ def parse_key(text: str) -> tuple[bool, tuple[str, ...]]:
 
 
 def _unreadable(text: str) -> BadRequest:
-    return BadRequest(f"create_table: the constraint {text[:100]!r} cannot be read; it must be UNIQUE(column, …)")
+    return BadRequest(
+        f"create_table: the constraint {text[:100]!r} cannot be read; it must be UNIQUE(column, …)"
+    )

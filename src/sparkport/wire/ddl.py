@@ -1,4 +1,6 @@
-"""Requests that change the catalog itself: schemas, tables, columns, fields of structs (airport §4.10 – 4.14)."""
+"""Requests that change the catalog itself: schemas, tables, columns, fields of structs (airport
+§4.10 – 4.14).
+"""
 
 from __future__ import annotations
 
@@ -53,12 +55,14 @@ __all__ = [
 ]
 
 
-# ------------------------------------------------------------------------------------------- schemas and tables
+# ------------------------------------------------------------------------------ schemas and tables
 
 
 @dataclass(frozen=True, slots=True)
 class CreateSchema:
-    """CREATE SCHEMA. `on_conflict` is None where the request does not say, as DuckDB's never does (airport §4.10)."""
+    """CREATE SCHEMA. `on_conflict` is None where the request does not say, as DuckDB's never does
+    (airport §4.10).
+    """
 
     catalog: str
     name: str
@@ -79,7 +83,9 @@ class DropSchema:
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """CREATE TABLE. Columns that `constraints` says are NOT NULL are not nullable in `arrow_schema`."""
+    """CREATE TABLE. Columns that `constraints` says are NOT NULL are not nullable in
+    `arrow_schema`.
+    """
 
     catalog: str
     schema: str
@@ -116,9 +122,12 @@ def decode_create_schema(body: bytes) -> CreateSchema:
 
 def decode_drop_schema(body: bytes) -> DropSchema:
     fields = read_fields(body, "drop_schema")
-    # DuckDB puts the schema into `name` and leaves `schema_name` empty; the contract fills both (airport §15.1).
+    # DuckDB puts the schema into `name` and leaves `schema_name` empty; the contract fills both
+    # (airport §15.1).
     key = "name" if fields.optional_text("name") else "schema_name"
-    return DropSchema(_catalog(fields), fields.name(key), fields.flag("ignore_not_found"), fields.flag("cascade"))
+    return DropSchema(
+        _catalog(fields), fields.name(key), fields.flag("ignore_not_found"), fields.flag("cascade")
+    )
 
 
 def decode_create_table(body: bytes) -> CreateTable:
@@ -157,10 +166,12 @@ def _on_conflict(fields: Fields) -> OnConflict | None:
     try:
         return OnConflict(word.lower())
     except ValueError as error:
-        raise BadRequest(f"on_conflict must be error, ignore or replace, not {word[:40]!r}") from error
+        raise BadRequest(
+            f"on_conflict must be error, ignore or replace, not {word[:40]!r}"
+        ) from error
 
 
-# -------------------------------------------------------------------------------------------------- ALTER TABLE
+# ------------------------------------------------------------------------------------- ALTER TABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +252,9 @@ class AddField(AlterTable):
 
     @property
     def lost_its_name(self) -> bool:
-        """True for what DuckDB sends: the name of the column instead of the new field's (airport §4.14, T34)."""
+        """True for what DuckDB sends: the name of the column instead of the new field's (airport
+        §4.14, T34).
+        """
         return bool(self.column_schema.field(0).name == self.path[0])
 
 
@@ -292,7 +305,9 @@ def _check_one_field(column_schema: pa.Schema) -> None:
 
 def _check_path(path: tuple[str, ...], least: int) -> None:
     if len(path) < least or not all(path):
-        raise BadRequest("column_path must name a column and the fields that lead to the one that is meant")
+        raise BadRequest(
+            "column_path must name a column and the fields that lead to the one that is meant"
+        )
 
 
 def decode_add_column(body: bytes) -> AddColumn:
@@ -303,7 +318,10 @@ def decode_add_column(body: bytes) -> AddColumn:
 def decode_remove_column(body: bytes) -> RemoveColumn:
     fields = read_fields(body, "remove_column")
     return RemoveColumn(
-        *_table(fields), fields.name("removed_column"), fields.flag("if_column_exists"), fields.flag("cascade")
+        *_table(fields),
+        fields.name("removed_column"),
+        fields.flag("if_column_exists"),
+        fields.flag("cascade"),
     )
 
 
@@ -334,7 +352,9 @@ def decode_drop_not_null(body: bytes) -> DropNotNull:
 
 def decode_change_column_type(body: bytes) -> ChangeColumnType:
     fields = read_fields(body, "change_column_type")
-    return ChangeColumnType(*_table(fields), _column_schema(fields), fields.optional_text("expression") or "")
+    return ChangeColumnType(
+        *_table(fields), _column_schema(fields), fields.optional_text("expression") or ""
+    )
 
 
 def decode_add_field(body: bytes) -> AddField:
@@ -350,7 +370,10 @@ def decode_add_field(body: bytes) -> AddField:
 def decode_remove_field(body: bytes) -> RemoveField:
     fields = read_fields(body, "remove_field")
     return RemoveField(
-        *_table(fields), fields.texts("column_path"), fields.flag("if_column_exists"), fields.flag("cascade")
+        *_table(fields),
+        fields.texts("column_path"),
+        fields.flag("if_column_exists"),
+        fields.flag("cascade"),
     )
 
 

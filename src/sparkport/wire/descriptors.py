@@ -1,9 +1,10 @@
 """Descriptors: the handles under which the client knows tables and functions (airport §3.7).
 
-Ours are paths, `sparkport/catalog/schema/kind/name/fingerprint/signature`, each percent-encoded, because
-the client copies them into a header and DuckDB's process aborts on anything but printable ASCII there (T3). The signature
-makes a descriptor proof that this server handed it out; where callers show who they are, it also says to whom. Other
-clients may name a table by `[schema, table]` or `[catalog, schema, table]`, in plain text.
+Ours are paths, `sparkport/catalog/schema/kind/name/fingerprint/signature`, each percent-encoded,
+because the client copies them into a header and DuckDB's process aborts on anything but printable
+ASCII there (T3). The signature makes a descriptor proof that this server handed it out; where
+callers show who they are, it also says to whom. Other clients may name a table by `[schema, table]`
+or `[catalog, schema, table]`, in plain text.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ _BEARER = "@"
 class ObjectPath:
     """Which object a descriptor means.
 
-    `catalog` None is the server's default one. `fingerprint` is that of the Arrow schema the client has seen; empty when
-    it has not said, as in plain descriptors. `signed` tells that this server handed the descriptor out.
+    `catalog` None is the server's default one. `fingerprint` is that of the Arrow schema the client
+    has seen; empty when it has not said, as in plain descriptors. `signed` tells that this server
+    handed the descriptor out.
     """
 
     catalog: str | None
@@ -60,7 +62,9 @@ class ObjectPath:
     fingerprint: str = ""
     signed: bool = False
     attached_as: str | None = None
-    """What the client called the catalog in ATTACH, where that is not its name: it compares answers with it (T9)."""
+    """What the client called the catalog in ATTACH, where that is not its name: it compares answers
+    with it (T9).
+    """
     bearer: Identity | None = None
     """Whom a signed descriptor was handed out to."""
 
@@ -77,21 +81,31 @@ def encode_path(path: ObjectPath, signer: Signer) -> flight.FlightDescriptor:
 
 
 def decode_path(descriptor: flight.FlightDescriptor, signer: Signer) -> ObjectPath:
-    """Raises: BadRequest for a descriptor that is forged, altered, from elsewhere, or of no known form."""
+    """Raises: BadRequest for a descriptor that is forged, altered, from elsewhere, or of no known
+    form.
+    """
     if descriptor.descriptor_type != flight.DescriptorType.PATH:
-        raise BadRequest("the descriptor must be a path: [schema, table] or [catalog, schema, table]")
+        raise BadRequest(
+            "the descriptor must be a path: [schema, table] or [catalog, schema, table]"
+        )
     try:
         elements = [element.decode() for element in descriptor.path]
     except UnicodeDecodeError as error:
         raise BadRequest("the descriptor's path is not UTF-8 text") from error
     match elements:
         case [mark, catalog, schema, kind, name, fingerprint_, *others, signature] if mark == _MARK:
-            if not hmac.compare_digest(signature.encode(), _signature(elements[:-1], signer).encode()):
+            if not hmac.compare_digest(
+                signature.encode(), _signature(elements[:-1], signer).encode()
+            ):
                 raise BadRequest(
                     "this table handle was not made by the running server, or was altered: DETACH the catalog and ATTACH "
                     "it again"
                 )
-            bearer = bearer_of_text(others.pop()[1:]) if others and others[-1].startswith(_BEARER) else None
+            bearer = (
+                bearer_of_text(others.pop()[1:])
+                if others and others[-1].startswith(_BEARER)
+                else None
+            )
             return ObjectPath(
                 unquote(catalog),
                 unquote(schema),
@@ -107,12 +121,16 @@ def decode_path(descriptor: flight.FlightDescriptor, signer: Signer) -> ObjectPa
         case [schema, name]:
             return ObjectPath(None, schema, "table", name)
         case [name]:
-            raise NotFound(f"there is no flight {_shortened(name)}; name a table as [schema, table]")
+            raise NotFound(
+                f"there is no flight {_shortened(name)}; name a table as [schema, table]"
+            )
     raise BadRequest("the descriptor's path must be [schema, table] or [catalog, schema, table]")
 
 
 def bearer_in_header(text: str, signer: Signer) -> Identity | None:
-    """Whom the descriptor was handed out to that the client has copied into a header; None for any other text."""
+    """Whom the descriptor was handed out to that the client has copied into a header; None for any
+    other text.
+    """
     if not text.startswith(f"{_MARK}/"):
         return None
     try:  # the elements of ours hold no slash
@@ -124,14 +142,17 @@ def bearer_in_header(text: str, signer: Signer) -> Identity | None:
 def is_handle(descriptor: flight.FlightDescriptor) -> bool:
     """Whether it looks like one of ours, which nobody else's can be taken for."""
     return bool(
-        descriptor.descriptor_type == flight.DescriptorType.PATH and (descriptor.path or [b""])[0] == _MARK.encode()
+        descriptor.descriptor_type == flight.DescriptorType.PATH
+        and (descriptor.path or [b""])[0] == _MARK.encode()
     )
 
 
 def fingerprint(arrow_schema: pa.Schema) -> str:
-    """A digest of what a client must know to read the table's columns by position: names, types, and the row id.
+    """A digest of what a client must know to read the table's columns by position: names, types,
+    and the row id.
 
-    Comments, defaults and nullability are left out: a client with an old idea of those still reads right.
+    Comments, defaults and nullability are left out: a client with an old idea of those still reads
+    right.
     """
     rowid = find_rowid_column(arrow_schema)
     bare = pa.schema([pa.field(field.name, field.type) for field in arrow_schema])

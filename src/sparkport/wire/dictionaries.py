@@ -1,4 +1,6 @@
-"""What the dictionaries of an incoming stream cost: they outlive their messages, and nothing makes clients send rows too."""
+"""What the dictionaries of an incoming stream cost: they outlive their messages, and nothing makes
+clients send rows too.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ class Dictionaries:
         self._read: dict[int, int] = {}
         self._waiting: list[tuple[Dictionary, int]] = []
         self.held_bytes = 0
-        """Of those that count, and of those that wait for the next batch, with which Arrow reads them."""
+        """Of those that count, and of those that wait for the next batch, with which Arrow reads
+        them.
+        """
 
     def add(self, dictionary: Dictionary, size: int) -> None:
         """Raises: LimitExceeded."""

@@ -1,7 +1,8 @@
-"""Discovery, of which there are two encodings: the contracts' actions (airport §15.3) and Flight SQL's commands.
+"""Discovery, of which there are two encodings: the contracts' actions (airport §15.3) and Flight
+SQL's commands.
 
-What can be asked for, and the Arrow schemas of the answers, are the same for both, and are here; so are the bodies of the
-actions. The commands are decoded in `flight_sql`.
+What can be asked for, and the Arrow schemas of the answers, are the same for both, and are here; so
+are the bodies of the actions. The commands are decoded in `flight_sql`.
 """
 
 from __future__ import annotations
@@ -34,12 +35,16 @@ _SCHEMA = pa.field("db_schema_name", pa.string())
 _TABLE_TYPE = pa.field("table_type", pa.string(), nullable=False)
 CATALOGS = pa.schema([_CATALOG.with_nullable(False)])
 SCHEMAS = pa.schema([_CATALOG, _SCHEMA.with_nullable(False)])
-TABLES = pa.schema([_CATALOG, _SCHEMA, pa.field("table_name", pa.string(), nullable=False), _TABLE_TYPE])
+TABLES = pa.schema(
+    [_CATALOG, _SCHEMA, pa.field("table_name", pa.string(), nullable=False), _TABLE_TYPE]
+)
 TABLES_WITH_SCHEMA = TABLES.append(pa.field("table_schema", pa.binary(), nullable=False))
 TABLE_TYPES = pa.schema([_TABLE_TYPE])
 
 _LONGEST_PATTERN = 10_000
-"""Characters. It is tried on every name, so its length must cost whoever sends it more than the server."""
+"""Characters. It is tried on every name, so its length must cost whoever sends it more than the
+server.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,9 @@ class DiscoveryRequest:
 
 
 def decode_discovery(body: bytes) -> DiscoveryRequest:
-    """The body may be empty, JSON or MessagePack: the contracts name the filters, not their encoding. Raises: BadRequest."""
+    """The body may be empty, JSON or MessagePack: the contracts name the filters, not their
+    encoding. Raises: BadRequest.
+    """
     text = body.lstrip()
     what = "discovery"
     if not text:
@@ -94,7 +101,9 @@ def encode_discovery(arrow_schema: pa.Schema, batches: Iterable[pa.RecordBatch])
 
 
 def _like(pattern: str, name: str) -> bool:
-    """Piece by piece, each where it fits first: as one regular expression a pattern of many `%` could take for ever."""
+    """Piece by piece, each where it fits first: as one regular expression a pattern of many `%`
+    could take for ever.
+    """
     first, *others = _pieces(pattern)
     if not others:
         return first.fullmatch(name) is not None
@@ -105,11 +114,16 @@ def _like(pattern: str, name: str) -> bool:
         found = piece.search(name, found.end())
     # What comes after the last `%` is as long as its text, since each `_` stands for one character.
     start = len(name) - len(pattern.rpartition("%")[2])
-    return found is not None and start >= found.end() and others[-1].fullmatch(name, start) is not None
+    return (
+        found is not None and start >= found.end() and others[-1].fullmatch(name, start) is not None
+    )
 
 
 @lru_cache(maxsize=64)
 def _pieces(pattern: str) -> tuple[re.Pattern[str], ...]:
     """What stands between the `%` of a pattern."""
-    texts = ("".join("." if each == "_" else re.escape(each) for each in piece) for piece in pattern.split("%"))
+    texts = (
+        "".join("." if each == "_" else re.escape(each) for each in piece)
+        for piece in pattern.split("%")
+    )
     return tuple(re.compile(text, re.DOTALL) for text in texts)

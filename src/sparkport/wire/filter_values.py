@@ -16,7 +16,9 @@ DEEPEST_TYPE = 32
 
 
 class NotUnderstood(Exception):
-    """A part of the filter has a shape that airport §6 does not define; never leaves the decoder."""
+    """A part of the filter has a shape that airport §6 does not define; never leaves the
+    decoder.
+    """
 
 
 def decode_type(node: Any, depth: int = 0) -> DuckType:
@@ -31,9 +33,13 @@ def decode_type(node: Any, depth: int = 0) -> DuckType:
         raise NotUnderstood(f"type {identifier} of an extension")
     match identifier:
         case "DECIMAL":
-            return DuckType(identifier, int_member(info, "width"), int_member(info, "scale", 0), alias=alias)
+            return DuckType(
+                identifier, int_member(info, "width"), int_member(info, "scale", 0), alias=alias
+            )
         case "LIST" | "MAP":
-            return DuckType(identifier, child=decode_type(info.get("child_type"), depth + 1), alias=alias)
+            return DuckType(
+                identifier, child=decode_type(info.get("child_type"), depth + 1), alias=alias
+            )
         case "ARRAY":
             child = decode_type(info.get("child_type"), depth + 1)
             return DuckType(identifier, size=int_member(info, "size"), child=child, alias=alias)
@@ -42,7 +48,8 @@ def decode_type(node: Any, depth: int = 0) -> DuckType:
                 (text_member(field, "first", ""), decode_type(field.get("second"), depth + 1))
                 for field in list_member(info, "child_types")
             )
-            # A union begins with an unnamed member for its tag; 2.0 calls an unnamed struct a tuple.
+            # A union begins with an unnamed member for its tag; 2.0 calls an unnamed struct a
+            # tuple.
             return DuckType(
                 "UNION" if identifier == "UNION" else "STRUCT",
                 fields=fields[1:] if identifier == "UNION" else fields,
@@ -56,7 +63,9 @@ def decode_type(node: Any, depth: int = 0) -> DuckType:
 
 
 def decode_constant(node: Any, inherited: DuckType | None = None, depth: int = 0) -> Constant:
-    """`inherited` is the type that the parent of a nested value gives it; some versions do not repeat it."""
+    """`inherited` is the type that the parent of a nested value gives it; some versions do not
+    repeat it.
+    """
     if depth > DEEPEST_TYPE:
         raise NotUnderstood("constant nested too deeply")
     mapping = object_of(node)
@@ -74,7 +83,9 @@ def decode_constant(node: Any, inherited: DuckType | None = None, depth: int = 0
     match kind.id:
         case "LIST" | "ARRAY" | "MAP":
             children = list_member(value, "children")
-            return Constant(kind, tuple(decode_constant(child, kind.child, depth + 1) for child in children))
+            return Constant(
+                kind, tuple(decode_constant(child, kind.child, depth + 1) for child in children)
+            )
         case "STRUCT":
             return Constant(kind, _members(list_member(value, "children"), kind, depth))
         case "UNION":
@@ -151,7 +162,9 @@ def _scalar(kind: DuckType, value: Any) -> bool | int | float | str | bytes | uu
         case "BIT" | "BIGNUM":
             return _internal_bytes(value)
         case "INTERVAL":
-            return Interval(int_member(value, "months"), int_member(value, "days"), int_member(value, "micros"))
+            return Interval(
+                int_member(value, "months"), int_member(value, "days"), int_member(value, "micros")
+            )
         case "UUID":
             # The top bit is flipped so that UUIDs sort as numbers.
             return uuid.UUID(int=(_wide(value) + 2**127) % 2**128)
@@ -220,7 +233,16 @@ _BLOB_ESCAPE = re.compile(r"\\x([0-9A-Fa-f]{2})")
 
 _INTEGER_TYPES = frozenset(
     {
-        *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"),
+        *(
+            "TINYINT",
+            "SMALLINT",
+            "INTEGER",
+            "BIGINT",
+            "UTINYINT",
+            "USMALLINT",
+            "UINTEGER",
+            "UBIGINT",
+        ),
         *("DATE", "TIME", "TIME_NS", "TIME WITH TIME ZONE"),
         *("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "TIMESTAMP WITH TIME ZONE"),
     }

@@ -1,8 +1,8 @@
 """The filter JSON of DuckDB 1.4, 1.5 and 2.0 (airport §6) as a filter tree.
 
-Strategy: dispatch on `type`, which all versions write alike, and only then look where that version puts the operands
-(airport §6.9). Whatever has a shape that is not defined becomes an `Unknown` node where it stands; only text that is no
-filter at all is an error.
+Strategy: dispatch on `type`, which all versions write alike, and only then look where that version
+puts the operands (airport §6.9). Whatever has a shape that is not defined becomes an `Unknown` node
+where it stands; only text that is no filter at all is an error.
 """
 
 from __future__ import annotations
@@ -48,19 +48,24 @@ LARGEST_JSON = 16 * 1024 * 1024
 """Characters. A longer filter is not read; the client applies it alone."""
 
 DEEPEST_EXPRESSION = 100
-"""Expressions nested deeper are not understood. Python's JSON reader allows about three times that."""
+"""Expressions nested deeper are not understood. Python's JSON reader allows about three times
+that.
+"""
 
 MOST_EXPRESSIONS = 20_000
 """Expressions in one filter; those that come after are not understood."""
 
 LONGEST_INTEGER = 40
-"""Digits. Nothing in a filter has more, and Python refuses or takes very long to read a million of them."""
+"""Digits. Nothing in a filter has more, and Python refuses or takes very long to read a million of
+them.
+"""
 
 
 def decode_filter(text: str | bytes, columns: Collection[str] = ()) -> Filter | None:
     """The filter of a scan; None if there is none (the empty text, airport §5.2, or an empty list).
 
-    It names columns as `columns`, those of the table, do, whatever the case in which they were sent.
+    It names columns as `columns`, those of the table, do, whatever the case in which they were
+    sent.
 
     Raises: BadRequest if the text is not JSON or not of the shape of airport §6.2.
     """
@@ -86,7 +91,9 @@ def decode_filter(text: str | bytes, columns: Collection[str] = ()) -> Filter | 
     if not filters:
         return None
     own = own_spellings(columns)
-    spelled = names and [own(name) if isinstance(name, str) and name != ROWID else name for name in names]
+    spelled = names and [
+        own(name) if isinstance(name, str) and name != ROWID else name for name in names
+    ]
     decoder = _Decoder(spelled)
     return Filter(tuple(decoder.expression(node, 0, None) for node in filters), source)
 
@@ -104,7 +111,8 @@ def _document(source: str) -> Any:
     try:
         return json.loads(source, parse_int=_parse_integer)
     except ValueError:
-        # DuckDB 2.0 writes NAN where 1.x wrote NaN (airport §6.2); neither is JSON, and Python reads only one.
+        # DuckDB 2.0 writes NAN where 1.x wrote NaN (airport §6.2); neither is JSON, and Python
+        # reads only one.
         repaired = _BARE_FLOAT.sub(lambda match: "NaN" if match[1] else match[0], source)
         return json.loads(repaired, parse_int=_parse_integer)
 
@@ -115,7 +123,9 @@ def _parse_integer(digits: str) -> int | None:
 
 
 class _Decoder:
-    """`parameters`, in the methods, is the number of parameters of the lambda around a node; None outside of lambdas."""
+    """`parameters`, in the methods, is the number of parameters of the lambda around a node; None
+    outside of lambdas.
+    """
 
     def __init__(self, names: list[Any] | None) -> None:
         self._names = names
@@ -173,7 +183,9 @@ class _Decoder:
     def cast(self, node: Any, depth: int, parameters: int | None) -> Expression:
         (child,) = self._operands(node, ("child",), depth, parameters)
         flags = node if "child" in node else object_of(node.get("function_data"))
-        return Cast(child, decode_type(node.get("return_type")), bool_member(flags, "try_cast", False))
+        return Cast(
+            child, decode_type(node.get("return_type")), bool_member(flags, "try_cast", False)
+        )
 
     def case(self, node: Any, depth: int, parameters: int | None) -> Expression:
         branches = tuple(
@@ -192,7 +204,9 @@ class _Decoder:
         has_data = data is not None or bool_member(node, "has_serialize", False)
         kind = decode_type(node.get("return_type"))
         if isinstance(data, dict) and "lambda_expr" in data:
-            return Function(name, self._lambda_arguments(node, data, depth, parameters), kind, catalog, has_data)
+            return Function(
+                name, self._lambda_arguments(node, data, depth, parameters), kind, catalog, has_data
+            )
         return Function(name, self._children(node, depth, parameters), kind, catalog, has_data)
 
     def reference(self, node: Any, depth: int, parameters: int | None) -> Expression:
@@ -230,11 +244,19 @@ class _Decoder:
         return children
 
     def _children(self, node: Any, depth: int, parameters: int | None) -> tuple[Expression, ...]:
-        return tuple(self.expression(child, depth, parameters) for child in list_member(node, "children"))
+        return tuple(
+            self.expression(child, depth, parameters) for child in list_member(node, "children")
+        )
 
-    def _lambda_arguments(self, node: Any, data: Any, depth: int, parameters: int | None) -> tuple[Expression, ...]:
+    def _lambda_arguments(
+        self, node: Any, data: Any, depth: int, parameters: int | None
+    ) -> tuple[Expression, ...]:
         children = list_member(node, "children")
-        if len(children) > 1 and isinstance(children[1], dict) and children[1].get("type") == "LAMBDA":
+        if (
+            len(children) > 1
+            and isinstance(children[1], dict)
+            and children[1].get("type") == "LAMBDA"
+        ):
             # 2.0 leaves the lambda among the children; its body is the same as in the data.
             children = [children[0], *children[2:]]
         if not children or bool_member(data, "has_initial", False):
@@ -255,7 +277,9 @@ def _qualified_name(node: Any) -> tuple[str, str]:
 
 
 # Strings are matched first, closed or not, so that nothing inside them is and no text takes long.
-_BARE_FLOAT = re.compile(r'"(?:[^"\\]|\\.)*"?|(?<![\w.])-?(nan)(?![\w.])', re.IGNORECASE | re.DOTALL)
+_BARE_FLOAT = re.compile(
+    r'"(?:[^"\\]|\\.)*"?|(?<![\w.])-?(nan)(?![\w.])', re.IGNORECASE | re.DOTALL
+)
 
 _COMPARISONS = {
     "COMPARE_EQUAL": ComparisonKind.EQUAL,

@@ -1,6 +1,7 @@
 """Flight's protobuf messages, except FlightData.
 
-pyarrow serialises most of them; the two small ones that it does not expose are written here by hand (airport §1.5).
+pyarrow serialises most of them; the two small ones that it does not expose are written here by hand
+(airport §1.5).
 """
 
 from __future__ import annotations
@@ -102,8 +103,8 @@ def encode_schema_result(arrow_schema: pa.Schema) -> bytes:
 
 
 def encode_endpoint(ticket: bytes, location: str = REUSE_CONNECTION) -> bytes:
-    """An endpoint, read on the connection it was asked for on unless a location says otherwise; without any the client
-    fails (T48).
+    """An endpoint, read on the connection it was asked for on unless a location says otherwise;
+    without any the client fails (T48).
     """
     encoded: bytes = flight.FlightEndpoint(ticket, [location]).serialize()
     return encoded
@@ -117,15 +118,20 @@ def encode_flight_info(
     tickets: tuple[bytes, ...] = (),
     total_records: int = -1,
 ) -> bytes:
-    """A FlightInfo; in catalog listings the tickets are left out, since the client ignores them there (airport §3.5)."""
+    """A FlightInfo; in catalog listings the tickets are left out, since the client ignores them
+    there (airport §3.5).
+    """
     endpoints = [flight.FlightEndpoint(ticket, [REUSE_CONNECTION]) for ticket in tickets]
-    info = flight.FlightInfo(arrow_schema, descriptor, endpoints, total_records, -1, False, app_metadata)
+    info = flight.FlightInfo(
+        arrow_schema, descriptor, endpoints, total_records, -1, False, app_metadata
+    )
     encoded: bytes = info.serialize()
     return encoded
 
 
 def protobuf_fields(message: memoryview) -> Iterator[tuple[int, memoryview | int]]:
-    """The fields of a protobuf message in order: views for length-delimited ones, integers for all others.
+    """The fields of a protobuf message in order: views for length-delimited ones, integers for all
+    others.
 
     Raises: BadRequest when the bytes are no protobuf message.
     """
@@ -163,7 +169,9 @@ def varint(value: int) -> bytes:
 
 
 def short_varint(message: bytes, position: int) -> tuple[int, int]:
-    """An integer of at most four bytes, and where it ends; 0 for the latter when there is none of that kind."""
+    """An integer of at most four bytes, and where it ends; 0 for the latter when there is none of
+    that kind.
+    """
     value = shift = 0
     for byte in message[position : position + 4]:
         value |= (byte & 0x7F) << shift

@@ -1,9 +1,9 @@
 """FlightData messages: Arrow IPC framed by hand, so that the bytes of a batch are copied once.
 
-Strategy: a stream writer of Arrow writes into a list instead of a file. It hands over the buffers of a batch as they are,
-without copying them, and one `bytes.join` of the protobuf framing and those buffers makes the message. In the other
-direction the messages' parts are handed to Arrow's own stream reader, which thus handles dictionaries and their
-replacements.
+Strategy: a stream writer of Arrow writes into a list instead of a file. It hands over the buffers
+of a batch as they are, without copying them, and one `bytes.join` of the protobuf framing and those
+buffers makes the message. In the other direction the messages' parts are handed to Arrow's own
+stream reader, which thus handles dictionaries and their replacements.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ _PREFIX = 8  # continuation marker and length
 _SMALL_BATCH = 256 * 1024
 """Bytes below which copying a batch once more is quicker than collecting its buffers one by one."""
 _MAX_ROWS = 16_777_216
-"""Rows of one received message. Columns of type `null` cost no bytes, so a few bytes could claim any number."""
+"""Rows of one received message. Columns of type `null` cost no bytes, so a few bytes could claim
+any number.
+"""
 
 
 class FlightData(NamedTuple):
@@ -99,7 +101,9 @@ def encode_schema(arrow_schema: pa.Schema) -> bytes:
 
 
 def encode_metadata(app_metadata: bytes) -> bytes:
-    """A message without data. In a DoGet stream it would end the stream for the client (airport §5.5)."""
+    """A message without data. In a DoGet stream it would end the stream for the client (airport
+    §5.5).
+    """
     return b"".join((_APP_METADATA, varint(len(app_metadata)), app_metadata))
 
 
@@ -109,17 +113,23 @@ def with_metadata(message: bytes, app_metadata: bytes) -> bytes:
 
 
 def frame_encoded(message: bytes | memoryview) -> list[_Part]:
-    """The message, in parts, of a batch that comes as an encapsulated Arrow IPC message. Raises: CatalogFault."""
+    """The message, in parts, of a batch that comes as an encapsulated Arrow IPC message. Raises:
+    CatalogFault.
+    """
     view = memoryview(message).cast("B")
     body = _PREFIX + int.from_bytes(view[4:_PREFIX], "little")
     if view[:4] != _CONTINUATION or not _PREFIX < body <= len(view):
         raise CatalogFault("a batch was to be passed on that is no Arrow IPC message")
-    header = b"".join((_HEADER, varint(body - _PREFIX), view[_PREFIX:body], _BODY, varint(len(view) - body)))
+    header = b"".join(
+        (_HEADER, varint(body - _PREFIX), view[_PREFIX:body], _BODY, varint(len(view) - body))
+    )
     return [header, view[body:]]
 
 
 class BatchWriter:
-    """Encodes the batches of one stream. Not thread-safe: it remembers which dictionaries have been sent."""
+    """Encodes the batches of one stream. Not thread-safe: it remembers which dictionaries have been
+    sent.
+    """
 
     def __init__(self, arrow_schema: pa.Schema) -> None:
         self.arrow_schema = arrow_schema
@@ -129,23 +139,31 @@ class BatchWriter:
         self._schema_pending = True
 
     def messages(self, batch: pa.RecordBatch, app_metadata: bytes = b"") -> Iterable[bytes]:
-        """The messages of one batch: its dictionaries, where they are new, and the batch, which bears the metadata."""
+        """The messages of one batch: its dictionaries, where they are new, and the batch, which
+        bears the metadata.
+        """
         if not self._has_dictionaries and batch.get_total_buffer_size() < _SMALL_BATCH:
             return (_frame_small(batch, app_metadata),)
         return map(b"".join, self._messages(batch, app_metadata))
 
     def parts(self, batch: pa.RecordBatch) -> Iterable[list[_Part]]:
-        """The same messages, each in the parts that joined would be the message; they point into the batch."""
+        """The same messages, each in the parts that joined would be the message; they point into
+        the batch.
+        """
         if not self._has_dictionaries and batch.get_total_buffer_size() < _SMALL_BATCH:
             return ([_frame_small(batch, b"")],)
         return self._messages(batch, b"")
 
     def _messages(self, batch: pa.RecordBatch, app_metadata: bytes) -> Iterator[list[_Part]]:
-        if not batch.schema.equals(self.arrow_schema):  # Arrow would refuse one that differs only in nullability
+        if not batch.schema.equals(
+            self.arrow_schema
+        ):  # Arrow would refuse one that differs only in nullability
             batch = pa.RecordBatch.from_arrays(batch.columns, schema=self.arrow_schema)
         self._writer.write_batch(batch)
         parts = self._parts.take()
-        if self._schema_pending:  # Arrow writes the schema with the first batch; `encode_schema` has sent it already
+        if (
+            self._schema_pending
+        ):  # Arrow writes the schema with the first batch; `encode_schema` has sent it already
             self._schema_pending = False
             parts = _after_first_message(parts)
         if self._has_dictionaries:
@@ -176,7 +194,8 @@ class BatchReader:
     def read(self, message: FlightData) -> pa.RecordBatch | None:
         """The batch of this message; None when it brings only a dictionary or metadata.
 
-        The batch is checked to the last value, since Arrow trusts what it reads. Raises: BadRequest, LimitExceeded.
+        The batch is checked to the last value, since Arrow trusts what it reads. Raises:
+        BadRequest, LimitExceeded.
         """
         if not message.header:
             return None
@@ -184,10 +203,16 @@ class BatchReader:
         refuse_inflated(inflated)
         try:
             if not self._has_dictionaries and len(message.body) < _SMALL_BATCH:
-                return self._checked(pa.ipc.read_record_batch(pa.py_buffer(_encapsulated(message)), self.arrow_schema))
+                return self._checked(
+                    pa.ipc.read_record_batch(
+                        pa.py_buffer(_encapsulated(message)), self.arrow_schema
+                    )
+                )
             dictionary = dictionary_of(message.header) if self._has_dictionaries else None
             if dictionary is not None:
-                self.dictionaries.add(dictionary, len(message.header) + max(len(message.body), inflated))
+                self.dictionaries.add(
+                    dictionary, len(message.header) + max(len(message.body), inflated)
+                )
                 self._feed.add(message)
                 return None  # Arrow reads it together with the next batch
             self._feed.add(message)
@@ -230,7 +255,9 @@ class _Parts:
 
 
 class _Feed:
-    """A source that holds whole messages; Arrow's reader asks for exactly the parts they are made of."""
+    """A source that holds whole messages; Arrow's reader asks for exactly the parts they are made
+    of.
+    """
 
     closed = False
 
@@ -240,7 +267,9 @@ class _Feed:
     def add(self, message: FlightData) -> None:
         padding = -len(message.header) % 8
         prefix = _CONTINUATION + (len(message.header) + padding).to_bytes(4, "little")
-        header = message.header if not padding else memoryview(bytes(message.header) + bytes(padding))
+        header = (
+            message.header if not padding else memoryview(bytes(message.header) + bytes(padding))
+        )
         self._parts.extend((memoryview(prefix), header))
         if message.body:
             self._parts.append(message.body)
@@ -262,7 +291,9 @@ class _Feed:
 
 
 def _encapsulated(message: FlightData) -> bytes:
-    """The message as a file has it: one copy, which for small batches is quicker than to feed it to a reader in parts."""
+    """The message as a file has it: one copy, which for small batches is quicker than to feed it to
+    a reader in parts.
+    """
     padding = bytes(-len(message.header) % 8)
     length = (len(message.header) + len(padding)).to_bytes(4, "little")
     return b"".join((_CONTINUATION, length, message.header, padding, message.body))
@@ -277,7 +308,9 @@ def _has_dictionary(data_type: pa.DataType) -> bool:
 
 
 def _header_and_body(parts: list[_Part]) -> tuple[bytes, list[_Part]]:
-    """Divide the parts of one encapsulated message: marker, length, metadata (perhaps in pieces), body."""
+    """Divide the parts of one encapsulated message: marker, length, metadata (perhaps in pieces),
+    body.
+    """
     length = int.from_bytes(parts[1], "little")
     header, index = b"", 2
     while len(header) < length:

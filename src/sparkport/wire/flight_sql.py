@@ -1,7 +1,8 @@
-"""Flight SQL's commands: how they are decoded, and the Arrow schemas of their answers (FlightSql.proto).
+"""Flight SQL's commands: how they are decoded, and the Arrow schemas of their answers
+(FlightSql.proto).
 
-A command is a `google.protobuf.Any` in a CMD descriptor: the name of a message, and the message. They are small, and read
-by hand.
+A command is a `google.protobuf.Any` in a CMD descriptor: the name of a message, and the message.
+They are small, and read by hand.
 """
 
 from __future__ import annotations
@@ -103,20 +104,26 @@ _INFO_MEMBERS: Mapping[str, pa.DataType] = {
 SQL_INFO = pa.schema(
     [
         _field("info_name", pa.uint32()),
-        pa.field("value", pa.dense_union([pa.field(name, kind) for name, kind in _INFO_MEMBERS.items()])),
+        pa.field(
+            "value", pa.dense_union([pa.field(name, kind) for name, kind in _INFO_MEMBERS.items()])
+        ),
     ]
 )
 
 
 class PackedCommand(NamedTuple):
-    """The name of a command, such as `CommandGetTables`, and its message, which has not been read yet."""
+    """The name of a command, such as `CommandGetTables`, and its message, which has not been read
+    yet.
+    """
 
     name: str
     message: memoryview
 
 
 def unpack_command(command: bytes) -> PackedCommand | None:
-    """None for what does not claim to be of Flight SQL: a command may be anything. Raises: BadRequest."""
+    """None for what does not claim to be of Flight SQL: a command may be anything. Raises:
+    BadRequest.
+    """
     type_url, message = "", memoryview(b"")
     try:
         for number, value in _fields(memoryview(command)):
@@ -178,7 +185,9 @@ def decode_keys(message: memoryview) -> KeysRequest:
 def decode_cross_reference(message: memoryview) -> tuple[KeysRequest, KeysRequest]:
     """The table with the primary key, and the one that refers to it. Raises: BadRequest."""
     parent = _singular(message, {1: "catalog", 2: "schema", 3: "table"})
-    return KeysRequest(**parent), KeysRequest(**_singular(message, {4: "catalog", 5: "schema", 6: "table"}))
+    return KeysRequest(**parent), KeysRequest(
+        **_singular(message, {4: "catalog", 5: "schema", 6: "table"})
+    )
 
 
 def decode_sql_info(message: memoryview) -> frozenset[int]:
@@ -195,13 +204,17 @@ def decode_type_info(message: memoryview) -> int | None:
     wanted: int | None = None
     for number, value in _fields(message):
         if number == 1:
-            low = _integer(value) & 0xFFFF_FFFF  # an int32 is sent as 64 bits, all set before a negative one
+            low = (
+                _integer(value) & 0xFFFF_FFFF
+            )  # an int32 is sent as 64 bits, all set before a negative one
             wanted = low - (1 << 32) if low >> 31 else low
     return wanted
 
 
 def encode_sql_info(infos: Mapping[int, tuple[str, Any]]) -> pa.RecordBatch:
-    """One row for each info, by its number: the member of the union, and the value; None is the null of that member."""
+    """One row for each info, by its number: the member of the union, and the value; None is the
+    null of that member.
+    """
     members: dict[str, list[Any]] = {name: [] for name in _INFO_MEMBERS}
     offsets: list[int] = []
     for member, value in infos.values():
@@ -218,7 +231,9 @@ def encode_sql_info(infos: Mapping[int, tuple[str, Any]]) -> pa.RecordBatch:
 
 
 def _singular(message: memoryview, names: Mapping[int, str]) -> dict[str, Any]:
-    """The texts among the fields, by the names given to their numbers; of one that is sent twice the last counts."""
+    """The texts among the fields, by the names given to their numbers; of one that is sent twice
+    the last counts.
+    """
     return {names[number]: _text(value) for number, value in _fields(message) if number in names}
 
 
@@ -230,7 +245,9 @@ def _fields(message: memoryview) -> Iterator[tuple[int, memoryview | int]]:
 
 
 def _packed_integers(values: memoryview) -> Iterator[int]:
-    """Protobuf packs repeated integers into one field: here each byte with its high bit clear ends one."""
+    """Protobuf packs repeated integers into one field: here each byte with its high bit clear ends
+    one.
+    """
     integer = shift = 0
     for byte in values:
         integer |= (byte & 0x7F) << shift

@@ -12,7 +12,9 @@ __all__ = ["RequestHeaders", "decode_headers"]
 
 _DUCKDB_AGENT = "airport/"
 _LONGEST_TRACE_ID = 100
-"""It is repeated in logs and in messages, which clients refuse when they are too long. DuckDB sends 36 characters."""
+"""It is repeated in logs and in messages, which clients refuse when they are too long. DuckDB sends
+36 characters.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,8 @@ def decode_headers(metadata: Iterable[tuple[str, str | bytes]]) -> RequestHeader
         catalog=first.get("airport-catalog"),
         authorization=first.get("authorization"),
         trace_id=first.get("airport-trace-id", "")[:_LONGEST_TRACE_ID] or None,
-        # The client's own name first, then that of the contracts; scalar functions may send it empty (airport §2.1).
+        # The client's own name first, then that of the contracts; scalar functions may send it
+        # empty (airport §2.1).
         transaction_id=first.get("airport-transaction-id") or first.get("x-transaction-id") or None,
         operation=first.get("airport-operation"),
         action=first.get("airport-action-name"),

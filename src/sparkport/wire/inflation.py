@@ -1,7 +1,8 @@
-"""How large a compressed Arrow message becomes, read off it before it is read: a few bytes may claim gigabytes.
+"""How large a compressed Arrow message becomes, read off it before it is read: a few bytes may
+claim gigabytes.
 
-Arrow allocates what each compressed buffer claims to hold, and refuses it if it holds anything else; so the sum of those
-claims is what it costs.
+Arrow allocates what each compressed buffer claims to hold, and refuses it if it holds anything
+else; so the sum of those claims is what it costs.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ MOST_INFLATED = 1 << 30
 """Bytes of one batch, once it is unpacked."""
 
 _DICTIONARY, _RECORD_BATCH = 2, 3  # of Arrow's union MessageHeader
-_SLOT_KIND, _SLOT_HEADER = 6, 8  # places of fields in the vtables: Message.header_type, Message.header
+_SLOT_KIND, _SLOT_HEADER = (
+    6,
+    8,
+)  # places of fields in the vtables: Message.header_type, Message.header
 _SLOT_ID, _SLOT_DATA, _SLOT_IS_DELTA = 4, 6, 8  # of DictionaryBatch
 _SLOT_BUFFERS, _SLOT_COMPRESSION = 8, 10  # RecordBatch.buffers, RecordBatch.compression
 _MOST_BUFFERS = 1 << 20
@@ -58,13 +62,17 @@ class Dictionary(NamedTuple):
 
 
 def dictionary_of(header: bytes | memoryview) -> Dictionary | None:
-    """What an Arrow message says about its dictionary; None when it brings none. Raises: BadRequest."""
+    """What an Arrow message says about its dictionary; None when it brings none. Raises:
+    BadRequest.
+    """
     try:
         kind, place = _content(header)
         if kind != _DICTIONARY:
             return None
         number, is_delta = _place(header, place, _SLOT_ID), _place(header, place, _SLOT_IS_DELTA)
-        return Dictionary(0 if number is None else _claim(header, number)[0], bool(is_delta and header[is_delta]))
+        return Dictionary(
+            0 if number is None else _claim(header, number)[0], bool(is_delta and header[is_delta])
+        )
     except (error, IndexError) as problem:
         raise BadRequest("the stream holds an invalid Arrow batch") from problem
 

@@ -13,7 +13,9 @@ __all__ = ["ONE_ROW", "decode_arguments", "decode_arrow_schema", "encode_argumen
 
 
 _MOST_INFLATED = 64 * 1024 * 1024
-"""Bytes that arguments may become when they are unpacked, which happens before anybody has looked who sends them."""
+"""Bytes that arguments may become when they are unpacked, which happens before anybody has looked
+who sends them.
+"""
 
 ONE_ROW = pa.record_batch({"": [None]}).select([])
 """One row without columns: what a function without parameters is called with."""
@@ -36,7 +38,10 @@ def decode_arguments(stream: bytes, what: str) -> pa.RecordBatch:
     """The arguments of a function: one column for each, in one row. Raises: BadRequest."""
     try:
         messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(stream))
-        sizes = (inflated_size(memoryview(each.metadata), memoryview(each.body or b"")) for each in messages)
+        sizes = (
+            inflated_size(memoryview(each.metadata), memoryview(each.body or b""))
+            for each in messages
+        )
         refuse_inflated(sum(sizes), _MOST_INFLATED)
         with pa.ipc.open_stream(pa.py_buffer(stream)) as reader:
             batches = list(reader)

@@ -13,8 +13,8 @@ from sparkport.errors import BadRequest
 __all__ = ["Fields", "pack", "read_fields", "unpack_json", "unpack_map", "unpack_text"]
 
 _LONGEST_ARRAY = 1 << 16
-"""msgpack allocates an array when it has read only its header, and such headers can be nested: a lower limit than the
-length of the body keeps a small request from reserving gigabytes."""
+"""msgpack allocates an array when it has read only its header, and such headers can be nested: a
+lower limit than the length of the body keeps a small request from reserving gigabytes."""
 
 _UNSIGNED_MAXIMUM = (1 << 64) - 1
 
@@ -26,7 +26,8 @@ def pack(value: Any) -> bytes:
 
 
 def unpack_map(body: bytes, what: str = "the request") -> dict[str, Any]:
-    """The map in `body`; keys are text, values stay bytes, since the client sends binary data as `str` (airport §1.3).
+    """The map in `body`; keys are text, values stay bytes, since the client sends binary data as
+    `str` (airport §1.3).
 
     Of a key that occurs twice the last value counts (T37); bytes after the map are ignored.
 
@@ -36,7 +37,9 @@ def unpack_map(body: bytes, what: str = "the request") -> dict[str, Any]:
 
 
 def unpack_text(body: bytes, what: str = "the request") -> dict[str, Any]:
-    """The map in `body` where values are plain Python values: `str` is text, `bin` bytes. Raises: BadRequest."""
+    """The map in `body` where values are plain Python values: `str` is text, `bin` bytes. Raises:
+    BadRequest.
+    """
     return _text_keys(_unpack(body, what, raw=False), what)
 
 
@@ -57,10 +60,12 @@ def read_fields(body: bytes, what: str) -> Fields:
 
 
 class Fields:
-    """Reads the fields of a map, each as the type it must have; a wrong one raises BadRequest that names it.
+    """Reads the fields of a map, each as the type it must have; a wrong one raises BadRequest that
+    names it.
 
-    Text may be `str` or `bin`, in UTF-8. Where several keys are given they are spellings of the same field, and the
-    first one present counts (airport §15.1). nil is the same as a missing field.
+    Text may be `str` or `bin`, in UTF-8. Where several keys are given they are spellings of the
+    same field, and the first one present counts (airport §15.1). nil is the same as a missing
+    field.
     """
 
     __slots__ = ("_values", "_what")
@@ -82,7 +87,9 @@ class Fields:
         return None if value is None else self._as_text(key, value)
 
     def name(self, *keys: str) -> str:
-        """A required text that names something: not empty, and without NUL, which DuckDB's C strings would cut."""
+        """A required text that names something: not empty, and without NUL, which DuckDB's C
+        strings would cut.
+        """
         key, value = self._required(keys)
         name = self._as_text(key, value)
         if not name:
@@ -97,7 +104,9 @@ class Fields:
         return self._as_bytes(key, value)
 
     def optional_blob(self, *keys: str) -> bytes | None:
-        """Bytes, or None where the field is missing or empty: the client has no other way to send nothing."""
+        """Bytes, or None where the field is missing or empty: the client has no other way to send
+        nothing.
+        """
         key, value = self._find(keys)
         return None if value is None else self._as_bytes(key, value) or None
 
@@ -209,7 +218,10 @@ def _text_keys(value: Any, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BadRequest(f"{what}: the body must be a MessagePack map, not {_kind(value)}")
     try:
-        return {key if isinstance(key, str) else key.decode("utf-8"): item for key, item in value.items()}
+        return {
+            key if isinstance(key, str) else key.decode("utf-8"): item
+            for key, item in value.items()
+        }
     except (AttributeError, UnicodeDecodeError) as error:
         raise BadRequest(f"{what}: the keys of a map must be text in UTF-8") from error
 

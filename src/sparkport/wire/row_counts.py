@@ -1,6 +1,7 @@
 """How many rows a FlightData message holds, read off its header without decoding anything else.
 
-Counting at the edge of the server sees every route: also rows that were framed in another process and are only passed on.
+Counting at the edge of the server sees every route: also rows that were framed in another process
+and are only passed on.
 """
 
 from __future__ import annotations
@@ -19,13 +20,17 @@ _MOST_ROWS = 1 << 31
 
 _offset = Struct("<I").unpack_from
 _back = Struct("<i").unpack_from
-_message = Struct("<HHHHH").unpack_from  # sizes of the vtable and the table; version, header's type, header
+_message = Struct(
+    "<HHHHH"
+).unpack_from  # sizes of the vtable and the table; version, header's type, header
 _field = Struct("<H").unpack_from
 _length = Struct("<q").unpack_from
 
 
 def count_rows(message: bytes) -> int:
-    """The rows of a record batch; 0 for a schema, a dictionary, metadata alone, and anything that is malformed."""
+    """The rows of a record batch; 0 for a schema, a dictionary, metadata alone, and anything that
+    is malformed.
+    """
     try:
         position = 0
         while message[position] in _BEFORE_HEADER:
@@ -35,7 +40,8 @@ def count_rows(message: bytes) -> int:
             position = start + length
         if message[position] != _HEADER:
             return 0
-        # Arrow's header is a flatbuffer: tables refer to their vtables backwards, and those say where the fields are.
+        # Arrow's header is a flatbuffer: tables refer to their vtables backwards, and those say
+        # where the fields are.
         root = position + 2
         while message[root - 1] >= 0x80:  # the header's length
             root += 1

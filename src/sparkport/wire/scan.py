@@ -51,8 +51,8 @@ class EndpointsRequest:
     json_filters: str = ""
     """Empty means none."""
     column_ids: tuple[int, ...] | None = None
-    """Positions among the columns without the row id; 2^63 and above are virtual, 2^64-1 the row id (airport §5.2).
-    None, from the contracts' form only, means all columns."""
+    """Positions among the columns without the row id; 2^63 and above are virtual, 2^64-1 the row id
+    (airport §5.2). None, from the contracts' form only, means all columns."""
     arguments: pa.RecordBatch | None = None
     """For a table function: one row with a column for each parameter."""
     input_schema: pa.Schema | None = None
@@ -90,7 +90,9 @@ class InOutParameters:
 
 
 def decode_endpoints(body: bytes) -> EndpointsRequest:
-    """Both the client's form and the contracts', told apart by the descriptor (airport §15.3). Raises: BadRequest."""
+    """Both the client's form and the contracts', told apart by the descriptor (airport §15.3).
+    Raises: BadRequest.
+    """
     what = "endpoints"
     fields = read_fields(body, what)
     if "descriptor" not in fields:
@@ -163,7 +165,8 @@ _UNITS: Mapping[str, Literal["timestamp", "version", "snapshot"]] = {
 
 
 def decode_time_point(unit: str, value: str) -> TimePoint | None:
-    """The client's upper case and the contracts' lower case (airport §15.3); None when both are empty.
+    """The client's upper case and the contracts' lower case (airport §15.3); None when both are
+    empty.
 
     Raises: BadRequest.
     """
@@ -178,7 +181,9 @@ def decode_time_point(unit: str, value: str) -> TimePoint | None:
 
 
 def encode_endpoints(endpoints: Sequence[bytes]) -> bytes:
-    """The answer of `endpoints`: an array of serialised FlightEndpoints; empty means no rows (airport §5.3)."""
+    """The answer of `endpoints`: an array of serialised FlightEndpoints; empty means no rows
+    (airport §5.3).
+    """
     return pack(list(endpoints))
 
 
@@ -210,11 +215,15 @@ def _input_schema(fields: Fields, key: str, what: str) -> pa.Schema | None:
 
 
 def _time_point(fields: Fields) -> TimePoint | None:
-    return decode_time_point(fields.optional_text("at_unit") or "", fields.optional_text("at_value") or "")
+    return decode_time_point(
+        fields.optional_text("at_unit") or "", fields.optional_text("at_value") or ""
+    )
 
 
 def _nested_time_point(fields: Fields) -> TimePoint | None:
     nested = fields.optional_fields("time_point")
     if nested is None:
         return None
-    return decode_time_point(nested.optional_text("unit") or "", nested.optional_text("value") or "")
+    return decode_time_point(
+        nested.optional_text("unit") or "", nested.optional_text("value") or ""
+    )

@@ -13,12 +13,16 @@ SIGNATURE_LENGTH = 16
 
 
 class Signer:
-    """Signs bytes with one secret, for one purpose at a time: a ticket's signature is no descriptor's. Thread-safe."""
+    """Signs bytes with one secret, for one purpose at a time: a ticket's signature is no
+    descriptor's. Thread-safe.
+    """
 
     __slots__ = ("_secret",)
 
     def __init__(self, secret: bytes | None = None) -> None:
-        """Without a secret one is drawn, which dies with the process: clients attach again after a restart."""
+        """Without a secret one is drawn, which dies with the process: clients attach again after a
+        restart.
+        """
         self._secret = secret if secret is not None else secrets.token_bytes(32)
 
     def signature(self, purpose: str, *parts: bytes) -> bytes:

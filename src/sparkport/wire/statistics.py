@@ -1,4 +1,6 @@
-"""Statistics of columns (airport §4.9): the client's question, and an answer that it cannot misread."""
+"""Statistics of columns (airport §4.9): the client's question, and an answer that it cannot
+misread.
+"""
 
 from __future__ import annotations
 
@@ -47,11 +49,14 @@ _LARGEST_LENGTH = 2**32 - 1
 
 _TEXT = frozenset({lib.Type_STRING, lib.Type_LARGE_STRING, lib.Type_STRING_VIEW})
 _WIDEST_TEXT = ("", "\U0010ffff" * 16)
-"""For text NULL would be read as the word "NULL". DuckDB keeps eight bytes of a bound and compares no more."""
+"""For text NULL would be read as the word "NULL". DuckDB keeps eight bytes of a bound and compares
+no more.
+"""
 
 
 def encode_column_statistics(statistics: ColumnStatistics, data_type: pa.DataType) -> bytes:
-    """The answer for a column of that type; a bound that is not known, or cannot be sent, becomes the widest there is.
+    """The answer for a column of that type; a bound that is not known, or cannot be sent, becomes
+    the widest there is.
 
     Raises: CatalogFault when the statistics are not of that type, or contradict themselves.
     """
@@ -59,7 +64,9 @@ def encode_column_statistics(statistics: ColumnStatistics, data_type: pa.DataTyp
     columns = dict(zip(("min", "max"), _bounds(statistics, data_type), strict=True))
     columns["has_not_null"] = pa.array([statistics.has_not_null], pa.bool_())
     columns["has_null"] = pa.array([statistics.has_null], pa.bool_())
-    columns["distinct_count"] = pa.array([min(statistics.distinct_count, _LARGEST_COUNT)], pa.uint64())
+    columns["distinct_count"] = pa.array(
+        [min(statistics.distinct_count, _LARGEST_COUNT)], pa.uint64()
+    )
     if _storage(data_type).id in _TEXT:
         columns["contains_unicode"] = pa.array([statistics.contains_unicode], pa.bool_())
         length = statistics.max_string_length
@@ -80,7 +87,9 @@ def _check(statistics: ColumnStatistics, data_type: pa.DataType) -> None:
     length = statistics.max_string_length
     numbers: tuple[Any, ...] = (statistics.distinct_count, 0 if length is None else length)
     if not all(isinstance(number, int) and number >= 0 for number in numbers):
-        raise _fault(data_type, "a distinct_count or max_string_length that is no number of values or bytes")
+        raise _fault(
+            data_type, "a distinct_count or max_string_length that is no number of values or bytes"
+        )
 
 
 def _bounds(statistics: ColumnStatistics, data_type: pa.DataType) -> tuple[pa.Array, pa.Array]:
@@ -94,7 +103,9 @@ def _bounds(statistics: ColumnStatistics, data_type: pa.DataType) -> tuple[pa.Ar
         # More likely computed from values of which one is NaN than that all of them are.
         raise _fault(data_type, "NaN as the minimum")
     if opaque_name(data_type) == "time_tz":
-        low = high = None  # the client compares bounds otherwise than values: by local time, then by offset
+        low = high = (
+            None  # the client compares bounds otherwise than values: by local time, then by offset
+        )
     elif storage.id in _TEXT:
         lowest, highest = _WIDEST_TEXT
         low = pa.array([lowest if low is None else shortened_minimum(low[0].as_py())], storage)
@@ -128,7 +139,9 @@ def _bound(value: Any, data_type: pa.DataType) -> pa.Array | None:
 
 
 def _converts(given: pa.DataType, wanted: pa.DataType) -> bool:
-    return (given.id in _TEXT and wanted.id in _TEXT) or (pa.types.is_integer(given) and pa.types.is_integer(wanted))
+    return (given.id in _TEXT and wanted.id in _TEXT) or (
+        pa.types.is_integer(given) and pa.types.is_integer(wanted)
+    )
 
 
 def _stored(value: Any, data_type: pa.DataType) -> Any:
@@ -140,7 +153,11 @@ def _stored(value: Any, data_type: pa.DataType) -> Any:
         return value.bytes
     if isinstance(value, bool) != (_is_boolean(data_type)) and value is not None:
         raise TypeError(f"{value!r} is not of type {data_type}")
-    return int(value) if isinstance(value, bool) and isinstance(data_type, pa.BaseExtensionType) else value
+    return (
+        int(value)
+        if isinstance(value, bool) and isinstance(data_type, pa.BaseExtensionType)
+        else value
+    )
 
 
 def _is_boolean(data_type: pa.DataType) -> bool:
@@ -173,12 +190,19 @@ def _number(bound: pa.Array) -> int:
     return number
 
 
-_PER_DAY: Mapping[str, int] = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+_PER_DAY: Mapping[str, int] = {
+    "s": 86_400,
+    "ms": 86_400_000,
+    "us": 86_400_000_000,
+    "ns": 86_400_000_000_000,
+}
 _MICROSECONDS: Mapping[str, int] = {"s": 1_000_000, "ms": 1_000}
 
 
 def _fits(bound: pa.Array) -> bool:
-    """Whether the client can convert it: it fails on instants outside its range, and Arrow has no such times."""
+    """Whether the client can convert it: it fails on instants outside its range, and Arrow has no
+    such times.
+    """
     kind = bound.type
     if pa.types.is_time(kind):
         return 0 <= _number(bound) < _PER_DAY[kind.unit]
@@ -192,7 +216,11 @@ def _fits(bound: pa.Array) -> bool:
 
 def _wrapped(bound: pa.Array | None, data_type: pa.DataType) -> pa.Array:
     array = pa.nulls(1, _storage(data_type)) if bound is None else bound
-    return pa.ExtensionArray.from_storage(data_type, array) if isinstance(data_type, pa.BaseExtensionType) else array
+    return (
+        pa.ExtensionArray.from_storage(data_type, array)
+        if isinstance(data_type, pa.BaseExtensionType)
+        else array
+    )
 
 
 def _storage(data_type: pa.DataType) -> pa.DataType:

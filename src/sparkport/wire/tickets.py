@@ -1,4 +1,6 @@
-"""Tickets: all that a DoGet needs, signed, since the client sends nothing else with it (airport §5.3)."""
+"""Tickets: all that a DoGet needs, signed, since the client sends nothing else with it (airport
+§5.3).
+"""
 
 from __future__ import annotations
 
@@ -13,23 +15,38 @@ from sparkport.errors import BadRequest
 from sparkport.wire.bearers import bearer_fields, bearer_of_fields
 from sparkport.wire.signing import SIGNATURE_LENGTH, Signer
 
-__all__ = ["CommandTicket", "DatabasesTicket", "ScanTicket", "Ticket", "decode_ticket", "encode_ticket"]
+__all__ = [
+    "CommandTicket",
+    "DatabasesTicket",
+    "ScanTicket",
+    "Ticket",
+    "decode_ticket",
+    "encode_ticket",
+]
 
 _PURPOSE = "ticket"
 _FORM = 3
-"""Changes with the fields below, so that a ticket of another version of the program is recognised as such."""
+"""Changes with the fields below, so that a ticket of another version of the program is recognised
+as such.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanTicket:
-    """A scan of one partition of a table, or of what a table function or a flight of a catalog's own gives."""
+    """A scan of one partition of a table, or of what a table function or a flight of a catalog's
+    own gives.
+    """
 
     catalog: str
     schema: str
     table: str
-    """The name of the table or function; of a flight, its serialised descriptor in hexadecimal digits."""
+    """The name of the table or function; of a flight, its serialised descriptor in hexadecimal
+    digits.
+    """
     fingerprint: str
-    """Of the Arrow schema that the client has bound, whose columns the stream must have by position."""
+    """Of the Arrow schema that the client has bound, whose columns the stream must have by
+    position.
+    """
     columns: tuple[int, ...] | None
     """Positions in that Arrow schema of the columns that will be looked at; None means all."""
     filter: str = ""
@@ -92,7 +109,9 @@ def decode_ticket(data: bytes, signer: Signer) -> Ticket:
 
 
 _KINDS = {kind.__name__: kind for kind in (ScanTicket, DatabasesTicket, CommandTicket)}
-_FIELD_NAMES = {name: tuple(field.name for field in dataclasses.fields(kind)) for name, kind in _KINDS.items()}
+_FIELD_NAMES = {
+    name: tuple(field.name for field in dataclasses.fields(kind)) for name, kind in _KINDS.items()
+}
 
 
 def _fields(ticket: Ticket) -> list[Any]:

@@ -61,7 +61,9 @@ def _decode_request(body: bytes, action: str) -> TransactionRequest:
 
 
 def _read(body: bytes, action: str) -> Fields:
-    """Bodies may be empty, JSON or MessagePack (airport §15.2); `{` never begins a MessagePack map."""
+    """Bodies may be empty, JSON or MessagePack (airport §15.2); `{` never begins a MessagePack
+    map.
+    """
     text = body.lstrip()
     if not text:
         return Fields({}, action)
@@ -71,7 +73,8 @@ def _read(body: bytes, action: str) -> Fields:
 def encode_transaction(identifier: str | None) -> bytes:
     """The answer of `create_transaction`; None where the catalog has no transactions.
 
-    Raises: CatalogFault when the identifier could not be a header, which would end the DuckDB process (T3).
+    Raises: CatalogFault when the identifier could not be a header, which would end the DuckDB
+    process (T3).
     """
     if identifier is None:
         return pack({"identifier": None})

@@ -115,7 +115,9 @@ def encode_dml_response(
     returning_data: bytes | None = None,
     error_message: str | None = None,
 ) -> bytes:
-    """The contracts' DMLResponse; empty members are left out. `returning_data` is an Arrow IPC stream."""
+    """The contracts' DMLResponse; empty members are left out. `returning_data` is an Arrow IPC
+    stream.
+    """
     response: Mapping[str, Any] = {
         "status": status,
         "affected_rows": affected_rows,
@@ -126,5 +128,7 @@ def encode_dml_response(
 
 
 def encode_total_changed(count: int) -> bytes:
-    """The last message of an exchange: how many rows DuckDB's statement has changed (airport §7.1)."""
+    """The last message of an exchange: how many rows DuckDB's statement has changed (airport
+    §7.1).
+    """
     return pack({"total_changed": count})

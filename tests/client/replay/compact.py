@@ -1,7 +1,9 @@
-"""Makes the files of this folder from recordings: `python tests/client/replay/compact.py FOLDER SCENARIO …`.
+"""Makes the files of this folder from recordings: `python tests/client/replay/compact.py FOLDER
+SCENARIO …`.
 
-FOLDER holds the recorded traffic of DuckDB's airport client as one JSON file for each scenario. Only what the client
-sent is kept, and how it went for the client; equal messages and header sets are kept once.
+FOLDER holds the recorded traffic of DuckDB's airport client as one JSON file for each scenario.
+Only what the client sent is kept, and how it went for the client; equal messages and header sets
+are kept once.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ class Compact:
         messages: list[Any] = []
         rows = 0
         for message in call["messages"]:
-            if "note" in message:  # "113 messages left out here": those of an exchange are batches like the one before
+            if (
+                "note" in message
+            ):  # "113 messages left out here": those of an exchange are batches like the one before
                 messages.append({"left_out": int(message["note"].split()[0]), "of_rows": rows})
             elif message["dir"] == "request" and "event" not in message:
                 messages.append(self.message(message))
@@ -65,7 +69,11 @@ class Compact:
             return {"rows": decoded["num_rows"], "first": decoded["rows"]}
         data = base64.b64decode(message["b64"])
         small = zlib.compress(data, 9)
-        packed = "z" + base64.b64encode(small).decode() if len(small) < len(data) else base64.b64encode(data).decode()
+        packed = (
+            "z" + base64.b64encode(small).decode()
+            if len(small) < len(data)
+            else base64.b64encode(data).decode()
+        )
         return {"blob": self.place(self.blobs, packed)}
 
     @staticmethod
@@ -77,16 +85,25 @@ class Compact:
 
 def write(value: dict[str, Any], path: Path) -> None:
     """One line for each step, header set and message, so that a change can be read."""
-    lines = [f' "about": {json.dumps(value["about"])}', f' "setup": {json.dumps(value["setup"], ensure_ascii=False)}']
+    lines = [
+        f' "about": {json.dumps(value["about"])}',
+        f' "setup": {json.dumps(value["setup"], ensure_ascii=False)}',
+    ]
     for key in ("steps", "headers", "blobs"):
-        elements = ",\n".join("  " + json.dumps(element, ensure_ascii=False) for element in value[key])
+        elements = ",\n".join(
+            "  " + json.dumps(element, ensure_ascii=False) for element in value[key]
+        )
         lines.append(f' "{key}": [\n{elements}\n ]')
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
 
 
 def write_types(recorded: dict[str, Any], path: Path) -> None:
-    """The scenario `types`, which has a form of its own: one line for each type under each of DuckDB's settings."""
-    settings = {key: recorded[key] for key in ("lossless_true", "lossless_false")} | recorded["settings"]
+    """The scenario `types`, which has a form of its own: one line for each type under each of
+    DuckDB's settings.
+    """
+    settings = {key: recorded[key] for key in ("lossless_true", "lossless_false")} | recorded[
+        "settings"
+    ]
     lines = []
     for setting, cases in settings.items():
         kept = ",\n".join("  " + json.dumps(_type(case), ensure_ascii=False) for case in cases)
@@ -95,7 +112,14 @@ def write_types(recorded: dict[str, Any], path: Path) -> None:
 
 
 def _type(case: dict[str, Any]) -> dict[str, Any]:
-    keys = "duckdb_type", "value_sql", "column_type_afterwards", "read_back", "create_error", "insert_error"
+    keys = (
+        "duckdb_type",
+        "value_sql",
+        "column_type_afterwards",
+        "read_back",
+        "create_error",
+        "insert_error",
+    )
     kept: dict[str, Any] = {key: value for key, value in case.items() if key in keys}
     return {**kept, "sent": case.get("create_table_field", {}).get("type")}
 

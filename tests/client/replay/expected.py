@@ -1,4 +1,6 @@
-"""What a scenario's SQL does in DuckDB itself: the truth that the server's tables are compared with."""
+"""What a scenario's SQL does in DuckDB itself: the truth that the server's tables are compared
+with.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,17 @@ class Expected:
     def __init__(self, catalog: str) -> None:
         self.catalog = catalog
         self.duckdb = duckdb.connect(config={"autoload_known_extensions": False})
-        self.duckdb.execute(f"SET arrow_lossless_conversion = true; ATTACH ':memory:' AS {catalog}; USE {catalog}")
+        self.duckdb.execute(
+            f"SET arrow_lossless_conversion = true; ATTACH ':memory:' AS {catalog}; USE {catalog}"
+        )
 
     def close(self) -> None:
         self.duckdb.close()
 
     def run(self, statements: Iterable[str]) -> list[tuple[Any, ...]]:
-        """Run statements; the rows of the last. Transactions are not heard of: each statement commits (trap T23)."""
+        """Run statements; the rows of the last. Transactions are not heard of: each statement
+        commits (trap T23).
+        """
         rows: list[tuple[Any, ...]] = []
         for sql in statements:
             if not OF_THE_CLIENT.match(sql):
@@ -43,7 +49,9 @@ class Expected:
             [self.catalog],
         ).fetchall()
         return {
-            (schema, name): self.duckdb.sql(f'SELECT * FROM {self.catalog}."{schema}"."{name}"').to_arrow_table()
+            (schema, name): self.duckdb.sql(
+                f'SELECT * FROM {self.catalog}."{schema}"."{name}"'
+            ).to_arrow_table()
             for schema, name in found
         }
 
@@ -60,12 +68,15 @@ class Expected:
 
     def schemas(self) -> set[str]:
         found = self.duckdb.execute(
-            "SELECT schema_name FROM duckdb_schemas() WHERE database_name = ? AND schema_name <> 'main'", [self.catalog]
+            "SELECT schema_name FROM duckdb_schemas() WHERE database_name = ? AND schema_name <> 'main'",
+            [self.catalog],
         )
         return {name for (name,) in found.fetchall()}
 
 
-def assert_same_contents(client: DuckDBClient, expected: Expected, unread: frozenset[str] = frozenset()) -> None:
+def assert_same_contents(
+    client: DuckDBClient, expected: Expected, unread: frozenset[str] = frozenset()
+) -> None:
     """Every table of the server holds what DuckDB's has, in columns of the same names and types."""
     schemas = client.schemas()
     served = {(s.name, t.name): t for s in schemas.values() for t in s.tables.values()}
@@ -74,7 +85,9 @@ def assert_same_contents(client: DuckDBClient, expected: Expected, unread: froze
     columns = expected.columns()
     for (schema, name), rows in expected.tables().items():
         table = served[schema, name]
-        assert [(column.name, column.type) for column in table.columns] == columns[schema, name], f"{schema}.{name}"
+        assert [(column.name, column.type) for column in table.columns] == columns[schema, name], (
+            f"{schema}.{name}"
+        )
         if name not in unread:
             assert unordered(client.scan(schema, name)) == unordered(rows), f"{schema}.{name}"
 
@@ -84,8 +97,12 @@ def unordered(rows: pa.Table) -> list[str]:
     return sorted(repr(tuple(row.values())) for row in rows.to_pylist())
 
 
-def shown(step: Step, scanned: Mapping[str, pa.Table], changed: Changed | None, schema: str) -> list[list[Any]]:
-    """The result that DuckDB makes of what the server sent: of a SELECT, of RETURNING, or the number of rows."""
+def shown(
+    step: Step, scanned: Mapping[str, pa.Table], changed: Changed | None, schema: str
+) -> list[list[Any]]:
+    """The result that DuckDB makes of what the server sent: of a SELECT, of RETURNING, or the
+    number of rows.
+    """
     database = duckdb.connect(config={"autoload_known_extensions": False})
     try:
         if changed is None:

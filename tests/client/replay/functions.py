@@ -1,4 +1,6 @@
-"""The functions and actions of the recording server, as far as the recorded statements call them."""
+"""The functions and actions of the recording server, as far as the recorded statements call
+them.
+"""
 
 from __future__ import annotations
 
@@ -61,11 +63,16 @@ def _add_scalar_functions(schema: SchemaBuilder) -> None:
 
     @schema.scalar_function
     def collatz(n: pa.int64()) -> pa.int64():  # type: ignore[valid-type]
-        return pa.array([None if each is None else len(_collatz(each)) for each in n.to_pylist()], pa.int64())
+        return pa.array(
+            [None if each is None else len(_collatz(each)) for each in n.to_pylist()], pa.int64()
+        )
 
     @schema.scalar_function
     def collatz_sequence(n: pa.int64()) -> pa.list_(pa.int64()):  # type: ignore[valid-type]
-        return pa.array([None if each is None else _collatz(each) for each in n.to_pylist()], pa.list_(pa.int64()))
+        return pa.array(
+            [None if each is None else _collatz(each) for each in n.to_pylist()],
+            pa.list_(pa.int64()),
+        )
 
 
 def _collatz(number: int) -> list[int]:
@@ -101,7 +108,9 @@ def _add_table_functions(schema: SchemaBuilder) -> None:
 
 
 def _wide(rows: int) -> pa.Table:
-    return pa.table([pa.array([number] * rows, pa.int32()) for number in range(len(WIDE))], schema=WIDE)
+    return pa.table(
+        [pa.array([number] * rows, pa.int32()) for number in range(len(WIDE))], schema=WIDE
+    )
 
 
 class NamedInTheMiddle(TableFunction):
@@ -126,7 +135,9 @@ class NamedInTheMiddle(TableFunction):
         arrow: pa.RecordBatch = parameters.arrow  # type: ignore[attr-defined]
         return arrow.schema
 
-    def execute(self, ctx: Context, parameters: Sequence[Any], options: ScanOptions) -> RecordReader:
+    def execute(
+        self, ctx: Context, parameters: Sequence[Any], options: ScanOptions
+    ) -> RecordReader:
         return [parameters.arrow]  # type: ignore[attr-defined]
 
 
@@ -157,7 +168,7 @@ def _huge(number: int) -> pa.RecordBatch:
     return pa.record_batch([pa.array([number] * 5000), pa.array([str(number)] * 5000)], schema=HUGE)
 
 
-# ----------------------------------------------------------------------------------------------------------- actions
+# ----------------------------------------------------------------------------------------- actions
 
 
 class Unavailable(SparkportError):

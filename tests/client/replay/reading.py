@@ -1,4 +1,6 @@
-"""The recorded scenarios that change nothing: the catalogs to replay them against, and what DuckDB makes of the replies."""
+"""The recorded scenarios that change nothing: the catalogs to replay them against, and what DuckDB
+makes of the replies.
+"""
 
 from __future__ import annotations
 
@@ -29,28 +31,36 @@ Rows = Sequence[Sequence[Any]]
 
 @dataclass(frozen=True)
 class ReadingScenario:
-    """What there is to say about a recording. Statements are named by their SQL, the second of a kind with `#2`."""
+    """What there is to say about a recording. Statements are named by their SQL, the second of a
+    kind with `#2`.
+    """
 
     name: str
     catalogs: Callable[[Path], list[Catalog]]
     """Makes the catalogs, of which the first is the one attached; the folder is for files."""
     prepare: Callable[[DuckDBClient], None] = lambda client: None
     shown: Mapping[str, str] = field(default_factory=dict)
-    """What DuckDB still does with a function's result, where it is not shown as it is: SQL over `computed`."""
+    """What DuckDB still does with a function's result, where it is not shown as it is: SQL over
+    `computed`.
+    """
     refused: Mapping[str, Refusal] = field(default_factory=dict)
     """What the server refuses; everything else it answers."""
     accepted: frozenset[str] = frozenset()
-    """What it answers although the recording server did not, so that there are no further calls to replay."""
+    """What it answers although the recording server did not, so that there are no further calls to
+    replay.
+    """
     other_result: Mapping[str, Rows] = field(default_factory=dict)
     """Where the recorded result was the recording server's doing: the right one."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """SELECTs that give the rows of batches that were not kept."""
 
 
-# ---------------------------------------------------------------------------------------------------------- catalogs
+# ---------------------------------------------------------------------------------------- catalogs
 
 
-def memory(tables: Mapping[str, pa.Table | Table], *, functions: bool = False, name: str = "cat") -> MemoryCatalog:
+def memory(
+    tables: Mapping[str, pa.Table | Table], *, functions: bool = False, name: str = "cat"
+) -> MemoryCatalog:
     """A catalog with these tables in its schema `s1`, and perhaps the functions in `utils`."""
     catalog = MemoryCatalog(name)
     schema = catalog.add_schema("s1")
@@ -77,17 +87,24 @@ EMPLOYEES = pa.table(
     {
         "name": ["Emily", "Amy"],
         "age": pa.array([30, 32], pa.int32()),
-        "start_date": pa.array([datetime.datetime(2023, 10, 1), datetime.datetime(2024, 10, 2)], pa.timestamp("ms")),
+        "start_date": pa.array(
+            [datetime.datetime(2023, 10, 1), datetime.datetime(2024, 10, 2)], pa.timestamp("ms")
+        ),
         "json_data": pa.array(["{}", "[1,2,3]"], pa.json_()),
         "id": pa.array(
-            [uuid.UUID("b975e418-7a6d-4afd-b1a4-1f7174ce1805"), uuid.UUID("7ef19ab7-c7af-4f01-88c3-86fae862fd60")],
+            [
+                uuid.UUID("b975e418-7a6d-4afd-b1a4-1f7174ce1805"),
+                uuid.UUID("7ef19ab7-c7af-4f01-88c3-86fae862fd60"),
+            ],
             pa.uuid(),
         ),
         "birthdate": [datetime.date(2023, 10, 1), datetime.date(2024, 10, 2)],
         "is_active": [True, False],
         "nickname": ["Ann", None],
         "salary": [1234.123, 5678.123],
-        "balance": pa.array([Decimal("12345.678790"), Decimal("67890.123456")], pa.decimal128(12, 6)),
+        "balance": pa.array(
+            [Decimal("12345.678790"), Decimal("67890.123456")], pa.decimal128(12, 6)
+        ),
     }
 )
 
@@ -117,7 +134,11 @@ class Thirds(PartitionedTable):
         return [b"0", b"1", b"2"]
 
     def scan(self, ctx: Context, options: ScanOptions) -> RecordReader:
-        wanted = list(range(self._rows.num_rows)) if options.partition is None else self._third(options.partition)
+        wanted = (
+            list(range(self._rows.num_rows))
+            if options.partition is None
+            else self._third(options.partition)
+        )
         rows = self._rows.take(wanted).append_column("row", pa.array(wanted, pa.int64()))
         return rows.to_batches()
 
@@ -128,7 +149,9 @@ class Thirds(PartitionedTable):
 def endpoint_variants(folder: Path) -> list[Catalog]:
     plain = {name: numbered(9) for name in ("none_t", "noloc_t", "loc_t")}
     catalog = memory({"multi_t": Thirds("multi_t", numbered(9)), **plain})
-    source = pa.table({"id": pa.array(range(6), pa.int32()), "name": [f"p{number}" for number in range(6)]})
+    source = pa.table(
+        {"id": pa.array(range(6), pa.int32()), "name": [f"p{number}" for number in range(6)]}
+    )
     pq.write_table(source, folder / "x.parquet")
     (schema,) = catalog.schemas(Context())
     assert isinstance(schema, MemorySchema)
@@ -164,11 +187,17 @@ class InvalidInput(BadRequest):
 
 def errors_scan(folder: Path) -> list[Catalog]:
     failing = {
-        "fail_scan": FailingScan("fail_scan", CatalogFault("deliberate error in the middle of the stream")),
-        "fail_scan_invalid": FailingScan("fail_scan_invalid", InvalidInput("scan: the server says invalid input")),
+        "fail_scan": FailingScan(
+            "fail_scan", CatalogFault("deliberate error in the middle of the stream")
+        ),
+        "fail_scan_invalid": FailingScan(
+            "fail_scan_invalid", InvalidInput("scan: the server says invalid input")
+        ),
     }
     catalog = memory(failing)
-    catalog.add_schema("static_data").add_table(SlowTable("big_chunk", pa.schema([("id", pa.int32())])))
+    catalog.add_schema("static_data").add_table(
+        SlowTable("big_chunk", pa.schema([("id", pa.int32())]))
+    )
     return [catalog]
 
 
@@ -178,7 +207,7 @@ def changed_thrice(client: DuckDBClient) -> None:
     client.add_column("s1", "t", "age", "INTEGER")
 
 
-# --------------------------------------------------------------------------------------------------------- scenarios
+# --------------------------------------------------------------------------------------- scenarios
 
 PEOPLE = pa.table({"name": ["a", "b", "c"], "n": pa.array([1, 2, 3], pa.int32())})
 SLOW = pa.schema([("id", pa.int32()), ("name", pa.string())])
@@ -199,10 +228,14 @@ SCENARIOS = (
             "WHERE result = 'A'",
         },
         other_result={
-            "SELECT utils.test_any_type(true)": [["true"]],  # a boolean is one, whatever it was sent as
+            "SELECT utils.test_any_type(true)": [
+                ["true"]
+            ],  # a boolean is one, whatever it was sent as
             "SELECT utils.test_time()": [[datetime.datetime(2026, 11, 15, 20, 12, 54)]],
         },
-        sources={"SELECT sum(utils.test_add(i, 1)) FROM range(5000) r(i)": "SELECT i, 1::BIGINT FROM range(5000) r(i)"},
+        sources={
+            "SELECT sum(utils.test_add(i, 1)) FROM range(5000) r(i)": "SELECT i, 1::BIGINT FROM range(5000) r(i)"
+        },
     ),
     ReadingScenario(
         "table_function",
@@ -232,7 +265,8 @@ SCENARIOS = (
     ),
     ReadingScenario(
         "table_in_out_2048",
-        # The statement that is not for the attached catalog goes to it as well: only the name of the other is needed.
+        # The statement that is not for the attached catalog goes to it as well: only the name of
+        # the other is needed.
         lambda folder: [memory({}, functions=True), memory({}, name="nosplit")],
         shown=dict.fromkeys(
             (
@@ -241,8 +275,11 @@ SCENARIOS = (
             ),
             "SELECT count(*) FROM computed",
         ),
-        other_result={  # the client hung after its first batch; here the server answers that, and the end
-            "SELECT count(*) FROM nosplit.utils.test_table_in_out_wide('x', (SELECT i FROM range(3000) r(i)))": [[2048]]
+        # the client hung after its first batch; here the server answers that, and the end
+        other_result={
+            "SELECT count(*) FROM nosplit.utils.test_table_in_out_wide('x', (SELECT i FROM range(3000) r(i)))": [
+                [2048]
+            ]
         },
     ),
     ReadingScenario(
@@ -279,7 +316,9 @@ SCENARIOS = (
     ),
     ReadingScenario(
         "take_flight",
-        lambda folder: [memory({"t": pa.table({"id": pa.array([1, 2], pa.int32()), "name": ["a", "b"]})})],
+        lambda folder: [
+            memory({"t": pa.table({"id": pa.array([1, 2], pa.int32()), "name": ["a", "b"]})})
+        ],
         shown={
             f"{FLIGHT}['cat/s1/table/t'])": "FROM flight",
             "SELECT name FROM airport_take_flight('grpc://server:50801', ['cat/s1/table/t']) WHERE id = 2": "SELECT name "

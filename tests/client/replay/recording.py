@@ -1,4 +1,6 @@
-"""Recorded statements of the real client, decoded: what it sent, in which order, and how it went (see README.md)."""
+"""Recorded statements of the real client, decoded: what it sent, in which order, and how it went
+(see README.md).
+"""
 
 from __future__ import annotations
 
@@ -71,10 +73,14 @@ class Call:
         if self.method == "DoExchange":
             return flight.FlightDescriptor.deserialize(_fields(self._message(0))[1])
         body = dict(_pairs(self.body))
-        return flight.FlightDescriptor.deserialize(body.get("descriptor") or body["flight_descriptor"])
+        return flight.FlightDescriptor.deserialize(
+            body.get("descriptor") or body["flight_descriptor"]
+        )
 
     def body_with(self, descriptor: flight.FlightDescriptor) -> bytes:
-        """The body with another descriptor in place of the recorded one, and everything else as it was."""
+        """The body with another descriptor in place of the recorded one, and everything else as it
+        was.
+        """
         replaced = dict.fromkeys(("descriptor", "flight_descriptor"), descriptor.serialize())
         return _packed(_Map((key, replaced.get(key, value)) for key, value in _pairs(self.body)))
 
@@ -130,7 +136,10 @@ class Recording:
 
 def load(scenario: str) -> Recording:
     raw = json.loads((HERE / f"{scenario}.json").read_text("utf-8"))
-    blobs = [zlib.decompress(base64.b64decode(b[1:])) if b[0] == "z" else base64.b64decode(b) for b in raw["blobs"]]
+    blobs = [
+        zlib.decompress(base64.b64decode(b[1:])) if b[0] == "z" else base64.b64decode(b)
+        for b in raw["blobs"]
+    ]
 
     def messages_of(kept: list[dict[str, Any]]) -> Iterator[bytes | Omitted]:
         for message in kept:
@@ -151,7 +160,9 @@ def load(scenario: str) -> Recording:
         result = kept.get("result") or {}
         calls = [call(each) for each in kept["calls"]]
         error = (kept.get("error") or {}).get("message")
-        steps.append(Step(kept["sql"], calls, result.get("rows"), result.get("row_count", 0), error))
+        steps.append(
+            Step(kept["sql"], calls, result.get("rows"), result.get("row_count", 0), error)
+        )
     return Recording(raw["setup"], steps)
 
 
@@ -173,7 +184,9 @@ def _packed(value: Any) -> bytes:
         return head + b"".join(_packed(key) + _packed(element) for key, element in value)
     if isinstance(value, list):
         return packer.pack_array_header(len(value)) + b"".join(_packed(each) for each in value)
-    return packer.pack(value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value)
+    return packer.pack(
+        value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+    )
 
 
 def _text(value: Any) -> Any:

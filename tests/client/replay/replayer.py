@@ -1,4 +1,6 @@
-"""Sends recorded requests to a server, and reads the replies as strictly as the simulation of the client does."""
+"""Sends recorded requests to a server, and reads the replies as strictly as the simulation of the
+client does.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,13 @@ from sparkport.testing.catalogs import CatalogCache
 from sparkport.testing.contents import Contents, flight_info
 from sparkport.testing.exchange import Changed, Statement
 from sparkport.testing.failures import ServerError
-from sparkport.testing.headers import PROCESS_SESSION, HeaderList, Headers, flight_path, printable_ascii
+from sparkport.testing.headers import (
+    PROCESS_SESSION,
+    HeaderList,
+    Headers,
+    flight_path,
+    printable_ascii,
+)
 from sparkport.testing.in_out_function import InOutCall
 from sparkport.testing.objects import AttachedFunction, AttachedTable, bound_table
 from sparkport.testing.reading import Reading, check_statistics_hold, read
@@ -34,12 +42,16 @@ TIMEOUT = 20.0
 DML = ("insert", "update", "delete")
 LIMIT = re.compile(r" LIMIT (\d+)$")
 Omissions = Callable[[str, pa.Schema, dict[str, pa.Table]], pa.Table]
-"""Makes the rows of batches that were not kept: from the SQL, the schema sent, and the tables scanned for it."""
+"""Makes the rows of batches that were not kept: from the SQL, the schema sent, and the tables
+scanned for it.
+"""
 
 
 @dataclass
 class Outcome:
-    """What came of one statement: the rows of its scans by table, the change it made, or the server's refusal."""
+    """What came of one statement: the rows of its scans by table, the change it made, or the
+    server's refusal.
+    """
 
     scanned: dict[str, pa.Table] = field(default_factory=dict)
     changed: Changed | None = None
@@ -51,7 +63,9 @@ class Outcome:
 
 
 class Replayer:
-    """The client of one recording. Descriptors, tickets and transaction ids are those of the server it talks to."""
+    """The client of one recording. Descriptors, tickets and transaction ids are those of the server
+    it talks to.
+    """
 
     def __init__(self, location: str, catalog: str, omissions: Omissions) -> None:
         headers = Headers(location, catalog, "main")
@@ -101,7 +115,9 @@ class Replayer:
         elif call.method == "GetFlightInfo":
             self._take_flight(call)
         elif call.action is not None and "airport-catalog" not in call.headers:
-            outcome.answered = self._session.connection.action(call.action, call.body, self._headers(call))
+            outcome.answered = self._session.connection.action(
+                call.action, call.body, self._headers(call)
+            )
         else:
             assert call.method == "DoAction", call.method
             self._act(call)
@@ -119,7 +135,7 @@ class Replayer:
         else:
             outcome.scanned[call.path[3]] = self._scan(call, rest, self._table(call), sent)
 
-    # --------------------------------------------------------------------------------------------------- actions
+    # ------------------------------------------------------------------------------------- actions
 
     def _act(self, call: Call) -> None:
         action = call.action
@@ -159,8 +175,15 @@ class Replayer:
             self._changed(body)
 
     def _changed(self, body: dict[str, Any]) -> None:
-        """From now on the version is a higher one, unless the statement may have found nothing to do."""
-        conditional = ("ignore_not_found", "if_column_exists", "if_column_not_exists", "if_field_not_exists")
+        """From now on the version is a higher one, unless the statement may have found nothing to
+        do.
+        """
+        conditional = (
+            "ignore_not_found",
+            "if_column_exists",
+            "if_column_not_exists",
+            "if_field_not_exists",
+        )
         if not any(body.get(key) for key in conditional) and body.get("on_conflict") != "ignore":
             self._rises = True
 
@@ -168,22 +191,30 @@ class Replayer:
         fields = Fields.unpack(answer, "catalog_version")
         self._session.learn_version(fields)
         version = fields.unsigned("catalog_version")
-        assert version > self._version if self._rises else version >= self._version, "the catalog version did not rise"
+        assert version > self._version if self._rises else version >= self._version, (
+            "the catalog version did not rise"
+        )
         self._version, self._rises = version, False
 
-    # ---------------------------------------------------------------------------------------------------- reading
+    # ------------------------------------------------------------------------------------- reading
 
     def _table(self, call: Call) -> AttachedTable:
         _, schema, _, name = call.path
         return self._cache.table(schema, name)
 
     def _scan(self, call: Call, rest: deque[Call], table: AttachedTable, sent: int = 1) -> pa.Table:
-        """The rows of the columns that were asked for. A DoGet that was cancelled is cancelled after `sent` rows."""
+        """The rows of the columns that were asked for. A DoGet that was cancelled is cancelled
+        after `sent` rows.
+        """
         gets = []
         while rest and rest[0].method == "DoGet":
             gets.append(rest.popleft())
         column_ids = call.parameters["parameters"]["column_ids"]
-        asked = [table.rowid if each == ROWID else table.columns[each] for each in column_ids if each != ROWID - 1]
+        asked = [
+            table.rowid if each == ROWID else table.columns[each]
+            for each in column_ids
+            if each != ROWID - 1
+        ]
         columns = {column.name: column for column in asked if column is not None}
         reading = Reading(
             session=self._session,
@@ -191,7 +222,9 @@ class Replayer:
             bound=table.arrow_schema,
             wanted=tuple(column.position for column in columns.values()),
             body=call.body_with(table.descriptor),
-            headers=lambda action: self._headers(call if action or not gets else gets[0], table.descriptor),
+            headers=lambda action: self._headers(
+                call if action or not gets else gets[0], table.descriptor
+            ),
             rowid=None if table.rowid is None else table.rowid.position,
             hang="T24",
         )
@@ -202,16 +235,24 @@ class Replayer:
         return rows
 
     def _travel(self, call: Call, rest: deque[Call]) -> pa.Table:
-        """AT: `flight_info` to look the table up, `flight_info` to bind it, then the scan (airport §4.6)."""
+        """AT: `flight_info` to look the table up, `flight_info` to bind it, then the scan (airport
+        §4.6).
+        """
         now = self._table(call)
-        answer = self._session.answer("flight_info", call.body_with(now.descriptor), self._headers(call), crashes=False)
-        found = self._cache.read_table(flight_info(answer, "flight_info"), now.schema, "flight_info")
+        answer = self._session.answer(
+            "flight_info", call.body_with(now.descriptor), self._headers(call), crashes=False
+        )
+        found = self._cache.read_table(
+            flight_info(answer, "flight_info"), now.schema, "flight_info"
+        )
         while rest[0].action in ("catalog_version", "create_transaction"):
             self._act(rest.popleft())
         second = rest.popleft()
         assert second.action == "flight_info"
         headers = self._headers(second, now.descriptor)
-        answer = self._session.answer("flight_info", second.body_with(now.descriptor), headers, crashes=True)
+        answer = self._session.answer(
+            "flight_info", second.body_with(now.descriptor), headers, crashes=True
+        )
         info = flight_info(answer, "flight_info")
         same_descriptor(info, now.descriptor, "flight_info")
         then = bound_table(info, now.schema, found.name, found.comment, "main", self._session.local)
@@ -220,32 +261,44 @@ class Replayer:
         return self._scan(endpoints, rest, then)
 
     def _take_flight(self, call: Call) -> None:
-        """The table that `airport_take_flight` names by its descriptor, here by the one that this server gives it."""
+        """The table that `airport_take_flight` names by its descriptor, here by the one that this
+        server gives it.
+        """
         asked = call.descriptor
         name = asked.path[0].decode().split("/") if asked.path else []
         if len(name) == 4 and (known := self._cache.known_table(name[1], name[3])) is not None:
             asked = known.descriptor
         info = self._session.connection.flight_info(asked, self._headers(call, asked))
         same_descriptor(info, asked, "GetFlightInfo")
-        self._flight = bound_table(info, "", "airport_take_flight", None, "main", self._session.local)
+        self._flight = bound_table(
+            info, "", "airport_take_flight", None, "main", self._session.local
+        )
 
     def _ask_statistics(self, call: Call) -> None:
         table, body = self._table(call), call.parameters
         column = resolved(table, body["column_name"])
         assert column.type == body["type"]
-        answer = self._session.answer("column_statistics", call.body_with(table.descriptor), self._headers(call))
+        answer = self._session.answer(
+            "column_statistics", call.body_with(table.descriptor), self._headers(call)
+        )
         where = f"column_statistics of {table.name}.{column.name}"
-        self._statistics[table.name, column.name] = _Row(_one_row(answer, where), where).read(column)
+        self._statistics[table.name, column.name] = _Row(_one_row(answer, where), where).read(
+            column
+        )
 
     def _check_statistics(self, table: AttachedTable, rows: pa.Table) -> None:
-        """What was asked before the scan holds for its rows: the client has believed it (trap T28)."""
+        """What was asked before the scan holds for its rows: the client has believed it (trap
+        T28).
+        """
         for name in rows.column_names:
             known = self._statistics.get((table.name, name))
             if known is not None:
-                wrong = check_statistics_hold(rows.column(name), known.minimum, known.maximum, known.has_null)
+                wrong = check_statistics_hold(
+                    rows.column(name), known.minimum, known.maximum, known.has_null
+                )
                 assert wrong is None, f"{table.name}.{name}: {wrong}"
 
-    # -------------------------------------------------------------------------------------------------- functions
+    # ----------------------------------------------------------------------------------- functions
 
     def _function(self, call: Call) -> AttachedFunction:
         _, schema, kind, name = call.path
@@ -256,13 +309,17 @@ class Replayer:
     def _bind(self, call: Call) -> None:
         function = self._function(call)
         body = call.body_with(function.descriptor)
-        answer = self._session.answer(str(call.action), body, self._headers(call, function.descriptor))
+        answer = self._session.answer(
+            str(call.action), body, self._headers(call, function.descriptor)
+        )
         self._bound = BoundFunction(function, result_of(self._session, function, answer), b"", "")
 
     def _scalar_function(self, sql: str, call: Call, outcome: Outcome) -> pa.Table:
         function = self._function(call)
         scalar = ScalarCall(self._session, function, call.sent_schema)
-        exchange = self._session.connection.exchange(function.descriptor, self._headers(call, function.descriptor))
+        exchange = self._session.connection.exchange(
+            function.descriptor, self._headers(call, function.descriptor)
+        )
         try:
             scalar.begin(exchange)
             answers = scalar.answers(exchange, self._batches(sql, call, outcome))
@@ -273,12 +330,16 @@ class Replayer:
             exchange.close()
         return pa.table({"result": pa.chunked_array(answers, function.arrow_schema.field(0).type)})
 
-    def _in_out_function(self, sql: str, call: Call, rest: deque[Call], outcome: Outcome) -> pa.Table:
+    def _in_out_function(
+        self, sql: str, call: Call, rest: deque[Call], outcome: Outcome
+    ) -> pa.Table:
         """First the exchange, then the calls of the scan that feeds it, as for a change."""
         assert self._bound is not None
         function = self._bound.function
         in_out = InOutCall(self._session, self._bound, call.sent_schema)
-        exchange = self._session.connection.exchange(function.descriptor, self._headers(call, function.descriptor))
+        exchange = self._session.connection.exchange(
+            function.descriptor, self._headers(call, function.descriptor)
+        )
 
         def source() -> Iterator[pa.RecordBatch]:
             while rest:
@@ -286,27 +347,39 @@ class Replayer:
                 outcome.scanned[scan.path[3]] = self._scan(scan, rest, self._table(scan))
             yield from self._batches(sql, call, outcome)
 
-        schema = pa.schema([pa.field(column.name, column.field.type) for column in self._bound.result.columns])
+        schema = pa.schema(
+            [pa.field(column.name, column.field.type) for column in self._bound.result.columns]
+        )
         return pa.Table.from_batches(in_out.exchanged(exchange, source(), call.opening), schema)
 
-    # ---------------------------------------------------------------------------------------------------- writing
+    # ------------------------------------------------------------------------------------- writing
 
     def _exchange(self, sql: str, call: Call, rest: deque[Call], outcome: Outcome) -> Changed:
-        """First the exchange, then the calls of the scan that feeds it (trap T24), then the recorded batches."""
+        """First the exchange, then the calls of the scan that feeds it (trap T24), then the
+        recorded batches.
+        """
         table = self._table(call)
         operation = call.operation
         assert operation in DML
-        sent = sum(batch.rows if isinstance(batch, Omitted) else batch.num_rows for batch in call.batches())
+        sent = sum(
+            batch.rows if isinstance(batch, Omitted) else batch.num_rows for batch in call.batches()
+        )
 
         def source() -> Iterator[pa.RecordBatch]:
             while rest:
                 scan = rest.popleft()
                 assert scan.action == "endpoints", scan
-                outcome.scanned[scan.path[3]] = self._scan(scan, rest, self._table(scan), max(1, sent))
+                outcome.scanned[scan.path[3]] = self._scan(
+                    scan, rest, self._table(scan), max(1, sent)
+                )
             yield from self._batches(sql, call, outcome)
 
-        exchange = self._session.connection.exchange(table.descriptor, self._headers(call, table.descriptor))
-        statement = Statement(self._session, table, operation, call.sent_schema, source, call.returning)
+        exchange = self._session.connection.exchange(
+            table.descriptor, self._headers(call, table.descriptor)
+        )
+        statement = Statement(
+            self._session, table, operation, call.sent_schema, source, call.returning
+        )
         try:
             # `Statement.run` would make headers of its own.
             return statement._run(exchange)
@@ -339,7 +412,7 @@ class Replayer:
                 yield again
         assert made is None or position == made.num_rows, sql
 
-    # ---------------------------------------------------------------------------------------------------- headers
+    # ------------------------------------------------------------------------------------- headers
 
     def _headers(self, call: Call, descriptor: flight.FlightDescriptor | None = None) -> HeaderList:
         """The recorded ones, with this session's values where the recording has placeholders."""
@@ -349,7 +422,8 @@ class Replayer:
                 replaced = self._value(name, value, descriptor)
                 if replaced is not None:
                     made.append((name.encode(), replaced.encode("ascii")))
-        # Most recordings are of a server without transactions; with one, the client sends the id (airport §2.2).
+        # Most recordings are of a server without transactions; with one, the client sends the id
+        # (airport §2.2).
         path = str(call.headers.get("airport-flight-path", "/table_function/"))
         of_table = "/table_function/" not in path or call.action == "column_statistics"
         in_transaction = of_table and "airport-catalog" in call.headers
@@ -357,7 +431,9 @@ class Replayer:
             made.append((b"airport-transaction-id", self._transaction.encode("ascii")))
         return made
 
-    def _value(self, name: str, value: str, descriptor: flight.FlightDescriptor | None) -> str | None:
+    def _value(
+        self, name: str, value: str, descriptor: flight.FlightDescriptor | None
+    ) -> str | None:
         match name:
             case "airport-client-session-id":
                 return PROCESS_SESSION

@@ -1,4 +1,6 @@
-"""Tables that are served as those of the recording server were: odd row ids, fail points, a scan that takes its time."""
+"""Tables that are served as those of the recording server were: odd row ids, fail points, a scan
+that takes its time.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ ROWID = {b"is_rowid": b"1"}
 
 
 class KeyedTable(InsertableTable, UpdatableBatchTable, DeletableBatchTable):
-    """Rows under keys of any type; `schema` has the row id field wherever it likes, or none at all."""
+    """Rows under keys of any type; `schema` has the row id field wherever it likes, or none at
+    all.
+    """
 
     def __init__(self, name: str, schema: pa.Schema, key: Callable[[int], Any] = int) -> None:
         self._name = name
@@ -54,7 +58,9 @@ class KeyedTable(InsertableTable, UpdatableBatchTable, DeletableBatchTable):
 
     def insert(self, ctx: Context, rows: RecordReader, options: DMLOptions) -> DMLResult:
         with self._lock:
-            added = {self._key(next(self._numbers)): row for batch in rows for row in batch.to_pylist()}
+            added = {
+                self._key(next(self._numbers)): row for batch in rows for row in batch.to_pylist()
+            }
             self._rows = {**self._rows, **added}
             return self._result(added, options)
 
@@ -83,7 +89,9 @@ class KeyedTable(InsertableTable, UpdatableBatchTable, DeletableBatchTable):
         return DMLResult(len(rows), [self._batch(rows)] if options.returning else None)
 
     def _batch(self, rows: dict[Any, dict[str, Any]]) -> pa.RecordBatch:
-        keyed = [{**row, **({self._rowid: key} if self._rowid else {})} for key, row in rows.items()]
+        keyed = [
+            {**row, **({self._rowid: key} if self._rowid else {})} for key, row in rows.items()
+        ]
         return pa.RecordBatch.from_pylist(keyed, self._schema)
 
 
@@ -93,18 +101,26 @@ def keyed_table(name: str, columns: pa.Schema) -> Table:
     if name == "rid_first":
         return KeyedTable(name, pa.schema([pa.field("rowid", pa.int64(), metadata=ROWID), *fields]))
     if name == "rid_named":
-        return KeyedTable(name, pa.schema([*fields, pa.field("my_row_id", pa.int64(), metadata=ROWID)]))
+        return KeyedTable(
+            name, pa.schema([*fields, pa.field("my_row_id", pa.int64(), metadata=ROWID)])
+        )
     if name == "rid_str":
-        return KeyedTable(name, pa.schema([*fields, pa.field("rowid", pa.string(), metadata=ROWID)]), "r{}".format)
+        return KeyedTable(
+            name, pa.schema([*fields, pa.field("rowid", pa.string(), metadata=ROWID)]), "r{}".format
+        )
     if name == "rid_notnull":
         return KeyedTable(name, pa.schema([*fields, pa.field("rowid", pa.int64(), False, ROWID)]))
     return KeyedTable(name, columns)
 
 
 class FailingTable(MemoryTable):
-    """Fails when a statement starts, at its batch of that number (the first is 1), or at its commit."""
+    """Fails when a statement starts, at its batch of that number (the first is 1), or at its
+    commit.
+    """
 
-    def __init__(self, name: str, data: pa.Table, point: str | int, error: SparkportError | Exception) -> None:
+    def __init__(
+        self, name: str, data: pa.Table, point: str | int, error: SparkportError | Exception
+    ) -> None:
         super().__init__(name, data)
         self.point = point
         self.error = error
@@ -159,7 +175,9 @@ class SlowTable(Table):
     def scan(self, ctx: Context, options: ScanOptions) -> Iterator[pa.RecordBatch]:
         try:
             for number in itertools.count():
-                yield pa.RecordBatch.from_pylist([{"id": number, "name": f"v{number}"}] * 10, self._columns)
+                yield pa.RecordBatch.from_pylist(
+                    [{"id": number, "name": f"v{number}"}] * 10, self._columns
+                )
                 if ctx.cancellation.wait(0.005):
                     return
         finally:

@@ -1,9 +1,10 @@
 """The functions that CHECK, DEFAULT, USING, masks and row filters may call: a closed list.
 
-A function is named here if it always gives the same value for its arguments, asks nothing but them, and if it is known how
-large its result can get; the names of the groups say that. What is missing is refused, whatever DuckDB brings. So a new
-function is a word in the group to which it belongs. Beware of results whose size is the *value* of an argument (range,
-format, list_resize), of what is repeated for each element (list_reduce), and of time that grows with the product of lengths.
+A function is named here if it always gives the same value for its arguments, asks nothing but them,
+and if it is known how large its result can get; the names of the groups say that. What is missing
+is refused, whatever DuckDB brings. So a new function is a word in the group to which it belongs.
+Beware of results whose size is the *value* of an argument (range, format, list_resize), of what is
+repeated for each element (list_reduce), and of time that grows with the product of lengths.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ ARITHMETIC = _words(
 )
 """Of numbers and times to one of them, at once."""
 
-LENGTHS = _words("length len strlen char_length character_length octet_length length_grapheme array_length")
+LENGTHS = _words(
+    "length len strlen char_length character_length octet_length length_grapheme array_length"
+)
 """A number that is no larger than what it is the length of."""
 
 FIXED = LENGTHS | _words(
@@ -86,7 +89,9 @@ GROWING: Mapping[str, int] = {
     **dict.fromkeys(_words("lower upper lcase ucase hex to_hex base64 to_base64 regexp_escape"), 2),
     **dict.fromkeys(_words("translate strip_accents nfc_normalize url_encode"), 4),
     **dict.fromkeys(_words("bin to_binary to_json json_quote json_object json_array"), 8),
-    **dict.fromkeys(_words("strftime string_split split str_split string_to_array list_zip array_zip"), 16),
+    **dict.fromkeys(
+        _words("strftime string_split split str_split string_to_array list_zip array_zip"), 16
+    ),
 }
 """Larger than its arguments by so many times at most."""
 
@@ -104,12 +109,18 @@ COUNTED: Mapping[str, int] = {"repeat": 1, "lpad": 1, "rpad": 1}
 PATTERNS: Mapping[str, int] = {
     **dict.fromkeys(_words("regexp_matches regexp_full_match"), 0),
     **dict.fromkeys(_words("regexp_extract regexp_replace"), 1),
-    **dict.fromkeys(_words("regexp_extract_all regexp_split_to_array string_split_regex str_split_regex"), 16),
+    **dict.fromkeys(
+        _words("regexp_extract_all regexp_split_to_array string_split_regex str_split_regex"), 16
+    ),
 }
-"""Takes a regular expression as its second argument, and is larger than the first by so many times."""
+"""Takes a regular expression as its second argument, and is larger than the first by so many
+times.
+"""
 
 LIKES = _words("~~ !~~ ~~* !~~* ~~~ like_escape not_like_escape ilike_escape not_ilike_escape")
-"""Takes a pattern as its second argument, for each of whose wildcards DuckDB may begin anew at every place."""
+"""Takes a pattern as its second argument, for each of whose wildcards DuckDB may begin anew at
+every place.
+"""
 
 PATHS = _words(
     """
@@ -118,22 +129,44 @@ PATHS = _words(
 )
 """Takes a path into JSON as its second argument."""
 
-PRODUCTS = _words("levenshtein editdist3 damerau_levenshtein jaro_similarity jaro_winkler_similarity")
+PRODUCTS = _words(
+    "levenshtein editdist3 damerau_levenshtein jaro_similarity jaro_winkler_similarity"
+)
 """Compares every letter of one argument with every letter of the other."""
 
-LAMBDAS = frozenset(f"{kind}_{verb}" for kind in ("list", "array") for verb in ("transform", "apply", "filter"))
+LAMBDAS = frozenset(
+    f"{kind}_{verb}" for kind in ("list", "array") for verb in ("transform", "apply", "filter")
+)
 
-MACROS: Mapping[str, int] = dict.fromkeys(_words("nullif split_part fmod array_to_string array_pop_back"), 2)
-"""Written out by DuckDB as an expression that has an argument so many times, with all that is in it."""
+MACROS: Mapping[str, int] = dict.fromkeys(
+    _words("nullif split_part fmod array_to_string array_pop_back"), 2
+)
+"""Written out by DuckDB as an expression that has an argument so many times, with all that is in
+it.
+"""
 
 CHANGING = _words("now today uuid gen_random_uuid uuidv4 uuidv7 random nextval") | _words(
     "current_date get_current_timestamp get_current_time transaction_timestamp"
 )
-"""Not the same every time: for values that are stored, as those of a DEFAULT, and not for what is asked again."""
+"""Not the same every time: for values that are stored, as those of a DEFAULT, and not for what is
+asked again.
+"""
 
 CHANGING_WORDS = _words("current_date current_time current_timestamp localtime localtimestamp")
 """Likewise, written without brackets, where no column has that name."""
 
 ALLOWED = frozenset().union(
-    *(ARITHMETIC, FIXED, SUMMED, GROWING, INSERTING, COUNTED, PATTERNS, LIKES, PATHS, PRODUCTS, LAMBDAS)
+    *(
+        ARITHMETIC,
+        FIXED,
+        SUMMED,
+        GROWING,
+        INSERTING,
+        COUNTED,
+        PATTERNS,
+        LIKES,
+        PATHS,
+        PRODUCTS,
+        LAMBDAS,
+    )
 )

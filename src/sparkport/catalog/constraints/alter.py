@@ -16,10 +16,18 @@ __all__ = ["constraints_using", "constraints_without", "with_constraint", "with_
 
 
 def constraints_using(constraints: Constraints, names: Sequence[str], column: str) -> list[str]:
-    """How messages name the constraints that forbid to drop a column; NOT NULL goes with it. `names` are all columns."""
-    using = [f"the primary key ({', '.join(constraints.primary_key)})"] if column in constraints.primary_key else []
+    """How messages name the constraints that forbid to drop a column; NOT NULL goes with it.
+    `names` are all columns.
+    """
+    using = (
+        [f"the primary key ({', '.join(constraints.primary_key)})"]
+        if column in constraints.primary_key
+        else []
+    )
     using += [f"UNIQUE({', '.join(key)})" for key in constraints.unique if column in key]
-    using += [f"CHECK({check})" for check in constraints.checks if column in used_columns(check, names)]
+    using += [
+        f"CHECK({check})" for check in constraints.checks if column in used_columns(check, names)
+    ]
     return using
 
 
@@ -27,13 +35,17 @@ def constraints_without(constraints: Constraints, names: Sequence[str], column: 
     """Those that are left when a column is dropped; `names` are all columns before that."""
     return Constraints(
         not_null=tuple(each for each in constraints.not_null if each != column),
-        checks=tuple(check for check in constraints.checks if column not in used_columns(check, names)),
+        checks=tuple(
+            check for check in constraints.checks if column not in used_columns(check, names)
+        ),
         unique=tuple(key for key in constraints.unique if column not in key),
         primary_key=() if column in constraints.primary_key else constraints.primary_key,
     )
 
 
-def with_renamed_column(constraints: Constraints, names: Sequence[str], old: str, new: str) -> Constraints:
+def with_renamed_column(
+    constraints: Constraints, names: Sequence[str], old: str, new: str
+) -> Constraints:
     """The same constraints after a column was renamed; `names` are all columns before that.
 
     Raises: PreconditionFailed when a CHECK cannot be rewritten for certain.
@@ -46,7 +58,8 @@ def with_renamed_column(constraints: Constraints, names: Sequence[str], old: str
         constraints,
         not_null=spelled(constraints.not_null),
         checks=tuple(
-            renamed_in(check, old, new) if old in used_columns(check, names) else check for check in constraints.checks
+            renamed_in(check, old, new) if old in used_columns(check, names) else check
+            for check in constraints.checks
         ),
         unique=tuple(spelled(key) for key in constraints.unique),
         primary_key=spelled(constraints.primary_key),
@@ -56,7 +69,8 @@ def with_renamed_column(constraints: Constraints, names: Sequence[str], old: str
 def with_constraint(
     columns: pa.Schema, old: Constraints, text: str, table: object, name: str
 ) -> tuple[Constraints, Constraints]:
-    """All constraints with one more, given as SQL, and only what is new of them. `name` may qualify columns in it.
+    """All constraints with one more, given as SQL, and only what is new of them. `name` may qualify
+    columns in it.
 
     Raises: BadRequest; PreconditionFailed for a second primary key.
     """

@@ -23,18 +23,29 @@ __all__ = ["computed_values", "default_values", "is_plain_cast", "packs_booleans
 
 
 def computed_values(
-    rows: Iterable[pa.RecordBatch], expression: str, field: pa.Field, table: str, check: Check | None = None
+    rows: Iterable[pa.RecordBatch],
+    expression: str,
+    field: pa.Field,
+    table: str,
+    check: Check | None = None,
 ) -> Iterator[pa.Array]:
-    """The values of an expression for each batch, as `field` wants them. `table` may qualify columns.
+    """The values of an expression for each batch, as `field` wants them. `table` may qualify
+    columns.
 
     Raises: BadRequest; LimitExceeded; what `check` raises.
     """
     what = f"the expression {expression[:200]} for column {field.name}"
-    return _computed(rows, expression, field, table, lambda names: expect_stored(expression, what, names), check)
+    return _computed(
+        rows, expression, field, table, lambda names: expect_stored(expression, what, names), check
+    )
 
 
-def default_values(field: pa.Field, lengths: Iterable[int], check: Check | None = None) -> Iterator[pa.Array]:
-    """The default of a column, or NULL, for so many rows each time. Raises: as `computed_values`."""
+def default_values(
+    field: pa.Field, lengths: Iterable[int], check: Check | None = None
+) -> Iterator[pa.Array]:
+    """The default of a column, or NULL, for so many rows each time. Raises: as
+    `computed_values`.
+    """
     default = default_of(field)
     if not default:
         return (pa.nulls(length, field.type) for length in lengths)
@@ -61,7 +72,9 @@ def _computed(
                 values = connection.sql(query).to_arrow_table().column(0).combine_chunks()
             except duckdb.Error as error:
                 message = f"the values of column {field.name} cannot be computed"
-                raise BadRequest(f"{message}: {first_line(error)}", without_values=message) from error
+                raise BadRequest(
+                    f"{message}: {first_line(error)}", without_values=message
+                ) from error
         if isinstance(values, pa.ChunkedArray):
             values = pa.concat_arrays(values.chunks)
         if len(values) != batch.num_rows:
@@ -70,7 +83,9 @@ def _computed(
 
 
 def is_plain_cast(expression: str, field: pa.Field) -> bool:
-    """Whether an expression does nothing but give the column its new type, as `ALTER … TYPE` without USING has it."""
+    """Whether an expression does nothing but give the column its new type, as `ALTER … TYPE`
+    without USING has it.
+    """
     (kind,) = column_types(pa.schema([field]))
     own = quoted(field.name)
     try:
@@ -90,8 +105,15 @@ _PLACES = re.compile(r'"query_location(?:_length)?": ?\d+,? ?')
 
 @cache
 def packs_booleans() -> bool:
-    """Whether this DuckDB has the defect of airport §13.1: BOOLEANs in lists as bits, although their type says bytes."""
+    """Whether this DuckDB has the defect of airport §13.1: BOOLEANs in lists as bits, although
+    their type says bytes.
+    """
     with sandbox() as connection:
-        lists = connection.sql("SELECT [false, true] AS value").to_arrow_table().column(0).combine_chunks()
+        lists = (
+            connection.sql("SELECT [false, true] AS value")
+            .to_arrow_table()
+            .column(0)
+            .combine_chunks()
+        )
     values = lists.values if isinstance(lists, pa.Array) else lists.chunk(0).values
     return bool(getattr(values, "storage", values)[1].as_py() != 1)

@@ -1,4 +1,6 @@
-"""SQL expressions as text: whether they may be used, which columns they use, and how to rename those."""
+"""SQL expressions as text: whether they may be used, which columns they use, and how to rename
+those.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,14 @@ from functools import lru_cache
 import duckdb
 import pyarrow as pa
 
-from sparkport.catalog.constraints.parsing import NotAnExpression, column_references, first_line, nodes, parse, unparse
+from sparkport.catalog.constraints.parsing import (
+    NotAnExpression,
+    column_references,
+    first_line,
+    nodes,
+    parse,
+    unparse,
+)
 from sparkport.catalog.constraints.review import Effort, review
 from sparkport.catalog.constraints.sandbox import quoted, sandbox
 from sparkport.catalog.names import folded
@@ -29,27 +38,40 @@ __all__ = [
 
 
 def expect_default(text: str, what: str) -> Effort:
-    """Raises: BadRequest unless `text` gives a value without any row, by functions of the reviewed list."""
+    """Raises: BadRequest unless `text` gives a value without any row, by functions of the reviewed
+    list.
+    """
     return _expect_reviewed(text, what, (), changing=True)
 
 
 def expect_stored(text: str, what: str, columns: Sequence[str]) -> Effort:
-    """Raises: BadRequest unless `text` gives a value for each row that may be stored, as that of ALTER … USING."""
+    """Raises: BadRequest unless `text` gives a value for each row that may be stored, as that of
+    ALTER … USING.
+    """
     return _expect_reviewed(text, what, columns, changing=True)
 
 
 def expect_per_row(text: str, what: str, columns: Sequence[str]) -> Effort:
-    """Raises: BadRequest unless `text` gives the same value for the same row every time, as a CHECK must."""
+    """Raises: BadRequest unless `text` gives the same value for the same row every time, as a CHECK
+    must.
+    """
     return _expect_reviewed(text, what, columns)
 
 
 def expect_rule(text: str, what: str, columns: Sequence[str] | None = None) -> Effort:
-    """Raises: BadRequest unless `text` is an expression over one row, in which `$name` may stand for a value."""
+    """Raises: BadRequest unless `text` is an expression over one row, in which `$name` may stand
+    for a value.
+    """
     return _expect_reviewed(text, what, columns, parameters=True)
 
 
 def _expect_reviewed(
-    text: str, what: str, columns: Sequence[str] | None, *, parameters: bool = False, changing: bool = False
+    text: str,
+    what: str,
+    columns: Sequence[str] | None,
+    *,
+    parameters: bool = False,
+    changing: bool = False,
 ) -> Effort:
     try:
         known = None if columns is None else tuple(columns)
@@ -67,16 +89,22 @@ def expect_check(text: str, columns: pa.Schema, what: str, table: str = "") -> N
     """
     expect_per_row(text, what, columns.names)
     types = column_types(columns)
-    declared = ", ".join(f"{quoted(name)} {kind}" for name, kind in zip(columns.names, types, strict=True))
+    declared = ", ".join(
+        f"{quoted(name)} {kind}" for name, kind in zip(columns.names, types, strict=True)
+    )
     with sandbox() as connection:
         try:
-            connection.execute(f"CREATE TEMP TABLE {quoted(table or 'rows')} ({declared}, CHECK (\n{text}\n))")
+            connection.execute(
+                f"CREATE TEMP TABLE {quoted(table or 'rows')} ({declared}, CHECK (\n{text}\n))"
+            )
         except duckdb.Error as error:
             raise BadRequest(f"{what} cannot be used: {first_line(error)}") from error
 
 
 def expect_computable(text: str, columns: pa.Schema, what: str, table: str = "rows") -> None:
-    """Raises: BadRequest unless `text` gives one value for each row, computed from that row alone."""
+    """Raises: BadRequest unless `text` gives one value for each row, computed from that row
+    alone.
+    """
     expect_stored(text, what, columns.names)
     with sandbox(rows=pa.Table.from_batches([], columns)) as connection:
         try:
@@ -92,7 +120,9 @@ def column_types(columns: pa.Schema) -> list[str]:
 
 
 def used_columns(expression: str, columns: Sequence[str]) -> tuple[str, ...]:
-    """Those of `columns` that the expression uses; names that are only parameters of a lambda may be among them."""
+    """Those of `columns` that the expression uses; names that are only parameters of a lambda may
+    be among them.
+    """
     own = {folded(column) for column in columns}
     used = set()
     for first, *rest in _references(expression):
@@ -119,8 +149,12 @@ def renamed_in(expression: str, column: str, new_name: str) -> str:
 
 
 def unqualified(expression: str, table: str, columns: Collection[str]) -> str:
-    """The same expression with `column` for `table.column`, so that it outlives a renaming of the table."""
-    if folded(table) not in {folded(reference[0]) for reference in _references(expression) if len(reference) > 1}:
+    """The same expression with `column` for `table.column`, so that it outlives a renaming of the
+    table.
+    """
+    if folded(table) not in {
+        folded(reference[0]) for reference in _references(expression) if len(reference) > 1
+    }:
         return expression
     own = {folded(column) for column in columns}
     tree = parse(expression)

@@ -1,4 +1,6 @@
-"""SQL expressions as the trees that DuckDB makes of them; those of DuckDB 1 and 2 differ in details that end here."""
+"""SQL expressions as the trees that DuckDB makes of them; those of DuckDB 1 and 2 differ in details
+that end here.
+"""
 
 from __future__ import annotations
 
@@ -40,25 +42,44 @@ def parse(expression: str) -> Any:
     _expect_moderate(expression)
     try:
         duckdb.SQLExpression(expression)
-        duckdb.SQLExpression(f"{expression}\nIS NULL")  # alone, DuckDB takes `7,` and `7 AS x` for expressions too
+        duckdb.SQLExpression(
+            f"{expression}\nIS NULL"
+        )  # alone, DuckDB takes `7,` and `7 AS x` for expressions too
         with EXPRESSIONS.session() as connection:
-            row = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT (\n{expression}\n)"]).fetchone()
+            row = connection.execute(
+                "SELECT json_serialize_sql(?)", [f"SELECT (\n{expression}\n)"]
+            ).fetchone()
     except duckdb.Error as error:
         raise NotAnExpression(first_line(error)) from error
     assert row is not None
     tree = json.loads(row[0])
-    if tree["error"] or len(tree["statements"]) != 1 or not _selects_one_value(tree["statements"][0]["node"]):
+    if (
+        tree["error"]
+        or len(tree["statements"]) != 1
+        or not _selects_one_value(tree["statements"][0]["node"])
+    ):
         raise NotAnExpression("it is not a single value")
     for node in list(nodes(tree)):
         # DuckDB 1 writes `main` for what has a syntax of its own, such as `substring(x FROM 2)`.
-        if node.get("class") == "FUNCTION" and node["schema"] not in {"", "main"} and not node["catalog"]:
+        if (
+            node.get("class") == "FUNCTION"
+            and node["schema"] not in {"", "main"}
+            and not node["catalog"]
+        ):
             _turn_into_call(node)
     return tree
 
 
 def _turn_into_call(method: Node) -> None:
-    """Make `upper(x)` of `x.upper()`, which is a function in a schema x until DuckDB looks for that."""
-    column = {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": "", "column_names": [method["schema"]]}
+    """Make `upper(x)` of `x.upper()`, which is a function in a schema x until DuckDB looks for
+    that.
+    """
+    column = {
+        "class": "COLUMN_REF",
+        "type": "COLUMN_REF",
+        "alias": "",
+        "column_names": [method["schema"]],
+    }
     if "arguments" in method:
         method["arguments"].insert(0, {"name": "", "expression": column})
         method["qualified_name"]["path"] = [method["function_name"]]
@@ -69,11 +90,17 @@ def _turn_into_call(method: Node) -> None:
 
 _MAX_LENGTH = 10_000
 _MAX_DEPTH = 100
-"""DuckDB's parser needs seconds for a thousand open brackets, hours for a hundred thousand, and cannot be interrupted."""
+"""DuckDB's parser needs seconds for a thousand open brackets, hours for a hundred thousand, and
+cannot be interrupted.
+"""
 _MAX_CASES = 5_000
-"""`CASE x WHEN … WHEN …` becomes a tree with an x for each WHEN, each of which may be such a CASE."""
+"""`CASE x WHEN … WHEN …` becomes a tree with an x for each WHEN, each of which may be such a
+CASE.
+"""
 _WORD = re.compile(rb"(?:case|when|end)\b|[(\[{)\]}]", re.IGNORECASE)
-_OUTSIDE = frozenset({duckdb.token_type.string_const, duckdb.token_type.comment, duckdb.token_type.numeric_const})
+_OUTSIDE = frozenset(
+    {duckdb.token_type.string_const, duckdb.token_type.comment, duckdb.token_type.numeric_const}
+)
 
 
 def _expect_moderate(expression: str) -> None:
@@ -82,7 +109,9 @@ def _expect_moderate(expression: str) -> None:
         raise NotAnExpression("it is too long")
     text = expression.encode("utf-8", "surrogatepass")
     depth = 0
-    cases: list[list[int]] = [[1, 1]]  # for each that is open, its WHENs and the largest product inside
+    cases: list[list[int]] = [
+        [1, 1]
+    ]  # for each that is open, its WHENs and the largest product inside
     for start, kind in duckdb.tokenize(expression):
         word = _WORD.match(text, start) if kind not in _OUTSIDE else None
         match word.group().lower() if word is not None else b"":
@@ -121,7 +150,9 @@ def root_of(tree: Any) -> Node:
 def unparse(tree: Any) -> str:
     """The expression as text."""
     with EXPRESSIONS.session() as connection:
-        row = connection.execute("SELECT json_deserialize_sql(?::JSON)", [json.dumps(tree)]).fetchone()
+        row = connection.execute(
+            "SELECT json_deserialize_sql(?::JSON)", [json.dumps(tree)]
+        ).fetchone()
     assert row is not None
     return str(row[0]).removeprefix("SELECT ")
 
@@ -158,7 +189,11 @@ def literal_of(node: Node) -> str | int | None:
         kind, text = node["literal"]["kind"], node["literal"]["text"]
         return int(text) if kind == "INTEGER" else str(text) if kind == "STRING" else None
     value = node["value"].get("value")
-    whole = isinstance(value, int) and not isinstance(value, bool) and node["value"]["type"]["id"] != "DECIMAL"
+    whole = (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and node["value"]["type"]["id"] != "DECIMAL"
+    )
     return value if isinstance(value, str) or whole else None
 
 
@@ -186,7 +221,9 @@ def cast_of(cast: Node) -> CastType:
         if each.get("class", "TYPE") not in {"TYPE", "CONSTANT"}:
             raise BadRequest("it casts to a type that is not written out")
         if str(each.get("type_name")).lower() == "array":
-            lengths = [literal_of(child) for child in each["children"] if child["class"] == "CONSTANT"]
+            lengths = [
+                literal_of(child) for child in each["children"] if child["class"] == "CONSTANT"
+            ]
         else:
             lengths = [each.get("size")]
         for length in lengths:

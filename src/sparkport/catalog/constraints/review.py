@@ -1,11 +1,13 @@
-"""The review of SQL expressions that others have written: what they may consist of, and how much work they can make.
+"""The review of SQL expressions that others have written: what they may consist of, and how much
+work they can make.
 
-Strategy: DuckDB's tree of the expression is walked. What is not on a closed list of nodes and functions is refused, so a
-subquery, an aggregate, a window, a star, a table function or anything that a new DuckDB brings needs no rule of its own.
-For the rest a bound is computed for the bytes that it reads and writes for one row: so many times the bytes of the row, and
-some more. It is needed because DuckDB neither counts the memory of values in the middle of an expression nor can be
-interrupted there: nine calls of `replace` can make a gigabyte of one letter. What has no such bound, because it is a product
-of two things that depend on the row, is refused too.
+Strategy: DuckDB's tree of the expression is walked. What is not on a closed list of nodes and
+functions is refused, so a subquery, an aggregate, a window, a star, a table function or anything
+that a new DuckDB brings needs no rule of its own. For the rest a bound is computed for the bytes
+that it reads and writes for one row: so many times the bytes of the row, and some more. It is
+needed because DuckDB neither counts the memory of values in the middle of an expression nor can be
+interrupted there: nine calls of `replace` can make a gigabyte of one letter. What has no such
+bound, because it is a product of two things that depend on the row, is refused too.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ _CAST = 8
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """A bound for the bytes that are read and written for one row: `times` those of the row, and `fixed` more."""
+    """A bound for the bytes that are read and written for one row: `times` those of the row, and
+    `fixed` more.
+    """
 
     times: int
     fixed: int
@@ -51,11 +55,16 @@ class Effort:
 
 @lru_cache(maxsize=4096)
 def review(
-    expression: str, columns: tuple[str, ...] | None, *, parameters: bool = False, changing: bool = False
+    expression: str,
+    columns: tuple[str, ...] | None,
+    *,
+    parameters: bool = False,
+    changing: bool = False,
 ) -> Effort:
     """How much an expression over these columns costs; None where they are not known yet.
 
-    `parameters` says whether `$name` may stand for a value, `changing` whether the moment and chance may be asked.
+    `parameters` says whether `$name` may stand for a value, `changing` whether the moment and
+    chance may be asked.
 
     Raises: BadRequest, whose message says what it must not have.
     """
@@ -74,11 +83,15 @@ _ROW = 0
 
 
 class _Size:
-    """So many bytes at most: a sum of some known, and of multiples of some that are not known before there are rows."""
+    """So many bytes at most: a sum of some known, and of multiples of some that are not known
+    before there are rows.
+    """
 
     __slots__ = ("_unknown", "count", "fixed")
 
-    def __init__(self, fixed: int = 0, unknown: Mapping[int, int] | None = None, count: _Size | None = None) -> None:
+    def __init__(
+        self, fixed: int = 0, unknown: Mapping[int, int] | None = None, count: _Size | None = None
+    ) -> None:
         self.fixed = fixed
         self._unknown = unknown or {}
         self.count = count or self
@@ -95,14 +108,20 @@ class _Size:
         return _Size(self.fixed, self._unknown, count)
 
     def without(self, unknown: int) -> _Size:
-        return _Size(self.fixed, {each: times for each, times in self._unknown.items() if each != unknown})
+        return _Size(
+            self.fixed, {each: times for each, times in self._unknown.items() if each != unknown}
+        )
 
     def __add__(self, other: _Size) -> _Size:
         names = self._unknown.keys() | other._unknown.keys()
-        return _Size(self.fixed + other.fixed, {each: self.times(each) + other.times(each) for each in names})
+        return _Size(
+            self.fixed + other.fixed, {each: self.times(each) + other.times(each) for each in names}
+        )
 
     def __mul__(self, factor: int) -> _Size:
-        return _Size(self.fixed * factor, {each: times * factor for each, times in self._unknown.items()})
+        return _Size(
+            self.fixed * factor, {each: times * factor for each, times in self._unknown.items()}
+        )
 
     def for_each_of(self, other: _Size) -> _Size:
         """Raises: BadRequest where the product of the two is not a multiple of anything."""
@@ -120,7 +139,9 @@ _Scope = Mapping[bytes, _Size]
 
 
 class _Review:
-    """One expression. A visit gives the size of the value, and of all that is read and written on the way to it."""
+    """One expression. A visit gives the size of the value, and of all that is read and written on
+    the way to it.
+    """
 
     def __init__(self, columns: Collection[bytes] | None, parameters: bool, changing: bool) -> None:
         self._columns = columns
@@ -191,7 +212,12 @@ class _Review:
 
     def _function(self, node: Node, scope: _Scope) -> tuple[_Size, _Size]:
         name, arguments = node["function_name"].lower(), arguments_of(node)
-        if node["filter"] or node["order_bys"]["orders"] or node["distinct"] or node["export_state"]:
+        if (
+            node["filter"]
+            or node["order_bys"]["orders"]
+            or node["distinct"]
+            or node["export_state"]
+        ):
             raise BadRequest("it must be computed from one row, without aggregates")
         if node["catalog"] and node["catalog"].lower() != "system":
             raise BadRequest(f"{node['function_name']} is not a function of DuckDB itself")
@@ -212,7 +238,9 @@ class _Review:
         before = sum((work for _, work in visits), _NOTHING) * allowed.MACROS.get(name, 1)
         return size, before + read + size
 
-    def _result(self, name: str, arguments: list[Node], sizes: list[_Size], read: _Size, scope: _Scope) -> _Size:
+    def _result(
+        self, name: str, arguments: list[Node], sizes: list[_Size], read: _Size, scope: _Scope
+    ) -> _Size:
         if name in allowed.PATTERNS and len(sizes) > 1 and not sizes[1].known:
             raise BadRequest(f"the pattern of {name} must be written out")
         if name in allowed.LIKES:
@@ -232,7 +260,11 @@ class _Review:
             return _ONE + read * allowed.PATTERNS[name]
         if name in allowed.COUNTED and len(sizes) > 1:
             count = self._count(arguments[allowed.COUNTED[name]], scope)
-            return _ONE + read + (_letters(sizes[0]).for_each_of(count) if name == "repeat" else count * 4)
+            return (
+                _ONE
+                + read
+                + (_letters(sizes[0]).for_each_of(count) if name == "repeat" else count * 4)
+            )
         if name in allowed.PRODUCTS and len(sizes) > 1:
             return sizes[0].for_each_of(sizes[1])
         if name in allowed.FIXED:
@@ -252,9 +284,13 @@ class _Review:
                 return self.visit(arguments[0], scope)[0]
             if name in {"+", "-", "greatest", "least"}:
                 return sum((self._count(each, scope) for each in arguments), _NOTHING)
-        raise BadRequest("how often something is repeated must be a number that is written out, or a length")
+        raise BadRequest(
+            "how often something is repeated must be a number that is written out, or a length"
+        )
 
-    def _lambda_function(self, name: str, arguments: list[Node], scope: _Scope) -> tuple[_Size, _Size]:
+    def _lambda_function(
+        self, name: str, arguments: list[Node], scope: _Scope
+    ) -> tuple[_Size, _Size]:
         if len(arguments) != 2 or arguments[1]["class"] != "LAMBDA":
             raise BadRequest(f"{name} needs a list and a lambda")
         elements, before = self.visit(arguments[0], scope)
@@ -266,8 +302,12 @@ class _Review:
             if each.get("class") == "COLUMN_REF"
         }
         value, inside = self.visit(arguments[1]["expr"], {**scope, **parameters})
-        size = elements + _for_all(elements, own, value if name.endswith(("transform", "apply")) else _NOTHING)
-        return size.of(elements.count), before + elements + _for_all(elements, own, inside + _ONE) + size
+        size = elements + _for_all(
+            elements, own, value if name.endswith(("transform", "apply")) else _NOTHING
+        )
+        return size.of(elements.count), before + elements + _for_all(
+            elements, own, inside + _ONE
+        ) + size
 
     def _at_once(self, operands: Collection[Node], scope: _Scope) -> tuple[_Size, _Size]:
         """A value of a few bytes that takes no longer for longer operands."""
@@ -295,11 +335,15 @@ def _expect_few_wildcards(name: str, node: Node) -> None:
     pattern = _written(node)
     if pattern is None:
         raise BadRequest("the pattern of LIKE must be written out")
-    if name in {"~~", "!~~"} and "_" not in pattern:  # then DuckDB looks for one part after the other
+    if (
+        name in {"~~", "!~~"} and "_" not in pattern
+    ):  # then DuckDB looks for one part after the other
         return
     any_number = "*" if name == "~~~" else "%"
     if pattern.rstrip(any_number).count(any_number) > _MOST_WILDCARDS:
-        raise BadRequest(f"the pattern of LIKE has more than {_MOST_WILDCARDS} wildcards: use regexp_matches")
+        raise BadRequest(
+            f"the pattern of LIKE has more than {_MOST_WILDCARDS} wildcards: use regexp_matches"
+        )
 
 
 def _expect_path(node: Node) -> None:
@@ -309,7 +353,9 @@ def _expect_path(node: Node) -> None:
 
 
 def _written(node: Node) -> str | None:
-    """The text that is written there, perhaps in pieces, without the attributes of the caller in between."""
+    """The text that is written there, perhaps in pieces, without the attributes of the caller in
+    between.
+    """
     match node["class"]:
         case "CONSTANT":
             return str(literal_of(node) or "")
@@ -324,7 +370,9 @@ def _written(node: Node) -> str | None:
             return None
 
 
-_TESTS = frozenset({"OPERATOR_NOT", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL", "COMPARE_IN", "COMPARE_NOT_IN"})
+_TESTS = frozenset(
+    {"OPERATOR_NOT", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL", "COMPARE_IN", "COMPARE_NOT_IN"}
+)
 _ACCESSES = frozenset(
     {
         *("OPERATOR_COALESCE", "OPERATOR_NULLIF", "OPERATOR_TRY"),

@@ -21,8 +21,11 @@ _BYTES_AT_ONCE = 256 * 1024 * 1024
 
 
 @contextmanager
-def sandbox(check: Check | None = None, **relations: pa.Table | pa.RecordBatch) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection of one's own for an expression that was reviewed, without access to files, network or settings.
+def sandbox(
+    check: Check | None = None, **relations: pa.Table | pa.RecordBatch
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection of one's own for an expression that was reviewed, without access to files,
+    network or settings.
 
     `relations` are registered under their names, and seen by nobody else.
 
@@ -36,14 +39,19 @@ def sandbox(check: Check | None = None, **relations: pa.Table | pa.RecordBatch) 
 def comparison(
     check: Check | None = None, **relations: pa.Table | pa.RecordBatch
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Likewise, for our own SQL over rows of any number: it may take its time, and spill. Raises: what `check` raises."""
+    """Likewise, for our own SQL over rows of any number: it may take its time, and spill. Raises:
+    what `check` raises.
+    """
     with _opened(ROWS, check, None, relations) as connection:
         yield connection
 
 
 @contextmanager
 def _opened(
-    database: Database, check: Check | None, limit: float | None, relations: dict[str, pa.Table | pa.RecordBatch]
+    database: Database,
+    check: Check | None,
+    limit: float | None,
+    relations: dict[str, pa.Table | pa.RecordBatch],
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     with database.session(check, limit) as connection:
         for name, rows in relations.items():
@@ -53,7 +61,8 @@ def _opened(
 
 
 def in_small_chunks(rows: pa.Table, effort: Effort) -> pa.Table:
-    """The same rows, in chunks for each of which an expression that costs so much needs a moderate amount of memory.
+    """The same rows, in chunks for each of which an expression that costs so much needs a moderate
+    amount of memory.
 
     DuckDB computes a chunk, of at most 2048 rows, without looking at its limits.
     """

@@ -15,13 +15,17 @@ from sparkport.errors import BadRequest, Unsupported
 __all__ = ["parse_constraint", "validate_constraints"]
 
 
-def validate_constraints(arrow_schema: pa.Schema, constraints: Constraints, table: str = "") -> Constraints:
-    """The same constraints with every column spelled as in the schema, without repetitions, and complete.
+def validate_constraints(
+    arrow_schema: pa.Schema, constraints: Constraints, table: str = ""
+) -> Constraints:
+    """The same constraints with every column spelled as in the schema, without repetitions, and
+    complete.
 
-    Complete means that columns of the primary key and columns that are not nullable are listed as NOT NULL. `table` is
-    the name that CHECKs may qualify columns with; the returned ones do not.
+    Complete means that columns of the primary key and columns that are not nullable are listed as
+    NOT NULL. `table` is the name that CHECKs may qualify columns with; the returned ones do not.
 
-    Raises: BadRequest for a column that does not exist, or a CHECK that is not SQL or cannot be computed from one row.
+    Raises: BadRequest for a column that does not exist, or a CHECK that is not SQL or cannot be
+    computed from one row.
     """
     names = {folded(name): name for name in arrow_schema.names}
 
@@ -41,7 +45,9 @@ def validate_constraints(arrow_schema: pa.Schema, constraints: Constraints, tabl
         expect_check(check, arrow_schema, f"the constraint CHECK({check[:200]})", table)
         checks.append(unqualified(check, table, arrow_schema.names) if table else check)
     return Constraints(
-        not_null=tuple(field.name for field in arrow_schema if field.name in required or not field.nullable),
+        not_null=tuple(
+            field.name for field in arrow_schema if field.name in required or not field.nullable
+        ),
         checks=tuple(dict.fromkeys(checks)),
         unique=tuple(dict.fromkeys(unique)),
         primary_key=primary_key,
@@ -59,8 +65,8 @@ _NAME = re.compile(r'\s*(?:"(?P<quoted>(?:[^"]|"")+)"|(?P<plain>[^\W\d][\w$]*))\
 def parse_constraint(text: str) -> Constraints:
     """Read one constraint of a table: `CHECK (v > 0)`, `UNIQUE (a, "b c")`, `PRIMARY KEY (id)`.
 
-    It may have a name (`CONSTRAINT positive CHECK …`), which is not kept. Raises: BadRequest; Unsupported for a foreign
-    key.
+    It may have a name (`CONSTRAINT positive CHECK …`), which is not kept. Raises: BadRequest;
+    Unsupported for a foreign key.
     """
     match = _CONSTRAINT.fullmatch(text)
     if match is None:

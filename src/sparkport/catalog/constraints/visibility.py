@@ -1,6 +1,7 @@
 """What a caller sees of a table's rows: row filters and masks, computed by DuckDB, batch by batch.
 
-Unlike a client's filter, which is a hint, a rule that cannot be applied shows nothing: every doubt is an error.
+Unlike a client's filter, which is a hint, a rule that cannot be applied shows nothing: every doubt
+is an error.
 """
 
 from __future__ import annotations
@@ -44,19 +45,25 @@ class Visibility:
         self._table = table
         self._columns = columns
         self._values = {
-            name: list(each) if isinstance(each, tuple) else each for name, each in restrictions.values.items()
+            name: list(each) if isinstance(each, tuple) else each
+            for name, each in restrictions.values.items()
         }
         try:
             names = {folded(name): name for name in columns.names}
             if len(names) < len(columns):
-                raise BadRequest("two of its columns differ only in case, so that a rule may mean either")
+                raise BadRequest(
+                    "two of its columns differ only in case, so that a rule may mean either"
+                )
             self.masks = {names[folded(name)]: text for name, text in restrictions.masks.items()}
             self._conditions = restrictions.row_filters
             self.filtered_by = _columns_of(self._conditions, tuple(columns.names))
             self._used_by_masks = {
-                name: _columns_of((text,), tuple(columns.names)) for name, text in self.masks.items()
+                name: _columns_of((text,), tuple(columns.names))
+                for name, text in self.masks.items()
             }
-            self._types = dict(zip(columns.names, column_types(columns), strict=True)) if self.masks else {}
+            self._types = (
+                dict(zip(columns.names, column_types(columns), strict=True)) if self.masks else {}
+            )
             nothing = pa.RecordBatch.from_pylist([], columns)
             self._keep(nothing)
             self._shown(pa.Table.from_batches([nothing]), self.masks)
@@ -67,11 +74,15 @@ class Visibility:
 
     @classmethod
     def of(cls, restrictions: Restrictions, columns: pa.Schema, table: str) -> Visibility:
-        """The same, remembered as long as the columns are the same object. Raises: PermissionDenied."""
+        """The same, remembered as long as the columns are the same object. Raises:
+        PermissionDenied.
+        """
         key = (id(columns), table, repr(restrictions))
         with _lock:
             known = _known.get(key)
-        if known is None or known._columns is not columns:  # it keeps them alive, so the same id means the same columns
+        if (
+            known is None or known._columns is not columns
+        ):  # it keeps them alive, so the same id means the same columns
             known = cls(restrictions, columns, table)
             with _lock:
                 _known[key] = known
@@ -101,7 +112,9 @@ class Visibility:
         return self.masked(batch if keep is None else batch.filter(keep), check)
 
     def keep(self, batch: pa.RecordBatch, check: Check | None = None) -> pa.BooleanArray | None:
-        """TRUE for the rows that the caller sees, never NULL; None for all of them. Raises: as `rows`."""
+        """TRUE for the rows that the caller sees, never NULL; None for all of them. Raises: as
+        `rows`.
+        """
         try:
             return self._keep(batch, check)
         except (duckdb.Error, BadRequest) as error:
@@ -117,21 +130,32 @@ class Visibility:
         except (duckdb.Error, BadRequest) as error:
             raise self._inapplicable(error) from error
         fields = _with_nullable(batch.schema, names)
-        arrays = [shown.get(field.name, batch.column(index)) for index, field in enumerate(batch.schema)]
+        arrays = [
+            shown.get(field.name, batch.column(index)) for index, field in enumerate(batch.schema)
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=fields)
 
     def _keep(self, batch: pa.RecordBatch, check: Check | None = None) -> pa.BooleanArray | None:
         if not self._conditions:
             return None
         condition = " AND ".join(f"(\n{text}\n)" for text in self._conditions)
-        rows = pa.Table.from_batches([batch]).select(list(self.filtered_by) or batch.schema.names[:1])
+        rows = pa.Table.from_batches([batch]).select(
+            list(self.filtered_by) or batch.schema.names[:1]
+        )
         # As a number: DuckDB's booleans leave it in a type of their own, without loss.
-        kept = self._compute(f"CAST(CASE WHEN {condition} THEN 1 ELSE 0 END AS TINYINT)", self._conditions, rows, check)
+        kept = self._compute(
+            f"CAST(CASE WHEN {condition} THEN 1 ELSE 0 END AS TINYINT)",
+            self._conditions,
+            rows,
+            check,
+        )
         if len(kept) != batch.num_rows:
             raise BadRequest("a row filter does not give one truth value for each row")
         return pc.equal(kept, 1)
 
-    def _shown(self, rows: pa.Table, names: Iterable[str], check: Check | None = None) -> dict[str, pa.Array]:
+    def _shown(
+        self, rows: pa.Table, names: Iterable[str], check: Check | None = None
+    ) -> dict[str, pa.Array]:
         shown = {}
         for name in names:
             needed = list(self._used_by_masks[name]) or [name]
@@ -143,19 +167,27 @@ class Visibility:
             shown[name] = convert_array(values, target, name, from_duckdb=packs_booleans())
         return shown
 
-    def _compute(self, expression: str, reviewed: Sequence[str], rows: pa.Table, check: Check | None) -> pa.Array:
+    def _compute(
+        self, expression: str, reviewed: Sequence[str], rows: pa.Table, check: Check | None
+    ) -> pa.Array:
         query = f"SELECT {expression} AS value FROM rows AS {quoted(self._table)}"
         efforts = [expect_rule(text, "a rule", self._columns.names) for text in reviewed]
         effort = Effort(sum(each.times for each in efforts), sum(each.fixed for each in efforts))
         with sandbox(check, rows=in_small_chunks(rows, effort)) as connection:
             (statement,) = connection.extract_statements(query)
             # An attribute that the caller does not have is NULL, with which nothing is equal.
-            values: dict[str, Any] = {name: self._values.get(name) for name in statement.named_parameters}
+            values: dict[str, Any] = {
+                name: self._values.get(name) for name in statement.named_parameters
+            }
             column = connection.sql(query, params=values).to_arrow_table().column(0)
         return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
 
     def _inapplicable(self, error: Exception) -> PermissionDenied:
-        _log.warning("the rules about table %s cannot be applied: %s", self._table, str(error).splitlines()[:1])
+        _log.warning(
+            "the rules about table %s cannot be applied: %s",
+            self._table,
+            str(error).splitlines()[:1],
+        )
         return PermissionDenied(
             f"what you may see of table {self._table} cannot be told for this version of it: ask its administrator"
         )

@@ -1,4 +1,6 @@
-"""Filters of scans: the tree that tables receive, its weakening, its SQL, and its evaluation on Arrow batches."""
+"""Filters of scans: the tree that tables receive, its weakening, its SQL, and its evaluation on
+Arrow batches.
+"""
 
 from sparkport.catalog.filters.evaluate import Evaluator
 from sparkport.catalog.filters.tree import (

@@ -1,8 +1,8 @@
 """Exact evaluation of filters on Arrow batches, by DuckDB.
 
-Strategy: DuckDB only computes a mask. The columns the filter reads go in without a copy; the rows are then taken in
-Arrow, so that types, dictionaries and metadata leave as they came. Whatever goes wrong costs only rows that are sent in
-vain (airport §6.1).
+Strategy: DuckDB only computes a mask. The columns the filter reads go in without a copy; the rows
+are then taken in Arrow, so that types, dictionaries and metadata leave as they came. Whatever goes
+wrong costs only rows that are sent in vain (airport §6.1).
 """
 
 from __future__ import annotations
@@ -28,15 +28,18 @@ from sparkport.errors import BadRequest, LimitExceeded, SparkportError
 logger = logging.getLogger(__name__)
 
 MOST_EXPRESSIONS = 500
-"""Evaluated per batch. DuckDB plans about twenty constants in a millisecond: a longer IN costs more than its rows."""
+"""Evaluated per batch. DuckDB plans about twenty constants in a millisecond: a longer IN costs more
+than its rows.
+"""
 
 
 class Evaluator:
-    """Applies a filter to the batches of one scan; made once per scan, used by any number of threads.
+    """Applies a filter to the batches of one scan; made once per scan, used by any number of
+    threads.
 
-    `arrow_schema` is that of the batches, `rowid_column` the name of the field that holds the row id. `check` says by an
-    exception, from another thread, that nobody waits any longer. Nothing here raises: what cannot be evaluated keeps its
-    rows.
+    `arrow_schema` is that of the batches, `rowid_column` the name of the field that holds the row
+    id. `check` says by an exception, from another thread, that nobody waits any longer. Nothing
+    here raises: what cannot be evaluated keeps its rows.
     """
 
     def __init__(
@@ -64,7 +67,9 @@ class Evaluator:
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """The SQL of the conjuncts that are evaluated, over c0, c1, …; empty if every row is kept."""
+        """The SQL of the conjuncts that are evaluated, over c0, c1, …; empty if every row is
+        kept.
+        """
         return self._conditions
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray | None:
@@ -165,7 +170,9 @@ def _conditions(row_filter: Filter, columns: Columns, session: Session) -> Itera
 
 
 def _outermost_calls(expression: Expression) -> Iterator[Function]:
-    """The functions that are nobody's argument, but for those that can neither make much of little nor take long."""
+    """The functions that are nobody's argument, but for those that can neither make much of little
+    nor take long.
+    """
     if isinstance(expression, Function) and expression.name not in ARITHMETIC:
         yield expression
     else:
@@ -174,7 +181,9 @@ def _outermost_calls(expression: Expression) -> Iterator[Function]:
 
 
 def _expected_types(expression: Expression, columns: Columns) -> Iterator[tuple[str, str]]:
-    """Function calls and the types the client says they have: another type would mean another overload."""
+    """Function calls and the types the client says they have: another type would mean another
+    overload.
+    """
     # The type of a row, an unnamed struct, cannot be written; it has the types of its operands.
     if isinstance(expression, Function) and expression.name != "row":
         yield render(expression, columns.text), type_sql(expression.type)

@@ -1,11 +1,14 @@
-"""Which functions and casts mean the same on the server as in the client, whatever its version and settings.
+"""Which functions and casts mean the same on the server as in the client, whatever its version and
+settings.
 
-Strategy: a list of what was reviewed, not of what is forbidden. The scalar functions, casts and comparisons of DuckDB
-1.4.5, 1.5.6 and 2.0.0 were run against each other over edge values and random ones. A function is named here if every
-version gave the same value (where one raised and another did not, the row is kept, or the client's query fails anyway),
-it asks neither the session nor the platform (libm differs in the last digit, so no sine and no power), and all that it
-depends on is in its children. On top of that, `weaken` asks DuckDB whether it calls all overloads CONSISTENT. What is
-missing here is not known to be wrong; it has not been looked at, or was found to differ (epoch_ms, strftime, concat_ws).
+Strategy: a list of what was reviewed, not of what is forbidden. The scalar functions, casts and
+comparisons of DuckDB 1.4.5, 1.5.6 and 2.0.0 were run against each other over edge values and random
+ones. A function is named here if every version gave the same value (where one raised and another
+did not, the row is kept, or the client's query fails anyway), it asks neither the session nor the
+platform (libm differs in the last digit, so no sine and no power), and all that it depends on is in
+its children. On top of that, `weaken` asks DuckDB whether it calls all overloads CONSISTENT. What
+is missing here is not known to be wrong; it has not been looked at, or was found to differ
+(epoch_ms, strftime, concat_ws).
 """
 
 from __future__ import annotations
@@ -16,17 +19,23 @@ from sparkport.catalog.engine import FILTERS
 from sparkport.catalog.filters.tree import DuckType
 
 DIVISIONS = frozenset({"/", "//", "%", "mod", "divide"})
-"""By zero: NULL, NaN, infinity or an error, depending on version and on `ieee_floating_point_ops`."""
+"""By zero: NULL, NaN, infinity or an error, depending on version and on
+`ieee_floating_point_ops`.
+"""
 
 LAMBDA_FUNCTIONS = frozenset(
     f"{prefix}_{verb}" for prefix in ("list", "array") for verb in ("transform", "apply", "filter")
 )
 
 DECIMAL_ARITHMETIC = frozenset({"+", "-", "*", "add", "subtract", "multiply"})
-"""Bound again, their result is a digit wider, because the operands have been widened already; the value is the same."""
+"""Bound again, their result is a digit wider, because the operands have been widened already; the
+value is the same.
+"""
 
 TYPED_BY_DATA = frozenset({"struct_pack", "row"}) | DECIMAL_ARITHMETIC | LAMBDA_FUNCTIONS
-"""Functions whose `function_data` repeats types or the lambda, and holds nothing else that matters."""
+"""Functions whose `function_data` repeats types or the lambda, and holds nothing else that
+matters.
+"""
 
 _TEXT = """
     ~~ !~~ ~~* !~~* ~~~ like_escape not_like_escape ilike_escape not_ilike_escape prefix suffix contains starts_with
@@ -69,24 +78,39 @@ _CARRIERS = """
     map_keys map_values union_tag union_extract
 """
 
-REVIEWED = frozenset(f"{_TEXT} {_NUMBERS} {_TIMES} {_NESTED}".split()) | DIVISIONS | LAMBDA_FUNCTIONS
+REVIEWED = (
+    frozenset(f"{_TEXT} {_NUMBERS} {_TIMES} {_NESTED}".split()) | DIVISIONS | LAMBDA_FUNCTIONS
+)
 
 CARRIERS = frozenset(_CARRIERS.split()) | LAMBDA_FUNCTIONS
-"""Functions that compare values or hand them on, whatever their type. Only these are trusted with TIMESTAMP_NS, which
-DuckDB 1.x truncates and 2.0 rounds when a function is for microseconds."""
+"""Functions that compare values or hand them on, whatever their type. Only these are trusted with
+TIMESTAMP_NS, which DuckDB 1.x truncates and 2.0 rounds when a function is for microseconds."""
 
-ZONE_FREE = CARRIERS | {"epoch", "epoch_us", "epoch_ns", "isfinite", "isinf", "timetz_byte_comparable"}
-"""Functions that treat a TIMESTAMPTZ or TIMETZ as the instant it is, and do not ask for the client's TimeZone."""
+ZONE_FREE = CARRIERS | {
+    "epoch",
+    "epoch_us",
+    "epoch_ns",
+    "isfinite",
+    "isinf",
+    "timetz_byte_comparable",
+}
+"""Functions that treat a TIMESTAMPTZ or TIMETZ as the instant it is, and do not ask for the
+client's TimeZone.
+"""
 
 ZONED = ("TIMESTAMP WITH TIME ZONE", "TIME WITH TIME ZONE")
 
 UNSURE_ARGUMENTS = ("BIGNUM", "VARIANT", "GEOMETRY")
-"""Types whose arithmetic differs between versions (BIGNUM subtraction is wrong in 1.4) or is not known here."""
+"""Types whose arithmetic differs between versions (BIGNUM subtraction is wrong in 1.4) or is not
+known here.
+"""
 
 
 @functools.cache
 def consistent_functions() -> frozenset[str]:
-    """The scalar functions of which DuckDB says that every overload always gives the same value for its arguments."""
+    """The scalar functions of which DuckDB says that every overload always gives the same value for
+    its arguments.
+    """
     with FILTERS.session() as cursor:
         rows = cursor.execute(
             "SELECT function_name FROM duckdb_functions() WHERE function_type = 'scalar' GROUP BY function_name"
@@ -96,28 +120,40 @@ def consistent_functions() -> frozenset[str]:
 
 
 def is_exact_cast(source: DuckType, target: DuckType, try_cast: bool) -> bool:
-    """Whether every version casts every value of `source` alike; for TRY_CAST also the errors must be the same."""
+    """Whether every version casts every value of `source` alike; for TRY_CAST also the errors must
+    be the same.
+    """
     if source.same_as(target) or source.id == "NULL":
         return True
     if source.alias or target.alias:
-        # JSON is a VARCHAR that promises to be valid; casts to and from anything else convert its content.
+        # JSON is a VARCHAR that promises to be valid; casts to and from anything else convert its
+        # content.
         return {source.id, target.id} == {"VARCHAR"} and not try_cast
     match source.id, target.id:
         case ("LIST" | "ARRAY", "LIST") | ("ARRAY", "ARRAY") | ("MAP", "MAP"):
-            if source.child is None or target.child is None or (target.id == "ARRAY" and source.size != target.size):
+            if (
+                source.child is None
+                or target.child is None
+                or (target.id == "ARRAY" and source.size != target.size)
+            ):
                 return False
             return is_exact_cast(source.child, target.child, try_cast)
         case ("STRUCT", "STRUCT"):
             # By position or by name, which differs between versions, is the same if the names are.
-            return [name for name, _ in source.fields] == [name for name, _ in target.fields] and all(
+            return [name for name, _ in source.fields] == [
+                name for name, _ in target.fields
+            ] and all(
                 is_exact_cast(old, new, try_cast)
                 for (_, old), (_, new) in zip(source.fields, target.fields, strict=True)
             )
         case ("DECIMAL", "FLOAT" | "DOUBLE"):
-            # The division by the scale is exact only if both operands are: else 1.x and 2.0 round differently.
+            # The division by the scale is exact only if both operands are: else 1.x and 2.0 round
+            # differently.
             return source.scale == 0 or source.width <= (15 if target.id == "DOUBLE" else 6)
         case _:
-            if target.id in _ALWAYS.get(_family(source), ()) or _family(target) in _ALWAYS.get(_family(source), ()):
+            if target.id in _ALWAYS.get(_family(source), ()) or _family(target) in _ALWAYS.get(
+                _family(source), ()
+            ):
                 return True
             plain = _NOT_IN_TRY.get(_family(source), ())
             return not try_cast and (target.id in plain or _family(target) in plain)
@@ -157,6 +193,14 @@ _ALWAYS: dict[str, tuple[str, ...]] = {
 _NOT_IN_TRY: dict[str, tuple[str, ...]] = {
     # Where one version raises and another has a value, a plain CAST still never loses a row.
     "floats": ("integers",),
-    "VARCHAR": ("wide integers", "DATE", "TIME", "BLOB", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS"),
+    "VARCHAR": (
+        "wide integers",
+        "DATE",
+        "TIME",
+        "BLOB",
+        "TIMESTAMP",
+        "TIMESTAMP_S",
+        "TIMESTAMP_MS",
+    ),
     "TIMESTAMP": ("TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"),
 }

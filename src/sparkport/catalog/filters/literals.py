@@ -1,8 +1,9 @@
 """Types and constants as DuckDB SQL text that means exactly them.
 
-Strategy: every constant is written with its type (`CAST(5 AS TINYINT)`), because a bare literal binds to other overloads
-than the client's bound expression did. Nothing of the client's reaches the text but through `quote_identifier`,
-`quote_text`, a number that went through `int` or `float`, or a type id from the table below.
+Strategy: every constant is written with its type (`CAST(5 AS TINYINT)`), because a bare literal
+binds to other overloads than the client's bound expression did. Nothing of the client's reaches the
+text but through `quote_identifier`, `quote_text`, a number that went through `int` or `float`, or a
+type id from the table below.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import uuid
 from sparkport.catalog.filters.tree import Constant, DuckType, Interval
 
 LARGEST_TEXT = 1 << 20
-"""Longer SQL is refused: parsing it would cost more than the rows that the client then filters itself."""
+"""Longer SQL is refused: parsing it would cost more than the rows that the client then filters
+itself.
+"""
 
 
 class Inexpressible(Exception):
@@ -29,7 +32,9 @@ def quote_text(text: str) -> str:
 
 
 def type_sql(kind: DuckType) -> str:
-    """Raises: Inexpressible for types without a SQL name, and for aliases other than JSON, whose casts are unknown."""
+    """Raises: Inexpressible for types without a SQL name, and for aliases other than JSON, whose
+    casts are unknown.
+    """
     if kind.alias == "JSON" and kind.id == "VARCHAR":
         return "JSON"
     if kind.alias:
@@ -49,7 +54,9 @@ def type_sql(kind: DuckType) -> str:
             (_, key), (_, value) = kind.child.fields
             return f"MAP({type_sql(key)}, {type_sql(value)})"
         case "STRUCT" | "UNION" if kind.fields and all(name for name, _ in kind.fields):
-            members = ", ".join(f"{quote_identifier(name)} {type_sql(field)}" for name, field in kind.fields)
+            members = ", ".join(
+                f"{quote_identifier(name)} {type_sql(field)}" for name, field in kind.fields
+            )
             return f"{kind.id}({members})"
         case _:
             raise Inexpressible(f"type {kind.id}")
@@ -100,7 +107,8 @@ def _scalar_sql(kind: DuckType, value: object) -> str:
             _within(value.months, 32)
             _within(value.days, 32)
             _within(value.micros, 64)
-            # Interval text has forms that versions read differently; sums of plain parts do not normalise.
+            # Interval text has forms that versions read differently; sums of plain parts do not
+            # normalise.
             return (
                 f"(to_months(CAST({value.months} AS INTEGER)) + to_days(CAST({value.days} AS INTEGER))"
                 f" + to_microseconds(CAST({value.micros} AS BIGINT)))"
@@ -112,7 +120,11 @@ def _scalar_sql(kind: DuckType, value: object) -> str:
 def _integer_sql(kind: DuckType, value: int) -> str:
     if kind.id in _INTEGER_BITS:
         _within(value, *_INTEGER_BITS[kind.id])
-        return f"CAST('{value}' AS {kind.id})" if kind.id in {"HUGEINT", "UHUGEINT"} else f"CAST({value} AS {kind.id})"
+        return (
+            f"CAST('{value}' AS {kind.id})"
+            if kind.id in {"HUGEINT", "UHUGEINT"}
+            else f"CAST({value} AS {kind.id})"
+        )
     match kind.id:
         case "DECIMAL":
             if abs(value) >= 10**38:
@@ -174,7 +186,10 @@ def _nested_sql(constant: Constant) -> str:
             if not all(isinstance(entry, tuple) and len(entry) == 2 for entry in entries):
                 raise Inexpressible("a map entry without key and value")
             keys, values = (
-                ", ".join(constant_sql(entry[side]) for entry in entries if isinstance(entry, tuple)) for side in (0, 1)
+                ", ".join(
+                    constant_sql(entry[side]) for entry in entries if isinstance(entry, tuple)
+                )
+                for side in (0, 1)
             )
             return _cast(f"map([{keys}], [{values}])", kind)
         case "UNION" if len(texts) == len(kind.fields) and 0 <= constant.tag < len(texts):
@@ -188,8 +203,14 @@ def _cast(text: str, kind: DuckType) -> str:
     try:
         return f"CAST({text} AS {type_sql(kind)})"
     except Inexpressible:
-        # Lists of unnamed structs have no type name, but say by themselves what they are unless empty.
-        if kind.id == "LIST" and kind.child is not None and kind.child.id == "STRUCT" and text != "[]":
+        # Lists of unnamed structs have no type name, but say by themselves what they are unless
+        # empty.
+        if (
+            kind.id == "LIST"
+            and kind.child is not None
+            and kind.child.id == "STRUCT"
+            and text != "[]"
+        ):
             return text
         raise
 
@@ -235,7 +256,9 @@ def _time_of_day(value: int, digits: int) -> str:
     if not 0 <= value <= 86400 * unit:
         raise Inexpressible("a time out of range")
     seconds, fraction = divmod(value, unit)
-    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{fraction:0{digits}d}"
+    return (
+        f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{fraction:0{digits}d}"
+    )
 
 
 def _time_with_zone(packed: int) -> str:
@@ -272,7 +295,18 @@ _PLAIN_TYPES = {
     for identifier in (
         *("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"),
         *("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE"),
-        *("VARCHAR", "BLOB", "BIT", "BIGNUM", "UUID", "INTERVAL", "DATE", "TIME", "TIME_NS", "TIME WITH TIME ZONE"),
+        *(
+            "VARCHAR",
+            "BLOB",
+            "BIT",
+            "BIGNUM",
+            "UUID",
+            "INTERVAL",
+            "DATE",
+            "TIME",
+            "TIME_NS",
+            "TIME WITH TIME ZONE",
+        ),
         *("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "TIMESTAMP WITH TIME ZONE"),
     )
 } | {"CHAR": "VARCHAR", "NULL": '"NULL"'}

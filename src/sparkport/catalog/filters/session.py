@@ -19,14 +19,16 @@ _TIME_LIMIT = 10.0
 """Seconds for one batch. A filter that takes longer costs more than the rows that it would save."""
 
 NO_COLUMNS = pa.schema([("c0", pa.bool_())])
-"""In place of an empty schema, for filters that read nothing: DuckDB must still see how many rows there are."""
+"""In place of an empty schema, for filters that read nothing: DuckDB must still see how many rows
+there are.
+"""
 
 
 class Session:
     """Computes expressions over batches of one schema; for one thread at a time.
 
-    Raises: whatever DuckDB raises, LimitExceeded, and what `check` raises. After that the session must not be used again
-    if `is_fatal` says so.
+    Raises: whatever DuckDB raises, LimitExceeded, and what `check` raises. After that the session
+    must not be used again if `is_fatal` says so.
     """
 
     def __init__(self, arrow_schema: pa.Schema, check: Check | None = None) -> None:
@@ -36,12 +38,16 @@ class Session:
         self._relations: dict[str, duckdb.DuckDBPyRelation] = {}
 
     def types(self, groups: list[list[str]]) -> list[list[Any]]:
-        """The types that DuckDB binds expressions to; they can be compared. Groups that do not bind have none."""
+        """The types that DuckDB binds expressions to; they can be compared. Groups that do not bind
+        have none.
+        """
         if not groups:
             return []
         try:
             # Planning costs more than anything else here, so all at once if possible.
-            together = list(self._project(", ".join(text for group in groups for text in group)).types)
+            together = list(
+                self._project(", ".join(text for group in groups for text in group)).types
+            )
         except Exception as error:
             if is_fatal(error):
                 raise
@@ -82,7 +88,9 @@ def is_fatal(error: Exception) -> bool:
 
 @functools.cache
 def _can_reopen_streams() -> bool:
-    """Whether a relation over an Arrow source reads it anew every time; 1.4 takes the stream when it binds."""
+    """Whether a relation over an Arrow source reads it anew every time; 1.4 takes the stream when
+    it binds.
+    """
     import duckdb
 
     major, minor = duckdb.__version__.split(".")[:2]
@@ -90,7 +98,9 @@ def _can_reopen_streams() -> bool:
 
 
 class _Source:
-    """The current batch as an Arrow stream that can be opened again and again, so that a relation outlives a batch."""
+    """The current batch as an Arrow stream that can be opened again and again, so that a relation
+    outlives a batch.
+    """
 
     def __init__(self, arrow_schema: pa.Schema) -> None:
         self._schema = arrow_schema
@@ -101,4 +111,6 @@ class _Source:
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         batches = [] if self.batch is None else [self.batch]
-        return pa.RecordBatchReader.from_batches(self._schema, batches).__arrow_c_stream__(requested_schema)
+        return pa.RecordBatchReader.from_batches(self._schema, batches).__arrow_c_stream__(
+            requested_schema
+        )

@@ -1,8 +1,9 @@
 """Expressions as DuckDB SQL text that binds to what the client had bound.
 
-Strategy: the tree is already bound, casts and all, so the text repeats it operator by operator and leaves the binder
-nothing to decide: constants carry their types, functions are called by their quoted name, and every expression stands
-in parentheses. Whether the result may be trusted is not decided here but in `weaken.is_exact`.
+Strategy: the tree is already bound, casts and all, so the text repeats it operator by operator and
+leaves the binder nothing to decide: constants carry their types, functions are called by their
+quoted name, and every expression stands in parentheses. Whether the result may be trusted is not
+decided here but in `weaken.is_exact`.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def quoted_column(column: ColumnRef) -> str:
 
 
 def render(expression: Expression, column: Callable[[ColumnRef], str] = quoted_column) -> str:
-    """The SQL of an expression; `column` says how a column is written, and may itself raise Inexpressible.
+    """The SQL of an expression; `column` says how a column is written, and may itself raise
+    Inexpressible.
 
     Raises: Inexpressible if no text means exactly this expression.
     """
@@ -75,7 +77,9 @@ class _Renderer:
             case Between():
                 return self._between(expression)
             case Conjunction():
-                return f"({f' {expression.kind.value} '.join(self._several(expression.children, 1))})"
+                return (
+                    f"({f' {expression.kind.value} '.join(self._several(expression.children, 1))})"
+                )
             case Operator():
                 return self._operator(expression)
             case Cast():
@@ -85,7 +89,8 @@ class _Renderer:
                 return self._function(expression)
             case Case():
                 branches = " ".join(
-                    f"WHEN {self.text(when)} THEN {self.text(then)}" for when, then in expression.branches
+                    f"WHEN {self.text(when)} THEN {self.text(then)}"
+                    for when, then in expression.branches
                 )
                 if not branches:
                     raise Inexpressible("CASE without a branch")
@@ -107,7 +112,11 @@ class _Renderer:
         return [self.text(child) for child in expressions]
 
     def _between(self, between: Between) -> str:
-        subject, lower, upper = self.text(between.input), self.text(between.lower), self.text(between.upper)
+        subject, lower, upper = (
+            self.text(between.input),
+            self.text(between.lower),
+            self.text(between.upper),
+        )
         if between.lower_inclusive and between.upper_inclusive:
             return f"({subject} BETWEEN {lower} AND {upper})"
         above = ">=" if between.lower_inclusive else ">"
@@ -135,7 +144,8 @@ class _Renderer:
             case OperatorKind.NULLIF if len(rest) == 1:
                 return f"NULLIF({first}, {rest[0]})"
             case _:
-                # The others stand in the enum but are never sent: they become functions (airport §6.5).
+                # The others stand in the enum but are never sent: they become functions (airport
+                # §6.5).
                 raise Inexpressible(f"{operator.kind.value} of {len(texts)}")
 
     def _function(self, function: Function) -> str:
@@ -149,7 +159,9 @@ class _Renderer:
             pairs = zip(names, texts, strict=True)
             return f"struct_pack({', '.join(f'{quote_identifier(name)} := {text}' for name, text in pairs)})"
         call = f"{quote_identifier(function.name)}({', '.join(texts)})"
-        if function.name in _TRUNCATIONS or (function.name in DECIMAL_ARITHMETIC and function.type.id == "DECIMAL"):
+        if function.name in _TRUNCATIONS or (
+            function.name in DECIMAL_ARITHMETIC and function.type.id == "DECIMAL"
+        ):
             return f"CAST({call} AS {type_sql(function.type)})"
         return call
 
@@ -159,8 +171,11 @@ class _Renderer:
                 outer = self._frame
                 subject_text = self.text(subject)
                 captures = tuple(self._several(argument.captures, 0))
-                # Names of its own for every lambda, so that a capture never means an inner parameter.
-                names = tuple(f"p{self._lambdas}_{position}" for position in range(argument.parameters))
+                # Names of its own for every lambda, so that a capture never means an inner
+                # parameter.
+                names = tuple(
+                    f"p{self._lambdas}_{position}" for position in range(argument.parameters)
+                )
                 self._lambdas += 1
                 self._frame = (*names, *captures)
                 try:
@@ -173,4 +188,6 @@ class _Renderer:
 
 
 _TRUNCATIONS = frozenset({"date_trunc", "datetrunc"})
-"""DuckDB 1.4 truncates to DATE where 1.5 truncates to TIMESTAMP; the truncated value is the same."""
+"""DuckDB 1.4 truncates to DATE where 1.5 truncates to TIMESTAMP; the truncated value is the
+same.
+"""

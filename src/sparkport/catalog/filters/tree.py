@@ -1,8 +1,9 @@
 """The filter of a scan as a typed tree, and the rules for reading it.
 
-Strategy: the tree says what the client wrote and nothing about how to run it. A backend translates what it understands
-exactly and lets `Filter.weaken` drop the rest; the client applies every filter again (airport §6.1), so a weaker filter
-is always right and a stronger one loses rows. This module imports no database.
+Strategy: the tree says what the client wrote and nothing about how to run it. A backend translates
+what it understands exactly and lets `Filter.weaken` drop the rest; the client applies every filter
+again (airport §6.1), so a weaker filter is always right and a stronger one loses rows. This module
+imports no database.
 """
 
 from __future__ import annotations
@@ -14,15 +15,19 @@ from enum import Enum
 from typing import TypeAlias
 
 ROWID = "rowid"
-"""The column name under which a filter reads the row id, whatever its Arrow field is called (airport §6.2)."""
+"""The column name under which a filter reads the row id, whatever its Arrow field is called
+(airport §6.2).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class DuckType:
-    """A DuckDB type as the client names it (airport §6.7); members that do not belong to `id` keep their defaults.
+    """A DuckDB type as the client names it (airport §6.7); members that do not belong to `id` keep
+    their defaults.
 
-    `fields` holds the members of STRUCT and UNION (without the union's hidden tag), the names of an unnamed struct being
-    empty; `child` the element of LIST and ARRAY, and for MAP a STRUCT of key and value.
+    `fields` holds the members of STRUCT and UNION (without the union's hidden tag), the names of an
+    unnamed struct being empty; `child` the element of LIST and ARRAY, and for MAP a STRUCT of key
+    and value.
     """
 
     id: str
@@ -42,7 +47,9 @@ class DuckType:
         return any(field.contains(*identifiers) for _, field in self.fields)
 
     def same_as(self, other: DuckType) -> bool:
-        """Whether values of both compare alike: collations are already functions in a bound tree (airport §6.5)."""
+        """Whether values of both compare alike: collations are already functions in a bound tree
+        (airport §6.5).
+        """
         return _plain(self) == _plain(other)
 
 
@@ -88,11 +95,14 @@ class Interval:
     micros: int
 
 
-Value: TypeAlias = "bool | int | float | str | bytes | uuid.UUID | Interval | tuple[Constant, ...] | None"
-"""The value of a constant, by type: integers (also DECIMAL, unscaled; DATE, in days; TIME and TIMESTAMP, in their unit
-since midnight or the epoch; TIME WITH TIME ZONE, packed), floats, text (also ENUM, its label), bytes (BLOB; BIT and
-BIGNUM in DuckDB's internal form, airport §13.1), UUID, Interval; LIST, ARRAY and STRUCT are tuples of constants, MAP a
-tuple of STRUCT constants, UNION a tuple of one constant per member, all NULL but the chosen one (or all NULL)."""
+Value: TypeAlias = (
+    "bool | int | float | str | bytes | uuid.UUID | Interval | tuple[Constant, ...] | None"
+)
+"""The value of a constant, by type: integers (also DECIMAL, unscaled; DATE, in days; TIME and
+TIMESTAMP, in their unit since midnight or the epoch; TIME WITH TIME ZONE, packed), floats, text
+(also ENUM, its label), bytes (BLOB; BIT and BIGNUM in DuckDB's internal form, airport §13.1), UUID,
+Interval; LIST, ARRAY and STRUCT are tuples of constants, MAP a tuple of STRUCT constants, UNION a
+tuple of one constant per member, all NULL but the chosen one (or all NULL)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +159,9 @@ class Cast:
 class Function:
     """A scalar function; operators such as `+` and `~~` are functions too (airport §6.5).
 
-    `catalog` is `system` or empty for DuckDB's own functions. `has_data` says that the client attached state which the
-    children do not show; only functions known to put nothing but types there can be called again by name.
+    `catalog` is `system` or empty for DuckDB's own functions. `has_data` says that the client
+    attached state which the children do not show; only functions known to put nothing but types
+    there can be called again by name.
     """
 
     name: str
@@ -169,7 +180,9 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Lambda:
-    """The lambda argument of a list function, `parameters` in number; `captures` are evaluated outside of it."""
+    """The lambda argument of a list function, `parameters` in number; `captures` are evaluated
+    outside of it.
+    """
 
     body: Expression
     parameters: int
@@ -178,7 +191,9 @@ class Lambda:
 
 @dataclass(frozen=True, slots=True)
 class LambdaParameter:
-    """Inside a lambda's body: parameter `index` in order of declaration, or past them the captures in order."""
+    """Inside a lambda's body: parameter `index` in order of declaration, or past them the captures
+    in order.
+    """
 
     index: int
     type: DuckType
@@ -186,7 +201,9 @@ class LambdaParameter:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """An expression that is not understood; `reason` is for logs. It may be anything, also FALSE or NULL."""
+    """An expression that is not understood; `reason` is for logs. It may be anything, also FALSE or
+    NULL.
+    """
 
     reason: str
 
@@ -209,10 +226,11 @@ Expression: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What a scan was asked to keep: the rows for which every one of `expressions` is TRUE (airport §6.4).
+    """What a scan was asked to keep: the rows for which every one of `expressions` is TRUE (airport
+    §6.4).
 
-    It is a hint: a table may ignore it, or apply a weaker filter; it must never drop a row this filter keeps. `json` is
-    the text as the client sent it, also when this filter was weakened.
+    It is a hint: a table may ignore it, or apply a weaker filter; it must never drop a row this
+    filter keeps. `json` is the text as the client sent it, also when this filter was weakened.
     """
 
     expressions: tuple[Expression, ...]
@@ -222,18 +240,24 @@ class Filter:
     def columns(self) -> frozenset[str]:
         """The names of all columns the filter reads, the row id as `rowid`."""
         return frozenset(
-            node.name for expression in self.expressions for node in walk(expression) if isinstance(node, ColumnRef)
+            node.name
+            for expression in self.expressions
+            for node in walk(expression)
+            if isinstance(node, ColumnRef)
         )
 
     @property
     def conjuncts(self) -> tuple[Expression, ...]:
-        """The expressions with every AND at the top taken apart; each one alone is implied by the filter."""
+        """The expressions with every AND at the top taken apart; each one alone is implied by the
+        filter.
+        """
         return tuple(part for expression in self.expressions for part in _flatten(expression))
 
     def weaken(self, can: Callable[[Expression], bool]) -> Filter:
         """The strongest filter made only of what `can` accepts, by the rules of airport §6.1.
 
-        `can` is asked about whole expressions that are not AND or OR; it must look at everything inside them.
+        `can` is asked about whole expressions that are not AND or OR; it must look at everything
+        inside them.
         """
         from sparkport.catalog.filters.weaken import weaken
 
@@ -241,7 +265,9 @@ class Filter:
         return Filter(tuple(part for part in parts if part is not None), self.json)
 
     def sql(self) -> str | None:
-        """DuckDB SQL that is TRUE for every row this filter keeps, columns quoted by name; None if nothing is exact."""
+        """DuckDB SQL that is TRUE for every row this filter keeps, columns quoted by name; None if
+        nothing is exact.
+        """
         from sparkport.catalog.filters.sql import Inexpressible, render
         from sparkport.catalog.filters.weaken import is_exact
 
@@ -268,7 +294,10 @@ def children_of(expression: Expression) -> tuple[Expression, ...]:
         case Cast():
             return (expression.child,)
         case Case():
-            return (*(part for branch in expression.branches for part in branch), expression.otherwise)
+            return (
+                *(part for branch in expression.branches for part in branch),
+                expression.otherwise,
+            )
         case Lambda():
             return (*expression.captures, expression.body)
 

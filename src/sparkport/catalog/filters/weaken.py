@@ -1,7 +1,8 @@
 """The weakening of filters (airport §6.1), and what counts as exactly understood.
 
-Strategy: a conjunct is kept whole or dropped whole, because under NOT, CASE, a comparison or a function argument a wrong
-value can point either way. Only AND and OR at the top are monotonic: their children may be weakened in turn.
+Strategy: a conjunct is kept whole or dropped whole, because under NOT, CASE, a comparison or a
+function argument a wrong value can point either way. Only AND and OR at the top are monotonic:
+their children may be weakened in turn.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ from sparkport.catalog.filters.tree import (
 
 
 def weaken(expression: Expression, can: Callable[[Expression], bool]) -> Expression | None:
-    """The strongest expression implied by this one and made only of what `can` accepts; None for "any row"."""
+    """The strongest expression implied by this one and made only of what `can` accepts; None for
+    "any row".
+    """
     if not isinstance(expression, Conjunction):
         return expression if can(expression) else None
     children = [weaken(child, can) for child in expression.children]
@@ -67,7 +70,9 @@ def weaken(expression: Expression, can: Callable[[Expression], bool]) -> Express
 
 
 def is_exact(expression: Expression) -> bool:
-    """Whether DuckDB on the server gives the value that the client's DuckDB gives, for every row."""
+    """Whether DuckDB on the server gives the value that the client's DuckDB gives, for every
+    row.
+    """
     return type_of(expression) == BOOLEAN and all(_is_exact_here(node) for node in walk(expression))
 
 
@@ -93,7 +98,9 @@ def _is_exact_here(node: Expression) -> bool:
             return _is_exact_function(node)
         case Case():
             results = (*(then for _, then in node.branches), node.otherwise)
-            return all(type_of(when) == BOOLEAN for when, _ in node.branches) and _alike(results, node.type)
+            return all(type_of(when) == BOOLEAN for when, _ in node.branches) and _alike(
+                results, node.type
+            )
         case Lambda():
             # A lambda as such is fine; `_is_exact_function` says which functions may have one.
             return True
@@ -134,7 +141,8 @@ def _is_exact_cast(cast: Cast) -> bool:
         return True
     match cast.child:
         case Constant(type=DuckType(id="VARCHAR"), value=str() as text) if not cast.try_cast:
-            # What the optimiser did not fold. With its offset written out, an instant needs no session.
+            # What the optimiser did not fold. With its offset written out, an instant needs no
+            # session.
             pattern = _CONSTANT_TEXT.get(cast.type.id)
             return pattern is not None and pattern.fullmatch(text) is not None
         case _:
@@ -186,7 +194,10 @@ def _is_certainly_not_zero(divisor: Expression) -> bool:
     match divisor:
         case Constant(type=DuckType(id=identifier), value=bool() | int() | float() as value):
             return identifier in _NUMBERS and value != 0
-        case Cast(child=Constant(type=DuckType(id=identifier), value=int() as value), type=DuckType(id=target)):
+        case Cast(
+            child=Constant(type=DuckType(id=identifier), value=int() as value),
+            type=DuckType(id=target),
+        ):
             # Only from integers: a fraction may be rounded to zero on the way.
             return identifier in _INTEGERS and target in _NUMBERS and value != 0
         case _:
@@ -207,7 +218,12 @@ def _has_bits(expression: Expression) -> bool:
 
 
 _EQUALITIES = frozenset(
-    {ComparisonKind.EQUAL, ComparisonKind.NOT_EQUAL, ComparisonKind.DISTINCT, ComparisonKind.NOT_DISTINCT}
+    {
+        ComparisonKind.EQUAL,
+        ComparisonKind.NOT_EQUAL,
+        ComparisonKind.DISTINCT,
+        ComparisonKind.NOT_DISTINCT,
+    }
 )
 
 _JSON_FUNCTIONS = frozenset(name for name in REVIEWED if name.startswith("json_")) | {"->>"}
@@ -219,7 +235,11 @@ _INTEGERS = frozenset(
 
 _NUMBERS = _INTEGERS | {"DECIMAL", "FLOAT", "DOUBLE"}
 
-_DAY, _CLOCK, _OFFSET = r"\d{4}-\d\d-\d\d", r"\d\d:\d\d(:\d\d(\.\d{1,6})?)?", r"(Z|[+-]\d\d(:\d\d)?)"
+_DAY, _CLOCK, _OFFSET = (
+    r"\d{4}-\d\d-\d\d",
+    r"\d\d:\d\d(:\d\d(\.\d{1,6})?)?",
+    r"(Z|[+-]\d\d(:\d\d)?)",
+)
 
 _PERIOD = r"-?\d{1,6} (year|month|day|hour|minute|second)s?"
 

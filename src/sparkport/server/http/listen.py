@@ -1,8 +1,8 @@
 """The pages of the status page, and who may have which.
 
-Open to everybody: the page itself, which says nothing, `/metrics` and `/healthz`. Where the server asks for tokens, the rest
-wants one too. Nothing is remembered between two requests, so there are no cookies to steal; what changes something wants a
-header that other sites' pages cannot send.
+Open to everybody: the page itself, which says nothing, `/metrics` and `/healthz`. Where the server
+asks for tokens, the rest wants one too. Nothing is remembered between two requests, so there are no
+cookies to steal; what changes something wants a header that other sites' pages cannot send.
 """
 
 from __future__ import annotations
@@ -61,13 +61,19 @@ class StatusServer:
     """Answers HTTP in threads of its own, until it is closed."""
 
     def __init__(self, address: str, service: Service, watching: Watching, location: str) -> None:
-        """`address` is `HOST:PORT`; port 0 picks a free one. Raises: BadRequest; OSError when the port cannot be had."""
+        """`address` is `HOST:PORT`; port 0 picks a free one. Raises: BadRequest; OSError when the
+        port cannot be had.
+        """
         host, port = parse_address(address)
         self._host = host
         try:
-            self._server = _Listener(host, port, _Site(service, watching, location, is_loopback(host)))
+            self._server = _Listener(
+                host, port, _Site(service, watching, location, is_loopback(host))
+            )
         except OSError as error:
-            raise OSError(f"cannot listen on {address} for the status page: {error.strerror or error}") from error
+            raise OSError(
+                f"cannot listen on {address} for the status page: {error.strerror or error}"
+            ) from error
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.1,), name="http (sparkport)", daemon=True
         )
@@ -149,7 +155,9 @@ class _Listener(ThreadingHTTPServer):
         super().__init__((host, port), _Request)
 
     def server_bind(self) -> None:
-        socketserver.TCPServer.server_bind(self)  # without the question to DNS that http.server asks
+        socketserver.TCPServer.server_bind(
+            self
+        )  # without the question to DNS that http.server asks
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -192,10 +200,15 @@ class _Request(BaseHTTPRequestHandler):
             self._say(HTTPStatus.MISDIRECTED_REQUEST, "this page is for localhost only")
         elif path in _FILES:
             name, kind = _FILES[path]
-            self._send(HTTPStatus.OK, resources.files(__package__).joinpath(name).read_bytes(), kind)
+            self._send(
+                HTTPStatus.OK, resources.files(__package__).joinpath(name).read_bytes(), kind
+            )
         elif path == "/healthz":
             draining = self._site.watching.draining
-            self._say(HTTPStatus.SERVICE_UNAVAILABLE if draining else HTTPStatus.OK, "stopping" if draining else "ok")
+            self._say(
+                HTTPStatus.SERVICE_UNAVAILABLE if draining else HTTPStatus.OK,
+                "stopping" if draining else "ok",
+            )
         elif path == "/metrics":
             self._send(HTTPStatus.OK, self._site.watching.metrics.exposition(), CONTENT_TYPE)
         elif path == "/status.json":
@@ -234,15 +247,24 @@ class _Request(BaseHTTPRequestHandler):
         except Unauthenticated as error:
             if authorization is not None:
                 self._site.denied(what, "UNAUTHENTICATED", error.message)
-            message = "this token is not known here, or no longer valid" if authorization else "sign in with a token"
+            message = (
+                "this token is not known here, or no longer valid"
+                if authorization
+                else "sign in with a token"
+            )
             self._say(HTTPStatus.UNAUTHORIZED, message, {"WWW-Authenticate": "Bearer"})
         except Exception:  # noqa: BLE001 - an authenticator that fails lets nobody in
             _log.exception("the status page could not tell who asks")
-            self._say(HTTPStatus.INTERNAL_SERVER_ERROR, "it cannot be told who asks; the log has the details")
+            self._say(
+                HTTPStatus.INTERNAL_SERVER_ERROR,
+                "it cannot be told who asks; the log has the details",
+            )
         return None
 
     def _host_is_ours(self) -> bool:
-        """Whether the browser was sent to this host: else another site has had its name point here (DNS rebinding)."""
+        """Whether the browser was sent to this host: else another site has had its name point here
+        (DNS rebinding).
+        """
         if not self._site.loopback_only:
             return True
         try:
@@ -254,9 +276,16 @@ class _Request(BaseHTTPRequestHandler):
     def _say(self, code: HTTPStatus, message: str, headers: dict[str, str] | None = None) -> None:
         self._send(code, message.encode() + b"\n", "text/plain; charset=utf-8", headers)
 
-    def _send(self, code: HTTPStatus, body: bytes, kind: str, headers: dict[str, str] | None = None) -> None:
+    def _send(
+        self, code: HTTPStatus, body: bytes, kind: str, headers: dict[str, str] | None = None
+    ) -> None:
         self.send_response(code)
-        sent = {"Content-Type": kind, "Content-Length": str(len(body)), **_HEADERS, **(headers or {})}
+        sent = {
+            "Content-Type": kind,
+            "Content-Length": str(len(body)),
+            **_HEADERS,
+            **(headers or {}),
+        }
         if self.close_connection:
             sent["Connection"] = "close"
         for name, value in sent.items():

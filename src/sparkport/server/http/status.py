@@ -1,4 +1,6 @@
-"""What the status page shows, as JSON: to administrators everything, to others what they do themselves."""
+"""What the status page shows, as JSON: to administrators everything, to others what they do
+themselves.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,12 @@ def status(service: Service, watching: Watching, viewer: Viewer, location: str) 
         "running": [_work(work) for work in running[:_MOST_SHOWN]],
         "ended": [_work(work) for work in ended[:_MOST_ENDED]],
         "errors": [
-            {"time": failure.time, "code": failure.code, "message": one_line(failure.message), **_work(failure.work)}
+            {
+                "time": failure.time,
+                "code": failure.code,
+                "message": one_line(failure.message),
+                **_work(failure.work),
+            }
             for failure in failures
         ],
         "throughput": _throughput(activity.samples()) if viewer.sees_everything else None,
@@ -88,7 +95,9 @@ def _work(work: Work) -> dict[str, Any]:
         "code": None if work.ended is None else work.code,
         "cut_off": work.cut_off,
     }
-    return {name: one_line(value) if isinstance(value, str) else value for name, value in shown.items()}
+    return {
+        name: one_line(value) if isinstance(value, str) else value for name, value in shown.items()
+    }
 
 
 def _throughput(samples: list[Sample]) -> dict[str, Any]:
@@ -97,7 +106,9 @@ def _throughput(samples: list[Sample]) -> dict[str, Any]:
     for sample in samples:
         sums = bins.setdefault(int(sample.time // _BIN_SECONDS), [0, 0, 0, 0])
         totals = sample.totals
-        for index, figure in enumerate((totals.rows_out, totals.bytes_out, totals.rows_in, totals.bytes_in)):
+        for index, figure in enumerate(
+            (totals.rows_out, totals.bytes_out, totals.rows_in, totals.bytes_in)
+        ):
             sums[index] += figure
     return {
         "seconds": _BIN_SECONDS,

@@ -1,4 +1,6 @@
-"""ALTER TABLE: each change is one commit of Iceberg (see `commits`), so `AT (VERSION => n)` counts it as one."""
+"""ALTER TABLE: each change is one commit of Iceberg (see `commits`), so `AT (VERSION => n)` counts
+it as one.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,11 @@ _DEFAULTS_SINCE = 3
 
 
 def add_column(
-    lake: Lake, ctx: Context, identifier: Identifier, column_schema: pa.Schema, options: AddColumnOptions
+    lake: Lake,
+    ctx: Context,
+    identifier: Identifier,
+    column_schema: pa.Schema,
+    options: AddColumnOptions,
 ) -> None:
     """Rows that exist already get the default, where the field has one, else NULL."""
     field = one_field(column_schema)
@@ -60,13 +66,19 @@ def add_column(
         if (known := definition.position(field.name)) is not None:
             if options.if_column_not_exists:
                 return False
-            raise AlreadyExists(f"column {definition.columns.names[known]} exists already in table {identifier}")
+            raise AlreadyExists(
+                f"column {definition.columns.names[known]} exists already in table {identifier}"
+            )
         columns = definition.columns.append(field)
         constraints = validate_constraints(columns, definition.constraints)
         value, is_rewritten = _value_of_old_rows(draft, field)
         _stage_new_column(draft, field, value)
         stored, tokens = stored_field(field, draft.state.metadata.last_column_id + 1)
-        draft.describe(columns, constraints, draft.tokens | assigned([stored], draft.schema().fields[-1:], tokens))
+        draft.describe(
+            columns,
+            constraints,
+            draft.tokens | assigned([stored], draft.schema().fields[-1:], tokens),
+        )
         if is_rewritten:
             required = Constraints(not_null=() if field.nullable else (field.name,))
             rewrite(
@@ -83,7 +95,8 @@ def add_column(
 
 
 def _value_of_old_rows(draft: Draft, field: pa.Field) -> tuple[Any | None, bool]:
-    """What Iceberg can be told about rows from before the column, and whether their files must be written anew.
+    """What Iceberg can be told about rows from before the column, and whether their files must be
+    written anew.
 
     Raises: ConstraintViolation.
     """
@@ -94,7 +107,9 @@ def _value_of_old_rows(draft: Draft, field: pa.Field) -> tuple[Any | None, bool]
     is_constant = bool(values[0].equals(values[1]))
     if is_constant and not values[0].is_valid:
         if not field.nullable and plan.rows:
-            raise ConstraintViolation(f"NOT NULL constraint failed: {draft.identifier.name}.{field.name}")
+            raise ConstraintViolation(
+                f"NOT NULL constraint failed: {draft.identifier.name}.{field.name}"
+            )
         # Files of which all rows are deleted are still read, and Spark misses the column in them.
         return None, not field.nullable
     stored, _ = stored_field(field, 1)
@@ -115,7 +130,9 @@ def _stage_new_column(draft: Draft, field: pa.Field, value: Any | None) -> None:
     update.commit()
 
 
-def remove_column(lake: Lake, identifier: Identifier, name: str, options: RemoveColumnOptions) -> None:
+def remove_column(
+    lake: Lake, identifier: Identifier, name: str, options: RemoveColumnOptions
+) -> None:
     """Constraints that use the column forbid it, or go with it when `cascade` says so."""
 
     def edit(draft: Draft) -> bool:
@@ -124,7 +141,9 @@ def remove_column(lake: Lake, identifier: Identifier, name: str, options: Remove
             return False
         position = definition.expect(name, identifier)
         if len(definition.columns) == 1:
-            raise PreconditionFailed(f"column {name} is the only one of table {identifier}: drop the table instead")
+            raise PreconditionFailed(
+                f"column {name} is the only one of table {identifier}: drop the table instead"
+            )
         own = definition.columns.names[position]
         using = constraints_using(definition.constraints, definition.columns.names, own)
         if using and not options.cascade:
@@ -133,7 +152,9 @@ def remove_column(lake: Lake, identifier: Identifier, name: str, options: Remove
             )
         field_id = definition.field_ids[position]
         if (layout := layout_using(draft, field_id)) is not None:
-            raise PreconditionFailed(f"column {own} of table {identifier} is used by its {layout}: change that first")
+            raise PreconditionFailed(
+                f"column {own} of table {identifier} is used by its {layout}: change that first"
+            )
         draft.transaction.updateSchema().deleteColumn(draft.name_of(field_id)).commit()
         left = constraints_without(definition.constraints, definition.columns.names, own)
         draft.describe(definition.columns.remove(position), left)
@@ -143,7 +164,9 @@ def remove_column(lake: Lake, identifier: Identifier, name: str, options: Remove
 
 
 def layout_using(draft: Draft, field_id: int) -> str | None:
-    """What of the table's layout is made of a column, so that it must stay as it is; None if nothing is."""
+    """What of the table's layout is made of a column, so that it must stay as it is; None if
+    nothing is.
+    """
     metadata = draft.state.metadata
     if any(field.source_id == field_id for field in metadata.spec().fields):
         return "partitioning"
@@ -155,7 +178,9 @@ def layout_using(draft: Draft, field_id: int) -> str | None:
 
 
 def rename_column(lake: Lake, identifier: Identifier, name: str, new_name: str) -> None:
-    """Constraints follow. Raises: PreconditionFailed when a CHECK cannot be rewritten for certain."""
+    """Constraints follow. Raises: PreconditionFailed when a CHECK cannot be rewritten for
+    certain.
+    """
     expect_name(new_name)
 
     def edit(draft: Draft) -> bool:
@@ -164,11 +189,17 @@ def rename_column(lake: Lake, identifier: Identifier, name: str, new_name: str) 
         own = definition.columns.names[position]
         if new_name == own or definition.position(new_name) not in (None, position):
             raise AlreadyExists(f"column {new_name} exists already in table {identifier}")
-        constraints = with_renamed_column(definition.constraints, definition.columns.names, own, new_name)
-        columns = definition.columns.set(position, definition.columns.field(position).with_name(new_name))
+        constraints = with_renamed_column(
+            definition.constraints, definition.columns.names, own, new_name
+        )
+        columns = definition.columns.set(
+            position, definition.columns.field(position).with_name(new_name)
+        )
         refuse_unsupported(columns, f"table {identifier}")
         constraints = validate_constraints(columns, constraints)
-        draft.transaction.updateSchema().renameColumn(draft.name_of(definition.field_ids[position]), new_name).commit()
+        draft.transaction.updateSchema().renameColumn(
+            draft.name_of(definition.field_ids[position]), new_name
+        ).commit()
         draft.describe(columns, constraints)
         return True
 
@@ -176,7 +207,9 @@ def rename_column(lake: Lake, identifier: Identifier, name: str, new_name: str) 
 
 
 def set_default(lake: Lake, identifier: Identifier, name: str, expression: str) -> None:
-    """The client computes it for its INSERTs, and we do for `upsert` and for columns that are added."""
+    """The client computes it for its INSERTs, and we do for `upsert` and for columns that are
+    added.
+    """
     expect_default(expression, f"the default of column {name}")
 
     def edit(draft: Draft) -> bool:
@@ -214,14 +247,20 @@ def _require(draft: Draft, ctx: Context, added: Constraints) -> None:
     for position in positions:
         update.requireColumn(draft.name_of(definition.field_ids[position]))
     update.commit()
-    lacking = {part.path: part for each in positions for part in files_without(draft, definition.field_ids[each])}
+    lacking = {
+        part.path: part
+        for each in positions
+        for part in files_without(draft, definition.field_ids[each])
+    }
     if lacking:
         field = definition.columns.field(positions[0])
 
         def unchanged(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.Array]:
             return (batch.column(field.name) for batch in rows)
 
-        rewrite(draft, ctx, definition.columns, field, unchanged, Constraints(), list(lacking.values()))
+        rewrite(
+            draft, ctx, definition.columns, field, unchanged, Constraints(), list(lacking.values())
+        )
 
 
 def drop_not_null(lake: Lake, identifier: Identifier, name: str) -> None:
@@ -249,7 +288,9 @@ def drop_not_null(lake: Lake, identifier: Identifier, name: str) -> None:
 
 
 def add_constraint(lake: Lake, ctx: Context, identifier: Identifier, text: str) -> None:
-    """Raises: ConstraintViolation when the rows do not fulfil it; PreconditionFailed for a second primary key."""
+    """Raises: ConstraintViolation when the rows do not fulfil it; PreconditionFailed for a second
+    primary key.
+    """
 
     def edit(draft: Draft) -> bool:
         definition, old = draft.definition, draft.definition.constraints

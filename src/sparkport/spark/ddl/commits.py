@@ -1,8 +1,10 @@
-"""One change of a table, one commit: put together on a state that was looked at, and made only if that still is the present.
+"""One change of a table, one commit: put together on a state that was looked at, and made only if
+that still is the present.
 
-Strategy: Iceberg's own transactions try again on top of whatever has come between. Here what is checked before a change
-(that there is no NULL, that no constraint uses the column) must still be true when it is made. So a transaction only puts
-the new metadata together, and the table is asked to swap it for exactly the metadata that the checks have seen.
+Strategy: Iceberg's own transactions try again on top of whatever has come between. Here what is
+checked before a change (that there is no NULL, that no constraint uses the column) must still be
+true when it is made. So a transaction only puts the new metadata together, and the table is asked
+to swap it for exactly the metadata that the checks have seen.
 """
 
 from __future__ import annotations
@@ -81,7 +83,9 @@ class Draft:
 
     @property
     def tokens(self) -> dict[int, str]:
-        """The declared types of all columns, those that were dropped among them: they can still be travelled to."""
+        """The declared types of all columns, those that were dropped among them: they can still be
+        travelled to.
+        """
         return tokens_in(self.state.metadata.properties)
 
     def schema(self) -> Schema:
@@ -93,7 +97,9 @@ class Draft:
         return java_schema(self.lake, Schema(stored)).columns().get(0).type()
 
     def name_of(self, field_id: int) -> str:
-        """What Iceberg calls a field, at any depth. Raises: Unsupported where that could as well be another one."""
+        """What Iceberg calls a field, at any depth. Raises: Unsupported where that could as well be
+        another one.
+        """
         schema = self.transaction.table().schema()
         name = str(schema.findColumnName(field_id))
         if int(schema.findField(name).fieldId()) != field_id:
@@ -119,9 +125,11 @@ class Draft:
 
 
 def alter(lake: Lake, identifier: Identifier, edit: Callable[[Draft], bool]) -> None:
-    """Change a table by one commit. `edit` says whether there is anything to do, and is called again after a conflict.
+    """Change a table by one commit. `edit` says whether there is anything to do, and is called
+    again after a conflict.
 
-    Raises: Conflict when the table is changed again and again, or once while files were rewritten; what `edit` raises.
+    Raises: Conflict when the table is changed again and again, or once while files were rewritten;
+    what `edit` raises.
     """
     for _ in range(_ATTEMPTS):
         with translated(f"table {identifier}"):
@@ -137,14 +145,18 @@ def alter(lake: Lake, identifier: Identifier, edit: Callable[[Draft], bool]) -> 
             return
         if draft.written:
             break
-    raise Conflict(f"table {identifier} was changed by somebody else at the same time; nothing was changed: try again")
+    raise Conflict(
+        f"table {identifier} was changed by somebody else at the same time; nothing was changed: try again"
+    )
 
 
 def begin(lake: Lake, identifier: Identifier) -> Draft:
     """An empty change of a table as it is now. Raises: NotFound, Unsupported."""
     handle = lake.gateway.iceberg(identifier)
     if handle is None:
-        raise Unsupported(f"table {identifier} is not an Iceberg table: change it where it was made")
+        raise Unsupported(
+            f"table {identifier} is not an Iceberg table: change it where it was made"
+        )
     transaction = handle.table.newTransaction()
     base = transaction.table().operations().current()
     state = lake.state(identifier, str(base.metadataFileLocation()))
@@ -152,9 +164,11 @@ def begin(lake: Lake, identifier: Identifier) -> Draft:
 
 
 def commit(draft: Draft, metadata: Any = None) -> bool:
-    """Whether it is made now; False when somebody else was faster. `metadata` are to be put there instead of the draft's.
+    """Whether it is made now; False when somebody else was faster. `metadata` are to be put there
+    instead of the draft's.
 
-    Raises: OutcomeUnknown when nobody can tell; what the catalog raises, when the change was certainly not made.
+    Raises: OutcomeUnknown when nobody can tell; what the catalog raises, when the change was
+    certainly not made.
     """
     after = draft.transaction.table().operations().current() if metadata is None else metadata
     after = marked(draft.lake, draft.base, after)
@@ -186,17 +200,27 @@ def forget(draft: Draft) -> None:
 
 def manifests_of(snapshot: Any, io: Any) -> list[str]:
     """The metadata files that were written for an org.apache.iceberg.Snapshot alone."""
-    own = [manifest for manifest in snapshot.allManifests(io) if manifest.snapshotId() == snapshot.snapshotId()]
+    own = [
+        manifest
+        for manifest in snapshot.allManifests(io)
+        if manifest.snapshotId() == snapshot.snapshotId()
+    ]
     return [*(str(manifest.path()) for manifest in own), str(snapshot.manifestListLocation())]
 
 
-# ------------------------------------------------------------------------------------------------ what Iceberg lacks
+# ------------------------------------------------------------------------------ what Iceberg lacks
 
 
 def describe(
-    lake: Lake, transaction: Any, columns: pa.Schema, constraints: Constraints, tokens: Mapping[int, str]
+    lake: Lake,
+    transaction: Any,
+    columns: pa.Schema,
+    constraints: Constraints,
+    tokens: Mapping[int, str],
 ) -> None:
-    """Have a transaction write the properties that belong to these columns, by the ids that they have there."""
+    """Have a transaction write the properties that belong to these columns, by the ids that they
+    have there.
+    """
     by_name = {each.name: each.field_id for each in staged_schema(lake, transaction).fields}
     ids = [by_name[name] for name in columns.names]
     wanted = {
@@ -235,7 +259,9 @@ def java_schema(lake: Lake, schema: Schema) -> Any:
     return lake.gateway.jvm.org.apache.iceberg.SchemaParser.fromJson(schema.model_dump_json())
 
 
-def assigned(ours: Sequence[NestedField], theirs: Sequence[NestedField], tokens: Mapping[int, str]) -> dict[int, str]:
+def assigned(
+    ours: Sequence[NestedField], theirs: Sequence[NestedField], tokens: Mapping[int, str]
+) -> dict[int, str]:
     """The tokens of our fields by the ids that Iceberg has given to the same fields."""
     own = [each for outer in ours for each in inner_ids(outer)]
     given = [each for outer in theirs for each in inner_ids(outer)]
@@ -243,7 +269,9 @@ def assigned(ours: Sequence[NestedField], theirs: Sequence[NestedField], tokens:
     found = {}
     for field_id, token in tokens.items():
         members = union_members(token)  # the only token that names ids
-        found[ids[field_id]] = token if members is None else union_token([ids[member] for member in members])
+        found[ids[field_id]] = (
+            token if members is None else union_token([ids[member] for member in members])
+        )
     return found
 
 

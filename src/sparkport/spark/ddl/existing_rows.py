@@ -7,7 +7,12 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from sparkport.catalog import Constraints, Context, ScanOptions
-from sparkport.catalog.constraints.enforce import columns_of, duplicate_key, enforce_keys, enforce_rows
+from sparkport.catalog.constraints.enforce import (
+    columns_of,
+    duplicate_key,
+    enforce_keys,
+    enforce_rows,
+)
 from sparkport.spark import scan
 from sparkport.spark.files.plan import plan_scan
 from sparkport.spark.identifiers import quoted
@@ -39,17 +44,25 @@ def check_rows(lake: Lake, ctx: Context, state: TableState, constraints: Constra
             _check_in_place(lake, ctx, state, kind, key)
 
 
-def existing_rows(lake: Lake, ctx: Context, state: TableState, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def existing_rows(
+    lake: Lake, ctx: Context, state: TableState, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
     """The given columns of all rows, and perhaps others."""
     yield from scan.read(lake, ctx, state, ScanOptions(columns=tuple(columns)))
 
 
-def _check_in_place(lake: Lake, ctx: Context, state: TableState, kind: str, key: tuple[str, ...]) -> None:
+def _check_in_place(
+    lake: Lake, ctx: Context, state: TableState, kind: str, key: tuple[str, ...]
+) -> None:
     batches = [batch.select(list(key)) for batch in existing_rows(lake, ctx, state, key)]
     if batches:
         rows = pa.Table.from_batches(batches)
-        constraints = Constraints(primary_key=key) if kind == "primary key" else Constraints(unique=(key,))
-        enforce_keys(state.identifier.name, constraints, rows, rows.slice(0, 0).select, check=ctx.check)
+        constraints = (
+            Constraints(primary_key=key) if kind == "primary key" else Constraints(unique=(key,))
+        )
+        enforce_keys(
+            state.identifier.name, constraints, rows, rows.slice(0, 0).select, check=ctx.check
+        )
 
 
 def _compares_alike(state: TableState, key: Sequence[str]) -> bool:
@@ -61,7 +74,8 @@ def _compares_alike(state: TableState, key: Sequence[str]) -> bool:
         if position is not None
     ]
     return not any(
-        needs_decoding(stored.field_type, declared) or pa.types.is_nested(declared.type) for stored, declared in fields
+        needs_decoding(stored.field_type, declared) or pa.types.is_nested(declared.type)
+        for stored, declared in fields
     )
 
 

@@ -1,7 +1,8 @@
 """ALTER TABLE on fields of structs, at any depth: in structs, and in lists and maps of structs.
 
-A path begins with the column; as in DuckDB, `element` leads into a list, `key` and `value` into a map. Iceberg changes
-fields by their ids and never touches a file for it; only the keys of maps it does not change.
+A path begins with the column; as in DuckDB, `element` leads into a list, `key` and `value` into a
+map. Iceberg changes fields by their ids and never touches a file for it; only the keys of maps it
+does not change.
 """
 
 from __future__ import annotations
@@ -21,14 +22,21 @@ from sparkport.errors import AlreadyExists, BadRequest, NotFound, PreconditionFa
 from sparkport.spark.ddl.commits import Draft, alter, assigned, fields_inside
 from sparkport.spark.identifiers import Identifier
 from sparkport.spark.lake import Lake
-from sparkport.spark.types.declared import TYPES_PROPERTY, declared_fields, stored_field, written_tokens
+from sparkport.spark.types.declared import (
+    TYPES_PROPERTY,
+    declared_fields,
+    stored_field,
+    written_tokens,
+)
 
 __all__ = ["add_field", "remove_field", "rename_field"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Struct:
-    """A struct inside a column: as users see it, as Iceberg has it, and the id of the field that it is the type of."""
+    """A struct inside a column: as users see it, as Iceberg has it, and the id of the field that it
+    is the type of.
+    """
 
     declared: pa.DataType
     stored: StructType
@@ -36,11 +44,18 @@ class _Struct:
 
     def index(self, name: str) -> int | None:
         wanted = folded(name)
-        return next((index for index, field in enumerate(self.declared) if folded(field.name) == wanted), None)
+        return next(
+            (index for index, field in enumerate(self.declared) if folded(field.name) == wanted),
+            None,
+        )
 
 
 def add_field(
-    lake: Lake, identifier: Identifier, path: Sequence[str], column_schema: pa.Schema, options: AddFieldOptions
+    lake: Lake,
+    identifier: Identifier,
+    path: Sequence[str],
+    column_schema: pa.Schema,
+    options: AddFieldOptions,
 ) -> None:
     """Add a field to the struct at `path`; it is NULL in the rows there are."""
     new = one_field(column_schema).with_nullable(True)
@@ -52,7 +67,9 @@ def add_field(
             if options.if_field_not_exists:
                 return False
             name = struct.declared.field(known).name
-            raise AlreadyExists(f"field {_shown([*path, name])} exists already in table {identifier}")
+            raise AlreadyExists(
+                f"field {_shown([*path, name])} exists already in table {identifier}"
+            )
         stored, tokens = stored_field(new, draft.state.metadata.last_column_id + 1)
         update = draft.transaction.updateSchema()
         update.addColumn(draft.name_of(struct.field_id), new.name, draft.new_type(stored)).commit()
@@ -63,7 +80,9 @@ def add_field(
     _alter(lake, identifier, path, edit)
 
 
-def remove_field(lake: Lake, identifier: Identifier, path: Sequence[str], options: RemoveFieldOptions) -> None:
+def remove_field(
+    lake: Lake, identifier: Identifier, path: Sequence[str], options: RemoveFieldOptions
+) -> None:
     """Remove the field at `path`. Raises: PreconditionFailed for the last one."""
     _expect_field(path)
 
@@ -74,9 +93,13 @@ def remove_field(lake: Lake, identifier: Identifier, path: Sequence[str], option
                 return False
             raise NotFound(f"field {_shown(path)} does not exist in table {identifier}")
         if struct.declared.num_fields == 1:
-            raise PreconditionFailed(f"field {_shown(path)} is the only one of its struct: remove the column instead")
+            raise PreconditionFailed(
+                f"field {_shown(path)} is the only one of its struct: remove the column instead"
+            )
         _refuse_keys(draft, path[0])
-        draft.transaction.updateSchema().deleteColumn(draft.name_of(struct.stored.fields[index].field_id)).commit()
+        draft.transaction.updateSchema().deleteColumn(
+            draft.name_of(struct.stored.fields[index].field_id)
+        ).commit()
         _keep(draft, path[0], draft.tokens)
         return True
 
@@ -93,8 +116,13 @@ def rename_field(lake: Lake, identifier: Identifier, path: Sequence[str], new_na
         index = struct.index(path[-1])
         if index is None:
             raise NotFound(f"field {_shown(path)} does not exist in table {identifier}")
-        if struct.declared.field(index).name == new_name or struct.index(new_name) not in (None, index):
-            raise AlreadyExists(f"field {_shown([*path[:-1], new_name])} exists already in table {identifier}")
+        if struct.declared.field(index).name == new_name or struct.index(new_name) not in (
+            None,
+            index,
+        ):
+            raise AlreadyExists(
+                f"field {_shown([*path[:-1], new_name])} exists already in table {identifier}"
+            )
         name = draft.name_of(struct.stored.fields[index].field_id)
         draft.transaction.updateSchema().renameColumn(name, new_name).commit()
         _keep(draft, path[0], draft.tokens)
@@ -108,22 +136,39 @@ def _expect_field(path: Sequence[str]) -> None:
         raise BadRequest("the path of a field has at least two parts: the column and the field")
 
 
-def _alter(lake: Lake, identifier: Identifier, path: Sequence[str], edit: Callable[[Draft, _Struct], bool]) -> None:
+def _alter(
+    lake: Lake, identifier: Identifier, path: Sequence[str], edit: Callable[[Draft, _Struct], bool]
+) -> None:
     if not path:
         raise BadRequest("the path of a field begins with a column")
 
     def edit_struct(draft: Draft) -> bool:
         position = draft.definition.expect(path[0], identifier)
         stored = draft.state.schema.fields[position]
-        return edit(draft, _at(draft.definition.columns.field(position).type, stored, path[1:], path[:1], identifier))
+        return edit(
+            draft,
+            _at(
+                draft.definition.columns.field(position).type,
+                stored,
+                path[1:],
+                path[:1],
+                identifier,
+            ),
+        )
 
     alter(lake, identifier, edit_struct)
 
 
 def _at(
-    declared: pa.DataType, stored: NestedField, path: Sequence[str], done: Sequence[str], table: Identifier
+    declared: pa.DataType,
+    stored: NestedField,
+    path: Sequence[str],
+    done: Sequence[str],
+    table: Identifier,
 ) -> _Struct:
-    """The struct that a path leads to. Both types are followed: a union, too, is stored as a struct."""
+    """The struct that a path leads to. Both types are followed: a union, too, is stored as a
+    struct.
+    """
     kind = stored.field_type
     if not path:
         if not pa.types.is_struct(declared) or not isinstance(kind, StructType):
@@ -139,7 +184,9 @@ def _at(
     elif pa.types.is_map(declared) and isinstance(kind, MapType) and step == b"value":
         return _at(declared.item_type, kind.value_field, path[1:], here, table)
     elif pa.types.is_map(declared) and step == b"key":
-        raise Unsupported(f"{_shown(here)} of table {table} is the key of a map, of which Iceberg cannot change fields")
+        raise Unsupported(
+            f"{_shown(here)} of table {table} is the key of a map, of which Iceberg cannot change fields"
+        )
     raise NotFound(f"field {_shown(here)} does not exist in table {table}")
 
 
@@ -158,7 +205,9 @@ def _refuse_keys(draft: Draft, column: str) -> None:
 
 
 def _keep(draft: Draft, column: str, tokens: dict[int, str]) -> None:
-    """Keep the declared types. Raises: PreconditionFailed for a constraint that makes no sense of the new struct."""
+    """Keep the declared types. Raises: PreconditionFailed for a constraint that makes no sense of
+    the new struct.
+    """
     definition = draft.definition
     columns = pa.schema(declared_fields(draft.schema(), {TYPES_PROPERTY: written_tokens(tokens)}))
     refuse_unsupported(columns, f"table {draft.identifier}")

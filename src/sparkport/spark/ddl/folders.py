@@ -1,9 +1,10 @@
 """Where the files of tables are, and how they go when a table is dropped.
 
-Strategy: a table that is made here gets a folder that nothing else will ever use: its name ends in random digits, because a
-renamed table keeps its folder and another one may take its old name. Such a folder is removed as a whole, with whatever
-writers that failed have left in it. Of tables that others have made only those files go that the table itself names, and
-only if it names none outside of its own places: files that were imported belong to somebody else.
+Strategy: a table that is made here gets a folder that nothing else will ever use: its name ends in
+random digits, because a renamed table keeps its folder and another one may take its old name. Such
+a folder is removed as a whole, with whatever writers that failed have left in it. Of tables that
+others have made only those files go that the table itself names, and only if it names none outside
+of its own places: files that were imported belong to somebody else.
 """
 
 from __future__ import annotations
@@ -33,11 +34,18 @@ __all__ = [
 ]
 
 FOLDER_PROPERTY = "sparkport.folder"
-"""The table property: the folder that was made for the table. Another location means that it has been moved."""
+"""The table property: the folder that was made for the table. Another location means that it has
+been moved.
+"""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 _LONGEST = 60
-_PLACES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
+_PLACES = (
+    "write.data.path",
+    "write.metadata.path",
+    "write.object-storage.path",
+    "write.folder-storage.path",
+)
 """Properties of Iceberg that send files elsewhere."""
 
 
@@ -51,7 +59,13 @@ def new_folder(lake: Lake, identifier: Identifier) -> str | None:
     warehouse = _warehouse(lake)
     if warehouse is None:
         return None
-    return "/".join([warehouse, *map(_safe, identifier.namespace), f"{_safe(identifier.name)}-{uuid.uuid4().hex[:16]}"])
+    return "/".join(
+        [
+            warehouse,
+            *map(_safe, identifier.namespace),
+            f"{_safe(identifier.name)}-{uuid.uuid4().hex[:16]}",
+        ]
+    )
 
 
 def namespace_folder(lake: Lake, parts: tuple[str, ...]) -> str | None:
@@ -70,7 +84,9 @@ def _safe(name: str) -> str:
 
 
 def folder_is_own(lake: Lake, identifier: Identifier, handle: IcebergHandle) -> bool:
-    """Whether a table's folder was made for it alone, and no other table of the catalog has its metadata in there."""
+    """Whether a table's folder was made for it alone, and no other table of the catalog has its
+    metadata in there.
+    """
     properties, location = dict(handle.table.properties()), str(handle.table.location()).rstrip("/")
     return (
         properties.get(FOLDER_PROPERTY) == location
@@ -80,27 +96,42 @@ def folder_is_own(lake: Lake, identifier: Identifier, handle: IcebergHandle) -> 
 
 
 def places_hold_all(lake: Lake, identifier: Identifier, handle: IcebergHandle) -> bool:
-    """Whether a table that others have made owns all files that it names: they are in the warehouse, in its own places.
+    """Whether a table that others have made owns all files that it names: they are in the
+    warehouse, in its own places.
 
     So not if somebody has registered it from elsewhere or twice, or has imported files into it.
     """
     properties, location = dict(handle.table.properties()), str(handle.table.location()).rstrip("/")
     warehouse = _warehouse(lake)
-    if warehouse is None or not _may_collect(properties) or not _plain(location).startswith(f"{_plain(warehouse)}/"):
+    if (
+        warehouse is None
+        or not _may_collect(properties)
+        or not _plain(location).startswith(f"{_plain(warehouse)}/")
+    ):
         return False
     uuid = lake.state(identifier, handle.location).metadata.table_uuid
     for other in _others_inside(lake, identifier, location):
-        if other.kind is Kind.ICEBERG and lake.state(other.identifier, other.location).metadata.table_uuid == uuid:
+        if (
+            other.kind is Kind.ICEBERG
+            and lake.state(other.identifier, other.location).metadata.table_uuid == uuid
+        ):
             return False
     places = places_of(properties, location)
-    inside = " OR ".join("startswith(regexp_replace(file_path, '^file:/+', '/'), ?)" for _ in places)
+    inside = " OR ".join(
+        "startswith(regexp_replace(file_path, '^file:/+', '/'), ?)" for _ in places
+    )
     query = f"SELECT 1 FROM {identifier.sql}.all_files WHERE NOT ({inside}) LIMIT 1"
-    return not lake.collected(f"table {identifier}", query, [f"{_plain(place)}/" for place in places])
+    return not lake.collected(
+        f"table {identifier}", query, [f"{_plain(place)}/" for place in places]
+    )
 
 
 def places_of(properties: Mapping[str, str], location: str) -> list[str]:
     """The folders that the files of a table are in."""
-    return [location.rstrip("/"), *(properties[name].rstrip("/") for name in _PLACES if properties.get(name))]
+    return [
+        location.rstrip("/"),
+        *(properties[name].rstrip("/") for name in _PLACES if properties.get(name)),
+    ]
 
 
 def _may_collect(properties: Mapping[str, str]) -> bool:
@@ -114,7 +145,8 @@ def _others_inside(lake: Lake, identifier: Identifier, folder: str) -> list[Entr
         entry
         for namespace in lake.directory.contents().namespaces.values()
         for entry in namespace.entries.values()
-        if entry.identifier != identifier and _plain(entry.location).startswith(f"{_plain(folder)}/")
+        if entry.identifier != identifier
+        and _plain(entry.location).startswith(f"{_plain(folder)}/")
     ]
 
 
@@ -126,7 +158,8 @@ def _plain(location: str) -> str:
 def remove_folder(io: Any, folder: str) -> None:
     """Remove a folder that is a table's own, with all that is in it."""
     with translated("the folder of a table"):
-        # With a slash at its end: for object stores it is the beginning of names, also of `t-1` and `t-10`.
+        # With a slash at its end: for object stores it is the beginning of names, also of `t-1` and
+        # `t-10`.
         io.deletePrefix(f"{folder}/")
 
 

@@ -28,7 +28,8 @@ __all__ = ["java_literal"]
 
 
 def java_literal(lake: Lake, value: pa.Array, field: pa.Field, stored: IcebergType) -> Any | None:
-    """org.apache.iceberg.expressions.Literal of the one value of an array; None where Iceberg has none for its type.
+    """org.apache.iceberg.expressions.Literal of the one value of an array; None where Iceberg has
+    none for its type.
 
     Raises: BadRequest for a value that the column cannot hold.
     """
@@ -58,6 +59,8 @@ def java_literal(lake: Lake, value: pa.Array, field: pa.Field, stored: IcebergTy
         case TimestampType() | TimestamptzType():
             micros = jvm.java.lang.Long.valueOf(str(found.cast(pa.int64()).as_py()))
             kind = jvm.org.apache.iceberg.types.Types.TimestampType
-            return literal(micros).to(kind.withZone() if isinstance(stored, TimestamptzType) else kind.withoutZone())
+            return literal(micros).to(
+                kind.withZone() if isinstance(stored, TimestamptzType) else kind.withoutZone()
+            )
         case _:
             return None

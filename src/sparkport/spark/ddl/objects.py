@@ -21,7 +21,14 @@ from sparkport.catalog.constraints.expressions import expect_default
 from sparkport.catalog.constraints.validate import validate_constraints
 from sparkport.catalog.names import folded
 from sparkport.catalog.types import publishable_schema, refuse_unsupported
-from sparkport.errors import AlreadyExists, BadRequest, NotFound, SchemaNotEmpty, SparkportError, Unsupported
+from sparkport.errors import (
+    AlreadyExists,
+    BadRequest,
+    NotFound,
+    SchemaNotEmpty,
+    SparkportError,
+    Unsupported,
+)
 from sparkport.spark.ddl import folders
 from sparkport.spark.ddl.commits import assigned, describe, inner_ids, java_schema, staged_schema
 from sparkport.spark.definition import COMMENT_PROPERTY
@@ -45,19 +52,26 @@ _PRIVATE = frozenset({"comment", "exists", "location", "owner"})
 """Properties of a namespace that cannot be tags."""
 
 
-# ------------------------------------------------------------------------------------------------------------ schemas
+# ----------------------------------------------------------------------------------------- schemas
 
 
 def create_schema(lake: Lake, name: str, options: CreateSchemaOptions) -> None:
-    """A name with dots is a nested namespace; as in Spark, those around it need not exist. Raises: AlreadyExists."""
+    """A name with dots is a nested namespace; as in Spark, those around it need not exist. Raises:
+    AlreadyExists.
+    """
     parts = tuple(name.split("."))
     _expect_text(name, "schema")
     if not all(parts):
-        raise BadRequest(f"the name of schema {name} has an empty part: there must be a name on either side of a dot")
+        raise BadRequest(
+            f"the name of schema {name} has an empty part: there must be a name on either side of a dot"
+        )
     for tag in options.tags:
         if tag.lower() in _PRIVATE:
             raise BadRequest(f"a schema cannot have a tag called {tag}: the name is taken by Spark")
-    properties = {**options.tags, **({COMMENT_PROPERTY: options.comment} if options.comment else {})}
+    properties = {
+        **options.tags,
+        **({COMMENT_PROPERTY: options.comment} if options.comment else {}),
+    }
     with _naming(lake, name):
         if (known := _namespace(lake, name)) is not None:
             raise AlreadyExists(f"schema {'.'.join(known.parts)} exists already")
@@ -76,7 +90,9 @@ def drop_schema(lake: Lake, name: str, options: DropSchemaOptions) -> None:
             return
         raise NotFound(f"schema {name} does not exist")
     shown = ".".join(found.parts)
-    inner = sorted(each for each in lake.directory.contents().namespaces if each.startswith(f"{shown}."))
+    inner = sorted(
+        each for each in lake.directory.contents().namespaces if each.startswith(f"{shown}.")
+    )
     if found.entries and not options.cascade:
         raise SchemaNotEmpty(f"schema {shown} still contains tables: drop them first")
     if inner and not options.cascade:
@@ -97,12 +113,16 @@ def _drop_namespace(lake: Lake, name: str) -> None:
     lake.changed()
     folder = folders.namespace_folder(lake, namespace.parts)
     if folder is not None:
-        lake.quietly(f"the folder of schema {name}", lambda: folders.remove_empty_folders(lake, folder))
+        lake.quietly(
+            f"the folder of schema {name}", lambda: folders.remove_empty_folders(lake, folder)
+        )
 
 
 def _namespace(lake: Lake, name: str) -> Namespace | None:
     namespaces = lake.directory.contents().namespaces
-    return namespaces.get(name) or next((each for own, each in namespaces.items() if folded(own) == folded(name)), None)
+    return namespaces.get(name) or next(
+        (each for own, each in namespaces.items() if folded(own) == folded(name)), None
+    )
 
 
 def _naming(lake: Lake, *names: str) -> AbstractContextManager[None]:
@@ -117,13 +137,19 @@ def _expect_text(name: str, what: str) -> None:
         raise BadRequest(f"the name of a {what} contains a NUL character")
 
 
-# ------------------------------------------------------------------------------------------------------ CREATE TABLE
+# ------------------------------------------------------------------------------------ CREATE TABLE
 
 
 def create_table(
-    lake: Lake, ctx: Context, identifier: Identifier, arrow_schema: pa.Schema, options: CreateTableOptions
+    lake: Lake,
+    ctx: Context,
+    identifier: Identifier,
+    arrow_schema: pa.Schema,
+    options: CreateTableOptions,
 ) -> Identifier:
-    """What the table is called: one that exists may differ in case. Raises: AlreadyExists, BadRequest, Unsupported."""
+    """What the table is called: one that exists may differ in case. Raises: AlreadyExists,
+    BadRequest, Unsupported.
+    """
     _expect_text(identifier.name, "table")
     with _naming(lake, identifier.schema_name, identifier.name):
         return _create_table(lake, identifier, arrow_schema, options)
@@ -140,7 +166,9 @@ def _create_table(
             raise AlreadyExists(f"table {known.identifier} exists already")
         if known.kind is not Kind.ICEBERG:
             what = "view" if known.kind is Kind.VIEW else "table"
-            raise AlreadyExists(f"{what} {known.identifier} exists already, and cannot be replaced: drop it first")
+            raise AlreadyExists(
+                f"{what} {known.identifier} exists already, and cannot be replaced: drop it first"
+            )
         identifier = known.identifier
     columns, constraints = _checked_columns(identifier, arrow_schema, options.constraints)
     try:
@@ -148,7 +176,9 @@ def _create_table(
             if lake.gateway.iceberg_catalog is None:
                 _create_with_spark(lake, identifier, columns, constraints, options)
             else:
-                _create_with_iceberg(lake, identifier, columns, constraints, options, is_new=known is None)
+                _create_with_iceberg(
+                    lake, identifier, columns, constraints, options, is_new=known is None
+                )
     except AlreadyExists:
         if options.on_conflict is not OnConflict.IGNORE:
             raise
@@ -159,7 +189,8 @@ def _create_table(
 def _checked_columns(
     identifier: Identifier, arrow_schema: pa.Schema, constraints: Constraints
 ) -> tuple[pa.Schema, Constraints]:
-    # An ENUM arrives without its members, as a dictionary: it is kept as plain values, as the client sees it.
+    # An ENUM arrives without its members, as a dictionary: it is kept as plain values, as the
+    # client sees it.
     columns = publishable_schema(arrow_schema)
     refuse_unsupported(columns, f"table {identifier.name}")
     expect_columns(columns)
@@ -186,7 +217,9 @@ def _create_with_iceberg(
         properties[COMMENT_PROPERTY] = options.comment
     catalog = lake.gateway.iceberg_catalog
     assert catalog is not None
-    builder = catalog.buildTable(lake.gateway.iceberg_identifier(identifier), java_schema(lake, stored))
+    builder = catalog.buildTable(
+        lake.gateway.iceberg_identifier(identifier), java_schema(lake, stored)
+    )
     folder = folders.new_folder(lake, identifier) if is_new else None
     if folder is not None:
         builder = builder.withLocation(folder)
@@ -200,25 +233,41 @@ def _create_with_iceberg(
     theirs = staged_schema(lake, transaction).fields
     ids = {each for field in theirs for each in inner_ids(field)}
     old_tokens = {each: token for each, token in tokens_in(present).items() if each not in ids}
-    describe(lake, transaction, columns, constraints, old_tokens | assigned(stored.fields, theirs, tokens))
+    describe(
+        lake,
+        transaction,
+        columns,
+        constraints,
+        old_tokens | assigned(stored.fields, theirs, tokens),
+    )
     try:
         with translated(f"table {identifier}"):
             transaction.commitTransaction()
     except SparkportError as error:
-        if not is_new or not _is_made(lake, identifier, str(transaction.table().uuid()), folder, error):
+        if not is_new or not _is_made(
+            lake, identifier, str(transaction.table().uuid()), folder, error
+        ):
             raise
 
 
-def _is_made(lake: Lake, identifier: Identifier, uuid: str, folder: str | None, error: SparkportError) -> bool:
-    """Whether a new table is there all the same, and only the answer was lost; if another one is, ours leaves nothing."""
+def _is_made(
+    lake: Lake, identifier: Identifier, uuid: str, folder: str | None, error: SparkportError
+) -> bool:
+    """Whether a new table is there all the same, and only the answer was lost; if another one is,
+    ours leaves nothing.
+    """
     try:
         handle = lake.gateway.iceberg(identifier)
     except SparkportError:
         return False
     if handle is None:
         return False
-    place = str(handle.table.location()).rstrip("/").rpartition("/")[2]  # file systems spell the rest in several ways
-    if str(handle.metadata.uuid()) == uuid or (folder is not None and folder.rpartition("/")[2] == place):
+    place = (
+        str(handle.table.location()).rstrip("/").rpartition("/")[2]
+    )  # file systems spell the rest in several ways
+    if str(handle.metadata.uuid()) == uuid or (
+        folder is not None and folder.rpartition("/")[2] == place
+    ):
         return True
     if folder is not None and isinstance(error, AlreadyExists):
         what = f"what is left of a table {identifier} that another server has made meanwhile"
@@ -227,13 +276,21 @@ def _is_made(lake: Lake, identifier: Identifier, uuid: str, folder: str | None, 
 
 
 def _create_with_spark(
-    lake: Lake, identifier: Identifier, columns: pa.Schema, constraints: Constraints, options: CreateTableOptions
+    lake: Lake,
+    identifier: Identifier,
+    columns: pa.Schema,
+    constraints: Constraints,
+    options: CreateTableOptions,
 ) -> None:
-    """In a catalog that is not Iceberg's: a table of whatever format is usual there. Raises: Unsupported."""
+    """In a catalog that is not Iceberg's: a table of whatever format is usual there. Raises:
+    Unsupported.
+    """
     if options.on_conflict is OnConflict.REPLACE:
         raise Unsupported(f"table {identifier} cannot be replaced in this catalog: drop it first")
     if constraints:
-        raise Unsupported(f"table {identifier} cannot have constraints: this catalog does not keep them")
+        raise Unsupported(
+            f"table {identifier} cannot have constraints: this catalog does not keep them"
+        )
     stored, _ = stored_schema(columns)
     texts = []
     for field, column in zip(stored.fields, columns, strict=True):
@@ -244,15 +301,18 @@ def _create_with_spark(
         texts.append(f"{quoted(field.name)} {spark_type(field.field_type)}")
     comment = " COMMENT ?" if options.comment else ""
     lake.spark.sql(
-        f"CREATE TABLE {identifier.sql} ({', '.join(texts)}){comment}", args=[options.comment] if comment else None
+        f"CREATE TABLE {identifier.sql} ({', '.join(texts)}){comment}",
+        args=[options.comment] if comment else None,
     )
 
 
-# ----------------------------------------------------------------------------------------- DROP TABLE, RENAME TABLE
+# ------------------------------------------------------------------------ DROP TABLE, RENAME TABLE
 
 
 def drop_table(lake: Lake, identifier: Identifier, options: DropTableOptions) -> None:
-    """Tables go with their files, unless the settings say otherwise, or the files may be somebody else's."""
+    """Tables go with their files, unless the settings say otherwise, or the files may be somebody
+    else's.
+    """
     entry = _entry(lake, identifier)
     if entry is None:
         if options.ignore_not_found:
@@ -277,20 +337,30 @@ def _drop_iceberg_table(lake: Lake, identifier: Identifier, options: DropTableOp
     handle = None if lake.settings.keep_files else _readable(lake, identifier)
     is_own = handle is not None and folders.folder_is_own(lake, identifier, handle)
     is_purged = handle is not None and not is_own and _may_purge(lake, identifier, handle)
-    if not catalog.dropTable(lake.gateway.iceberg_identifier(identifier), is_purged) and not options.ignore_not_found:
+    if (
+        not catalog.dropTable(lake.gateway.iceberg_identifier(identifier), is_purged)
+        and not options.ignore_not_found
+    ):
         raise NotFound(f"table {identifier} does not exist")
     if handle is None:
         return
     folder = str(handle.table.location()).rstrip("/")
     # It is dropped; what goes wrong with its files is for the log.
     if is_own:
-        lake.quietly(f"the files of table {identifier}", lambda: folders.remove_folder(handle.table.io(), folder))
+        lake.quietly(
+            f"the files of table {identifier}",
+            lambda: folders.remove_folder(handle.table.io(), folder),
+        )
     elif is_purged:
-        lake.quietly(f"the folder of table {identifier}", lambda: folders.remove_empty_folders(lake, folder))
+        lake.quietly(
+            f"the folder of table {identifier}", lambda: folders.remove_empty_folders(lake, folder)
+        )
 
 
 def _readable(lake: Lake, identifier: Identifier) -> IcebergHandle | None:
-    """None for a table whose metadata are damaged: it can be dropped, but nobody knows which files were its own."""
+    """None for a table whose metadata are damaged: it can be dropped, but nobody knows which files
+    were its own.
+    """
     try:
         return lake.gateway.iceberg(identifier)
     except NotFound:
@@ -314,7 +384,10 @@ def _drop_view(lake: Lake, view: Entry) -> None:
     lake.spark.sql(f"DROP VIEW {view.identifier.sql}")
     if files:
         folder = view.location.rsplit("/", 2)[0]
-        lake.quietly(f"the files of view {view.identifier}", lambda: folders.remove_files(lake, files, folder))
+        lake.quietly(
+            f"the files of view {view.identifier}",
+            lambda: folders.remove_files(lake, files, folder),
+        )
 
 
 def _files_of_view(lake: Lake, view: Entry) -> list[str]:
@@ -336,7 +409,10 @@ def rename_table(lake: Lake, identifier: Identifier, new_name: str) -> Identifie
 
 
 def _rename_table(lake: Lake, entry: Entry, renamed: Identifier) -> Identifier:
-    if folded(renamed.name) != folded(entry.identifier.name) and (known := _entry(lake, renamed)) is not None:
+    if (
+        folded(renamed.name) != folded(entry.identifier.name)
+        and (known := _entry(lake, renamed)) is not None
+    ):
         raise AlreadyExists(f"table {known.identifier} exists already")
     if renamed == entry.identifier:
         return renamed
@@ -354,7 +430,9 @@ def _rename_table(lake: Lake, entry: Entry, renamed: Identifier) -> Identifier:
 
 
 def _expect_place(lake: Lake, identifier: Identifier) -> Entry | None:
-    """What is there under that name. Raises: NotFound when the schema is not there: Iceberg would not miss it."""
+    """What is there under that name. Raises: NotFound when the schema is not there: Iceberg would
+    not miss it.
+    """
     if lake.directory.contents().namespaces.get(identifier.schema_name) is None:
         raise NotFound(f"schema {identifier.schema_name} does not exist")
     return _entry(lake, identifier)
@@ -366,4 +444,6 @@ def _entry(lake: Lake, identifier: Identifier) -> Entry | None:
         return found
     namespace = lake.directory.contents().namespaces.get(identifier.schema_name)
     entries = {} if namespace is None else namespace.entries
-    return next((each for name, each in entries.items() if folded(name) == folded(identifier.name)), None)
+    return next(
+        (each for name, each in entries.items() if folded(name) == folded(identifier.name)), None
+    )

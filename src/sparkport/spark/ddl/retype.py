@@ -1,9 +1,10 @@
-"""ALTER TABLE … TYPE: by Iceberg's own promotion where no value changes, else by writing the files anew.
+"""ALTER TABLE … TYPE: by Iceberg's own promotion where no value changes, else by writing the files
+anew.
 
-Strategy: what was declared and what is stored are two things. Where the column can stay in its files, because its values
-are stored alike before and after (an INTEGER and a SMALLINT are both Iceberg's int), only metadata change; that they are
-alike is either clear from the types or seen by looking at every value. Otherwise the column gets new values under a new
-field id.
+Strategy: what was declared and what is stored are two things. Where the column can stay in its
+files, because its values are stored alike before and after (an INTEGER and a SMALLINT are both
+Iceberg's int), only metadata change; that they are alike is either clear from the types or seen by
+looking at every value. Otherwise the column gets new values under a new field id.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ __all__ = ["change_column_type"]
 def change_column_type(
     lake: Lake, ctx: Context, identifier: Identifier, column_schema: pa.Schema, expression: str
 ) -> None:
-    """Raises: BadRequest when DuckDB cannot compute the values; ConstraintViolation when they break a constraint."""
+    """Raises: BadRequest when DuckDB cannot compute the values; ConstraintViolation when they break
+    a constraint.
+    """
     wanted = one_field(column_schema)
 
     def edit(draft: Draft) -> bool:
@@ -71,7 +74,9 @@ def change_column_type(
 
 
 def _declared(old: pa.Field, wanted: pa.Field) -> pa.Field:
-    """The field as it will be: whether it may be NULL and its default stay, what else the metadata say is the type's."""
+    """The field as it will be: whether it may be NULL and its default stay, what else the metadata
+    say is the type's.
+    """
     default = default_of(old)
     metadata = {**({DEFAULT: default.encode()} if default else {}), **(wanted.metadata or {})}
     return wanted.with_name(old.name).with_nullable(old.nullable).with_metadata(metadata or None)
@@ -80,7 +85,9 @@ def _declared(old: pa.Field, wanted: pa.Field) -> pa.Field:
 class _Change:
     """One column that is to have another type."""
 
-    def __init__(self, draft: Draft, ctx: Context, position: int, field: pa.Field, expression: str) -> None:
+    def __init__(
+        self, draft: Draft, ctx: Context, position: int, field: pa.Field, expression: str
+    ) -> None:
         self._draft = draft
         self._ctx = ctx
         self._position = position
@@ -124,13 +131,19 @@ class _Change:
         checked = Constraints(not_null=constraints.not_null, checks=constraints.checks)
         for batch in existing_rows(draft.lake, self._ctx, draft.state, names):
             (values,) = computed_values(
-                [batch.select(names)], self._expression, self._field, draft.identifier.name, self._ctx.check
+                [batch.select(names)],
+                self._expression,
+                self._field,
+                draft.identifier.name,
+                self._ctx.check,
             )
             before = encode(batch.column(self._old.name), self._old, self._stored.field_type)
             after = encode(values, self._field, self._new.field_type)
             same = bool(before.cast(kind).equals(after))
             if same and checked:
-                rows = [values if name == self._field.name else batch.column(name) for name in needed]
+                rows = [
+                    values if name == self._field.name else batch.column(name) for name in needed
+                ]
                 changed = pa.RecordBatch.from_arrays(rows, names=list(needed))
                 enforce_rows(draft.identifier.name, checked, changed, self._ctx.check)
             yield same
@@ -157,8 +170,14 @@ class _Change:
             )
         self._stage_new_column()
         theirs = draft.schema().fields[self._position]
-        tokens = {each: token for each, token in draft.tokens.items() if each not in set(inner_ids(theirs))}
-        draft.describe(self._columns, constraints, tokens | assigned([self._new], [theirs], self._tokens))
+        tokens = {
+            each: token
+            for each, token in draft.tokens.items()
+            if each not in set(inner_ids(theirs))
+        }
+        draft.describe(
+            self._columns, constraints, tokens | assigned([self._new], [theirs], self._tokens)
+        )
         if draft.state.snapshot is not None:
             table = draft.identifier.name
             rewrite(
@@ -171,7 +190,9 @@ class _Change:
             )
 
     def _stage_new_column(self) -> None:
-        """In the place of the old one, and with another id: files that have the old one have none of the new."""
+        """In the place of the old one, and with another id: files that have the old one have none
+        of the new.
+        """
         draft, name = self._draft, self._field.name
         update = draft.transaction.updateSchema().allowIncompatibleChanges()
         update.deleteColumn(draft.name_of(self._stored.field_id))
@@ -183,7 +204,9 @@ class _Change:
         if self._position == 0:
             update.moveFirst(name)
         else:
-            update.moveAfter(name, draft.name_of(draft.state.schema.fields[self._position - 1].field_id))
+            update.moveAfter(
+                name, draft.name_of(draft.state.schema.fields[self._position - 1].field_id)
+            )
         update.commit()
 
     @property
@@ -217,4 +240,6 @@ def _widens(old: pa.DataType, new: pa.DataType) -> bool:
         return True
     if pa.types.is_decimal(old) and pa.types.is_decimal(new):
         return bool(new.scale == old.scale and new.precision >= old.precision)
-    return any(old in chain and new in chain and chain.index(old) < chain.index(new) for chain in _WIDER)
+    return any(
+        old in chain and new in chain and chain.index(old) < chain.index(new) for chain in _WIDER
+    )

@@ -1,8 +1,9 @@
 """Writing the data files of a table anew, in the commit that changes one of its columns.
 
-Strategy: file by file and batch by batch, so memory stays flat; each new file belongs to the partition of the old one.
-Values are copied as they are stored, only the new column is computed, by DuckDB. Rows keep their ids, which are written
-along. All files are replaced by the same commit that changes the columns, so nobody sees one without the other.
+Strategy: file by file and batch by batch, so memory stays flat; each new file belongs to the
+partition of the old one. Values are copied as they are stored, only the new column is computed, by
+DuckDB. Rows keep their ids, which are written along. All files are replaced by the same commit that
+changes the columns, so nobody sees one without the other.
 """
 
 from __future__ import annotations
@@ -23,7 +24,14 @@ from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.errors import Unsupported
 from sparkport.spark.ddl.commits import Draft
 from sparkport.spark.files.locations import open_parquet
-from sparkport.spark.files.parquet_output import ParquetOutput, ParquetStyle, file_schema, relabelled, style_of, writing
+from sparkport.spark.files.parquet_output import (
+    ParquetOutput,
+    ParquetStyle,
+    file_schema,
+    relabelled,
+    style_of,
+    writing,
+)
 from sparkport.spark.files.parts import FilePart
 from sparkport.spark.files.plan import plan_scan
 from sparkport.spark.files.projection import file_fields
@@ -34,7 +42,9 @@ from sparkport.spark.write.java_files import java_file
 __all__ = ["Compute", "files_without", "rewrite"]
 
 Compute: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Array]]
-"""Makes the values of the new column, of its declared type, from the rows as they were, as users see them."""
+"""Makes the values of the new column, of its declared type, from the rows as they were, as users
+see them.
+"""
 
 
 def rewrite(
@@ -46,13 +56,14 @@ def rewrite(
     constraints: Constraints,
     parts: Sequence[FilePart] | None = None,
 ) -> None:
-    """Replace data files, all of them unless `parts` names some, by ones that fit the columns that `draft` has staged.
+    """Replace data files, all of them unless `parts` names some, by ones that fit the columns that
+    `draft` has staged.
 
-    `columns` are the declared ones, as they will be; `changed` is the one that is computed, the others are copied.
-    `constraints` are those that the new values must fulfil.
+    `columns` are the declared ones, as they will be; `changed` is the one that is computed, the
+    others are copied. `constraints` are those that the new values must fulfil.
 
-    Raises: ConstraintViolation, BadRequest; Unsupported for files that are not Parquet or that only Spark can reach;
-    LimitExceeded when the storage is full.
+    Raises: ConstraintViolation, BadRequest; Unsupported for files that are not Parquet or that only
+    Spark can reach; LimitExceeded when the storage is full.
     """
     state = draft.state
     plan = plan_scan(state, None, None)
@@ -79,7 +90,8 @@ def rewrite(
 
 
 def files_without(draft: Draft, field_id: int) -> list[FilePart]:
-    """Files that lack a column although no row says so: all rows of theirs that are not deleted would be NULL in it.
+    """Files that lack a column although no row says so: all rows of theirs that are not deleted
+    would be NULL in it.
 
     Once the column is required, Spark cannot read them any more.
     """
@@ -97,7 +109,10 @@ def files_without(draft: Draft, field_id: int) -> list[FilePart]:
 
 def _as_stored(draft: Draft) -> ReadRequest:
     request = read_request(
-        draft.state, None, batch_rows=draft.lake.settings.batch_rows, properties=draft.lake.file_properties
+        draft.state,
+        None,
+        batch_rows=draft.lake.settings.batch_rows,
+        properties=draft.lake.file_properties,
     )
     kinds = {each.field_id: each.field_type for each in draft.state.schema.fields}
     fields = [
@@ -129,7 +144,14 @@ class _Files:
     @classmethod
     def of(cls, draft: Draft, io: FileIO, columns: pa.Schema, changed: pa.Field) -> _Files:
         schema = draft.schema()
-        return cls(draft, io, columns, changed, schema, file_schema(schema, with_row_ids=draft.state.has_row_ids))
+        return cls(
+            draft,
+            io,
+            columns,
+            changed,
+            schema,
+            file_schema(schema, with_row_ids=draft.state.has_row_ids),
+        )
 
     def new_place(self, part: FilePart) -> str:
         """Beside the old file, unless that is not the table's own place."""
@@ -150,7 +172,10 @@ class _Files:
                 arrays.append(array)
         if self.draft.state.has_row_ids:
             arrays += [stored.column(ROWID_NAME), pa.nulls(stored.num_rows, pa.int64())]
-        fitted = [relabelled(array, field.type) for array, field in zip(arrays, self.arrow_schema, strict=True)]
+        fitted = [
+            relabelled(array, field.type)
+            for array, field in zip(arrays, self.arrow_schema, strict=True)
+        ]
         return pa.RecordBatch.from_arrays(fitted, schema=self.arrow_schema)
 
     def new_file(self, part: FilePart) -> ParquetOutput:
@@ -214,7 +239,9 @@ def _declared(draft: Draft, stored: pa.RecordBatch) -> pa.RecordBatch:
     columns = draft.definition.columns
     kinds = {each.name: each.field_type for each in draft.state.schema.fields}
     arrays = [decode(stored.column(field.name), kinds[field.name], field) for field in columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([field.with_nullable(True) for field in columns]))
+    return pa.RecordBatch.from_arrays(
+        arrays, schema=pa.schema([field.with_nullable(True) for field in columns])
+    )
 
 
 def _checked_rows(
@@ -225,10 +252,14 @@ def _checked_rows(
     return pa.RecordBatch.from_arrays(arrays, names=list(needed))
 
 
-def _check_keys(draft: Draft, ctx: Context, constraints: Constraints, keys: Sequence[pa.RecordBatch]) -> None:
+def _check_keys(
+    draft: Draft, ctx: Context, constraints: Constraints, keys: Sequence[pa.RecordBatch]
+) -> None:
     if keys and (constraints.unique or constraints.primary_key):
         rows = pa.Table.from_batches(keys)
-        enforce_keys(draft.identifier.name, constraints, rows, rows.slice(0, 0).select, check=ctx.check)
+        enforce_keys(
+            draft.identifier.name, constraints, rows, rows.slice(0, 0).select, check=ctx.check
+        )
 
 
 def _data_files(draft: Draft) -> dict[str, Any]:

@@ -1,1 +1,3 @@
-"""Iceberg's metadata and data files: planning a scan and reading its parts, in the server and in Spark's workers."""
+"""Iceberg's metadata and data files: planning a scan and reading its parts, in the server and in
+Spark's workers.
+"""

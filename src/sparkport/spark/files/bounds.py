@@ -1,8 +1,9 @@
-"""What is known of the values of a column in a file, a partition or a row group, without reading them.
+"""What is known of the values of a column in a file, a partition or a row group, without reading
+them.
 
-Strategy: every value that has an order becomes a Python number or bytes, so that one comparison serves all: integers, days,
-microseconds and unscaled decimals are `int`, text is its UTF-8, which is the order of DuckDB and of Iceberg. In doubt
-nothing is known.
+Strategy: every value that has an order becomes a Python number or bytes, so that one comparison
+serves all: integers, days, microseconds and unscaled decimals are `int`, text is its UTF-8, which
+is the order of DuckDB and of Iceberg. In doubt nothing is known.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ Value: TypeAlias = "int | float | bytes"
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """No value is below `lower` or above `upper`, both None where that is not known. NaN is above everything."""
+    """No value is below `lower` or above `upper`, both None where that is not known. NaN is above
+    everything.
+    """
 
     lower: Any
     upper: Any
@@ -67,7 +70,9 @@ UNKNOWN = Bounds(None, None)
 
 
 def bounds_in_file(entry: Entry, field_id: int, kind: IcebergType) -> Bounds:
-    """Of a column of the table's schema. A file that lacks the column has no metrics for it, so nothing is known."""
+    """Of a column of the table's schema. A file that lacks the column has no metrics for it, so
+    nothing is known.
+    """
     values, nulls = entry.value_counts.get(field_id), entry.null_counts.get(field_id)
     has_value = values is None or nulls is None or values != nulls
     lower = entry.lower_bounds.get(field_id)
@@ -83,7 +88,9 @@ def bounds_in_file(entry: Entry, field_id: int, kind: IcebergType) -> Bounds:
 
 
 def bounds_of_row_ids(entry: Entry, may_hold_row_ids: bool) -> Bounds:
-    """Of the row ids: by position, unless the file has a column of them, whose values win where they are not NULL."""
+    """Of the row ids: by position, unless the file has a column of them, whose values win where
+    they are not NULL.
+    """
     first = entry.first_row_id
     last = None if first is None else first + entry.rows - 1
     if not may_hold_row_ids:
@@ -133,8 +140,8 @@ def bounds_of_partitions(summary: Summary, kind: IcebergType) -> Bounds:
 def bounds_in_row_group(statistics: Any, kind: IcebergType) -> Bounds:
     """From a Parquet footer's statistics of one column, as pyarrow gives them, or None.
 
-    pyarrow already withholds statistics of writers whose order is not to be trusted. Bounds that were shortened are still
-    bounds.
+    pyarrow already withholds statistics of writers whose order is not to be trusted. Bounds that
+    were shortened are still bounds.
     """
     if statistics is None:
         return UNKNOWN
@@ -154,7 +161,9 @@ def bounds_in_row_group(statistics: Any, kind: IcebergType) -> Bounds:
 
 
 def _statistics_converter(statistics: Any, kind: IcebergType) -> Callable[[Any], Any] | None:
-    """From the raw value to ours; None where the file's type is not plainly the one of the table."""
+    """From the raw value to ours; None where the file's type is not plainly the one of the
+    table.
+    """
     logical = json.loads(statistics.logical_type.to_json())
     match statistics.physical_type, logical.get("Type"), kind:
         case "BOOLEAN", _, BooleanType():
@@ -163,7 +172,9 @@ def _statistics_converter(statistics: Any, kind: IcebergType) -> Callable[[Any],
             return int
         case "INT32", "Date", DateType():
             return int
-        case "INT64", "Timestamp", TimestampType() | TimestamptzType() if logical.get("timeUnit") == "microseconds":
+        case "INT64", "Timestamp", TimestampType() | TimestamptzType() if (
+            logical.get("timeUnit") == "microseconds"
+        ):
             return int
         case "INT32" | "INT64", "Decimal", DecimalType() if logical.get("scale") == kind.scale:
             return int
@@ -178,7 +189,8 @@ def _statistics_converter(statistics: Any, kind: IcebergType) -> Callable[[Any],
 
 
 def stored_value(kind: IcebergType, data: bytes) -> Any:
-    """A bound as Iceberg serialises it (appendix D of its specification); None for types without a common order.
+    """A bound as Iceberg serialises it (appendix D of its specification); None for types without a
+    common order.
 
     By its length, not by the type: a bound from before a promotion is shorter.
     """
@@ -189,9 +201,13 @@ def stored_value(kind: IcebergType, data: bytes) -> Any:
             return int.from_bytes(data, "little", signed=True)
         case DateType() if len(data) == 4:
             return int.from_bytes(data, "little", signed=True)
-        case TimeType() | TimestampType() | TimestamptzType() | TimestampNanoType() | TimestamptzNanoType() if (
-            len(data) == 8
-        ):
+        case (
+            TimeType()
+            | TimestampType()
+            | TimestamptzType()
+            | TimestampNanoType()
+            | TimestamptzNanoType()
+        ) if len(data) == 8:
             return int.from_bytes(data, "little", signed=True)
         case DecimalType():
             return int.from_bytes(data, "big", signed=True)

@@ -1,4 +1,6 @@
-"""The deleted positions of a data file: delete vectors of version 3, position delete files of version 2."""
+"""The deleted positions of a data file: delete vectors of version 3, position delete files of
+version 2.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class DeletedPositions:
         return len(self._values)
 
     def kept(self, start: int, rows: int) -> pa.BooleanArray | None:
-        """TRUE for those of the rows from `start` on that are not deleted; None if that is all of them."""
+        """TRUE for those of the rows from `start` on that are not deleted; None if that is all of
+        them.
+        """
         gone = between(self._values, start, start + rows - 1)
         if not len(gone):
             return None
@@ -44,7 +48,9 @@ def deleted_positions(part: FilePart, properties: Mapping[str, str]) -> DeletedP
 
 
 def deleted_bitmap(part: FilePart, properties: Mapping[str, str]) -> BitMap64:
-    """The caller's own, to change as it likes. Raises: OSError, ValueError, ArrowInvalid for damaged files."""
+    """The caller's own, to change as it likes. Raises: OSError, ValueError, ArrowInvalid for
+    damaged files.
+    """
     if part.vector is not None:
         return read_vector(part.vector, properties)
     return _read_position_deletes(part, properties)
@@ -53,8 +59,8 @@ def deleted_bitmap(part: FilePart, properties: Mapping[str, str]) -> BitMap64:
 def read_vector(vector: DeleteVector, properties: Mapping[str, str]) -> BitMap64:
     """The positions in a `deletion-vector-v1` blob. Raises: OSError; ValueError if it is damaged.
 
-    Its layout, by the Puffin specification: length of the next two (big-endian), magic, 64-bit roaring bitmap, CRC-32
-    of magic and bitmap (big-endian).
+    Its layout, by the Puffin specification: length of the next two (big-endian), magic, 64-bit
+    roaring bitmap, CRC-32 of magic and bitmap (big-endian).
     """
     blob = read_range(vector.path, vector.offset, vector.length, properties)
     length = int.from_bytes(blob[:4], "big")

@@ -1,4 +1,6 @@
-"""Some rows of a file by their positions. DuckDB skips the pages that hold none of them, which Arrow cannot."""
+"""Some rows of a file by their positions. DuckDB skips the pages that hold none of them, which
+Arrow cannot.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,12 @@ _ALIKE = frozenset(
 def few_rows(
     path: str, file_schema: pa.Schema, wanted: Sequence[int], positions: Sequence[int]
 ) -> pa.RecordBatch | None:
-    """Top-level fields of a local Parquet file at ascending positions, as Arrow reads them; None where Arrow should."""
-    return _rows_where(path, file_schema, wanted, f"IN ({', '.join(map(str, positions))})", len(positions))
+    """Top-level fields of a local Parquet file at ascending positions, as Arrow reads them; None
+    where Arrow should.
+    """
+    return _rows_where(
+        path, file_schema, wanted, f"IN ({', '.join(map(str, positions))})", len(positions)
+    )
 
 
 def neighbouring_rows(
@@ -70,5 +76,7 @@ def _text(value: str) -> str:
 
 
 def _is_alike(data_type: pa.DataType) -> bool:
-    plain_timestamp = pa.types.is_timestamp(data_type) and data_type.unit == "us" and data_type.tz is None
+    plain_timestamp = (
+        pa.types.is_timestamp(data_type) and data_type.unit == "us" and data_type.tz is None
+    )
     return data_type.id in _ALIKE or bool(plain_timestamp)

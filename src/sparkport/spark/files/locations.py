@@ -11,16 +11,22 @@ import pyarrow.parquet as pq
 __all__ = ["is_pattern", "local_path", "open_parquet", "reachable", "read_range"]
 
 _REMOTE = frozenset({"s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "wasb", "wasbs"})
-"""Object stores that Arrow reads by itself. HDFS is not among them: it needs Java in the process."""
+"""Object stores that Arrow reads by itself. HDFS is not among them: it needs Java in the
+process.
+"""
 
 
 def reachable(path: str, properties: Mapping[str, str]) -> bool:
-    """Whether files at such places can be read without Spark. `properties` are those of PyIceberg's file systems."""
+    """Whether files at such places can be read without Spark. `properties` are those of PyIceberg's
+    file systems.
+    """
     return local_path(path) is not None or _scheme(path) in _REMOTE
 
 
 def local_path(path: str) -> str | None:
-    """The path of a local file; None if it is elsewhere. Nothing is decoded: Hadoop's paths are not URLs."""
+    """The path of a local file; None if it is elsewhere. Nothing is decoded: Hadoop's paths are not
+    URLs.
+    """
     scheme = _scheme(path)
     if not scheme:
         return path
@@ -34,7 +40,9 @@ def local_path(path: str) -> str | None:
 
 
 def is_pattern(path: str) -> bool:
-    """Whether DuckDB would take a path for a pattern, which names other files as well, or only others."""
+    """Whether DuckDB would take a path for a pattern, which names other files as well, or only
+    others.
+    """
     return any(sign in path for sign in "*?[")
 
 

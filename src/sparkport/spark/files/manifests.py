@@ -1,8 +1,9 @@
 """Iceberg's manifest lists and manifests, of format versions 1 to 3.
 
-Strategy: PyIceberg's Avro reader with our own read schema, because its classes drop what version 3 added: first row ids
-and the places of delete vectors. What entries inherit from their manifest is filled in here. These files never change,
-so they are remembered by path; a table of ten thousand files is planned from memory the second time.
+Strategy: PyIceberg's Avro reader with our own read schema, because its classes drop what version 3
+added: first row ids and the places of delete vectors. What entries inherit from their manifest is
+filled in here. These files never change, so they are remembered by path; a table of ten thousand
+files is planned from memory the second time.
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ from typing import Any
 
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_LIST_FILE_SCHEMAS, PARTITION_FIELD_SUMMARY_TYPE
+from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
+    MANIFEST_LIST_FILE_SCHEMAS,
+    PARTITION_FIELD_SUMMARY_TYPE,
+)
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StructType
@@ -67,7 +72,9 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A live file of a manifest, with what it inherits. Maps are by field id and empty where nothing is known."""
+    """A live file of a manifest, with what it inherits. Maps are by field id and empty where
+    nothing is known.
+    """
 
     snapshot_id: int | None
     sequence_number: int
@@ -95,7 +102,9 @@ class Entry:
 
 
 def read_manifest_list(io: FileIO, path: str) -> tuple[Manifest, ...]:
-    """The manifests of a snapshot that have live files. Raises: OSError, or ValueError for what is not a manifest list."""
+    """The manifests of a snapshot that have live files. Raises: OSError, or ValueError for what is
+    not a manifest list.
+    """
     known = _lists.find(path, None)
     if known is not None:
         return known
@@ -104,8 +113,11 @@ def read_manifest_list(io: FileIO, path: str) -> tuple[Manifest, ...]:
 
 
 def read_manifest(io: FileIO, manifest: Manifest) -> tuple[Entry, ...]:
-    """The live files of a manifest, in its order. Raises: OSError, or ValueError for what is not a manifest."""
-    # An old manifest gets its first row id from the first list that is written after the upgrade to version 3.
+    """The live files of a manifest, in its order. Raises: OSError, or ValueError for what is not a
+    manifest.
+    """
+    # An old manifest gets its first row id from the first list that is written after the upgrade to
+    # version 3.
     key = (manifest.path, manifest.sequence_number, manifest.first_row_id)
     known = _entries.find(key, None)
     if known is not None:
@@ -159,7 +171,10 @@ def _live_entries(io: FileIO, manifest: Manifest) -> Iterator[Entry]:
                 content=values["content"],
                 path=values["file_path"],
                 format=values["file_format"].upper(),
-                partition={field_id: values["partition"][position] for position, field_id in enumerate(partition_ids)},
+                partition={
+                    field_id: values["partition"][position]
+                    for position, field_id in enumerate(partition_ids)
+                },
                 rows=values["record_count"],
                 size=values["file_size_in_bytes"],
                 column_sizes=values["column_sizes"] or {},
@@ -179,9 +194,15 @@ def _live_entries(io: FileIO, manifest: Manifest) -> Iterator[Entry]:
 
 
 def _partition_ids(file_schema: Schema) -> tuple[int, ...]:
-    """The ids of the partition's fields: read as the file has them, so that old specs and promotions do not matter."""
+    """The ids of the partition's fields: read as the file has them, so that old specs and
+    promotions do not matter.
+    """
     partition = file_schema.find_type(_PARTITION)
-    return tuple(field.field_id for field in partition.fields) if isinstance(partition, StructType) else ()
+    return (
+        tuple(field.field_id for field in partition.fields)
+        if isinstance(partition, StructType)
+        else ()
+    )
 
 
 def _by_name(names: Sequence[str], record: Record) -> dict[str, Any]:
@@ -190,8 +211,30 @@ def _by_name(names: Sequence[str], record: Record) -> dict[str, Any]:
 
 _PARTITION = 102
 # 135, the columns of equality deletes, is not used here, but PyIceberg cannot skip a list.
-_FILE_IDS = (134, 100, 101, _PARTITION, 103, 104, 108, 109, 110, 137, 125, 128, 131, 132, 135, 142, 143, 144, 145)
-_FILE_TYPE = StructType(*(field for field in DATA_FILE_TYPE[3].fields if field.field_id in _FILE_IDS))
+_FILE_IDS = (
+    134,
+    100,
+    101,
+    _PARTITION,
+    103,
+    104,
+    108,
+    109,
+    110,
+    137,
+    125,
+    128,
+    131,
+    132,
+    135,
+    142,
+    143,
+    144,
+    145,
+)
+_FILE_TYPE = StructType(
+    *(field for field in DATA_FILE_TYPE[3].fields if field.field_id in _FILE_IDS)
+)
 _FILE_FIELDS = tuple(field.name for field in _FILE_TYPE.fields)
 
 _ENTRY_SCHEMA = Schema(
@@ -205,12 +248,18 @@ _LIST_SCHEMA = Schema(
     NestedField(500, "manifest_path", MANIFEST_LIST_FILE_SCHEMAS[3].find_type(500), required=True),
     NestedField(501, "manifest_length", LongType(), required=True),
     NestedField(502, "partition_spec_id", IntegerType(), required=True),
-    # Version 1 has neither, and says of itself with that: data, written before there were sequence numbers.
+    # Version 1 has neither, and says of itself with that: data, written before there were sequence
+    # numbers.
     NestedField(517, "content", IntegerType(), required=True, initial_default=0),
     NestedField(515, "sequence_number", LongType(), required=True, initial_default=0),
     NestedField(504, "added_files_count", IntegerType(), required=False),
     NestedField(505, "existing_files_count", IntegerType(), required=False),
-    NestedField(507, "partitions", ListType(508, PARTITION_FIELD_SUMMARY_TYPE, element_required=True), required=False),
+    NestedField(
+        507,
+        "partitions",
+        ListType(508, PARTITION_FIELD_SUMMARY_TYPE, element_required=True),
+        required=False,
+    ),
     NestedField(519, "key_metadata", MANIFEST_LIST_FILE_SCHEMAS[3].find_type(519), required=False),
     NestedField(520, "first_row_id", LongType(), required=False),
 )
@@ -221,9 +270,16 @@ def _memory_of(item: Entry | Manifest) -> int:
     """Roughly."""
     if isinstance(item, Manifest):
         return 500 + 200 * len(item.summaries or ())
-    counts = len(item.column_sizes) + len(item.value_counts) + len(item.null_counts) + len(item.nan_counts)
+    counts = (
+        len(item.column_sizes)
+        + len(item.value_counts)
+        + len(item.null_counts)
+        + len(item.nan_counts)
+    )
     return 1500 + 60 * counts + 130 * (len(item.lower_bounds) + len(item.upper_bounds))
 
 
 _lists: RecentlyUsed[str, tuple[Manifest, ...]] = RecentlyUsed(_REMEMBERED_BYTES // 8)
-_entries: RecentlyUsed[tuple[str, int, int | None], tuple[Entry, ...]] = RecentlyUsed(_REMEMBERED_BYTES)
+_entries: RecentlyUsed[tuple[str, int, int | None], tuple[Entry, ...]] = RecentlyUsed(
+    _REMEMBERED_BYTES
+)

@@ -1,6 +1,8 @@
-"""What Iceberg keeps of a Parquet file that was just written: sizes and counts of its columns, and their bounds.
+"""What Iceberg keeps of a Parquet file that was just written: sizes and counts of its columns, and
+their bounds.
 
-They are what Iceberg's own Java finds in the same file; but that takes it some ten milliseconds a file.
+They are what Iceberg's own Java finds in the same file; but that takes it some ten milliseconds a
+file.
 """
 
 from __future__ import annotations
@@ -43,8 +45,12 @@ _LONGEST = 16
 
 
 def has_usual_metrics(fields: Sequence[NestedField], properties: Mapping[str, str]) -> bool:
-    """Whether Iceberg keeps of a table's columns what is found here: nobody has told it otherwise."""
-    return _count(fields) <= _MOST_COLUMNS and not any(name.startswith(_PROPERTIES) for name in properties)
+    """Whether Iceberg keeps of a table's columns what is found here: nobody has told it
+    otherwise.
+    """
+    return _count(fields) <= _MOST_COLUMNS and not any(
+        name.startswith(_PROPERTIES) for name in properties
+    )
 
 
 def _count(fields: Sequence[NestedField]) -> int:
@@ -65,7 +71,9 @@ def _inside(kind: IcebergType) -> Sequence[NestedField]:
 
 
 def described_columns(metadata: pq.FileMetaData, fields: Sequence[NestedField]) -> dict[str, Any]:
-    """The columns of a file as Iceberg's JSON of files describes them, and where its row groups begin."""
+    """The columns of a file as Iceberg's JSON of files describes them, and where its row groups
+    begin.
+    """
     columns = [_Column(*leaf) for leaf in _leaves(fields, is_repeated=False)]
     starts = []
     for number in range(metadata.num_row_groups):
@@ -85,12 +93,18 @@ def described_columns(metadata: pq.FileMetaData, fields: Sequence[NestedField]) 
     }
 
 
-def _leaves(fields: Sequence[NestedField], *, is_repeated: bool) -> Iterator[tuple[int, IcebergType, bool]]:
-    """The columns that Parquet has, in its order: id, type, and whether a row may have several values."""
+def _leaves(
+    fields: Sequence[NestedField], *, is_repeated: bool
+) -> Iterator[tuple[int, IcebergType, bool]]:
+    """The columns that Parquet has, in its order: id, type, and whether a row may have several
+    values.
+    """
     for field in fields:
         kind = field.field_type
         if isinstance(kind, StructType | ListType | MapType):
-            yield from _leaves(_inside(kind), is_repeated=is_repeated or not isinstance(kind, StructType))
+            yield from _leaves(
+                _inside(kind), is_repeated=is_repeated or not isinstance(kind, StructType)
+            )
         else:
             yield field.field_id, kind, is_repeated
 
@@ -130,7 +144,9 @@ class _Column:
         if self.nulls is not None:
             self.nulls += statistics.null_count
         if statistics.has_min_max and self._has_bounds:
-            least, most = (_comparable(self.kind, each) for each in (statistics.min_raw, statistics.max_raw))
+            least, most = (
+                _comparable(self.kind, each) for each in (statistics.min_raw, statistics.max_raw)
+            )
             self._least = least if self._least is None else min(self._least, least)
             self._most = most if self._most is None else max(self._most, most)
         elif statistics.null_count < chunk.num_values:
@@ -204,4 +220,6 @@ _SERIALISED: Mapping[type[IcebergType], Callable[[Any], bytes]] = {
     StringType: str.encode,
     BinaryType: bytes,
 }
-"""Appendix D of Iceberg's specification. Of UUIDs there is no bound: engines do not agree on their order."""
+"""Appendix D of Iceberg's specification. Of UUIDs there is no bound: engines do not agree on their
+order.
+"""

@@ -12,7 +12,9 @@ __all__ = ["write_durably"]
 
 
 def write_durably(io: FileIO, location: str, content: bytes) -> None:
-    """Write a new file, with the folders that it needs; a local one survives a power cut. Raises: OSError."""
+    """Write a new file, with the folders that it needs; a local one survives a power cut. Raises:
+    OSError.
+    """
     local = local_path(location)
     if local is None:
         with io.new_output(location).create() as output:

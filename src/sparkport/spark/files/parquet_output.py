@@ -1,4 +1,6 @@
-"""Parquet files as Iceberg's tables have them: with field ids, in the layout that every engine reads."""
+"""Parquet files as Iceberg's tables have them: with field ids, in the layout that every engine
+reads.
+"""
 
 from __future__ import annotations
 
@@ -33,20 +35,28 @@ __all__ = [
 
 _FIELD_ID = "PARQUET:field_id"
 ROW_ID = pa.field("_row_id", pa.int64(), metadata={_FIELD_ID: "2147483540"})
-LAST_UPDATED = pa.field("_last_updated_sequence_number", pa.int64(), metadata={_FIELD_ID: "2147483539"})
-"""Iceberg's own, of rows that have been somewhere else before; NULL means: by the commit that adds this file."""
+LAST_UPDATED = pa.field(
+    "_last_updated_sequence_number", pa.int64(), metadata={_FIELD_ID: "2147483539"}
+)
+"""Iceberg's own, of rows that have been somewhere else before; NULL means: by the commit that adds
+this file.
+"""
 
 _GROUP_ROWS = 1024 * 1024
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
-# -------------------------------------------------------------------------------------------------------- columns
+# ----------------------------------------------------------------------------------------- columns
 
 
 def file_schema(schema: Schema, *, with_row_ids: bool) -> pa.Schema:
-    """The columns of a data file: by their stored types, with ids at every depth, and with those of rows at the end."""
-    fields = [_in_file(each) for each in schema.fields if not isinstance(each.field_type, UnknownType)]
+    """The columns of a data file: by their stored types, with ids at every depth, and with those of
+    rows at the end.
+    """
+    fields = [
+        _in_file(each) for each in schema.fields if not isinstance(each.field_type, UnknownType)
+    ]
     return pa.schema([*fields, ROW_ID, LAST_UPDATED] if with_row_ids else fields)
 
 
@@ -73,14 +83,16 @@ def _type_in_file(kind: IcebergType) -> pa.DataType:
 
 
 def relabelled(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """The same values under a type that has the same layout: with other names and ids inside, or as an extension."""
+    """The same values under a type that has the same layout: with other names and ids inside, or as
+    an extension.
+    """
     if array.type.equals(wanted, check_metadata=True):
         return array
     _, values = array.__arrow_c_array__()
     return pa.Array._import_from_c_capsule(wanted.__arrow_c_schema__(), values)
 
 
-# ---------------------------------------------------------------------------------------------------------- files
+# ------------------------------------------------------------------------------------------- files
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +120,9 @@ _CODECS = {
 def style_of(properties: Mapping[str, str]) -> ParquetStyle | None:
     """What a table's properties ask for; None where only Spark can do that."""
     compression = _CODECS.get(properties.get("write.parquet.compression-codec", "zstd").lower())
-    if compression is None or any(name.startswith("write.parquet.bloom-filter-enabled.") for name in properties):
+    if compression is None or any(
+        name.startswith("write.parquet.bloom-filter-enabled.") for name in properties
+    ):
         return None
     usual, level = ParquetStyle(), properties.get("write.parquet.compression-level")
     try:
@@ -126,14 +140,18 @@ _LEVELLED = frozenset({"zstd", "gzip", "brotli"})
 
 
 class ParquetOutput:
-    """One file that is being written; for one thread at a time. Whoever begins it closes it, also after an error."""
+    """One file that is being written; for one thread at a time. Whoever begins it closes it, also
+    after an error.
+    """
 
     def __init__(self, io: FileIO, location: str, columns: pa.Schema, style: ParquetStyle) -> None:
         """Raises: OSError."""
         self.location = location
         self.rows = 0
         self._local = local_path(location)
-        self._sink = _created(self._local) if self._local is not None else io.new_output(location).create()
+        self._sink = (
+            _created(self._local) if self._local is not None else io.new_output(location).create()
+        )
         try:
             self._writer = pq.ParquetWriter(
                 self._sink,
@@ -159,7 +177,9 @@ class ParquetOutput:
         return int(self._sink.tell())
 
     def write(self, rows: pa.Table) -> None:
-        """Add a row group, or several if there are very many rows. Raises: OSError, pa.ArrowException."""
+        """Add a row group, or several if there are very many rows. Raises: OSError,
+        pa.ArrowException.
+        """
         self._writer.write_table(rows, row_group_size=_GROUP_ROWS)
         self.rows += rows.num_rows
 
@@ -216,7 +236,9 @@ def writing(identifier: Identifier) -> Iterator[None]:
             raise LimitExceeded(
                 f"the storage of table {identifier} is full; nothing was changed: ask the administrator for room"
             ) from error
-        if error.errno in _FORBIDDEN or "ACCESS_DENIED" in str(error):  # which is how object stores say it
+        if error.errno in _FORBIDDEN or "ACCESS_DENIED" in str(
+            error
+        ):  # which is how object stores say it
             raise PermissionDenied(
                 f"the server is not allowed to write files of table {identifier}: ask the administrator for access"
             ) from error

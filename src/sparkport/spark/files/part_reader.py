@@ -1,7 +1,9 @@
-"""One data file after the other, as one request wants them: which row groups, which columns, which rows.
+"""One data file after the other, as one request wants them: which row groups, which columns, which
+rows.
 
-Strategy: two lots of columns. Those of the filter are read first and give a mask; the others are read only of row groups
-in which a row matches, and are decoded only for the rows that do. Without a filter there is but the second lot.
+Strategy: two lots of columns. Those of the filter are read first and give a mask; the others are
+read only of row groups in which a row matches, and are decoded only for the rows that do. Without a
+filter there is but the second lot.
 """
 
 from __future__ import annotations
@@ -70,15 +72,23 @@ class _Lot:
 class PartReader:
     """Reads parts for one request; for one thread."""
 
-    def __init__(self, request: ReadRequest, check: Check | None = None, *, use_threads: bool = False) -> None:
-        """`check` ends the evaluation of the filter by an exception; it is called from another thread."""
+    def __init__(
+        self, request: ReadRequest, check: Check | None = None, *, use_threads: bool = False
+    ) -> None:
+        """`check` ends the evaluation of the filter by an exception; it is called from another
+        thread.
+        """
         self._properties = request.properties
         self.name_mapping = request.name_mapping
         self.batch_rows = request.batch_rows
         self.use_threads = use_threads
-        stored = {each.field_id: each for each in Schema.model_validate_json(request.schema_json).fields}
+        stored = {
+            each.field_id: each for each in Schema.model_validate_json(request.schema_json).fields
+        }
         columns = {
-            declared.name: _Column(stored[field_id], declared, needs_decoding(stored[field_id].field_type, declared))
+            declared.name: _Column(
+                stored[field_id], declared, needs_decoding(stored[field_id].field_type, declared)
+            )
             for field_id, declared in zip(request.field_ids, request.columns, strict=True)
         }
         self.filtered = _Lot((), False)
@@ -89,18 +99,23 @@ class PartReader:
             kinds = {field_id: stored[field_id].field_type for field_id in request.field_ids}
             self.condition = condition_of(
                 request.filter,
-                prunable_columns(request.columns, request.field_ids, kinds, has_row_ids=request.has_row_ids),
+                prunable_columns(
+                    request.columns, request.field_ids, kinds, has_row_ids=request.has_row_ids
+                ),
             )
             names = request.filter.columns
             lot = _Lot(
                 tuple(column for name, column in columns.items() if name in names),
                 request.has_row_ids and ROWID in names,
             )
-            evaluator = Evaluator(request.filter, lot.arrow_schema, ROWID_NAME if lot.has_row_id else None, check)
+            evaluator = Evaluator(
+                request.filter, lot.arrow_schema, ROWID_NAME if lot.has_row_id else None, check
+            )
             if evaluator.conditions and lot:
                 self.evaluator, self.filtered = evaluator, lot
             elif evaluator.conditions:
-                # Without columns it is the same for all rows, and a batch without columns could not say how many it has.
+                # Without columns it is the same for all rows, and a batch without columns could not
+                # say how many it has.
                 mask = evaluator.mask(_without_columns(1))
                 self.matches_nothing = mask is not None and not mask.true_count
         wanted = _Lot(tuple(columns[name] for name in request.wanted), request.wants_row_id)
@@ -124,8 +139,11 @@ class PartReader:
         else:
             yield from _FileReader(self, part, deleted, None).read()
 
-    def read_at(self, part: FilePart, positions: pa.Array) -> Generator[pa.RecordBatch | None, None, None]:
-        """The rows at ascending positions of a whole file, deleted ones among them; for a request without a filter.
+    def read_at(
+        self, part: FilePart, positions: pa.Array
+    ) -> Generator[pa.RecordBatch | None, None, None]:
+        """The rows at ascending positions of a whole file, deleted ones among them; for a request
+        without a filter.
 
         Raises: OSError, ValueError, ArrowException for files that are missing or damaged.
         """
@@ -156,7 +174,9 @@ class _Found:
 
     @classmethod
     def of(cls, lot: _Lot, part: FilePart, fields: Sequence[FileField]) -> _Found:
-        sources = sources_of([column.stored for column in lot.columns], fields, dict(part.partition))
+        sources = sources_of(
+            [column.stored for column in lot.columns], fields, dict(part.partition)
+        )
         row_ids = None
         if lot.has_row_id and any(each.field_id == ROW_ID_FIELD for each in fields):
             (row_ids,) = sources_of([_ROW_ID], fields, {})
@@ -177,7 +197,11 @@ class _FileReader:
     """Reads one part. Without a file all that is asked for follows from positions."""
 
     def __init__(
-        self, reader: PartReader, part: FilePart, deleted: DeletedPositions | None, file: pq.ParquetFile | None
+        self,
+        reader: PartReader,
+        part: FilePart,
+        deleted: DeletedPositions | None,
+        file: pq.ParquetFile | None,
     ) -> None:
         self._reader = reader
         self._part = part
@@ -208,13 +232,21 @@ class _FileReader:
                 yield from self._read_group_at(group, wanted)
 
     def _some(self, group: _RowGroup, positions: pa.Array) -> pa.RecordBatch | None:
-        """The file's columns at those positions, where there is a quicker way than to read the row group."""
+        """The file's columns at those positions, where there is a quicker way than to read the row
+        group.
+        """
         if len(positions) <= MOST_ROWS:
             return self._few(group, positions)
         first, last = positions[0].as_py(), positions[-1].as_py()
-        if self._file is None or not self._rest.fields or group.rows < max(_LARGE_GROUP, _NEAR * (last - first)):
+        if (
+            self._file is None
+            or not self._rest.fields
+            or group.rows < max(_LARGE_GROUP, _NEAR * (last - first))
+        ):
             return None
-        rows = neighbouring_rows(self._part.path, self._file.schema_arrow, self._rest.fields, first, last)
+        rows = neighbouring_rows(
+            self._part.path, self._file.schema_arrow, self._rest.fields, first, last
+        )
         return None if rows is None else rows.take(pc.subtract(positions, first))
 
     def _read_group_at(self, group: _RowGroup, positions: pa.Array) -> Iterator[pa.RecordBatch]:
@@ -243,30 +275,46 @@ class _FileReader:
         groups = groups[first:end]
         if self._reader.condition is None:
             return groups
-        return [group for group in groups if self._reader.condition.may_match(self._bounds_in(group))]
+        return [
+            group for group in groups if self._reader.condition.may_match(self._bounds_in(group))
+        ]
 
     def _bounds_in(self, group: _RowGroup) -> Callable[[int], Bounds]:
         assert self._file is not None
         metadata = self._file.metadata.row_group(group.index)
-        kinds = {column.stored.field_id: column.stored.field_type for column in self._reader.filtered.columns}
+        kinds = {
+            column.stored.field_id: column.stored.field_type
+            for column in self._reader.filtered.columns
+        }
         leaves = {field.field_id: field.leaves[0] for field in self._fields if not field.children}
 
         def bounds_of(field_id: int) -> Bounds:
-            if field_id == ROW_ID_FIELD and field_id not in leaves and self._part.first_row_id is not None:
+            if (
+                field_id == ROW_ID_FIELD
+                and field_id not in leaves
+                and self._part.first_row_id is not None
+            ):
                 first = self._part.first_row_id + group.start
                 return Bounds(first, first + group.rows - 1)
             if field_id not in leaves or field_id not in kinds:
                 return UNKNOWN
-            return bounds_in_row_group(metadata.column(leaves[field_id]).statistics, kinds[field_id])
+            return bounds_in_row_group(
+                metadata.column(leaves[field_id]).statistics, kinds[field_id]
+            )
 
         return bounds_of
 
-    def _read_matching(self, evaluator: Evaluator, group: _RowGroup) -> Iterator[pa.RecordBatch | None]:
+    def _read_matching(
+        self, evaluator: Evaluator, group: _RowGroup
+    ) -> Iterator[pa.RecordBatch | None]:
         masks, batches = [], []
         for start, rows, raw in self._raw(self._filtered, [group]):
             arrays = self._values(self._filtered, raw, start, rows, None)
             batch = pa.RecordBatch.from_arrays(arrays, schema=self._filtered.lot.arrow_schema)
-            mask = _both(evaluator.mask(batch), None if self._deleted is None else self._deleted.kept(start, rows))
+            mask = _both(
+                evaluator.mask(batch),
+                None if self._deleted is None else self._deleted.kept(start, rows),
+            )
             masks.append(pa.repeat(True, rows) if mask is None else mask)
             batches.append(batch if mask is None else batch.filter(mask))
             if not self._reader.rest:
@@ -279,7 +327,9 @@ class _FileReader:
             return
         yield from self._read_rest(group, pa.concat_arrays(masks), matches)
 
-    def _read_rest(self, group: _RowGroup, mask: pa.BooleanArray, matches: pa.Table) -> Iterator[pa.RecordBatch]:
+    def _read_rest(
+        self, group: _RowGroup, mask: pa.BooleanArray, matches: pa.Table
+    ) -> Iterator[pa.RecordBatch]:
         """The other columns of the rows that match; `matches` has those of the filter."""
         if len(matches) <= MOST_ROWS:
             positions = pc.add(pc.indices_nonzero(mask).cast(pa.int64()), group.start)
@@ -295,7 +345,8 @@ class _FileReader:
             if not count:
                 continue
             arrays = self._values(self._rest, raw, start, rows, own if count < rows else None)
-            # One chunk as a rule, because both lots are read in the same steps; then nothing is copied.
+            # One chunk as a rule, because both lots are read in the same steps; then nothing is
+            # copied.
             (batch,) = matches.slice(passed, count).combine_chunks().to_batches()
             yield self._assembled(batch, arrays)
             passed += count
@@ -303,13 +354,21 @@ class _FileReader:
                 return
 
     def _few(self, group: _RowGroup, positions: pa.Array) -> pa.RecordBatch | None:
-        """The file's columns of just some rows of a row group, where that is quicker than to read all of it."""
+        """The file's columns of just some rows of a row group, where that is quicker than to read
+        all of it.
+        """
         if self._file is None or not self._rest.fields or group.rows < _LARGE_GROUP:
             return None
-        return few_rows(self._part.path, self._file.schema_arrow, self._rest.fields, positions.to_pylist())
+        return few_rows(
+            self._part.path, self._file.schema_arrow, self._rest.fields, positions.to_pylist()
+        )
 
-    def _raw(self, found: _Found, groups: Sequence[_RowGroup]) -> Iterator[tuple[int, int, pa.RecordBatch | None]]:
-        """Neighbouring row groups in steps: position, number of rows, and the file's own columns."""
+    def _raw(
+        self, found: _Found, groups: Sequence[_RowGroup]
+    ) -> Iterator[tuple[int, int, pa.RecordBatch | None]]:
+        """Neighbouring row groups in steps: position, number of rows, and the file's own
+        columns.
+        """
         start, end = groups[0].start, groups[-1].start + groups[-1].rows
         if not found.leaves or self._file is None:
             for position in range(start, end, self._reader.batch_rows):
@@ -326,7 +385,12 @@ class _FileReader:
             start += batch.num_rows
 
     def _values(
-        self, found: _Found, raw: pa.RecordBatch | None, start: int, rows: int, mask: pa.BooleanArray | None
+        self,
+        found: _Found,
+        raw: pa.RecordBatch | None,
+        start: int,
+        rows: int,
+        mask: pa.BooleanArray | None,
     ) -> list[pa.Array]:
         """The columns of a lot as they are declared, of the rows in the mask."""
         positions: pa.Array | range = range(start, start + rows)
@@ -338,18 +402,28 @@ class _FileReader:
                 positions = range(mask.true_count)
         return self._arrays(found, raw, positions)
 
-    def _arrays(self, found: _Found, raw: pa.RecordBatch | None, positions: pa.Array | range) -> list[pa.Array]:
-        """The columns of a lot as they are declared; `raw` has the file's own, at these positions."""
+    def _arrays(
+        self, found: _Found, raw: pa.RecordBatch | None, positions: pa.Array | range
+    ) -> list[pa.Array]:
+        """The columns of a lot as they are declared; `raw` has the file's own, at these
+        positions.
+        """
         columns = {} if raw is None else dict(zip(found.fields, raw.columns, strict=True))
         arrays = []
         for column, source in zip(found.lot.columns, found.sources, strict=True):
             array = values_of(source, len(positions), columns.__getitem__)
-            arrays.append(decode(array, column.stored.field_type, column.declared) if column.decodes else array)
+            arrays.append(
+                decode(array, column.stored.field_type, column.declared)
+                if column.decodes
+                else array
+            )
         if found.lot.has_row_id:
             arrays.append(self._row_ids(found, columns.__getitem__, positions))
         return arrays
 
-    def _row_ids(self, found: _Found, columns: Callable[[int], pa.Array], positions: pa.Array | range) -> pa.Array:
+    def _row_ids(
+        self, found: _Found, columns: Callable[[int], pa.Array], positions: pa.Array | range
+    ) -> pa.Array:
         own = None if found.row_ids is None else values_of(found.row_ids, len(positions), columns)
         if own is not None and not own.null_count:
             return own
@@ -367,7 +441,9 @@ class _FileReader:
         columns = dict(zip(filtered.schema.names, filtered.columns, strict=True))
         if rest is not None:
             columns.update(zip(self._rest.lot.arrow_schema.names, rest, strict=True))
-        return self._batch([columns[name] for name in self._reader.arrow_schema.names], filtered.num_rows)
+        return self._batch(
+            [columns[name] for name in self._reader.arrow_schema.names], filtered.num_rows
+        )
 
     def _batch(self, arrays: list[pa.Array], rows: int) -> pa.RecordBatch:
         if not arrays:

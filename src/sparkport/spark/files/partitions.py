@@ -1,7 +1,7 @@
 """Conditions on columns as conditions on partition fields (inclusive projection).
 
-Strategy: a transform that keeps the order maps the ends of a range; bucket maps single values. The result is met by every
-partition that may hold a row which meets the condition.
+Strategy: a transform that keeps the order maps the ends of a range; bucket maps single values. The
+result is met by every partition that may hold a row which meets the condition.
 """
 
 from __future__ import annotations
@@ -33,13 +33,26 @@ from pyiceberg.types import (
 )
 from typing_extensions import assert_never
 
-from sparkport.spark.files.pruning import All, AnyOf, Condition, Nullness, OneOf, Range, all_of, any_of
+from sparkport.spark.files.pruning import (
+    All,
+    AnyOf,
+    Condition,
+    Nullness,
+    OneOf,
+    Range,
+    all_of,
+    any_of,
+)
 
 __all__ = ["hashed_bytes", "identity_sources", "projected", "result_type"]
 
 
-def projected(condition: Condition, spec: PartitionSpec, kinds: Mapping[int, IcebergType]) -> Condition | None:
-    """The condition on partition fields, by their ids, that follows; None if none does. `kinds` are the source types."""
+def projected(
+    condition: Condition, spec: PartitionSpec, kinds: Mapping[int, IcebergType]
+) -> Condition | None:
+    """The condition on partition fields, by their ids, that follows; None if none does. `kinds` are
+    the source types.
+    """
     match condition:
         case All():
             return all_of([projected(part, spec, kinds) for part in condition.parts])
@@ -56,11 +69,19 @@ def projected(condition: Condition, spec: PartitionSpec, kinds: Mapping[int, Ice
 
 
 def result_type(field: PartitionField, kind: IcebergType | None) -> IcebergType | None:
-    """The type in which a manifest list has the bounds of a partition field; None where it is not known."""
+    """The type in which a manifest list has the bounds of a partition field; None where it is not
+    known.
+    """
     match field.transform:
         case IdentityTransform() | TruncateTransform():
             return kind
-        case BucketTransform() | YearTransform() | MonthTransform() | DayTransform() | HourTransform():
+        case (
+            BucketTransform()
+            | YearTransform()
+            | MonthTransform()
+            | DayTransform()
+            | HourTransform()
+        ):
             return IntegerType()
         case _:
             return None
@@ -68,13 +89,24 @@ def result_type(field: PartitionField, kind: IcebergType | None) -> IcebergType 
 
 def identity_sources(spec: PartitionSpec) -> dict[int, int]:
     """Ids of the columns that the partition holds as they are, by partition field id."""
-    return {field.field_id: field.source_id for field in spec.fields if isinstance(field.transform, IdentityTransform)}
+    return {
+        field.field_id: field.source_id
+        for field in spec.fields
+        if isinstance(field.transform, IdentityTransform)
+    }
 
 
-def _projected_on(condition: Range | OneOf | Nullness, field: PartitionField, kind: IcebergType) -> Condition | None:
+def _projected_on(
+    condition: Range | OneOf | Nullness, field: PartitionField, kind: IcebergType
+) -> Condition | None:
     if isinstance(condition, Nullness):
-        # Every transform makes NULL of NULL and of nothing else, but for `void` and those not known here.
-        return Nullness(field.field_id, condition.is_null) if result_type(field, kind) is not None else None
+        # Every transform makes NULL of NULL and of nothing else, but for `void` and those not known
+        # here.
+        return (
+            Nullness(field.field_id, condition.is_null)
+            if result_type(field, kind) is not None
+            else None
+        )
     if isinstance(field.transform, BucketTransform):
         return _in_buckets(condition, field, kind)
     apply = _ordered_transform(field, kind)
@@ -95,11 +127,17 @@ def _projected_on(condition: Range | OneOf | Nullness, field: PartitionField, ki
         upper += 1
     is_identity = isinstance(field.transform, IdentityTransform)
     return Range(
-        field.field_id, lower, upper, is_identity and condition.lower_open, is_identity and condition.upper_open
+        field.field_id,
+        lower,
+        upper,
+        is_identity and condition.lower_open,
+        is_identity and condition.upper_open,
     )
 
 
-def _in_buckets(condition: Range | OneOf, field: PartitionField, kind: IcebergType) -> Condition | None:
+def _in_buckets(
+    condition: Range | OneOf, field: PartitionField, kind: IcebergType
+) -> Condition | None:
     assert isinstance(field.transform, BucketTransform)
     if isinstance(condition, OneOf):
         values = condition.values
@@ -112,7 +150,9 @@ def _in_buckets(condition: Range | OneOf, field: PartitionField, kind: IcebergTy
         return None
     # Bytes are hashed as they are. PyIceberg makes one byte too many of some negative decimals.
     bucket = field.transform.transform(BinaryType())
-    return OneOf(field.field_id, tuple(sorted({int(bucket(hashed(value)) or 0) for value in values})))
+    return OneOf(
+        field.field_id, tuple(sorted({int(bucket(hashed(value)) or 0) for value in values}))
+    )
 
 
 def hashed_bytes(kind: IcebergType) -> Callable[[Any], bytes] | None:
@@ -149,7 +189,10 @@ def _ordered_transform(field: PartitionField, kind: IcebergType) -> Callable[[An
             return lambda value: value[:width]
         case ((YearTransform() | MonthTransform() | DayTransform()), DateType()):
             return _of_days(field)
-        case ((YearTransform() | MonthTransform() | DayTransform()), TimestampType() | TimestamptzType()):
+        case (
+            (YearTransform() | MonthTransform() | DayTransform()),
+            TimestampType() | TimestamptzType(),
+        ):
             of_days = _of_days(field)
             return lambda value: of_days(value // _MICROS_PER_DAY)
         case HourTransform(), TimestampType() | TimestamptzType():
@@ -174,7 +217,9 @@ def _date(days: int) -> datetime.date:
 
 
 def _is_time(field: PartitionField) -> bool:
-    return isinstance(field.transform, YearTransform | MonthTransform | DayTransform | HourTransform)
+    return isinstance(
+        field.transform, YearTransform | MonthTransform | DayTransform | HourTransform
+    )
 
 
 _EPOCH = datetime.date(1970, 1, 1).toordinal()

@@ -1,4 +1,6 @@
-"""What one reader reads: a data file, or some row groups of it. Small and picklable, for it travels to Spark's workers."""
+"""What one reader reads: a data file, or some row groups of it. Small and picklable, for it travels
+to Spark's workers.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,17 @@ class FilePart:
     """False: the file certainly has no column of row ids, so they follow from positions."""
     vector: DeleteVector | None = None
     position_deletes: tuple[str, ...] = ()
-    """Parquet files of format version 2 that may name deleted positions of this file, among others."""
+    """Parquet files of format version 2 that may name deleted positions of this file, among
+    others.
+    """
     partition: tuple[tuple[int, Any], ...] = ()
-    """Values of identity partition fields by the source column's field id, for files that lack the column."""
+    """Values of identity partition fields by the source column's field id, for files that lack the
+    column.
+    """
     row_groups: tuple[int, int | None] | None = None
-    """Only those from the first up to, but not including, the second; None there means to the end."""
+    """Only those from the first up to, but not including, the second; None there means to the
+    end.
+    """
     split_offsets: tuple[int, ...] = ()
     """Where the row groups begin, as far as the manifest tells."""
     bytes: int = 0

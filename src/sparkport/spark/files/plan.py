@@ -1,7 +1,8 @@
 """Which files a scan of an Iceberg table reads.
 
-Strategy: manifests are left out by their partition summaries, files by partition values and bounds; what is left gets its
-delete vector. What this reader cannot read exactly as Iceberg means it is left to Spark, by `readable`.
+Strategy: manifests are left out by their partition summaries, files by partition values and bounds;
+what is left gets its delete vector. What this reader cannot read exactly as Iceberg means it is
+left to Spark, by `readable`.
 """
 
 from __future__ import annotations
@@ -69,8 +70,11 @@ class DataFile:
     """The delete files that a new delete vector takes the place of."""
 
 
-def plan_scan(state: TableState, columns: Sequence[str] | None, row_filter: Filter | None) -> ScanPlan:
-    """The files that may hold rows which the filter keeps. `columns` None means all; the row id is called `rowid`.
+def plan_scan(
+    state: TableState, columns: Sequence[str] | None, row_filter: Filter | None
+) -> ScanPlan:
+    """The files that may hold rows which the filter keeps. `columns` None means all; the row id is
+    called `rowid`.
 
     Raises: PreconditionFailed when metadata files are missing or damaged.
     """
@@ -80,7 +84,9 @@ def plan_scan(state: TableState, columns: Sequence[str] | None, row_filter: Filt
     files = _planned(state, selection)
     if files is None:
         return _for_spark(state)
-    parts = tuple(selection.part(entry, manifest, files.removals) for entry, manifest in files.found)
+    parts = tuple(
+        selection.part(entry, manifest, files.removals) for entry, manifest in files.found
+    )
     rows = sum(part.rows - (part.vector.rows if part.vector else 0) for part in parts)
     return ScanPlan(parts, rows, sum(part.bytes for part in parts), files.readable)
 
@@ -98,16 +104,24 @@ def plan_rows(state: TableState, row_ids: Sequence[int]) -> tuple[DataFile, ...]
         return None
     return tuple(
         DataFile(
-            selection.part(entry, manifest, files.removals), entry, files.removals.replaced(entry, manifest.spec_id)
+            selection.part(entry, manifest, files.removals),
+            entry,
+            files.removals.replaced(entry, manifest.spec_id),
         )
         for entry, manifest in files.found
     )
 
 
 def divide(plan: ScanPlan, pieces: int) -> list[tuple[FilePart, ...]]:
-    """The plan in at most so many pieces that read about the same number of bytes, in order. Large files are cut."""
+    """The plan in at most so many pieces that read about the same number of bytes, in order. Large
+    files are cut.
+    """
     pieces = max(1, pieces)
-    units = [unit for part in plan.parts for unit in _cut(part, max(_SMALLEST_CUT, plan.bytes // (pieces * 2)))]
+    units = [
+        unit
+        for part in plan.parts
+        for unit in _cut(part, max(_SMALLEST_CUT, plan.bytes // (pieces * 2)))
+    ]
     total = sum(_weight(unit) for unit in units)
     groups: list[list[FilePart]] = [[] for _ in range(pieces)]
     passed = 0
@@ -123,7 +137,9 @@ def _weight(part: FilePart) -> int:
 
 
 def _cut(part: FilePart, most_bytes: int) -> Iterator[FilePart]:
-    """By row groups, as far as the manifest tells where they begin; the reader finds out how many there really are."""
+    """By row groups, as far as the manifest tells where they begin; the reader finds out how many
+    there really are.
+    """
     begin, end = part.row_groups or (0, None)
     starts = (*part.split_offsets, part.size)
     last = (len(starts) - 1 if end is None else end) - 1
@@ -135,7 +151,9 @@ def _cut(part: FilePart, most_bytes: int) -> Iterator[FilePart]:
     for index in range(begin, last + 1):
         gathered += (starts[index + 1] - starts[index]) * share
         if gathered >= most_bytes or index == last:
-            yield replace(part, row_groups=(first, end if index == last else index + 1), bytes=int(gathered))
+            yield replace(
+                part, row_groups=(first, end if index == last else index + 1), bytes=int(gathered)
+            )
             first, gathered = index + 1, 0.0
 
 
@@ -144,9 +162,18 @@ def _joined(group: Sequence[FilePart]) -> tuple[FilePart, ...]:
     joined: list[FilePart] = []
     for part in group:
         last = joined[-1] if joined else None
-        if last is not None and last.path == part.path and last.row_groups is not None and part.row_groups is not None:
+        if (
+            last is not None
+            and last.path == part.path
+            and last.row_groups is not None
+            and part.row_groups is not None
+        ):
             whole = (last.row_groups[0], part.row_groups[1])
-            joined[-1] = replace(last, row_groups=None if whole == (0, None) else whole, bytes=last.bytes + part.bytes)
+            joined[-1] = replace(
+                last,
+                row_groups=None if whole == (0, None) else whole,
+                bytes=last.bytes + part.bytes,
+            )
         else:
             joined.append(part)
     return tuple(joined)
@@ -182,8 +209,14 @@ def _selected(io: FileIO, manifest_list: str, selection: _Selection) -> _Files |
             continue
         if manifest.encrypted:
             return None
-        found += ((entry, manifest) for entry in read_manifest(io, manifest) if selection.keeps(entry, manifest))
-    removals = Removals.of(io, [manifest for manifest in manifests if manifest.holds_deletes] if found else ())
+        found += (
+            (entry, manifest)
+            for entry in read_manifest(io, manifest)
+            if selection.keeps(entry, manifest)
+        )
+    removals = Removals.of(
+        io, [manifest for manifest in manifests if manifest.holds_deletes] if found else ()
+    )
     readable = not removals.encrypted and all(
         entry.format == "PARQUET"
         and not entry.encrypted
@@ -196,7 +229,11 @@ def _selected(io: FileIO, manifest_list: str, selection: _Selection) -> _Files |
 
 def _order(found: tuple[Entry, Manifest]) -> tuple[int, int, str]:
     entry, _ = found
-    return (-1 if entry.first_row_id is None else entry.first_row_id, entry.sequence_number, entry.path)
+    return (
+        -1 if entry.first_row_id is None else entry.first_row_id,
+        entry.sequence_number,
+        entry.path,
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -215,7 +252,9 @@ class _Selection:
     _on_partitions: dict[int, Condition | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, state: TableState, columns: Sequence[str] | None, row_filter: Filter | None) -> _Selection:
+    def of(
+        cls, state: TableState, columns: Sequence[str] | None, row_filter: Filter | None
+    ) -> _Selection:
         definition, metadata = state.definition, state.metadata
         kinds = {each.field_id: each.field_type for each in state.schema.fields}
         condition = None
@@ -240,7 +279,12 @@ class _Selection:
         condition = self._on_partition(manifest.spec_id)
         summaries = manifest.summaries
         spec = self.specs.get(manifest.spec_id)
-        if condition is None or summaries is None or spec is None or len(summaries) != len(spec.fields):
+        if (
+            condition is None
+            or summaries is None
+            or spec is None
+            or len(summaries) != len(spec.fields)
+        ):
             return True
         by_id = {
             field.field_id: bounds_of_partitions(summary, kind)
@@ -282,8 +326,12 @@ class _Selection:
             first_row_id=entry.first_row_id,
             may_hold_row_ids=self._may_hold_row_ids(entry),
             vector=vector,
-            position_deletes=() if vector is not None else removals.position_files(entry, manifest.spec_id),
-            partition=tuple((sources[each], value) for each, value in entry.partition.items() if each in sources),
+            position_deletes=()
+            if vector is not None
+            else removals.position_files(entry, manifest.spec_id),
+            partition=tuple(
+                (sources[each], value) for each, value in entry.partition.items() if each in sources
+            ),
             split_offsets=entry.split_offsets,
             bytes=self._bytes(entry),
         )
@@ -291,12 +339,18 @@ class _Selection:
     def _on_partition(self, spec_id: int) -> Condition | None:
         if spec_id not in self._on_partitions:
             spec, condition = self.specs.get(spec_id), self.condition
-            known = None if spec is None or condition is None else projected(condition, spec, self.kinds)
+            known = (
+                None
+                if spec is None or condition is None
+                else projected(condition, spec, self.kinds)
+            )
             self._on_partitions[spec_id] = known
         return self._on_partitions[spec_id]
 
     def _may_hold_row_ids(self, entry: Entry) -> bool:
-        """Whether the file may have a column of row ids: rows that were rewritten bring theirs along."""
+        """Whether the file may have a column of row ids: rows that were rewritten bring theirs
+        along.
+        """
         return ROW_ID_FIELD in entry.value_counts or entry.snapshot_id not in self.appended
 
     def _bytes(self, entry: Entry) -> int:
@@ -314,7 +368,9 @@ class _Selection:
 def _sized(
     state: TableState, columns: Sequence[str] | None, row_filter: Filter | None
 ) -> tuple[frozenset[int] | None, frozenset[int]]:
-    """The leaf columns that are read of every row, and those that are read only where a filter has found something."""
+    """The leaf columns that are read of every row, and those that are read only where a filter has
+    found something.
+    """
     if columns is None:
         return None, frozenset()
     wanted = _leaf_ids(state, set(columns))
@@ -339,7 +395,9 @@ def _for_spark(state: TableState) -> ScanPlan:
     assert state.snapshot is not None
     summary = state.snapshot.summary
     totals = summary.additional_properties if summary is not None else {}
-    return ScanPlan((), int(totals.get("total-records", 0)), int(totals.get("total-files-size", 0)), False)
+    return ScanPlan(
+        (), int(totals.get("total-records", 0)), int(totals.get("total-files-size", 0)), False
+    )
 
 
 def _damaged(table: Identifier, problem: str) -> PreconditionFailed:
@@ -349,7 +407,9 @@ def _damaged(table: Identifier, problem: str) -> PreconditionFailed:
 
 
 _RARELY = 10
-"""Which part of the other columns a filter is expected to leave. It only decides where a scan runs."""
+"""Which part of the other columns a filter is expected to leave. It only decides where a scan
+runs.
+"""
 _OPENING = 64 * 1024
 """What a file costs beyond its bytes."""
 _SMALLEST_CUT = 1024 * 1024

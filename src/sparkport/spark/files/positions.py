@@ -1,4 +1,6 @@
-"""Sorted sets of positions or row ids, as Arrow arrays and as roaring bitmaps: millions of them without a loop in Python."""
+"""Sorted sets of positions or row ids, as Arrow arrays and as roaring bitmaps: millions of them
+without a loop in Python.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,16 @@ def numbers_of(values: pa.Array) -> Sequence[int]:
     """The numbers of an int64 array without NULLs; nothing is copied."""
     if not len(values):
         return ()
-    numbers: Any = memoryview(values.buffers()[1]).cast("q")[values.offset : values.offset + len(values)]
+    numbers: Any = memoryview(values.buffers()[1]).cast("q")[
+        values.offset : values.offset + len(values)
+    ]
     return numbers  # type: ignore[no-any-return]  # a memoryview is a sequence
 
 
 def between(values: pa.Array, lower: int | None, upper: int | None) -> pa.Array:
-    """Those of ascending int64 values that are in a range, its ends among them; None for no limit."""
+    """Those of ascending int64 values that are in a range, its ends among them; None for no
+    limit.
+    """
     numbers = numbers_of(values)
     first = 0 if lower is None else bisect_left(numbers, lower)
     end = len(numbers) if upper is None else bisect_left(numbers, upper + 1, first)

@@ -1,7 +1,9 @@
-"""The columns of a table found in a data file, by Iceberg's field ids, whatever they are called and wherever they are.
+"""The columns of a table found in a data file, by Iceberg's field ids, whatever they are called and
+wherever they are.
 
-Strategy: what the file holds is made into the stored Arrow type of the table's column (`natural_type`): nested fields
-reordered, added and left out, types promoted. Where file and table agree, which is nearly always, arrays pass as they are.
+Strategy: what the file holds is made into the stored Arrow type of the table's column
+(`natural_type`): nested fields reordered, added and left out, types promoted. Where file and table
+agree, which is nearly always, arrays pass as they are.
 """
 
 from __future__ import annotations
@@ -55,17 +57,24 @@ class Source:
 
 
 def file_fields(file_schema: pa.Schema, name_mapping: str | None) -> tuple[FileField, ...]:
-    """The top-level fields of a Parquet file. Ids are its own, else by the name mapping, else by position."""
+    """The top-level fields of a Parquet file. Ids are its own, else by the name mapping, else by
+    position.
+    """
     leaf = iter(range(1 << 31))
     if any(map(_has_ids, file_schema)):
         return tuple(_file_field(field, _own_id(field), None, leaf) for field in file_schema)
     if name_mapping is not None:
         names = json.loads(name_mapping)
         return tuple(_file_field(field, *_mapped(field.name, names), leaf) for field in file_schema)
-    return tuple(_file_field(field, position, [], leaf) for position, field in enumerate(file_schema, start=1))
+    return tuple(
+        _file_field(field, position, [], leaf)
+        for position, field in enumerate(file_schema, start=1)
+    )
 
 
-def _file_field(field: pa.Field, field_id: int | None, names: Sequence[Any] | None, leaf: Iterator[int]) -> FileField:
+def _file_field(
+    field: pa.Field, field_id: int | None, names: Sequence[Any] | None, leaf: Iterator[int]
+) -> FileField:
     """`names` is what a name mapping says of the children; None if fields have their own ids."""
     kind = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
     children = []
@@ -84,7 +93,9 @@ def _children(kind: pa.DataType) -> Iterator[tuple[str, pa.Field]]:
     elif pa.types.is_map(kind):
         yield "key", kind.key_field
         yield "value", kind.item_field
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    elif (
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    ):
         yield "element", kind.value_field
 
 
@@ -98,14 +109,18 @@ def _has_ids(field: pa.Field) -> bool:
 
 
 def _mapped(name: str, names: Sequence[Any]) -> tuple[int | None, Sequence[Any]]:
-    found: Mapping[str, Any] = next((entry for entry in names if name in entry.get("names", ())), {})
+    found: Mapping[str, Any] = next(
+        (entry for entry in names if name in entry.get("names", ())), {}
+    )
     return found.get("field-id"), found.get("fields", ())
 
 
 def sources_of(
     wanted: Sequence[NestedField], fields: Sequence[FileField], partition: Mapping[int, Any]
 ) -> list[Source]:
-    """Where each of the table's columns is in the file. Raises: ValueError for a type that does not fit."""
+    """Where each of the table's columns is in the file. Raises: ValueError for a type that does not
+    fit.
+    """
     positions = {field.field_id: position for position, field in enumerate(fields)}
     sources = []
     for field in wanted:
@@ -121,7 +136,9 @@ def sources_of(
 
 
 def _default(field: NestedField) -> pa.Scalar:
-    """The value of a column in files from before it was added (version 3), NULL unless something else was said."""
+    """The value of a column in files from before it was added (version 3), NULL unless something
+    else was said.
+    """
     kind = natural_type(field.field_type)
     default = field.initial_default
     if isinstance(default, str) and isinstance(field.field_type, FloatType | DoubleType):
@@ -160,7 +177,8 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
 def _struct_adapter(field: FileField, wanted: StructType, kind: pa.DataType) -> Adapt | None:
     sources = sources_of(wanted.fields, field.children, {})
     if field.type.equals(kind) and all(
-        source.position == position and source.adapt is None for position, source in enumerate(sources)
+        source.position == position and source.adapt is None
+        for position, source in enumerate(sources)
     ):
         return None
 
@@ -182,22 +200,31 @@ def _list_adapter(field: FileField, wanted: ListType, kind: pa.DataType) -> Adap
             array = array.cast(pa.list_(array.type.value_field))
         values = array.values if element is None else element(array.values)
         validity, offsets = array.buffers()[:2]
-        return pa.Array.from_buffers(kind, len(array), [validity, offsets], array.null_count, array.offset, [values])
+        return pa.Array.from_buffers(
+            kind, len(array), [validity, offsets], array.null_count, array.offset, [values]
+        )
 
     return adapt
 
 
 def _map_adapter(field: FileField, wanted: MapType, kind: pa.DataType) -> Adapt | None:
-    key, value = _adapter(field.children[0], wanted.key_type), _adapter(field.children[1], wanted.value_type)
+    key, value = (
+        _adapter(field.children[0], wanted.key_type),
+        _adapter(field.children[1], wanted.value_type),
+    )
     if key is None and value is None:
         return None if field.type.equals(kind) else lambda array: array.cast(kind)
 
     def adapt(array: pa.MapArray) -> pa.MapArray:
         keys = array.keys if key is None else key(array.keys)
         values = array.items if value is None else value(array.items)
-        entries = pa.StructArray.from_arrays([keys, values], fields=[kind.key_field, kind.item_field])
+        entries = pa.StructArray.from_arrays(
+            [keys, values], fields=[kind.key_field, kind.item_field]
+        )
         validity, offsets = array.buffers()[:2]
-        return pa.Array.from_buffers(kind, len(array), [validity, offsets], array.null_count, array.offset, [entries])
+        return pa.Array.from_buffers(
+            kind, len(array), [validity, offsets], array.null_count, array.offset, [entries]
+        )
 
     return adapt
 

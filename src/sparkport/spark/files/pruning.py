@@ -1,9 +1,11 @@
-"""What a filter says about single columns, for skipping files and row groups that hold no row it keeps.
+"""What a filter says about single columns, for skipping files and row groups that hold no row it
+keeps.
 
-Strategy: the filter becomes a weaker condition made of ranges, sets and NULL tests of columns, by the rules of airport §6.1:
-what is not understood is left out of an AND and makes an OR unknown; nothing is looked at under NOT. A condition is then
-held against bounds. PyIceberg's evaluators are not used: NaN is the greatest number in DuckDB, and bounds from before a
-promotion are shorter than they expect.
+Strategy: the filter becomes a weaker condition made of ranges, sets and NULL tests of columns, by
+the rules of airport §6.1: what is not understood is left out of an AND and makes an OR unknown;
+nothing is looked at under NOT. A condition is then held against bounds. PyIceberg's evaluators are
+not used: NaN is the greatest number in DuckDB, and bounds from before a promotion are shorter than
+they expect.
 """
 
 from __future__ import annotations
@@ -94,7 +96,9 @@ class Range:
             return False
         return not (
             (self.lower is not None and bounds.upper is not None and self._is_above(bounds.upper))
-            or (self.upper is not None and bounds.lower is not None and self._is_below(bounds.lower))
+            or (
+                self.upper is not None and bounds.lower is not None and self._is_below(bounds.lower)
+            )
         )
 
     def _is_above(self, value: Any) -> bool:
@@ -116,7 +120,9 @@ class OneOf:
         if not bounds.has_value:
             return False
         first = 0 if bounds.lower is None else bisect.bisect_left(self.values, bounds.lower)
-        return first < len(self.values) and (bounds.upper is None or self.values[first] <= bounds.upper)
+        return first < len(self.values) and (
+            bounds.upper is None or self.values[first] <= bounds.upper
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +175,11 @@ def any_of(parts: list[Condition | None]) -> Condition | None:
 
 
 def prunable_columns(
-    arrow_schema: pa.Schema, field_ids: tuple[int, ...], kinds: Mapping[int, IcebergType], *, has_row_ids: bool
+    arrow_schema: pa.Schema,
+    field_ids: tuple[int, ...],
+    kinds: Mapping[int, IcebergType],
+    *,
+    has_row_ids: bool,
 ) -> dict[str, Column]:
     """The columns of a table by the names that filters use."""
     columns = {
@@ -194,34 +204,64 @@ def _condition(expression: Expression, columns: Mapping[str, Column]) -> Conditi
             return any_of([_condition(child, columns) for child in children])
         case ColumnRef(type=kind) as column if kind == BOOLEAN:
             return _comparison(column, ComparisonKind.EQUAL, Constant(BOOLEAN, True), columns)
-        case Operator(kind=OperatorKind.NOT, children=(ColumnRef(type=kind) as column,)) if kind == BOOLEAN:
+        case Operator(kind=OperatorKind.NOT, children=(ColumnRef(type=kind) as column,)) if (
+            kind == BOOLEAN
+        ):
             return _comparison(column, ComparisonKind.EQUAL, Constant(BOOLEAN, False), columns)
-        case Operator(kind=OperatorKind.IS_NULL | OperatorKind.IS_NOT_NULL as kind, children=(ColumnRef() as column,)):
+        case Operator(
+            kind=OperatorKind.IS_NULL | OperatorKind.IS_NOT_NULL as kind,
+            children=(ColumnRef() as column,),
+        ):
             known = columns.get(column.name)
             return None if known is None else Nullness(known.field_id, kind is OperatorKind.IS_NULL)
         case Comparison(left=ColumnRef() as column, right=Constant() as constant) as comparison:
             return _comparison(column, comparison.kind, constant, columns)
         case Comparison(left=Constant() as constant, right=ColumnRef() as column) as comparison:
-            return _comparison(column, _MIRRORED.get(comparison.kind, comparison.kind), constant, columns)
-        case Between(input=ColumnRef() as column, lower=Constant() as lower, upper=Constant() as upper) as between:
-            above = ComparisonKind.GREATER_OR_EQUAL if between.lower_inclusive else ComparisonKind.GREATER
+            return _comparison(
+                column, _MIRRORED.get(comparison.kind, comparison.kind), constant, columns
+            )
+        case (
+            Between(
+                input=ColumnRef() as column, lower=Constant() as lower, upper=Constant() as upper
+            ) as between
+        ):
+            above = (
+                ComparisonKind.GREATER_OR_EQUAL
+                if between.lower_inclusive
+                else ComparisonKind.GREATER
+            )
             below = ComparisonKind.LESS_OR_EQUAL if between.upper_inclusive else ComparisonKind.LESS
-            return all_of([_comparison(column, above, lower, columns), _comparison(column, below, upper, columns)])
+            return all_of(
+                [
+                    _comparison(column, above, lower, columns),
+                    _comparison(column, below, upper, columns),
+                ]
+            )
         case Operator(kind=OperatorKind.IN, children=(ColumnRef() as column, *constants)):
             return _one_of(column, constants, columns)
-        case Function(children=(ColumnRef() as column, Constant(value=str() as pattern) as constant)) as function:
+        case (
+            Function(
+                children=(ColumnRef() as column, Constant(value=str() as pattern) as constant)
+            ) as function
+        ):
             return _prefix(function, column, pattern, constant, columns)
         case _:
             return None
 
 
 def _with_plain_constants(expression: Expression) -> Expression:
-    """The same with constants that the client has cast to a wider type as constants of that type."""
+    """The same with constants that the client has cast to a wider type as constants of that
+    type.
+    """
     match expression:
         case Comparison():
-            return replace(expression, left=_widened(expression.left), right=_widened(expression.right))
+            return replace(
+                expression, left=_widened(expression.left), right=_widened(expression.right)
+            )
         case Between():
-            return replace(expression, lower=_widened(expression.lower), upper=_widened(expression.upper))
+            return replace(
+                expression, lower=_widened(expression.lower), upper=_widened(expression.upper)
+            )
         case Operator(kind=OperatorKind.IN):
             return replace(expression, children=tuple(map(_widened, expression.children)))
         case _:
@@ -230,12 +270,18 @@ def _with_plain_constants(expression: Expression) -> Expression:
 
 def _widened(expression: Expression) -> Expression:
     match expression:
-        case Cast(child=Constant(value=int() as value) as constant, type=target) if not isinstance(value, bool):
+        case Cast(child=Constant(value=int() as value) as constant, type=target) if not isinstance(
+            value, bool
+        ):
             source = constant.type
             if source.id in _INTEGERS and target.id in _INTEGERS and value in _INTEGERS[target.id]:
                 return Constant(target, value)
             scale = source.scale if source.id == "DECIMAL" else 0
-            if source.id in {*_INTEGERS, "DECIMAL"} and target.id == "DECIMAL" and target.scale >= scale:
+            if (
+                source.id in {*_INTEGERS, "DECIMAL"}
+                and target.id == "DECIMAL"
+                and target.scale >= scale
+            ):
                 scaled = value * 10 ** (target.scale - scale)
                 return Constant(target, scaled) if abs(scaled) < 10**target.width else expression
     return expression
@@ -277,7 +323,9 @@ def _comparison(
             assert_never(kind)
 
 
-def _one_of(reference: ColumnRef, constants: list[Expression], columns: Mapping[str, Column]) -> Condition | None:
+def _one_of(
+    reference: ColumnRef, constants: list[Expression], columns: Mapping[str, Column]
+) -> Condition | None:
     column = columns.get(reference.name)
     values = []
     for constant in constants:
@@ -293,12 +341,17 @@ def _one_of(reference: ColumnRef, constants: list[Expression], columns: Mapping[
 
 
 def _prefix(
-    function: Function, reference: ColumnRef, pattern: str, constant: Constant, columns: Mapping[str, Column]
+    function: Function,
+    reference: ColumnRef,
+    pattern: str,
+    constant: Constant,
+    columns: Mapping[str, Column],
 ) -> Condition | None:
     if function.catalog not in {"", "system"} or reference.type.id != "VARCHAR":
         return None
     if function.name == "~~":
-        # LIKE has no escape character unless one is named, and then it is another function (airport §6.5).
+        # LIKE has no escape character unless one is named, and then it is another function (airport
+        # §6.5).
         ends = [end for end in (pattern.find("%"), pattern.find("_")) if end >= 0]
         pattern = pattern[: min(ends)] if ends else pattern
     elif function.name not in {"prefix", "starts_with", "^@"}:
@@ -312,14 +365,23 @@ def _prefix(
 
 
 def _value(constant: Constant, column: Column) -> Value | None:
-    """The constant in the order of the stored values; None where the two orders need not be the same."""
-    identifier, value, stored, declared = constant.type.id, constant.value, column.stored, column.declared
+    """The constant in the order of the stored values; None where the two orders need not be the
+    same.
+    """
+    identifier, value, stored, declared = (
+        constant.type.id,
+        constant.value,
+        column.stored,
+        column.declared,
+    )
     match value, stored:
         case bool(), BooleanType() if identifier == "BOOLEAN" and pa.types.is_boolean(declared):
             return int(value)
         case bool(), _:
             return None
-        case int(), IntegerType() | LongType() if identifier in _INTEGERS and pa.types.is_integer(declared):
+        case int(), IntegerType() | LongType() if identifier in _INTEGERS and pa.types.is_integer(
+            declared
+        ):
             return value
         case int(), DecimalType(scale=0) if identifier in _INTEGERS:
             return value
@@ -327,14 +389,17 @@ def _value(constant: Constant, column: Column) -> Value | None:
             return value if constant.type.scale == stored.scale == declared.scale else None
         case int(), DateType() if identifier == "DATE" and pa.types.is_date32(declared):
             return value
-        case int(), TimestampType() | TimestamptzType() if identifier in _MICROS and pa.types.is_timestamp(declared):
+        case int(), TimestampType() | TimestamptzType() if (
+            identifier in _MICROS and pa.types.is_timestamp(declared)
+        ):
             zoned = identifier == "TIMESTAMP WITH TIME ZONE"
             if zoned is not isinstance(stored, TimestamptzType) or abs(value) == 2**63 - 1:
                 return None
             return value * _MICROS[identifier]
-        case float(), FloatType() | DoubleType() if identifier in {"FLOAT", "DOUBLE"} and pa.types.is_floating(
-            declared
-        ):
+        case float(), FloatType() | DoubleType() if identifier in {
+            "FLOAT",
+            "DOUBLE",
+        } and pa.types.is_floating(declared):
             return None if math.isnan(value) else value
         case str(), StringType() if identifier == "VARCHAR" and _is_text(declared):
             return _utf8(value)
@@ -352,11 +417,15 @@ def _utf8(text: str) -> bytes | None:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )
 
 
 def _is_binary(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
+    return bool(
+        pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
+    )
 
 
 _SIZES = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64, "HUGEINT": 128}
@@ -366,7 +435,12 @@ _INTEGERS = {
 }
 """The values of each type."""
 
-_MICROS = {"TIMESTAMP": 1, "TIMESTAMP_MS": 1000, "TIMESTAMP_S": 1_000_000, "TIMESTAMP WITH TIME ZONE": 1}
+_MICROS = {
+    "TIMESTAMP": 1,
+    "TIMESTAMP_MS": 1000,
+    "TIMESTAMP_S": 1_000_000,
+    "TIMESTAMP WITH TIME ZONE": 1,
+}
 
 _MIRRORED = {
     ComparisonKind.LESS: ComparisonKind.GREATER,

@@ -1,8 +1,9 @@
 """Reading data files of Iceberg tables into batches of the declared types.
 
-Strategy: one thread, one file after the other, so that the same request and parts give the same batches in the same
-order; a Spark task that is tried again can then skip what was already sent. The columns of the filter come first; where no
-row of a row group matches, nothing else of it is read. Row ids that follow from positions cost no reading at all.
+Strategy: one thread, one file after the other, so that the same request and parts give the same
+batches in the same order; a Spark task that is tried again can then skip what was already sent. The
+columns of the filter come first; where no row of a row group matches, nothing else of it is read.
+Row ids that follow from positions cost no reading at all.
 
 Runs in the server and in Spark's Python workers; imports neither pyspark nor grpc.
 """
@@ -26,7 +27,15 @@ from sparkport.spark.files.parts import FilePart
 if TYPE_CHECKING:
     from sparkport.spark.state import TableState
 
-__all__ = ["ReadRequest", "file_errors", "gathered", "reachable", "read_parts", "read_positions", "read_request"]
+__all__ = [
+    "ReadRequest",
+    "file_errors",
+    "gathered",
+    "reachable",
+    "read_parts",
+    "read_positions",
+    "read_request",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +72,19 @@ def read_request(
     batch_rows: int = 131_072,
     properties: Mapping[str, str] | None = None,
 ) -> ReadRequest:
-    """What a scan of a table's state asks of the reader. Names that the table does not have are left out."""
+    """What a scan of a table's state asks of the reader. Names that the table does not have are
+    left out.
+    """
     definition = state.definition
     names = definition.arrow_schema.names if columns is None else columns
     wants_row_id = definition.has_row_ids and ROWID_NAME in names
     wanted = [position for name in names if (position := definition.position(name)) is not None]
-    filtered = [definition.position(name) for name in sorted(row_filter.columns if row_filter else ())]
-    read = list(dict.fromkeys([*wanted, *(position for position in filtered if position is not None)]))
+    filtered = [
+        definition.position(name) for name in sorted(row_filter.columns if row_filter else ())
+    ]
+    read = list(
+        dict.fromkeys([*wanted, *(position for position in filtered if position is not None)])
+    )
     return ReadRequest(
         table=str(state.identifier),
         schema_json=state.schema.model_dump_json(),
@@ -86,12 +101,17 @@ def read_request(
 
 
 def read_parts(
-    request: ReadRequest, parts: Sequence[FilePart], check: Callable[[], None], *, use_threads: bool = False
+    request: ReadRequest,
+    parts: Sequence[FilePart],
+    check: Callable[[], None],
+    *,
+    use_threads: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of the parts that are not deleted and that the filter keeps, in batches of the declared types.
+    """The rows of the parts that are not deleted and that the filter keeps, in batches of the
+    declared types.
 
-    Order and batches are the same every time. `check` is called often, perhaps from another thread, and may raise to end
-    the reading.
+    Order and batches are the same every time. `check` is called often, perhaps from another thread,
+    and may raise to end the reading.
 
     Raises: PreconditionFailed when a file is missing or damaged; what `check` raises.
     """
@@ -106,7 +126,9 @@ def read_positions(
     *,
     use_threads: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows at ascending positions of files, deleted or not; the request has no filter. Otherwise as `read_parts`."""
+    """The rows at ascending positions of files, deleted or not; the request has no filter.
+    Otherwise as `read_parts`.
+    """
     reader = PartReader(request, use_threads=use_threads)
     read = (reader.read_at(part, positions) for part, positions in places)
     yield from gathered(_checked(request, read, check), request.batch_rows)
@@ -155,7 +177,9 @@ def file_errors(table: str) -> Iterator[None]:
 
 
 def gathered(batches: Iterator[pa.RecordBatch], batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """Small batches, as selective filters leave them, put together: each costs the client a message."""
+    """Small batches, as selective filters leave them, put together: each costs the client a
+    message.
+    """
     small: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:

@@ -37,7 +37,11 @@ class Removals:
     def of(cls, io: FileIO, manifests: Iterable[Manifest]) -> Removals:
         """Raises: OSError, ValueError."""
         found = cls(
-            {}, defaultdict(list), defaultdict(list), defaultdict(list), any(each.encrypted for each in manifests)
+            {},
+            defaultdict(list),
+            defaultdict(list),
+            defaultdict(list),
+            any(each.encrypted for each in manifests),
         )
         for manifest in manifests:
             for entry in () if manifest.encrypted else read_manifest(io, manifest):
@@ -45,7 +49,9 @@ class Removals:
         return found
 
     def vector(self, data: Entry) -> DeleteVector | None:
-        """A data file has one at most; it stands for all position deletes (Iceberg's specification, deletion vectors)."""
+        """A data file has one at most; it stands for all position deletes (Iceberg's specification,
+        deletion vectors).
+        """
         entry = self.vectors.get(data.path)
         if entry is None or entry.sequence_number < data.sequence_number:
             return None
@@ -59,31 +65,52 @@ class Removals:
         return tuple(entry.path for entry in entries)
 
     def replaced(self, data: Entry, spec_id: int) -> tuple[Entry, ...]:
-        """The delete files that go when this data file gets a new vector: those that are about no other file."""
+        """The delete files that go when this data file gets a new vector: those that are about no
+        other file.
+        """
         entry = self.vectors.get(data.path)
         if entry is not None:
             return (entry,)
-        return tuple(entry for entry in self._position_entries(data, spec_id) if _only_path(entry) is not None)
+        return tuple(
+            entry
+            for entry in self._position_entries(data, spec_id)
+            if _only_path(entry) is not None
+        )
 
     def understood(self, data: Entry, spec_id: int) -> bool:
         """Whether all that deletes rows of this file can be read here."""
         for key in (None, _partition(data, spec_id)) if self.others else ():
             # Equality deletes do not apply to files that were added with them.
-            if any(entry.sequence_number > data.sequence_number for entry in self.others.get(key, ())):
+            if any(
+                entry.sequence_number > data.sequence_number for entry in self.others.get(key, ())
+            ):
                 return False
-        return all(entry.format == "PARQUET" and not entry.encrypted for entry in self._position_entries(data, spec_id))
+        return all(
+            entry.format == "PARQUET" and not entry.encrypted
+            for entry in self._position_entries(data, spec_id)
+        )
 
     def _position_entries(self, data: Entry, spec_id: int) -> list[Entry]:
         if not self.files and not self.partition_files:
             return []
         of_file = self.files.get(data.path, ())
-        of_partition = self.partition_files.get(_partition(data, spec_id), ()) if self.partition_files else ()
-        return [entry for entry in (*of_file, *of_partition) if entry.sequence_number >= data.sequence_number]
+        of_partition = (
+            self.partition_files.get(_partition(data, spec_id), ()) if self.partition_files else ()
+        )
+        return [
+            entry
+            for entry in (*of_file, *of_partition)
+            if entry.sequence_number >= data.sequence_number
+        ]
 
     def _add(self, entry: Entry, spec_id: int) -> None:
         if entry.content == EQUALITY_DELETES:
             self.others[_partition(entry, spec_id) if entry.partition else None].append(entry)
-        elif entry.format == "PUFFIN" and entry.referenced_data_file and entry.content_offset is not None:
+        elif (
+            entry.format == "PUFFIN"
+            and entry.referenced_data_file
+            and entry.content_offset is not None
+        ):
             self.vectors[entry.referenced_data_file] = entry
         elif (path := _only_path(entry)) is not None:
             self.files[path].append(entry)
@@ -92,7 +119,9 @@ class Removals:
 
 
 def _only_path(entry: Entry) -> str | None:
-    """The one data file that position deletes are about: named, or the only path between the bounds."""
+    """The one data file that position deletes are about: named, or the only path between the
+    bounds.
+    """
     if entry.referenced_data_file:
         return entry.referenced_data_file
     lower, upper = entry.lower_bounds.get(_PATH_FIELD), entry.upper_bounds.get(_PATH_FIELD)

@@ -1,7 +1,8 @@
-"""Care of a table's files, as table functions that tell what they did: `optimize` and `expire_snapshots`.
+"""Care of a table's files, as table functions that tell what they did: `optimize` and
+`expire_snapshots`.
 
-Spark does the work, by Iceberg's own procedures. Rows stay what they are and keep their ids. Scans that have begun go on,
-because the files that they read stay until their snapshots expire.
+Spark does the work, by Iceberg's own procedures. Rows stay what they are and keep their ids. Scans
+that have begun go on, because the files that they read stay until their snapshots expire.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from sparkport.catalog import Context, FunctionSignature, Parameter, ParameterKind, Privilege, ScanOptions
+from sparkport.catalog import (
+    Context,
+    FunctionSignature,
+    Parameter,
+    ParameterKind,
+    Privilege,
+    ScanOptions,
+)
 from sparkport.errors import BadRequest, PreconditionFailed
 from sparkport.spark.errors import translated
 from sparkport.spark.files.manifests import read_manifest_list
@@ -31,13 +39,17 @@ __all__ = ["CareFunction", "ExpireSnapshots", "Optimize"]
 
 
 class CareFunction(FunctionOfTable):
-    """A function that changes its table, and tells how in a few rows. Only `execute` changes anything."""
+    """A function that changes its table, and tells how in a few rows. Only `execute` changes
+    anything.
+    """
 
     time_limit = None
     interruptible = False
     needs = Privilege.ALTER
 
-    def execute(self, ctx: Context, parameters: Sequence[Any], options: ScanOptions) -> Iterator[pa.RecordBatch]:
+    def execute(
+        self, ctx: Context, parameters: Sequence[Any], options: ScanOptions
+    ) -> Iterator[pa.RecordBatch]:
         state = self._state(ctx, parameters)
         rows = list(self._run(ctx, state, (*parameters[1:], *self._left_out(parameters))))
         ctx.report_write(self.name, f"{state.identifier.catalog}.{state.identifier}")
@@ -48,18 +60,29 @@ class CareFunction(FunctionOfTable):
         return [None] * (len(self.signature.parameters) - len(parameters))
 
     @abstractmethod
-    def _run(self, ctx: Context, state: TableState, arguments: Sequence[Any]) -> Iterable[Mapping[str, Any]]:
+    def _run(
+        self, ctx: Context, state: TableState, arguments: Sequence[Any]
+    ) -> Iterable[Mapping[str, Any]]:
         """Do it; the rows that tell what was done. `arguments` are those after the table."""
 
 
 def _called(
-    lake: Lake, ctx: Context, identifier: Identifier, call: str, arguments: Mapping[str, Any] | None = None
+    lake: Lake,
+    ctx: Context,
+    identifier: Identifier,
+    call: str,
+    arguments: Mapping[str, Any] | None = None,
 ) -> Row:
     """The one row that a procedure of Iceberg answers; `call` has the table as `:table`."""
     text = f"CALL {quoted(identifier.catalog)}.system.{call}"
     values = {"table": identifier.sql, **(arguments or {})}
     session = lake.spark
-    job = start_job(session.sparkContext, ctx, f"table {identifier}", lambda: session.sql(text, args=values).collect())
+    job = start_job(
+        session.sparkContext,
+        ctx,
+        f"table {identifier}",
+        lambda: session.sql(text, args=values).collect(),
+    )
     ctx.on_cancel(job.cancel)
     try:
         return job.result(meanwhile=lake.relay.make_room)[0]
@@ -67,7 +90,7 @@ def _called(
         lake.changed()
 
 
-# -------------------------------------------------------------------------------------------------------- optimize
+# ---------------------------------------------------------------------------------------- optimize
 
 
 class Optimize(CareFunction):
@@ -106,18 +129,25 @@ class Optimize(CareFunction):
             )
         )
 
-    def _run(self, ctx: Context, state: TableState, arguments: Sequence[Any]) -> Iterator[Mapping[str, Any]]:
+    def _run(
+        self, ctx: Context, state: TableState, arguments: Sequence[Any]
+    ) -> Iterator[Mapping[str, Any]]:
         target_file_size, sort, rewrite_all = arguments
         if target_file_size is not None and target_file_size <= 0:
             raise BadRequest("optimize: target_file_size is a number of bytes, such as 134217728")
         if sort is not None and not sort.strip():
             raise BadRequest("optimize: sort names columns, such as 'a, b DESC'")
         if state.snapshot is None:
-            yield from (_done(action, 0, 0, 0, 0) for action in ("data files", "delete files", "manifests"))
+            yield from (
+                _done(action, 0, 0, 0, 0) for action in ("data files", "delete files", "manifests")
+            )
             return
         lake, table = self._lake, state.identifier
         # Two small files are worth putting together; Iceberg would wait for five.
-        settings = {"min-input-files": "2", "rewrite-all": str(bool(rewrite_all or sort is not None)).lower()}
+        settings = {
+            "min-input-files": "2",
+            "rewrite-all": str(bool(rewrite_all or sort is not None)).lower(),
+        }
         if target_file_size is not None:
             settings["target-file-size-bytes"] = str(target_file_size)
         yield self._data_files(ctx, state, settings, sort)
@@ -134,7 +164,11 @@ class Optimize(CareFunction):
         order = "strategy => 'sort', sort_order => :sort, " if sort is not None else ""
         call = f"rewrite_data_files(table => :table, {order}options => map({options}))"
         found = _called(self._lake, ctx, state.identifier, call, values)
-        added = _added_bytes(state, self._lake.current(state.identifier)) if found.added_data_files_count else 0
+        added = (
+            _added_bytes(state, self._lake.current(state.identifier))
+            if found.added_data_files_count
+            else 0
+        )
         return _done(
             "data files",
             found.rewritten_data_files_count,
@@ -146,7 +180,9 @@ class Optimize(CareFunction):
     def _delete_files(self, ctx: Context, state: TableState) -> Mapping[str, Any]:
         if state.snapshot is None or _total(state, "total-delete-files") == 0:
             return _done("delete files", 0, 0, 0, 0)
-        found = _called(self._lake, ctx, state.identifier, "rewrite_position_delete_files(table => :table)")
+        found = _called(
+            self._lake, ctx, state.identifier, "rewrite_position_delete_files(table => :table)"
+        )
         return _done(
             "delete files",
             found.rewritten_delete_files_count,
@@ -157,7 +193,9 @@ class Optimize(CareFunction):
 
     def _manifests(self, ctx: Context, state: TableState) -> Mapping[str, Any]:
         before = _manifest_sizes(state)
-        if before is not None and len(before) < max(_FEW_MANIFESTS, 2 * math.ceil(sum(before) / _MANIFEST_BYTES)):
+        if before is not None and len(before) < max(
+            _FEW_MANIFESTS, 2 * math.ceil(sum(before) / _MANIFEST_BYTES)
+        ):
             return _done("manifests", 0, 0, 0, 0)  # there is nothing to be gained
         found = _called(self._lake, ctx, state.identifier, "rewrite_manifests(table => :table)")
         after = _manifest_sizes(self._lake.current(state.identifier))
@@ -176,7 +214,11 @@ _FEW_MANIFESTS = 4
 
 
 def _done(
-    action: str, files_before: int, files_after: int, bytes_before: int | None, bytes_after: int | None
+    action: str,
+    files_before: int,
+    files_after: int,
+    bytes_before: int | None,
+    bytes_after: int | None,
 ) -> Mapping[str, Any]:
     return {
         "action": action,
@@ -194,7 +236,10 @@ def _manifest_sizes(state: TableState) -> list[int] | None:
     if state.io is None or not state.snapshot.manifest_list:
         return None
     with translated(f"table {state.identifier}"):
-        return [manifest.length for manifest in read_manifest_list(state.io, state.snapshot.manifest_list)]
+        return [
+            manifest.length
+            for manifest in read_manifest_list(state.io, state.snapshot.manifest_list)
+        ]
 
 
 def _total(state: TableState, name: str) -> int | None:
@@ -206,7 +251,9 @@ def _total(state: TableState, name: str) -> int | None:
 
 
 def _added_bytes(before: TableState, after: TableState) -> int | None:
-    """The size of the files that were added by rewriting others, as the snapshots in between say."""
+    """The size of the files that were added by rewriting others, as the snapshots in between
+    say.
+    """
     known = None if before.snapshot is None else before.snapshot.snapshot_id
     total, snapshot = 0, after.snapshot
     while snapshot is not None and snapshot.snapshot_id != known:
@@ -217,7 +264,7 @@ def _added_bytes(before: TableState, after: TableState) -> int | None:
     return total
 
 
-# ------------------------------------------------------------------------------------------------ expire_snapshots
+# -------------------------------------------------------------------------------- expire_snapshots
 
 
 class ExpireSnapshots(CareFunction):
@@ -257,12 +304,18 @@ class ExpireSnapshots(CareFunction):
             )
         )
 
-    def _run(self, ctx: Context, state: TableState, arguments: Sequence[Any]) -> Iterator[Mapping[str, Any]]:
+    def _run(
+        self, ctx: Context, state: TableState, arguments: Sequence[Any]
+    ) -> Iterator[Mapping[str, Any]]:
         older_than, retain_last = arguments
         if older_than is not None and not isinstance(older_than, datetime):
-            raise BadRequest("expire_snapshots: older_than is a moment, such as now() - INTERVAL 7 DAYS")
+            raise BadRequest(
+                "expire_snapshots: older_than is a moment, such as now() - INTERVAL 7 DAYS"
+            )
         if retain_last is not None and retain_last < 1:
-            raise BadRequest("expire_snapshots: retain_last must be at least 1: the present rows are always kept")
+            raise BadRequest(
+                "expire_snapshots: retain_last must be at least 1: the present rows are always kept"
+            )
         table = state.identifier
         if state.metadata.properties.get("gc.enabled", "true").lower() == "false":
             raise PreconditionFailed(
@@ -274,7 +327,10 @@ class ExpireSnapshots(CareFunction):
             wanted = sorted(found - in_use)
             self._expect_only(table, wanted, in_use)
         if not wanted:
-            yield {name: len(in_use) if name == "snapshots_in_use" else 0 for name in self.columns.names}
+            yield {
+                name: len(in_use) if name == "snapshots_in_use" else 0
+                for name in self.columns.names
+            }
             return
         ids = ", ".join(f"{each}L" for each in wanted)
         # Only those that are named: nothing is older than the beginning.
@@ -285,24 +341,33 @@ class ExpireSnapshots(CareFunction):
             "expired_snapshots": len(wanted),
             "snapshots_in_use": len(in_use),
             "data_files": removed.deleted_data_files_count,
-            "delete_files": removed.deleted_position_delete_files_count + removed.deleted_equality_delete_files_count,
+            "delete_files": removed.deleted_position_delete_files_count
+            + removed.deleted_equality_delete_files_count,
             "manifests": removed.deleted_manifest_files_count,
             "manifest_lists": removed.deleted_manifest_lists_count,
             "statistics_files": removed.deleted_statistics_files_count,
         }
 
-    def _outdated(self, state: TableState, older_than: datetime | None, retain_last: int | None) -> set[int]:
+    def _outdated(
+        self, state: TableState, older_than: datetime | None, retain_last: int | None
+    ) -> set[int]:
         """What Iceberg would expire; tags and branches keep theirs."""
         expiry = self._expiry(state.identifier)
         if older_than is not None:
-            moment = older_than if older_than.tzinfo is not None else older_than.replace(tzinfo=timezone.utc)
+            moment = (
+                older_than
+                if older_than.tzinfo is not None
+                else older_than.replace(tzinfo=timezone.utc)
+            )
             expiry.expireOlderThan(math.floor(moment.timestamp() * 1000))
         if retain_last is not None:
             expiry.retainLast(retain_last)
         return {int(snapshot.snapshotId()) for snapshot in expiry.apply()}
 
     def _expect_only(self, table: Identifier, wanted: Sequence[int], in_use: set[int]) -> None:
-        """Raises: PreconditionFailed when a branch's own settings would have others expire as well."""
+        """Raises: PreconditionFailed when a branch's own settings would have others expire as
+        well.
+        """
         expiry = self._expiry(table)
         expiry.expireOlderThan(0)
         for each in wanted:
@@ -314,7 +379,9 @@ class ExpireSnapshots(CareFunction):
             )
 
     def _expiry(self, table: Identifier) -> Any:
-        """org.apache.iceberg.ExpireSnapshots of the table as it is now; nothing is committed by it."""
+        """org.apache.iceberg.ExpireSnapshots of the table as it is now; nothing is committed by
+        it.
+        """
         handle = self._lake.gateway.iceberg(table)
         if handle is None:
             raise PreconditionFailed(f"table {table} is not an Iceberg table any more")

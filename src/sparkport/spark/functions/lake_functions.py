@@ -1,7 +1,8 @@
 """The functions of the lake, in each of its schemas.
 
-They are in every schema, not in one of their own: unqualified names in a query then mean tables of the schema whose
-function was called, `USE lake.sales` makes `spark_sql('…')` enough, and no schema appears that Spark does not have.
+They are in every schema, not in one of their own: unqualified names in a query then mean tables of
+the schema whose function was called, `USE lake.sales` makes `spark_sql('…')` enough, and no schema
+appears that Spark does not have.
 """
 
 from __future__ import annotations
@@ -43,13 +44,17 @@ from sparkport.spark.lake import Lake
 __all__ = ["scalar_functions", "table_functions"]
 
 
-def table_functions(lake: Lake, namespace: tuple[str, ...]) -> Sequence[TableFunction | TableInOutFunction]:
+def table_functions(
+    lake: Lake, namespace: tuple[str, ...]
+) -> Sequence[TableFunction | TableInOutFunction]:
     """The table functions of a schema: the lake's own, and those that were defined in Spark SQL."""
     return _functions_of(lake).table_functions(namespace)
 
 
 def scalar_functions(lake: Lake, namespace: tuple[str, ...]) -> Sequence[ScalarFunction]:
-    """The scalar functions of a schema: those of transactions, and those that were defined in Spark SQL."""
+    """The scalar functions of a schema: those of transactions, and those that were defined in Spark
+    SQL.
+    """
     functions = _functions_of(lake)
     return [*functions.transactions, *functions.sql_functions.scalar_functions(namespace)]
 
@@ -70,10 +75,15 @@ class _LakeFunctions:
         self.sql_functions = SqlFunctions(lake)
         self.transactions = transaction_functions(lake)
 
-    def table_functions(self, namespace: tuple[str, ...]) -> Sequence[TableFunction | TableInOutFunction]:
+    def table_functions(
+        self, namespace: tuple[str, ...]
+    ) -> Sequence[TableFunction | TableInOutFunction]:
         own = self._own.get(namespace)
         if own is None:
-            query = [form(self._lake, self._queries, namespace) for form in (SparkSql, SparkSqlWithArguments)]
+            query = [
+                form(self._lake, self._queries, namespace)
+                for form in (SparkSql, SparkSqlWithArguments)
+            ]
             merging = merging_functions(self._lake, namespace)
             of_tables = [form(self._lake, namespace) for form in _OF_TABLES]
             own = self._own.setdefault(namespace, [*query, *of_tables, *merging])
@@ -134,14 +144,19 @@ class SparkSql(TableFunction):
 
     @property
     def signature(self) -> FunctionSignature:
-        # Named parameters have one type for all calls, so here all values are text, which Spark casts where it must.
+        # Named parameters have one type for all calls, so here all values are text, which Spark
+        # casts where it must.
         values = pa.map_(pa.string(), pa.string())
-        return FunctionSignature((Parameter("query", pa.string()), Parameter("args", values, ParameterKind.NAMED)))
+        return FunctionSignature(
+            (Parameter("query", pa.string()), Parameter("args", values, ParameterKind.NAMED))
+        )
 
     def schema_for_parameters(self, ctx: Context, parameters: Sequence[Any]) -> pa.Schema:
         return self._understood(ctx, parameters).arrow_schema
 
-    def execute(self, ctx: Context, parameters: Sequence[Any], options: ScanOptions) -> RecordReader:
+    def execute(
+        self, ctx: Context, parameters: Sequence[Any], options: ScanOptions
+    ) -> RecordReader:
         return read_query(self._lake, ctx, self._understood(ctx, parameters), options)
 
     def _understood(self, ctx: Context, parameters: Sequence[Any]) -> Query:
@@ -153,7 +168,9 @@ class SparkSql(TableFunction):
         _expect_moderate(text, "query")
         _expect_moderate("" if key is None else key[1], "list of arguments")
         ctx.report_query(text)
-        query = self._queries.understand(ctx, self._namespace, "spark_sql", text, markers(values), key)
+        query = self._queries.understand(
+            ctx, self._namespace, "spark_sql", text, markers(values), key
+        )
         ctx.report_query(text, tuple(map(_full_name, query.tables)))
         return query
 

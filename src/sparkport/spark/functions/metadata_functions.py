@@ -1,4 +1,6 @@
-"""What Iceberg's metadata tell of a table, as table functions: its snapshots, files and history. No Spark job is run."""
+"""What Iceberg's metadata tell of a table, as table functions: its snapshots, files and history. No
+Spark job is run.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class _MetadataFunction(FunctionOfTable):
     def estimated_rows(self, ctx: Context, parameters: Sequence[Any]) -> int | None:
         return self._count(ctx, self._state(ctx, parameters))
 
-    def execute(self, ctx: Context, parameters: Sequence[Any], options: ScanOptions) -> Iterator[pa.RecordBatch]:
+    def execute(
+        self, ctx: Context, parameters: Sequence[Any], options: ScanOptions
+    ) -> Iterator[pa.RecordBatch]:
         state = self._state(ctx, parameters)
         rows: list[Mapping[str, Any]] = []
         for row in self._rows(ctx, state):
@@ -86,7 +90,9 @@ class Snapshots(_MetadataFunction):
 
     @property
     def comment(self) -> str:
-        return "The snapshots of a table, the oldest first; version is what AT (VERSION => …) takes."
+        return (
+            "The snapshots of a table, the oldest first; version is what AT (VERSION => …) takes."
+        )
 
     def _count(self, ctx: Context, state: TableState) -> int:
         return len(_seen(state.metadata))
@@ -94,7 +100,9 @@ class Snapshots(_MetadataFunction):
     def _rows(self, ctx: Context, state: TableState) -> Iterator[Mapping[str, Any]]:
         metadata = state.metadata
         versions = versions_of(self._lake, state, ctx.check)
-        for snapshot in sorted(_seen(metadata), key=lambda each: (each.timestamp_ms, each.sequence_number or 0)):
+        for snapshot in sorted(
+            _seen(metadata), key=lambda each: (each.timestamp_ms, each.sequence_number or 0)
+        ):
             yield {
                 "version": versions.get(snapshot.snapshot_id),
                 "snapshot_id": snapshot.snapshot_id,
@@ -105,7 +113,9 @@ class Snapshots(_MetadataFunction):
                 "schema_id": snapshot.schema_id,
                 "tags": _references(metadata, snapshot, SnapshotRefType.TAG),
                 "branches": _references(metadata, snapshot, SnapshotRefType.BRANCH),
-                "summary": [] if snapshot.summary is None else list(snapshot.summary.additional_properties.items()),
+                "summary": []
+                if snapshot.summary is None
+                else list(snapshot.summary.additional_properties.items()),
             }
 
 
@@ -116,7 +126,11 @@ def _seen(metadata: TableMetadata) -> list[Snapshot]:
     shown = {entry.snapshot_id for entry in metadata.snapshot_log}
     for name, head in heads.items():
         (hidden if name.startswith(WORKING_BRANCH) else shown).update(ancestors_of(metadata, head))
-    return [each for each in metadata.snapshots if each.snapshot_id in shown or each.snapshot_id not in hidden]
+    return [
+        each
+        for each in metadata.snapshots
+        if each.snapshot_id in shown or each.snapshot_id not in hidden
+    ]
 
 
 def _references(metadata: TableMetadata, snapshot: Snapshot, kind: SnapshotRefType) -> list[str]:
@@ -156,14 +170,14 @@ class Files(_MetadataFunction):
 
     @property
     def comment(self) -> str:
-        return (
-            "The data and delete files of a table, as it is now; data_file is the one whose rows a delete vector hides."
-        )
+        return "The data and delete files of a table, as it is now; data_file is the one whose rows a delete vector hides."
 
     def _count(self, ctx: Context, state: TableState) -> int | None:
         if state.snapshot is None:
             return 0
-        summary = {} if state.snapshot.summary is None else state.snapshot.summary.additional_properties
+        summary = (
+            {} if state.snapshot.summary is None else state.snapshot.summary.additional_properties
+        )
         try:
             return int(summary["total-data-files"]) + int(summary["total-delete-files"])
         except (KeyError, ValueError):
@@ -187,14 +201,19 @@ class Files(_MetadataFunction):
 def _file(state: TableState, entry: FileEntry, spec_id: int) -> Mapping[str, Any]:
     is_vector = entry.format == "PUFFIN"
     names = {
-        each: state.schema.find_column_name(each) or str(each) for each in (*entry.column_sizes, *entry.null_counts)
+        each: state.schema.find_column_name(each) or str(each)
+        for each in (*entry.column_sizes, *entry.null_counts)
     }
     return {
-        "content": "delete vector" if is_vector else _CONTENTS.get(entry.content, str(entry.content)),
+        "content": "delete vector"
+        if is_vector
+        else _CONTENTS.get(entry.content, str(entry.content)),
         "path": entry.path,
         "format": entry.format.lower(),
         "rows": entry.rows,
-        "bytes": entry.content_length if is_vector and entry.content_length is not None else entry.size,
+        "bytes": entry.content_length
+        if is_vector and entry.content_length is not None
+        else entry.size,
         "partition": _partition(state, entry, spec_id),
         "first_row_id": entry.first_row_id,
         "sequence_number": entry.sequence_number,
@@ -250,8 +269,12 @@ class History(_MetadataFunction):
 
     def _rows(self, ctx: Context, state: TableState) -> Iterator[Mapping[str, Any]]:
         changes = changes_of(self._lake, state, ctx.check)
-        places = dict.fromkeys(each for change in changes for each in (change.before, change.location) if each)
-        outlines = self._lake.outlines.of(state.identifier, str(state.metadata.table_uuid), list(places), ctx.check)
+        places = dict.fromkeys(
+            each for change in changes for each in (change.before, change.location) if each
+        )
+        outlines = self._lake.outlines.of(
+            state.identifier, str(state.metadata.table_uuid), list(places), ctx.check
+        )
         shown: set[int | None] = set()
         for change in changes:
             after = outlines[change.location]
@@ -261,23 +284,33 @@ class History(_MetadataFunction):
                 "committed_at": change.milliseconds * _MICROSECONDS,
                 "change": _difference(state, change, before, after, shown),
                 "snapshot_id": None if after is None else after.snapshot_id,
-                "schema_id": None if after is None or isinstance(after.schema, str) else after.schema,
+                "schema_id": None
+                if after is None or isinstance(after.schema, str)
+                else after.schema,
             }
             if after is not None:
                 shown.add(after.snapshot_id)
 
 
 def _difference(
-    state: TableState, change: Change, before: Outline | None, after: Outline | None, shown: set[int | None]
+    state: TableState,
+    change: Change,
+    before: Outline | None,
+    after: Outline | None,
+    shown: set[int | None],
 ) -> str | None:
-    """What a change has changed, where `shown` were current earlier; None if nobody knows any more."""
+    """What a change has changed, where `shown` were current earlier; None if nobody knows any
+    more.
+    """
     if change.number == 0 and change.before is None:
         return "create"
     if before is None or after is None:
         return None
     found = []
     if before.snapshot_id != after.snapshot_id:
-        found.append("rollback" if after.snapshot_id in shown else _operation(state, after.snapshot_id))
+        found.append(
+            "rollback" if after.snapshot_id in shown else _operation(state, after.snapshot_id)
+        )
     shapes = zip(SHAPING, before.shape, after.shape, strict=True)
     differing = [_ASPECTS.get(name, "properties") for name, old, new in shapes if old != new]
     if before.schema != after.schema:
@@ -289,7 +322,11 @@ def _difference(
 
 def _operation(state: TableState, snapshot_id: int | None) -> str:
     snapshot = None if snapshot_id is None else state.metadata.snapshot_by_id(snapshot_id)
-    return "rows" if snapshot is None or snapshot.summary is None else str(snapshot.summary.operation.value)
+    return (
+        "rows"
+        if snapshot is None or snapshot.summary is None
+        else str(snapshot.summary.operation.value)
+    )
 
 
 _ASPECTS = {

@@ -8,7 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparkport.catalog import Context, FunctionSignature, Parameter, Privilege, TableFunction, TimePoint
+from sparkport.catalog import (
+    Context,
+    FunctionSignature,
+    Parameter,
+    Privilege,
+    TableFunction,
+    TimePoint,
+)
 from sparkport.errors import BadRequest, NotFound, Unsupported
 from sparkport.spark.functions.table_names import find_for
 from sparkport.spark.lake import Lake
@@ -46,12 +53,16 @@ class FunctionOfTable(TableFunction):
         if entry is None:
             raise NotFound(f"table {name} does not exist")
         if entry.kind is not Kind.ICEBERG:
-            raise Unsupported(f"{entry.identifier} is not an Iceberg table: {self.name} has nothing to do with it")
+            raise Unsupported(
+                f"{entry.identifier} is not an Iceberg table: {self.name} has nothing to do with it"
+            )
         return self._lake.state(entry.identifier, entry.location)
 
 
 def expect_point(value: Any, function: str) -> TimePoint:
-    """What AT would make of a version: its number, a snapshot's id, a tag; or a moment. Raises: BadRequest."""
+    """What AT would make of a version: its number, a snapshot's id, a tag; or a moment. Raises:
+    BadRequest.
+    """
     match value:
         case bool():
             pass

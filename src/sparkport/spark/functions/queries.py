@@ -1,8 +1,9 @@
 """Queries in Spark SQL that clients send: they read, and nothing else.
 
-Strategy: what a query would touch is known and allowed before anything of it runs. It is parsed in a session of its own,
-checked to be a query, its tables are looked up in the grants, it is analysed without carrying anything out, and the
-tables that the analysis has found are looked up again. The rows are those of that very plan.
+Strategy: what a query would touch is known and allowed before anything of it runs. It is parsed in
+a session of its own, checked to be a query, its tables are looked up in the grants, it is analysed
+without carrying anything out, and the tables that the analysis has found are looked up again. The
+rows are those of that very plan.
 """
 
 from __future__ import annotations
@@ -71,10 +72,12 @@ class Queries:
         arguments: Mapping[str, Column] | list[Column],
         key: Hashable,
     ) -> Query:
-        """Analyse a query, in which unqualified names are of `namespace`. `key` stands for its arguments.
+        """Analyse a query, in which unqualified names are of `namespace`. `key` stands for its
+        arguments.
 
-        Raises: BadRequest for what is no query; PermissionDenied, in the same words, for tables that the caller may
-        not read and, unless it may do everything, for tables that are not there; what else Spark finds wrong.
+        Raises: BadRequest for what is no query; PermissionDenied, in the same words, for tables
+        that the caller may not read and, unless it may do everything, for tables that are not
+        there; what else Spark finds wrong.
         """
         # The steps of one scan share a trace id: what the plan was made for is what is read.
         remembered = (ctx.trace_id, ctx.principal, namespace, text, key)
@@ -116,7 +119,8 @@ class Queries:
     def _expect_resolvable(
         self, ctx: Context, session: SparkSession, relations: Sequence[NamedRelation], title: str
     ) -> None:
-        """Before a caller is told what Spark finds wrong with a query: all that it names is there, and may be read.
+        """Before a caller is told what Spark finds wrong with a query: all that it names is there,
+        and may be read.
 
         Raises: PermissionDenied.
         """
@@ -134,7 +138,11 @@ class Queries:
     def _recall(self, key: Hashable) -> Query | None:
         with self._lock:
             found = self._known.get(key)
-        return found[1] if found is not None and found[0] > time.monotonic() - _REMEMBERED_SECONDS else None
+        return (
+            found[1]
+            if found is not None and found[0] > time.monotonic() - _REMEMBERED_SECONDS
+            else None
+        )
 
     def _remember(self, key: Hashable, query: Query) -> None:
         now = time.monotonic()
@@ -147,8 +155,12 @@ class Queries:
                 self._known.popitem(last=False)
 
 
-def read_query(lake: Lake, ctx: Context, query: Query, options: ScanOptions) -> Iterator[pa.RecordBatch]:
-    """Run a query on Spark; what comes back streams. Raises: what Spark's errors are translated to."""
+def read_query(
+    lake: Lake, ctx: Context, query: Query, options: ScanOptions
+) -> Iterator[pa.RecordBatch]:
+    """Run a query on Spark; what comes back streams. Raises: what Spark's errors are translated
+    to.
+    """
     names = query.arrow_schema.names if options.columns is None else list(options.columns)
     names = names or query.arrow_schema.names[:1]
     with translated(query.title):

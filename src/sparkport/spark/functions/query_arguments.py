@@ -38,7 +38,9 @@ def markers(arguments: pa.Scalar | None) -> dict[str, Column] | list[Column]:
 
 
 def literal(scalar: pa.Scalar) -> Column:
-    """A value as a literal of Spark SQL: parameters take nothing else. Raises: BadRequest for types that Spark lacks."""
+    """A value as a literal of Spark SQL: parameters take nothing else. Raises: BadRequest for types
+    that Spark lacks.
+    """
     from pyspark.sql import functions as sql
 
     kind = scalar.type
@@ -51,7 +53,9 @@ def literal(scalar: pa.Scalar) -> Column:
     if pa.types.is_struct(kind):
         return sql.struct(*(literal(value).alias(name) for name, value in scalar.items()))
     if pa.types.is_map(kind):
-        pairs = [literal(part) for entry in scalar.values for part in (entry["key"], entry["value"])]
+        pairs = [
+            literal(part) for entry in scalar.values for part in (entry["key"], entry["value"])
+        ]
         return sql.create_map(*pairs)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return sql.array(*(literal(each) for each in scalar))
@@ -61,7 +65,11 @@ def literal(scalar: pa.Scalar) -> Column:
 def _timestamp(scalar: pa.Scalar) -> str:
     """By its text in UTC: PySpark would read a Python time in the zone of this process."""
     zone = scalar.type.tz
-    moment = scalar.cast(pa.timestamp("us", None if zone is None else "UTC")).as_py().replace(tzinfo=None)
+    moment = (
+        scalar.cast(pa.timestamp("us", None if zone is None else "UTC"))
+        .as_py()
+        .replace(tzinfo=None)
+    )
     text = moment.isoformat(" ", "microseconds")
     return f"TIMESTAMP_NTZ '{text}'" if zone is None else f"TIMESTAMP '{text}Z'"
 

@@ -1,4 +1,6 @@
-"""Who may ask Spark about what: every table of a query is asked about in the catalog that it is served by."""
+"""Who may ask Spark about what: every table of a query is asked about in the catalog that it is
+served by.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,15 @@ __all__ = ["expect_readable", "expect_served_whole", "expect_unrestricted", "unr
 
 
 def expect_readable(ctx: Context, lake: Lake, tables: Iterable[Identifier], title: str) -> None:
-    """Refuse a query about what the caller may not read, or about catalogs that this server does not serve.
+    """Refuse a query about what the caller may not read, or about catalogs that this server does
+    not serve.
 
     Raises: PermissionDenied. What the caller may not even see is not named.
     """
     if ctx.access.restricted:
-        raise PermissionDenied(f"{title} is not for those who see only part of this catalog's tables")
+        raise PermissionDenied(
+            f"{title} is not for those who see only part of this catalog's tables"
+        )
     for table in tables:
         served = _accesses(ctx, lake, table.catalog)
         if any(each.everything or _may_read(each, table) for each in served):
@@ -38,7 +43,9 @@ def expect_readable(ctx: Context, lake: Lake, tables: Iterable[Identifier], titl
 
 def unreadable(title: str) -> PermissionDenied:
     """The one sentence about tables that are hidden and tables that are absent."""
-    return PermissionDenied(f"{title} asks for a table that you have no permission to read, or that is not there")
+    return PermissionDenied(
+        f"{title} asks for a table that you have no permission to read, or that is not there"
+    )
 
 
 def expect_unrestricted(ctx: Context, lake: Lake, rows: DataFrame, identifier: Identifier) -> None:
@@ -56,7 +63,8 @@ def expect_unrestricted(ctx: Context, lake: Lake, rows: DataFrame, identifier: I
 
 
 def expect_served_whole(ctx: Context, lake: Lake, title: str) -> None:
-    """Refuse a function that reads with the rights of whoever defined it, to callers who see only part of some table.
+    """Refuse a function that reads with the rights of whoever defined it, to callers who see only
+    part of some table.
 
     Raises: PermissionDenied.
     """
@@ -80,7 +88,9 @@ def _all_accesses(ctx: Context, lake: Lake) -> list[Access]:
 
 
 def _lakes(ctx: Context, lake: Lake) -> Iterator[tuple[str, Access]]:
-    """The Spark catalogs that are served from the lake's session, or by the same settings, with the caller's rights."""
+    """The Spark catalogs that are served from the lake's session, or by the same settings, with the
+    caller's rights.
+    """
     for catalog, access in ctx.served():
         spark: Any = getattr(catalog, "spark", None)
         name: Any = getattr(catalog, "spark_catalog", None)
@@ -95,4 +105,6 @@ def _are_alike(one: SparkSession, other: SparkSession, catalog: str) -> bool:
 
 def _settings(session: SparkSession, catalog: str) -> dict[str, str]:
     prefix = f"spark.sql.catalog.{catalog}."
-    return {key: value for key, value in session.conf.getAll.items() if f"{key}.".startswith(prefix)}
+    return {
+        key: value for key, value in session.conf.getAll.items() if f"{key}.".startswith(prefix)
+    }

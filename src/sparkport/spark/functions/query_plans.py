@@ -1,9 +1,10 @@
 """What a query consists of, as Spark's parser and its analysis see it: nothing here runs.
 
-Strategy: two closed lists. Before the analysis, which in Spark runs some things itself (procedures, EXECUTE IMMEDIATE,
-subqueries that choose a version), the parsed plan must consist of nodes of queries only, so that all tables are known by
-name. After it, the analysed plan must again consist of nodes of queries, and every leaf be a table with a name or
-hold nothing but what is in the query. What is on neither list is refused, whatever a new Spark may call it.
+Strategy: two closed lists. Before the analysis, which in Spark runs some things itself (procedures,
+EXECUTE IMMEDIATE, subqueries that choose a version), the parsed plan must consist of nodes of
+queries only, so that all tables are known by name. After it, the analysed plan must again consist
+of nodes of queries, and every leaf be a table with a name or hold nothing but what is in the query.
+What is on neither list is refused, whatever a new Spark may call it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class QueryPlans:
         self._dataset = jvm.org.apache.spark.sql.classic.Dataset
         self._every_node = _every_node(jvm)
 
-    def parse(self, session: SparkSession, text: str, arguments: Mapping[str, Column] | list[Column]) -> Any:
+    def parse(
+        self, session: SparkSession, text: str, arguments: Mapping[str, Column] | list[Column]
+    ) -> Any:
         """The plan as it was written, with arguments in place of their markers."""
         java_session: Any = session._jsparkSession
         parser = java_session.sessionState().sqlParser()
@@ -54,7 +57,9 @@ class QueryPlans:
             return parser.parsePlan(text)
         parsers = self._jvm.org.apache.spark.sql.catalyst.parser
         if isinstance(arguments, list):
-            given = self._literals(java_session, {str(at): each for at, each in enumerate(arguments)})
+            given = self._literals(
+                java_session, {str(at): each for at, each in enumerate(arguments)}
+            )
             in_order = [given.apply(str(at)) for at in range(len(arguments))]
             context = parsers.PositionalParameterContext(self._to_seq(in_order))
         else:
@@ -63,13 +68,16 @@ class QueryPlans:
 
     def _literals(self, java_session: Any, arguments: Mapping[str, Column]) -> Any:
         columns: Mapping[str, Any] = arguments
-        expressions = {name: java_session.expression(column._jc) for name, column in columns.items()}
+        expressions = {
+            name: java_session.expression(column._jc) for name, column in columns.items()
+        }
         return java_session.resolveAndValidateParameters(self._to_map(expressions))
 
     def named_relations(
         self, parsed: Any, session: SparkSession, current: tuple[str, ...], title: str, text: str
     ) -> list[NamedRelation]:
-        """The tables and views that a query names; `current` are catalog and namespace of names without any.
+        """The tables and views that a query names; `current` are catalog and namespace of names
+        without any.
 
         Raises: BadRequest for what is no query, or hides what it reads.
         """
@@ -81,30 +89,43 @@ class QueryPlans:
                 if kind not in _PARSED:
                     part = kind.rpartition(".")[2]
                     raise _refused(
-                        title, text, f" reads only: write a SELECT without {part}, which is no part of a query"
+                        title,
+                        text,
+                        f" reads only: write a SELECT without {part}, which is no part of a query",
                     )
                 if kind == _IDENTIFIER_CLAUSE:
                     named = self._identifier_clauses.apply(node)
                     if _kind(named) == kind:
-                        raise _refused(title, text, ": IDENTIFIER takes a text or a parameter here, no function")
+                        raise _refused(
+                            title,
+                            text,
+                            ": IDENTIFIER takes a text or a parameter here, no function",
+                        )
                     pending.append(named)
                 elif kind == _TIME_TRAVEL:
                     if not node.subqueries().isEmpty():
-                        raise BadRequest(f"{title}: write the time of {_TIME_TRAVEL_SQL} as a value, not as a subquery")
+                        raise BadRequest(
+                            f"{title}: write the time of {_TIME_TRAVEL_SQL} as a value, not as a subquery"
+                        )
                     pending.append(node.relation())
                 elif kind == _UNRESOLVED_RELATION:
                     if not node.options().isEmpty():
-                        raise BadRequest(f"{title}: a table takes no options here: leave WITH (…) out")
+                        raise BadRequest(
+                            f"{title}: a table takes no options here: leave WITH (…) out"
+                        )
                     found.append(NamedRelation(_identifier_of(node, session, current), node))
         return found
 
     def analyse(self, session: SparkSession, plan: Any) -> Any:
-        """The plan with all names resolved. Commands in it are not carried out. Raises: Spark's AnalysisException."""
+        """The plan with all names resolved. Commands in it are not carried out. Raises: Spark's
+        AnalysisException.
+        """
         java_session: Any = session._jsparkSession
         return java_session.sessionState().executePlan(plan, self._without_commands).analyzed()
 
     def relations(self, analysed: Any, title: str) -> list[Identifier]:
-        """The tables that an analysed query reads, also in subqueries, common table expressions and views.
+        """The tables that an analysed query reads, also in subqueries, common table expressions and
+        views.
 
         Raises: BadRequest for what is no query, or reads what is no table of a catalog.
         """
@@ -114,10 +135,14 @@ class QueryPlans:
             if kind in _RELATIONS:
                 identifier = _table(kind, node)
                 if identifier is None:
-                    raise BadRequest(f"{title} reads tables and views only, no files or sources without a name")
+                    raise BadRequest(
+                        f"{title} reads tables and views only, no files or sources without a name"
+                    )
                 found[identifier] = None
             elif kind not in _ANALYSED:
-                raise BadRequest(f"{title} reads only: {kind.rpartition('.')[2]} is nothing that a query may do")
+                raise BadRequest(
+                    f"{title} reads only: {kind.rpartition('.')[2]} is nothing that a query may do"
+                )
         return list(found)
 
     def rows(self, session: SparkSession, analysed: Any) -> DataFrame:
@@ -158,18 +183,22 @@ def _kind(node: Any) -> str:
     return str(node.getClass().getName())
 
 
-# ----------------------------------------------------------------------------------------------------- which table
+# ------------------------------------------------------------------------------------- which table
 
 
 def _identifier_of(node: Any, session: SparkSession, current: tuple[str, ...]) -> Identifier:
-    """What Spark will look for: the first of several names is a catalog if there is one that is called so."""
+    """What Spark will look for: the first of several names is a catalog if there is one that is
+    called so.
+    """
     parts = tuple(map(str, _each(node.multipartIdentifier())))
     catalog, namespace = current[0], current[1:]
     if len(parts) == 1:
         return Identifier(catalog, namespace, parts[0])
     is_session_catalog = parts[0].lower() == _SESSION_CATALOG
     if is_session_catalog or session.conf.get(f"spark.sql.catalog.{parts[0]}", None) is not None:
-        return Identifier(_SESSION_CATALOG if is_session_catalog else parts[0], parts[1:-1], parts[-1])
+        return Identifier(
+            _SESSION_CATALOG if is_session_catalog else parts[0], parts[1:-1], parts[-1]
+        )
     return Identifier(catalog, parts[:-1], parts[-1])
 
 
@@ -179,7 +208,9 @@ def _table(kind: str, node: Any) -> Identifier | None:
         if not (catalog.isDefined() and identifier.isDefined()):
             return None
         found = identifier.get()
-        return Identifier(str(catalog.get().name()), tuple(map(str, found.namespace())), str(found.name()))
+        return Identifier(
+            str(catalog.get().name()), tuple(map(str, found.namespace())), str(found.name())
+        )
     if kind == _HIVE:
         return _of_session_catalog(node.tableMeta().identifier())
     described = node.catalogTable()
@@ -198,7 +229,7 @@ def _of_session_catalog(identifier: Any) -> Identifier:
 _SESSION_CATALOG = "spark_catalog"
 
 
-# -------------------------------------------------------------------------------------------------- what is allowed
+# --------------------------------------------------------------------------------- what is allowed
 
 
 def _classes(package: str, names: str) -> frozenset[str]:
@@ -211,7 +242,9 @@ _TIME_TRAVEL = "org.apache.spark.sql.catalyst.analysis.RelationTimeTravel"
 _TIME_TRAVEL_SQL = "TIMESTAMP AS OF"
 _DATA_SOURCE_V2 = "org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation"
 _HIVE = "org.apache.spark.sql.catalyst.catalog.HiveTableRelation"
-_RELATIONS = frozenset({_DATA_SOURCE_V2, _HIVE, "org.apache.spark.sql.execution.datasources.LogicalRelation"})
+_RELATIONS = frozenset(
+    {_DATA_SOURCE_V2, _HIVE, "org.apache.spark.sql.execution.datasources.LogicalRelation"}
+)
 
 _IN_BOTH = _classes(
     "catalyst.plans.logical",
@@ -245,7 +278,9 @@ _ANALYSED = (
 
 def _refused(title: str, text: str, otherwise: str) -> BadRequest:
     """A statement is called by its first word; `otherwise` says what is wrong with a query."""
-    word = next((word.upper() for word in re.findall(r"[A-Za-z]+", _without_comments(text))), "this")
+    word = next(
+        (word.upper() for word in re.findall(r"[A-Za-z]+", _without_comments(text))), "this"
+    )
     if word in _BEGIN_QUERIES:
         return BadRequest(f"{title}{otherwise}")
     return BadRequest(f"{title} reads only, and this is a {word} statement: write a SELECT")

@@ -26,8 +26,9 @@ _BEYOND_DATA = (
 class QuerySessions:
     """Makes sessions for the queries of one lake. Thread-safe.
 
-    They are copies of a model session, which has the settings of the lake's own less what reaches past tables. It also
-    keeps the catalogs that queries have loaded: to load one takes longer than to analyse a query, and each has connections.
+    They are copies of a model session, which has the settings of the lake's own less what reaches
+    past tables. It also keeps the catalogs that queries have loaded: to load one takes longer than
+    to analyse a query, and each has connections.
     """
 
     def __init__(self, lake: Lake) -> None:
@@ -50,8 +51,12 @@ class QuerySessions:
         java_model: Any = model._jsparkSession
         java_session = java_model.cloneSession()
         manager = java_session.sessionState().catalogManager()
-        loaded, kept = _loaded_catalogs(manager), _loaded_catalogs(java_model.sessionState().catalogManager())
-        # Parsers and new catalogs take their settings from the session that is active in the thread, whoever's it is.
+        loaded, kept = (
+            _loaded_catalogs(manager),
+            _loaded_catalogs(java_model.sessionState().catalogManager()),
+        )
+        # Parsers and new catalogs take their settings from the session that is active in the
+        # thread, whoever's it is.
         self._java_sessions.setActiveSession(java_session)
         try:
             self._copy(kept, loaded)
@@ -86,16 +91,20 @@ class QuerySessions:
         model.conf.set("spark.sql.runSQLOnFiles", "false")
         for key in spark.conf.getAll:
             if key.startswith(_CATALOG) and "." not in key.removeprefix(_CATALOG):
-                model.conf.set(f"{key}.cache-enabled", "false")  # it would not hear of what others commit
+                model.conf.set(
+                    f"{key}.cache-enabled", "false"
+                )  # it would not hear of what others commit
         registry = java_model.sessionState().functionRegistry()
         for name in _BEYOND_DATA:
-            registry.dropFunction(gateway.jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name))
+            registry.dropFunction(
+                gateway.jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name)
+            )
         return model
 
 
 def _loaded_catalogs(manager: Any) -> Any | None:
-    """The catalogs of a session: Spark has no other way to them. None where it keeps them elsewhere, so that every session
-    loads its own.
+    """The catalogs of a session: Spark has no other way to them. None where it keeps them
+    elsewhere, so that every session loads its own.
     """
     from py4j.protocol import Py4JError
 

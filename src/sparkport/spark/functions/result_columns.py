@@ -27,7 +27,10 @@ def presented(rows: DataFrame) -> tuple[DataFrame, pa.Schema]:
     shown = [presentable(field.dataType) for field in rows.schema]
     if any(kind != field.dataType for kind, field in zip(shown, rows.schema, strict=True)):
         rows = rows.select(
-            *(rows[quoted(name)].cast(kind).alias(name) for name, kind in zip(names, shown, strict=True))
+            *(
+                rows[quoted(name)].cast(kind).alias(name)
+                for name, kind in zip(names, shown, strict=True)
+            )
         )
     schema: pa.Schema = to_arrow_schema(rows.schema)
     return rows, pa.schema([pa.field(field.name, field.type) for field in schema])
@@ -49,7 +52,9 @@ def distinct_names(names: Iterable[str]) -> list[str]:
 
 
 def presentable(kind: DataType) -> DataType:
-    """The nearest type that DuckDB has. What Spark alone knows, such as VARIANT, is shown as text."""
+    """The nearest type that DuckDB has. What Spark alone knows, such as VARIANT, is shown as
+    text.
+    """
     from pyspark.sql import types
 
     match kind:
@@ -58,7 +63,11 @@ def presentable(kind: DataType) -> DataType:
             return kind if element == kind.elementType else types.ArrayType(element)
         case types.MapType():
             key, value = presentable(kind.keyType), presentable(kind.valueType)
-            return kind if (key, value) == (kind.keyType, kind.valueType) else types.MapType(key, value)
+            return (
+                kind
+                if (key, value) == (kind.keyType, kind.valueType)
+                else types.MapType(key, value)
+            )
         case types.StructType() if kind.fields:
             return _presentable_struct(kind)
         case types.NullType():
@@ -79,7 +88,9 @@ def _presentable_struct(kind: StructType) -> StructType:
     if names == kind.names and shown == [field.dataType for field in kind.fields]:
         return kind
     # Spark does not trust a cast to keep NOT NULL.
-    return types.StructType([types.StructField(name, each) for name, each in zip(names, shown, strict=True)])
+    return types.StructType(
+        [types.StructField(name, each) for name, each in zip(names, shown, strict=True)]
+    )
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
@@ -94,8 +105,26 @@ def _known() -> frozenset[type]:
 
     return frozenset(
         {
-            *(types.BooleanType, types.ByteType, types.ShortType, types.IntegerType, types.LongType),
-            *(types.FloatType, types.DoubleType, types.DecimalType, types.StringType, types.BinaryType),
-            *(types.DateType, types.TimestampType, types.TimestampNTZType, types.TimeType, types.DayTimeIntervalType),
+            *(
+                types.BooleanType,
+                types.ByteType,
+                types.ShortType,
+                types.IntegerType,
+                types.LongType,
+            ),
+            *(
+                types.FloatType,
+                types.DoubleType,
+                types.DecimalType,
+                types.StringType,
+                types.BinaryType,
+            ),
+            *(
+                types.DateType,
+                types.TimestampType,
+                types.TimestampNTZType,
+                types.TimeType,
+                types.DayTimeIntervalType,
+            ),
         }
     )

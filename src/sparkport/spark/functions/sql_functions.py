@@ -1,7 +1,8 @@
 """Functions that were defined in Spark SQL (`CREATE FUNCTION … RETURN …`), as functions of DuckDB.
 
-Only Spark's session catalog can hold them. Iceberg's parser, which is in the way of every session with Iceberg's
-extensions, cannot read their parameters back; such functions are described and run in a session without extensions.
+Only Spark's session catalog can hold them. Iceberg's parser, which is in the way of every session
+with Iceberg's extensions, cannot read their parameters back; such functions are described and run
+in a session without extensions.
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ class _Described:
 
 
 class SqlFunctions:
-    """The functions of one lake that were defined in Spark SQL. Thread-safe; looked up anew every few seconds."""
+    """The functions of one lake that were defined in Spark SQL. Thread-safe; looked up anew every
+    few seconds.
+    """
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
@@ -97,9 +100,15 @@ class SqlFunctions:
             if time.monotonic() < until:
                 return found
             try:
-                found = [each for described in self._listed(namespace) for each in self._functions_of(described)]
+                found = [
+                    each
+                    for described in self._listed(namespace)
+                    for each in self._functions_of(described)
+                ]
             except SparkportError as error:
-                _log.warning("the functions of schema %s cannot be listed: %s", namespace[0], error.message)
+                _log.warning(
+                    "the functions of schema %s cannot be listed: %s", namespace[0], error.message
+                )
             self._found[namespace] = (time.monotonic() + self._lake.settings.refresh_seconds, found)
             return found
 
@@ -116,17 +125,24 @@ class SqlFunctions:
         jvm: Any = spark._jvm
         with translated(f"schema {namespace[0]}"):
             catalog: Any = spark._jsparkSession.sessionState().catalog().externalCatalog()
-            names = jvm.scala.jdk.javaapi.CollectionConverters.asJava(catalog.listFunctions(namespace[0], "*"))
+            names = jvm.scala.jdk.javaapi.CollectionConverters.asJava(
+                catalog.listFunctions(namespace[0], "*")
+            )
             found = [catalog.getFunction(namespace[0], name) for name in sorted(names)]
         described = []
         for function in found:
-            identifier = Identifier(_SESSION_CATALOG, namespace, str(function.identifier().funcName()))
+            identifier = Identifier(
+                _SESSION_CATALOG, namespace, str(function.identifier().funcName())
+            )
             if not function.isUserDefinedFunction():
                 continue  # a class of Java, which does not tell its parameters
             try:
                 with translated(f"function {identifier}"):
                     each = self._described(identifier, function)
-                    refuse_unusable(_signature(each, len(each.parameters)), "table" if each.is_table else "scalar")
+                    refuse_unusable(
+                        _signature(each, len(each.parameters)),
+                        "table" if each.is_table else "scalar",
+                    )
                 described.append(each)
             except SparkportError as error:
                 _log.warning("%s is left out of the listing: %s", identifier, error.message)
@@ -137,12 +153,18 @@ class SqlFunctions:
 
         session, found = self._read(identifier.namespace, function)
         columns = found.inputParam()
-        parameters = StructType.fromJson(_json(columns.get())) if columns.isDefined() else StructType([])
+        parameters = (
+            StructType.fromJson(_json(columns.get())) if columns.isDefined() else StructType([])
+        )
         if any(presentable(field.dataType) != field.dataType for field in parameters):
             raise Unsupported("it has a parameter of a type that DuckDB lacks")
         is_table = bool(found.isTableFunc())
         returns = found.getTableFuncReturnCols() if is_table else found.getScalarFuncReturnType()
-        comment, deterministic, contains = found.comment(), found.deterministic(), found.containsSQL()
+        comment, deterministic, contains = (
+            found.comment(),
+            found.deterministic(),
+            found.containsSQL(),
+        )
         return _Described(
             identifier,
             session,
@@ -202,10 +224,14 @@ class SqlScalarFunction(_SqlFunction, ScalarFunction):
         if not described.is_deterministic:
             self.stability = Stability.VOLATILE
         else:
-            self.stability = Stability.CONSISTENT_WITHIN_QUERY if described.reads_data else Stability.CONSISTENT
+            self.stability = (
+                Stability.CONSISTENT_WITHIN_QUERY if described.reads_data else Stability.CONSISTENT
+            )
 
     def execute(self, ctx: Context, arguments: pa.RecordBatch) -> pa.Array:
-        """The rows of a batch are few, so they go to Spark as they are, and the results come back at once."""
+        """The rows of a batch are few, so they go to Spark as they are, and the results come back
+        at once.
+        """
         from pyspark.sql.types import LongType, StructField, StructType
 
         expect_served_whole(ctx, self._lake, self._described.title)
@@ -222,7 +248,9 @@ class SqlScalarFunction(_SqlFunction, ScalarFunction):
         def run() -> pa.Table:
             call = f"{described.identifier.sql}({', '.join(map(quoted, names))})"
             result = f"CAST({call} AS {presentable(described.returns).simpleString()}) AS result"
-            rows = described.session.createDataFrame(table, columns).selectExpr(quoted(_POSITION), result)
+            rows = described.session.createDataFrame(table, columns).selectExpr(
+                quoted(_POSITION), result
+            )
             return rows.toArrow()
 
         job = start_job(described.session.sparkContext, ctx, described.title, run)
@@ -243,7 +271,9 @@ class SqlTableFunction(_SqlFunction, TableFunction):
         expect_served_whole(ctx, self._lake, self._described.title)
         return self._call(parameters).arrow_schema
 
-    def execute(self, ctx: Context, parameters: Sequence[Any], options: ScanOptions) -> RecordReader:
+    def execute(
+        self, ctx: Context, parameters: Sequence[Any], options: ScanOptions
+    ) -> RecordReader:
         expect_served_whole(ctx, self._lake, self._described.title)
         return read_query(self._lake, ctx, self._call(parameters), options)
 
@@ -253,10 +283,13 @@ class SqlTableFunction(_SqlFunction, TableFunction):
         if isinstance(parameters, Arguments):
             scalars = [column[0] for column in parameters.arrow.columns]
         else:
-            scalars = [pa.scalar(value, kind) for value, kind in zip(parameters, kinds, strict=True)]
+            scalars = [
+                pa.scalar(value, kind) for value, kind in zip(parameters, kinds, strict=True)
+            ]
         with translated(described.title):
             marks = ", ".join(["?"] * len(scalars))
-            # Without its schema, which is the session's: Spark takes no other name of a table function.
+            # Without its schema, which is the session's: Spark takes no other name of a table
+            # function.
             text = f"SELECT * FROM {quoted(described.identifier.name)}({marks})"
             rows, arrow_schema = presented(
                 described.session.sql(text, args=[literal(each) for each in scalars] or None)
@@ -266,8 +299,12 @@ class SqlTableFunction(_SqlFunction, TableFunction):
 
 def _signature(described: _Described, count: int) -> FunctionSignature:
     """With so many of the parameters: a default is left to Spark."""
-    parameters = tuple(Parameter(name, arrow_type(kind)) for name, kind in described.parameters[:count])
-    return FunctionSignature(parameters, None if described.is_table else arrow_type(described.returns))
+    parameters = tuple(
+        Parameter(name, arrow_type(kind)) for name, kind in described.parameters[:count]
+    )
+    return FunctionSignature(
+        parameters, None if described.is_table else arrow_type(described.returns)
+    )
 
 
 def session_without_extensions(spark: SparkSession, database: str) -> SparkSession:
@@ -286,7 +323,9 @@ def session_without_extensions(spark: SparkSession, database: str) -> SparkSessi
         to_map({}),
     )
     session = SparkSession(spark.sparkContext, made)
-    session.conf.set("spark.sql.session.timeZone", spark.conf.get("spark.sql.session.timeZone") or "UTC")
+    session.conf.set(
+        "spark.sql.session.timeZone", spark.conf.get("spark.sql.session.timeZone") or "UTC"
+    )
     without_substitution(session)
     session.sql(f"USE {quoted(database)}")
     return session

@@ -23,7 +23,9 @@ _CHANGE_TYPE, _ROW_ID = "_change_type", "_row_id"
 
 
 class TableChanges(FunctionOfTable):
-    """Rows that were inserted, deleted or updated between two versions, each once, whatever happened in between."""
+    """Rows that were inserted, deleted or updated between two versions, each once, whatever
+    happened in between.
+    """
 
     time_limit = None
     interruptible = False
@@ -43,20 +45,30 @@ class TableChanges(FunctionOfTable):
     @property
     def signature(self) -> FunctionSignature:
         return FunctionSignature(
-            (Parameter("table", pa.string()), Parameter("from_version", None), Parameter("to_version", None))
+            (
+                Parameter("table", pa.string()),
+                Parameter("from_version", None),
+                Parameter("to_version", None),
+            )
         )
 
     def schema_for_parameters(self, ctx: Context, parameters: Sequence[Any]) -> pa.Schema:
         before, after, _ = self._versions(ctx, parameters)
         return _shown(_later(before, after))
 
-    def execute(self, ctx: Context, parameters: Sequence[Any], options: ScanOptions) -> Iterator[pa.RecordBatch]:
+    def execute(
+        self, ctx: Context, parameters: Sequence[Any], options: ScanOptions
+    ) -> Iterator[pa.RecordBatch]:
         before, after, now = self._versions(ctx, parameters)
         later = _later(before, after)
         shown, columns = _shown(later), later.definition.columns
-        changed = ChangedRows(before, after, later, now.metadata, self._lake.file_properties, ctx.check)
+        changed = ChangedRows(
+            before, after, later, now.metadata, self._lake.file_properties, ctx.check
+        )
         wanted = (
-            columns.names if options.columns is None else [each for each in columns.names if each in options.columns]
+            columns.names
+            if options.columns is None
+            else [each for each in columns.names if each in options.columns]
         )
         names = [*wanted, *shown.names[len(columns) :]]
         fields = pa.schema([shown.field(each) for each in names])
@@ -65,10 +77,16 @@ class TableChanges(FunctionOfTable):
             done += batch.num_rows
             ctx.report_progress(done / expected)
             values = [batch.column(each) for each in wanted]
-            yield pa.RecordBatch.from_arrays([*values, kinds, batch.column(ROWID_NAME)], schema=fields)
+            yield pa.RecordBatch.from_arrays(
+                [*values, kinds, batch.column(ROWID_NAME)], schema=fields
+            )
 
-    def _versions(self, ctx: Context, parameters: Sequence[Any]) -> tuple[TableState, TableState, TableState]:
-        """Both versions, and the table as it is now. Raises: NotFound, BadRequest; Unsupported without row ids."""
+    def _versions(
+        self, ctx: Context, parameters: Sequence[Any]
+    ) -> tuple[TableState, TableState, TableState]:
+        """Both versions, and the table as it is now. Raises: NotFound, BadRequest; Unsupported
+        without row ids.
+        """
         now = self._state(ctx, parameters)
         points = [expect_point(each, self.name) for each in parameters[1:]]
         before = state_at(self._lake, now, points[0], ctx.check)
@@ -99,11 +117,16 @@ def _shown(state: TableState) -> pa.Schema:
 
 
 def _without_default(field: pa.Field) -> dict[bytes, bytes] | None:
-    return {name: value for name, value in (field.metadata or {}).items() if name != DEFAULT} or None
+    return {
+        name: value for name, value in (field.metadata or {}).items() if name != DEFAULT
+    } or None
 
 
 def _later(before: TableState, after: TableState) -> TableState:
     """The one whose columns are shown: with them the files of both can be read."""
 
-    old, new = (0 if each.snapshot is None else each.snapshot.sequence_number or 0 for each in (before, after))
+    old, new = (
+        0 if each.snapshot is None else each.snapshot.sequence_number or 0
+        for each in (before, after)
+    )
     return before if old > new else after

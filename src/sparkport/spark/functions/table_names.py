@@ -10,16 +10,20 @@ from sparkport.spark.listing import Entry
 __all__ = ["find_for"]
 
 
-def find_for(ctx: Context, lake: Lake, namespace: tuple[str, ...], name: str, *privileges: Privilege) -> Entry | None:
-    """The table or view of that name for a caller who is to do something with all of it, as it is now; None also where it
-    may see none. The exact name wins over one that differs in case.
+def find_for(
+    ctx: Context, lake: Lake, namespace: tuple[str, ...], name: str, *privileges: Privilege
+) -> Entry | None:
+    """The table or view of that name for a caller who is to do something with all of it, as it is
+    now; None also where it may see none. The exact name wins over one that differs in case.
 
     Raises: PermissionDenied.
     """
     entry = _find(ctx, lake, namespace, name)
     if entry is not None:
         for privilege in privileges:
-            ctx.access.require(privilege, entry.identifier.schema_name, entry.identifier.name, whole=True)
+            ctx.access.require(
+                privilege, entry.identifier.schema_name, entry.identifier.name, whole=True
+            )
     return entry
 
 
@@ -27,7 +31,10 @@ def _find(ctx: Context, lake: Lake, namespace: tuple[str, ...], name: str) -> En
     found = lake.directory.contents().namespaces
     # A name with dots in it may be cut at any of them; the function's own schema comes first.
     own = ".".join(namespace)
-    cuts = [(own, name), *((name[:at], name[at + 1 :]) for at, char in enumerate(name) if char == ".")]
+    cuts = [
+        (own, name),
+        *((name[:at], name[at + 1 :]) for at, char in enumerate(name) if char == "."),
+    ]
     for exact in (True, False):
         for schema_name, table_name in cuts:
             for each, there in found.items():

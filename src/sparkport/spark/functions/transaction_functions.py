@@ -1,8 +1,9 @@
 """`lake_begin()`, `lake_commit()` and `lake_rollback()`: transactions for DuckDB's users.
 
-DuckDB never tells a server that a block has ended (airport §10), so each of its statements is committed by itself. But all
-statements of a `BEGIN … COMMIT` block bear the same transaction id, these functions too (airport §2.2). After
-`lake_begin()` the statements that follow in the block wait for `lake_commit()`, and are published together.
+DuckDB never tells a server that a block has ended (airport §10), so each of its statements is
+committed by itself. But all statements of a `BEGIN … COMMIT` block bear the same transaction id,
+these functions too (airport §2.2). After `lake_begin()` the statements that follow in the block
+wait for `lake_commit()`, and are published together.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ class LakeBegin(_TransactionFunction):
 
     def _done(self, ctx: Context, transaction: Transaction) -> str:
         if transaction.collects:
-            raise PreconditionFailed("lake_begin() was called in this block already: end it with lake_commit() first")
+            raise PreconditionFailed(
+                "lake_begin() was called in this block already: end it with lake_commit() first"
+            )
         transaction.collects = True
         return "begun"
 

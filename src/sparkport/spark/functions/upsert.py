@@ -1,8 +1,9 @@
 """`upsert` and `merge_delete`: rows of a subquery, merged into a table by a key.
 
-They are for what DuckDB's client refuses: MERGE, and INSERT … ON CONFLICT. The call bears no transaction id (airport §2.2),
-so it is committed by itself, also after `lake_begin()`. A subquery that fails midway looks to the server like one that has
-ended (airport §16 T22): what had been sent until then is merged. The same call, repeated, merges all of it.
+They are for what DuckDB's client refuses: MERGE, and INSERT … ON CONFLICT. The call bears no
+transaction id (airport §2.2), so it is committed by itself, also after `lake_begin()`. A subquery
+that fails midway looks to the server like one that has ended (airport §16 T22): what had been sent
+until then is merged. The same call, repeated, merges all of it.
 """
 
 from __future__ import annotations
@@ -76,17 +77,23 @@ class _MergingFunction(TableInOutFunction):
             )
         )
 
-    def schema_for_input(self, ctx: Context, parameters: Sequence[Any], arrow_schema: pa.Schema) -> pa.Schema:
+    def schema_for_input(
+        self, ctx: Context, parameters: Sequence[Any], arrow_schema: pa.Schema
+    ) -> pa.Schema:
         state = self._state(ctx, parameters)
         self._incoming(ctx, state, self._key(state, parameters), arrow_schema)
         return self.columns
 
-    def process(self, ctx: Context, parameters: Sequence[Any], rows: RecordReader) -> Iterator[pa.RecordBatch]:
+    def process(
+        self, ctx: Context, parameters: Sequence[Any], rows: RecordReader
+    ) -> Iterator[pa.RecordBatch]:
         state = self._state(ctx, parameters)
         key = self._key(state, parameters)
         counts = self._merged(ctx, state, key, self._converted(ctx, state, key, rows))
         ctx.report_write(self.name, f"{state.identifier.catalog}.{state.identifier}", sum(counts))
-        yield pa.RecordBatch.from_arrays([pa.array([each], pa.int64()) for each in counts], schema=self.columns)
+        yield pa.RecordBatch.from_arrays(
+            [pa.array([each], pa.int64()) for each in counts], schema=self.columns
+        )
 
     @abstractmethod
     def _merged(
@@ -95,14 +102,19 @@ class _MergingFunction(TableInOutFunction):
         """Change the table; the numbers that are told."""
 
     @abstractmethod
-    def _taken(self, state: TableState, key: tuple[str, ...], arrow_schema: pa.Schema) -> dict[str, int]:
-        """Which columns of the table are taken from which positions of the rows. Raises: BadRequest."""
+    def _taken(
+        self, state: TableState, key: tuple[str, ...], arrow_schema: pa.Schema
+    ) -> dict[str, int]:
+        """Which columns of the table are taken from which positions of the rows. Raises:
+        BadRequest.
+        """
 
     @contextmanager
     def _waiting(
         self, ctx: Context, state: TableState, rows: Iterator[pa.RecordBatch]
     ) -> Iterator[tuple[Waiting | None, pa.Schema]]:
-        """All rows, once they have come, or None, and their columns. They count as what the caller has staged.
+        """All rows, once they have come, or None, and their columns. They count as what the caller
+        has staged.
 
         Raises: LimitExceeded, also when the storage is full; PermissionDenied, PreconditionFailed.
         """
@@ -129,24 +141,36 @@ class _MergingFunction(TableInOutFunction):
                 incoming = self._incoming(ctx, state, key, batch.schema)
             yield incoming.convert(batch)
 
-    def _incoming(self, ctx: Context, state: TableState, key: tuple[str, ...], arrow_schema: pa.Schema) -> _Incoming:
+    def _incoming(
+        self, ctx: Context, state: TableState, key: tuple[str, ...], arrow_schema: pa.Schema
+    ) -> _Incoming:
         for name in key:
             if not any(folded(given) == folded(name) for given in arrow_schema.names):
-                raise BadRequest(f"{self.name} needs column {name}, which is of the key, among the columns of its rows")
+                raise BadRequest(
+                    f"{self.name} needs column {name}, which is of the key, among the columns of its rows"
+                )
         taken = self._taken(state, key, arrow_schema)
         fields = [state.definition.columns.field(name).remove_metadata() for name in taken]
-        return _Incoming.of(arrow_schema, list(taken.values()), pa.schema(fields), from_duckdb=ctx.from_duckdb)
+        return _Incoming.of(
+            arrow_schema, list(taken.values()), pa.schema(fields), from_duckdb=ctx.from_duckdb
+        )
 
     def _state(self, ctx: Context, parameters: Sequence[Any]) -> TableState:
         """Raises: NotFound, PermissionDenied, NotWritable."""
         name = parameters[0]
         if not name:
-            raise NotFound(f"{self.name} needs the name of a table, such as {self.name}('orders', 'id', (SELECT …))")
-        entry = find_for(ctx, self._lake, self._namespace, str(name), Privilege.WRITE, Privilege.READ)
+            raise NotFound(
+                f"{self.name} needs the name of a table, such as {self.name}('orders', 'id', (SELECT …))"
+            )
+        entry = find_for(
+            ctx, self._lake, self._namespace, str(name), Privilege.WRITE, Privilege.READ
+        )
         if entry is None:
             raise NotFound(f"table {name} does not exist")
         if entry.kind is not Kind.ICEBERG:
-            raise NotWritable(f"{entry.identifier} is not an Iceberg table: its rows cannot be found again by a key")
+            raise NotWritable(
+                f"{entry.identifier} is not an Iceberg table: its rows cannot be found again by a key"
+            )
         state = self._lake.state(entry.identifier, entry.location)
         if not state.has_row_ids:
             raise NotWritable(
@@ -165,7 +189,9 @@ class _MergingFunction(TableInOutFunction):
                 f"the key {text!r} of {self.name} cannot be read: name its columns, such as 'id' or 'year, \"order no\"'"
             ) from error
         columns = state.definition.columns
-        key = tuple(columns.field(state.definition.expect(name, state.identifier)).name for name in names)
+        key = tuple(
+            columns.field(state.definition.expect(name, state.identifier)).name for name in names
+        )
         return tuple(dict.fromkeys(key))
 
 
@@ -185,7 +211,9 @@ class Upsert(_MergingFunction):
             "Columns are found by name; one that is not given keeps its value, or gets its default."
         )
 
-    def _taken(self, state: TableState, key: tuple[str, ...], arrow_schema: pa.Schema) -> dict[str, int]:
+    def _taken(
+        self, state: TableState, key: tuple[str, ...], arrow_schema: pa.Schema
+    ) -> dict[str, int]:
         taken: dict[str, int] = {}
         for position, given in enumerate(arrow_schema.names):
             place = state.definition.position(given)
@@ -202,7 +230,10 @@ class Upsert(_MergingFunction):
     def _merged(
         self, ctx: Context, state: TableState, key: tuple[str, ...], rows: Iterator[pa.RecordBatch]
     ) -> Sequence[int]:
-        with self._waiting(ctx, state, map(partial(self._without_null, state, key), rows)) as (waiting, columns):
+        with self._waiting(ctx, state, map(partial(self._without_null, state, key), rows)) as (
+            waiting,
+            columns,
+        ):
             if waiting is None:
                 return 0, 0
             self._expect_distinct(state, waiting.columns(key))
@@ -211,7 +242,9 @@ class Upsert(_MergingFunction):
             counts = upsert_rows(self._lake, ctx, target, waiting)
             return counts.inserted, counts.updated
 
-    def _without_null(self, state: TableState, key: tuple[str, ...], rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _without_null(
+        self, state: TableState, key: tuple[str, ...], rows: pa.RecordBatch
+    ) -> pa.RecordBatch:
         for name in key:
             if rows.column(name).null_count:
                 raise BadRequest(
@@ -241,12 +274,20 @@ class MergeDelete(_MergingFunction):
 
     @property
     def comment(self) -> str:
-        return "Delete the rows of a table that have the key of one of the given rows, by one commit."
+        return (
+            "Delete the rows of a table that have the key of one of the given rows, by one commit."
+        )
 
-    def _taken(self, state: TableState, key: tuple[str, ...], arrow_schema: pa.Schema) -> dict[str, int]:
+    def _taken(
+        self, state: TableState, key: tuple[str, ...], arrow_schema: pa.Schema
+    ) -> dict[str, int]:
         taken: dict[str, int] = {}
         for name in key:
-            found = [place for place, given in enumerate(arrow_schema.names) if folded(given) == folded(name)]
+            found = [
+                place
+                for place, given in enumerate(arrow_schema.names)
+                if folded(given) == folded(name)
+            ]
             if len(found) > 1:
                 raise BadRequest(f"the rows for {self.name} have column {name} twice")
             taken[name] = found[0]
@@ -290,20 +331,27 @@ _Step: TypeAlias = Callable[[pa.Array], pa.Array]
 
 @dataclass(frozen=True, slots=True)
 class _Incoming:
-    """Gives the rows of a subquery the table's columns. DuckDB casts the values of an INSERT; here we must."""
+    """Gives the rows of a subquery the table's columns. DuckDB casts the values of an INSERT; here
+    we must.
+    """
 
     positions: tuple[int, ...]
     target: pa.Schema
     steps: tuple[_Step, ...]
 
     @staticmethod
-    def of(source: pa.Schema, positions: Sequence[int], target: pa.Schema, *, from_duckdb: bool) -> _Incoming:
+    def of(
+        source: pa.Schema, positions: Sequence[int], target: pa.Schema, *, from_duckdb: bool
+    ) -> _Incoming:
         """Raises: BadRequest for a type that cannot be converted at all."""
-        given = pa.schema([source.field(position).with_name(str(position)) for position in positions])
+        given = pa.schema(
+            [source.field(position).with_name(str(position)) for position in positions]
+        )
         kinds = zip(column_types(given), column_types(target), strict=True)
         steps = []
         for field, wanted, (own, other) in zip(given, target, kinds, strict=True):
-            # One type has several encodings, and a UHUGEINT may even look like another type (airport §13.1).
+            # One type has several encodings, and a UHUGEINT may even look like another type
+            # (airport §13.1).
             is_same = own == other or form(wanted.type) == "uhugeint"
             step = _encoding(wanted, from_duckdb) if is_same else _cast(wanted)
             step(pa.nulls(0, field.type))
@@ -312,7 +360,10 @@ class _Incoming:
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Raises: BadRequest, which names the column and the value."""
-        arrays = [step(batch.column(place)) for step, place in zip(self.steps, self.positions, strict=True)]
+        arrays = [
+            step(batch.column(place))
+            for step, place in zip(self.steps, self.positions, strict=True)
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.target)
 
 

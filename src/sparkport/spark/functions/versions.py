@@ -1,4 +1,6 @@
-"""Versions of a table, as table functions: `rollback_to` makes an old one the present again, `tag` gives one a name."""
+"""Versions of a table, as table functions: `rollback_to` makes an old one the present again, `tag`
+gives one a name.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,14 @@ from sparkport.spark.ddl.commits import Draft, alter
 from sparkport.spark.definition import COMMENT_PROPERTY
 from sparkport.spark.functions.care import CareFunction
 from sparkport.spark.functions.of_table import expect_point
-from sparkport.spark.history import WORKING_BRANCH, ancestors_of, changes_of, names_snapshot, state_at, versions_of
+from sparkport.spark.history import (
+    WORKING_BRANCH,
+    ancestors_of,
+    changes_of,
+    names_snapshot,
+    state_at,
+    versions_of,
+)
 from sparkport.spark.state import TableState
 from sparkport.spark.types.declared import tokens_in
 
@@ -58,7 +67,9 @@ class RollbackTo(CareFunction):
         expect_point(parameters[1], self.name)
         return super().schema_for_parameters(ctx, parameters)
 
-    def _run(self, ctx: Context, state: TableState, arguments: Sequence[Any]) -> Iterator[Mapping[str, Any]]:
+    def _run(
+        self, ctx: Context, state: TableState, arguments: Sequence[Any]
+    ) -> Iterator[Mapping[str, Any]]:
         point = expect_point(arguments[0], self.name)
         lake, table = self._lake, state.identifier
         restored: list[str] = []
@@ -77,7 +88,9 @@ class RollbackTo(CareFunction):
         }
 
     def _then(self, ctx: Context, now: TableState, point: TimePoint) -> TableState:
-        """What the table was. Raises: NotFound; BadRequest, PreconditionFailed for what it never was."""
+        """What the table was. Raises: NotFound; BadRequest, PreconditionFailed for what it never
+        was.
+        """
         then = state_at(self._lake, now, point, ctx.check)
         ref = now.metadata.refs.get(point.value.strip()) if point.unit == "version" else None
         if ref is not None and ref.snapshot_ref_type is SnapshotRefType.BRANCH:
@@ -91,7 +104,10 @@ class RollbackTo(CareFunction):
         if number is not None:
             return state_at(self._lake, now, TimePoint("version", str(number)), ctx.check)
         logged = [entry.snapshot_id for entry in now.metadata.snapshot_log]
-        if then.snapshot.snapshot_id not in {*logged, *ancestors_of(now.metadata, now.metadata.current_snapshot_id)}:
+        if then.snapshot.snapshot_id not in {
+            *logged,
+            *ancestors_of(now.metadata, now.metadata.current_snapshot_id),
+        }:
             raise BadRequest(
                 f"snapshot {then.snapshot.snapshot_id} of table {now.identifier} is of a branch: the table never was what "
                 "it shows"
@@ -106,7 +122,9 @@ class RollbackTo(CareFunction):
 
 
 def _restore(draft: Draft, then: TableState) -> list[str]:
-    """Put it into a draft; what is restored. Raises: Unsupported when the table's layout needs columns that would go."""
+    """Put it into a draft; what is restored. Raises: Unsupported when the table's layout needs
+    columns that would go.
+    """
     now, restored = draft.state, []
     if then.schema.schema_id != now.schema.schema_id:
         _expect_layout(now, then)
@@ -117,16 +135,24 @@ def _restore(draft: Draft, then: TableState) -> list[str]:
     if then.definition is not now.definition:
         own = set(then.schema.field_ids)
         tokens = {each: token for each, token in draft.tokens.items() if each not in own}
-        tokens |= {each: token for each, token in tokens_in(then.metadata.properties).items() if each in own}
+        tokens |= {
+            each: token
+            for each, token in tokens_in(then.metadata.properties).items()
+            if each in own
+        }
         draft.describe(then.definition.columns, then.definition.constraints, tokens)
         _restore_comment(draft, then.definition.comment)
         restored += _aspects(now, then, restored)
     if _snapshot_id(then) != _snapshot_id(now):
         if then.snapshot is None:
-            everything = draft.lake.gateway.jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
+            everything = (
+                draft.lake.gateway.jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
+            )
             draft.transaction.newDelete().deleteFromRowFilter(everything).commit()
         else:
-            draft.transaction.manageSnapshots().setCurrentSnapshot(then.snapshot.snapshot_id).commit()
+            draft.transaction.manageSnapshots().setCurrentSnapshot(
+                then.snapshot.snapshot_id
+            ).commit()
         restored.insert(0, "rows")
     return restored
 
@@ -138,7 +164,9 @@ def _snapshot_id(state: TableState) -> int | None:
 def _aspects(now: TableState, then: TableState, restored: Sequence[str]) -> list[str]:
     """What users see differently beside other columns."""
     found = []
-    if "columns" not in restored and not then.definition.columns.equals(now.definition.columns, check_metadata=True):
+    if "columns" not in restored and not then.definition.columns.equals(
+        now.definition.columns, check_metadata=True
+    ):
         found.append("columns")
     if then.definition.constraints != now.definition.constraints:
         found.append("constraints")
@@ -157,8 +185,12 @@ def _restore_comment(draft: Draft, comment: str) -> None:
 def _expect_layout(now: TableState, then: TableState) -> None:
     metadata = now.metadata
     if metadata.schema_by_id(then.schema.schema_id) is None:
-        raise PreconditionFailed(f"the columns that table {now.identifier} had at that time are no longer kept")
-    orders = [order for order in metadata.sort_orders if order.order_id == metadata.default_sort_order_id]
+        raise PreconditionFailed(
+            f"the columns that table {now.identifier} had at that time are no longer kept"
+        )
+    orders = [
+        order for order in metadata.sort_orders if order.order_id == metadata.default_sort_order_id
+    ]
     sources = [
         *(("partitioned", each.source_id) for each in metadata.spec().fields if not _is_void(each)),
         *(("sorted", each.source_id) for order in orders for each in order.fields),
@@ -178,7 +210,9 @@ def _is_void(field: PartitionField) -> bool:
 class Tag(CareFunction):
     """Give a version a name, under which it is kept."""
 
-    columns = pa.schema([("tag", pa.string()), ("snapshot_id", pa.int64()), ("schema_id", pa.int32())])
+    columns = pa.schema(
+        [("tag", pa.string()), ("snapshot_id", pa.int64()), ("schema_id", pa.int32())]
+    )
 
     @property
     def name(self) -> str:
@@ -205,7 +239,9 @@ class Tag(CareFunction):
         _expect_name(parameters[1])
         return super().schema_for_parameters(ctx, parameters)
 
-    def _run(self, ctx: Context, state: TableState, arguments: Sequence[Any]) -> Iterator[Mapping[str, Any]]:
+    def _run(
+        self, ctx: Context, state: TableState, arguments: Sequence[Any]
+    ) -> Iterator[Mapping[str, Any]]:
         name = _expect_name(arguments[0])
         version = arguments[1]
         made: list[Mapping[str, Any]] = []
@@ -216,12 +252,20 @@ class Tag(CareFunction):
             point = None if version is None else expect_point(version, self.name)
             then = present if point is None else state_at(self._lake, present, point, ctx.check)
             if then.snapshot is None:
-                raise PreconditionFailed(f"table {present.identifier} had no rows then, and a tag must name some")
+                raise PreconditionFailed(
+                    f"table {present.identifier} had no rows then, and a tag must name some"
+                )
             if present.metadata.snapshot_by_id(then.snapshot.snapshot_id) is None:
-                raise NotFound(f"the rows of that version of table {present.identifier} are no longer kept")
+                raise NotFound(
+                    f"the rows of that version of table {present.identifier} are no longer kept"
+                )
             draft.transaction.manageSnapshots().createTag(name, then.snapshot.snapshot_id).commit()
             made[:] = [
-                {"tag": name, "snapshot_id": then.snapshot.snapshot_id, "schema_id": then.snapshot.schema_id},
+                {
+                    "tag": name,
+                    "snapshot_id": then.snapshot.snapshot_id,
+                    "schema_id": then.snapshot.schema_id,
+                },
             ]
             return True
 
@@ -232,11 +276,15 @@ class Tag(CareFunction):
 def _expect_name(name: Any) -> str:
     """Raises: BadRequest for a name that AT could not find, or would take for something else."""
     if not isinstance(name, str) or not name or name != name.strip() or len(name) > _LONGEST_NAME:
-        raise BadRequest(f"tag needs a name without spaces around it, of at most {_LONGEST_NAME} characters")
+        raise BadRequest(
+            f"tag needs a name without spaces around it, of at most {_LONGEST_NAME} characters"
+        )
     if any(not character.isprintable() for character in name):
         raise BadRequest("the name of a tag cannot have control characters in it")
     if re.fullmatch(r"[+-]?[0-9]+", name):
-        raise BadRequest(f"a tag cannot be called {name}: AT (VERSION => …) would take it for a number")
+        raise BadRequest(
+            f"a tag cannot be called {name}: AT (VERSION => …) would take it for a number"
+        )
     if name == _MAIN or name.startswith(WORKING_BRANCH):
         raise BadRequest(f"a tag cannot be called {name}: the name is reserved")
     return name
@@ -246,4 +294,6 @@ def _expect_free(state: TableState, name: str) -> None:
     known = state.metadata.refs.get(name)
     if known is not None:
         kind = "branch" if known.snapshot_ref_type is SnapshotRefType.BRANCH else "tag"
-        raise AlreadyExists(f"table {state.identifier} has a {kind} {name} already: choose another name")
+        raise AlreadyExists(
+            f"table {state.identifier} has a {kind} {name} already: choose another name"
+        )

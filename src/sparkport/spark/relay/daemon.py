@@ -1,8 +1,10 @@
-"""Starts Spark's Python workers quickly: the setting `spark.python.daemon.module` names this module.
+"""Starts Spark's Python workers quickly: the setting `spark.python.daemon.module` names this
+module.
 
-Spark runs it once on every executor, and it forks a worker for each task that runs at the same time. What is imported
-here is there in every worker. It serves every Python function of the session, Sparkport's and others', so whatever goes
-wrong here must not matter: without it tasks are only slower.
+Spark runs it once on every executor, and it forks a worker for each task that runs at the same
+time. What is imported here is there in every worker. It serves every Python function of the
+session, Sparkport's and others', so whatever goes wrong here must not matter: without it tasks are
+only slower.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ _NEEDED = (
     "sparkport.spark.files.read",
     "sparkport.spark.relay.relations",
     "sparkport.spark.relay.tasks",
-    # Not imported by this package otherwise: it is where the framings come from that tasks unpickle.
+    # Not imported by this package otherwise: it is where the framings come from that tasks
+    # unpickle.
     "sparkport.service.framing",
 )
 
@@ -34,7 +37,8 @@ _NEEDED = (
 def main() -> None:
     """Run PySpark's own daemon, with more imported and with cheaper starts of tasks."""
     for name in _NEEDED:
-        # Whatever it is: an executor without Sparkport, or with another version of a library, still runs its tasks.
+        # Whatever it is: an executor without Sparkport, or with another version of a library, still
+        # runs its tasks.
         with suppress(Exception):
             importlib.import_module(name)
     from pyspark import daemon
@@ -47,7 +51,8 @@ def main() -> None:
 def _remember_archives() -> None:
     """Have archives on `sys.path` read again only when they have changed.
 
-    Every task calls `importlib.invalidate_caches`, which reads the directory of each of them, 0.1 s for pyspark.zip.
+    Every task calls `importlib.invalidate_caches`, which reads the directory of each of them, 0.1 s
+    for pyspark.zip.
     """
     forget = zipimporter.invalidate_caches
     known: dict[str, tuple[int, int] | None] = {}

@@ -1,4 +1,6 @@
-"""Whether Spark has anybody who does the work: a cluster without executors keeps jobs waiting for ever."""
+"""Whether Spark has anybody who does the work: a cluster without executors keeps jobs waiting for
+ever.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class ExecutorWatch:
             self._missing_since = None
             return
         self._missing_since = self._missing_since or now
-        if now - self._missing_since > float(self._spark_context.getConf().get(_SETTING, _SECONDS) or _SECONDS):
+        if now - self._missing_since > float(
+            self._spark_context.getConf().get(_SETTING, _SECONDS) or _SECONDS
+        ):
             raise CatalogFault(
                 f"{self._title}: Spark has no executor that could do this: have its workers started, and try again"
             )

@@ -1,4 +1,6 @@
-"""Spark jobs that somebody waits for: each in a thread of its own, and stopped when nobody waits any more."""
+"""Spark jobs that somebody waits for: each in a thread of its own, and stopped when nobody waits
+any more.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +28,25 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _LOOK_AROUND = 0.5
-"""How often whoever waits for a job sees whether there are executors, and does what else helps it."""
+"""How often whoever waits for a job sees whether there are executors, and does what else helps
+it.
+"""
 
 
 def start_job(
-    spark_context: SparkContext, ctx: Context, title: str, action: Callable[[], _T], *, interrupt: bool = True
+    spark_context: SparkContext,
+    ctx: Context,
+    title: str,
+    action: Callable[[], _T],
+    *,
+    interrupt: bool = True,
 ) -> Job[_T]:
-    """Run `action`, which runs Spark jobs, in a thread of its own. `title` names it in errors and in Spark's UI.
+    """Run `action`, which runs Spark jobs, in a thread of its own. `title` names it in errors and
+    in Spark's UI.
 
-    With FAIR scheduling every principal who has jobs under way gets its share of the cluster, and of that each of its jobs.
-    `interrupt` says whether the threads of a cancelled job's tasks are interrupted, or only told.
+    With FAIR scheduling every principal who has jobs under way gets its share of the cluster, and
+    of that each of its jobs. `interrupt` says whether the threads of a cancelled job's tasks are
+    interrupted, or only told.
 
     Raises: LimitExceeded when there are too many jobs.
     """
@@ -51,7 +62,9 @@ def start_job(
 
 _INSIST = 0.2
 _INSIST_SELDOM = 5.0
-"""How long a job that was cancelled may go on before it is cancelled again, at first and in the end."""
+"""How long a job that was cancelled may go on before it is cancelled again, at first and in the
+end.
+"""
 
 
 class Job(Generic[_T]):
@@ -82,7 +95,8 @@ class Job(Generic[_T]):
         self._watch = ExecutorWatch(spark_context, title)
 
     def start(self) -> None:
-        # Spark keeps a thread of the JVM for each thread of Python, with the properties of its jobs; both end together.
+        # Spark keeps a thread of the JVM for each thread of Python, with the properties of its
+        # jobs; both end together.
         threading.Thread(target=self._run, name=self._group, daemon=True).start()
 
     @property
@@ -95,14 +109,18 @@ class Job(Generic[_T]):
             raise self._error
 
     def check_executors(self) -> None:
-        """Called now and then by the one thread that waits for the job. Raises: CatalogFault, when nobody runs it."""
+        """Called now and then by the one thread that waits for the job. Raises: CatalogFault, when
+        nobody runs it.
+        """
         try:
             self._watch.check()
         except CatalogFault:
             self.cancel()
             raise
 
-    def result(self, timeout: float | None = None, *, meanwhile: Callable[[], object] = lambda: None) -> _T:
+    def result(
+        self, timeout: float | None = None, *, meanwhile: Callable[[], object] = lambda: None
+    ) -> _T:
         """Wait for the end; `meanwhile` is called now and then.
 
         Raises: the job's error; TimeoutError; CatalogFault when nobody runs it.

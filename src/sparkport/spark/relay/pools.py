@@ -1,7 +1,9 @@
-"""Who shares the cluster with whom: one of Spark's FAIR pools for each principal who has jobs under way.
+"""Who shares the cluster with whom: one of Spark's FAIR pools for each principal who has jobs under
+way.
 
-Spark gives every pool an equal part, so that many jobs of one principal do not starve those of another. It keeps a pool for
-ever once it has had a job, so there is a fixed number of them, which are lent.
+Spark gives every pool an equal part, so that many jobs of one principal do not starve those of
+another. It keeps a pool for ever once it has had a job, so there is a fixed number of them, which
+are lent.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ _lent: dict[str | None, tuple[int, int]] = {}
 
 @contextmanager
 def pool_of(principal: str | None) -> Iterator[str]:
-    """The name of a principal's pool, which is its own while it has jobs; None stands for all who have no name."""
+    """The name of a principal's pool, which is its own while it has jobs; None stands for all who
+    have no name.
+    """
     with _lock:
         number, jobs = _lent.get(principal) or (_free(), 0)
         _lent[principal] = (number, jobs + 1)
@@ -48,7 +52,9 @@ def _free() -> int:
 
 
 def make_fair(spark_context: SparkContext, name: str) -> None:
-    """Have a pool that shares fairly among its own jobs, too; left to itself Spark would make one that runs them in turn."""
+    """Have a pool that shares fairly among its own jobs, too; left to itself Spark would make one
+    that runs them in turn.
+    """
     jvm_context = spark_context._jsc.sc()
     with _lock:
         try:

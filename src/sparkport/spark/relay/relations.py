@@ -1,7 +1,8 @@
-"""Any relation: Spark runs the query and encodes its rows as Arrow, and Python workers send them on (route 3).
+"""Any relation: Spark runs the query and encodes its rows as Arrow, and Python workers send them on
+(route 3).
 
-Nothing passes through the driver, so results may be of any size. Workers look at the rows only where Spark's types are not
-the declared ones, or where the client did not ask for all columns.
+Nothing passes through the driver, so results may be of any size. Workers look at the rows only
+where Spark's types are not the declared ones, or where the client did not ask for all columns.
 """
 
 from __future__ import annotations
@@ -28,19 +29,27 @@ if TYPE_CHECKING:
 __all__ = ["Convert", "scan_relation", "scan_relation_batches"]
 
 Convert: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
-"""From a batch with Spark's types to one with the declared types, columns by name. It is pickled."""
+"""From a batch with Spark's types to one with the declared types, columns by name. It is
+pickled.
+"""
 
 _LARGE_MESSAGE = 4 * 1024 * 1024
 """A batch of Spark's that is larger is sent in several messages."""
 
 
 def scan_relation(
-    relay: Relay, ctx: Context, title: str, rows: DataFrame, framing: Framing, convert: Convert | None = None
+    relay: Relay,
+    ctx: Context,
+    title: str,
+    rows: DataFrame,
+    framing: Framing,
+    convert: Convert | None = None,
 ) -> Generator[bytes, None, None]:
-    """The messages of a query, in any order unless the query has one. Closing the iterator stops the query.
+    """The messages of a query, in any order unless the query has one. Closing the iterator stops
+    the query.
 
-    `rows` has at least the columns that `framing` wants. Without `convert` they have types that Arrow casts to the
-    declared ones, where they differ.
+    `rows` has at least the columns that `framing` wants. Without `convert` they have types that
+    Arrow casts to the declared ones, where they differ.
 
     Raises: Conflict when a worker was lost; what Spark's errors are translated to.
     """
@@ -52,7 +61,9 @@ def scan_relation(
         from pyspark import RDD
 
         wanted = _wanted(rows, framing.arrow_schema)
-        task = _RelayTask(scan.outlet, framing, *_reading(wanted, framing.arrow_schema, convert), convert)
+        task = _RelayTask(
+            scan.outlet, framing, *_reading(wanted, framing.arrow_schema, convert), convert
+        )
         _activate(wanted)
         # With adaptive execution this runs all stages of the query but the last.
         encoded = wanted._jdf.toArrowBatchRdd().toJavaRDD()
@@ -60,7 +71,8 @@ def scan_relation(
         RDD(encoded, context, _EncodedBatches()).mapPartitionsWithIndex(task)._jrdd.count()  # type: ignore[arg-type]
 
     def start() -> Job[None]:
-        # Interrupted in the middle of a batch, Spark loses track of the batch's memory: 0.3 MB for every scan cancelled.
+        # Interrupted in the middle of a batch, Spark loses track of the batch's memory: 0.3 MB for
+        # every scan cancelled.
         return start_job(context, ctx, title, run, interrupt=False)
 
     with closing(forwarded(relay, scan, start, ctx)) as messages:
@@ -68,10 +80,19 @@ def scan_relation(
 
 
 def scan_relation_batches(
-    relay: Relay, ctx: Context, title: str, rows: DataFrame, arrow_schema: pa.Schema, convert: Convert | None = None
+    relay: Relay,
+    ctx: Context,
+    title: str,
+    rows: DataFrame,
+    arrow_schema: pa.Schema,
+    convert: Convert | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The same as batches of an Arrow schema, for whoever looks at them here. Raises: what `scan_relation` raises."""
-    with closing(scan_relation(relay, ctx, title, rows, _BatchFraming(arrow_schema), convert)) as messages:
+    """The same as batches of an Arrow schema, for whoever looks at them here. Raises: what
+    `scan_relation` raises.
+    """
+    with closing(
+        scan_relation(relay, ctx, title, rows, _BatchFraming(arrow_schema), convert)
+    ) as messages:
         for message in messages:
             yield pa.ipc.read_record_batch(pa.py_buffer(message), arrow_schema)
 
@@ -85,7 +106,9 @@ def _wanted(rows: DataFrame, arrow_schema: pa.Schema) -> DataFrame:
 
 
 def _activate(rows: DataFrame) -> None:
-    """Have the plan made with the settings of its own session: those of a thread are otherwise the first session's."""
+    """Have the plan made with the settings of its own session: those of a thread are otherwise the
+    first session's.
+    """
     session: Any = rows.sparkSession
     jvm = session._jvm
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
@@ -95,21 +118,29 @@ _KEEP_ORDER = frozenset({"Filter", "GlobalLimit", "LocalLimit", "Offset", "Proje
 
 
 def _is_ordered(rows: DataFrame) -> bool:
-    """Whether the query ends with ORDER BY; the column by which it sorts need not be among its columns."""
+    """Whether the query ends with ORDER BY; the column by which it sorts need not be among its
+    columns.
+    """
     plan = rows._jdf.queryExecution().optimizedPlan()
     while plan.nodeName() in _KEEP_ORDER:
         plan = plan.children().head()
     return bool(plan.nodeName() == "Sort")
 
 
-def _reading(rows: DataFrame, arrow_schema: pa.Schema, convert: Convert | None) -> tuple[bytes, bool]:
-    """The Arrow schema with which Spark's batches are read, and whether they are fit to be sent as they are.
+def _reading(
+    rows: DataFrame, arrow_schema: pa.Schema, convert: Convert | None
+) -> tuple[bytes, bool]:
+    """The Arrow schema with which Spark's batches are read, and whether they are fit to be sent as
+    they are.
 
-    A batch does not tell its types, so that those which look the same in memory are read as the declared ones.
+    A batch does not tell its types, so that those which look the same in memory are read as the
+    declared ones.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    large = rows.sparkSession.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true"
+    large = (
+        rows.sparkSession.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true"
+    )
     # Spark encodes timestamps as UTC whatever the session's time zone is.
     made: pa.Schema = to_arrow_schema(rows.schema, prefers_large_types=large)
     if convert is not None:
@@ -130,18 +161,22 @@ def _looks_like(made: pa.DataType, declared: pa.DataType) -> bool:
     if pa.types.is_timestamp(made) and pa.types.is_timestamp(declared):
         return made.unit == declared.unit and (made.tz is None) == (declared.tz is None)
     if made.num_fields and made.id == declared.id and made.num_fields == declared.num_fields:
-        if pa.types.is_struct(made) and [field.name for field in made] != [field.name for field in declared]:
+        if pa.types.is_struct(made) and [field.name for field in made] != [
+            field.name for field in declared
+        ]:
             return False
         children = range(made.num_fields)
-        return all(_looks_like(made.field(index).type, declared.field(index).type) for index in children)
+        return all(
+            _looks_like(made.field(index).type, declared.field(index).type) for index in children
+        )
     return bool(made == declared)
 
 
 class _EncodedBatches:
     """Reads the batches that Spark hands to a worker.
 
-    PySpark's own readers take a stream that breaks off, because the query has failed, for one that has ended. The rows
-    before it would then look like all of them.
+    PySpark's own readers take a stream that breaks off, because the query has failed, for one that
+    has ended. The rows before it would then look like all of them.
     """
 
     def load_stream(self, stream: BinaryIO) -> Iterator[bytes]:
@@ -166,7 +201,9 @@ def _exactly(stream: BinaryIO, size: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _RelayTask:
-    """What a worker runs. It is pickled by reference to this module, with no more than its fields."""
+    """What a worker runs. It is pickled by reference to this module, with no more than its
+    fields.
+    """
 
     outlet: Outlet
     framing: Framing
@@ -189,7 +226,9 @@ class _RelayTask:
                 if rows and self.as_they_are and len(message) <= _LARGE_MESSAGE:
                     yield framer.frame_encoded(message), rows
                     continue
-                for parts in framer.frames(batch if self.as_they_are else _with_nulls(convert(batch), declared)):
+                for parts in framer.frames(
+                    batch if self.as_they_are else _with_nulls(convert(batch), declared)
+                ):
                     yield parts, rows
                     rows = 0  # they count once, however many messages they fill
 
@@ -203,7 +242,11 @@ def _with_nulls(batch: pa.RecordBatch, declared: pa.Schema) -> pa.RecordBatch:
     for field in declared:
         if pa.types.is_null(field.type):
             position = batch.schema.get_field_index(field.name)
-            batch = batch.append_column(field, nulls) if position < 0 else batch.set_column(position, field, nulls)
+            batch = (
+                batch.append_column(field, nulls)
+                if position < 0
+                else batch.set_column(position, field, nulls)
+            )
     return batch
 
 

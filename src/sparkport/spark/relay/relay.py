@@ -1,14 +1,17 @@
-"""The server's end of a relay: Spark's workers connect to it, and their messages go on to the client.
+"""The server's end of a relay: Spark's workers connect to it, and their messages go on to the
+client.
 
-Strategy: one thread looks at who connects and lets in those who know a scan's secret. From then on the thread that serves
-the client reads the connections of its scan, one message whenever the client has taken the last. Nothing is queued but
-what the system buffers for a connection, so a slow client slows its own tasks and nothing grows.
+Strategy: one thread looks at who connects and lets in those who know a scan's secret. From then on
+the thread that serves the client reads the connections of its scan, one message whenever the client
+has taken the last. Nothing is queued but what the system buffers for a connection, so a slow client
+slows its own tasks and nothing grows.
 
-What was forwarded of each task is counted. When Spark starts a task again, on whatever machine, the count tells the new
-attempt where to go on; a message that was received in part is dropped.
+What was forwarded of each task is counted. When Spark starts a task again, on whatever machine, the
+count tells the new attempt where to go on; a message that was received in part is dropped.
 
-A task that waits for its client holds a place on Spark. When another scan finds none, the one whose client has not read
-for longest rests, if its tasks can go on later: its job is stopped, and started again when the client reads on.
+A task that waits for its client holds a place on Spark. When another scan finds none, the one whose
+client has not read for longest rests, if its tasks can go on later: its job is stopped, and started
+again when the client reads on.
 """
 
 from __future__ import annotations
@@ -40,19 +43,26 @@ _HELLO_SECONDS = 5.0
 _MOST_STRANGERS = 512
 """How many may be about to say so; beyond that the one that has taken longest goes."""
 _PULSE = 0.25
-"""How long a message that has begun may pause until we look around: the client may have gone, the task may be lost."""
+"""How long a message that has begun may pause until we look around: the client may have gone, the
+task may be lost.
+"""
 
 
 class Relay:
-    """Where the tasks of all scans of a Spark session connect to. Thread-safe. Whoever has made it closes it."""
+    """Where the tasks of all scans of a Spark session connect to. Thread-safe. Whoever has made it
+    closes it.
+    """
 
     def __init__(self, host: str, port: int = 0, *, bind: str | None = None) -> None:
-        """`host` is the name by which workers reach this machine. `bind` is where to listen, when that is another.
+        """`host` is the name by which workers reach this machine. `bind` is where to listen, when
+        that is another.
 
         Raises: OSError.
         """
         found = socket.getaddrinfo(bind or host, port, type=socket.SOCK_STREAM)[0]
-        self._listener = socket.create_server(found[4][:2], family=found[0], backlog=_MOST_STRANGERS)
+        self._listener = socket.create_server(
+            found[4][:2], family=found[0], backlog=_MOST_STRANGERS
+        )
         self._listener.setblocking(False)
         self._address = (host, self._listener.getsockname()[1])
         self._scans: dict[bytes, RelayedScan] = {}
@@ -68,7 +78,9 @@ class Relay:
 
     @classmethod
     def of(cls, spark: SparkSession) -> Relay:
-        """The relay of a Spark session, made when it is first asked for. Whoever has asked for it releases it."""
+        """The relay of a Spark session, made when it is first asked for. Whoever has asked for it
+        releases it.
+        """
         context = spark.sparkContext
         with _shared_lock:
             relay = _shared.get(context.applicationId)
@@ -76,7 +88,9 @@ class Relay:
                 # Where executors reach the driver they reach us too.
                 host = context.getConf().get("spark.driver.host", "127.0.0.1")
                 port = int(context.getConf().get(_PORT_SETTING, "0") or "0")
-                relay = cls(host, port, bind=context.getConf().get("spark.driver.bindAddress", host))
+                relay = cls(
+                    host, port, bind=context.getConf().get("spark.driver.bindAddress", host)
+                )
                 _shared[context.applicationId] = relay
             relay._users += 1
             return relay
@@ -96,9 +110,11 @@ class Relay:
         return self._address
 
     def open(self, title: str, *, deterministic: bool) -> RelayedScan:
-        """A scan whose tasks may connect from now on. Whoever has opened it closes it. `title` names it in errors.
+        """A scan whose tasks may connect from now on. Whoever has opened it closes it. `title`
+        names it in errors.
 
-        `deterministic` says that a task which is started again makes the same messages in the same order.
+        `deterministic` says that a task which is started again makes the same messages in the same
+        order.
         """
         outlet = Outlet(*self._address, secrets.token_bytes(16), secrets.token_bytes(32))
         scan = RelayedScan(outlet, title, deterministic, lambda: self._scans.pop(outlet.scan, None))
@@ -106,8 +122,14 @@ class Relay:
         return scan
 
     def make_room(self) -> None:
-        """For somebody who waits for Spark: have a scan rest whose client does not read, the one that has idled longest."""
-        idle = [(scan.idle_since, scan) for scan in list(self._scans.values()) if scan.idle_since is not None]
+        """For somebody who waits for Spark: have a scan rest whose client does not read, the one
+        that has idled longest.
+        """
+        idle = [
+            (scan.idle_since, scan)
+            for scan in list(self._scans.values())
+            if scan.idle_since is not None
+        ]
         for _, scan in sorted(idle, key=lambda each: each[0]):
             if scan.rest():
                 return
@@ -122,9 +144,12 @@ class Relay:
     def _serve(self) -> None:
         try:
             while not self._closed:
-                # Told by the time before what has arrived is read: if this process stood still, nobody else was late.
+                # Told by the time before what has arrived is read: if this process stood still,
+                # nobody else was late.
                 began = time.monotonic()
-                overdue = [each for each in self._strangers.values() if each.since < began - _HELLO_SECONDS]
+                overdue = [
+                    each for each in self._strangers.values() if each.since < began - _HELLO_SECONDS
+                ]
                 patience = 0.0 if overdue else _HELLO_SECONDS if self._strangers else None
                 ready = [key.fileobj for key, _ in self._selector.select(patience)]
                 for each in ready:
@@ -183,7 +208,9 @@ class Relay:
             return
         try:
             connection.setblocking(True)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, int(_PULSE * 1e6)))
+            connection.setsockopt(
+                socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, int(_PULSE * 1e6))
+            )
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             keep_alive(connection)
         except OSError:

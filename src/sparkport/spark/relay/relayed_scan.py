@@ -26,18 +26,25 @@ _NOTHING = COMPLETE - 1
 _RETRY = 30.0
 """How long to wait for what becomes of such an attempt."""
 _LOST = 10.0
-"""How long the task whose turn it is may be gone while later ones hold what it needs to start again."""
+"""How long the task whose turn it is may be gone while later ones hold what it needs to start
+again.
+"""
 _IDLE = 1.0
-"""How long a client has not read when its tasks may be stopped for others, the first time; then four times as long."""
+"""How long a client has not read when its tasks may be stopped for others, the first time; then
+four times as long.
+"""
 
 
 class RelayedScan:
     """The tasks of one scan, as the thread that serves the client sees them.
 
-    `expect`, `admit`, `wake` and `rest` may be called by any thread, all else by the one that iterates `messages`.
+    `expect`, `admit`, `wake` and `rest` may be called by any thread, all else by the one that
+    iterates `messages`.
     """
 
-    def __init__(self, outlet: Outlet, title: str, deterministic: bool, on_close: Callable[[], object]) -> None:
+    def __init__(
+        self, outlet: Outlet, title: str, deterministic: bool, on_close: Callable[[], object]
+    ) -> None:
         """`on_close` is called when the scan has been closed."""
         self.outlet = outlet
         self.title = title
@@ -75,7 +82,8 @@ class RelayedScan:
     def expect(self, tasks: int, *, ordered: bool = False) -> None:
         """Say how many tasks there are; the scan is complete when all of them are.
 
-        Where the order of rows matters, each task waits until those before it are done. Said before tasks can connect.
+        Where the order of rows matters, each task waits until those before it are done. Said before
+        tasks can connect.
         """
         self._ordered = ordered
         self._expected = tasks
@@ -108,7 +116,12 @@ class RelayedScan:
         """
         while not self.complete:
             check()
-            ready = [key for key, _ in self._selector.select(_LOOK_AROUND if self.waits or self._stuck else None)]
+            ready = [
+                key
+                for key, _ in self._selector.select(
+                    _LOOK_AROUND if self.waits or self._stuck else None
+                )
+            ]
             if any(key.fileobj is self._waker for key in ready):
                 self._waker.clear()
                 self._welcome_arrivals()
@@ -126,7 +139,9 @@ class RelayedScan:
                             self.idle_since = None
 
     def rest(self) -> bool:
-        """Stop the tasks, if the client does not read and they can go on later: others need Spark. Whether that was so."""
+        """Stop the tasks, if the client does not read and they can go on later: others need Spark.
+        Whether that was so.
+        """
         with self._lock:
             idle = self.idle_since
             if self._closed or self._rests or not self._deterministic or idle is None:
@@ -176,7 +191,8 @@ class RelayedScan:
             task.attempt, task.connection = attempt, connection
             welcome = COMPLETE if task.done else task.forwarded
             if task.forwarded and not task.done and not self._deterministic:
-                # If not the worker was lost but the query has failed, this attempt fails too, and Spark then says why.
+                # If not the worker was lost but the query has failed, this attempt fails too, and
+                # Spark then says why.
                 welcome = _NOTHING
             try:
                 connection.sendall(WELCOME.pack(welcome))
@@ -194,10 +210,14 @@ class RelayedScan:
         return [task.stuck_since for task in self._tasks.values() if task.stuck_since is not None]
 
     def _lost(self) -> Conflict:
-        return Conflict(f"{self.title}: a Spark worker was lost before it had sent all rows; run the query again")
+        return Conflict(
+            f"{self.title}: a Spark worker was lost before it had sent all rows; run the query again"
+        )
 
     def _check_turn(self) -> None:
-        """Later tasks that wait for their turn may hold all of Spark, so that the one before them never starts again."""
+        """Later tasks that wait for their turn may hold all of Spark, so that the one before them
+        never starts again.
+        """
         task = self._tasks.get(self._done) if self._ordered else None
         if task is None or task.connection is not None or time.monotonic() - task.lost_at < _LOST:
             return
@@ -221,7 +241,9 @@ class RelayedScan:
                 task.stuck_since = task.stuck_since or task.lost_at
 
     def _next_message(self, task: _Task, check: Callable[[], None]) -> bytes | None:
-        """The next message of a task that has begun to send; None where there is none, or its connection broke off."""
+        """The next message of a task that has begun to send; None where there is none, or its
+        connection broke off.
+        """
         frame = self._receive(task, FRAME.size, check)
         if frame is None:
             self._drop(task)
@@ -233,7 +255,9 @@ class RelayedScan:
         if length == ERROR:
             raise self._error(self._receive(task, min(rows, _LARGEST_ERROR), check))
         if length > _LARGEST_MESSAGE:
-            raise CatalogFault(f"{self.title}: a row is too large to be sent; leave out its largest columns")
+            raise CatalogFault(
+                f"{self.title}: a row is too large to be sent; leave out its largest columns"
+            )
         message = self._receive(task, length, check)
         if message is None:
             self._drop(task)
@@ -246,11 +270,15 @@ class RelayedScan:
         if task.stuck_since is not None:
             raise self._lost()
         if messages != task.forwarded:
-            raise Conflict(f"{self.title}: a Spark task read other rows when it was started again; run the query again")
+            raise Conflict(
+                f"{self.title}: a Spark task read other rows when it was started again; run the query again"
+            )
         task.done = True
         self._done += 1
         assert task.connection is not None
-        with suppress(OSError):  # Spark starts the task again, which then learns that it is complete
+        with suppress(
+            OSError
+        ):  # Spark starts the task again, which then learns that it is complete
             task.connection.sendall(RECEIVED)
         self._drop(task)
         if self._ordered and self._done in self._tasks:
@@ -268,7 +296,9 @@ class RelayedScan:
         return kind(str(message))
 
     def _receive(self, task: _Task, size: int, check: Callable[[], None]) -> bytes | None:
-        """So many bytes in one piece; None when the connection breaks off, or a new attempt has taken over."""
+        """So many bytes in one piece; None when the connection breaks off, or a new attempt has
+        taken over.
+        """
         assert task.connection is not None
         pieces: list[bytes] = []
         while size:

@@ -1,9 +1,10 @@
 """The worker's end of a relay: one task's connection to the server that forwards its messages.
 
-The conversation, in little-endian numbers: the task says hello (`HELLO`), the server how many messages of this task it
-has forwarded already (`WELCOME`), and the task sends the others, each behind a `FRAME`. After the last one it says how
-many there were and waits until the server has said `RECEIVED`: a task that succeeds has delivered everything. A task
-that breaks off is started again by Spark.
+The conversation, in little-endian numbers: the task says hello (`HELLO`), the server how many
+messages of this task it has forwarded already (`WELCOME`), and the task sends the others, each
+behind a `FRAME`. After the last one it says how many there were and waits until the server has said
+`RECEIVED`: a task that succeeds has delivered everything. A task that breaks off is started again
+by Spark.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class Sender:
         """`attempt` grows with every attempt of the task."""
         self._socket = socket.create_connection((outlet.host, outlet.port), _CONNECT_SECONDS)
         try:
-            # A slow client may keep a task waiting for as long as it likes; only a lost machine ends it.
+            # A slow client may keep a task waiting for as long as it likes; only a lost machine
+            # ends it.
             self._socket.settimeout(None)
             keep_alive(self._socket)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -135,7 +137,10 @@ class Sender:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self._socket.close()
 

@@ -1,4 +1,6 @@
-"""Arrow tasks: Spark's Python workers read the files of a table and send finished messages (route 1)."""
+"""Arrow tasks: Spark's Python workers read the files of a table and send finished messages (route
+1).
+"""
 
 from __future__ import annotations
 
@@ -56,11 +58,14 @@ def scan_tasks(
     scan.expect(len(groups))
 
     def run() -> None:
-        # Each task is sent its own group only. Counting is the leanest action: nothing comes back but numbers.
+        # Each task is sent its own group only. Counting is the leanest action: nothing comes back
+        # but numbers.
         numbered = context.parallelize(groups, len(groups)).mapPartitionsWithIndex(task)
         numbered._jrdd.count()
 
-    with closing(forwarded(relay, scan, lambda: start_job(context, ctx, title, run), ctx)) as messages:
+    with closing(
+        forwarded(relay, scan, lambda: start_job(context, ctx, title, run), ctx)
+    ) as messages:
         for message in messages:
             if rows:
                 ctx.report_progress(scan.rows / rows)
@@ -70,7 +75,8 @@ def scan_tasks(
 def forwarded(
     relay: Relay, scan: RelayedScan, start: Callable[[], Job[Any]], ctx: Context
 ) -> Generator[bytes, None, None]:
-    """What the tasks of a job send, which `start` starts; also once more, after the scan has rested.
+    """What the tasks of a job send, which `start` starts; also once more, after the scan has
+    rested.
 
     When nobody wants more of it the job is stopped. The scan is closed in the end.
 
@@ -94,7 +100,9 @@ def forwarded(
         ended = job.ended  # before the question whether all has arrived
         job.check()
         if ended and not scan.complete:
-            raise CatalogFault(f"{title}: Spark has ended the job before all rows had arrived; run the query again")
+            raise CatalogFault(
+                f"{title}: Spark has ended the job before all rows had arrived; run the query again"
+            )
         if not scan.waits:
             alone_since = math.inf
             return
@@ -123,7 +131,9 @@ def forwarded(
 
 @dataclass(frozen=True, slots=True)
 class _ReadTask:
-    """What a worker runs. It is pickled by reference to this module, with no more than its fields."""
+    """What a worker runs. It is pickled by reference to this module, with no more than its
+    fields.
+    """
 
     outlet: Outlet
     request: ReadRequest
@@ -132,7 +142,8 @@ class _ReadTask:
     def __call__(self, index: int, groups: Iterable[Sequence[FilePart]]) -> Iterator[None]:
         from sparkport.spark.files.read import read_parts
 
-        # Where the JVM fails, a worker sees no group at all; it must not take that for an empty one.
+        # Where the JVM fails, a worker sees no group at all; it must not take that for an empty
+        # one.
         (parts,) = groups
         framer = self.framing.open()
 
@@ -151,8 +162,11 @@ Message: TypeAlias = tuple[Sequence[MessagePart], int]
 """In parts, and its rows."""
 
 
-def deliver(outlet: Outlet, index: int, messages: Callable[[Callable[[], None]], Iterable[Message]]) -> None:
-    """In a worker: send all that a task makes. `messages` is given what to call now and then between them.
+def deliver(
+    outlet: Outlet, index: int, messages: Callable[[Callable[[], None]], Iterable[Message]]
+) -> None:
+    """In a worker: send all that a task makes. `messages` is given what to call now and then
+    between them.
 
     Raises: whatever makes Spark start the task again.
     """

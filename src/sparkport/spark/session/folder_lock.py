@@ -13,9 +13,11 @@ __all__ = ["only_one"]
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """Wait until no other process is in here for the folder. The lock ends with its process, however that ends.
+    """Wait until no other process is in here for the folder. The lock ends with its process,
+    however that ends.
 
-    It leaves no file. A network file system may not have locks of folders: there, everybody goes on.
+    It leaves no file. A network file system may not have locks of folders: there, everybody goes
+    on.
     """
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -1,9 +1,10 @@
 """The jars that Spark needs for the lake, by their Maven coordinates.
 
-Spark's own resolver fetches them, so mirrors and proxies are set where Spark users set them (`spark.jars.repositories`,
-`spark.jars.ivySettings` in spark-defaults.conf, JAVA_TOOL_OPTIONS). It runs once, in a process of its own: a session with
-`spark.jars.packages` would resolve at every start, and would put every jar on the `sys.path` of the Python workers, which
-costs each task 0.13 s.
+Spark's own resolver fetches them, so mirrors and proxies are set where Spark users set them
+(`spark.jars.repositories`, `spark.jars.ivySettings` in spark-defaults.conf, JAVA_TOOL_OPTIONS). It
+runs once, in a process of its own: a session with `spark.jars.packages` would resolve at every
+start, and would put every jar on the `sys.path` of the Python workers, which costs each task 0.13
+s.
 """
 
 from __future__ import annotations
@@ -58,15 +59,17 @@ COORDINATES = (
     Coordinates("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0"),
     Coordinates("org.xerial", "sqlite-jdbc", "3.50.3.0"),
 )
-"""Iceberg for the Spark and Scala of our PySpark, and the driver of the embedded catalog. What else they need Spark has."""
+"""Iceberg for the Spark and Scala of our PySpark, and the driver of the embedded catalog. What else
+they need Spark has.
+"""
 
 
 def lake_jars(jars: Sequence[str | os.PathLike[str]] | None = None) -> tuple[Path, ...]:
     """Where the jars are: those that are given, else ours, after fetching what is missing.
 
-    Ours are kept in the folder that SPARKPORT_JARS names, else in the user's cache. A folder that holds them all is only
-    read, so it may be filled elsewhere for a machine without network. Any number of processes may call this at once; one of
-    them fetches.
+    Ours are kept in the folder that SPARKPORT_JARS names, else in the user's cache. A folder that
+    holds them all is only read, so it may be filled elsewhere for a machine without network. Any
+    number of processes may call this at once; one of them fetches.
 
     Raises: PreconditionFailed when they cannot be had.
     """
@@ -82,18 +85,24 @@ def kept_jars() -> tuple[Path, ...]:
 
 
 def spark_home() -> Path:
-    """Where Spark is installed: with PySpark, unless SPARK_HOME names another. Raises: PreconditionFailed."""
+    """Where Spark is installed: with PySpark, unless SPARK_HOME names another. Raises:
+    PreconditionFailed.
+    """
     import pyspark
 
     home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
     if not (home / "bin" / "spark-submit").exists():
-        raise PreconditionFailed(f"SPARK_HOME is {str(home)!r}, where there is no bin/spark-submit: unset it")
+        raise PreconditionFailed(
+            f"SPARK_HOME is {str(home)!r}, where there is no bin/spark-submit: unset it"
+        )
     return home
 
 
 def _given(jar: Path) -> Path:
     if not jar.is_file():
-        raise PreconditionFailed(f"the jar {jar} does not exist: correct its path, or leave the jars to Sparkport")
+        raise PreconditionFailed(
+            f"the jar {jar} does not exist: correct its path, or leave the jars to Sparkport"
+        )
     return jar.absolute()
 
 
@@ -144,7 +153,9 @@ def _fetch(place: Path) -> None:
 
 
 def _resolve(staging: Path) -> str:
-    """Let spark-submit resolve the coordinates, for a program that only prints a version. What it said at the end."""
+    """Let spark-submit resolve the coordinates, for a program that only prints a version. What it
+    said at the end.
+    """
     home = spark_home()
     command = [
         str(home / "bin" / "spark-submit"),
@@ -157,7 +168,13 @@ def _resolve(staging: Path) -> str:
     environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
     try:
         run = subprocess.run(  # noqa: S603 - Spark's own program
-            command, env=environment, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
+            command,
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return f"nothing within {_SECONDS} s"

@@ -34,7 +34,9 @@ def find_java(environment: Mapping[str, str] | None = None) -> Path:
     if home:
         java = Path(home, "bin", "java")
         if not os.access(java, os.X_OK):
-            raise PreconditionFailed(f"JAVA_HOME is {home!r}, where there is no bin/java: {_REMEDY}")
+            raise PreconditionFailed(
+                f"JAVA_HOME is {home!r}, where there is no bin/java: {_REMEDY}"
+            )
     else:
         found = shutil.which("java", path=environment.get("PATH", os.defpath))
         if found is None:
@@ -49,10 +51,17 @@ def find_java(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def _version(java: Path) -> int | None:
-    """Its major version: 8 calls itself 1.8, macOS has a `java` that only says that there is none."""
+    """Its major version: 8 calls itself 1.8, macOS has a `java` that only says that there is
+    none.
+    """
     try:
         run = subprocess.run(  # noqa: S603 - what JAVA_HOME and PATH name is what Spark would start
-            [java, "-version"], capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
+            [java, "-version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

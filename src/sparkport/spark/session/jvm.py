@@ -38,18 +38,20 @@ _ADDRESS = struct.Struct(">ii")  # the port, and how long the secret is, which f
 
 
 class Jvm:
-    """A JVM with PySpark's gateway. It ends with this process, also when that is killed: its standard input closes.
+    """A JVM with PySpark's gateway. It ends with this process, also when that is killed: its
+    standard input closes.
 
-    PySpark would start it with a `preexec_fn`, for which Python copies the process with `fork`. The copy of a process that
-    has used gRPC may die of it before it becomes a JVM, so it is started here, and PySpark only connects to it.
+    PySpark would start it with a `preexec_fn`, for which Python copies the process with `fork`. The
+    copy of a process that has used gRPC may die of it before it becomes a JVM, so it is started
+    here, and PySpark only connects to it.
     """
 
     def __init__(self, conf: SparkConf, environment: Mapping[str, str]) -> None:
         """Raises: PreconditionFailed when it does not come up."""
         self._said: list[str] = []
         self._heard = False
-        """Whether what it says goes to the log: until it is up, that is part of the error; once it stops, it tells of what
-        was under way."""
+        """Whether what it says goes to the log: until it is up, that is part of the error; once it
+        stops, it tells of what was under way."""
         with tempfile.TemporaryDirectory(prefix="sparkport-jvm-") as folder:
             address = Path(folder) / "address"
             self._process = subprocess.Popen(  # noqa: S603 - Spark's own program
@@ -66,7 +68,9 @@ class Jvm:
                 },
                 start_new_session=True,  # so that Ctrl-C reaches us only, and we end it in order
             )
-            self._listener = threading.Thread(target=self._listen, name="sparkport-jvm-output", daemon=True)
+            self._listener = threading.Thread(
+                target=self._listen, name="sparkport-jvm-output", daemon=True
+            )
             self._listener.start()
             try:
                 self.gateway = _gateway(*self._address(address))
@@ -75,10 +79,14 @@ class Jvm:
                 raise
         self.gateway.proc = self._process  # as PySpark does
         self._heard = True
-        atexit.register(self.stop)  # it would outlive us by a second, and nobody would collect its exit code
+        atexit.register(
+            self.stop
+        )  # it would outlive us by a second, and nobody would collect its exit code
 
     def _address(self, file: Path) -> tuple[int, str]:
-        """The port of the gateway and its secret, as soon as it has written them, which it does at once."""
+        """The port of the gateway and its secret, as soon as it has written them, which it does at
+        once.
+        """
         while not file.exists():
             if self._process.poll() is not None:
                 self._listener.join(_SECONDS_TO_END)
@@ -94,7 +102,9 @@ class Jvm:
         return _EXCEPTION.sub("", lines[0]) if lines else "Java says nothing"
 
     def stop_listening(self) -> None:
-        """For when Spark is about to be stopped: it complains of every task and connection that ends by that."""
+        """For when Spark is about to be stopped: it complains of every task and connection that
+        ends by that.
+        """
         self._heard = False
 
     def stop(self) -> None:
@@ -104,7 +114,9 @@ class Jvm:
         atexit.unregister(self.stop)
         self.stop_listening()
         self.gateway.shutdown()
-        SparkContext._gateway = SparkContext._jvm = None  # the next SparkContext starts a JVM of its own
+        SparkContext._gateway = SparkContext._jvm = (
+            None  # the next SparkContext starts a JVM of its own
+        )
         self._end(_SECONDS_TO_END)
 
     def _end(self, seconds: float) -> None:
@@ -135,7 +147,9 @@ def _command(conf: SparkConf) -> list[str]:
 
 
 def _gateway(port: int, secret: str) -> Any:
-    """PySpark's end of it. It has no way but the environment to be told of a JVM that runs already."""
+    """PySpark's end of it. It has no way but the environment to be told of a JVM that runs
+    already.
+    """
     from pyspark.java_gateway import launch_gateway
 
     launch: Any = launch_gateway  # PySpark's internals have no types

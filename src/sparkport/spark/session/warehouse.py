@@ -1,7 +1,8 @@
-"""The folder of an embedded lake, and its catalog: `catalog.db`, the SQLite file that Iceberg's JDBC catalog keeps.
+"""The folder of an embedded lake, and its catalog: `catalog.db`, the SQLite file that Iceberg's
+JDBC catalog keeps.
 
-It is looked at before Spark starts, which takes seconds and fails with a Java stack trace. Several programs may work with
-one warehouse at once: SQLite lets them commit one after the other.
+It is looked at before Spark starts, which takes seconds and fails with a Java stack trace. Several
+programs may work with one warehouse at once: SQLite lets them commit one after the other.
 """
 
 from __future__ import annotations
@@ -21,12 +22,20 @@ DATABASE = "catalog.db"
 """Iceberg's catalog in the folder of a warehouse."""
 
 BUSY_SECONDS = 60.0
-"""How long a catalog that somebody writes to is waited for. A commit takes some milliseconds, but machines stand still."""
+"""How long a catalog that somebody writes to is waited for. A commit takes some milliseconds, but
+machines stand still.
+"""
 _BUSY_SECONDS_AT_START = 20.0
 """The same when a server starts, where somebody looks on."""
 _LAYOUT = 0
 """SQLite's user_version of the catalogs that we know. Iceberg and PyIceberg leave it alone."""
-_COLUMNS = {"catalog_name", "table_namespace", "table_name", "metadata_location", "previous_metadata_location"}
+_COLUMNS = {
+    "catalog_name",
+    "table_namespace",
+    "table_name",
+    "metadata_location",
+    "previous_metadata_location",
+}
 """Of `iceberg_tables` in its first version."""
 _MADE = (
     """
@@ -59,12 +68,18 @@ class Warehouse:
     """Under which names of a catalog it holds tables or namespaces."""
 
     def catalog_name(self, wanted: str) -> str:
-        """What Spark's catalog must be called to find what is stored: every row of `catalog.db` holds its name."""
-        return wanted if not self.stored_names or wanted in self.stored_names else self.stored_names[0]
+        """What Spark's catalog must be called to find what is stored: every row of `catalog.db`
+        holds its name.
+        """
+        return (
+            wanted if not self.stored_names or wanted in self.stored_names else self.stored_names[0]
+        )
 
     @property
     def location(self) -> str:
-        """As Iceberg takes it: not percent-encoded, and independent of Hadoop's default file system."""
+        """As Iceberg takes it: not percent-encoded, and independent of Hadoop's default file
+        system.
+        """
         return f"file://{self.path}"
 
     @property
@@ -82,7 +97,8 @@ class Warehouse:
     def make_catalog(self) -> None:
         """Make the catalog's tables, or bring them up to date.
 
-        Iceberg would do it by itself, but looks first and changes then: of two servers that start at once, one would fail.
+        Iceberg would do it by itself, but looks first and changes then: of two servers that start
+        at once, one would fail.
 
         Raises: PreconditionFailed.
         """
@@ -92,14 +108,17 @@ class Warehouse:
             for statement in _MADE:
                 connection.execute(statement)
             if _TYPE_COLUMN not in _columns(connection):
-                connection.execute(f"ALTER TABLE iceberg_tables ADD COLUMN {_TYPE_COLUMN} VARCHAR(5)")
+                connection.execute(
+                    f"ALTER TABLE iceberg_tables ADD COLUMN {_TYPE_COLUMN} VARCHAR(5)"
+                )
             connection.execute("COMMIT")
 
 
 def open_warehouse(folder: Path) -> Warehouse:
     """Make the folder where it is missing, and see that it can be worked with.
 
-    Raises: BadRequest for a path that can never be a warehouse; PreconditionFailed for one that cannot be used as it is.
+    Raises: BadRequest for a path that can never be a warehouse; PreconditionFailed for one that
+    cannot be used as it is.
     """
     path = folder.expanduser().absolute()
     if any(sign in str(path) for sign in _FORBIDDEN) or not str(path).isprintable():
@@ -108,7 +127,9 @@ def open_warehouse(folder: Path) -> Warehouse:
         )
     try:
         path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):  # what os.access says is not true for root, nor on read-only disks
+        with tempfile.TemporaryFile(
+            dir=path
+        ):  # what os.access says is not true for root, nor on read-only disks
             pass
     except (FileExistsError, NotADirectoryError) as error:
         raise BadRequest(f"the warehouse {path} is not a folder: name another one") from error
@@ -123,10 +144,14 @@ def open_warehouse(folder: Path) -> Warehouse:
 def _stored_names(catalog: Path) -> tuple[str, ...]:
     """Those of the catalogs in the file, which is checked on the way."""
     with _plain_errors(catalog), closing(_connect(catalog)) as connection:
-        connection.execute("BEGIN IMMEDIATE")  # as a commit begins: fails where the file cannot be written to
+        connection.execute(
+            "BEGIN IMMEDIATE"
+        )  # as a commit begins: fails where the file cannot be written to
         (layout,) = connection.execute("PRAGMA user_version").fetchone()
         if layout > _LAYOUT:
-            raise PreconditionFailed(f"the catalog {catalog} was made by a newer Sparkport: install that one")
+            raise PreconditionFailed(
+                f"the catalog {catalog} was made by a newer Sparkport: install that one"
+            )
         (state,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if state != "ok":
             raise sqlite3.DatabaseError(state)
@@ -138,9 +163,17 @@ def _stored_names(catalog: Path) -> tuple[str, ...]:
                 f"the catalog {catalog} is not one of Iceberg: move it away, or name another folder"
             )
         names = "SELECT catalog_name FROM iceberg_tables"
-        if connection.execute("PRAGMA table_info(iceberg_namespace_properties)").fetchone() is not None:
+        if (
+            connection.execute("PRAGMA table_info(iceberg_namespace_properties)").fetchone()
+            is not None
+        ):
             names += " UNION SELECT catalog_name FROM iceberg_namespace_properties"
-        return tuple(name for (name,) in connection.execute(f"SELECT DISTINCT catalog_name FROM ({names}) ORDER BY 1"))
+        return tuple(
+            name
+            for (name,) in connection.execute(
+                f"SELECT DISTINCT catalog_name FROM ({names}) ORDER BY 1"
+            )
+        )
 
 
 def _columns(connection: sqlite3.Connection) -> set[str]:
@@ -150,7 +183,10 @@ def _columns(connection: sqlite3.Connection) -> set[str]:
 
 def _connect(catalog: Path, mode: str = "rw") -> sqlite3.Connection:
     return sqlite3.connect(
-        f"file:{catalog}?mode={mode}", uri=True, timeout=_BUSY_SECONDS_AT_START, isolation_level=None
+        f"file:{catalog}?mode={mode}",
+        uri=True,
+        timeout=_BUSY_SECONDS_AT_START,
+        isolation_level=None,
     )
 
 

@@ -1,9 +1,10 @@
 """Types of DuckDB's users ↔ types of Iceberg on Spark (decision 0008).
 
-Strategy: `stored_schema` gives every declared Arrow type the nearest Iceberg type that Spark reads and that loses nothing,
-and a token where Iceberg's type alone does not tell what was declared. `declared_fields` reads both back. A token that does
-not fit its column any more, because another engine has changed it, counts for nothing. Text, bytes and lists have one Arrow
-type each here, whichever of their encodings a client had: DuckDB does not tell them apart.
+Strategy: `stored_schema` gives every declared Arrow type the nearest Iceberg type that Spark reads
+and that loses nothing, and a token where Iceberg's type alone does not tell what was declared.
+`declared_fields` reads both back. A token that does not fit its column any more, because another
+engine has changed it, counts for nothing. Text, bytes and lists have one Arrow type each here,
+whichever of their encodings a client had: DuckDB does not tell them apart.
 """
 
 from __future__ import annotations
@@ -82,11 +83,14 @@ def needs_decoding(iceberg_type: IcebergType, field: pa.Field) -> bool:
 
 
 def order_preserving(iceberg_type: IcebergType, field: pa.Field) -> bool:
-    """Whether stored values are ordered as DuckDB orders the declared ones, so that bounds of one are bounds of the other.
+    """Whether stored values are ordered as DuckDB orders the declared ones, so that bounds of one
+    are bounds of the other.
 
     Of floats but for NaN, which Iceberg leaves out of its bounds.
     """
-    if isinstance(iceberg_type, StructType | ListType | MapType | UUIDType | UnknownType) or geometry_token(field):
+    if isinstance(
+        iceberg_type, StructType | ListType | MapType | UUIDType | UnknownType
+    ) or geometry_token(field):
         return False  # Java compared UUIDs as signed numbers for a long time
     if not needs_decoding(iceberg_type, field):
         return not isinstance(iceberg_type, GeometryType)
@@ -95,11 +99,13 @@ def order_preserving(iceberg_type: IcebergType, field: pa.Field) -> bool:
     return storage is not None and storage.type == iceberg_type and storage.keeps_order
 
 
-# ------------------------------------------------------------------------------------------------- from Iceberg
+# ------------------------------------------------------------------------------------ from Iceberg
 
 
 def declared_fields(schema: Schema, properties: Mapping[str, str]) -> list[pa.Field]:
-    """The columns as DuckDB's users see them. Raises: Unsupported, naming the column and its type."""
+    """The columns as DuckDB's users see them. Raises: Unsupported, naming the column and its
+    type.
+    """
     tokens = tokens_in(properties)
     return [_declared_column(field, tokens) for field in schema.fields]
 
@@ -120,7 +126,9 @@ def _declared_field(field: NestedField, tokens: Mapping[int, str]) -> pa.Field:
     return pa.field(field.name, _declared_type(stored, token, tokens), metadata=metadata)
 
 
-def _declared_type(stored: IcebergType, token: str | None, tokens: Mapping[int, str]) -> pa.DataType:
+def _declared_type(
+    stored: IcebergType, token: str | None, tokens: Mapping[int, str]
+) -> pa.DataType:
     match stored:
         case StructType():
             return _declared_struct(stored, token, tokens)
@@ -137,7 +145,9 @@ def _declared_type(stored: IcebergType, token: str | None, tokens: Mapping[int, 
             return declared_by(token)
 
 
-def _declared_struct(stored: StructType, token: str | None, tokens: Mapping[int, str]) -> pa.DataType:
+def _declared_struct(
+    stored: StructType, token: str | None, tokens: Mapping[int, str]
+) -> pa.DataType:
     if token == INTERVAL and [field.field_type for field in stored.fields] == [
         kind for _, kind, _, _ in INTERVAL_PARTS
     ]:
@@ -159,23 +169,28 @@ def _is_union(stored: StructType, members: tuple[int, ...]) -> bool:
     )
 
 
-# ---------------------------------------------------------------------------------------------------- to Iceberg
+# -------------------------------------------------------------------------------------- to Iceberg
 
 
 def stored_schema(columns: pa.Schema, first_id: int = 1) -> tuple[Schema, dict[int, str]]:
     """The Iceberg schema of a new table, and the tokens of its fields by id.
 
-    The ids are those that Iceberg itself gives when it makes the table. Raises: Unsupported, naming column and type.
+    The ids are those that Iceberg itself gives when it makes the table. Raises: Unsupported, naming
+    column and type.
     """
     plain = publishable_schema(columns)
     ids, tokens = count(first_id), dict[int, str]()
     own_ids = [next(ids) for _ in plain]
-    fields = [_stored_column(field, own_id, ids, tokens) for field, own_id in zip(plain, own_ids, strict=True)]
+    fields = [
+        _stored_column(field, own_id, ids, tokens)
+        for field, own_id in zip(plain, own_ids, strict=True)
+    ]
     return Schema(*fields), tokens
 
 
 def stored_field(field: pa.Field, next_id: int) -> tuple[NestedField, dict[int, str]]:
-    """One more column, or field of a struct, with ids from `next_id` on, as Iceberg gives them to a new column.
+    """One more column, or field of a struct, with ids from `next_id` on, as Iceberg gives them to a
+    new column.
 
     Raises: Unsupported, naming column and type.
     """
@@ -184,7 +199,9 @@ def stored_field(field: pa.Field, next_id: int) -> tuple[NestedField, dict[int, 
     return _stored_column(plain, next(ids), ids, tokens), tokens
 
 
-def _stored_column(field: pa.Field, own_id: int, ids: Iterator[int], tokens: dict[int, str]) -> NestedField:
+def _stored_column(
+    field: pa.Field, own_id: int, ids: Iterator[int], tokens: dict[int, str]
+) -> NestedField:
     try:
         stored = _stored_type(field, own_id, ids, tokens)
     except Unsupported as error:
@@ -192,7 +209,9 @@ def _stored_column(field: pa.Field, own_id: int, ids: Iterator[int], tokens: dic
     return NestedField(own_id, field.name, stored, required=not field.nullable)
 
 
-def _stored_type(field: pa.Field, own_id: int, ids: Iterator[int], tokens: dict[int, str]) -> IcebergType:
+def _stored_type(
+    field: pa.Field, own_id: int, ids: Iterator[int], tokens: dict[int, str]
+) -> IcebergType:
     """What is inside gets its ids before what is inside that, as Iceberg does it."""
     declared, children = field.type, fields_of(field.type)
     token = geometry_token(field) or token_of(declared)
@@ -204,7 +223,12 @@ def _stored_type(field: pa.Field, own_id: int, ids: Iterator[int], tokens: dict[
     if storage is not None:
         return storage.type
     if token == INTERVAL:
-        return StructType(*(NestedField(next(ids), name, kind, required=False) for name, kind, _, _ in INTERVAL_PARTS))
+        return StructType(
+            *(
+                NestedField(next(ids), name, kind, required=False)
+                for name, kind, _, _ in INTERVAL_PARTS
+            )
+        )
     if not children:
         return _stored_plain(declared)
     if declared.id == lib.Type_SPARSE_UNION:
@@ -212,11 +236,16 @@ def _stored_type(field: pa.Field, own_id: int, ids: Iterator[int], tokens: dict[
     own_ids = [next(ids) for _ in children]
     if declared.id == lib.Type_SPARSE_UNION:
         tokens[own_id] = union_token(own_ids[1:])
-    kinds = [_stored_type(child, child_id, ids, tokens) for child, child_id in zip(children, own_ids, strict=True)]
+    kinds = [
+        _stored_type(child, child_id, ids, tokens)
+        for child, child_id in zip(children, own_ids, strict=True)
+    ]
     match declared.id:
         case lib.Type_STRUCT | lib.Type_SPARSE_UNION:
             inside = zip(own_ids, children, kinds, strict=True)
-            return StructType(*(NestedField(own, child.name, kind, required=False) for own, child, kind in inside))
+            return StructType(
+                *(NestedField(own, child.name, kind, required=False) for own, child, kind in inside)
+            )
         case lib.Type_MAP:
             (key_id, value_id), (key, value) = own_ids, kinds
             return MapType(key_id, key, value_id, value, value_required=False)

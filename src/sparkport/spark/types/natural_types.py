@@ -52,25 +52,37 @@ _PLAIN: Mapping[type[IcebergType], tuple[pa.DataType, str | None]] = {
     UUIDType: (pa.uuid(), "string"),
     BinaryType: (pa.binary(), "binary"),
     UnknownType: (pa.null(), "void"),
-    # In Iceberg's files they are WKB, which is what DuckDB calls BLOB until a field's metadata says more.
+    # In Iceberg's files they are WKB, which is what DuckDB calls BLOB until a field's metadata says
+    # more.
     GeometryType: (pa.binary(), None),
     GeographyType: (pa.binary(), None),
 }
-"""Arrow's type, and Spark's name of what it reads; None where it refuses the whole table (Iceberg 1.12)."""
+"""Arrow's type, and Spark's name of what it reads; None where it refuses the whole table (Iceberg
+1.12).
+"""
 
 
 def natural_type(iceberg_type: IcebergType) -> pa.DataType:
     """What a column of another engine's table shows, and as what its files are read.
 
-    Whether NULLs are allowed inside is not said: DuckDB does not ask. Raises: Unsupported, naming the type.
+    Whether NULLs are allowed inside is not said: DuckDB does not ask. Raises: Unsupported, naming
+    the type.
     """
     match iceberg_type:
         case StructType():
-            return pa.struct([pa.field(field.name, natural_type(field.field_type)) for field in iceberg_type.fields])
+            return pa.struct(
+                [
+                    pa.field(field.name, natural_type(field.field_type))
+                    for field in iceberg_type.fields
+                ]
+            )
         case ListType():
             return pa.list_(pa.field("element", natural_type(iceberg_type.element_type)))
         case MapType():
-            return map_of(natural_type(iceberg_type.key_type), pa.field("value", natural_type(iceberg_type.value_type)))
+            return map_of(
+                natural_type(iceberg_type.key_type),
+                pa.field("value", natural_type(iceberg_type.value_type)),
+            )
         case DecimalType():
             return pa.decimal128(iceberg_type.precision, iceberg_type.scale)
         case FixedType():
@@ -87,15 +99,22 @@ def map_of(keys: pa.DataType, values: pa.Field) -> pa.DataType:
 
 
 def spark_type(iceberg_type: IcebergType) -> str:
-    """The type as Spark SQL spells it. Raises: Unsupported, naming the type, where Spark cannot read it."""
+    """The type as Spark SQL spells it. Raises: Unsupported, naming the type, where Spark cannot
+    read it.
+    """
     match iceberg_type:
         case StructType():
-            fields = (f"{quoted(field.name)}: {spark_type(field.field_type)}" for field in iceberg_type.fields)
+            fields = (
+                f"{quoted(field.name)}: {spark_type(field.field_type)}"
+                for field in iceberg_type.fields
+            )
             return f"struct<{', '.join(fields)}>"
         case ListType():
             return f"array<{spark_type(iceberg_type.element_type)}>"
         case MapType():
-            return f"map<{spark_type(iceberg_type.key_type)}, {spark_type(iceberg_type.value_type)}>"
+            return (
+                f"map<{spark_type(iceberg_type.key_type)}, {spark_type(iceberg_type.value_type)}>"
+            )
         case DecimalType():
             return f"decimal({iceberg_type.precision},{iceberg_type.scale})"
         case FixedType():

@@ -1,8 +1,9 @@
 """Arrays of declared types ↔ arrays of the types they are stored as, nested to any depth.
 
-Strategy: the two types are walked together. Where they are equal the array is passed on as it is; a type without parts is
-converted by its `Storage`; of a nested type only the children are. What stands below a NULL, or in the members of a union
-that are not chosen, is arbitrary and left behind first, so that it is never refused.
+Strategy: the two types are walked together. Where they are equal the array is passed on as it is; a
+type without parts is converted by its `Storage`; of a nested type only the children are. What
+stands below a NULL, or in the members of a union that are not chosen, is arbitrary and left behind
+first, so that it is never refused.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ _Convert: TypeAlias = Callable[[pa.Array, IcebergType, pa.DataType, str], pa.Arr
 
 
 def decode(array: pa.Array, iceberg_type: IcebergType, field: pa.Field) -> pa.Array:
-    """Stored values, in any encoding of `natural_type`, as the declared ones; the same object where nothing is to do.
+    """Stored values, in any encoding of `natural_type`, as the declared ones; the same object where
+    nothing is to do.
 
-    Raises: PreconditionFailed for a value that the declared type cannot hold: another engine has written it.
+    Raises: PreconditionFailed for a value that the declared type cannot hold: another engine has
+    written it.
     """
     if array.type.equals(field.type):
         return array
@@ -43,7 +46,8 @@ def decode(array: pa.Array, iceberg_type: IcebergType, field: pa.Field) -> pa.Ar
 
 
 def encode(array: pa.Array, field: pa.Field, iceberg_type: IcebergType) -> pa.Array:
-    """Declared values as they are stored, in `natural_type`; the same object where nothing is to do.
+    """Declared values as they are stored, in `natural_type`; the same object where nothing is to
+    do.
 
     Raises: BadRequest, naming the column and the value, for one that cannot be stored.
     """
@@ -52,10 +56,12 @@ def encode(array: pa.Array, field: pa.Field, iceberg_type: IcebergType) -> pa.Ar
     return _encoded(array, iceberg_type, field.type, field.name)
 
 
-# ------------------------------------------------------------------------------------------------------- decoding
+# ---------------------------------------------------------------------------------------- decoding
 
 
-def _decoded(array: pa.Array, iceberg_type: IcebergType, declared: pa.DataType, path: str) -> pa.Array:
+def _decoded(
+    array: pa.Array, iceberg_type: IcebergType, declared: pa.DataType, path: str
+) -> pa.Array:
     if array.type.equals(declared):
         return array
     match declared.id:
@@ -64,8 +70,12 @@ def _decoded(array: pa.Array, iceberg_type: IcebergType, declared: pa.DataType, 
         case lib.Type_INTERVAL_MONTH_DAY_NANO:
             return interval_from_parts(struct_children(array))
         case lib.Type_FIXED_SIZE_LIST:
-            lists = _rebuilt(array, iceberg_type, declared, pa.list_(declared.value_field), path, _decoded)
-            return _tried(partial(_of_fixed_size, target=declared), lists, _refuse_stored(declared, path))
+            lists = _rebuilt(
+                array, iceberg_type, declared, pa.list_(declared.value_field), path, _decoded
+            )
+            return _tried(
+                partial(_of_fixed_size, target=declared), lists, _refuse_stored(declared, path)
+            )
         case lib.Type_STRUCT | lib.Type_LIST | lib.Type_MAP:
             return _rebuilt(array, iceberg_type, declared, declared, path, _decoded)
     token = token_of(declared)
@@ -73,7 +83,11 @@ def _decoded(array: pa.Array, iceberg_type: IcebergType, declared: pa.DataType, 
     if storage is None or storage.type != iceberg_type:
         return convert_array(array, declared, path, from_duckdb=False)
     plain = _tried(storage.decode, array, _refuse_stored(declared, path))
-    return pa.ExtensionArray.from_storage(declared, plain) if isinstance(declared, pa.BaseExtensionType) else plain
+    return (
+        pa.ExtensionArray.from_storage(declared, plain)
+        if isinstance(declared, pa.BaseExtensionType)
+        else plain
+    )
 
 
 def _of_fixed_size(lists: pa.Array, target: pa.DataType) -> pa.Array:
@@ -82,18 +96,26 @@ def _of_fixed_size(lists: pa.Array, target: pa.DataType) -> pa.Array:
     return lists.cast(target)
 
 
-def _union_from_struct(array: pa.Array, iceberg_type: IcebergType, declared: pa.DataType, path: str) -> pa.Array:
+def _union_from_struct(
+    array: pa.Array, iceberg_type: IcebergType, declared: pa.DataType, path: str
+) -> pa.Array:
     """A union cannot be NULL itself: a NULL is the first member's, as DuckDB has it."""
     assert isinstance(iceberg_type, StructType)
     members = [declared.field(position) for position in range(declared.num_fields)]
     children = {
-        field.name: (child, field) for child, field in zip(struct_children(array), iceberg_type.fields, strict=True)
+        field.name: (child, field)
+        for child, field in zip(struct_children(array), iceberg_type.fields, strict=True)
     }
     tags, _ = children[iceberg_type.fields[tag_position(iceberg_type, declared)].name]
     tags = tags.fill_null(0)
     _tried(partial(_check_tags, members=len(members)), tags, _refuse_stored(declared, path))
     decoded = [
-        _decoded(children[member.name][0], children[member.name][1].field_type, member.type, f"{path}.{member.name}")
+        _decoded(
+            children[member.name][0],
+            children[member.name][1].field_type,
+            member.type,
+            f"{path}.{member.name}",
+        )
         for member in members
     ]
     names, codes = [member.name for member in members], list(declared.type_codes)
@@ -108,15 +130,19 @@ def _check_tags(tags: pa.Array, members: int) -> pa.Array:
 
 
 def tag_position(stored: StructType, declared: pa.DataType) -> int:
-    """Which field of a struct tells the member of the union that it keeps: the one that is none of the members."""
+    """Which field of a struct tells the member of the union that it keeps: the one that is none of
+    the members.
+    """
     names = {declared.field(position).name for position in range(declared.num_fields)}
     return next(position for position, field in enumerate(stored.fields) if field.name not in names)
 
 
-# ------------------------------------------------------------------------------------------------------- encoding
+# ---------------------------------------------------------------------------------------- encoding
 
 
-def _encoded(array: pa.Array, iceberg_type: IcebergType, declared: pa.DataType, path: str) -> pa.Array:
+def _encoded(
+    array: pa.Array, iceberg_type: IcebergType, declared: pa.DataType, path: str
+) -> pa.Array:
     target = natural_type(iceberg_type)
     if declared.equals(target):
         return array
@@ -124,7 +150,9 @@ def _encoded(array: pa.Array, iceberg_type: IcebergType, declared: pa.DataType, 
         case lib.Type_SPARSE_UNION:
             return _struct_from_union(array, iceberg_type, declared, path)
         case lib.Type_INTERVAL_MONTH_DAY_NANO:
-            return pa.StructArray.from_arrays(parts_of_interval(array), fields=list(target), mask=_mask(array))
+            return pa.StructArray.from_arrays(
+                parts_of_interval(array), fields=list(target), mask=_mask(array)
+            )
         case lib.Type_STRUCT | lib.Type_LIST | lib.Type_MAP | lib.Type_FIXED_SIZE_LIST:
             return _rebuilt(array, iceberg_type, declared, target, path, _encoded)
     token = token_of(declared)
@@ -135,10 +163,14 @@ def _encoded(array: pa.Array, iceberg_type: IcebergType, declared: pa.DataType, 
     return _tried(storage.encode, plain, _refuse_sent(declared, path))
 
 
-def _struct_from_union(array: pa.Array, iceberg_type: IcebergType, declared: pa.DataType, path: str) -> pa.Array:
+def _struct_from_union(
+    array: pa.Array, iceberg_type: IcebergType, declared: pa.DataType, path: str
+) -> pa.Array:
     assert isinstance(iceberg_type, StructType)
     # pyarrow's own `type_codes` forgets where a slice begins.
-    tags = pa.Array.from_buffers(pa.int8(), len(array), [None, array.buffers()[1]], offset=array.offset)
+    tags = pa.Array.from_buffers(
+        pa.int8(), len(array), [None, array.buffers()[1]], offset=array.offset
+    )
     rows = pa.arange(0, len(array))
     members = {declared.field(position).name: position for position in range(declared.num_fields)}
     children = []
@@ -153,23 +185,34 @@ def _struct_from_union(array: pa.Array, iceberg_type: IcebergType, declared: pa.
     return pa.StructArray.from_arrays(children, fields=list(natural_type(iceberg_type)))
 
 
-# -------------------------------------------------------------------------------------------------- nested arrays
+# ----------------------------------------------------------------------------------- nested arrays
 
 
 def _rebuilt(
-    array: pa.Array, iceberg_type: IcebergType, declared: pa.DataType, target: pa.DataType, path: str, convert: _Convert
+    array: pa.Array,
+    iceberg_type: IcebergType,
+    declared: pa.DataType,
+    target: pa.DataType,
+    path: str,
+    convert: _Convert,
 ) -> pa.Array:
     """The same structs, lists or maps as `target`, with converted children."""
     match iceberg_type:
         case StructType():
             children = [
-                convert(child, field.field_type, declared.field(position).type, f"{path}.{field.name}")
-                for position, (child, field) in enumerate(zip(struct_children(array), iceberg_type.fields, strict=True))
+                convert(
+                    child, field.field_type, declared.field(position).type, f"{path}.{field.name}"
+                )
+                for position, (child, field) in enumerate(
+                    zip(struct_children(array), iceberg_type.fields, strict=True)
+                )
             ]
             return pa.StructArray.from_arrays(children, fields=list(target), mask=_mask(array))
         case ListType():
             offsets, elements = _elements(array)
-            elements = convert(elements, iceberg_type.element_type, declared.value_type, f"{path}[]")
+            elements = convert(
+                elements, iceberg_type.element_type, declared.value_type, f"{path}[]"
+            )
             return pa.ListArray.from_arrays(offsets, elements, type=target, mask=_mask(array))
         case MapType():
             offsets, entries = _elements(_lists_of_entries(array))
@@ -188,14 +231,17 @@ def _mask(array: pa.Array) -> pa.Array | None:
 def _elements(lists: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Where each list begins, and the elements of all of them; of NULLs there are none.
 
-    Not by `flatten`, which cannot make arrays of extension types (pyarrow 26); only the numbers of the elements are made.
+    Not by `flatten`, which cannot make arrays of extension types (pyarrow 26); only the numbers of
+    the elements are made.
     """
     ends = pc.cumulative_sum(pc.list_value_length(lists).fill_null(0).cast(pa.int32()))
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
     fixed = lists.type.id == lib.Type_FIXED_SIZE_LIST
     kind = pa.list_(pa.int64(), lists.type.list_size) if fixed else pa.list_(pa.int64())
     own, numbers = lists.buffers()[: 1 if fixed else 2], pa.arange(0, len(lists.values))
-    used = pa.Array.from_buffers(kind, len(lists), own, offset=lists.offset, children=[numbers]).flatten()
+    used = pa.Array.from_buffers(
+        kind, len(lists), own, offset=lists.offset, children=[numbers]
+    ).flatten()
     if not len(used):
         return offsets, lists.values.slice(0, 0)
     first, last = used[0].as_py(), used[-1].as_py()
@@ -207,15 +253,22 @@ def _lists_of_entries(array: pa.Array) -> pa.Array:
     """A map is a list of pairs, except to the functions for lists."""
     entries = pa.StructArray.from_arrays([array.keys, array.items], names=["key", "value"])
     return pa.Array.from_buffers(
-        pa.list_(entries.type), len(array), array.buffers()[:2], array.null_count, array.offset, children=[entries]
+        pa.list_(entries.type),
+        len(array),
+        array.buffers()[:2],
+        array.null_count,
+        array.offset,
+        children=[entries],
     )
 
 
-# -------------------------------------------------------------------------------------------------------- refusals
+# ---------------------------------------------------------------------------------------- refusals
 
 
 def _tried(
-    convert: Callable[[pa.Array], pa.Array], array: pa.Array, refuse: Callable[[str], SparkportError]
+    convert: Callable[[pa.Array], pa.Array],
+    array: pa.Array,
+    refuse: Callable[[str], SparkportError],
 ) -> pa.Array:
     try:
         return convert(array)
@@ -250,6 +303,8 @@ def _refuse_stored(declared: pa.DataType, path: str) -> Callable[[str], Sparkpor
     def error(value: str) -> SparkportError:
         message = f"column {path} is {type_name(declared)}, which cannot hold"
         remedy = "that another engine has stored: correct it there"
-        return PreconditionFailed(f"{message} the value {value} {remedy}", without_values=f"{message} a value {remedy}")
+        return PreconditionFailed(
+            f"{message} the value {value} {remedy}", without_values=f"{message} a value {remedy}"
+        )
 
     return error

@@ -1,7 +1,9 @@
-"""Values of types that Iceberg on Spark does not have, in types that it has, and back (decision 0008).
+"""Values of types that Iceberg on Spark does not have, in types that it has, and back (decision
+0008).
 
-Whole arrays at a time: a scan decodes every batch. What cannot be converted is a ValueError or an Arrow error; which
-column, and what to do about it, is said by the caller. NULLs stay NULLs, and slices are fine.
+Whole arrays at a time: a scan decodes every batch. What cannot be converted is a ValueError or an
+Arrow error; which column, and what to do about it, is said by the caller. NULLs stay NULLs, and
+slices are fine.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ Conversion: TypeAlias = Callable[[pa.Array], pa.Array]
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """How the values of one declared type are kept. Extension types are taken off and put on by the caller."""
+    """How the values of one declared type are kept. Extension types are taken off and put on by the
+    caller.
+    """
 
     type: IcebergType
     encode: Conversion
@@ -70,11 +74,13 @@ def _refuse_outside(numbers: pa.Array, low: int, high: int, problem: str) -> pa.
     return numbers
 
 
-# ---------------------------------------------------------------------------------------------------------- numbers
+# ----------------------------------------------------------------------------------------- numbers
 
 
 def integer_storage(declared: pa.DataType) -> Storage:
-    """The next wider type that has a sign; UBIGINT as a decimal, since nothing wider than BIGINT is left."""
+    """The next wider type that has a sign; UBIGINT as a decimal, since nothing wider than BIGINT is
+    left.
+    """
     kept: IcebergType
     if declared.bit_width < 32:
         kept, arrow = IntegerType(), pa.int32()
@@ -100,9 +106,13 @@ def hugeint_storage(*, signed: bool) -> Storage:
         numbers = array.cast(_WIDE)
         if pc.any(pc.or_(pc.less(numbers, lowest), pc.greater(numbers, highest))).as_py():
             raise ValueError("more than 128 bits")
-        return pc.binary_slice(numbers.view(_WIDE_BYTES), 0, 16)  # little endian: the lower half is the whole number
+        return pc.binary_slice(
+            numbers.view(_WIDE_BYTES), 0, 16
+        )  # little endian: the lower half is the whole number
 
-    return Storage(StringType(), _signed_digits if signed else _unsigned_digits, decode, keeps_order=False)
+    return Storage(
+        StringType(), _signed_digits if signed else _unsigned_digits, decode, keeps_order=False
+    )
 
 
 def _signed_digits(array: pa.Array) -> pa.Array:
@@ -111,11 +121,13 @@ def _signed_digits(array: pa.Array) -> pa.Array:
 
 
 def _unsigned_digits(array: pa.Array) -> pa.Array:
-    wide = pc.binary_join_element_wise(array.cast(pa.binary()), _UPPER_HALF, pa.scalar(b"", pa.binary()))
+    wide = pc.binary_join_element_wise(
+        array.cast(pa.binary()), _UPPER_HALF, pa.scalar(b"", pa.binary())
+    )
     return wide.cast(_WIDE_BYTES).view(_WIDE).cast(pa.string())
 
 
-# ------------------------------------------------------------------------------------------------- text and bytes
+# ---------------------------------------------------------------------------------- text and bytes
 
 
 def json_storage() -> Storage:
@@ -124,7 +136,8 @@ def json_storage() -> Storage:
 
 
 def uuid_storage() -> Storage:
-    """Text, as Spark shows a UUID anyhow: its filters on Iceberg's own type miss rows (decision 0008).
+    """Text, as Spark shows a UUID anyhow: its filters on Iceberg's own type miss rows (decision
+    0008).
 
     Others may write capital letters, which are ordered otherwise than the values.
     """
@@ -139,10 +152,18 @@ def _text_of_uuids(array: pa.Array) -> pa.Array:
         return pa.nulls(len(array), pa.string())
     whole = array.fill_null(b"\0" * 16)
     octets = whole.buffers()[1].slice(whole.offset * 16, len(whole) * 16).to_pybytes()
-    digits = pa.Array.from_buffers(pa.binary(32), len(whole), [None, pa.py_buffer(octets.hex().encode())])
-    groups = [pc.binary_slice(digits, start, stop).cast(pa.binary()) for start, stop in _UUID_GROUPS]
+    digits = pa.Array.from_buffers(
+        pa.binary(32), len(whole), [None, pa.py_buffer(octets.hex().encode())]
+    )
+    groups = [
+        pc.binary_slice(digits, start, stop).cast(pa.binary()) for start, stop in _UUID_GROUPS
+    ]
     text = pc.binary_join_element_wise(*groups, pa.scalar(b"-", pa.binary())).cast(pa.string())
-    return pc.if_else(array.is_valid(), text, pa.scalar(None, pa.string())) if array.null_count else text
+    return (
+        pc.if_else(array.is_valid(), text, pa.scalar(None, pa.string()))
+        if array.null_count
+        else text
+    )
 
 
 def _uuids_of_text(array: pa.Array) -> pa.Array:
@@ -151,13 +172,19 @@ def _uuids_of_text(array: pa.Array) -> pa.Array:
 
 def bit_storage() -> Storage:
     """DuckDB's own bytes, as a client without lossless conversion sends them."""
-    return Storage(BinaryType(), lambda array: array.cast(pa.binary()), _checked_bits, keeps_order=False)
+    return Storage(
+        BinaryType(), lambda array: array.cast(pa.binary()), _checked_bits, keeps_order=False
+    )
 
 
 def _checked_bits(array: pa.Array) -> pa.Array:
-    """DuckDB reads these bytes without looking at them, so what cannot be a BIT must not get that far."""
+    """DuckDB reads these bytes without looking at them, so what cannot be a BIT must not get that
+    far.
+    """
     padding = pc.binary_slice(array, 0, 1)
-    if not _every(pc.and_(pc.greater_equal(pc.binary_length(array), 2), pc.less_equal(padding, b"\x07"))):
+    if not _every(
+        pc.and_(pc.greater_equal(pc.binary_length(array), 2), pc.less_equal(padding, b"\x07"))
+    ):
         raise ValueError("not the bytes of a BIT")
     return array
 
@@ -171,7 +198,9 @@ def _checked_bignums(array: pa.Array) -> pa.Array:
     if not _every(pc.greater_equal(pc.binary_length(array), 4)):
         raise ValueError("not the bytes of a BIGNUM")
     header = pc.binary_reverse(pc.binary_slice(array, 0, 3))
-    padded = pc.binary_join_element_wise(header, pa.scalar(b"\0", pa.binary()), pa.scalar(b"", pa.binary()))
+    padded = pc.binary_join_element_wise(
+        header, pa.scalar(b"\0", pa.binary()), pa.scalar(b"", pa.binary())
+    )
     sizes = padded.cast(pa.binary(4)).view(pa.int32())
     negative = pc.equal(pc.bit_wise_and(sizes, 0x800000), 0)  # complemented, the size too
     sizes = pc.bit_wise_and(pc.if_else(negative, pc.bit_wise_not(sizes), sizes), 0x7FFFFF)
@@ -181,17 +210,21 @@ def _checked_bignums(array: pa.Array) -> pa.Array:
 
 
 def null_storage() -> Storage:
-    """Iceberg's own `unknown` cannot be written inside other types, and not at all before format version 3."""
+    """Iceberg's own `unknown` cannot be written inside other types, and not at all before format
+    version 3.
+    """
 
     def decode(array: pa.Array) -> pa.Array:
         if array.null_count < len(array):
             raise ValueError("not NULL")
         return pa.nulls(len(array))
 
-    return Storage(BooleanType(), lambda array: pa.nulls(len(array), pa.bool_()), decode, keeps_order=False)
+    return Storage(
+        BooleanType(), lambda array: pa.nulls(len(array), pa.bool_()), decode, keeps_order=False
+    )
 
 
-# ------------------------------------------------------------------------------------------------ time of day
+# ------------------------------------------------------------------------------------- time of day
 
 _DAY_SECONDS = 24 * 60 * 60
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -206,7 +239,9 @@ def time_storage(declared: pa.DataType) -> Storage:
         return _refuse_outside(array.view(plain), 0, day, "not a time of day").cast(pa.int64())
 
     def decode(array: pa.Array) -> pa.Array:
-        return _refuse_outside(array, 0, day, "not a time of day").cast(plain).view(declared)  # 24:00 is one too
+        return (
+            _refuse_outside(array, 0, day, "not a time of day").cast(plain).view(declared)
+        )  # 24:00 is one too
 
     return Storage(LongType(), encode, decode)
 
@@ -218,38 +253,52 @@ _OFFSET_STEP = 10**6 << _OFFSET_BITS
 
 
 def time_tz_storage() -> Storage:
-    """A number by which DuckDB itself orders them: the time in UTC above the offset, not the local time above it."""
+    """A number by which DuckDB itself orders them: the time in UTC above the offset, not the local
+    time above it.
+    """
 
     def encode(array: pa.Array) -> pa.Array:
         packed = _checked_times(array.view(pa.int64()))
         return pc.add(packed, pc.multiply(pc.bit_wise_and(packed, _OFFSET_MASK), _OFFSET_STEP))
 
     def decode(array: pa.Array) -> pa.Array:
-        offsets = _refuse_outside(pc.bit_wise_and(array, _OFFSET_MASK), 0, _GREATEST_OFFSET, "not an offset")
-        return _checked_times(pc.subtract(array, pc.multiply(offsets, _OFFSET_STEP))).view(pa.binary(8))
+        offsets = _refuse_outside(
+            pc.bit_wise_and(array, _OFFSET_MASK), 0, _GREATEST_OFFSET, "not an offset"
+        )
+        return _checked_times(pc.subtract(array, pc.multiply(offsets, _OFFSET_STEP))).view(
+            pa.binary(8)
+        )
 
     return Storage(LongType(), encode, decode)
 
 
 def _checked_times(packed: pa.Array) -> pa.Array:
     _refuse_outside(pc.bit_wise_and(packed, _OFFSET_MASK), 0, _GREATEST_OFFSET, "not an offset")
-    _refuse_outside(pc.shift_right(packed, _OFFSET_BITS), 0, _DAY_SECONDS * 10**6, "not a time of day")
+    _refuse_outside(
+        pc.shift_right(packed, _OFFSET_BITS), 0, _DAY_SECONDS * 10**6, "not a time of day"
+    )
     return packed
 
 
-# ---------------------------------------------------------------------------------------- moments and their distances
+# --------------------------------------------------------------------- moments and their distances
 
 
 def timestamp_storage(declared: pa.DataType) -> Storage:
-    """Spark's timestamps are of microseconds: seconds and milliseconds fit in, nanoseconds are kept as a number."""
+    """Spark's timestamps are of microseconds: seconds and milliseconds fit in, nanoseconds are kept
+    as a number.
+    """
     if declared.unit == "ns":
-        return Storage(LongType(), lambda array: array.view(pa.int64()), lambda array: array.view(declared))
+        return Storage(
+            LongType(), lambda array: array.view(pa.int64()), lambda array: array.view(declared)
+        )
     kept = TimestampType() if declared.tz is None else TimestamptzType()
     arrow = pa.timestamp("us", None if declared.tz is None else "UTC")
     if declared.unit == "us":
         # Only another name of the zone: all values are in UTC.
         return Storage(kept, lambda array: array.cast(arrow), lambda array: array.cast(declared))
-    return Storage(kept, lambda array: _rescaled(array, arrow), lambda array: _rescaled(array, declared))
+    return Storage(
+        kept, lambda array: _rescaled(array, arrow), lambda array: _rescaled(array, declared)
+    )
 
 
 _INFINITY = 2**63 - 1
@@ -267,7 +316,9 @@ def _rescaled(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 def span_storage(declared: pa.DataType) -> Storage:
     """A duration, as a number of its units."""
-    return Storage(LongType(), lambda array: array.view(pa.int64()), lambda array: array.view(declared))
+    return Storage(
+        LongType(), lambda array: array.view(pa.int64()), lambda array: array.view(declared)
+    )
 
 
 INTERVAL_PARTS: tuple[tuple[str, IcebergType, pa.DataType, tuple[int, int]], ...] = (
@@ -275,7 +326,9 @@ INTERVAL_PARTS: tuple[tuple[str, IcebergType, pa.DataType, tuple[int, int]], ...
     ("days", IntegerType(), pa.int32(), (4, 8)),
     ("nanoseconds", LongType(), pa.int64(), (8, 16)),
 )
-"""Each with its types, and where it stands in Arrow's 16 bytes. The parts do not add up: a month has no fixed length."""
+"""Each with its types, and where it stands in Arrow's 16 bytes. The parts do not add up: a month
+has no fixed length.
+"""
 
 
 def parts_of_interval(array: pa.Array) -> list[pa.Array]:

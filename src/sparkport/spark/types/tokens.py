@@ -1,7 +1,8 @@
-"""What a column was declared as, in a word that a table property keeps beside Iceberg's own type (decision 0008).
+"""What a column was declared as, in a word that a table property keeps beside Iceberg's own type
+(decision 0008).
 
-Only what Iceberg's type does not tell by itself has a token. It belongs to a field id, also of a field inside another, so
-it follows a column that is renamed, by whichever engine.
+Only what Iceberg's type does not tell by itself has a token. It belongs to a field id, also of a
+field inside another, so it follows a column that is renamed, by whichever engine.
 """
 
 from __future__ import annotations
@@ -35,14 +36,18 @@ __all__ = [
 ]
 
 TYPES_PROPERTY = "sparkport.types"
-"""The table property: a JSON object from field ids to tokens. Tables of other engines do not have it."""
+"""The table property: a JSON object from field ids to tokens. Tables of other engines do not have
+it.
+"""
 
 GEOMETRY = "geometry"
 INTERVAL = "interval"
 
 
 def tokens_in(properties: Mapping[str, str]) -> dict[int, str]:
-    """The tokens of a table by field id. What cannot be read is left out: its columns show what Iceberg says of them."""
+    """The tokens of a table by field id. What cannot be read is left out: its columns show what
+    Iceberg says of them.
+    """
     try:
         found = json.loads(properties.get(TYPES_PROPERTY, "{}"))
     except ValueError:
@@ -50,16 +55,20 @@ def tokens_in(properties: Mapping[str, str]) -> dict[int, str]:
     if not isinstance(found, dict):
         return {}
     return {
-        int(key): token for key, token in found.items() if key.isascii() and key.isdigit() and isinstance(token, str)
+        int(key): token
+        for key, token in found.items()
+        if key.isascii() and key.isdigit() and isinstance(token, str)
     }
 
 
 def written_tokens(tokens: Mapping[int, str]) -> str:
     """The text of the property."""
-    return json.dumps({str(field_id): tokens[field_id] for field_id in sorted(tokens)}, separators=(",", ":"))
+    return json.dumps(
+        {str(field_id): tokens[field_id] for field_id in sorted(tokens)}, separators=(",", ":")
+    )
 
 
-# ------------------------------------------------------------------------------------------------ types without parts
+# ----------------------------------------------------------------------------- types without parts
 
 
 def _opaque(name: str, storage: pa.DataType) -> pa.DataType:
@@ -132,7 +141,7 @@ def _zoned(token: str) -> tuple[pa.DataType, Storage] | None:
     return declared, values.timestamp_storage(declared)
 
 
-# ------------------------------------------------------------------------------------------------- types with parts
+# -------------------------------------------------------------------------------- types with parts
 
 _ARRAY = re.compile(r"array\[([1-9][0-9]{0,9})\]")
 _UNION = re.compile(r"union\[([0-9]+(?:,[0-9]+)*)\]")
@@ -150,7 +159,9 @@ def list_size(token: str | None) -> int | None:
 
 
 def union_token(members: list[int]) -> str:
-    """Of a struct that keeps a union. The ids of the members in the order of the tags, whatever is done to the struct."""
+    """Of a struct that keeps a union. The ids of the members in the order of the tags, whatever is
+    done to the struct.
+    """
     return f"union[{','.join(map(str, members))}]"
 
 
@@ -164,7 +175,9 @@ _EXTENSION_NAME, _EXTENSION_METADATA = b"ARROW:extension:name", b"ARROW:extensio
 
 
 def geometry_token(field: pa.Field) -> str | None:
-    """Of a field that pyarrow takes for bytes, and whose metadata says that they are a geometry; None for all others."""
+    """Of a field that pyarrow takes for bytes, and whose metadata says that they are a geometry;
+    None for all others.
+    """
     metadata = extension_metadata(field) or {}
     if metadata.get(_EXTENSION_NAME) != b"geoarrow.wkb":
         return None

@@ -1,4 +1,6 @@
-"""What a statement, or a whole transaction, does to the rows of a table: a value that fits any later state of it."""
+"""What a statement, or a whole transaction, does to the rows of a table: a value that fits any
+later state of it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ NO_ROWS = pa.array([], pa.int64())
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Change:
-    """New files, and rows that are gone; an updated row is both, and its file brings its id along."""
+    """New files, and rows that are gone; an updated row is both, and its file brings its id
+    along.
+    """
 
     base: TableState
     """What the statement has seen."""
@@ -28,7 +32,9 @@ class Change:
     removed: pa.Array = field(default_factory=lambda: NO_ROWS)
     """The ids of rows of `base`, ascending and distinct."""
     gone: Mapping[str, pa.Array] = field(default_factory=dict)
-    """Positions of rows in `files` that were removed again by the same transaction, by the file's path."""
+    """Positions of rows in `files` that were removed again by the same transaction, by the file's
+    path.
+    """
     keys: Constraints = field(default_factory=Constraints)
     """The UNIQUE and PRIMARY KEY constraints that it can break."""
 

@@ -1,9 +1,10 @@
 """Making a change of rows visible, by one swap of the table's metadata.
 
-Strategy: everything that can be false is checked against the very state that the change is put on top of, and the swap is
-made only if that still is the present (ddl/commits.py). When somebody else was faster, the same files are tried again on
-what is there now; only if the same rows were changed, or the columns, is it a conflict. Writers of one server wait for each
-other rather than race, so that only other servers and engines make anybody try again.
+Strategy: everything that can be false is checked against the very state that the change is put on
+top of, and the swap is made only if that still is the present (ddl/commits.py). When somebody else
+was faster, the same files are tried again on what is there now; only if the same rows were changed,
+or the columns, is it a conflict. Writers of one server wait for each other rather than race, so
+that only other servers and engines make anybody try again.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def commit_change(
     summary: Mapping[str, str],
     branch: str | None = None,
 ) -> tuple[TableState, Location]:
-    """Make a change visible to everyone, or on a branch; what the table is then, and where the removed rows were.
+    """Make a change visible to everyone, or on a branch; what the table is then, and where the
+    removed rows were.
 
     Raises: Conflict, ConstraintViolation, NotFound; then nothing has changed.
     """
@@ -86,7 +88,9 @@ def commit_change(
 
 
 def _made(lake: Lake, change: Change, branch: str | None) -> TableState:
-    """What a change has made of the table. Raises: OutcomeUnknown, since whatever happens now, the files are in use."""
+    """What a change has made of the table. Raises: OutcomeUnknown, since whatever happens now, the
+    files are in use.
+    """
     try:
         lake.changed(change.identifier)
         return view_of(lake, lake.current(change.identifier), branch, change.base)
@@ -109,7 +113,9 @@ def summary_of(ctx: Context, operation: str, staging: Staging) -> dict[str, str]
 
 
 def view_of(lake: Lake, state: TableState, branch: str | None, base: TableState) -> TableState:
-    """What a change is made to: the table, or a branch of it, which begins with what the first statement has seen."""
+    """What a change is made to: the table, or a branch of it, which begins with what the first
+    statement has seen.
+    """
     if branch is None:
         return state
     ref = state.metadata.refs.get(branch)
@@ -125,11 +131,15 @@ def attempts(ctx: Context, what: str) -> Iterator[int]:
         yield (number := number + 1)
         time.sleep(random.uniform(0, pause))  # noqa: S311 - so that two servers do not keep meeting
         pause = min(2 * pause, _LONGEST_PAUSE)
-    raise Conflict(f"{what} is changed by others all the time; nothing was changed: try again later")
+    raise Conflict(
+        f"{what} is changed by others all the time; nothing was changed: try again later"
+    )
 
 
 def _create_branch(draft: Draft, branch: str, base: TableState) -> None:
-    """At the snapshot that its transaction has seen. Of a table without any, the first commit makes the branch."""
+    """At the snapshot that its transaction has seen. Of a table without any, the first commit makes
+    the branch.
+    """
     if base.snapshot is not None:
         draft.transaction.manageSnapshots().createBranch(branch, base.snapshot.snapshot_id).commit()
     elif draft.state.snapshot is not None:
@@ -137,14 +147,18 @@ def _create_branch(draft: Draft, branch: str, base: TableState) -> None:
 
 
 def verified(lake: Lake, change: Change, now: TableState) -> Location:
-    """Where the removed rows are now. Raises: Conflict when others have changed them, or the columns; NotFound."""
+    """Where the removed rows are now. Raises: Conflict when others have changed them, or the
+    columns; NotFound.
+    """
     verify_columns(change, now)
     location = locate(now, change.removed, lake.file_properties)
     row = changed_since(change.base, now, location, lake.file_properties)
     if row is not None:
         raise changed_by_others(change, f"row {row}")
     if len(location.missing):
-        raise NotFound(f"row id {location.missing[0].as_py()} does not exist in table {change.identifier}")
+        raise NotFound(
+            f"row id {location.missing[0].as_py()} does not exist in table {change.identifier}"
+        )
     return location
 
 
@@ -158,9 +172,13 @@ def verify_columns(change: Change, now: TableState) -> None:
     """Raises: Conflict when the table is another one now, or has other columns."""
     title = f"table {change.identifier}"
     if now.metadata.table_uuid != change.base.metadata.table_uuid:
-        raise Conflict(f"{title} was dropped and created anew while the statement ran; nothing was changed")
+        raise Conflict(
+            f"{title} was dropped and created anew while the statement ran; nothing was changed"
+        )
     if now.definition is not change.base.definition:
-        raise Conflict(f"{title} was altered while the statement ran; nothing was changed: run it again")
+        raise Conflict(
+            f"{title} was altered while the statement ran; nothing was changed: run it again"
+        )
 
 
 def add_rows(
@@ -178,7 +196,9 @@ def add_rows(
     removed = [*location.found, *_removed_again(change)]
     if removed:
         update = draft.transaction.newRowDelta()
-        if now.snapshot is not None:  # else Iceberg takes the vectors that there are for ones of others
+        if (
+            now.snapshot is not None
+        ):  # else Iceberg takes the vectors that there are for ones of others
             update.validateFromSnapshot(now.snapshot.snapshot_id)
         for file in files:
             update.addRows(file)
@@ -201,11 +221,16 @@ def _removed_again(change: Change) -> Iterator[Located]:
         positions = change.gone.get(file.path)
         if positions is not None:
             fields = specs[file.spec_id].fields
-            partition = {field.field_id: value for field, value in zip(fields, file.partition or (), strict=True)}
+            partition = {
+                field.field_id: value
+                for field, value in zip(fields, file.partition or (), strict=True)
+            }
             yield Located(part_of(file), positions, positions, file.spec_id, partition)
 
 
-def _add_vectors(draft: Draft, table: Any, update: Any, removed: Sequence[Located], staging: Staging) -> None:
+def _add_vectors(
+    draft: Draft, table: Any, update: Any, removed: Sequence[Located], staging: Staging
+) -> None:
     written = write_vectors(draft.state, removed, staging, draft.lake.file_properties)
     draft.written.append(written[0].path)
     added, replaced = java_delete_files(draft.lake, table, written)

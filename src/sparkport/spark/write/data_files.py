@@ -1,7 +1,8 @@
 """New data files of a table, written by this process.
 
-Strategy: rows are kept by partition until there are enough for row groups, which go to the files of their partitions. Small
-partitions wait on disk when they are too many to keep, and get one file each at the end.
+Strategy: rows are kept by partition until there are enough for row groups, which go to the files of
+their partitions. Small partitions wait on disk when they are too many to keep, and get one file
+each at the end.
 """
 
 from __future__ import annotations
@@ -27,7 +28,14 @@ from sparkport.spark.write.partitioning import Values
 from sparkport.spark.write.spilling import Spill
 from sparkport.spark.write.staging import Staging
 
-__all__ = ["DataFileWriter", "WrittenFile", "can_write", "encoded", "java_data_file", "java_data_files"]
+__all__ = [
+    "DataFileWriter",
+    "WrittenFile",
+    "can_write",
+    "encoded",
+    "java_data_file",
+    "java_data_files",
+]
 
 _GROUP_ROWS = 1024 * 1024
 _PARTS_OF_A_GROUP = 8
@@ -42,7 +50,8 @@ def can_write(state: TableState) -> bool:
 
 
 def encoded(state: TableState, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Declared columns as they are stored, by their stored names; columns that the table does not have are left out.
+    """Declared columns as they are stored, by their stored names; columns that the table does not
+    have are left out.
 
     Raises: BadRequest for a value that cannot be stored.
     """
@@ -51,27 +60,38 @@ def encoded(state: TableState, rows: pa.RecordBatch) -> pa.RecordBatch:
         place = definition.position(name)
         if place is not None:
             stored = state.schema.fields[place]
-            arrays.append(encode(rows.column(position), definition.columns.field(place), stored.field_type))
+            arrays.append(
+                encode(rows.column(position), definition.columns.field(place), stored.field_type)
+            )
             names.append(stored.name)
     return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
 class DataFileWriter(GatheringWriter):
-    """New data files of one statement. `with_row_ids`: rows that have been there before, and bring along their `_row_id`."""
+    """New data files of one statement. `with_row_ids`: rows that have been there before, and bring
+    along their `_row_id`.
+    """
 
     def __init__(self, state: TableState, staging: Staging, *, with_row_ids: bool = False) -> None:
         """Raises: NotWritable for a table that `can_write` refuses."""
         layout = layout_of(state, with_row_ids=with_row_ids)
         if layout is None:
-            raise NotWritable(f"files of table {state.identifier} cannot be written here: change it in Spark")
+            raise NotWritable(
+                f"files of table {state.identifier} cannot be written here: change it in Spark"
+            )
         block_bytes = layout.group_bytes // 4 if layout.partitioning.fields else layout.group_bytes
         super().__init__(
-            state.identifier, _Partitions(layout, staging), block_rows=_GROUP_ROWS, block_bytes=block_bytes
+            state.identifier,
+            _Partitions(layout, staging),
+            block_rows=_GROUP_ROWS,
+            block_bytes=block_bytes,
         )
 
 
 def java_data_files(lake: Lake, table: Any, written: Sequence[WrittenFile]) -> list[Any]:
-    """org.apache.iceberg.DataFile of an org.apache.iceberg.Table, with what Iceberg keeps of each file's columns."""
+    """org.apache.iceberg.DataFile of an org.apache.iceberg.Table, with what Iceberg keeps of each
+    file's columns.
+    """
     if all(file.described for file in written):
         return java_content_files(lake, table, [file.described for file in written])
     return [_java_data_file(lake, table, file) for file in written]
@@ -100,9 +120,13 @@ class _Partitions:
         self._staging = staging
         self._files = _Files(layout, staging)
         self._kept: dict[str, _Kept] = {}
-        """By the text of the values: as numbers -0.0 and 0.0 would be one, and NaN never the same."""
+        """By the text of the values: as numbers -0.0 and 0.0 would be one, and NaN never the
+        same.
+        """
         self._held = 0
-        """Bytes of the rows that were added since all were let go; a small slice holds as much as what it was cut from."""
+        """Bytes of the rows that were added since all were let go; a small slice holds as much as
+        what it was cut from.
+        """
         self._spill: Spill | None = None
 
     def fitted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -117,7 +141,9 @@ class _Partitions:
 
     def _let_go(self) -> None:
         """Write what is worth a row group; put the rest aside."""
-        enough = self._layout.group_bytes // _PARTS_OF_A_GROUP if self._layout.partitioning.fields else 0
+        enough = (
+            self._layout.group_bytes // _PARTS_OF_A_GROUP if self._layout.partitioning.fields else 0
+        )
         small = []
         for key, kept in self._kept.items():
             if kept.bytes < enough:
@@ -127,7 +153,9 @@ class _Partitions:
         pieces = [(key, self._kept[key].taken()) for key in small if self._kept[key].pieces]
         if pieces:
             if self._spill is None:
-                self._spill = Spill(self._staging.folder / f"waiting-{uuid.uuid4().hex}.arrow", self._layout.columns)
+                self._spill = Spill(
+                    self._staging.folder / f"waiting-{uuid.uuid4().hex}.arrow", self._layout.columns
+                )
             self._spill.put(pieces)
         self._held = 0
 
@@ -144,7 +172,9 @@ class _Partitions:
         group = _Kept(kept.values)
         put_aside = self._spill.take(key) if self._spill is not None else ()
         pieces, kept.pieces = kept.pieces, []
-        for piece in itertools.chain((pa.Table.from_batches([batch]) for batch in put_aside), pieces):
+        for piece in itertools.chain(
+            (pa.Table.from_batches([batch]) for batch in put_aside), pieces
+        ):
             group.add(piece)
             if group.bytes >= self._layout.group_bytes:
                 yield group.taken()
@@ -219,7 +249,9 @@ class _Files:
             partition = values if self._layout.partitioning.fields else None
             described = self._layout.described(file, size, values)
             self._written.append(
-                WrittenFile(file.location, size, file.rows, self._layout.spec_id, partition, described)
+                WrittenFile(
+                    file.location, size, file.rows, self._layout.spec_id, partition, described
+                )
             )
 
     def finish(self) -> list[WrittenFile]:

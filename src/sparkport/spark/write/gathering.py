@@ -1,7 +1,8 @@
 """Rows on their way to files: gathered by the caller, written by a thread.
 
-Strategy: one thread writes what was gathered last while the caller gathers more. There is never more than that, so memory
-stays flat, and a storage that is slow slows the client down. What is small is written without a thread.
+Strategy: one thread writes what was gathered last while the caller gathers more. There is never
+more than that, so memory stays flat, and a storage that is slow slows the client down. What is
+small is written without a thread.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ class WrittenFile:
     rows: int
     spec_id: int = 0
     partition: tuple[Any, ...] | None = None
-    """Values of the spec's fields, in their order, as Iceberg's files have them; None where the spec has no fields."""
+    """Values of the spec's fields, in their order, as Iceberg's files have them; None where the
+    spec has no fields.
+    """
     described: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """As Iceberg's JSON of files has it; empty where Java must look into the file itself."""
 
@@ -38,7 +41,9 @@ class Sink(Protocol):
     """Where gathered rows go. Only one thread uses it at a time."""
 
     def fitted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows as they are written. Called while another thread may be in `add`. Raises: ConstraintViolation."""
+        """The rows as they are written. Called while another thread may be in `add`. Raises:
+        ConstraintViolation.
+        """
 
     def add(self, rows: pa.Table) -> None:
         """Raises: OSError, pa.ArrowException."""
@@ -51,9 +56,13 @@ class Sink(Protocol):
 
 
 class GatheringWriter:
-    """Writes rows of one statement. For one thread at a time; whoever begins it calls `finish` or `abort`."""
+    """Writes rows of one statement. For one thread at a time; whoever begins it calls `finish` or
+    `abort`.
+    """
 
-    def __init__(self, identifier: Identifier, sink: Sink, *, block_rows: int, block_bytes: int) -> None:
+    def __init__(
+        self, identifier: Identifier, sink: Sink, *, block_rows: int, block_bytes: int
+    ) -> None:
         self._identifier = identifier
         self._sink = sink
         self._block_rows = block_rows
@@ -64,10 +73,11 @@ class GatheringWriter:
         self._last: Future[None] | None = None
 
     def write(self, rows: pa.Table | pa.RecordBatch) -> None:
-        """Add rows: stored columns by name, and `_row_id` where that was asked for. A column that is missing is NULL.
+        """Add rows: stored columns by name, and `_row_id` where that was asked for. A column that
+        is missing is NULL.
 
-        Raises: ConstraintViolation for NULL where there must be none; LimitExceeded when the storage is full;
-        PermissionDenied, PreconditionFailed.
+        Raises: ConstraintViolation for NULL where there must be none; LimitExceeded when the
+        storage is full; PermissionDenied, PreconditionFailed.
         """
         for batch in rows.to_batches() if isinstance(rows, pa.Table) else [rows]:
             if not batch.num_rows:
@@ -79,7 +89,9 @@ class GatheringWriter:
                 self._hand_over()
 
     def finish(self) -> list[WrittenFile]:
-        """Write what is left; then the files are complete, and survive a power cut. Raises: as `write`."""
+        """Write what is left; then the files are complete, and survive a power cut. Raises: as
+        `write`.
+        """
         with writing(self._identifier):
             self._wait()
             if self._gathered:

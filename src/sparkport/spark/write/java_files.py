@@ -30,11 +30,13 @@ from sparkport.spark.lake import Lake
 __all__ = ["java_content_files", "java_file", "java_partition", "partition_values"]
 
 
-def java_file(lake: Lake, table: Any, spec: Any, path: str, size: int, partition: Any | None) -> Any:
+def java_file(
+    lake: Lake, table: Any, spec: Any, path: str, size: int, partition: Any | None
+) -> Any:
     """org.apache.iceberg.DataFile for a Parquet file, with metrics from the file itself.
 
-    `table` is an org.apache.iceberg.Table, `spec` one of its org.apache.iceberg.PartitionSpec, `partition` an
-    org.apache.iceberg.StructLike, or None where the spec has no fields.
+    `table` is an org.apache.iceberg.Table, `spec` one of its org.apache.iceberg.PartitionSpec,
+    `partition` an org.apache.iceberg.StructLike, or None where the spec has no fields.
     """
     iceberg = lake.gateway.jvm.org.apache.iceberg
     metrics = iceberg.parquet.ParquetUtil.fileMetrics(
@@ -48,16 +50,19 @@ def java_file(lake: Lake, table: Any, spec: Any, path: str, size: int, partition
 
 
 def java_content_files(lake: Lake, table: Any, described: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """org.apache.iceberg.ContentFile of an org.apache.iceberg.Table, from what Iceberg's JSON says of each.
+    """org.apache.iceberg.ContentFile of an org.apache.iceberg.Table, from what Iceberg's JSON says
+    of each.
 
-    With two calls for each file: others that take a moment for one file take seconds for a thousand.
+    With two calls for each file: others that take a moment for one file take seconds for a
+    thousand.
     """
     if not described:
         return []
     iceberg = lake.gateway.jvm.org.apache.iceberg
     parser, specs = iceberg.ContentFileParser, table.specs()
     plain = [
-        {**each, "partition": [None if _is_odd(value) else value for value in each["partition"]]} for each in described
+        {**each, "partition": [None if _is_odd(value) else value for value in each["partition"]]}
+        for each in described
     ]
     tree = iceberg.util.JsonUtil.mapper().readTree(json.dumps(plain))
     for index, each in enumerate(described):
@@ -71,8 +76,11 @@ def _is_odd(value: Any) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
-def partition_values(metadata: TableMetadata, spec_id: int, partition: Mapping[int, Any]) -> list[Any]:
-    """Values as manifests have them, by the partition field's id, as Iceberg's JSON of files has them, in their order.
+def partition_values(
+    metadata: TableMetadata, spec_id: int, partition: Mapping[int, Any]
+) -> list[Any]:
+    """Values as manifests have them, by the partition field's id, as Iceberg's JSON of files has
+    them, in their order.
 
     That of a column that was dropped is NULL: its type is not known any more.
     """
@@ -89,10 +97,11 @@ def partition_values(metadata: TableMetadata, spec_id: int, partition: Mapping[i
 
 
 def java_partition(lake: Lake, spec: Any, partition: Mapping[int, Any]) -> Any:
-    """org.apache.iceberg.StructLike of an org.apache.iceberg.PartitionSpec, from values by the partition field's id.
+    """org.apache.iceberg.StructLike of an org.apache.iceberg.PartitionSpec, from values by the
+    partition field's id.
 
-    They are as manifests have them: dates as days, times and timestamps as microseconds. By way of Iceberg's JSON, for py4j
-    does not tell a long from an int.
+    They are as manifests have them: dates as days, times and timestamps as microseconds. By way of
+    Iceberg's JSON, for py4j does not tell a long from an int.
     """
     iceberg = lake.gateway.jvm.org.apache.iceberg
     kind = spec.partitionType()
@@ -101,17 +110,22 @@ def java_partition(lake: Lake, spec: Any, partition: Mapping[int, Any]) -> Any:
         str(each.field_id): _single_value(each.field_type, value)
         for each in fields
         # That of a column that was dropped: Iceberg cannot write it any more.
-        if (value := partition.get(each.field_id)) is not None and not isinstance(each.field_type, UnknownType)
+        if (value := partition.get(each.field_id)) is not None
+        and not isinstance(each.field_type, UnknownType)
     }
     odd = {key: value for key, value in values.items() if _is_odd(value)}
-    tree = iceberg.util.JsonUtil.mapper().readTree(json.dumps({key: values[key] for key in values.keys() - odd.keys()}))
+    tree = iceberg.util.JsonUtil.mapper().readTree(
+        json.dumps({key: values[key] for key in values.keys() - odd.keys()})
+    )
     for key, value in odd.items():
         tree.put(key, value)
     return iceberg.SingleValueParser.fromJson(kind, tree)
 
 
 def _single_value(kind: IcebergType, value: Any) -> Any:
-    """A value as Iceberg has it in JSON (appendix D of its specification), also in years that Python does not have."""
+    """A value as Iceberg has it in JSON (appendix D of its specification), also in years that
+    Python does not have.
+    """
     match kind:
         case DateType():
             return iso_day(value)

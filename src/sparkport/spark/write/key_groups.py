@@ -1,8 +1,8 @@
 """Keys of many rows, in groups that fit into memory.
 
-Strategy: what is compared with a table comes in groups of consecutive rows; the table's keys stream past each of them.
-What is compared with each other is divided by hashes, in a file, so that equal keys meet in one group. Few keys are one
-group, and nothing is written.
+Strategy: what is compared with a table comes in groups of consecutive rows; the table's keys stream
+past each of them. What is compared with each other is divided by hashes, in a file, so that equal
+keys meet in one group. Few keys are one group, and nothing is written.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def in_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 def equal_together(
     batches: Iterable[pa.RecordBatch], area: StagingArea, identifier: Identifier
 ) -> Generator[pa.Table, None, None]:
-    """The same rows, of columns that are a key, in groups such that those with equal keys are in the same.
+    """The same rows, of columns that are a key, in groups such that those with equal keys are in
+    the same.
 
     Raises: LimitExceeded when the storage is full; PermissionDenied, PreconditionFailed.
     """
@@ -74,7 +75,9 @@ def equal_together(
 
 
 def _divided(keys: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """By DuckDB's hashes, which are the same for what it takes for equal: 0.0 and -0.0, for instance."""
+    """By DuckDB's hashes, which are the same for what it takes for equal: 0.0 and -0.0, for
+    instance.
+    """
     names = [f"k{number}" for number in range(keys.num_columns)]
     with comparison(keys=keys.rename_columns(names)) as connection:
         query = f"SELECT CAST(hash({', '.join(map(quoted, names))}) % {_PARTS} AS USMALLINT) AS part FROM keys"
@@ -82,7 +85,9 @@ def _divided(keys: pa.Table) -> Iterator[tuple[str, pa.Table]]:
     order = pc.array_sort_indices(numbers)
     ordered = keys.take(order)
     start = 0
-    for counted in pc.value_counts(numbers.take(order)).to_pylist():  # in the order in which they come
+    for counted in pc.value_counts(
+        numbers.take(order)
+    ).to_pylist():  # in the order in which they come
         yield str(counted["values"]), ordered.slice(start, counted["counts"])
         start += counted["counts"]
 
@@ -92,6 +97,7 @@ def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
     if not any(pa.types.is_dictionary(field.type) for field in batch.schema):
         return batch
     columns: Sequence[pa.Array] = [
-        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column for column in batch.columns
+        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        for column in batch.columns
     ]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)

@@ -1,8 +1,8 @@
 """UNIQUE and PRIMARY KEY: comparing the keys of changed rows with each other and with the table's.
 
-Strategy: the changed rows' keys are read back from the files that were just written, some at a time (key_groups.py); those
-of the table stream past them. Each data file is compared once: when a commit is tried again, what others have added since
-is all that is looked at.
+Strategy: the changed rows' keys are read back from the files that were just written, some at a time
+(key_groups.py); those of the table stream past them. Each data file is compared once: when a commit
+is tried again, what others have added since is all that is looked at.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ class KeyCheck:
 
 
 class _Key:
-    def __init__(self, lake: Lake, change: Change, check: Callable[[], None], constraint: Constraints) -> None:
+    def __init__(
+        self, lake: Lake, change: Change, check: Callable[[], None], constraint: Constraints
+    ) -> None:
         self._lake = lake
         self._properties = lake.file_properties
         self._change = change
@@ -91,10 +93,14 @@ class _Key:
         if is_first and len(self._compared) > 1:
             self._compare_with_each_other(now)
 
-    def _compare(self, changed: pa.Table, now: TableState, compared: set[FilePart], *, is_first: bool) -> None:
+    def _compare(
+        self, changed: pa.Table, now: TableState, compared: set[FilePart], *, is_first: bool
+    ) -> None:
         plan = plan_scan(now, [*self._columns, ROWID_NAME], row_filter := key_range(changed))
         if not plan.readable:
-            raise Unsupported(f"the keys of table {now.identifier} cannot be compared: only Spark can read its files")
+            raise Unsupported(
+                f"the keys of table {now.identifier} cannot be compared: only Spark can read its files"
+            )
         parts = [part for part in plan.parts if part not in compared]
         if parts or is_first:
             stream = Stream(self._existing(now, parts, row_filter))
@@ -148,7 +154,9 @@ class _Key:
         request = read_request(now, columns, row_filter, properties=self._properties)
         for batch in read_parts(request, parts, self._check):
             if len(removed):
-                batch = batch.filter(pc.invert(pc.is_in(batch.column(ROWID_NAME), value_set=removed)))
+                batch = batch.filter(
+                    pc.invert(pc.is_in(batch.column(ROWID_NAME), value_set=removed))
+                )
             yield batch.select(list(self._columns))
 
 
@@ -157,7 +165,9 @@ def _fields(state: TableState, names: Sequence[str]) -> pa.Schema:
 
 
 def key_range(changed: pa.Table) -> Filter | None:
-    """What rows with a key of the changed ones fulfil: enough to leave out most files of many tables."""
+    """What rows with a key of the changed ones fulfil: enough to leave out most files of many
+    tables.
+    """
     bounds = []
     for name, column in zip(changed.schema.names, changed.columns, strict=True):
         kind = _RANGED.get(column.type)

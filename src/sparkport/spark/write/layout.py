@@ -9,10 +9,22 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.io import FileIO
-from pyiceberg.table.locations import LocationProvider, ObjectStoreLocationProvider, SimpleLocationProvider
+from pyiceberg.table.locations import (
+    LocationProvider,
+    ObjectStoreLocationProvider,
+    SimpleLocationProvider,
+)
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER_ID
-from pyiceberg.types import GeographyType, GeometryType, IcebergType, LongType, MapType, NestedField, UnknownType
+from pyiceberg.types import (
+    GeographyType,
+    GeometryType,
+    IcebergType,
+    LongType,
+    MapType,
+    NestedField,
+    UnknownType,
+)
 
 from sparkport.errors import ConstraintViolation
 from sparkport.spark.ddl.commits import fields_inside
@@ -36,12 +48,15 @@ from sparkport.spark.write.partitioning import Partitioning, Values, partitionin
 __all__ = ["FileLayout", "layout_of"]
 
 _ROW_IDS = tuple(
-    NestedField(int(field.metadata[b"PARQUET:field_id"]), field.name, LongType()) for field in (ROW_ID, LAST_UPDATED)
+    NestedField(int(field.metadata[b"PARQUET:field_id"]), field.name, LongType())
+    for field in (ROW_ID, LAST_UPDATED)
 )
 _JAVA_ONLY = ("write.location-provider.impl", "encryption.key-id")
 _FILE_BYTES = 512 * 1024 * 1024
 _GROUP_BYTES = 64 * 1024 * 1024
-"""Of a row group in memory: with Iceberg's 128 MB, three of them under way would be too much for a server."""
+"""Of a row group in memory: with Iceberg's 128 MB, three of them under way would be too much for a
+server.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +83,9 @@ class FileLayout:
     metadata: TableMetadata
 
     def described(self, file: ParquetOutput, size: int, values: Values) -> Mapping[str, Any]:
-        """A finished file as Iceberg's JSON of files has it; empty where only Java knows what the table wants to be kept."""
+        """A finished file as Iceberg's JSON of files has it; empty where only Java knows what the
+        table wants to be kept.
+        """
         if not has_usual_metrics(self.fields, self.metadata.properties):
             return {}
         ids = [each.field.field_id for each in self.partitioning.fields]
@@ -77,7 +94,9 @@ class FileLayout:
             "content": "data",
             "file-path": file.location,
             "file-format": "PARQUET",
-            "partition": partition_values(self.metadata, self.spec_id, dict(zip(ids, values, strict=True))),
+            "partition": partition_values(
+                self.metadata, self.spec_id, dict(zip(ids, values, strict=True))
+            ),
             "file-size-in-bytes": size,
             "record-count": file.rows,
             "sort-order-id": UNSORTED_SORT_ORDER_ID,
@@ -85,13 +104,17 @@ class FileLayout:
         }
 
     def fitted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of stored types, with columns by name, as the files have them. Raises: ConstraintViolation."""
+        """Rows of stored types, with columns by name, as the files have them. Raises:
+        ConstraintViolation.
+        """
         arrays = []
         for field, stored in zip(self.columns, self.stored_types, strict=True):
             position = rows.schema.get_field_index(field.name)
             array = rows.column(position) if position >= 0 else pa.nulls(rows.num_rows, stored)
             if array.null_count and not field.nullable:
-                raise ConstraintViolation(f"NOT NULL constraint failed: {self.identifier.name}.{field.name}")
+                raise ConstraintViolation(
+                    f"NOT NULL constraint failed: {self.identifier.name}.{field.name}"
+                )
             if not array.type.equals(stored):
                 array = array.cast(stored)
             arrays.append(relabelled(array, field.type))
@@ -109,7 +132,9 @@ class FileLayout:
 
 
 def layout_of(state: TableState, *, with_row_ids: bool = False) -> FileLayout | None:
-    """How new data files of a table are made; None where only Spark can make them as the table wants it."""
+    """How new data files of a table are made; None where only Spark can make them as the table
+    wants it.
+    """
     metadata, properties = state.metadata, state.metadata.properties
     style, partitioning = style_of(properties), partitioning_of(state)
     if (
@@ -123,11 +148,15 @@ def layout_of(state: TableState, *, with_row_ids: bool = False) -> FileLayout | 
     ):
         return None
     in_store = properties.get("write.object-storage.enabled", "").lower() == "true"
-    places = (ObjectStoreLocationProvider if in_store else SimpleLocationProvider)(metadata.location, properties)
+    places = (ObjectStoreLocationProvider if in_store else SimpleLocationProvider)(
+        metadata.location, properties
+    )
     columns = file_schema(state.schema, with_row_ids=with_row_ids)
     if not reachable(places.data_path, {}) or not len(columns):
         return None
-    known = tuple(each for each in state.schema.fields if not isinstance(each.field_type, UnknownType))
+    known = tuple(
+        each for each in state.schema.fields if not isinstance(each.field_type, UnknownType)
+    )
     own = [natural_type(each.field_type) for each in known]
     return FileLayout(
         identifier=state.identifier,
@@ -138,7 +167,9 @@ def layout_of(state: TableState, *, with_row_ids: bool = False) -> FileLayout | 
         spec_id=metadata.default_spec_id,
         partitioning=partitioning,
         file_bytes=_number(properties, "write.target-file-size-bytes", _FILE_BYTES),
-        group_bytes=min(_GROUP_BYTES, _number(properties, "write.parquet.row-group-size-bytes", _GROUP_BYTES)),
+        group_bytes=min(
+            _GROUP_BYTES, _number(properties, "write.parquet.row-group-size-bytes", _GROUP_BYTES)
+        ),
         places=places,
         has_partition_folders=not in_store
         or properties.get("write.object-storage.partitioned-paths", "true").lower() == "true",
@@ -148,14 +179,22 @@ def layout_of(state: TableState, *, with_row_ids: bool = False) -> FileLayout | 
 
 
 def _is_writable(kind: IcebergType) -> bool:
-    """Arrow marks no bytes as geometries, and takes what stands below a NULL for values, which may be NULL themselves."""
+    """Arrow marks no bytes as geometries, and takes what stands below a NULL for values, which may
+    be NULL themselves.
+    """
     match kind:
         case GeometryType() | GeographyType():
             return False
         case MapType():
-            return not kind.value_required and _is_writable(kind.key_type) and _is_writable(kind.value_type)
+            return (
+                not kind.value_required
+                and _is_writable(kind.key_type)
+                and _is_writable(kind.value_type)
+            )
         case _:
-            return all(not each.required and _is_writable(each.field_type) for each in fields_inside(kind))
+            return all(
+                not each.required and _is_writable(each.field_type) for each in fields_inside(kind)
+            )
 
 
 def _number(properties: Mapping[str, str], name: str, usual: int) -> int:

@@ -1,9 +1,10 @@
 """Whether the server that a folder belongs to is alive.
 
-Strategy: a server holds a lock on a file of its folder, and the JVM that commits for it holds another. The system gives
-them up when their process ends, however it ends, but not while it is stopped. On the kernel that they run on that is all.
-Across machines on network storage a lock may not be seen, so there nobody is taken for dead, but for a server of this
-machine, by its id, from before the machine was started anew, whose heart has not beaten for ten minutes by the clock of the
+Strategy: a server holds a lock on a file of its folder, and the JVM that commits for it holds
+another. The system gives them up when their process ends, however it ends, but not while it is
+stopped. On the kernel that they run on that is all. Across machines on network storage a lock may
+not be seen, so there nobody is taken for dead, but for a server of this machine, by its id, from
+before the machine was started anew, whose heart has not beaten for ten minutes by the clock of the
 storage. Names of hosts and numbers of processes tell nothing: containers share them.
 """
 
@@ -106,14 +107,20 @@ class Life:
 
 @contextmanager
 def taken_over(folder: Path) -> Iterator[bool]:
-    """Whether the server of a folder is dead; as long as this lasts nobody else finds so. Raises: OSError."""
+    """Whether the server of a folder is dead; as long as this lasts nobody else finds so. Raises:
+    OSError.
+    """
     try:
         lock = open(folder / _LOCK, "r+", encoding="utf-8")  # noqa: SIM115 - closed below
     except (FileNotFoundError, NotADirectoryError):
         yield False
         return
     with lock:
-        yield _is_free(lock, fcntl.flock) and _is_of_this_machine(folder, lock) and _jvm_has_ended(folder)
+        yield (
+            _is_free(lock, fcntl.flock)
+            and _is_of_this_machine(folder, lock)
+            and _jvm_has_ended(folder)
+        )
 
 
 def _is_free(lock: IO[str], locking: Callable[[IO[str], int], object]) -> bool:

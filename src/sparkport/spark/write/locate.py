@@ -1,8 +1,8 @@
 """Where rows are, by their ids: in which data files, at which positions.
 
-Strategy: the ids of most files follow from positions, so a range of ids is a range of rows and no file is opened. Only
-rows that are not found so, because they were rewritten, are looked for in files that hold ids of their own, and of
-these only that column is read.
+Strategy: the ids of most files follow from positions, so a range of ids is a range of rows and no
+file is opened. Only rows that are not found so, because they were rewritten, are looked for in
+files that hold ids of their own, and of these only that column is read.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class Location:
 def locate(state: TableState, row_ids: pa.Array, properties: Mapping[str, str]) -> Location:
     """Where the rows of these ids are, which ascend and are distinct.
 
-    Raises: Unsupported where only Spark can read the files; PreconditionFailed when files are missing or damaged.
+    Raises: Unsupported where only Spark can read the files; PreconditionFailed when files are
+    missing or damaged.
     """
     files = plan_rows(state, numbers_of(row_ids))
     if files is None:
@@ -88,14 +89,23 @@ def locate(state: TableState, row_ids: pa.Array, properties: Mapping[str, str]) 
         return search.location()
 
 
-def changed_since(base: TableState, now: TableState, location: Location, properties: Mapping[str, str]) -> int | None:
-    """The id of a row that was changed, deleted or added between two states; `location` is that of the later one.
+def changed_since(
+    base: TableState, now: TableState, location: Location, properties: Mapping[str, str]
+) -> int | None:
+    """The id of a row that was changed, deleted or added between two states; `location` is that of
+    the later one.
 
-    A row that was only moved to another file is not changed. Rows that are at neither state are not looked at.
+    A row that was only moved to another file is not changed. Rows that are at neither state are not
+    looked at.
 
-    Raises: Unsupported where only Spark can read the files; PreconditionFailed when files are missing or damaged.
+    Raises: Unsupported where only Spark can read the files; PreconditionFailed when files are
+    missing or damaged.
     """
-    if base.snapshot is not None and now.snapshot is not None and base.snapshot.snapshot_id == now.snapshot.snapshot_id:
+    if (
+        base.snapshot is not None
+        and now.snapshot is not None
+        and base.snapshot.snapshot_id == now.snapshot.snapshot_id
+    ):
         return None
     deleted = locate(base, location.missing, properties)
     if deleted.found:
@@ -128,11 +138,19 @@ def _others(located: Sequence[Located], others: Sequence[Located]) -> list[Locat
         elif not same.equals(each.positions):
             kept = pc.invert(pc.is_in(each.positions, value_set=same))
             if kept.true_count:
-                left.append(replace(each, positions=each.positions.filter(kept), row_ids=each.row_ids.filter(kept)))
+                left.append(
+                    replace(
+                        each,
+                        positions=each.positions.filter(kept),
+                        row_ids=each.row_ids.filter(kept),
+                    )
+                )
     return left
 
 
-def _updates(state: TableState, located: Sequence[Located], properties: Mapping[str, str]) -> tuple[pa.Array, pa.Array]:
+def _updates(
+    state: TableState, located: Sequence[Located], properties: Mapping[str, str]
+) -> tuple[pa.Array, pa.Array]:
     """Ascending row ids, and which commits the rows have their values from."""
     columns = _Columns(state, properties)
     ids, numbers = [], []
@@ -180,7 +198,9 @@ class _Search:
         self._add(file, positions, ids)
 
     def in_column(self, file: DataFile) -> None:
-        """Find rows in a file that may have a column of ids, which win over those by position where they are not NULL."""
+        """Find rows in a file that may have a column of ids, which win over those by position where
+        they are not NULL.
+        """
         bounds = bounds_of_row_ids(file.entry, may_hold_row_ids=True)
         ids = between(self._missing(), bounds.lower, bounds.upper)
         if not len(ids):
@@ -207,7 +227,15 @@ class _Search:
         if len(ids):
             entry = file.entry
             self._found.append(
-                Located(file.part, positions, ids, entry.spec_id, entry.partition, file.replaced, entry.sequence_number)
+                Located(
+                    file.part,
+                    positions,
+                    ids,
+                    entry.spec_id,
+                    entry.partition,
+                    file.replaced,
+                    entry.sequence_number,
+                )
             )
             self._new.append(ids)
             self._count += len(ids)
@@ -251,7 +279,9 @@ class _Columns:
         return self._leaf(path, field_id) is not None
 
     def row_ids(self, part: FilePart, ids: pa.Array) -> Iterator[tuple[int, pa.Array]]:
-        """The row ids of a file in steps, each with its position; row groups that have none of the wanted are left out."""
+        """The row ids of a file in steps, each with its position; row groups that have none of the
+        wanted are left out.
+        """
         leaf = self._leaf(part.path, ROW_ID_FIELD)
         assert leaf is not None
 
@@ -261,7 +291,9 @@ class _Columns:
 
         small = part.rows <= _SMALL
         steps = (
-            [(0, _small_column(part.path, leaf, self._settings))] if small else self._read(part.path, leaf, may_match)
+            [(0, _small_column(part.path, leaf, self._settings))]
+            if small
+            else self._read(part.path, leaf, may_match)
         )
         for start, own in steps:
             if own.null_count and part.first_row_id is not None:
@@ -301,24 +333,36 @@ def _column(file: pq.ParquetFile, leaf: int, keeps: _Keeps) -> Iterator[tuple[in
         position, start = start, start + group.num_rows
         if not keeps(group, position):
             continue
-        for batch in file.reader.iter_batches(_STEP, row_groups=[index], column_indices=[leaf], use_threads=False):
+        for batch in file.reader.iter_batches(
+            _STEP, row_groups=[index], column_indices=[leaf], use_threads=False
+        ):
             yield position, batch.column(0)
             position += batch.num_rows
 
 
 @functools.lru_cache(maxsize=1024)
 def _small_column(path: str, leaf: int, properties: tuple[tuple[str, str], ...]) -> pa.Array:
-    """All values of a small file. Many small changes make many of these, which are looked into again and again."""
+    """All values of a small file. Many small changes make many of these, which are looked into
+    again and again.
+    """
     with open_parquet(path, dict(properties)) as file:
         return _together([values for _, values in _column(file, leaf, lambda *_: True)])
 
 
 @functools.lru_cache(maxsize=10_000)
-def _reserved_leaves(path: str, name_mapping: str | None, properties: tuple[tuple[str, str], ...]) -> Mapping[int, int]:
-    """Which leaf columns of a file are Iceberg's own, by field id. Files do not change, so it is remembered."""
+def _reserved_leaves(
+    path: str, name_mapping: str | None, properties: tuple[tuple[str, str], ...]
+) -> Mapping[int, int]:
+    """Which leaf columns of a file are Iceberg's own, by field id. Files do not change, so it is
+    remembered.
+    """
     with open_parquet(path, dict(properties)) as file:
         fields = file_fields(file.schema_arrow, name_mapping)
-    return {each.field_id: each.leaves[0] for each in fields if each.field_id in {ROW_ID_FIELD, _LAST_UPDATED_FIELD}}
+    return {
+        each.field_id: each.leaves[0]
+        for each in fields
+        if each.field_id in {ROW_ID_FIELD, _LAST_UPDATED_FIELD}
+    }
 
 
 _SMALL = 8192

@@ -1,8 +1,8 @@
 """Which rows of a table have the keys that somebody looks for.
 
-Strategy: the table's keys stream past those, so that memory depends on what is looked for and found only; files and row
-groups that are outside of its range are not read. DuckDB compares, so that keys are equal here when they are in UNIQUE
-constraints.
+Strategy: the table's keys stream past those, so that memory depends on what is looked for and found
+only; files and row groups that are outside of its range are not read. DuckDB compares, so that keys
+are equal here when they are in UNIQUE constraints.
 """
 
 from __future__ import annotations
@@ -40,13 +40,15 @@ class Matches:
 
 
 def find_matches(lake: Lake, ctx: Context, state: TableState, keys: pa.Table) -> Matches:
-    """The rows of a state that have one of the keys, whose columns are called as the table's. NULL equals nothing.
+    """The rows of a state that have one of the keys, whose columns are called as the table's. NULL
+    equals nothing.
 
-    Raises: Unsupported where only Spark can read the table's files; PreconditionFailed when one is damaged; Cancelled.
+    Raises: Unsupported where only Spark can read the table's files; PreconditionFailed when one is
+    damaged; Cancelled.
     """
     listed, equal = _listed(keys), " AND ".join(f"f.{name} = w.{name}" for name in _stand_ins(keys))
-    # IN keeps the side that is looked for where DuckDB builds its hash table. Of a join it would take the other one: of a
-    # stream it knows no size, and believes that it is small.
+    # IN keeps the side that is looked for where DuckDB builds its hash table. Of a join it would
+    # take the other one: of a stream it knows no size, and believes that it is small.
     query = (
         f"WITH found AS MATERIALIZED (SELECT * FROM existing WHERE ({listed}) IN (SELECT {listed} FROM wanted)) "
         f"SELECT w.place, f.row FROM found AS f JOIN wanted AS w ON {equal} ORDER BY ALL"
@@ -54,37 +56,57 @@ def find_matches(lake: Lake, ctx: Context, state: TableState, keys: pa.Table) ->
     pairs = [batch for batch in _compared(lake, ctx, state, keys, query) if batch.num_rows]
     if not pairs:
         return Matches(NO_ROWS, NO_ROWS)
-    return Matches(*(pa.concat_arrays([batch.column(place) for batch in pairs]) for place in (0, 1)))
+    return Matches(
+        *(pa.concat_arrays([batch.column(place) for batch in pairs]) for place in (0, 1))
+    )
 
 
-def rows_with(lake: Lake, ctx: Context, state: TableState, keys: pa.Table) -> Generator[pa.Array, None, None]:
-    """The ids of the rows of a state that have one of the keys, each once, in any order. Raises: as `find_matches`."""
+def rows_with(
+    lake: Lake, ctx: Context, state: TableState, keys: pa.Table
+) -> Generator[pa.Array, None, None]:
+    """The ids of the rows of a state that have one of the keys, each once, in any order. Raises: as
+    `find_matches`.
+    """
     listed = _listed(keys)
     query = f"SELECT row FROM existing WHERE ({listed}) IN (SELECT {listed} FROM wanted)"
     for batch in _compared(lake, ctx, state, keys, query):
         yield batch.column(0)
 
 
-def _compared(lake: Lake, ctx: Context, state: TableState, keys: pa.Table, query: str) -> Iterator[pa.RecordBatch]:
-    """What a query finds out about the keys, which are `wanted`, and the table's, which are `existing`."""
+def _compared(
+    lake: Lake, ctx: Context, state: TableState, keys: pa.Table, query: str
+) -> Iterator[pa.RecordBatch]:
+    """What a query finds out about the keys, which are `wanted`, and the table's, which are
+    `existing`.
+    """
     if not keys.num_rows or state.snapshot is None:
         return
     row_filter = key_range(keys)
     columns = [*keys.schema.names, ROWID_NAME]
     plan = plan_scan(state, columns, row_filter)
     if not plan.readable:
-        raise Unsupported(f"rows of table {state.identifier} cannot be found by a key: only Spark can read its files")
+        raise Unsupported(
+            f"rows of table {state.identifier} cannot be found by a key: only Spark can read its files"
+        )
     names = _stand_ins(keys)
     request = read_request(state, columns, row_filter, properties=lake.file_properties)
     batches = read_parts(request, plan.parts, ctx.check, use_threads=_is_large(plan))
     existing = Stream(batch.select(columns).rename_columns([*names, "row"]) for batch in batches)
     fields = [state.definition.columns.field(name).remove_metadata() for name in keys.schema.names]
-    arrow_schema = pa.schema([*(field.with_name(name) for field, name in zip(fields, names, strict=True)), _ROW])
+    arrow_schema = pa.schema(
+        [*(field.with_name(name) for field, name in zip(fields, names, strict=True)), _ROW]
+    )
     with comparison(ctx.check, wanted=_numbered(keys, names)) as connection:
-        connection.register("existing", pa.RecordBatchReader.from_batches(arrow_schema, iter(existing)))
+        connection.register(
+            "existing", pa.RecordBatchReader.from_batches(arrow_schema, iter(existing))
+        )
         try:
             yield from connection.sql(query).to_arrow_reader(_BATCH_ROWS)
-        except (duckdb.Error, pa.ArrowException, OSError):  # what DuckDB says while it streams comes through Arrow
+        except (
+            duckdb.Error,
+            pa.ArrowException,
+            OSError,
+        ):  # what DuckDB says while it streams comes through Arrow
             if existing.failure is not None:
                 raise existing.failure from None
             raise
@@ -110,7 +132,10 @@ def shown_key(keys: pa.Table, place: int) -> str:
     texts = ", ".join(f"CAST({name} AS VARCHAR)" for name in names)
     with comparison(wanted=_numbered(keys.slice(place, 1), names)) as connection:
         values = connection.execute(f"SELECT {texts} FROM wanted").fetchone() or ()
-    return ", ".join(f"{name}: {_shortened(value)}" for name, value in zip(keys.schema.names, values, strict=True))
+    return ", ".join(
+        f"{name}: {_shortened(value)}"
+        for name, value in zip(keys.schema.names, values, strict=True)
+    )
 
 
 def _shortened(value: str | None) -> str:

@@ -1,10 +1,12 @@
-"""Rows of a query merged into a table by a key: those that are there are updated, or deleted, the others inserted.
+"""Rows of a query merged into a table by a key: those that are there are updated, or deleted, the
+others inserted.
 
-Strategy: when all rows have come, the table's rows with their keys are looked for, some keys at a time, and the change is
-put together and committed like that of any statement. The client sees the table only through this, so nothing binds it to an
-older state: if somebody else has changed one of those rows meanwhile, or has inserted one of the keys, all is looked up
-again on what is there then. So that the latter is noticed, the key counts as UNIQUE for what is inserted, whether the table
-says so or not.
+Strategy: when all rows have come, the table's rows with their keys are looked for, some keys at a
+time, and the change is put together and committed like that of any statement. The client sees the
+table only through this, so nothing binds it to an older state: if somebody else has changed one of
+those rows meanwhile, or has inserted one of the keys, all is looked up again on what is there then.
+So that the latter is noticed, the key counts as UNIQUE for what is inserted, whether the table says
+so or not.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ from sparkport.spark.write.waiting import Waiting
 __all__ = ["Counts", "Target", "delete_matching", "upsert_rows"]
 
 _MOST_VIOLATIONS = 10
-"""How often a key may have been inserted by somebody else before it is taken for a broken constraint."""
+"""How often a key may have been inserted by somebody else before it is taken for a broken
+constraint.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +69,13 @@ class Counts:
 
 
 def upsert_rows(lake: Lake, ctx: Context, target: Target, rows: Waiting) -> Counts:
-    """Update the rows that have one of the keys, which are distinct and not NULL, and insert the others; by one commit.
+    """Update the rows that have one of the keys, which are distinct and not NULL, and insert the
+    others; by one commit.
 
     Besides a group of keys (key_groups.py) only the ids of updated rows are in memory.
 
-    Raises: ConstraintViolation, Conflict; PreconditionFailed for a key that the table has twice; Unsupported; LimitExceeded
-    for more rows than the caller may hold the ids of.
+    Raises: ConstraintViolation, Conflict; PreconditionFailed for a key that the table has twice;
+    Unsupported; LimitExceeded for more rows than the caller may hold the ids of.
     """
     updated = 0
 
@@ -125,7 +130,10 @@ def _commit(
                     _publish(lake, ctx, change, staging, operation)
             except (Conflict, ConstraintViolation) as error:
                 violations += isinstance(error, ConstraintViolation)
-                if _head(lake.current(target.identifier)) == _head(base) or violations > _MOST_VIOLATIONS:
+                if (
+                    _head(lake.current(target.identifier)) == _head(base)
+                    or violations > _MOST_VIOLATIONS
+                ):
                     raise
                 staging.discard()
                 continue
@@ -165,7 +173,9 @@ def _head(state: TableState) -> int | None:
 
 
 def _expect_single(target: Target, keys: pa.Table, matches: Matches) -> None:
-    twice = pc.equal(matches.places.slice(1), matches.places.slice(0, max(0, len(matches.places) - 1)))
+    twice = pc.equal(
+        matches.places.slice(1), matches.places.slice(0, max(0, len(matches.places) - 1))
+    )
     if twice.true_count:
         place = matches.places.slice(1).filter(twice)[0].as_py()
         raise PreconditionFailed(
@@ -177,7 +187,9 @@ def _expect_single(target: Target, keys: pa.Table, matches: Matches) -> None:
 class _Upsert:
     """Puts the change together, on one state of the table."""
 
-    def __init__(self, lake: Lake, ctx: Context, target: Target, base: TableState, staging: Staging) -> None:
+    def __init__(
+        self, lake: Lake, ctx: Context, target: Target, base: TableState, staging: Staging
+    ) -> None:
         self._lake = lake
         self._ctx = ctx
         self._target = target
@@ -197,13 +209,17 @@ class _Upsert:
                 held.hold(matches.row_ids.nbytes)
                 updated.append(matches.row_ids)
                 if writer is None:
-                    has_updates = bool(len(matches.row_ids)) or keys.num_rows < rows.rows  # of which some may be
+                    has_updates = (
+                        bool(len(matches.row_ids)) or keys.num_rows < rows.rows
+                    )  # of which some may be
                     writer = self._writer(with_row_ids=has_updates)
                 start = 0
                 for piece in pieces:
                     self._ctx.check()
                     end = start + sum(batch.num_rows for batch in piece)
-                    for batch in self._written(piece, _within(matches, start, end), with_row_ids=has_updates):
+                    for batch in self._written(
+                        piece, _within(matches, start, end), with_row_ids=has_updates
+                    ):
                         writer.write(batch)
                     start = end
             files = () if writer is None else tuple(writer.finish())
@@ -212,22 +228,32 @@ class _Upsert:
                 writer.abort()
             raise
         removed = pa.concat_arrays(updated).sort()
-        return Change(self._base, files, removed, keys=self._keys(has_inserts=len(removed) < rows.rows))
+        return Change(
+            self._base, files, removed, keys=self._keys(has_inserts=len(removed) < rows.rows)
+        )
 
     def _writer(self, *, with_row_ids: bool) -> DataFileWriter | SourceWriter:
-        """For files of the table, or for Spark to MERGE. Rows that have no id there get the next ones."""
+        """For files of the table, or for Spark to MERGE. Rows that have no id there get the next
+        ones.
+        """
         if can_write(self._base):
             return DataFileWriter(self._base, self._staging, with_row_ids=with_row_ids)
         names = [field.name for field in self._base.schema.fields]
         return SourceWriter(self._base, self._staging, names, with_row_ids=True)
 
     def _keys(self, *, has_inserts: bool) -> Constraints:
-        """What has to be compared with other rows: an update leaves the values of the key as they are."""
+        """What has to be compared with other rows: an update leaves the values of the key as they
+        are.
+        """
         key, constraints = set(self._target.key), self._target.definition.constraints
         if not has_inserts:
             constraints = concerning(constraints, self._target.given)
         unique = [each for each in constraints.unique if has_inserts or not key.issuperset(each)]
-        primary = constraints.primary_key if has_inserts or not key.issuperset(constraints.primary_key) else ()
+        primary = (
+            constraints.primary_key
+            if has_inserts or not key.issuperset(constraints.primary_key)
+            else ()
+        )
         if has_inserts and not any(key == set(each) for each in (primary, *unique)):
             unique.append(self._target.key)
         return Constraints(unique=tuple(unique), primary_key=primary)
@@ -237,7 +263,11 @@ class _Upsert:
     ) -> Iterator[pa.RecordBatch]:
         """The rows as they will be stored."""
         declared = pa.Table.from_batches(piece)
-        (stored,) = pa.Table.from_batches([encoded(self._base, batch) for batch in piece]).combine_chunks().to_batches()
+        (stored,) = (
+            pa.Table.from_batches([encoded(self._base, batch) for batch in piece])
+            .combine_chunks()
+            .to_batches()
+        )
         if len(matches.row_ids):
             yield from self._updated(declared, stored, matches)
         new = pa.arange(0, declared.num_rows)
@@ -249,7 +279,9 @@ class _Upsert:
                 inserted = inserted.append_column(ROW_ID.name, pa.nulls(len(new), pa.int64()))
             yield inserted
 
-    def _updated(self, declared: pa.Table, stored: pa.RecordBatch, matches: Matches) -> Iterator[pa.RecordBatch]:
+    def _updated(
+        self, declared: pa.Table, stored: pa.RecordBatch, matches: Matches
+    ) -> Iterator[pa.RecordBatch]:
         order = pc.array_sort_indices(matches.row_ids)
         ids, places = matches.row_ids.take(order), matches.places.take(order)
         self._enforce_on_updated(declared, ids, places)
@@ -269,7 +301,8 @@ class _Upsert:
             values = new.take(pc.index_in(own, value_set=ids))
             kept = old.drop_columns([ROWID_NAME])
             yield pa.RecordBatch.from_arrays(
-                [*kept.columns, *values.columns, own], names=[*kept.schema.names, *values.schema.names, ROW_ID.name]
+                [*kept.columns, *values.columns, own],
+                names=[*kept.schema.names, *values.schema.names, ROW_ID.name],
             )
 
     def _enforce_on_updated(self, declared: pa.Table, ids: pa.Array, places: pa.Array) -> None:
@@ -297,9 +330,12 @@ class _Upsert:
         if constraints:
             needed = columns_of(constraints, self._target.definition.columns.names)
             columns = {
-                name: declared.column(name) if name in self._target.given else defaults.column(name) for name in needed
+                name: declared.column(name) if name in self._target.given else defaults.column(name)
+                for name in needed
             }
-            enforce_rows(self._target.identifier.name, constraints, pa.table(columns), self._ctx.check)
+            enforce_rows(
+                self._target.identifier.name, constraints, pa.table(columns), self._ctx.check
+            )
         if not self._rest:
             return stored
         rest = encoded(self._base, defaults)

@@ -1,6 +1,7 @@
 """Rows by the partition that they belong to.
 
-Strategy: every row gets a small number that stands for its partition; sorted by that, a partition's rows are a slice.
+Strategy: every row gets a small number that stands for its partition; sorted by that, a partition's
+rows are a slice.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from sparkport.spark.write.transforms import Labels, transform_of
 __all__ = ["Partitioning", "Values", "partitioning_of"]
 
 Values: TypeAlias = tuple[Any, ...]
-"""Of the fields of a partition spec, in their order, as Iceberg's files have them: dates for instance as days."""
+"""Of the fields of a partition spec, in their order, as Iceberg's files have them: dates for
+instance as days.
+"""
 _LONGEST_NAME = 200
 """Of a folder, in bytes; file systems take 255."""
 
@@ -33,7 +36,9 @@ class _Field:
     kind: IcebergType
     """Of the column."""
     path: tuple[str, ...]
-    """The column, after those that it is inside of; none for a column that was dropped, and leaves a void field."""
+    """The column, after those that it is inside of; none for a column that was dropped, and leaves
+    a void field.
+    """
     apply: Callable[[pa.Array], Labels]
 
     def labels(self, rows: pa.Table) -> Labels:
@@ -65,7 +70,9 @@ class Partitioning:
             start += counts[number]
 
     def _numbered(self, rows: pa.Table) -> tuple[pa.Array | None, list[Values]]:
-        """For each row the number of its partition, None where there is but one, and all partitions by number."""
+        """For each row the number of its partition, None where there is but one, and all partitions
+        by number.
+        """
         numbers: pa.Array | None = None
         partitions: list[Values] = [()]
         for field in self.fields:
@@ -80,12 +87,15 @@ class Partitioning:
                 pairs = pc.dictionary_encode(pc.add(pc.multiply(numbers, count), labels.numbers))
                 numbers = pairs.indices.cast(pa.int64())
                 partitions = [
-                    (*partitions[pair // count], labels.values[pair % count]) for pair in pairs.dictionary.to_pylist()
+                    (*partitions[pair // count], labels.values[pair % count])
+                    for pair in pairs.dictionary.to_pylist()
                 ]
         return numbers, partitions
 
     def folder(self, values: Values) -> str:
-        """Where people look for a partition's files, as Spark names it; "" where that is no name for a folder."""
+        """Where people look for a partition's files, as Spark names it; "" where that is no name
+        for a folder.
+        """
         try:
             names = [field.folder(value) for field, value in zip(self.fields, values, strict=True)]
         except (OverflowError, ValueError):  # years that Python's own dates do not have
@@ -107,7 +117,9 @@ def partitioning_of(state: TableState) -> Partitioning | None:
     return Partitioning(tuple(found))
 
 
-def _columns(fields: tuple[NestedField, ...], inside: tuple[str, ...]) -> Iterator[tuple[NestedField, tuple[str, ...]]]:
+def _columns(
+    fields: tuple[NestedField, ...], inside: tuple[str, ...]
+) -> Iterator[tuple[NestedField, tuple[str, ...]]]:
     for field in fields:
         path = (*inside, field.name)
         yield field, path

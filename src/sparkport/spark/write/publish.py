@@ -1,8 +1,10 @@
-"""Where a statement's change goes: to everyone at once, or to a branch of the table until its transaction ends.
+"""Where a statement's change goes: to everyone at once, or to a branch of the table until its
+transaction ends.
 
-Strategy: on the branch the transaction reads its own writes, and nobody else does. To publish it, all its statements
-together are put on top of the table as it is then, as one snapshot, by the same swap of metadata that removes the branch,
-whose own snapshots are not kept. Several tables are all verified, under this server's locks, before the first is swapped.
+Strategy: on the branch the transaction reads its own writes, and nobody else does. To publish it,
+all its statements together are put on top of the table as it is then, as one snapshot, by the same
+swap of metadata that removes the branch, whose own snapshots are not kept. Several tables are all
+verified, under this server's locks, before the first is swapped.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ __all__ = ["drop_branch", "publish", "publish_transaction", "roll_back"]
 _log = logging.getLogger(__name__)
 
 
-def publish(lake: Lake, ctx: Context, change: Change, staging: Staging, summary: Mapping[str, str]) -> bool:
+def publish(
+    lake: Lake, ctx: Context, change: Change, staging: Staging, summary: Mapping[str, str]
+) -> bool:
     """Commit a statement's change; whether that is final, or waits for the end of its transaction.
 
     Raises: Conflict, ConstraintViolation, NotFound, TransactionNotActive; then nothing has changed.
@@ -45,19 +49,30 @@ def publish(lake: Lake, ctx: Context, change: Change, staging: Staging, summary:
     transaction = lake.transactions.collecting(ctx)
     if transaction is not None:
         with transaction.lock:
-            if lake.transactions.collecting(ctx) is transaction:  # it may have been published while we waited
+            if (
+                lake.transactions.collecting(ctx) is transaction
+            ):  # it may have been published while we waited
                 lake.transactions.writes(transaction, ctx.quotas)
                 _add(lake, ctx, transaction, change, staging, summary)
                 return False
-        if len(change.removed) or change.keys:  # found in the transaction's own state of the table, which is gone
-            raise Conflict(f"the transaction of this change of table {change.identifier} ended meanwhile: run it again")
+        if (
+            len(change.removed) or change.keys
+        ):  # found in the transaction's own state of the table, which is gone
+            raise Conflict(
+                f"the transaction of this change of table {change.identifier} ended meanwhile: run it again"
+            )
     state, _ = commit_change(lake, ctx, change, staging, summary)
     lake.transactions.show(ctx.parent_transaction_id, state)
     return True
 
 
 def _add(
-    lake: Lake, ctx: Context, transaction: Transaction, change: Change, staging: Staging, summary: Mapping[str, str]
+    lake: Lake,
+    ctx: Context,
+    transaction: Transaction,
+    change: Change,
+    staging: Staging,
+    summary: Mapping[str, str],
 ) -> None:
     pending = transaction.pending.get(change.identifier)
     if pending is None:
@@ -93,14 +108,18 @@ def _joined(before: Change, later: Change, location: Location) -> Change:
     for found in location.found:
         if found.part.path in own:
             known = gone.get(found.part.path)
-            gone[found.part.path] = found.positions if known is None else _union([known, found.positions])
+            gone[found.part.path] = (
+                found.positions if known is None else _union([known, found.positions])
+            )
         else:
             removed.append(found.row_ids)
     keys = Constraints(
         unique=tuple(dict.fromkeys([*before.keys.unique, *later.keys.unique])),
         primary_key=before.keys.primary_key or later.keys.primary_key,
     )
-    return replace(before, files=(*before.files, *later.files), removed=_union(removed), gone=gone, keys=keys)
+    return replace(
+        before, files=(*before.files, *later.files), removed=_union(removed), gone=gone, keys=keys
+    )
 
 
 def _union(arrays: list[pa.Array]) -> pa.Array:
@@ -128,7 +147,10 @@ def _publish_all(lake: Lake, ctx: Context, transaction: Transaction) -> None:
     with ExitStack() as locks:
         for identifier in identifiers:
             locks.enter_context(lake.locked(identifier))
-        checks = {each: KeyCheck(lake, transaction.pending[each].change, ctx.check) for each in identifiers}
+        checks = {
+            each: KeyCheck(lake, transaction.pending[each].change, ctx.check)
+            for each in identifiers
+        }
         published: list[Identifier] = []
         try:
             for _ in attempts(ctx, "a table of the transaction"):
@@ -136,9 +158,15 @@ def _publish_all(lake: Lake, ctx: Context, transaction: Transaction) -> None:
                 if not transaction.pending:
                     return
         except SparkportError as error:
-            unknown = [each for each in identifiers if each not in published and each not in transaction.pending]
+            unknown = [
+                each
+                for each in identifiers
+                if each not in published and each not in transaction.pending
+            ]
             if published or (unknown and transaction.pending):
-                raise _half(error, published, unknown, sorted(transaction.pending, key=str)) from error
+                raise _half(
+                    error, published, unknown, sorted(transaction.pending, key=str)
+                ) from error
             raise
 
 
@@ -164,7 +192,9 @@ def _publish_more(
 
 
 def _swapped(transaction: Transaction, identifier: Identifier, draft: Draft, metadata: Any) -> bool:
-    """Whether one table is published. What may be is no longer pending: to roll back would remove its files."""
+    """Whether one table is published. What may be is no longer pending: to roll back would remove
+    its files.
+    """
     try:
         with translated(f"table {identifier}"):
             return commit(draft, metadata)
@@ -178,7 +208,9 @@ def _settle(lake: Lake, transaction: Transaction, identifier: Identifier, draft:
     """A table is published, whatever happens now. Never raises."""
     for staging in transaction.pending.pop(identifier).stagings:
         staging.done()
-    lake.quietly("files of a branch", partial(_remove_files, draft, transaction.branch, with_rows=False))
+    lake.quietly(
+        "files of a branch", partial(_remove_files, draft, transaction.branch, with_rows=False)
+    )
     lake.changed(identifier)
     transaction.seen.pop(identifier, None)
     lake.quietly(
@@ -190,7 +222,9 @@ def _settle(lake: Lake, transaction: Transaction, identifier: Identifier, draft:
 def _draft(
     lake: Lake, ctx: Context, transaction: Transaction, identifier: Identifier, keys: KeyCheck
 ) -> tuple[Draft, Any]:
-    """A transaction's change of one table on top of what it is now, and the metadata that go with it."""
+    """A transaction's change of one table on top of what it is now, and the metadata that go with
+    it.
+    """
     pending = transaction.pending[identifier]
     shows = ctx.access.shows(identifier.schema_name, identifier.name)
     with translated(f"table {identifier}"):
@@ -212,9 +246,16 @@ def _draft(
 
 
 def _half(
-    error: SparkportError, published: list[Identifier], unknown: list[Identifier], waiting: list[Identifier]
+    error: SparkportError,
+    published: list[Identifier],
+    unknown: list[Identifier],
+    waiting: list[Identifier],
 ) -> SparkportError:
-    parts = [(published, "its changes are in"), (unknown, "nobody knows of"), (waiting, "they are not in")]
+    parts = [
+        (published, "its changes are in"),
+        (unknown, "nobody knows of"),
+        (waiting, "they are not in"),
+    ]
     told = ", ".join(f"{how} {' and '.join(map(str, tables))}" for tables, how in parts if tables)
     kind, perhaps = (OutcomeUnknown, "" if published else "perhaps ") if unknown else (Conflict, "")
     return kind(f"{perhaps}the transaction was published in part: {told} ({error.message})")
@@ -243,13 +284,19 @@ def _drop_quietly(lake: Lake, identifier: Identifier, branch: str) -> None:
 
 
 def drop_branch(lake: Lake, identifier: Identifier, branch: str) -> None:
-    """Remove a branch, its snapshots, and all files that they have added; nothing happens if there is none."""
+    """Remove a branch, its snapshots, and all files that they have added; nothing happens if there
+    is none.
+    """
     for _ in attempts(Context(), f"table {identifier}"):
         with translated(f"table {identifier}"):
             draft = begin(lake, identifier)
-            if branch not in draft.state.metadata.refs or commit(draft, _without_branch(lake, draft.base, branch)):
+            if branch not in draft.state.metadata.refs or commit(
+                draft, _without_branch(lake, draft.base, branch)
+            ):
                 lake.changed(identifier)
-                lake.quietly("files of a branch", partial(_remove_files, draft, branch, with_rows=True))
+                lake.quietly(
+                    "files of a branch", partial(_remove_files, draft, branch, with_rows=True)
+                )
                 return
 
 
@@ -257,13 +304,17 @@ def _without_branch(lake: Lake, metadata: Any, branch: str) -> Any:
     """org.apache.iceberg.TableMetadata without a branch and its snapshots."""
     if not metadata.refs().containsKey(branch):
         return metadata
-    builder = lake.gateway.jvm.org.apache.iceberg.TableMetadata.buildFrom(metadata).removeRef(branch)
+    builder = lake.gateway.jvm.org.apache.iceberg.TableMetadata.buildFrom(metadata).removeRef(
+        branch
+    )
     own = _snapshots_of(metadata, branch)
     return builder.removeSnapshots(own).build() if own else builder.build()
 
 
 def _snapshots_of(metadata: Any, branch: str) -> list[Any]:
-    """Those that were made on a branch of ours. What it began with can still be travelled to, also when main has left it."""
+    """Those that were made on a branch of ours. What it began with can still be travelled to, also
+    when main has left it.
+    """
     ref, found = metadata.refs().get(branch), []
     snapshot = None if ref is None else metadata.snapshot(ref.snapshotId())
     while snapshot is not None and snapshot.summary().get(BRANCH) == branch:
@@ -273,9 +324,14 @@ def _snapshots_of(metadata: Any, branch: str) -> list[Any]:
 
 
 def _remove_files(draft: Draft, branch: str, *, with_rows: bool) -> None:
-    """What only the snapshots of a branch had: metadata and delete vectors, and the rows unless they are published."""
+    """What only the snapshots of a branch had: metadata and delete vectors, and the rows unless
+    they are published.
+    """
     io = draft.table.io()
     for snapshot in _snapshots_of(draft.base, branch):
-        files = [*snapshot.addedDeleteFiles(io), *(snapshot.addedDataFiles(io) if with_rows else ())]
+        files = [
+            *snapshot.addedDeleteFiles(io),
+            *(snapshot.addedDataFiles(io) if with_rows else ()),
+        ]
         for path in [*(str(file.location()) for file in files), *manifests_of(snapshot, io)]:
             io.deleteFile(path)

@@ -1,13 +1,15 @@
-"""INSERT into tables of other formats than Iceberg: rows staged as Parquet, then added by one Spark job.
+"""INSERT into tables of other formats than Iceberg: rows staged as Parquet, then added by one Spark
+job.
 
-What is promised depends on the format. Nothing is added before all rows have come and Spark has written its files, and
-what Spark refuses leaves the table as it was. Where the format has commits of its own, as Delta has, the rows appear at
-once. Files in folders (Parquet, ORC, CSV, JSON, …) appear one after the other at the end of the job, and a server that dies
-at that moment may leave some of them. Up to 128 MB of staged rows become a single file of a table without partitions, so
+What is promised depends on the format. Nothing is added before all rows have come and Spark has
+written its files, and what Spark refuses leaves the table as it was. Where the format has commits
+of its own, as Delta has, the rows appear at once. Files in folders (Parquet, ORC, CSV, JSON, …)
+appear one after the other at the end of the job, and a server that dies at that moment may leave
+some of them. Up to 128 MB of staged rows become a single file of a table without partitions, so
 they too appear at once or not at all. There are no constraints, no row ids, and no transactions.
 
-Spark may fail, or be cancelled, after it has added the rows. So its files bear the name of the statement, and the table is
-looked at before anybody is told that nothing was added.
+Spark may fail, or be cancelled, after it has added the rows. So its files bear the name of the
+statement, and the table is looked at before anybody is told that nothing was added.
 """
 
 from __future__ import annotations
@@ -21,7 +23,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparkport.catalog import Context, DMLOptions, Operation, StagedWrite
-from sparkport.errors import BadRequest, Cancelled, CatalogFault, Conflict, NotWritable, StaleDescriptor, Unsupported
+from sparkport.errors import (
+    BadRequest,
+    Cancelled,
+    CatalogFault,
+    Conflict,
+    NotWritable,
+    StaleDescriptor,
+    Unsupported,
+)
 from sparkport.spark.ddl.outcomes import OutcomeUnknown
 from sparkport.spark.errors import translated
 from sparkport.spark.files.parquet_output import writing
@@ -46,11 +56,17 @@ _ONE_FILE_BYTES = 128 * 1024 * 1024
 
 
 def stage_insert(
-    lake: Lake, ctx: Context, entry: Entry, columns: pa.Schema, operation: Operation, options: DMLOptions
+    lake: Lake,
+    ctx: Context,
+    entry: Entry,
+    columns: pa.Schema,
+    operation: Operation,
+    options: DMLOptions,
 ) -> StagedWrite:
     """Begin a statement on a table that only Spark can write, whose columns the caller knows.
 
-    Raises: NotWritable for views, for anything but an INSERT, and for columns that only Spark can write.
+    Raises: NotWritable for views, for anything but an INSERT, and for columns that only Spark can
+    write.
     """
     identifier = entry.identifier
     if _is_view(lake, entry):
@@ -60,7 +76,9 @@ def stage_insert(
             f"rows of table {identifier} cannot be changed: it is not an Iceberg table, so they have no row ids; "
             "use Spark, or keep them in an Iceberg table"
         )
-    return _RelationInsert(lake, ctx, identifier, columns, _spark_columns(lake, identifier, columns), options)
+    return _RelationInsert(
+        lake, ctx, identifier, columns, _spark_columns(lake, identifier, columns), options
+    )
 
 
 def _is_view(lake: Lake, entry: Entry) -> bool:
@@ -72,7 +90,9 @@ def _is_view(lake: Lake, entry: Entry) -> bool:
 
 
 def _spark_columns(lake: Lake, identifier: Identifier, columns: pa.Schema) -> StructType:
-    """The columns as Spark has them. Raises: StaleDescriptor when the caller knows others; NotWritable."""
+    """The columns as Spark has them. Raises: StaleDescriptor when the caller knows others;
+    NotWritable.
+    """
     found = lake.gateway.schema(identifier)
     if found.names != columns.names:
         lake.changed(identifier)
@@ -154,7 +174,9 @@ class _RelationInsert(StagedWrite):
         staged = pa.Table.from_arrays(arrays, names=self._columns.names)
         with writing(self._identifier):
             if self._writer is None:
-                self._writer = pq.ParquetWriter(self._path, staged.schema, compression="lz4", store_schema=False)
+                self._writer = pq.ParquetWriter(
+                    self._path, staged.schema, compression="lz4", store_schema=False
+                )
             self._writer.write_table(staged, row_group_size=max(1, staged.num_rows))
 
     def _finish(self) -> None:
@@ -167,7 +189,9 @@ class _RelationInsert(StagedWrite):
 
     def _add(self) -> None:
         self._ctx.check()
-        job = start_job(self._lake.spark.sparkContext, self._ctx, f"table {self._identifier}", self._insert)
+        job = start_job(
+            self._lake.spark.sparkContext, self._ctx, f"table {self._identifier}", self._insert
+        )
         self._ctx.on_cancel(job.cancel)
         try:
             job.result(meanwhile=self._lake.relay.make_room)
@@ -182,17 +206,25 @@ class _RelationInsert(StagedWrite):
         self._lake.spark.catalog.refreshTable(self._identifier.sql)
 
     def _expect_added(self, error: Exception) -> None:
-        """Raises: the error, if nothing was added; OutcomeUnknown, if only a part was, or nobody can tell."""
+        """Raises: the error, if nothing was added; OutcomeUnknown, if only a part was, or nobody
+        can tell.
+        """
         added = self._added()
         if added == 0 or (added is None and not isinstance(error, Cancelled | CatalogFault)):
             raise error
         if added != self._rows:
-            told = "nobody knows whether they are there" if added is None else f"only {added} of them are there"
+            told = (
+                "nobody knows whether they are there"
+                if added is None
+                else f"only {added} of them are there"
+            )
             raise OutcomeUnknown(
                 f"Spark was stopped while it added {self._rows} rows to table {self._identifier}, and {told}: look at the "
                 "table before you try again"
             ) from error
-        _log.warning("table %s: Spark has added the rows of a statement, and failed then", self._identifier)
+        _log.warning(
+            "table %s: Spark has added the rows of a statement, and failed then", self._identifier
+        )
 
     def _added(self) -> int | None:
         """How many rows of this statement the table has; None where its format does not tell."""
@@ -200,7 +232,9 @@ class _RelationInsert(StagedWrite):
         try:
             self._refresh()
             query = f"SELECT count(*) FROM {table} WHERE contains(_metadata.file_name, ?)"
-            ((count,),) = self._lake.collected(f"table {self._identifier}", query, [self._staging.id])
+            ((count,),) = self._lake.collected(
+                f"table {self._identifier}", query, [self._staging.id]
+            )
             return int(count)
         except Exception:  # noqa: BLE001 - other formats have no such column, or Spark has gone
             _log.debug("table %s: its files cannot be looked at", self._identifier, exc_info=True)
@@ -210,13 +244,16 @@ class _RelationInsert(StagedWrite):
         rows = self._staged()
         if self._path.stat().st_size <= _ONE_FILE_BYTES:
             rows = rows.coalesce(1)
-        # By position, which tables of all versions of Spark's interface take; partition columns are the last ones.
+        # By position, which tables of all versions of Spark's interface take; partition columns are
+        # the last ones.
         rows.write.insertInto(self._identifier.sql)
 
     def _staged(self) -> DataFrame:
         with translated(f"table {self._identifier}"):
             # Hadoop's setting for the beginning of the names of files.
-            session = own_session(self._lake.spark, {"mapreduce.output.basename": f"part-{self._staging.id}"})
+            session = own_session(
+                self._lake.spark, {"mapreduce.output.basename": f"part-{self._staging.id}"}
+            )
             reader = session.read.schema(self._spark_columns)
             rows = reader.parquet(self._path.absolute().as_uri())
             return rows.select(*(quoted(name) for name in self._spark_columns.names))
@@ -234,7 +271,9 @@ def _as_staged(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """What Spark reads from Parquet: intervals of days are numbers there."""
     if _has_durations(column.type):
         if not pa.types.is_duration(column.type):
-            raise Unsupported("intervals inside of lists, maps and structs cannot be written from here: use Spark")
+            raise Unsupported(
+                "intervals inside of lists, maps and structs cannot be written from here: use Spark"
+            )
         return column.cast(pa.duration("us")).cast(pa.int64())
     return column
 

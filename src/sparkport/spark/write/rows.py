@@ -36,7 +36,8 @@ def rows_of(
     properties: Mapping[str, str],
     check: Callable[[], None],
 ) -> Iterator[pa.RecordBatch]:
-    """The rows at those places, file by file in the order of positions, with `rowid` last; `columns` None means all.
+    """The rows at those places, file by file in the order of positions, with `rowid` last;
+    `columns` None means all.
 
     With `stored`, values are not of the declared types but as they are stored (`natural_type`).
 
@@ -54,13 +55,17 @@ def take_rows(
     properties: Mapping[str, str],
     check: Callable[[], None],
 ) -> pa.Table:
-    """The rows of these ids in their order, which may be any, with `rowid` last; an id may come more than once.
+    """The rows of these ids in their order, which may be any, with `rowid` last; an id may come
+    more than once.
 
-    Raises: NotFound; Unsupported where only Spark can read the files; PreconditionFailed when one is damaged.
+    Raises: NotFound; Unsupported where only Spark can read the files; PreconditionFailed when one
+    is damaged.
     """
     location = locate(state, row_ids.unique().sort(), properties)
     if len(location.missing):
-        raise NotFound(f"row id {location.missing[0].as_py()} does not exist in table {state.identifier}")
+        raise NotFound(
+            f"row id {location.missing[0].as_py()} does not exist in table {state.identifier}"
+        )
     request = _request(state, columns, max(len(row_ids), 1), properties, stored=stored)
     fields = [request.columns.field(name) for name in request.wanted]
     batches = _read(request, location.found, check)
@@ -71,7 +76,9 @@ def take_rows(
     return rows.take(pc.index_in(row_ids, value_set=found))
 
 
-def _read(request: ReadRequest, located: Sequence[Located], check: Callable[[], None]) -> Iterator[pa.RecordBatch]:
+def _read(
+    request: ReadRequest, located: Sequence[Located], check: Callable[[], None]
+) -> Iterator[pa.RecordBatch]:
     places = [(each.part, each.positions) for each in located]
     rows = sum(len(positions) for _, positions in places)
     if len(places) < 2 or rows > MOST_ROWS * len(places):
@@ -82,7 +89,9 @@ def _read(request: ReadRequest, located: Sequence[Located], check: Callable[[], 
         return list(read_positions(request, [place], check))
 
     # The work is in finding them, file by file.
-    with ThreadPoolExecutor(min(len(places), os.cpu_count() or 1), thread_name_prefix="sparkport-rows") as threads:
+    with ThreadPoolExecutor(
+        min(len(places), os.cpu_count() or 1), thread_name_prefix="sparkport-rows"
+    ) as threads:
         yield from gathered(chain.from_iterable(threads.map(read, places)), request.batch_rows)
 
 

@@ -20,9 +20,13 @@ _FILE_ROWS = 4_000_000
 
 
 class SourceWriter:
-    """Files in the statement's folder, which go with it. They can be read back like data files, by field id."""
+    """Files in the statement's folder, which go with it. They can be read back like data files, by
+    field id.
+    """
 
-    def __init__(self, state: TableState, staging: Staging, names: Iterable[str], *, with_row_ids: bool) -> None:
+    def __init__(
+        self, state: TableState, staging: Staging, names: Iterable[str], *, with_row_ids: bool
+    ) -> None:
         """`names` are the stored names of the columns that the statement brings."""
         wanted = set(names)
         columns = Schema(*(field for field in state.schema.fields if field.name in wanted))
@@ -35,10 +39,16 @@ class SourceWriter:
     @property
     def columns(self) -> tuple[str, ...]:
         """Those that there are, without the row id's."""
-        return tuple(name for name in self._columns.names if name not in ("_row_id", "_last_updated_sequence_number"))
+        return tuple(
+            name
+            for name in self._columns.names
+            if name not in ("_row_id", "_last_updated_sequence_number")
+        )
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Add rows: stored columns by name, and `_row_id`. Raises: LimitExceeded when the storage is full; …"""
+        """Add rows: stored columns by name, and `_row_id`. Raises: LimitExceeded when the storage
+        is full; …
+        """
         arrays = []
         for field in self._columns:
             position = rows.schema.get_field_index(field.name)
@@ -46,7 +56,9 @@ class SourceWriter:
             arrays.append(relabelled(array, field.type))
         with writing(self._staging.identifier):
             if self._writer is None:
-                self._writer = pq.ParquetWriter(self._path(), self._columns, compression="lz4", store_schema=False)
+                self._writer = pq.ParquetWriter(
+                    self._path(), self._columns, compression="lz4", store_schema=False
+                )
             self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._columns))
             self._rows += rows.num_rows
             if self._rows >= _FILE_ROWS:

@@ -1,9 +1,10 @@
 """Statements that Spark carries out, from rows that were staged as Parquet.
 
-For what is too large to be held here, and for files that only Spark can write: sorted tables, partitions by hash, other
-formats than Parquet, storage that this process does not reach. Strategy: Spark works on a temporary branch of the table,
-which nobody sees. Then the table is swapped to what the branch shows, and the branch removed, by one commit, if nobody else
-has changed the table since the branch was made; else all is checked and done again from the staged rows. An INSERT that can
+For what is too large to be held here, and for files that only Spark can write: sorted tables,
+partitions by hash, other formats than Parquet, storage that this process does not reach. Strategy:
+Spark works on a temporary branch of the table, which nobody sees. Then the table is swapped to what
+the branch shows, and the branch removed, by one commit, if nobody else has changed the table since
+the branch was made; else all is checked and done again from the staged rows. An INSERT that can
 break no key needs no branch.
 """
 
@@ -49,7 +50,9 @@ __all__ = ["SparkWrite", "can_change", "own_session", "publish_by_spark"]
 _log = logging.getLogger(__name__)
 _MAIN = "main"
 _BROADCAST_BYTES = 128 * 1024 * 1024
-"""A source up to this size is sent to all executors, so that the table need not be sorted and sent around instead."""
+"""A source up to this size is sent to all executors, so that the table need not be sorted and sent
+around instead.
+"""
 _SUMMARY = "spark.sql.iceberg.snapshot-property."
 
 
@@ -63,7 +66,9 @@ class SparkWrite:
     columns: tuple[str, ...]
     """Those that it brings, without the row id."""
     change: Change
-    """What it has seen, the rows it removes, and the keys that it can break; `files` are the staged ones."""
+    """What it has seen, the rows it removes, and the keys that it can break; `files` are the staged
+    ones.
+    """
     inserts: bool = False
     """Whether staged rows of an UPDATE that have no row id are new ones."""
 
@@ -73,24 +78,34 @@ class SparkWrite:
 
 
 def can_change(state: TableState, operation: Operation) -> bool:
-    """Whether Spark finds rows by their ids: it does not know them while it rewrites whole files."""
+    """Whether Spark finds rows by their ids: it does not know them while it rewrites whole
+    files.
+    """
     statement = "delete" if operation is Operation.DELETE else "merge"
     return state.metadata.properties.get(f"write.{statement}.mode") == "merge-on-read"
 
 
-def publish_by_spark(lake: Lake, ctx: Context, write: SparkWrite, staging: Staging, summary: Mapping[str, str]) -> None:
-    """Let Spark do a statement, and make it visible. Raises: Conflict, ConstraintViolation, NotFound, Unsupported."""
+def publish_by_spark(
+    lake: Lake, ctx: Context, write: SparkWrite, staging: Staging, summary: Mapping[str, str]
+) -> None:
+    """Let Spark do a statement, and make it visible. Raises: Conflict, ConstraintViolation,
+    NotFound, Unsupported.
+    """
     if lake.transactions.collecting(ctx) is not None:
         raise Unsupported(
             f"this change of table {write.identifier} is left to Spark, which cannot do it inside a transaction: "
             "run it outside, or in smaller parts"
         )
-    if write.operation is not Operation.INSERT and not can_change(write.change.base, write.operation):
+    if write.operation is not Operation.INSERT and not can_change(
+        write.change.base, write.operation
+    ):
         raise Unsupported(
             f"Spark can change rows of table {write.identifier} by their ids only with merge-on-read: set its properties "
             "write.update.mode, write.merge.mode and write.delete.mode to merge-on-read, and run it again"
         )
-    if write.operation is Operation.INSERT and not (write.change.keys.unique or write.change.keys.primary_key):
+    if write.operation is Operation.INSERT and not (
+        write.change.keys.unique or write.change.keys.primary_key
+    ):
         verify_columns(write.change, lake.current(write.identifier))
         _append(lake, ctx, write, summary)
     else:
@@ -99,7 +114,9 @@ def publish_by_spark(lake: Lake, ctx: Context, write: SparkWrite, staging: Stagi
         try:
             _publish_branch(lake, ctx, write, summary, branch)
         finally:
-            lake.quietly("the branch of a statement", partial(drop_branch, lake, write.identifier, branch))
+            lake.quietly(
+                "the branch of a statement", partial(drop_branch, lake, write.identifier, branch)
+            )
     lake.changed(write.identifier)
     # It is made, and what goes wrong now must not say otherwise.
     lake.quietly(
@@ -109,22 +126,30 @@ def publish_by_spark(lake: Lake, ctx: Context, write: SparkWrite, staging: Stagi
 
 
 def _append(lake: Lake, ctx: Context, write: SparkWrite, summary: Mapping[str, str]) -> None:
-    """Let Spark add the rows to the table itself. It may fail, or be cancelled, after it has committed them."""
+    """Let Spark add the rows to the table itself. It may fail, or be cancelled, after it has
+    committed them.
+    """
     try:
         _run(lake, ctx, write, summary, None)
     except Exception as error:
         if not _is_there(lake, write.identifier, summary[STATEMENT], error):
             raise
-        _log.warning("table %s: Spark has added the rows of a statement, and failed then", write.identifier)
+        _log.warning(
+            "table %s: Spark has added the rows of a statement, and failed then", write.identifier
+        )
 
 
 def _is_there(lake: Lake, identifier: Identifier, statement: str, error: Exception) -> bool:
-    """Whether a statement that has failed has made a snapshot all the same. Raises: OutcomeUnknown."""
+    """Whether a statement that has failed has made a snapshot all the same. Raises:
+    OutcomeUnknown.
+    """
     try:
         lake.changed(identifier)
         snapshots = lake.current(identifier).metadata.snapshots
     except Exception:  # noqa: BLE001 - whatever it is, nobody knows
-        _log.warning("table %s: it cannot be seen whether Spark has changed it", identifier, exc_info=True)
+        _log.warning(
+            "table %s: it cannot be seen whether Spark has changed it", identifier, exc_info=True
+        )
         raise OutcomeUnknown(
             f"Spark was to add rows to table {identifier} and failed, and nobody knows whether it has added them: look at "
             "the table before you try again"
@@ -133,7 +158,9 @@ def _is_there(lake: Lake, identifier: Identifier, statement: str, error: Excepti
     return any(each.additional_properties.get(STATEMENT) == statement for each in summaries)
 
 
-def _publish_branch(lake: Lake, ctx: Context, write: SparkWrite, summary: Mapping[str, str], branch: str) -> None:
+def _publish_branch(
+    lake: Lake, ctx: Context, write: SparkWrite, summary: Mapping[str, str], branch: str
+) -> None:
     keys = KeyCheck(lake, write.change, ctx.check)
     keys.against(lake.current(write.identifier))
     with lake.locked(write.identifier):
@@ -147,8 +174,12 @@ def _publish_branch(lake: Lake, ctx: Context, write: SparkWrite, summary: Mappin
             drop_branch(lake, write.identifier, branch)
 
 
-def _branched(lake: Lake, ctx: Context, write: SparkWrite, keys: KeyCheck, branch: str) -> TableState | None:
-    """The state that a new branch begins with, which is the present, and checked; None when somebody else was faster."""
+def _branched(
+    lake: Lake, ctx: Context, write: SparkWrite, keys: KeyCheck, branch: str
+) -> TableState | None:
+    """The state that a new branch begins with, which is the present, and checked; None when
+    somebody else was faster.
+    """
     with translated(f"table {write.identifier}"):
         draft = begin(lake, write.identifier)
         _verify(lake, ctx, write, draft.state)
@@ -179,11 +210,15 @@ def _verify(lake: Lake, ctx: Context, write: SparkWrite, now: TableState) -> Non
     if changed:
         raise changed_by_others(change, "a row")
     if present < len(change.removed):
-        raise NotFound(f"{len(change.removed) - present} of the rows do not exist in table {write.identifier} any more")
+        raise NotFound(
+            f"{len(change.removed) - present} of the rows do not exist in table {write.identifier} any more"
+        )
 
 
 def _swapped(lake: Lake, identifier: Identifier, base: TableState, branch: str) -> bool:
-    """Whether the table shows what the branch shows; False when it is not what the branch began with any more."""
+    """Whether the table shows what the branch shows; False when it is not what the branch began
+    with any more.
+    """
     for _ in attempts(Context(), f"table {identifier}"):
         with translated(f"table {identifier}"):
             draft = begin(lake, identifier)
@@ -202,10 +237,18 @@ def _head(state: TableState) -> int | None:
     return None if state.snapshot is None else state.snapshot.snapshot_id
 
 
-def _run(lake: Lake, ctx: Context, write: SparkWrite, summary: Mapping[str, str], branch: str | None) -> None:
-    session = own_session(lake.spark, {f"{_SUMMARY}{name}": value for name, value in summary.items()})
+def _run(
+    lake: Lake, ctx: Context, write: SparkWrite, summary: Mapping[str, str], branch: str | None
+) -> None:
+    session = own_session(
+        lake.spark, {f"{_SUMMARY}{name}": value for name, value in summary.items()}
+    )
     source = session.read.parquet(*(file.path for file in write.source))
-    target = write.identifier.sql if branch is None else f"{write.identifier.sql}.{quoted('branch_' + branch)}"
+    target = (
+        write.identifier.sql
+        if branch is None
+        else f"{write.identifier.sql}.{quoted('branch_' + branch)}"
+    )
     job = start_job(
         lake.spark.sparkContext,
         ctx,

@@ -1,4 +1,6 @@
-"""Rows that wait on disk until all have come: those of partitions that are too small for a file yet."""
+"""Rows that wait on disk until all have come: those of partitions that are too small for a file
+yet.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,17 @@ __all__ = ["Spill"]
 
 
 class Spill:
-    """Rows by a key, in a file of Arrow's own format that somebody else removes. First all are put there, then taken."""
+    """Rows by a key, in a file of Arrow's own format that somebody else removes. First all are put
+    there, then taken.
+    """
 
     def __init__(self, path: Path, columns: pa.Schema) -> None:
         """Raises: OSError."""
         self._path = str(path)
         self._sink = pa.OSFile(self._path, "wb")
-        self._writer = pa.ipc.new_file(self._sink, columns, options=pa.ipc.IpcWriteOptions(compression="lz4"))
+        self._writer = pa.ipc.new_file(
+            self._sink, columns, options=pa.ipc.IpcWriteOptions(compression="lz4")
+        )
         self._reader: Any = None
         self._places: defaultdict[str, list[int]] = defaultdict(list)
         """The numbers of the batches of each key."""

@@ -1,8 +1,10 @@
-"""What a statement must not leave behind if it fails: files that Spark is to read, and whatever is written elsewhere.
+"""What a statement must not leave behind if it fails: files that Spark is to read, and whatever is
+written elsewhere.
 
-Strategy: a new data file is made in the table's own folder, where it stays when the statement is committed. Before that its
-name goes into a journal. A server that dies leaves the journal, and so tells the next one what to remove (sweep.py). Every
-server has a folder of its own, which shows whether it lives (liveness.py), in one that nobody but its user can use.
+Strategy: a new data file is made in the table's own folder, where it stays when the statement is
+committed. Before that its name goes into a journal. A server that dies leaves the journal, and so
+tells the next one what to remove (sweep.py). Every server has a folder of its own, which shows
+whether it lives (liveness.py), in one that nobody but its user can use.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ JOURNAL = ".journal"
 
 
 def expect_private(folder: Path) -> None:
-    """Raises: PreconditionFailed unless a folder is one that nobody but our user can change; OSError."""
+    """Raises: PreconditionFailed unless a folder is one that nobody but our user can change;
+    OSError.
+    """
     status = os.lstat(folder)
     if not stat.S_ISDIR(status.st_mode):
         problem = "is not a folder, or a link to one: name a folder"
@@ -52,7 +56,9 @@ def expect_private(folder: Path) -> None:
 
 
 def delete_file(location: str, properties: Mapping[str, str]) -> None:
-    """Remove a file that may not be there. `properties` are those of PyIceberg's file systems. Raises: OSError."""
+    """Remove a file that may not be there. `properties` are those of PyIceberg's file systems.
+    Raises: OSError.
+    """
     local = local_path(location)
     with suppress(FileNotFoundError):
         if local is not None:
@@ -64,7 +70,9 @@ def delete_file(location: str, properties: Mapping[str, str]) -> None:
 
 
 def _is_closed(folder: Path, mode: int) -> bool:
-    """Close a folder of ours to others, as older versions did not; False if they may have put something there."""
+    """Close a folder of ours to others, as older versions did not; False if they may have put
+    something there.
+    """
     os.chmod(folder, stat.S_IRWXU)
     if mode & (stat.S_IWGRP | stat.S_IWOTH) and any(folder.iterdir()):
         os.chmod(folder, mode)  # what it looks like now would be believed the next time
@@ -73,10 +81,16 @@ def _is_closed(folder: Path, mode: int) -> bool:
 
 
 class StagingArea:
-    """The statements of one server on one lake. Nothing is made before the first of them needs it. Thread-safe."""
+    """The statements of one server on one lake. Nothing is made before the first of them needs it.
+    Thread-safe.
+    """
 
-    def __init__(self, root: Path, properties: Mapping[str, str] | None = None, hold: Hold | None = None) -> None:
-        """`properties` are those of PyIceberg's file systems, `hold` has the JVM that commits hold a lock."""
+    def __init__(
+        self, root: Path, properties: Mapping[str, str] | None = None, hold: Hold | None = None
+    ) -> None:
+        """`properties` are those of PyIceberg's file systems, `hold` has the JVM that commits hold
+        a lock.
+        """
         self.root = root
         self.properties = dict(properties or {})
         self._hold = hold
@@ -85,11 +99,15 @@ class StagingArea:
         self._life: Life | None = None
 
     def begin(self, identifier: Identifier, state: TableState | None = None) -> Staging:
-        """A statement that changes a table, of which it has seen a state. Costs nothing until it writes something."""
+        """A statement that changes a table, of which it has seen a state. Costs nothing until it
+        writes something.
+        """
         return Staging(self, identifier, state)
 
     def folder(self) -> Path:
-        """The server's own. Raises: PreconditionFailed when others could change what is in there; OSError."""
+        """The server's own. Raises: PreconditionFailed when others could change what is in there;
+        OSError.
+        """
         with self._guard:
             if self._folder is None:
                 self.root.parent.mkdir(parents=True, exist_ok=True)
@@ -108,7 +126,9 @@ class StagingArea:
         lake.quietly("sweeping the staging area", lambda: sweep(self.root, lake))
 
     def close(self) -> None:
-        """Let go of the folder. What statements have left there is swept by the next server. Never raises."""
+        """Let go of the folder. What statements have left there is swept by the next server. Never
+        raises.
+        """
         with self._guard:
             folder, life, self._folder, self._life = self._folder, self._life, None, None
         with suppress(OSError):
@@ -157,7 +177,9 @@ class Staging:
         self._note([{"branch": branch}])
 
     def expect_journal(self) -> None:
-        """Raises: Conflict when this server was taken for dead, as after its machine stood still for long."""
+        """Raises: Conflict when this server was taken for dead, as after its machine stood still
+        for long.
+        """
         if self._journal is not None and not self._journal.exists():
             raise Conflict(
                 f"what was written for table {self.identifier} has been removed by another server meanwhile; nothing was "
@@ -169,7 +191,9 @@ class Staging:
         self._end()
 
     def discard(self) -> None:
-        """Remove all files that were written. Never raises; what cannot be removed now is left to the next server."""
+        """Remove all files that were written. Never raises; what cannot be removed now is left to
+        the next server.
+        """
         left = []
         for location in self._locations:
             try:

@@ -1,8 +1,9 @@
 """INSERT, UPDATE and DELETE on an Iceberg table: a statement's batches on their way to one commit.
 
-Strategy: rows of an INSERT go to Parquet files as they come. An UPDATE keeps its values until all are there; then the rows
-are found by their ids, and written anew as a whole beside a vector that removes the old ones. A DELETE is the vector alone.
-What is too large for that, or in files that only Spark can write, is staged, and Spark does it (spark_way.py).
+Strategy: rows of an INSERT go to Parquet files as they come. An UPDATE keeps its values until all
+are there; then the rows are found by their ids, and written anew as a whole beside a vector that
+removes the old ones. A DELETE is the vector alone. What is too large for that, or in files that
+only Spark can write, is staged, and Spark does it (spark_way.py).
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkport.catalog import Constraints, Context, DMLOptions, Operation, StagedWrite
-from sparkport.catalog.constraints.enforce import columns_of, concerning, enforce_not_null, enforce_rows
+from sparkport.catalog.constraints.enforce import (
+    columns_of,
+    concerning,
+    enforce_not_null,
+    enforce_rows,
+)
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.errors import BadRequest, Conflict, PreconditionFailed
 from sparkport.spark.ddl.outcomes import OutcomeUnknown
@@ -38,7 +44,9 @@ __all__ = ["stage"]
 _ROW_ID_BYTES = 8
 
 
-def stage(lake: Lake, ctx: Context, state: TableState, operation: Operation, options: DMLOptions) -> StagedWrite:
+def stage(
+    lake: Lake, ctx: Context, state: TableState, operation: Operation, options: DMLOptions
+) -> StagedWrite:
     """Begin a statement that sees `state`."""
     return _STATEMENTS[operation](lake, ctx, state, operation, options)
 
@@ -46,7 +54,9 @@ def stage(lake: Lake, ctx: Context, state: TableState, operation: Operation, opt
 class _Statement(StagedWrite):
     """Holds no lock and shows nothing to anyone until its commit."""
 
-    def __init__(self, lake: Lake, ctx: Context, state: TableState, operation: Operation, options: DMLOptions) -> None:
+    def __init__(
+        self, lake: Lake, ctx: Context, state: TableState, operation: Operation, options: DMLOptions
+    ) -> None:
         self._lake = lake
         self._ctx = ctx
         self._base = state
@@ -113,7 +123,9 @@ class _Statement(StagedWrite):
 
     @contextmanager
     def _of_the_same_table(self) -> Iterator[None]:
-        """Files that are missing are nobody's fault when the table was dropped. Raises: NotFound, Conflict."""
+        """Files that are missing are nobody's fault when the table was dropped. Raises: NotFound,
+        Conflict.
+        """
         try:
             yield
         except PreconditionFailed:
@@ -127,28 +139,38 @@ class _Statement(StagedWrite):
     def _row_ids(self, batch: pa.RecordBatch) -> pa.Array:
         position = batch.schema.get_field_index(ROWID_NAME)
         if position < 0:
-            raise BadRequest(f"a change of rows of table {self._base.identifier} needs the column {ROWID_NAME}")
+            raise BadRequest(
+                f"a change of rows of table {self._base.identifier} needs the column {ROWID_NAME}"
+            )
         ids = batch.column(position)
         if ids.null_count:
             raise BadRequest(f"NULL is not a row id of table {self._base.identifier}")
         try:
             return ids.cast(pa.int64())
         except pa.ArrowInvalid as error:
-            raise BadRequest(f"row ids of table {self._base.identifier} are of type int64: {error}") from error
+            raise BadRequest(
+                f"row ids of table {self._base.identifier} are of type int64: {error}"
+            ) from error
 
     def _rows(self, ids: pa.Array, columns: Sequence[str]) -> pa.Table:
         """Columns of rows as the statement sees them, in the order of the ids. Raises: NotFound."""
-        return take_rows(self._base, ids, columns, properties=self._lake.file_properties, check=self._ctx.check)
+        return take_rows(
+            self._base, ids, columns, properties=self._lake.file_properties, check=self._ctx.check
+        )
 
     def _expect_type(self, field: pa.Field, given: pa.DataType) -> None:
         if given != field.type:
-            raise BadRequest(f"column {field.name} of table {self._base.identifier} is {field.type}, not {given}")
+            raise BadRequest(
+                f"column {field.name} of table {self._base.identifier} is {field.type}, not {given}"
+            )
 
 
 class _Insert(_Statement):
     """Gathers the client's batches of 2048 rows, so that constraints and files see large ones."""
 
-    def __init__(self, lake: Lake, ctx: Context, state: TableState, operation: Operation, options: DMLOptions) -> None:
+    def __init__(
+        self, lake: Lake, ctx: Context, state: TableState, operation: Operation, options: DMLOptions
+    ) -> None:
         super().__init__(lake, ctx, state, operation, options)
         self._gathered = Gathered()
         names = [field.name for field in state.schema.fields]
@@ -203,7 +225,9 @@ class _Insert(_Statement):
 class _Update(_Statement):
     """Holds the new values until all are there, or stages them for Spark when they become many."""
 
-    def __init__(self, lake: Lake, ctx: Context, state: TableState, operation: Operation, options: DMLOptions) -> None:
+    def __init__(
+        self, lake: Lake, ctx: Context, state: TableState, operation: Operation, options: DMLOptions
+    ) -> None:
         super().__init__(lake, ctx, state, operation, options)
         self._names: list[str] | None = None
         self._constraints = Constraints()
@@ -217,7 +241,9 @@ class _Update(_Statement):
         self._writer: DataFileWriter | None = None
 
     def held_bytes(self, batch: pa.RecordBatch) -> int:
-        return StagedWrite.held_bytes(self, batch) if self._must_be_own else super().held_bytes(batch)
+        return (
+            StagedWrite.held_bytes(self, batch) if self._must_be_own else super().held_bytes(batch)
+        )
 
     def _staged(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         ids = self._row_ids(batch)
@@ -225,7 +251,9 @@ class _Update(_Statement):
         if self._names is None:
             self._begin(names)
         if names != self._names:
-            raise BadRequest(f"an UPDATE of table {self._base.identifier} must give the same columns in every batch")
+            raise BadRequest(
+                f"an UPDATE of table {self._base.identifier} must give the same columns in every batch"
+            )
         for name in names:
             self._expect_type(self._definition.columns.field(name), batch.schema.field(name).type)
         arrays = [batch.column(name) for name in names]
@@ -236,7 +264,8 @@ class _Update(_Statement):
             self._ids.append(ids)
         settings = self._lake.settings
         if not self._must_be_own and (
-            self._held.rows > settings.update_rows_in_place or self._held.bytes > settings.update_bytes_in_place
+            self._held.rows > settings.update_rows_in_place
+            or self._held.bytes > settings.update_bytes_in_place
         ):
             self._stage_for_spark()
         return self._returned(rows) if self._returning else None
@@ -244,7 +273,9 @@ class _Update(_Statement):
     def _begin(self, names: list[str]) -> None:
         unknown = [name for name in names if self._definition.columns.get_field_index(name) < 0]
         if unknown or not names:
-            raise BadRequest(f"table {self._base.identifier} has no column {unknown[0] if unknown else 'to change'}")
+            raise BadRequest(
+                f"table {self._base.identifier} has no column {unknown[0] if unknown else 'to change'}"
+            )
         self._names = names
         self._constraints = concerning(self._definition.constraints, names)
 
@@ -268,7 +299,9 @@ class _Update(_Statement):
             self._stage_for_spark()
             assert self._source is not None
             assert self._names is not None
-            change = Change(self._base, tuple(self._source.finish()), ids, keys=_keys(self._constraints))
+            change = Change(
+                self._base, tuple(self._source.finish()), ids, keys=_keys(self._constraints)
+            )
             self._publish_by_spark(change, self._names)
         return len(ids)
 
@@ -276,7 +309,9 @@ class _Update(_Statement):
         same = pc.equal(ids.slice(1), ids.slice(0, len(ids) - 1))
         if pc.any(same).as_py():
             twice = ids.slice(1).filter(same)[0].as_py()
-            raise BadRequest(f"row {twice} of table {self._base.identifier} is updated twice by one statement")
+            raise BadRequest(
+                f"row {twice} of table {self._base.identifier} is updated twice by one statement"
+            )
 
     def _replace(self, ids: pa.Array) -> None:
         """Write the rows anew, as a whole."""
@@ -290,12 +325,16 @@ class _Update(_Statement):
         files = tuple(self._writer.finish())
         self._publish(Change(self._base, files, ids, keys=_keys(self._constraints)))
 
-    def _replaced(self, new: pa.RecordBatch, ids: pa.Array, located: Sequence[Located]) -> Iterator[pa.RecordBatch]:
+    def _replaced(
+        self, new: pa.RecordBatch, ids: pa.Array, located: Sequence[Located]
+    ) -> Iterator[pa.RecordBatch]:
         """The rows as they will be stored, with their ids."""
         stored = encoded(self._base, new.select(self._names))
         kept = [name for name in self._definition.columns.names if name not in stored.schema.names]
         properties, check = self._lake.file_properties, self._ctx.check
-        for old in rows_of(self._base, located, kept, stored=True, properties=properties, check=check):
+        for old in rows_of(
+            self._base, located, kept, stored=True, properties=properties, check=check
+        ):
             order = pc.index_in(old.column(ROWID_NAME), value_set=ids)
             columns = {name: old.column(name) for name in kept}
             columns |= {name: stored.column(name).take(order) for name in stored.schema.names}
@@ -306,11 +345,15 @@ class _Update(_Statement):
             rows = self._completed(batch)
             stored = encoded(self._base, rows)
             if self._source is None:
-                self._source = SourceWriter(self._base, self._staging, stored.schema.names, with_row_ids=True)
+                self._source = SourceWriter(
+                    self._base, self._staging, stored.schema.names, with_row_ids=True
+                )
             self._source.write(stored.append_column("_row_id", rows.column(ROWID_NAME)))
 
     def _completed(self, new: pa.RecordBatch) -> pa.RecordBatch:
-        """The new values, with the present ones of other columns that constraints need. Raises: ConstraintViolation."""
+        """The new values, with the present ones of other columns that constraints need. Raises:
+        ConstraintViolation.
+        """
         needed = columns_of(self._constraints, self._definition.columns.names)
         rest = [name for name in needed if name not in new.schema.names]
         if rest:
@@ -330,7 +373,9 @@ class _Update(_Statement):
 class _Delete(_Statement):
     """A row that is named twice is deleted once, and counts once."""
 
-    def __init__(self, lake: Lake, ctx: Context, state: TableState, operation: Operation, options: DMLOptions) -> None:
+    def __init__(
+        self, lake: Lake, ctx: Context, state: TableState, operation: Operation, options: DMLOptions
+    ) -> None:
         super().__init__(lake, ctx, state, operation, options)
         self._ids: list[pa.Array] = []
 

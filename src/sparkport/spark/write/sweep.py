@@ -1,8 +1,9 @@
 """What servers that have died have left behind: branches, and files that no table knows.
 
-Strategy: a journal is not obeyed, it is a hint. A file goes when the table that the journal is about is in the catalog, with
-the same uuid; the file is below the table's own places, and bears the name of the statement; and no snapshot of the table
-leads to it. A branch goes when it is one of ours. Whatever else a journal names stays, with the journal, and is reported.
+Strategy: a journal is not obeyed, it is a hint. A file goes when the table that the journal is
+about is in the catalog, with the same uuid; the file is below the table's own places, and bears the
+name of the statement; and no snapshot of the table leads to it. A branch goes when it is one of
+ours. Whatever else a journal names stays, with the journal, and is reported.
 """
 
 from __future__ import annotations
@@ -52,10 +53,14 @@ def _sweep_folder(folder: Path, lake: Lake) -> None:
     for path in folder.glob(f"*{JOURNAL}"):
         try:
             journal = _Journal.read(path)
-            if journal is None or (journal.identifier.catalog == lake.gateway.catalog and _is_settled(journal, lake)):
+            if journal is None or (
+                journal.identifier.catalog == lake.gateway.catalog and _is_settled(journal, lake)
+            ):
                 path.unlink()
         except Exception:  # noqa: BLE001 - one of many; the others do not depend on it
-            _log.warning("what a statement has left is kept for now: it cannot be looked at", exc_info=True)
+            _log.warning(
+                "what a statement has left is kept for now: it cannot be looked at", exc_info=True
+            )
     if not any(folder.glob(f"*{JOURNAL}")):
         shutil.rmtree(folder, ignore_errors=True)
         return
@@ -77,14 +82,18 @@ class _Journal:
 
     @classmethod
     def read(cls, path: Path) -> _Journal | None:
-        """None for one that ends before anything was written. So may its last line, if the machine has died."""
+        """None for one that ends before anything was written. So may its last line, if the machine
+        has died.
+        """
         found: _Journal | None = None
         for line in path.read_text(encoding="utf-8").split("\n")[:-1]:
             note = json.loads(line)
             if "table" in note:
                 catalog, namespace, name = note["table"]
                 identifier = Identifier(catalog, tuple(namespace), name)
-                found = cls(path.name.removesuffix(JOURNAL), identifier, note["uuid"], note["metadata"])
+                found = cls(
+                    path.name.removesuffix(JOURNAL), identifier, note["uuid"], note["metadata"]
+                )
             elif found is not None:
                 found.files.extend([note["file"]] if "file" in note else [])
                 found.branches.extend([note["branch"]] if "branch" in note else [])
@@ -103,11 +112,15 @@ def _is_settled(journal: _Journal, lake: Lake) -> bool:
     unknown = set(journal.files) - _files_of(state, journal.files)
     places = places_of(state.metadata.properties, state.metadata.location)
     own = {
-        file for file in unknown if _bears(file, journal.statement) and any(_is_below(file, each) for each in places)
+        file
+        for file in unknown
+        if _bears(file, journal.statement) and any(_is_below(file, each) for each in places)
     }
     for location in own:
         delete_file(location, lake.file_properties)
-    _log.info("table %s: removed %d files of a statement that was cut off", journal.identifier, len(own))
+    _log.info(
+        "table %s: removed %d files of a statement that was cut off", journal.identifier, len(own)
+    )
     others = sorted([*(unknown - own), *(set(journal.branches) - set(branches))])
     if others:
         _report(journal, others, "which are not the table's own, or not the statement's")
@@ -115,30 +128,54 @@ def _is_settled(journal: _Journal, lake: Lake) -> bool:
 
 
 def _is_without_trace(journal: _Journal, lake: Lake) -> bool:
-    """Whether a table that is not found was dropped with its files. None of them is removed: whose would it be?"""
+    """Whether a table that is not found was dropped with its files. None of them is removed: whose
+    would it be?
+    """
     if not _is_gone(journal, lake):
         _report(journal, [*journal.files, *journal.branches], "and the table is not found")
         return False
-    left = [file for file in journal.files if (io := lake.io(file)) is None or io.new_input(file).exists()]
+    left = [
+        file
+        for file in journal.files
+        if (io := lake.io(file)) is None or io.new_input(file).exists()
+    ]
     if left:
         _report(journal, left, "and the table was dropped: remove by hand what nobody needs")
     return not left
 
 
 def _report(journal: _Journal, names: Sequence[str], why: str) -> None:
-    shown = ", ".join(map(repr, names[:3]))  # whoever has written the journal must not write the log
+    shown = ", ".join(
+        map(repr, names[:3])
+    )  # whoever has written the journal must not write the log
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    _log.warning("journal %s of table %s names %s%s, %s", journal.statement, journal.identifier, shown, more, why)
+    _log.warning(
+        "journal %s of table %s names %s%s, %s",
+        journal.statement,
+        journal.identifier,
+        shown,
+        more,
+        why,
+    )
 
 
 def _bears(location: str, statement: str) -> bool:
-    return re.fullmatch("[0-9a-f]{32}", statement) is not None and statement in location.rpartition("/")[2]
+    return (
+        re.fullmatch("[0-9a-f]{32}", statement) is not None
+        and statement in location.rpartition("/")[2]
+    )
 
 
 def _is_below(location: str, place: str) -> bool:
-    """Whether a file is in a folder, or in one inside of it, and no link on the way leads elsewhere."""
+    """Whether a file is in a folder, or in one inside of it, and no link on the way leads
+    elsewhere.
+    """
     file, folder = _plain(location), _plain(place).rstrip("/")
-    if not folder or not file.startswith(f"{folder}/") or {"", ".", ".."} & set(file[len(folder) + 1 :].split("/")):
+    if (
+        not folder
+        or not file.startswith(f"{folder}/")
+        or {"", ".", ".."} & set(file[len(folder) + 1 :].split("/"))
+    ):
         return False
     if local_path(location) is None:
         return True
@@ -157,7 +194,11 @@ def _state_of(journal: _Journal, lake: Lake) -> TableState | None:
     folder = _plain(journal.metadata).rpartition("/")[0]
     for namespace in lake.directory.contents().namespaces.values():
         for entry in namespace.entries.values():
-            if entry.kind is Kind.ICEBERG and folder and _plain(entry.location).startswith(f"{folder}/"):
+            if (
+                entry.kind is Kind.ICEBERG
+                and folder
+                and _plain(entry.location).startswith(f"{folder}/")
+            ):
                 state = lake.state(entry.identifier, entry.location)
                 if str(state.metadata.table_uuid) == journal.uuid:
                     return state
@@ -165,13 +206,17 @@ def _state_of(journal: _Journal, lake: Lake) -> TableState | None:
 
 
 def _is_gone(journal: _Journal, lake: Lake) -> bool:
-    """Whether a table that is not found was dropped with its files, and is not just somewhere else."""
+    """Whether a table that is not found was dropped with its files, and is not just somewhere
+    else.
+    """
     io = lake.io(journal.metadata) if journal.metadata else None
     return io is not None and not io.new_input(journal.metadata).exists()
 
 
 def _files_of(state: TableState, wanted: list[str]) -> set[str]:
-    """Which of the files any snapshot of a table leads to. Raises: ValueError, OSError when that cannot be told."""
+    """Which of the files any snapshot of a table leads to. Raises: ValueError, OSError when that
+    cannot be told.
+    """
     if not wanted:
         return set()
     if state.io is None:

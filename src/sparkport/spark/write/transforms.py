@@ -1,7 +1,8 @@
 """What Iceberg's partition transforms make of a column.
 
-Strategy: with Arrow where every row may differ, else once for each distinct value. The results are Iceberg's own to the last
-bit, for other engines look for rows by them: everything is rounded down, also below zero; text is cut by code points.
+Strategy: with Arrow where every row may differ, else once for each distinct value. The results are
+Iceberg's own to the last bit, for other engines look for rows by them: everything is rounded down,
+also below zero; text is cut by code points.
 """
 
 from __future__ import annotations
@@ -54,17 +55,24 @@ __all__ = ["Labels", "transform_of"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Labels:
-    """What a transform has made of the rows: a few values, and for each row the number of its own."""
+    """What a transform has made of the rows: a few values, and for each row the number of its
+    own.
+    """
 
     numbers: pa.Array
     """int64, without NULLs."""
     values: list[Any]
-    """Distinct, each the value of some row; as Iceberg's files have them, dates for instance as days."""
+    """Distinct, each the value of some row; as Iceberg's files have them, dates for instance as
+    days.
+    """
 
     def mapped(self, function: Callable[[Any], Any]) -> Labels:
         """The same with other values, which may be fewer. NULL stays NULL."""
         numbers: dict[Any, int] = {}
-        new = [numbers.setdefault(None if old is None else function(old), len(numbers)) for old in self.values]
+        new = [
+            numbers.setdefault(None if old is None else function(old), len(numbers))
+            for old in self.values
+        ]
         return Labels(pa.array(new, pa.int64()).take(self.numbers), list(numbers))
 
 
@@ -72,7 +80,9 @@ _Apply: TypeAlias = Callable[[pa.Array], Labels]
 
 
 def transform_of(transform: Transform[Any, Any], kind: IcebergType) -> _Apply | None:
-    """A transform of columns of a type, for arrays as they are stored; None where Spark must do it."""
+    """A transform of columns of a type, for arrays as they are stored; None where Spark must do
+    it.
+    """
     match transform:
         case VoidTransform():
             return lambda array: Labels(pa.repeat(pa.scalar(0, pa.int64()), len(array)), [None])
@@ -93,7 +103,7 @@ def _labels(array: pa.Array) -> Labels:
     return Labels(encoded.indices.cast(pa.int64()), encoded.dictionary.to_pylist())
 
 
-# ------------------------------------------------------------------------------------------------------- identity
+# ---------------------------------------------------------------------------------------- identity
 
 
 def _identity(kind: IcebergType) -> _Apply | None:
@@ -129,7 +139,7 @@ def _integers(array: pa.Array) -> pa.Array:
     return array.view(pa.int32() if pa.types.is_date32(array.type) else pa.int64()).cast(pa.int64())
 
 
-# ----------------------------------------------------------------------------------------------------------- time
+# -------------------------------------------------------------------------------------------- time
 
 
 def _time(transform: Transform[Any, Any], kind: IcebergType) -> _Apply | None:
@@ -165,7 +175,7 @@ def _floor_divided(array: pa.Array, divisor: int) -> pa.Array:
     return pc.subtract(quotients, is_less.cast(pa.int64()))
 
 
-# ------------------------------------------------------------------------------------------------------- truncate
+# ---------------------------------------------------------------------------------------- truncate
 
 
 def _truncate(width: int, kind: IcebergType) -> _Apply | None:
@@ -175,7 +185,9 @@ def _truncate(width: int, kind: IcebergType) -> _Apply | None:
         case IntegerType() | LongType():
             return lambda array: _labels(_truncated(array, width))
         case DecimalType():
-            return lambda array: _labels(array).mapped(lambda value: _truncated_decimal(value, width, kind.scale))
+            return lambda array: _labels(array).mapped(
+                lambda value: _truncated_decimal(value, width, kind.scale)
+            )
         case StringType():
             return lambda array: _labels(pc.utf8_slice_codeunits(array, 0, width))
         case BinaryType():
@@ -204,7 +216,7 @@ def _truncated_decimal(value: Decimal, width: int, scale: int) -> Decimal:
     return _EXACT.scaleb(Decimal(unscaled - unscaled % width), -scale)
 
 
-# --------------------------------------------------------------------------------------------------------- bucket
+# ------------------------------------------------------------------------------------------ bucket
 
 
 def _bucket(count: int, kind: IcebergType) -> _Apply | None:
@@ -235,16 +247,23 @@ def _bucket(count: int, kind: IcebergType) -> _Apply | None:
 
 
 def _buckets(numbers: pa.Array, count: int) -> pa.Array:
-    """By MurmurHash3 of the eight bytes of a number, the least first (appendix B of Iceberg's specification)."""
+    """By MurmurHash3 of the eight bytes of a number, the least first (appendix B of Iceberg's
+    specification).
+    """
     bits = numbers.view(pa.uint64())
     hashes = pa.repeat(_word(0), len(numbers))
-    for block in (pc.bit_wise_and(bits, pa.scalar(0xFFFFFFFF, pa.uint64())), pc.shift_right(bits, _LONG_32)):
+    for block in (
+        pc.bit_wise_and(bits, pa.scalar(0xFFFFFFFF, pa.uint64())),
+        pc.shift_right(bits, _LONG_32),
+    ):
         word = _rotated(pc.multiply(block.cast(pa.uint32()), _word(0xCC9E2D51)), 15)
         hashes = _rotated(pc.bit_wise_xor(hashes, pc.multiply(word, _word(0x1B873593))), 13)
         hashes = pc.add(pc.multiply(hashes, _word(5)), _word(0xE6546B64))
     hashes = pc.bit_wise_xor(hashes, _word(8))
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
-        hashes = pc.multiply(pc.bit_wise_xor(hashes, pc.shift_right(hashes, _word(shift))), _word(factor))
+        hashes = pc.multiply(
+            pc.bit_wise_xor(hashes, pc.shift_right(hashes, _word(shift))), _word(factor)
+        )
     positive = pc.bit_wise_and(hashes, _word(0x7FFFFFFF)).cast(pa.int64())
     return pc.subtract(positive, pc.multiply(pc.divide(positive, count), count))
 
@@ -257,4 +276,6 @@ def _word(number: int) -> pa.Scalar:
 
 
 def _rotated(words: pa.Array, bits: int) -> pa.Array:
-    return pc.bit_wise_or(pc.shift_left(words, _word(bits)), pc.shift_right(words, _word(32 - bits)))
+    return pc.bit_wise_or(
+        pc.shift_left(words, _word(bits)), pc.shift_right(words, _word(32 - bits))
+    )

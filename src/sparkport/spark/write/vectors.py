@@ -1,7 +1,9 @@
-"""Delete vectors of version 3: which rows of data files are deleted, written into one Puffin file for each commit.
+"""Delete vectors of version 3: which rows of data files are deleted, written into one Puffin file
+for each commit.
 
-Its layout, by the Puffin specification and as Iceberg's BaseDVFileWriter has it: magic, blobs, and a footer of magic, JSON
-that says what is where, its length, flags, magic. For the layout of the blobs see `read_vector`.
+Its layout, by the Puffin specification and as Iceberg's BaseDVFileWriter has it: magic, blobs, and
+a footer of magic, JSON that says what is where, its length, flags, magic. For the layout of the
+blobs see `read_vector`.
 """
 
 from __future__ import annotations
@@ -51,12 +53,13 @@ class WrittenVector:
 def write_vectors(
     state: TableState, removed: Sequence[Located], staging: Staging, properties: Mapping[str, str]
 ) -> list[WrittenVector]:
-    """A vector for each of the data files, with the rows that are to be deleted and those that are already.
+    """A vector for each of the data files, with the rows that are to be deleted and those that are
+    already.
 
     All of them are in one Puffin file. The state must be of storage that this process reaches.
 
-    Raises: PreconditionFailed when the present delete files are missing or damaged, or the storage takes no new ones;
-    LimitExceeded when it is full; PermissionDenied; NotWritable.
+    Raises: PreconditionFailed when the present delete files are missing or damaged, or the storage
+    takes no new ones; LimitExceeded when it is full; PermissionDenied; NotWritable.
     """
     if not removed:
         return []
@@ -78,7 +81,9 @@ def write_vectors(
 
 
 def _expect_writable_partitions(state: TableState, removed: Sequence[Located]) -> None:
-    """Iceberg forgets the type of a partition with its column, and takes a vector in another partition for damage."""
+    """Iceberg forgets the type of a partition with its column, and takes a vector in another
+    partition for damage.
+    """
     columns, specs = state.metadata.schema().field_ids, state.metadata.specs()
     lost = {
         spec_id: [each.field_id for each in spec.fields if each.source_id not in columns]
@@ -103,7 +108,9 @@ class _Blob:
         place, of = (path, "PUFFIN", size, self.rows), self.located
         partition = partition_values(metadata, of.spec_id, of.partition)
         vector = _described(*place, of.spec_id, partition, of.part.path, self.offset, self.length)
-        return WrittenVector(path, vector, tuple(_described_entry(metadata, entry) for entry in of.replaced))
+        return WrittenVector(
+            path, vector, tuple(_described_entry(metadata, entry) for entry in of.replaced)
+        )
 
     def in_footer(self) -> dict[str, Any]:
         return {
@@ -114,7 +121,10 @@ class _Blob:
             "sequence-number": -1,
             "offset": self.offset,
             "length": self.length,
-            "properties": {"referenced-data-file": self.located.part.path, "cardinality": str(self.rows)},
+            "properties": {
+                "referenced-data-file": self.located.part.path,
+                "cardinality": str(self.rows),
+            },
         }
 
 
@@ -125,7 +135,10 @@ def _content(positions: BitMap64) -> bytes:
 
 
 def _footer(blobs: Sequence[_Blob]) -> bytes:
-    contents = {"blobs": [each.in_footer() for each in blobs], "properties": {"created-by": "Sparkport"}}
+    contents = {
+        "blobs": [each.in_footer() for each in blobs],
+        "properties": {"created-by": "Sparkport"},
+    }
     payload = json.dumps(contents).encode()
     flags = bytes(4)
     return _PUFFIN + payload + len(payload).to_bytes(4, "little") + flags + _PUFFIN
@@ -134,14 +147,18 @@ def _footer(blobs: Sequence[_Blob]) -> bytes:
 def _new_location(state: TableState, staging: Staging) -> str:
     location, properties = state.metadata.location, state.metadata.properties
     in_store = properties.get("write.object-storage.enabled", "").lower() == "true"
-    places = (ObjectStoreLocationProvider if in_store else SimpleLocationProvider)(location, properties)
+    places = (ObjectStoreLocationProvider if in_store else SimpleLocationProvider)(
+        location, properties
+    )
     return places.new_data_location(f"{staging.id}-{uuid.uuid4().hex[:16]}-deletes.puffin")
 
 
 def _described_entry(metadata: TableMetadata, entry: Entry) -> Mapping[str, Any]:
     partition = partition_values(metadata, entry.spec_id, entry.partition)
     place = (entry.path, entry.format, entry.size, entry.rows, entry.spec_id, partition)
-    return _described(*place, entry.referenced_data_file, entry.content_offset, entry.content_length)
+    return _described(
+        *place, entry.referenced_data_file, entry.content_offset, entry.content_length
+    )
 
 
 def _described(
@@ -170,10 +187,14 @@ def _described(
     return {name: value for name, value in said.items() if value is not None}
 
 
-def java_delete_files(lake: Lake, table: Any, written: Sequence[WrittenVector]) -> tuple[list[Any], list[Any]]:
-    """The vectors as org.apache.iceberg.DeleteFile of org.apache.iceberg.Table `table`, and the ones that they replace.
+def java_delete_files(
+    lake: Lake, table: Any, written: Sequence[WrittenVector]
+) -> tuple[list[Any], list[Any]]:
+    """The vectors as org.apache.iceberg.DeleteFile of org.apache.iceberg.Table `table`, and the
+    ones that they replace.
 
-    For RowDelta's addDeletes and removeDeletes, with validateFromSnapshot of the snapshot in which the rows were located.
+    For RowDelta's addDeletes and removeDeletes, with validateFromSnapshot of the snapshot in which
+    the rows were located.
     """
     added = [each.described for each in written]
     replaced = [described for each in written for described in each.replaced]

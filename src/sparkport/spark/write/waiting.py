@@ -17,7 +17,9 @@ _PIECE_BYTES = 64 * 1024 * 1024
 
 
 class Waiting:
-    """Rows in pieces of some 64 MiB, of which all but the last are in the statement's folder. For one thread."""
+    """Rows in pieces of some 64 MiB, of which all but the last are in the statement's folder. For
+    one thread.
+    """
 
     rows = 0
     """How many there are."""
@@ -43,8 +45,11 @@ class Waiting:
         for number in range(self._count):
             yield from self._piece(number, names)
 
-    def groups(self, names: Sequence[str]) -> Iterator[tuple[pa.Table, Iterator[Sequence[pa.RecordBatch]]]]:
-        """All rows, in the order in which they came: some columns of as many pieces as can be in memory, and these pieces.
+    def groups(
+        self, names: Sequence[str]
+    ) -> Iterator[tuple[pa.Table, Iterator[Sequence[pa.RecordBatch]]]]:
+        """All rows, in the order in which they came: some columns of as many pieces as can be in
+        memory, and these pieces.
 
         Each piece has rows. Raises: as `add`.
         """
@@ -62,12 +67,16 @@ class Waiting:
 
     def _piece(self, number: int, names: Sequence[str] | None = None) -> Sequence[pa.RecordBatch]:
         if number == len(self._written):
-            return self._last if names is None else [batch.select(list(names)) for batch in self._last]
+            return (
+                self._last if names is None else [batch.select(list(names)) for batch in self._last]
+            )
         places = None if names is None else [self._columns.get_field_index(name) for name in names]
         options = pa.ipc.IpcReadOptions(included_fields=places)
         with writing(self._staging.identifier), pa.memory_map(str(self._written[number])) as source:
             found = pa.ipc.open_stream(source, options=options).read_all()
-        batches: Sequence[pa.RecordBatch] = (found if names is None else found.select(list(names))).to_batches()
+        batches: Sequence[pa.RecordBatch] = (
+            found if names is None else found.select(list(names))
+        ).to_batches()
         return batches
 
     def _put_aside(self) -> None:

@@ -1,4 +1,5 @@
-"""The suite that an implementer runs on a catalog: its interfaces, the catalog served, and changed where it can be.
+"""The suite that an implementer runs on a catalog: its interfaces, the catalog served, and changed
+where it can be.
 
     from sparkport.testing import CatalogContract
 
@@ -6,8 +7,9 @@
         def make_catalog(self):
             return MyCatalog(...)
 
-Every test gets a catalog of its own, so that tests may change it. A catalog that is dear to make can override the
-fixture `catalog` with a wider scope, as long as `make_catalog` is not needed to be fresh.
+Every test gets a catalog of its own, so that tests may change it. A catalog that is dear to make
+can override the fixture `catalog` with a wider scope, as long as `make_catalog` is not needed to be
+fresh.
 """
 
 from __future__ import annotations
@@ -23,5 +25,6 @@ __all__ = ["CatalogContract"]
 class CatalogContract(InterfaceContract, ServedContract, WriteContract, StructureContract):
     """Subclass it with a name that pytest collects, and give it `make_catalog`.
 
-    Tests of what the catalog does not claim to be able to do (`isinstance`) are skipped, and say so.
+    Tests of what the catalog does not claim to be able to do (`isinstance`) are skipped, and say
+    so.
     """

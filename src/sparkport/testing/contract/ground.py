@@ -37,7 +37,9 @@ class Ground:
     @pytest.fixture
     def server(self, catalog: Catalog) -> Iterator[Any]:
         # By name: the layers of the package let nothing below the server import it.
-        with importlib.import_module("sparkport.server").Server(catalog, "grpc://127.0.0.1:0") as server:
+        with importlib.import_module("sparkport.server").Server(
+            catalog, "grpc://127.0.0.1:0"
+        ) as server:
             yield server
 
     @pytest.fixture
@@ -70,11 +72,18 @@ def read_directly(table: Table, ctx: Context, options: ScanOptions | None = None
     if schema is None:
         assert batches, f"{table.name}: cannot tell the columns of a dynamic table without rows"
         schema = batches[0].schema
-    wanted = [name for name in schema.names if options is None or options.columns is None or name in options.columns]
+    wanted = [
+        name
+        for name in schema.names
+        if options is None or options.columns is None or name in options.columns
+    ]
     parts = [batch.select(wanted) for batch in batches]
     fields = pa.schema([pa.field(name, schema.field(name).type) for name in wanted])
     return pa.table(
-        {name: pa.chunked_array([part.column(name) for part in parts], fields.field(name).type) for name in wanted}
+        {
+            name: pa.chunked_array([part.column(name) for part in parts], fields.field(name).type)
+            for name in wanted
+        }
     )
 
 

@@ -30,13 +30,17 @@ class InterfaceContract(Ground):
 
     def test_schemas_are_a_sequence_of_uniquely_named(self, catalog: Catalog, ctx: Context) -> None:
         schemas = catalog.schemas(ctx)
-        assert isinstance(schemas, Sequence), "schemas() returns a sequence, empty if there are none"
+        assert isinstance(schemas, Sequence), (
+            "schemas() returns a sequence, empty if there are none"
+        )
         _assert_names([schema.name for schema in schemas], "schemas")
         for schema in schemas:
             assert isinstance(schema.comment, str)
             assert all(isinstance(item, str) for pair in schema.tags.items() for item in pair)
 
-    def test_schemas_are_found_by_name_and_unknown_ones_are_none(self, catalog: Catalog, ctx: Context) -> None:
+    def test_schemas_are_found_by_name_and_unknown_ones_are_none(
+        self, catalog: Catalog, ctx: Context
+    ) -> None:
         for schema in catalog.schemas(ctx):
             found = catalog.schema(ctx, schema.name)
             assert found is not None
@@ -44,16 +48,24 @@ class InterfaceContract(Ground):
         assert catalog.schema(ctx, UNKNOWN) is None
         assert catalog.schema(ctx, "") is None
 
-    def test_tables_and_functions_are_sequences_of_named(self, catalog: Catalog, ctx: Context) -> None:
+    def test_tables_and_functions_are_sequences_of_named(
+        self, catalog: Catalog, ctx: Context
+    ) -> None:
         for schema in catalog.schemas(ctx):
             tables = schema.tables(ctx)
-            assert isinstance(tables, Sequence), "tables() returns a sequence, empty if there are none"
+            assert isinstance(tables, Sequence), (
+                "tables() returns a sequence, empty if there are none"
+            )
             _assert_names([table.name for table in tables], f"tables of {schema.name}")
             for functions in (schema.scalar_functions(ctx), schema.table_functions(ctx)):
                 assert isinstance(functions, Sequence)
-                assert all(function.name for function in functions), f"functions of {schema.name}: an empty name"
+                assert all(function.name for function in functions), (
+                    f"functions of {schema.name}: an empty name"
+                )
 
-    def test_tables_are_found_by_name_and_unknown_ones_are_none(self, catalog: Catalog, ctx: Context) -> None:
+    def test_tables_are_found_by_name_and_unknown_ones_are_none(
+        self, catalog: Catalog, ctx: Context
+    ) -> None:
         for schema in catalog.schemas(ctx):
             for table in schema.tables(ctx):
                 found = schema.table(ctx, table.name)
@@ -66,21 +78,31 @@ class InterfaceContract(Ground):
         for _, table in all_tables(catalog, ctx):
             schema = table.arrow_schema
             if schema is None:
-                assert isinstance(table, DynamicSchemaTable), f"{table.name}: only a dynamic table has no schema"
+                assert isinstance(table, DynamicSchemaTable), (
+                    f"{table.name}: only a dynamic table has no schema"
+                )
                 schema = table.schema_for_request(ctx, SchemaRequest())
             else:
-                assert table.arrow_schema is schema, f"{table.name}: the same object as long as nothing changed"
+                assert table.arrow_schema is schema, (
+                    f"{table.name}: the same object as long as nothing changed"
+                )
             assert isinstance(schema, pa.Schema)
             assert pa.ipc.read_schema(schema.serialize()).equals(schema, check_metadata=True)
 
-    def test_scans_yield_the_columns_and_types_of_the_schema(self, catalog: Catalog, ctx: Context) -> None:
+    def test_scans_yield_the_columns_and_types_of_the_schema(
+        self, catalog: Catalog, ctx: Context
+    ) -> None:
         for _, table in all_tables(catalog, ctx):
             for batch in table.scan(ctx, ScanOptions()):
-                assert isinstance(batch, pa.RecordBatch), f"{table.name}: scan yields {type(batch).__name__}"
+                assert isinstance(batch, pa.RecordBatch), (
+                    f"{table.name}: scan yields {type(batch).__name__}"
+                )
                 _assert_columns(table, batch, None)
                 batch.validate(full=True)
 
-    def test_projections_yield_at_least_what_was_asked(self, catalog: Catalog, ctx: Context) -> None:
+    def test_projections_yield_at_least_what_was_asked(
+        self, catalog: Catalog, ctx: Context
+    ) -> None:
         for _, table in all_tables(catalog, ctx):
             if table.arrow_schema is None:
                 continue
@@ -90,12 +112,16 @@ class InterfaceContract(Ground):
                 for batch in table.scan(ctx, options):
                     _assert_columns(table, batch, (name,))
                 part = read_directly(table, ctx, options)
-                assert same_rows(part, whole.select([name])), f"{table.name}.{name} differs when it is read alone"
+                assert same_rows(part, whole.select([name])), (
+                    f"{table.name}.{name} differs when it is read alone"
+                )
 
     def test_a_scan_without_columns_counts_the_rows(self, catalog: Catalog, ctx: Context) -> None:
         for _, table in all_tables(catalog, ctx):
             counted = sum(batch.num_rows for batch in table.scan(ctx, ScanOptions(columns=())))
-            assert counted == sum(batch.num_rows for batch in table.scan(ctx, ScanOptions())), table.name
+            assert counted == sum(batch.num_rows for batch in table.scan(ctx, ScanOptions())), (
+                table.name
+            )
 
     def test_a_limit_is_a_wish_for_fewer_rows(self, catalog: Catalog, ctx: Context) -> None:
         for _, table in all_tables(catalog, ctx):
@@ -114,7 +140,9 @@ class InterfaceContract(Ground):
                 for opened in (iterator, reader):
                     if callable(close := getattr(opened, "close", None)):
                         close()
-            assert same_rows(read_directly(table, ctx), before), f"{table.name}: a closed scan disturbs the next one"
+            assert same_rows(read_directly(table, ctx), before), (
+                f"{table.name}: a closed scan disturbs the next one"
+            )
 
     def test_a_cancelled_scan_ends(self, catalog: Catalog, ctx: Context) -> None:
         for _, table in all_tables(catalog, ctx):
@@ -143,7 +171,10 @@ class InterfaceContract(Ground):
             if not isinstance(table, PartitionedTable):
                 continue
             partitions = table.partitions(ctx, ScanOptions())
-            parts = [read_directly(table, ctx, ScanOptions(partition=partition)) for partition in partitions]
+            parts = [
+                read_directly(table, ctx, ScanOptions(partition=partition))
+                for partition in partitions
+            ]
             whole = read_directly(table, ctx)
             together = pa.concat_tables(parts) if parts else whole.slice(0, 0)
             assert same_rows(together, whole), f"{table.name}: its partitions are not the table"
@@ -152,7 +183,9 @@ class InterfaceContract(Ground):
 def _assert_names(names: list[str], what: str) -> None:
     assert all(names), f"{what}: an empty name"
     folded = [name.casefold() for name in names]
-    assert len(folded) == len(set(folded)), f"{what}: two names differ only in case: {sorted(names)}"
+    assert len(folded) == len(set(folded)), (
+        f"{what}: two names differ only in case: {sorted(names)}"
+    )
 
 
 def _assert_columns(table: Table, batch: pa.RecordBatch, columns: tuple[str, ...] | None) -> None:

@@ -24,14 +24,20 @@ class ServedContract(Ground):
     """Whatever can be read directly can be read by DuckDB, and is the same."""
 
     @pytest.mark.parametrize("line", ["main", "v1.4"])
-    def test_duckdb_sees_the_whole_catalog(self, server: Any, catalog: Catalog, ctx: Context, line: Any) -> None:
+    def test_duckdb_sees_the_whole_catalog(
+        self, server: Any, catalog: Catalog, ctx: Context, line: Any
+    ) -> None:
         with self.connect(server, catalog, line=line) as client:
             seen = {
-                (name, table) for name, schema in client.attach().schemas().items() for table in client.tables(name)
+                (name, table)
+                for name, schema in client.attach().schemas().items()
+                for table in client.tables(name)
             }
         assert {(schema.name, table.name) for schema, table in all_tables(catalog, ctx)} <= seen
 
-    def test_duckdb_sees_every_function(self, client: DuckDBClient, catalog: Catalog, ctx: Context) -> None:
+    def test_duckdb_sees_every_function(
+        self, client: DuckDBClient, catalog: Catalog, ctx: Context
+    ) -> None:
         """One that it could not take would be left out, and only the server's log would say so."""
         for schema in catalog.schemas(ctx):
             if schema.name.casefold() == "main":
@@ -42,13 +48,17 @@ class ServedContract(Ground):
                 *(("table_function", function.name) for function in schema.table_functions(ctx)),
             }, schema.name
 
-    def test_duckdb_sees_comments(self, client: DuckDBClient, catalog: Catalog, ctx: Context) -> None:
+    def test_duckdb_sees_comments(
+        self, client: DuckDBClient, catalog: Catalog, ctx: Context
+    ) -> None:
         for schema, table in all_tables(catalog, ctx):
             assert client.schemas()[schema.name].description == schema.comment
             assert (client.table(schema.name, table.name).comment or "") == table.comment
 
     @pytest.mark.parametrize("lossless", [True, False])
-    def test_duckdb_reads_the_same_rows(self, server: Any, catalog: Catalog, ctx: Context, lossless: bool) -> None:
+    def test_duckdb_reads_the_same_rows(
+        self, server: Any, catalog: Catalog, ctx: Context, lossless: bool
+    ) -> None:
         with self.connect(server, catalog, arrow_lossless=lossless) as client:
             for schema, table in all_tables(catalog, ctx):
                 attached = client.table(schema.name, table.name)
@@ -58,14 +68,18 @@ class ServedContract(Ground):
                 assert same_rows(found, whole.select(names)), f"{schema.name}.{table.name}"
                 assert client.count(schema.name, table.name) == whole.num_rows
 
-    def test_duckdb_reads_each_column_alone(self, client: DuckDBClient, catalog: Catalog, ctx: Context) -> None:
+    def test_duckdb_reads_each_column_alone(
+        self, client: DuckDBClient, catalog: Catalog, ctx: Context
+    ) -> None:
         for schema, table in all_tables(catalog, ctx):
             whole = client.scan(schema.name, table.name)
             for name in whole.column_names:
                 part = client.scan(schema.name, table.name, [name])
                 assert same_rows(part, whole.select([name])), f"{schema.name}.{table.name}.{name}"
 
-    def test_row_ids_are_unique_and_not_null(self, client: DuckDBClient, catalog: Catalog, ctx: Context) -> None:
+    def test_row_ids_are_unique_and_not_null(
+        self, client: DuckDBClient, catalog: Catalog, ctx: Context
+    ) -> None:
         for schema, table in all_tables(catalog, ctx):
             if client.table(schema.name, table.name).rowid is None:
                 continue
@@ -84,7 +98,9 @@ class ServedContract(Ground):
                 expected = whole.filter(LocalDuckDB.shared(True).mask(whole, condition))
                 assert same_rows(kept, expected), f"{schema.name}.{table.name} WHERE {condition}"
 
-    def test_a_limit_drops_the_streams(self, client: DuckDBClient, catalog: Catalog, ctx: Context) -> None:
+    def test_a_limit_drops_the_streams(
+        self, client: DuckDBClient, catalog: Catalog, ctx: Context
+    ) -> None:
         for schema, table in all_tables(catalog, ctx):
             rows = client.count(schema.name, table.name)
             assert client.scan(schema.name, table.name, limit=1).num_rows == min(1, rows)
@@ -104,9 +120,13 @@ class ServedContract(Ground):
         for schema, table in all_tables(catalog, ctx):
             with pytest.raises(ServerError) as caught:
                 client.scan(schema.name, table.name, at=("VERSION", "no such version"))
-            assert caught.value.code in ("INVALID_ARGUMENT", "NOT_FOUND", "UNIMPLEMENTED"), caught.value
+            assert caught.value.code in ("INVALID_ARGUMENT", "NOT_FOUND", "UNIMPLEMENTED"), (
+                caught.value
+            )
 
-    def test_many_clients_may_read_at_once(self, server: Any, catalog: Catalog, ctx: Context) -> None:
+    def test_many_clients_may_read_at_once(
+        self, server: Any, catalog: Catalog, ctx: Context
+    ) -> None:
         tables = [(schema.name, table.name) for schema, table in all_tables(catalog, ctx)]
 
         def count_all(_: int) -> list[int]:

@@ -45,7 +45,9 @@ class StructureContract(Ground):
             pytest.skip("a new table is no DynamicTable")
         return things
 
-    def test_a_schema_comes_and_goes(self, client: DuckDBClient, catalog: Catalog, ctx: Context, made: str) -> None:
+    def test_a_schema_comes_and_goes(
+        self, client: DuckDBClient, catalog: Catalog, ctx: Context, made: str
+    ) -> None:
         assert catalog.schema(ctx, made) is not None
         assert client.tables(made) == {}
         client.create_schema(made)  # as CREATE SCHEMA IF NOT EXISTS (trap T36)
@@ -71,7 +73,9 @@ class StructureContract(Ground):
         with pytest.raises(ClientSideError):
             client.scan(made, things)
 
-    def test_every_change_raises_the_version(self, client: DuckDBClient, made: str, things: str) -> None:
+    def test_every_change_raises_the_version(
+        self, client: DuckDBClient, made: str, things: str
+    ) -> None:
         versions = []
         for change in (
             lambda: client.count(made, things),
@@ -83,7 +87,9 @@ class StructureContract(Ground):
             change()
             versions.append(client.catalog_version)
         numbers = [version[0] for version in versions if version is not None]
-        assert numbers[0] < numbers[2] < numbers[4], "DuckDB re-binds prepared statements by the version (§3.8)"
+        assert numbers[0] < numbers[2] < numbers[4], (
+            "DuckDB re-binds prepared statements by the version (§3.8)"
+        )
 
     def test_others_see_the_change_when_they_attach(
         self, client: DuckDBClient, catalog: Catalog, server: object, made: str, things: str
@@ -92,7 +98,9 @@ class StructureContract(Ground):
             assert things in other.attach().tables(made)
 
     def test_constraints_are_published(self, client: DuckDBClient, made: str, things: str) -> None:
-        table = client.create_table(made, "strict", COLUMNS, not_null=["name"], checks=["(amount > 0)"])
+        table = client.create_table(
+            made, "strict", COLUMNS, not_null=["name"], checks=["(amount > 0)"]
+        )
         assert [column.nullable for column in table.columns] == [True, False, True]
         assert len(table.checks) == 1
 
@@ -112,7 +120,10 @@ class StructureContract(Ground):
         table = client.add_column(made, alterable, "added", "INTEGER")
         assert table.column("added") is not None
         client.scan(made, alterable)
-        assert _refused(lambda: client.add_column(made, alterable, "added", "DATE")) == "ALREADY_EXISTS"
+        assert (
+            _refused(lambda: client.add_column(made, alterable, "added", "DATE"))
+            == "ALREADY_EXISTS"
+        )
         client.add_column(made, alterable, "added", "INTEGER", if_not_exists=True)
         table = client.remove_column(made, alterable, "added")
         assert table.column("added") is None
@@ -120,7 +131,9 @@ class StructureContract(Ground):
         assert _refused(lambda: client.remove_column(made, alterable, "added")) == "NOT_FOUND"
         client.remove_column(made, alterable, "added", if_exists=True)
 
-    def test_names_types_and_constraints_change(self, client: DuckDBClient, made: str, alterable: str) -> None:
+    def test_names_types_and_constraints_change(
+        self, client: DuckDBClient, made: str, alterable: str
+    ) -> None:
         _supported(lambda: client.rename_column(made, alterable, "name", "label"))
         assert client.table(made, alterable).column("label") is not None
         _supported(lambda: client.set_default(made, alterable, "label", "'x'"))

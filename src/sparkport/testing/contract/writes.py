@@ -1,4 +1,6 @@
-"""Changing rows by DuckDB's statements, for every table that says it can; and the catalog's own transactions."""
+"""Changing rows by DuckDB's statements, for every table that says it can; and the catalog's own
+transactions.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ class WriteContract(Ground):
     """INSERT, UPDATE, DELETE with and without RETURNING; transactions."""
 
     def new_rows(self, client: DuckDBClient, schema: str, table: Table) -> pa.Table | None:
-        """Rows that may be inserted into a table; None: there are none. By default, copies of its first rows.
+        """Rows that may be inserted into a table; None: there are none. By default, copies of its
+        first rows.
 
         Override it for tables whose keys refuse copies; it is asked anew for every statement.
         """
@@ -50,10 +53,14 @@ class WriteContract(Ground):
         return rows if rows.num_rows else None
 
     def may_refuse(self, table: Table) -> bool:
-        """Whether a table may refuse a kind of change; by default a StagedTable, which need not support every kind."""
+        """Whether a table may refuse a kind of change; by default a StagedTable, which need not
+        support every kind.
+        """
         return isinstance(table, StagedTable)
 
-    def test_insert_adds_the_rows(self, client: DuckDBClient, catalog: Catalog, ctx: Context) -> None:
+    def test_insert_adds_the_rows(
+        self, client: DuckDBClient, catalog: Catalog, ctx: Context
+    ) -> None:
         for schema, table in _tables(catalog, ctx, INSERTS):
             with self._unless_refused(table):
                 rows = self._new_rows(client, schema, table)
@@ -62,7 +69,9 @@ class WriteContract(Ground):
                 after = client.scan(schema, table.name)
                 assert same_rows(after, pa.concat_tables([before, rows.cast(before.schema)]))
 
-    def test_insert_returning_gives_the_rows_back(self, client: DuckDBClient, catalog: Catalog, ctx: Context) -> None:
+    def test_insert_returning_gives_the_rows_back(
+        self, client: DuckDBClient, catalog: Catalog, ctx: Context
+    ) -> None:
         for schema, table in _tables(catalog, ctx, INSERTS):
             rows = self._new_rows(client, schema, table)
             with self._unless_refused(table):
@@ -70,21 +79,32 @@ class WriteContract(Ground):
                 assert inserted.total == rows.num_rows
                 assert same_rows(inserted.rows, rows)
 
-    def test_insert_of_no_rows_changes_nothing(self, client: DuckDBClient, catalog: Catalog, ctx: Context) -> None:
+    def test_insert_of_no_rows_changes_nothing(
+        self, client: DuckDBClient, catalog: Catalog, ctx: Context
+    ) -> None:
         for schema, table in _tables(catalog, ctx, INSERTS):
             before = client.scan(schema, table.name)
             for returning in (True, False):
                 with self._unless_refused(table):
-                    assert client.insert(schema, table.name, before.slice(0, 0), returning=returning).total == 0
+                    assert (
+                        client.insert(
+                            schema, table.name, before.slice(0, 0), returning=returning
+                        ).total
+                        == 0
+                    )
             assert same_rows(client.scan(schema, table.name), before)
 
-    def test_update_keeps_what_it_does_not_change(self, client: DuckDBClient, catalog: Catalog, ctx: Context) -> None:
+    def test_update_keeps_what_it_does_not_change(
+        self, client: DuckDBClient, catalog: Catalog, ctx: Context
+    ) -> None:
         for schema, table in _tables(catalog, ctx, UPDATES):
             before = client.scan(schema, table.name)
             column = before.column_names[-1]
             for returning in (False, True):
                 with self._unless_refused(table):
-                    updated = client.update(schema, table.name, {column: quoted(column)}, returning=returning)
+                    updated = client.update(
+                        schema, table.name, {column: quoted(column)}, returning=returning
+                    )
                     assert updated.total == before.num_rows
                     assert updated.rows is None or _same_values(updated.rows, before)
                 assert same_rows(client.scan(schema, table.name), before)
@@ -93,17 +113,26 @@ class WriteContract(Ground):
         self, client: DuckDBClient, catalog: Catalog, ctx: Context
     ) -> None:
         for schema, table in _tables(catalog, ctx, UPDATES):
-            names = [column.name for column in client.table(schema, table.name).columns if column.nullable]
+            names = [
+                column.name
+                for column in client.table(schema, table.name).columns
+                if column.nullable
+            ]
             before = client.scan(schema, table.name, ["rowid", *names[-1:]])
             if before.num_columns == 1 or not before.num_rows:
                 continue
             first = before.column("rowid")[0].as_py()
             with self._unless_refused(table):
-                changed = client.update(schema, table.name, {names[-1]: "NULL"}, where=f"rowid = {first!r}")
+                changed = client.update(
+                    schema, table.name, {names[-1]: "NULL"}, where=f"rowid = {first!r}"
+                )
                 assert changed.total == 1
                 after = client.scan(schema, table.name, names[-1:]).column(0).to_pylist()
-                # The row id of the changed row may be a new one, so it is the values that are compared.
-                assert sorted(map(repr, after)) == sorted(map(repr, [*before.column(1).to_pylist()[1:], None]))
+                # The row id of the changed row may be a new one, so it is the values that are
+                # compared.
+                assert sorted(map(repr, after)) == sorted(
+                    map(repr, [*before.column(1).to_pylist()[1:], None])
+                )
 
     @pytest.mark.parametrize("returning", [False, True])
     def test_delete_removes_the_rows_of_its_condition_only(
@@ -113,7 +142,9 @@ class WriteContract(Ground):
             before = client.scan(schema, table.name)
             if not before.num_rows:
                 continue
-            condition = f"rowid = {client.scan(schema, table.name, ['rowid']).column(0)[0].as_py()!r}"
+            condition = (
+                f"rowid = {client.scan(schema, table.name, ['rowid']).column(0)[0].as_py()!r}"
+            )
             expected = client.scan(schema, table.name, where=condition)
             with self._unless_refused(table):
                 deleted = client.delete(schema, table.name, condition, returning=returning)
@@ -132,9 +163,13 @@ class WriteContract(Ground):
             with self._unless_refused(table):
                 copied = client.insert_select(schema, table.name, (schema, table.name))
                 assert copied.total == before.num_rows
-                assert same_rows(client.scan(schema, table.name), pa.concat_tables([before, before]))
+                assert same_rows(
+                    client.scan(schema, table.name), pa.concat_tables([before, before])
+                )
 
-    def test_a_block_sees_its_own_changes(self, client: DuckDBClient, catalog: Catalog, ctx: Context) -> None:
+    def test_a_block_sees_its_own_changes(
+        self, client: DuckDBClient, catalog: Catalog, ctx: Context
+    ) -> None:
         for schema, table in _tables(catalog, ctx, INSERTS):
             client.begin()
             due = client.count(schema, table.name)
@@ -176,7 +211,11 @@ class WriteContract(Ground):
             yield
         except ServerError as error:
             clearly = error.code in ("FAILED_PRECONDITION", "UNIMPLEMENTED")
-            if not clearly or error.duckdb_exception == "ConstraintException" or not self.may_refuse(table):
+            if (
+                not clearly
+                or error.duckdb_exception == "ConstraintException"
+                or not self.may_refuse(table)
+            ):
                 raise
 
     def _new_rows(self, client: DuckDBClient, schema: str, table: Table) -> pa.Table:
@@ -184,15 +223,21 @@ class WriteContract(Ground):
         return client.scan(schema, table.name).slice(0, 0) if rows is None else rows
 
 
-def _tables(catalog: Catalog, ctx: Context, capabilities: tuple[type, ...]) -> list[tuple[str, Table]]:
-    """To change rows, the client needs their ids (trap T39): a StagedTable without them can only be inserted into."""
+def _tables(
+    catalog: Catalog, ctx: Context, capabilities: tuple[type, ...]
+) -> list[tuple[str, Table]]:
+    """To change rows, the client needs their ids (trap T39): a StagedTable without them can only be
+    inserted into.
+    """
     found = [
         (schema.name, table)
         for schema, table in all_tables(catalog, ctx)
         if isinstance(table, capabilities) and (capabilities is INSERTS or _has_row_ids(table))
     ]
     if not found:
-        pytest.skip(f"no table is any of {', '.join(capability.__name__ for capability in capabilities)}")
+        pytest.skip(
+            f"no table is any of {', '.join(capability.__name__ for capability in capabilities)}"
+        )
     return found
 
 
@@ -201,10 +246,20 @@ def _has_row_ids(table: Table) -> bool:
 
 
 def _has_keys(table: Table) -> bool:
-    return isinstance(table, ConstrainedTable) and bool(table.constraints.primary_key or table.constraints.unique)
+    return isinstance(table, ConstrainedTable) and bool(
+        table.constraints.primary_key or table.constraints.unique
+    )
 
 
 def _same_values(returned: pa.Table, rows: pa.Table) -> bool:
-    """RETURNING of an UPDATE comes in the encodings of what was sent: compared where those are the same."""
-    names = [name for name in rows.column_names if returned.schema.field(name).type == rows.schema.field(name).type]
-    return returned.num_rows == rows.num_rows and same_rows(returned.select(names), rows.select(names))
+    """RETURNING of an UPDATE comes in the encodings of what was sent: compared where those are the
+    same.
+    """
+    names = [
+        name
+        for name in rows.column_names
+        if returned.schema.field(name).type == rows.schema.field(name).type
+    ]
+    return returned.num_rows == rows.num_rows and same_rows(
+        returned.select(names), rows.select(names)
+    )
