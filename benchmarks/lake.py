@@ -328,7 +328,7 @@ def _points(server: Running, spark: Rival, rows: int) -> Iterator[Line]:
             query = f"SELECT * FROM bench.s.big WHERE {condition}"
             took = [
                 (
-                    seconds(lambda: client.scan("s", "big", where=condition)),
+                    seconds(lambda: client.scan("s", "big", where=condition)),  # noqa: B023
                     spark.run("collect", query)[0],
                 )
                 for _ in range(_ROUNDS + 2)

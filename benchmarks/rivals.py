@@ -61,7 +61,7 @@ def _settings(warehouse: Path) -> dict[str, str]:
     """Spark as its users run it on one machine, with room for what `toArrow` collects in the
     driver.
     """
-    from sparkport.spark.session.jars import lake_jars
+    from sparkport.spark.jvm.session.jars import lake_jars
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return {

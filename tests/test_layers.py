@@ -2,8 +2,10 @@
 import-linter.
 """
 
+import ast
 import re
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from importlib import metadata
 from pathlib import Path
 
@@ -34,6 +36,54 @@ def test_no_module_has_a_name_that_says_nothing():
     assert [
         str(module) for module in modules if any(vague.search(part) for part in module.parts)
     ] == []
+
+
+def test_there_is_no_cycle_between_packages():
+    """At every level of the tree: what a package and its siblings import, with all inside of them.
+
+    Imports inside functions and for type checkers count, and so do modules named in strings.
+    """
+    sorter: TopologicalSorter[tuple[str, ...]] = TopologicalSorter()
+    for importing, imported in _imports():
+        level = next(
+            (
+                index
+                for index, (one, other) in enumerate(zip(importing, imported, strict=False))
+                if one != other
+            ),
+            None,
+        )
+        if level is not None:
+            one, other = importing[: level + 1], imported[: level + 1]
+            if any((PROJECT / "src").joinpath(*each).is_dir() for each in (one, other)):
+                sorter.add(one, other)
+
+    sorter.prepare()  # raises CycleError, which names the packages
+
+
+def _imports() -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    modules = {path.relative_to(PROJECT / "src").with_suffix("").parts: path for path in SOURCES}
+    for name, path in modules.items():
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            match node:
+                case ast.ImportFrom(module=str() as source, names=names):
+                    named = [f"{source}.{each.name}" for each in names]
+                case ast.Import(names=names):
+                    named = [each.name for each in names]
+                case ast.Constant(value=str() as text):
+                    named = [text]
+                case _:
+                    continue
+            for each in named:
+                parts = tuple(each.split("."))
+                for found in (parts, (*parts, "__init__"), parts[:-1], (*parts[:-1], "__init__")):
+                    if found in modules:
+                        yield _package(name), _package(found)
+                        break
+
+
+def _package(module: tuple[str, ...]) -> tuple[str, ...]:
+    return module[:-1] if module[-1] == "__init__" else module
 
 
 def test_constraints_are_exact_pins_without_addresses():

@@ -77,7 +77,7 @@ def test_the_wheel_holds_the_whole_package_and_nothing_else(built):
     others = {name.split("/", 1)[1] for name in names - packaged}
 
     assert packaged == in_the_package()
-    assert {"sparkport/py.typed", "sparkport/spark/session/log4j2.properties"} <= packaged
+    assert {"sparkport/py.typed", "sparkport/spark/jvm/session/log4j2.properties"} <= packaged
     assert {
         "licenses/LICENSE",
         "licenses/NOTICE",

@@ -13,9 +13,9 @@ import pytest
 
 from sparkport.catalog import AddColumnOptions, Constraints, Context
 from sparkport.catalog.access import Restrictions
-from sparkport.catalog.columns import DEFAULT
-from sparkport.catalog.constraints import enforce, validate_constraints
-from sparkport.catalog.constraints.visibility import Visibility
+from sparkport.engine.columns import DEFAULT
+from sparkport.engine.constraints import enforce, validate_constraints
+from sparkport.engine.visibility import Visibility
 from sparkport.errors import BadRequest, ConstraintViolation, PermissionDenied
 from sparkport.memory import MemoryTable
 
@@ -319,7 +319,7 @@ def test_a_check_from_before_the_list_fails_closed_and_says_why() -> None:
 
 
 def test_every_function_on_the_list_is_one_that_duckdb_calls_consistent() -> None:
-    from sparkport.catalog.constraints.allowed import ALLOWED, CHANGING, MACROS
+    from sparkport.engine.constraints.allowed import ALLOWED, CHANGING, MACROS
 
     known = dict(
         duckdb.execute(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.counting import lines_run
 
 from sparkport.catalog import Constraints
-from sparkport.catalog.constraints import columns_of, concerning, enforce
+from sparkport.engine.constraints import columns_of, concerning, enforce
 from sparkport.errors import ConstraintViolation
 
 EXISTING = pa.table(

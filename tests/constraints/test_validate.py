@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from sparkport.catalog import Constraints
-from sparkport.catalog.constraints import parse_constraint, validate_constraints
-from sparkport.catalog.constraints.expressions import renamed_in, unqualified, used_columns
-from sparkport.catalog.constraints.sandbox import sandbox
+from sparkport.engine.constraints import parse_constraint, validate_constraints
+from sparkport.engine.constraints.expressions import renamed_in, unqualified, used_columns
+from sparkport.engine.constraints.sandbox import sandbox
 from sparkport.errors import BadRequest, PreconditionFailed, Unsupported
 
 COLUMNS = pa.schema(

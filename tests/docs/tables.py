@@ -14,25 +14,25 @@ import pyarrow as pa
 from tests.docs.blocks import ROOT
 
 from sparkport.catalog import Parameter, ParameterKind, ScalarFunction
-from sparkport.catalog.constraints import allowed
-from sparkport.catalog.types import type_name
 from sparkport.config import settings_markdown
-from sparkport.spark.functions.care import ExpireSnapshots, Optimize
+from sparkport.engine.constraints import allowed
+from sparkport.engine.types import type_name
 from sparkport.spark.functions.lake_functions import SparkSql, SparkSqlWithArguments
+from sparkport.spark.functions.maintenance import ExpireSnapshots, Optimize
 from sparkport.spark.functions.metadata_functions import Files, History, Snapshots
-from sparkport.spark.functions.of_table import FunctionOfTable
+from sparkport.spark.functions.table_argument import FunctionOfTable
 from sparkport.spark.functions.table_changes import TableChanges, TableChangesSince
 from sparkport.spark.functions.transaction_functions import transaction_functions
 from sparkport.spark.functions.upsert import merging_functions
 from sparkport.spark.functions.versions import RollbackTo, Tag
-from sparkport.spark.types.declared import (
+from sparkport.spark.iceberg.types.declared import (
     declared_fields,
     order_preserving,
     spark_type,
     stored_schema,
     written_tokens,
 )
-from sparkport.spark.types.tokens import TYPES_PROPERTY
+from sparkport.spark.iceberg.types.type_tags import TYPES_PROPERTY
 from sparkport.testing.local import LocalDuckDB
 from sparkport.testing.types import duckdb_type
 

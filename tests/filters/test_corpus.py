@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from tests.filters.plans import kept_by
 
-from sparkport.catalog.filters import Evaluator, Filter, Unknown, walk
+from sparkport.catalog.filters import Filter, Unknown, walk
+from sparkport.engine.filters import Evaluator
 from sparkport.wire.filters import decode_filter
 
 CORPUS = Path(__file__).parent / "corpus"

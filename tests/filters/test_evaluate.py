@@ -8,7 +8,6 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from sparkport.catalog.engine import FILTERS
 from sparkport.catalog.filters import (
     BOOLEAN,
     Cast,
@@ -17,14 +16,15 @@ from sparkport.catalog.filters import (
     ComparisonKind,
     Constant,
     DuckType,
-    Evaluator,
     Filter,
     Function,
     Operator,
     OperatorKind,
 )
-from sparkport.catalog.filters.functions import consistent_functions
-from sparkport.catalog.filters.session import is_fatal
+from sparkport.catalog.filters.functions import REVIEWED
+from sparkport.engine.databases import FILTERS
+from sparkport.engine.filters import Evaluator
+from sparkport.engine.filters.session import is_fatal
 from sparkport.errors import Cancelled
 
 INTEGER, BIGINT, VARCHAR, DOUBLE = (
@@ -380,19 +380,17 @@ def test_the_database_reaches_nothing_outside_of_itself(statement):
     ).fetchone() == ("UTC", 1)
 
 
-def test_volatile_functions_are_not_consistent():
-    names = consistent_functions()
+def test_duckdb_calls_every_reviewed_function_consistent():
+    with FILTERS.session() as cursor:
+        rows = cursor.execute(
+            "SELECT function_name FROM duckdb_functions() WHERE function_type = 'scalar'"
+            " GROUP BY function_name HAVING bool_and("
+            "stability IS NOT DISTINCT FROM 'CONSISTENT' AND database_name = 'system')"
+        ).fetchall()
+    consistent = {name for (name,) in rows}
 
-    assert {"lower", "+", "~~"} <= names
-    assert not names & {
-        "random",
-        "now",
-        "nextval",
-        "gen_random_uuid",
-        "current_schema",
-        "today",
-        "error",
-    }
+    assert REVIEWED - consistent == set()
+    assert not consistent & {"random", "now", "nextval", "gen_random_uuid", "today"}
 
 
 def many_letters(rows: int) -> pa.RecordBatch:
@@ -419,7 +417,7 @@ def test_a_filter_is_interrupted_when_the_call_is_cancelled():
 
 
 def test_a_filter_that_takes_too_long_is_given_up(monkeypatch):
-    monkeypatch.setattr("sparkport.catalog.filters.session._TIME_LIMIT", 0.01)
+    monkeypatch.setattr("sparkport.engine.filters.session._TIME_LIMIT", 0.01)
     batch = many_letters(150_000)
     evaluator = Evaluator(slow(), batch.schema)
 

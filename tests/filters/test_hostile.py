@@ -16,7 +16,8 @@ from tests.filters.plans import kept_by
 from tests.filters.test_corpus import VERSIONS, batch, cases, recorded
 from tests.filters.test_decode import column, constant, type_node
 
-from sparkport.catalog.filters import Evaluator, Unknown
+from sparkport.catalog.filters import Unknown
+from sparkport.engine.filters import Evaluator
 from sparkport.errors import BadRequest
 from sparkport.wire.filters import LARGEST_JSON, decode_filter
 

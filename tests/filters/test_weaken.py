@@ -16,7 +16,6 @@ from sparkport.catalog.filters import (
     ConjunctionKind,
     Constant,
     DuckType,
-    Evaluator,
     Filter,
     Function,
     Operator,
@@ -24,6 +23,7 @@ from sparkport.catalog.filters import (
     Unknown,
     is_exact,
 )
+from sparkport.engine.filters import Evaluator
 from sparkport.wire.filters import decode_filter
 
 INTEGER = DuckType("INTEGER")

@@ -8,7 +8,7 @@ import pytest
 from tests.functions.catalogs import LOCAL, SOON
 
 import sparkport as sp
-from sparkport.service import watch
+from sparkport.service import function_guard
 from sparkport.testing import DuckDBClient
 
 Serve: TypeAlias = Callable[..., DuckDBClient]
@@ -27,7 +27,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         "_LONGEST_ROUND_SECONDS": 0.1,
     }
     for name, seconds in quick.items():
-        monkeypatch.setattr(watch, name, seconds)
+        monkeypatch.setattr(function_guard, name, seconds)
     with ExitStack() as stack:
 
         def start(builder: sp.CatalogBuilder) -> str:

@@ -29,7 +29,7 @@ from tests.functions.catalogs import (
 )
 
 import sparkport as sp
-from sparkport.service import watch
+from sparkport.service import function_guard
 from sparkport.testing import ClientHang, DuckDBClient, ServerError
 
 
@@ -221,7 +221,7 @@ def test_a_stream_that_is_dropped_ends_the_table_function(start):
 def test_the_caller_of_a_function_that_cannot_be_interrupted_is_let_go(
     serve, monkeypatch, caplog, kind
 ):
-    monkeypatch.setattr(watch, "_ABANDON_SECONDS", 0.3)
+    monkeypatch.setattr(function_guard, "_ABANDON_SECONDS", 0.3)
     release = threading.Event()
 
     def body(_ctx: sp.Context) -> None:

@@ -102,7 +102,9 @@ def test_types_choose_between_overloads(serve):
 
 def test_optional_parameters_are_overloads(serve):
     def power(
-        x: pa.int64(), exponent: pa.int64() = pa.scalar(2), times: pa.int64() = pa.scalar(1)
+        x: pa.int64(),
+        exponent: pa.int64() = pa.scalar(2),  # noqa: B008
+        times: pa.int64() = pa.scalar(1),  # noqa: B008
     ) -> pa.int64():
         return pc.multiply(pc.power(x, exponent), times)
 

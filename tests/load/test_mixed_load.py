@@ -11,7 +11,7 @@ from tests.load.mixed import Load, growth
 from tests.load.serving import Ground, Watch
 from tests.spark.processes import wait_until_ended
 
-from sparkport.spark.write.liveness import FILES
+from sparkport.spark.lake.liveness import FILES
 
 
 @pytest.mark.slow

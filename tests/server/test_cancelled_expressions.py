@@ -9,7 +9,7 @@ from tests.server.raw_client import RawClient, failure_of, path, ticket_message
 from tests.server.test_threads import eventually
 
 import sparkport as sp
-from sparkport.catalog.engine import _watch
+from sparkport.engine.databases import _watch
 
 LONG = "b" * 300
 ROWS = pa.table({"id": pa.arange(0, 150_000), "s": pa.repeat("a" * 300, 150_000)})

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 import sparkport as sp
-from sparkport.server.watching import Watching
+from sparkport.server.observability import Watching
 from sparkport.service import activity
 from sparkport.service.activity import Work
 

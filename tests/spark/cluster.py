@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from sparkport.spark.session.jars import spark_home
+from sparkport.spark.jvm.session.jars import spark_home
 
 __all__ = ["Cluster", "ServerProcess"]
 

@@ -21,16 +21,16 @@ import sparkport as sp
 PLACES = {
     "stage": ("sparkport.spark.write.statements", "stage"),
     "batch": ("sparkport.spark.write.statements", "_Statement.apply"),
-    "journal": ("sparkport.spark.write.staging", "Staging.will_write"),
+    "journal": ("sparkport.spark.lake.staging", "Staging.will_write"),
     "encode": ("sparkport.spark.write.statements", "encoded"),
-    "file": ("sparkport.spark.files.parquet_output", "ParquetOutput.write"),
-    "files": ("sparkport.spark.write.gathering", "GatheringWriter.finish"),
+    "file": ("sparkport.spark.iceberg.parquet_output", "ParquetOutput.write"),
+    "files": ("sparkport.spark.write.background_writer", "GatheringWriter.finish"),
     "locate": ("sparkport.spark.write.commit", "locate"),
     "draft": ("sparkport.spark.write.commit", "begin"),
     "vectors": ("sparkport.spark.write.commit", "write_vectors"),
     "rows": ("sparkport.spark.write.commit", "add_rows"),
     "swap": ("sparkport.spark.write.commit", "commit"),
-    "done": ("sparkport.spark.write.staging", "Staging.done"),
+    "done": ("sparkport.spark.lake.staging", "Staging.done"),
     "end": ("sparkport.spark.catalog", "LakeCatalog.commit_transaction"),
 }
 """What the points are called, and where they are used."""

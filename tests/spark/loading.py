@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from sparkport.catalog import Context, CreateTableOptions
 from sparkport.spark import LakeCatalog
-from sparkport.spark.types.declared import encode
+from sparkport.spark.iceberg.types.declared import encode
 
 __all__ = ["load"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparkport.errors import CatalogFault
-from sparkport.spark.gateway import Gateway, IcebergHandle
+from sparkport.spark.jvm.gateway import Gateway, IcebergHandle
 
 Ask = Callable[[], None]
 """Asks the real catalog for a commit."""

@@ -6,8 +6,8 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from sparkport.spark.relay.relayed_scan import RelayedScan
-from sparkport.spark.relay.sender import FRAME, HELLO, MAGIC, Outlet, Sender
+from sparkport.spark.jvm.relay.relayed_scan import RelayedScan
+from sparkport.spark.jvm.relay.sender import FRAME, HELLO, MAGIC, Outlet, Sender
 
 SOON = 30.0
 

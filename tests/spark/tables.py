@@ -32,11 +32,11 @@ from sparkport.catalog.filters import (
     DuckType,
     Filter,
 )
-from sparkport.spark.definition import define
-from sparkport.spark.files.plan import plan_scan
-from sparkport.spark.files.read import read_parts, read_request
-from sparkport.spark.identifiers import Identifier
-from sparkport.spark.state import TableState
+from sparkport.spark.iceberg.definition import define
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.iceberg.plan import plan_scan
+from sparkport.spark.iceberg.read import read_parts, read_request
+from sparkport.spark.iceberg.table_state import TableState
 
 IO = PyArrowFileIO({})
 BIGINT, VARCHAR = DuckType("BIGINT"), DuckType("VARCHAR")

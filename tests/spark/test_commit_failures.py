@@ -18,8 +18,8 @@ from sparkport.catalog import Context, DMLOptions, Operation
 from sparkport.errors import Conflict
 from sparkport.server import Server
 from sparkport.spark import LakeCatalog
-from sparkport.spark.ddl.commits import Draft
-from sparkport.spark.ddl.commits import commit as draft_commit
+from sparkport.spark.lake.iceberg_commit import Draft
+from sparkport.spark.lake.iceberg_commit import commit as draft_commit
 from sparkport.spark.write import commit as commits
 from sparkport.spark.write import publish
 from sparkport.testing import DuckDBClient, ServerError

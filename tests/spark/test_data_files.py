@@ -45,21 +45,21 @@ from tests.types.encoded import bits, meant
 from tests.types.matrix import LINES, Setting
 
 from sparkport.catalog import ScanOptions
-from sparkport.catalog.encodings import convert_array
+from sparkport.engine.encodings import convert_array
 from sparkport.errors import ConstraintViolation, LimitExceeded, NotWritable, PreconditionFailed
 from sparkport.spark import LakeCatalog
-from sparkport.spark.ddl.commits import begin, commit
-from sparkport.spark.files.locations import local_path
-from sparkport.spark.state import TableState
+from sparkport.spark.iceberg.locations import local_path
+from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.lake.changes import WrittenFile
+from sparkport.spark.lake.iceberg_commit import begin, commit
+from sparkport.spark.lake.staging import Staging, StagingArea
 from sparkport.spark.write import data_files
 from sparkport.spark.write.data_files import (
     DataFileWriter,
-    WrittenFile,
     can_write,
     encoded,
     java_data_file,
 )
-from sparkport.spark.write.staging import Staging, StagingArea
 
 
 @pytest.fixture

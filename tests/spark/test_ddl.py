@@ -50,7 +50,7 @@ from sparkport.errors import (
     SchemaNotEmpty,
 )
 from sparkport.spark import LakeCatalog, LakeSettings
-from sparkport.spark.session.embedded import DATABASE
+from sparkport.spark.jvm.session.embedded import DATABASE
 
 
 @pytest.fixture

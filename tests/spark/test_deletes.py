@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 
-from sparkport.spark.files.deletes import deleted_positions, read_vector
-from sparkport.spark.files.parts import DeleteVector, FilePart
+from sparkport.spark.iceberg.deletes import deleted_positions, read_vector
+from sparkport.spark.iceberg.parts import DeleteVector, FilePart
 
 
 def write_vector(path, positions, *, magic=b"\xd1\xd3\x39\x64", checksum=None, before=b"PFA1"):

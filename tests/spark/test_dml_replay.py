@@ -28,8 +28,8 @@ from sparkport.catalog import (
 )
 from sparkport.errors import SparkportError
 from sparkport.spark import LakeCatalog
-from sparkport.spark.lake import Lake
-from sparkport.spark.state import TableState
+from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.lake.lake import Lake
 from sparkport.spark.table import LakeTable
 from sparkport.spark.write import statements
 

@@ -11,8 +11,8 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from sparkport import errors
 from sparkport.catalog import Context
-from sparkport.spark.errors import scrubbed, translate, translated
-from sparkport.spark.relay.jobs import start_job
+from sparkport.spark.jvm.errors import scrubbed, translate, translated
+from sparkport.spark.jvm.relay.jobs import start_job
 
 
 def raised(action, what="spark_sql"):
@@ -152,8 +152,8 @@ def test_a_schema_with_tables_is_not_empty(spark, table, namespace):
 
 
 def test_a_commit_that_lost_is_a_conflict(spark, lake, table, namespace):
-    from sparkport.spark.gateway import Gateway
-    from sparkport.spark.identifiers import Identifier
+    from sparkport.spark.iceberg.identifiers import Identifier
+    from sparkport.spark.jvm.gateway import Gateway
 
     handle = Gateway(spark, lake.spark_catalog).iceberg(
         Identifier(lake.spark_catalog, (namespace,), "t")

@@ -26,12 +26,12 @@ from tests.spark.test_deletes import write_vector
 
 from sparkport.catalog.filters import Conjunction, ConjunctionKind, Filter
 from sparkport.errors import Cancelled, PreconditionFailed
-from sparkport.spark.files.locations import local_path
-from sparkport.spark.files.manifests import ROW_ID_FIELD
-from sparkport.spark.files.plan import plan_scan
-from sparkport.spark.files.read import reachable, read_parts, read_request
-from sparkport.spark.identifiers import Identifier
-from sparkport.spark.state import States, metadata_text
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.iceberg.locations import local_path
+from sparkport.spark.iceberg.manifests import ROW_ID_FIELD
+from sparkport.spark.iceberg.plan import plan_scan
+from sparkport.spark.iceberg.read import reachable, read_parts, read_request
+from sparkport.spark.iceberg.table_state import States, metadata_text
 
 
 def of_one_file(folder, rows, *, row_group_size=None, **table):

@@ -18,7 +18,7 @@ from sparkport.catalog.filters import Filter
 from sparkport.errors import SparkportError
 from sparkport.server import Server
 from sparkport.spark import LakeCatalog, LakeSettings
-from sparkport.spark.spark_filters import spark_condition
+from sparkport.spark.scan.spark_filters import spark_condition
 from sparkport.testing import DuckDBClient
 from sparkport.wire.filters import decode_filter
 

@@ -25,7 +25,7 @@ from sparkport.catalog.filters import (
 )
 from sparkport.spark import LakeCatalog
 from sparkport.spark.functions.query_arguments import markers
-from sparkport.spark.functions.result_columns import distinct_names
+from sparkport.spark.jvm.result_columns import distinct_names
 from sparkport.testing import DuckDBClient, ServerError
 
 

@@ -11,11 +11,11 @@ import pytest
 
 from sparkport.catalog import TimePoint
 from sparkport.errors import CatalogFault, NotFound
-from sparkport.spark import outlines
-from sparkport.spark.history import changes_of, state_at
-from sparkport.spark.identifiers import Identifier
-from sparkport.spark.outlines import Outlines
-from sparkport.spark.state import States, TableState
+from sparkport.spark.iceberg import metadata_heads
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.iceberg.metadata_heads import Outlines
+from sparkport.spark.iceberg.table_state import States, TableState
+from sparkport.spark.lake.history import changes_of, state_at
 
 TABLE = Identifier("lake", ("n",), "t")
 UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
@@ -236,7 +236,7 @@ def test_a_storage_that_does_not_answer_gives_no_wrong_number(past, monkeypatch)
     def fail(_: Identifier, __: str) -> Any:
         raise OSError("timeout")
 
-    monkeypatch.setattr(past.outlines, "_open", fail)
+    monkeypatch.setattr(past.metadata_heads, "_open", fail)
     with pytest.raises(CatalogFault, match=r"^old metadata of table n.t cannot be read$"):
         past.numbers()
     monkeypatch.undo()
@@ -290,7 +290,7 @@ def test_commits_of_the_same_millisecond_are_looked_at(past):
 # -------------------------------------------------------------------------- reading metadata files
 
 
-def _outline(place: Path) -> outlines.Outline | None:
+def _outline(place: Path) -> metadata_heads.Outline | None:
     return Outlines(lambda _, location: open(location, "rb")).of(
         TABLE, UUID, [str(place)], lambda: None
     )[str(place)]
@@ -298,7 +298,7 @@ def _outline(place: Path) -> outlines.Outline | None:
 
 @pytest.fixture(params=[1, 2, 3, 7, 64, 64 * 1024])
 def _chunk(request, monkeypatch) -> None:
-    monkeypatch.setattr(outlines, "_CHUNK", request.param)
+    monkeypatch.setattr(metadata_heads, "_CHUNK", request.param)
 
 
 @pytest.mark.usefixtures("_chunk")
@@ -340,7 +340,7 @@ def test_the_order_of_other_writers_is_read_too(tmp_path):
         json.dumps({"schema": {"a": 1}, "current-snapshot-id": -1, "format-version": 1})
     )
     found = _outline(place)
-    assert found == outlines.Outline(None, '{"a": 1}', False, (None, None, None, None))
+    assert found == metadata_heads.Outline(None, '{"a": 1}', False, (None, None, None, None))
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,10 @@ from sparkport.catalog import Context, DMLOptions, Operation
 from sparkport.errors import Conflict, PreconditionFailed
 from sparkport.spark import LakeCatalog, LakeSettings
 from sparkport.spark.catalog import _staging_of
-from sparkport.spark.identifiers import Identifier
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.lake.liveness import Life
+from sparkport.spark.lake.staging import Staging, StagingArea
 from sparkport.spark.write.commit import commit_change
-from sparkport.spark.write.liveness import Life
-from sparkport.spark.write.staging import Staging, StagingArea
 from sparkport.spark.write.sweep import sweep
 
 _TABLE = Identifier("lake", ("a",), "t")

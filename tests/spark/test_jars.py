@@ -14,7 +14,7 @@ import pytest
 
 import sparkport.spark
 from sparkport.errors import PreconditionFailed
-from sparkport.spark.session.jars import COORDINATES, lake_jars
+from sparkport.spark.jvm.session.jars import COORDINATES, lake_jars
 
 NAMES = [each.file_name for each in COORDINATES]
 
@@ -76,7 +76,7 @@ def test_they_are_fetched_once_and_kept_in_the_cache(resolver, tmp_path, capfd):
 
 
 def test_processes_that_start_at_once_fetch_once(resolver):
-    program = "from sparkport.spark.session.jars import lake_jars; print(*lake_jars())"
+    program = "from sparkport.spark.jvm.session.jars import lake_jars; print(*lake_jars())"
     several = [
         subprocess.Popen(
             [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparkport.errors import PreconditionFailed
-from sparkport.spark.session.java import find_java
+from sparkport.spark.jvm.session.java import find_java
 
 
 def java_that_says(folder: Path, text: str, code: int = 0) -> Path:

@@ -12,7 +12,7 @@ from tests.spark.spark_jobs import SOON, running, wait_for
 
 from sparkport.catalog import Context, Quotas
 from sparkport.errors import LimitExceeded, SparkportError
-from sparkport.spark.relay.jobs import start_job
+from sparkport.spark.jvm.relay.jobs import start_job
 
 
 def doing(spark: Any, work: Callable[[], object], tasks: int = 1) -> Callable[[], int]:

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import StaticTable
 
-from sparkport.spark.write.liveness import FILES
+from sparkport.spark.lake.liveness import FILES
 from sparkport.testing import DuckDBClient, ServerError
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]

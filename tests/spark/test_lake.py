@@ -17,7 +17,7 @@ from sparkport.catalog import Context, ScanOptions
 from sparkport.errors import BadRequest, Conflict, NotFound, SparkportError
 from sparkport.server import Server
 from sparkport.spark import LakeCatalog, LakeSettings
-from sparkport.spark.scan import planned_state
+from sparkport.spark.scan.routes import planned_state
 from sparkport.testing import DuckDBClient
 
 CTX = Context()

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from sparkport.spark.write import liveness
-from sparkport.spark.write.liveness import Life, Machine, taken_over
+from sparkport.spark.lake import liveness
+from sparkport.spark.lake.liveness import Life, Machine, taken_over
 
 _SERVER = """
 import sys
 from pathlib import Path
-from sparkport.spark.write.liveness import Life
+from sparkport.spark.lake.liveness import Life
 life = Life(Path(sys.argv[1]), None)
 print("ready", flush=True)
 sys.stdin.readline()

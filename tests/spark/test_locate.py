@@ -23,8 +23,8 @@ from tests.spark.lake_tables import create, find, insert, sql_name
 from tests.spark.tables import NUMBERED, Table, data_entry, numbered, with_field_ids
 
 from sparkport.errors import PreconditionFailed, Unsupported
-from sparkport.spark.files.manifests import ROW_ID_FIELD
-from sparkport.spark.state import TableState
+from sparkport.spark.iceberg.manifests import ROW_ID_FIELD
+from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.write.locate import Location, changed_since, locate
 
 UPDATED_FIELD = 2147483539
@@ -433,7 +433,6 @@ def test_rows_are_found_after_whatever_spark_does(lake, namespace, sql, mode):
     sql("DELETE FROM T WHERE id % 10 = 4")
     sql(
         "MERGE INTO T AS t USING (SELECT explode(array(5, 6, 700)) AS k) s ON t.id = s.k "
-        # fmt: skip
         "WHEN MATCHED THEN UPDATE SET name = 'z' WHEN NOT MATCHED THEN INSERT (id) VALUES (k)"
     )
     now = check_all(lake, namespace)

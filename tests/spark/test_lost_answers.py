@@ -18,9 +18,9 @@ from sparkport.catalog import AddColumnOptions, Context, DMLOptions, Operation
 from sparkport.errors import CatalogFault, TransactionNotActive
 from sparkport.server import Server
 from sparkport.spark import LakeCatalog, LakeSettings
-from sparkport.spark.ddl import outcomes
-from sparkport.spark.gateway import Gateway
-from sparkport.spark.write import spark_way
+from sparkport.spark.jvm.gateway import Gateway
+from sparkport.spark.lake import outcomes
+from sparkport.spark.write import spark_writes
 from sparkport.testing import DuckDBClient, ServerError
 
 _ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
@@ -390,14 +390,14 @@ def cancelled_late(monkeypatch: pytest.MonkeyPatch) -> Context:
     """Of a caller who goes away just after Spark has committed; what Spark does then is
     cancelled.
     """
-    ctx, real = Context(), spark_way._execute
+    ctx, real = Context(), spark_writes._execute
 
     def execute(session: Any, *arguments: Any) -> None:
         real(session, *arguments)
         ctx.cancellation.cancel()
         session.range(10).collect()
 
-    monkeypatch.setattr(spark_way, "_execute", execute)
+    monkeypatch.setattr(spark_writes, "_execute", execute)
     return ctx
 
 

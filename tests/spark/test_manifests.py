@@ -12,7 +12,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 from tests.spark.tables import IO, Table, data_entry
 
-from sparkport.spark.files.manifests import Summary, read_manifest, read_manifest_list
+from sparkport.spark.iceberg.manifests import Summary, read_manifest, read_manifest_list
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),

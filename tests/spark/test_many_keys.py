@@ -14,13 +14,13 @@ import pytest
 from tests.spark.lake_tables import create, find, insert, rows
 
 from sparkport.catalog import Constraints, Context, DMLOptions, Operation
-from sparkport.catalog.constraints.sandbox import comparison
-from sparkport.catalog.engine import Check
+from sparkport.engine.constraints.sandbox import comparison
+from sparkport.engine.databases import Check
 from sparkport.errors import BadRequest, ConstraintViolation, LimitExceeded, PreconditionFailed
 from sparkport.service.limits import LimitKeeper, Limits
 from sparkport.spark.functions import upsert
-from sparkport.spark.write import key_groups, waiting
-from sparkport.spark.write.liveness import FILES
+from sparkport.spark.lake.liveness import FILES
+from sparkport.spark.write import key_groups, row_spool
 
 _COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 _COUNT = 150_000
@@ -51,8 +51,8 @@ class _Seen:
 def seen(monkeypatch: pytest.MonkeyPatch, warehouse: Path) -> _Seen:
     """With groups, and pieces on disk, that are small."""
     monkeypatch.setattr(key_groups, "GROUP_BYTES", _GROUP, raising=False)
-    monkeypatch.setattr(waiting, "GROUP_BYTES", _GROUP, raising=False)
-    monkeypatch.setattr(waiting, "_PIECE_BYTES", 200_000)
+    monkeypatch.setattr(row_spool, "GROUP_BYTES", _GROUP, raising=False)
+    monkeypatch.setattr(row_spool, "_PIECE_BYTES", 200_000)
     found = _Seen(warehouse / ".staging")
     for module in ("catalog.constraints.enforce", "spark.write.key_groups", "spark.write.matching"):
         monkeypatch.setattr(sys.modules[f"sparkport.{module}"], "comparison", found.comparison)
@@ -108,13 +108,13 @@ def test_large_rows_are_not_gathered_by_their_number(seen, called, lake, namespa
     monkeypatch.setattr(upsert, "_GATHERED_BYTES", 1_000_000, raising=False)
     most = 0
 
-    def watched(waits: waiting.Waiting, batch: pa.RecordBatch) -> None:
+    def watched(waits: row_spool.Waiting, batch: pa.RecordBatch) -> None:
         nonlocal most
         most = max(most, batch.nbytes)
         add(waits, batch)
 
-    add = waiting.Waiting.add
-    monkeypatch.setattr(waiting.Waiting, "add", watched)
+    add = row_spool.Waiting.add
+    monkeypatch.setattr(row_spool.Waiting, "add", watched)
     given = pa.table({"id": pa.arange(0, 10_000), "name": ["x" * 500] * 10_000})
     assert called("upsert", given) == (10_000, 0)
     assert 1_000_000 <= most < 2_100_000 + 500 * 2048

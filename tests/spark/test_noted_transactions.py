@@ -12,10 +12,10 @@ from tests.spark.test_states import TABLE, metadata
 from sparkport.catalog import TransactionState
 from sparkport.errors import Conflict, LimitExceeded
 from sparkport.service.limits import LimitKeeper, Limits
-from sparkport.spark import transactions as module
-from sparkport.spark.settings import LakeSettings
-from sparkport.spark.state import States, TableState
-from sparkport.spark.transactions import Note, Transactions
+from sparkport.spark.iceberg.table_state import States, TableState
+from sparkport.spark.lake import transactions as module
+from sparkport.spark.lake.settings import LakeSettings
+from sparkport.spark.lake.transactions import Note, Transactions
 
 
 class Clock:

@@ -37,10 +37,10 @@ from pyiceberg.types import (
 )
 from tests.spark.tables import Table
 
-from sparkport.spark.files.civil_days import civil_day, iso_day
-from sparkport.spark.types.declared import natural_type
+from sparkport.spark.iceberg.civil_days import civil_day, iso_day
+from sparkport.spark.iceberg.transforms import transform_of
+from sparkport.spark.iceberg.types.declared import natural_type
 from sparkport.spark.write.partitioning import Partitioning, partitioning_of
-from sparkport.spark.write.transforms import transform_of
 
 _INT, _LONG = 2**31, 2**63
 _RANDOM = random.Random(7)

@@ -22,9 +22,9 @@ from sparkport.catalog.filters import (
     Filter,
 )
 from sparkport.errors import PreconditionFailed
-from sparkport.spark.files.manifests import ROW_ID_FIELD
-from sparkport.spark.files.parts import FilePart
-from sparkport.spark.files.plan import ScanPlan, divide, plan_scan
+from sparkport.spark.iceberg.manifests import ROW_ID_FIELD
+from sparkport.spark.iceberg.parts import FilePart
+from sparkport.spark.iceberg.plan import ScanPlan, divide, plan_scan
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),

@@ -55,15 +55,15 @@ from sparkport.catalog.filters import (
     OperatorKind,
     Unknown,
 )
-from sparkport.spark.files.bounds import (
+from sparkport.spark.iceberg.bounds import (
     UNKNOWN,
     Bounds,
     bounds_in_row_group,
     bounds_of_value,
     stored_value,
 )
-from sparkport.spark.files.partitions import projected
-from sparkport.spark.files.pruning import Column, OneOf, Range, condition_of
+from sparkport.spark.iceberg.partitions import projected
+from sparkport.spark.iceberg.pruning import Column, OneOf, Range, condition_of
 
 INTEGER, BIGINT, VARCHAR, DOUBLE = (
     DuckType(name) for name in ("INTEGER", "BIGINT", "VARCHAR", "DOUBLE")

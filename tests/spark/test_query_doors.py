@@ -17,10 +17,10 @@ import sparkport as sp
 from sparkport import errors
 from sparkport.catalog import Context, Privilege
 from sparkport.spark import LakeCatalog
-from sparkport.spark.functions import query_plans
 from sparkport.spark.functions.queries import Queries
 from sparkport.spark.functions.sql_functions import session_without_extensions
-from sparkport.spark.session.embedded import without_substitution
+from sparkport.spark.jvm.session.embedded import without_substitution
+from sparkport.spark.scan import query_plans
 from sparkport.testing import DuckDBClient, ServerError
 
 UNREADABLE = "spark_sql asks for a table that you have no permission to read, or that is not there"

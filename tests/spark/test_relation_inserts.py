@@ -18,7 +18,7 @@ from sparkport.catalog import Context, DMLOptions, Operation, ScanOptions
 from sparkport.errors import NotWritable, SparkportError, StaleDescriptor
 from sparkport.server import Server
 from sparkport.spark import LakeCatalog, LakeSettings
-from sparkport.spark.ddl.outcomes import OutcomeUnknown
+from sparkport.spark.lake.outcomes import OutcomeUnknown
 from sparkport.spark.relation import RelationTable
 from sparkport.spark.write import relation_inserts
 from sparkport.testing import DuckDBClient

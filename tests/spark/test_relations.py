@@ -15,9 +15,9 @@ from tests.spark.spark_jobs import running, wait_for
 from sparkport.catalog import Cancellation, Context
 from sparkport.errors import BadRequest, Cancelled
 from sparkport.service.framing import ScanFraming
-from sparkport.spark.relay import relayed_scan
-from sparkport.spark.relay.relations import scan_relation, scan_relation_batches
-from sparkport.spark.relay.relay import Relay
+from sparkport.spark.jvm.relay import relayed_scan
+from sparkport.spark.jvm.relay.relations import scan_relation, scan_relation_batches
+from sparkport.spark.jvm.relay.relay import Relay
 from sparkport.wire.flight_data import BatchReader, decode_flight_data, encode_schema
 
 

@@ -13,10 +13,10 @@ from tests.spark.relaying import SOON, Task, arrived, frame, greet, is_closed, n
 
 from sparkport.catalog import Cancellation, Context
 from sparkport.errors import Cancelled
-from sparkport.spark.relay import relay as relay_module
-from sparkport.spark.relay.relay import Relay
-from sparkport.spark.relay.relayed_scan import RelayedScan
-from sparkport.spark.relay.sender import FRAME, HELLO, MAGIC, Sender
+from sparkport.spark.jvm.relay import relay as relay_module
+from sparkport.spark.jvm.relay.relay import Relay
+from sparkport.spark.jvm.relay.relayed_scan import RelayedScan
+from sparkport.spark.jvm.relay.sender import FRAME, HELLO, MAGIC, Sender
 
 
 @pytest.fixture

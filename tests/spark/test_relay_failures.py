@@ -7,9 +7,9 @@ import pytest
 from tests.spark.relaying import SOON, Task, arrived, frame, greet, is_closed, never
 
 from sparkport.errors import CatalogFault, Conflict, PreconditionFailed
-from sparkport.spark.relay.relay import Relay
-from sparkport.spark.relay.relayed_scan import RelayedScan
-from sparkport.spark.relay.sender import COMPLETE, ERROR, FRAME, WELCOME, Sender
+from sparkport.spark.jvm.relay.relay import Relay
+from sparkport.spark.jvm.relay.relayed_scan import RelayedScan
+from sparkport.spark.jvm.relay.sender import COMPLETE, ERROR, FRAME, WELCOME, Sender
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ import pytest
 from tests.spark.relaying import SOON, Task, frame, greet, is_closed, never
 
 from sparkport.errors import CatalogFault, Conflict
-from sparkport.spark.relay import executors, relayed_scan
-from sparkport.spark.relay.executors import ExecutorWatch
-from sparkport.spark.relay.relay import Relay
-from sparkport.spark.relay.relayed_scan import RelayedScan
+from sparkport.spark.jvm.relay import executors, relayed_scan
+from sparkport.spark.jvm.relay.executors import ExecutorWatch
+from sparkport.spark.jvm.relay.relay import Relay
+from sparkport.spark.jvm.relay.relayed_scan import RelayedScan
 
 MESSAGES = [b"%d" % each * 100 for each in range(5)]
 

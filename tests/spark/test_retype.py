@@ -30,7 +30,7 @@ from sparkport.catalog import (
     ScanOptions,
     TimePoint,
 )
-from sparkport.catalog.constraints.compute import computed_values
+from sparkport.engine.constraints.compute import computed_values
 from sparkport.errors import (
     BadRequest,
     Conflict,
@@ -39,7 +39,7 @@ from sparkport.errors import (
     PreconditionFailed,
 )
 from sparkport.spark import LakeCatalog
-from sparkport.spark.ddl import commits
+from sparkport.spark.lake import iceberg_commit
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_time_travel_after_a_change_of_type(lake, namespace, filled):
 
 def test_a_change_is_made_on_what_was_looked_at(lake, namespace, filled, monkeypatch):
     """Another engine adds a NULL between the check and the commit."""
-    commit = commits.commit
+    commit = iceberg_commit.commit
     calls: list[Any] = []
 
     def slow(draft: Any) -> bool:
@@ -187,7 +187,7 @@ def test_a_change_is_made_on_what_was_looked_at(lake, namespace, filled, monkeyp
         calls.append(draft)
         return commit(draft)
 
-    monkeypatch.setattr(commits, "commit", slow)
+    monkeypatch.setattr(iceberg_commit, "commit", slow)
     with pytest.raises(ConstraintViolation, match=r"NOT NULL constraint failed: t\.id"):
         filled().set_not_null(CTX, "id")
     calls.clear()

@@ -16,7 +16,7 @@ import pytest
 from sparkport.catalog import Context
 from sparkport.server import Server
 from sparkport.spark import LakeCatalog, LakeSettings
-from sparkport.spark.relation_scan import read_iceberg
+from sparkport.spark.scan.relation_scan import read_iceberg
 from sparkport.testing import DuckDBClient
 
 CTX = Context()

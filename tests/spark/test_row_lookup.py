@@ -16,8 +16,8 @@ from tests.spark.lake_tables import create, find, insert, rows, sql_name
 from tests.spark.tables import NUMBERED, Table, data_entry, numbered, with_field_ids
 
 from sparkport.errors import Cancelled, NotFound, PreconditionFailed, Unsupported
-from sparkport.spark.files import part_reader
-from sparkport.spark.files.manifests import ROW_ID_FIELD
+from sparkport.spark.iceberg import part_reader
+from sparkport.spark.iceberg.manifests import ROW_ID_FIELD
 from sparkport.spark.write.locate import locate
 from sparkport.spark.write.rows import rows_of, take_rows
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.spark.processes import java_of
 
-from sparkport.spark.session.jars import lake_jars
+from sparkport.spark.jvm.session.jars import lake_jars
 from sparkport.testing import DuckDBClient
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(280)]

@@ -18,7 +18,7 @@ from tests.spark.processes import java_of, wait_until_ended
 from sparkport.catalog import Context, CreateSchemaOptions, CreateTableOptions, DynamicSchema
 from sparkport.errors import BadRequest, Unsupported
 from sparkport.spark import LakeCatalog
-from sparkport.spark.session.embedded import (
+from sparkport.spark.jvm.session.embedded import (
     DATABASE,
     adopt,
     catalog_name,
@@ -43,7 +43,7 @@ def start(folder: Path, program: str, **environment: str) -> subprocess.Popen[st
 
 PROLOGUE = """
 from pathlib import Path
-from sparkport.spark.session.embedded import embedded_session, release
+from sparkport.spark.jvm.session.embedded import embedded_session, release
 
 small = {"spark.driver.memory": "1g"}
 """

@@ -23,14 +23,14 @@ from sparkport.catalog.filters import (
     ConjunctionKind,
     Constant,
     DuckType,
-    Evaluator,
     Filter,
     Function,
     Operator,
     OperatorKind,
     Unknown,
 )
-from sparkport.spark.spark_filters import spark_condition
+from sparkport.engine.filters import Evaluator
+from sparkport.spark.scan.spark_filters import spark_condition
 
 AND, OR = ConjunctionKind.AND, ConjunctionKind.OR
 DECIMAL = DuckType("DECIMAL", width=10, scale=2)

@@ -18,11 +18,12 @@ from tests.spark.lake_tables import create, data_files, drop, find, folder, inse
 
 from sparkport.errors import PreconditionFailed
 from sparkport.spark import LakeCatalog
-from sparkport.spark.ddl.commits import begin, commit
-from sparkport.spark.identifiers import Identifier
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.lake.iceberg_commit import begin, commit
+from sparkport.spark.lake.liveness import FILES, Machine
+from sparkport.spark.lake.staging import StagingArea
 from sparkport.spark.write.data_files import DataFileWriter, java_data_file
-from sparkport.spark.write.liveness import FILES, Machine
-from sparkport.spark.write.staging import StagingArea
+from sparkport.spark.write.sweep import sweep
 
 _TABLE = Identifier("lake", ("a",), "t")
 
@@ -167,7 +168,7 @@ def server(lake: LakeCatalog) -> _Server:
 
 
 def _sweep(lake: LakeCatalog) -> None:
-    lake._lake.staging.sweep(lake._lake)
+    sweep(lake._lake.staging.root, lake._lake)
 
 
 def test_files_of_a_dead_server_that_no_table_knows_are_removed(
@@ -322,7 +323,7 @@ def test_as_long_as_the_jvm_of_a_dead_server_runs_nothing_is_removed(
     lake: LakeCatalog, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may be about to commit."""
-    monkeypatch.setattr("sparkport.spark.write.liveness._SECONDS_TO_END", 0.1)
+    monkeypatch.setattr("sparkport.spark.lake.liveness._SECONDS_TO_END", 0.1)
     create(lake, namespace, "t")
     server = _Server(lake)
     made = server.write(find(lake, namespace, "t"), is_committed=False)
@@ -339,8 +340,8 @@ def test_as_long_as_the_jvm_of_a_dead_server_runs_nothing_is_removed(
 _KILLED = """
 import sys, time
 from pathlib import Path
-from sparkport.spark.identifiers import Identifier
-from sparkport.spark.write.staging import StagingArea
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.lake.staging import StagingArea
 staging = StagingArea(Path(sys.argv[1])).begin(Identifier(sys.argv[2], (sys.argv[3],), "t"))
 staging.folder.joinpath("staged").touch()
 print("ready", flush=True)

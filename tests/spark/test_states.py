@@ -6,9 +6,9 @@ import json
 import uuid
 from typing import Any
 
-from sparkport.spark import state as module
-from sparkport.spark.identifiers import Identifier
-from sparkport.spark.state import States, TableState
+from sparkport.spark.iceberg import table_state as module
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.iceberg.table_state import States, TableState
 
 TABLE = Identifier("lake", ("s",), "t")
 _START = 1_700_000_000_000

@@ -40,11 +40,16 @@ from tests.wire.arrow_values import HUGEINT, TIME_TZ
 
 from sparkport.catalog import ColumnStatistics
 from sparkport.errors import NotFound
-from sparkport.spark.files.manifests import DATA, EQUALITY_DELETES, Entry
-from sparkport.spark.identifiers import Identifier
-from sparkport.spark.state import States, TableState, metadata_text
-from sparkport.spark.statistics import column_statistics, statistics_of
-from sparkport.spark.types.declared import TYPES_PROPERTY, encode, stored_schema, written_tokens
+from sparkport.spark.iceberg.column_statistics import column_statistics, statistics_of
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.iceberg.manifests import DATA, EQUALITY_DELETES, Entry
+from sparkport.spark.iceberg.table_state import States, TableState, metadata_text
+from sparkport.spark.iceberg.types.declared import (
+    TYPES_PROPERTY,
+    encode,
+    stored_schema,
+    written_tokens,
+)
 
 _NAN = struct.pack("<d", math.nan)
 

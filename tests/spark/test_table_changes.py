@@ -15,10 +15,10 @@ from tests.spark.lake_tables import CTX, create, find
 import sparkport as sp
 from sparkport import errors
 from sparkport.catalog import Context, ScanOptions, TimePoint
-from sparkport.spark import scan
-from sparkport.spark.history import changes_of, state_at
-from sparkport.spark.row_hashes import RowHashes
-from sparkport.spark.state import TableState
+from sparkport.spark.functions.row_hashes import RowHashes
+from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.lake.history import changes_of, state_at
+from sparkport.spark.scan import routes
 from sparkport.testing import DuckDBClient
 
 _MODES = "'write.delete.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read', 'write.merge.mode' = 'merge-on-read'"
@@ -74,7 +74,7 @@ def _expected(lake, namespace, first: int, second: int) -> list[tuple[Any, ...]]
 
 def _rows(lake, later: TableState, state: TableState) -> dict[int, dict[str, Any]]:
     shown = lake._lake.states.at(later, state.snapshot, later.schema)
-    batches = scan.read(lake._lake, CTX, shown, ScanOptions())
+    batches = routes.read(lake._lake, CTX, shown, ScanOptions())
     return {row.pop("rowid"): row for batch in batches for row in batch.to_pylist()}
 
 

@@ -17,13 +17,13 @@ from tests.spark.spark_jobs import running, wait_for
 from sparkport.catalog import Context
 from sparkport.errors import PreconditionFailed
 from sparkport.service.framing import ScanFraming
-from sparkport.spark.files.plan import FilePart, divide, plan_scan
-from sparkport.spark.files.read import ReadRequest, read_request
-from sparkport.spark.identifiers import Identifier
-from sparkport.spark.relay.relay import Relay
-from sparkport.spark.relay.sender import Outlet
-from sparkport.spark.relay.tasks import _ReadTask, scan_tasks
-from sparkport.spark.state import TableState
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.iceberg.plan import FilePart, divide, plan_scan
+from sparkport.spark.iceberg.read import ReadRequest, read_request
+from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.jvm.relay.relay import Relay
+from sparkport.spark.jvm.relay.sender import Outlet
+from sparkport.spark.jvm.relay.tasks import _ReadTask, scan_tasks
 from sparkport.wire.flight_data import BatchReader, decode_flight_data, encode_schema
 
 ROWS = 2_000_000

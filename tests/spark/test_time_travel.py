@@ -12,7 +12,7 @@ from tests.spark.lake_tables import find
 from sparkport.catalog import Context, ScanOptions, SchemaRequest, TimePoint
 from sparkport.errors import BadRequest, NotFound
 from sparkport.server import Server
-from sparkport.spark.outlines import Outlines
+from sparkport.spark.iceberg.metadata_heads import Outlines
 from sparkport.testing import DuckDBClient
 
 _PROPERTIES = "TBLPROPERTIES ('format-version' = '3', 'write.delete.mode' = 'merge-on-read')"

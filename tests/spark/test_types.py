@@ -52,10 +52,10 @@ from tests.types.encoded import bits, meant
 from tests.types.matrix import LINES, Line, Setting
 from tests.wire.arrow_values import BIGNUM, BIT, HUGEINT, TIME_TZ, UHUGEINT
 
-from sparkport.catalog.encodings import convert_array
+from sparkport.engine.encodings import convert_array
 from sparkport.errors import BadRequest, PreconditionFailed, Unsupported
-from sparkport.spark.state import metadata_text
-from sparkport.spark.types.declared import (
+from sparkport.spark.iceberg.table_state import metadata_text
+from sparkport.spark.iceberg.types.declared import (
     TYPES_PROPERTY,
     declared_fields,
     decode,

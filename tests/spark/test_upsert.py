@@ -28,7 +28,7 @@ from sparkport.catalog import Constraints, Context
 from sparkport.errors import Conflict
 from sparkport.server import Server
 from sparkport.spark import LakeCatalog
-from sparkport.spark.write import waiting
+from sparkport.spark.write import row_spool
 from sparkport.spark.write.publish import publish
 from sparkport.testing import DuckDBClient, ServerError
 
@@ -289,7 +289,7 @@ def _staged(warehouse: Path) -> set[Path]:
 
 def test_many_rows_wait_on_disk(monkeypatch, lake, warehouse, upsert, table):
     before = _staged(warehouse)  # of others
-    monkeypatch.setattr(waiting, "_PIECE_BYTES", 200_000)
+    monkeypatch.setattr(row_spool, "_PIECE_BYTES", 200_000)
     count = 150_000
     given = _source(
         id=pa.array(range(count), pa.int64()), name=[f"n{each}" for each in range(count)]

@@ -25,13 +25,13 @@ from tests.spark.lake_tables import (
 from tests.spark.tables import NUMBERED, Table, data_entry
 
 from sparkport.errors import NotWritable, PermissionDenied, PreconditionFailed
-from sparkport.spark.ddl.commits import begin, commit
-from sparkport.spark.files.deletes import read_vector
-from sparkport.spark.files.parts import DeleteVector
-from sparkport.spark.identifiers import Identifier
+from sparkport.spark.iceberg.deletes import read_vector
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.iceberg.parts import DeleteVector
+from sparkport.spark.lake.iceberg_commit import begin, commit
+from sparkport.spark.lake.staging import Staging, StagingArea
 from sparkport.spark.write.java_files import java_file
 from sparkport.spark.write.locate import locate
-from sparkport.spark.write.staging import Staging, StagingArea
 from sparkport.spark.write.vectors import WrittenVector, java_delete_files, write_vectors
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import sparkport.spark.session.warehouse
+import sparkport.spark.jvm.session.warehouse
 from sparkport.errors import BadRequest, PreconditionFailed
-from sparkport.spark.session.warehouse import DATABASE, open_warehouse
+from sparkport.spark.jvm.session.warehouse import DATABASE, open_warehouse
 
 TABLES = """
 CREATE TABLE iceberg_tables(
@@ -115,7 +115,7 @@ def test_a_folder_in_place_of_the_catalog_is_named(tmp_path):
 
 
 def test_a_locked_catalog_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(sparkport.spark.session.warehouse, "_BUSY_SECONDS_AT_START", 0.1)
+    monkeypatch.setattr(sparkport.spark.jvm.session.warehouse, "_BUSY_SECONDS_AT_START", 0.1)
     catalog_with(tmp_path, TABLES)
     with closing(sqlite3.connect(tmp_path / DATABASE, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")

@@ -24,7 +24,7 @@ from sparkport.catalog import (
     ScanOptions,
     TableFunction,
 )
-from sparkport.catalog.argument_types import canonical_schema
+from sparkport.engine.argument_types import canonical_schema
 from sparkport.memory import MemoryCatalog
 from sparkport.server import Server
 from sparkport.testing import DuckDBClient

@@ -19,7 +19,7 @@ from tests.types.encoded import bits, cast, meant, pushed, session, stored
 from tests.types.ground import ROOM, Ground, serve, shown
 from tests.types.matrix import LINES, Line, Setting
 
-from sparkport.catalog.argument_types import sent_type
+from sparkport.engine.argument_types import sent_type
 from sparkport.testing import DuckDBClient
 from sparkport.testing.local import LocalDuckDB
 from sparkport.testing.types import duckdb_type

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparkport.catalog.encodings import convert_array
+from sparkport.engine.encodings import convert_array
 
 HUGEINT = pa.opaque(pa.binary(16), "hugeint", "DuckDB")
 UHUGEINT = pa.opaque(pa.binary(16), "uhugeint", "DuckDB")

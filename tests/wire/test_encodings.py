@@ -27,7 +27,7 @@ from tests.wire.arrow_values import (
 )
 from tests.wire.recordings import types
 
-from sparkport.catalog.encodings import Converter, convert_array, convert_batch
+from sparkport.engine.encodings import Converter, convert_array, convert_batch
 from sparkport.errors import BadRequest
 
 ID = uuid.UUID("123e4567-e89b-12d3-a456-426614174000")

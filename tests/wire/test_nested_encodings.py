@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.wire.arrow_values import HUGEINT, TIME_TZ, array_of, converted
 
-from sparkport.catalog.encodings import convert_array
+from sparkport.engine.encodings import convert_array
 from sparkport.errors import BadRequest
 
 ID = uuid.UUID("123e4567-e89b-12d3-a456-426614174000")

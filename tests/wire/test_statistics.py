@@ -14,12 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkport.catalog.statistics import (
-    ColumnStatistics,
-    shortened_maximum,
-    shortened_minimum,
-    takes_statistics,
-)
+from sparkport.catalog.statistics import ColumnStatistics
+from sparkport.engine.statistics import shortened_maximum, shortened_minimum, takes_statistics
 from sparkport.errors import BadRequest, CatalogFault
 from sparkport.wire.packing import pack
 from sparkport.wire.statistics import (

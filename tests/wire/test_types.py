@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from tests.wire.arrow_values import BIGNUM, BIT, HUGEINT, TIME_TZ, UHUGEINT
 
-from sparkport.catalog.types import publishable_schema, refuse_unsupported, type_name
+from sparkport.engine.types import publishable_schema, refuse_unsupported, type_name
 from sparkport.errors import BadRequest, Unsupported
 
 UNION = [pa.field("a", pa.int32())]

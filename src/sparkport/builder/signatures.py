@@ -17,7 +17,7 @@ from sparkport.catalog import (
     ParameterKind,
     ScanOptions,
 )
-from sparkport.catalog.signatures import refuse_unusable
+from sparkport.engine.signatures import refuse_unusable
 from sparkport.errors import BadRequest, Unsupported
 
 __all__ = ["Described", "RowCount", "describe"]

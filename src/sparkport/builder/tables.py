@@ -23,7 +23,7 @@ from sparkport.catalog import (
     Table,
     TableRef,
 )
-from sparkport.catalog.types import refuse_unsupported
+from sparkport.engine.types import refuse_unsupported
 from sparkport.errors import BadRequest, NotFound
 from sparkport.memory import MemoryTable
 

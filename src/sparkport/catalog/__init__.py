@@ -1,6 +1,12 @@
 """What implementers see: interfaces, their options and results, the filter tree."""
 
 from sparkport.catalog.access import Access, Privilege, Restrictions
+from sparkport.catalog.actions_and_flights import (
+    ActionCatalog,
+    CustomAction,
+    FlightCatalog,
+    FlightName,
+)
 from sparkport.catalog.constraints import ConstrainedTable, Constraints
 from sparkport.catalog.context import Cancellation, Context
 from sparkport.catalog.ddl import (
@@ -17,7 +23,6 @@ from sparkport.catalog.ddl import (
     RemoveColumnOptions,
     RemoveFieldOptions,
 )
-from sparkport.catalog.extras import ActionCatalog, CustomAction, FlightCatalog, FlightName
 from sparkport.catalog.filters import Filter
 from sparkport.catalog.functions import (
     Arguments,

@@ -12,7 +12,7 @@ from sparkport.cli.bench import add_command as add_bench
 from sparkport.cli.check import add_command as add_check
 from sparkport.cli.completion import add_command as add_completion
 from sparkport.cli.configuration import add_command as add_configuration
-from sparkport.cli.listing import add_command as add_listing
+from sparkport.cli.ls import add_command as add_listing
 from sparkport.cli.serve import add_command as add_serve
 from sparkport.cli.tokens import add_command as add_tokens
 from sparkport.config import suggestion

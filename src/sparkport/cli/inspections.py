@@ -145,13 +145,13 @@ def catalogs(config: Config, targets: Sequence[str], found: Found) -> list[str]:
 
 
 def java() -> list[str]:
-    from sparkport.spark.session.java import find_java
+    from sparkport.spark.jvm.session.java import find_java
 
     return [str(find_java())]
 
 
 def jars() -> list[str]:
-    from sparkport.spark.session.jars import kept_jars
+    from sparkport.spark.jvm.session.jars import kept_jars
 
     wanted = kept_jars()
     missing = [each.name for each in wanted if not each.is_file()]
@@ -164,8 +164,8 @@ def jars() -> list[str]:
 
 def warehouse(config: Config, found: Found) -> list[str]:
     """Without Spark: the catalog is a file of SQLite."""
-    from sparkport.spark.listing import SqliteDirectory
-    from sparkport.spark.session.warehouse import DATABASE, open_warehouse
+    from sparkport.spark.jvm.session.warehouse import DATABASE, open_warehouse
+    from sparkport.spark.lake.directory import SqliteDirectory
 
     if config.name in found.names:
         raise BadRequest(f"two catalogs are called {config.name!r}: give the lake another --name")

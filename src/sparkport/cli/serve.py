@@ -116,8 +116,8 @@ def lake(config: Config) -> Iterator[LakeCatalog]:
     """The embedded lake, while it is served. Raises: SparkportError."""
     from sparkport.spark import LakeCatalog, LakeSettings
     from sparkport.spark.demo import fill
-    from sparkport.spark.session.jars import lake_jars
-    from sparkport.spark.session.warehouse import open_warehouse
+    from sparkport.spark.jvm.session.jars import lake_jars
+    from sparkport.spark.jvm.session.warehouse import open_warehouse
 
     open_warehouse(
         Path(config.warehouse)

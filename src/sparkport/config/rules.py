@@ -84,7 +84,7 @@ class _Rule:
 
     def expression(self, key: str, default: str | None = None) -> str:
         """SQL over one row, in which attributes of the caller stand as `$name`."""
-        from sparkport.catalog.constraints.expressions import expect_rule
+        from sparkport.engine.constraints.expressions import expect_rule
 
         text = self.text(key, default)
         expect_rule(text, f"{self.where}: {key}")

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkport.catalog import Constraints, Context, TransactionState
-from sparkport.catalog.constraints.enforce import enforce_keys
-from sparkport.catalog.engine import Check
 from sparkport.catalog.rowid import ROWID_NAME
+from sparkport.engine.constraints.enforce import enforce_keys
+from sparkport.engine.databases import Check
 from sparkport.errors import Conflict
 from sparkport.memory.changes import Change, Inserted
 from sparkport.memory.definition import Definition

@@ -10,20 +10,20 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from sparkport.catalog import AddColumnOptions, Constraints, RemoveColumnOptions
-from sparkport.catalog.columns import DEFAULT, default_of, one_field
-from sparkport.catalog.constraints.alter import (
+from sparkport.catalog.rowid import ROWID_NAME
+from sparkport.engine.columns import DEFAULT, default_of, one_field
+from sparkport.engine.constraints.alter import (
     constraints_using,
     constraints_without,
     with_constraint,
     with_renamed_column,
 )
-from sparkport.catalog.constraints.compute import computed_values, default_values
-from sparkport.catalog.constraints.enforce import columns_of, concerning, enforce
-from sparkport.catalog.constraints.expressions import expect_computable, expect_default
-from sparkport.catalog.constraints.validate import validate_constraints
-from sparkport.catalog.engine import Check
-from sparkport.catalog.rowid import ROWID_NAME
-from sparkport.catalog.types import refuse_unsupported
+from sparkport.engine.constraints.compute import computed_values, default_values
+from sparkport.engine.constraints.enforce import columns_of, concerning, enforce
+from sparkport.engine.constraints.expressions import expect_computable, expect_default
+from sparkport.engine.constraints.validate import validate_constraints
+from sparkport.engine.databases import Check
+from sparkport.engine.types import refuse_unsupported
 from sparkport.errors import AlreadyExists, BadRequest, PreconditionFailed
 from sparkport.memory.commit import read_columns
 from sparkport.memory.definition import Definition, TableName, define

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from sparkport.catalog import Constraints, rowid_field
-from sparkport.catalog.columns import expect_column, expect_columns, find_column
+from sparkport.engine.columns import expect_column, expect_columns, find_column
 
 __all__ = ["Definition", "TableName", "define"]
 

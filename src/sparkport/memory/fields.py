@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkport.catalog import AddFieldOptions, RemoveFieldOptions
-from sparkport.catalog.columns import one_field
-from sparkport.catalog.engine import Check
 from sparkport.catalog.names import folded
-from sparkport.catalog.types import refuse_unsupported
+from sparkport.engine.columns import one_field
+from sparkport.engine.databases import Check
+from sparkport.engine.types import refuse_unsupported
 from sparkport.errors import AlreadyExists, BadRequest, NotFound, PreconditionFailed
 from sparkport.memory.ddl import Altered, retyped
 from sparkport.memory.definition import TableName

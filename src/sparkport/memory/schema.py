@@ -19,7 +19,7 @@ from sparkport.catalog import (
     TableInOutFunction,
 )
 from sparkport.catalog.names import folded
-from sparkport.catalog.types import publishable_schema
+from sparkport.engine.types import publishable_schema
 from sparkport.errors import AlreadyExists, BadRequest, NotFound, Unsupported
 from sparkport.memory.ledger import Ledger
 from sparkport.memory.settings import MemorySettings

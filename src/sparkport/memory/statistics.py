@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkport.catalog import ColumnStatistics, Context
-from sparkport.catalog.statistics import shortened_maximum, shortened_minimum
-from sparkport.catalog.types import opaque_name
+from sparkport.engine.statistics import shortened_maximum, shortened_minimum
+from sparkport.engine.types import opaque_name
 from sparkport.memory.segments import Segment
 from sparkport.memory.versions import Version
 

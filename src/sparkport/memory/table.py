@@ -30,9 +30,9 @@ from sparkport.catalog import (
     StatisticsTable,
     TimePoint,
 )
-from sparkport.catalog.constraints import validate_constraints
-from sparkport.catalog.constraints.enforce import enforce
-from sparkport.catalog.types import refuse_unsupported
+from sparkport.engine.constraints import validate_constraints
+from sparkport.engine.constraints.enforce import enforce
+from sparkport.engine.types import refuse_unsupported
 from sparkport.errors import BadRequest, Conflict, NotFound
 from sparkport.memory import ddl, fields
 from sparkport.memory.changes import Change

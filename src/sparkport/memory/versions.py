@@ -15,7 +15,7 @@ from operator import attrgetter
 import pyarrow as pa
 
 from sparkport.catalog import ColumnStatistics, TimePoint
-from sparkport.catalog.moments import parse_timestamp
+from sparkport.engine.timestamps import parse_timestamp
 from sparkport.errors import BadRequest, NotFound
 from sparkport.memory.definition import Definition, TableName
 from sparkport.memory.segments import Segment, count_rows

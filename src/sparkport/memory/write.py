@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkport.catalog import Constraints, Context, DMLOptions, Operation, StagedWrite
-from sparkport.catalog.constraints.enforce import (
+from sparkport.catalog.rowid import ROWID_NAME
+from sparkport.engine.constraints.enforce import (
     columns_of,
     concerning,
     enforce_not_null,
     enforce_rows,
 )
-from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.errors import BadRequest, Conflict, NotFound
 from sparkport.memory.changes import Change, Deleted, Inserted, Updated
 from sparkport.memory.commit import KeyCheck, read_columns

@@ -17,7 +17,7 @@ from sparkport.errors import BadRequest, Cancelled, SparkportError
 from sparkport.lines import one_line
 from sparkport.server.doorstep import Place
 from sparkport.server.logs import REQUEST
-from sparkport.server.watching import Watching
+from sparkport.server.observability import Watching
 from sparkport.service.activity import Work
 from sparkport.service.calls import Call
 from sparkport.service.limits import ACTIONS

@@ -18,7 +18,7 @@ import grpc
 from sparkport.errors import LimitExceeded, SparkportError, Unauthenticated
 from sparkport.server.boundary import Rpc, answering, refusing
 from sparkport.server.doorstep import Doorstep, Place
-from sparkport.server.watching import Watching
+from sparkport.server.observability import Watching
 from sparkport.service.calls import HOW_TO_SIGN_IN
 from sparkport.service.service import Service
 from sparkport.wire.headers import RequestHeaders, decode_headers

@@ -88,8 +88,8 @@ class Health:
                     yield number(1, status)
                 with self._changed:
                     self._changed.wait_for(
-                        lambda told=told: self._news(service, told) or gone.is_set()
-                    )  # type: ignore[misc]
+                        lambda told=told: self._news(service, told) or gone.is_set()  # type: ignore[misc]
+                    )
                     if self._closed and self._status(service) == told:
                         return
         finally:

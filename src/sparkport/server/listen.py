@@ -22,10 +22,10 @@ from sparkport.server.door import Door
 from sparkport.server.flight import flight_methods
 from sparkport.server.health import Health
 from sparkport.server.http import StatusServer, parse_address
+from sparkport.server.observability import Watching
 from sparkport.server.reflection import reflection_methods
 from sparkport.server.threads import ElasticExecutor, join_all
 from sparkport.server.tls import PEM, Certificates, server_credentials
-from sparkport.server.watching import Watching
 from sparkport.service.registry import CatalogRegistry
 from sparkport.service.service import Service, ServiceSettings
 

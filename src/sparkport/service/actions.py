@@ -19,7 +19,7 @@ from sparkport.service import (
     transactions,
 )
 from sparkport.service.calls import Call
-from sparkport.service.readers import closing_reader
+from sparkport.service.closing import closing_reader
 from sparkport.wire.catalogs import (
     CatalogRequest,
     decode_catalog_version,

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkport.catalog import ConstrainedTable, Constraints, Context, Operation, ScanOptions
-from sparkport.catalog.constraints import columns_of, concerning
-from sparkport.catalog.constraints.enforce import enforce_keys, enforce_rows
+from sparkport.engine.constraints import columns_of, concerning
+from sparkport.engine.constraints.enforce import enforce_keys, enforce_rows
 from sparkport.errors import NotFound
+from sparkport.service.closing import closing_reader
 from sparkport.service.objects import PublishedTable
-from sparkport.service.readers import closing_reader
 
 __all__ = ["Guard"]
 

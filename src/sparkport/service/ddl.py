@@ -25,10 +25,10 @@ from sparkport.catalog import (
     RemoveColumnOptions,
     RemoveFieldOptions,
 )
-from sparkport.catalog.discretion import discreet
 from sparkport.catalog.names import folded, own_spellings
 from sparkport.catalog.rowid import ROWID_NAME
-from sparkport.catalog.types import refuse_unsupported
+from sparkport.engine.discretion import discreet
+from sparkport.engine.types import refuse_unsupported
 from sparkport.errors import (
     AlreadyExists,
     BadRequest,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from sparkport.catalog.scan import Framer, Framing, MessagePart
-from sparkport.service.fit import Fit, slices
+from sparkport.service.bound_columns import Fit, slices
 from sparkport.wire.flight_data import BatchWriter, frame_encoded
 
 __all__ = ["ScanFraming"]

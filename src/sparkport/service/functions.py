@@ -24,16 +24,16 @@ from sparkport.catalog import (
     TableFunction,
     TableInOutFunction,
 )
-from sparkport.catalog.argument_types import canonical_schema, python_value, sent_type
-from sparkport.catalog.encodings import convert_array
 from sparkport.catalog.names import folded
-from sparkport.catalog.signatures import FunctionForm, form_of, refuse_unusable
-from sparkport.catalog.types import publishable_schema
+from sparkport.engine.argument_types import canonical_schema, python_value, sent_type
+from sparkport.engine.encodings import convert_array
+from sparkport.engine.signatures import FunctionForm, form_of, refuse_unusable
+from sparkport.engine.types import publishable_schema
 from sparkport.errors import BadRequest, NotFound, StaleDescriptor
 from sparkport.service.calls import Call
+from sparkport.service.function_guard import Watched
 from sparkport.service.objects import find_schema, published_name
 from sparkport.service.registry import RegisteredCatalog
-from sparkport.service.watch import Watched
 from sparkport.wire.catalogs import encode_object_metadata
 from sparkport.wire.descriptors import Kind, ObjectPath, decode_path, encode_path
 from sparkport.wire.flight import encode_flight_info

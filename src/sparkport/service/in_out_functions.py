@@ -28,16 +28,16 @@ from sparkport.catalog import (
     RecordReader,
     TableInOutFunction,
 )
-from sparkport.catalog.argument_types import canonical_schema
-from sparkport.catalog.encodings import Converter
+from sparkport.engine.argument_types import canonical_schema
+from sparkport.engine.encodings import Converter
 from sparkport.errors import BadRequest, Cancelled, CatalogFault
+from sparkport.service.bound_columns import Fit, slices
 from sparkport.service.calls import Call
-from sparkport.service.fit import Fit, slices
+from sparkport.service.closing import closing_reader
+from sparkport.service.function_guard import Guard, Watched
 from sparkport.service.functions import PublishedFunction, bind_function, convert_arguments, guarded
 from sparkport.service.objects import published_result_schema
 from sparkport.service.openings import Opening
-from sparkport.service.readers import closing_reader
-from sparkport.service.watch import Guard, Watched
 from sparkport.wire.flight_data import BatchReader, BatchWriter, decode_flight_data, encode_schema
 from sparkport.wire.scan import TableFunctionFlightInfoRequest, decode_in_out_parameters
 

@@ -25,8 +25,8 @@ from sparkport.catalog import (
 )
 from sparkport.catalog.names import folded
 from sparkport.catalog.rowid import ROWID_MARKER
-from sparkport.catalog.statistics import takes_statistics
-from sparkport.catalog.types import extension_metadata, publishable_schema, refuse_unsupported
+from sparkport.engine.statistics import takes_statistics
+from sparkport.engine.types import extension_metadata, publishable_schema, refuse_unsupported
 from sparkport.errors import NotFound, StaleDescriptor, Unsupported
 from sparkport.service.registry import RegisteredCatalog
 from sparkport.service.restricted import as_seen

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from sparkport.catalog import Context, Filter, FramedTable, PartitionedTable, Privilege
-from sparkport.catalog.filters import Evaluator
+from sparkport.engine.filters import Evaluator
 from sparkport.errors import CatalogFault, StaleDescriptor
 from sparkport.service import own_flights, table_functions
+from sparkport.service.bound_columns import Fit, slices
 from sparkport.service.calls import Call
-from sparkport.service.fit import Fit, slices
+from sparkport.service.closing import closing_reader
 from sparkport.service.framing import ScanFraming
 from sparkport.service.objects import PublishedTable, Reached, find_table, publish_table, table_at
 from sparkport.service.plan import scan_options
-from sparkport.service.readers import closing_reader
 from sparkport.service.registry import RegisteredCatalog
 from sparkport.service.table_functions import FunctionResult
 from sparkport.wire.filters import decode_filter

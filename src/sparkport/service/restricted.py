@@ -30,8 +30,6 @@ from sparkport.catalog import (
     Table,
     find_rowid_column,
 )
-from sparkport.catalog.constraints.visibility import Visibility
-from sparkport.catalog.discretion import discreet
 from sparkport.catalog.filters.tree import (
     Between,
     ColumnRef,
@@ -43,8 +41,10 @@ from sparkport.catalog.filters.tree import (
     OperatorKind,
     walk,
 )
+from sparkport.engine.discretion import discreet
+from sparkport.engine.visibility import Visibility
 from sparkport.errors import NotFound, PermissionDenied, Unsupported
-from sparkport.service.readers import closing_reader
+from sparkport.service.closing import closing_reader
 
 __all__ = ["as_seen"]
 

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkport.catalog import Context, NullHandling, ScalarFunction
-from sparkport.catalog.argument_types import canonical_schema
-from sparkport.catalog.encodings import Converter, convert_array
+from sparkport.engine.argument_types import canonical_schema
+from sparkport.engine.encodings import Converter, convert_array
 from sparkport.errors import BadRequest, CatalogFault
 from sparkport.service.calls import Call
+from sparkport.service.function_guard import Guard
 from sparkport.service.functions import PublishedFunction, bind_function, guarded
 from sparkport.service.openings import Opening
-from sparkport.service.watch import Guard
 from sparkport.wire.flight_data import BatchReader, BatchWriter, decode_flight_data, encode_schema
 
 if TYPE_CHECKING:

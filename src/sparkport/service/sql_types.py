@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import lib
 
-from sparkport.catalog.types import opaque_name
+from sparkport.engine.types import opaque_name
 
 __all__ = ["described_schema", "duckdb_type", "type_info"]
 

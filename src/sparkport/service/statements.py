@@ -15,13 +15,13 @@ from sparkport.catalog import (
     TransactionManager,
     find_rowid_column,
 )
-from sparkport.catalog.discretion import discreet
-from sparkport.catalog.encodings import Converter
 from sparkport.catalog.names import own_spellings
 from sparkport.catalog.quotas import StagedBytes, bytes_of
 from sparkport.catalog.rowid import ROWID_NAME
+from sparkport.engine.discretion import discreet
+from sparkport.engine.encodings import Converter
 from sparkport.errors import BadRequest, CatalogFault
-from sparkport.service.adapt import stage
+from sparkport.service.contract_writes import stage
 from sparkport.service.objects import PublishedTable
 
 __all__ = ["Statement"]

@@ -19,7 +19,7 @@ from sparkport.catalog import (
     TransactionManager,
 )
 from sparkport.catalog.names import own_spellings
-from sparkport.catalog.statistics import takes_statistics
+from sparkport.engine.statistics import takes_statistics
 from sparkport.errors import CatalogFault, NotFound, SparkportError, Unsupported
 from sparkport.service import scan
 from sparkport.service.calls import Call

@@ -24,6 +24,7 @@ from sparkport.catalog import (
 from sparkport.errors import BadRequest, CatalogFault, NotFound, Unsupported
 from sparkport.service import in_out_functions
 from sparkport.service.calls import Call
+from sparkport.service.function_guard import Watched
 from sparkport.service.functions import (
     PublishedFunction,
     arguments_of,
@@ -36,7 +37,6 @@ from sparkport.service.functions import (
 from sparkport.service.objects import PublishedTable, Reached, publish_result, published_name
 from sparkport.service.plan import tickets
 from sparkport.service.registry import RegisteredCatalog
-from sparkport.service.watch import Watched
 from sparkport.wire.flight import encode_flight_info
 from sparkport.wire.ipc import decode_arguments, encode_arguments
 from sparkport.wire.scan import EndpointsRequest, ObjectName, TableFunctionFlightInfoRequest

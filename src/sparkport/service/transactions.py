@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from sparkport.catalog import Context, Identity, TransactionManager, TransactionState
-from sparkport.catalog.discretion import discreet
+from sparkport.engine.discretion import discreet
 from sparkport.errors import TransactionNotActive, Unsupported
 from sparkport.service.calls import Call
 from sparkport.service.registry import RegisteredCatalog

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from sparkport.catalog import DMLOptions, Operation
-from sparkport.catalog.encodings import Converter
 from sparkport.catalog.names import own_spellings
 from sparkport.catalog.rowid import ROWID_NAME
-from sparkport.catalog.types import extension_metadata
+from sparkport.engine.encodings import Converter
+from sparkport.engine.types import extension_metadata
 from sparkport.errors import CatalogFault, SparkportError
 from sparkport.service import scan
 from sparkport.service.calls import Call

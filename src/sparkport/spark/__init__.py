@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkport.spark.settings import LakeSettings
+from sparkport.spark.lake.settings import LakeSettings
 
 if TYPE_CHECKING:
     from sparkport.spark.catalog import LakeCatalog

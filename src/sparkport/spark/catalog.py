@@ -25,17 +25,19 @@ from sparkport.catalog import (
 )
 from sparkport.errors import BadRequest, Conflict, NotFound, TransactionNotActive
 from sparkport.spark.ddl import objects
-from sparkport.spark.files.locations import local_path
-from sparkport.spark.gateway import Gateway
-from sparkport.spark.lake import Lake
-from sparkport.spark.listing import Directory, SparkDirectory, SqliteDirectory
-from sparkport.spark.relay.relations import scan_relation_batches
-from sparkport.spark.relay.relay import Relay
+from sparkport.spark.functions.lake_functions import LakeFunctions
+from sparkport.spark.iceberg.locations import local_path
+from sparkport.spark.jvm.gateway import Gateway
+from sparkport.spark.jvm.relay.relations import scan_relation_batches
+from sparkport.spark.jvm.relay.relay import Relay
+from sparkport.spark.jvm.session.embedded import adopt, catalog_name, embedded_session, release
+from sparkport.spark.jvm.session.warehouse import DATABASE
+from sparkport.spark.lake.directory import Directory, SparkDirectory, SqliteDirectory
+from sparkport.spark.lake.lake import Lake
+from sparkport.spark.lake.settings import LakeSettings
 from sparkport.spark.schema import LakeSchema
-from sparkport.spark.session.embedded import adopt, catalog_name, embedded_session, release
-from sparkport.spark.session.warehouse import DATABASE
-from sparkport.spark.settings import LakeSettings
 from sparkport.spark.write.publish import publish_transaction, roll_back
+from sparkport.spark.write.sweep import sweep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,7 +109,10 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         self._relay = Relay.of(self.spark)
         self._lake = Lake(gateway, directory, self._relay, settings, staging)
         directory.contents()
-        self._lake.staging.sweep(self._lake)
+        self._lake.quietly(
+            "sweeping the staging area", lambda: sweep(self._lake.staging.root, self._lake)
+        )
+        self._functions = LakeFunctions(self._lake)
 
     @property
     def name(self) -> str:
@@ -118,13 +123,13 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
 
     def schemas(self, ctx: Context) -> Sequence[Schema]:
         return tuple(
-            LakeSchema(self._lake, each)
+            LakeSchema(self._lake, self._functions, each)
             for each in self._lake.directory.contents().namespaces.values()
         )
 
     def schema(self, ctx: Context, name: str) -> Schema | None:
         namespace = self._lake.directory.namespace(name)
-        return None if namespace is None else LakeSchema(self._lake, namespace)
+        return None if namespace is None else LakeSchema(self._lake, self._functions, namespace)
 
     def create_schema(self, ctx: Context, name: str, options: CreateSchemaOptions) -> Schema:
         objects.create_schema(self._lake, name, options)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from sparkport.catalog import Context, CreateSchemaOptions
 from sparkport.errors import AlreadyExists
-from sparkport.spark.files.locations import local_path
-from sparkport.spark.identifiers import quoted
-from sparkport.spark.session.folder_lock import only_one
+from sparkport.spark.iceberg.identifiers import quoted
+from sparkport.spark.iceberg.locations import local_path
+from sparkport.spark.jvm.session.folder_lock import only_one
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,10 +15,10 @@ from sparkport.catalog import (
     StagedTable,
     StagedWrite,
 )
-from sparkport.spark.lake import Lake
-from sparkport.spark.listing import Entry
-from sparkport.spark.relation_scan import read_relation, read_relation_framed
-from sparkport.spark.scan import FramedReader
+from sparkport.spark.lake.directory import Entry
+from sparkport.spark.lake.lake import Lake
+from sparkport.spark.scan.relation_scan import read_relation, read_relation_framed
+from sparkport.spark.scan.routes import FramedReader
 from sparkport.spark.write.relation_inserts import stage_insert
 
 __all__ = ["RelationTable"]

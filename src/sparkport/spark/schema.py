@@ -18,10 +18,10 @@ from sparkport.catalog import (
 )
 from sparkport.errors import NotFound, SparkportError, Unsupported
 from sparkport.spark.ddl import objects
-from sparkport.spark.functions import lake_functions as functions
-from sparkport.spark.identifiers import Identifier
-from sparkport.spark.lake import Lake
-from sparkport.spark.listing import Entry, Kind, Namespace
+from sparkport.spark.functions.lake_functions import LakeFunctions
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.lake.directory import Entry, Kind, Namespace
+from sparkport.spark.lake.lake import Lake
 from sparkport.spark.relation import RelationTable
 from sparkport.spark.table import LakeTable
 
@@ -34,8 +34,9 @@ _PRIVATE = frozenset({"comment", "exists", "location", "owner"})
 class LakeSchema(DynamicSchema):
     """A namespace as it was when it was looked up; its tables are looked up anew each time."""
 
-    def __init__(self, lake: Lake, namespace: Namespace) -> None:
+    def __init__(self, lake: Lake, functions: LakeFunctions, namespace: Namespace) -> None:
         self._lake = lake
+        self._functions = functions
         self._namespace = namespace
 
     @property
@@ -87,10 +88,10 @@ class LakeSchema(DynamicSchema):
         return RelationTable(self._lake, entry)
 
     def scalar_functions(self, ctx: Context) -> Sequence[ScalarFunction]:
-        return functions.scalar_functions(self._lake, self._namespace.parts)
+        return self._functions.scalar_functions(self._namespace.parts)
 
     def table_functions(self, ctx: Context) -> Sequence[TableFunction | TableInOutFunction]:
-        return functions.table_functions(self._lake, self._namespace.parts)
+        return self._functions.table_functions(self._namespace.parts)
 
     def create_table(
         self, ctx: Context, name: str, arrow_schema: pa.Schema, options: CreateTableOptions

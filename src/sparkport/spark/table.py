@@ -31,16 +31,16 @@ from sparkport.catalog import (
     StatisticsTable,
     TimePoint,
 )
-from sparkport.spark import scan
 from sparkport.spark.ddl import alter as ddl
 from sparkport.spark.ddl import fields as columns
 from sparkport.spark.ddl import retype
-from sparkport.spark.history import state_at
-from sparkport.spark.identifiers import Identifier
-from sparkport.spark.lake import Lake
-from sparkport.spark.scan import FramedReader
-from sparkport.spark.state import TableState
-from sparkport.spark.statistics import column_statistics
+from sparkport.spark.iceberg.column_statistics import column_statistics
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.lake.history import state_at
+from sparkport.spark.lake.lake import Lake
+from sparkport.spark.scan.routes import FramedReader
+from sparkport.spark.scan import routes
 from sparkport.spark.write import statements
 
 __all__ = ["LakeTable"]
@@ -87,25 +87,25 @@ class LakeTable(
         return self._at(ctx, request.time_point).definition.arrow_schema
 
     def scan(self, ctx: Context, options: ScanOptions) -> RecordReader:
-        return scan.read(self._lake, ctx, self._at(ctx, options.time_point), options)
+        return routes.read(self._lake, ctx, self._at(ctx, options.time_point), options)
 
     def scan_framed(self, ctx: Context, options: ScanOptions, framing: Framing) -> FramedReader:
-        return scan.read_framed(
+        return routes.read_framed(
             self._lake, ctx, self._at(ctx, options.time_point), options, framing
         )
 
     def partitions(self, ctx: Context, options: ScanOptions) -> Sequence[bytes]:
-        return scan.partitions(self._lake, self._at(ctx, options.time_point), options)
+        return routes.partitions(self._lake, self._at(ctx, options.time_point), options)
 
     def directly(self, ctx: Context, options: ScanOptions) -> Directly | None:
-        return scan.directly(self._lake, self._at(ctx, options.time_point), options)
+        return routes.directly(self._lake, self._at(ctx, options.time_point), options)
 
     def as_planned(self, ctx: Context, partition: bytes) -> LakeTable:
-        state = scan.planned_state(self._lake, self.state, partition)
+        state = routes.planned_state(self._lake, self.state, partition)
         return self if state is self.state else LakeTable(self._lake, state)
 
     def estimated_rows(self, ctx: Context, options: ScanOptions) -> int | None:
-        return scan.estimated_rows(self._at(ctx, options.time_point))
+        return routes.estimated_rows(self._at(ctx, options.time_point))
 
     @property
     def offers_statistics(self) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from sparkport.catalog.validation import validate
+from sparkport.engine.validation import validate
 from sparkport.testing.failures import ClientFailure, ProtocolViolation, ServerError
 from sparkport.testing.headers import new_trace
 from sparkport.testing.objects import AttachedTable

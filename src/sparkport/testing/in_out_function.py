@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from sparkport.catalog.validation import validate
+from sparkport.engine.validation import validate
 from sparkport.testing.arguments import encoded, sql_type
 from sparkport.testing.exchange import VECTOR, end_quietly
 from sparkport.testing.failures import ProtocolViolation, ServerError

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.flight as flight
 
-from sparkport.catalog.validation import validate
+from sparkport.engine.validation import validate
 from sparkport.testing.data_uri import is_data_uri, read_data_uri
 from sparkport.testing.failures import ProtocolViolation
 from sparkport.testing.headers import HeaderList

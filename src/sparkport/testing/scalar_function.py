@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from sparkport.catalog.validation import validate
+from sparkport.engine.validation import validate
 from sparkport.testing.arguments import chosen, encoded, parameters_of, sql_type
 from sparkport.testing.exchange import VECTOR
 from sparkport.testing.failures import ProtocolViolation, ServerError

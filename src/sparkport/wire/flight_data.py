@@ -15,8 +15,8 @@ from typing import NamedTuple, TypeAlias
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from sparkport.catalog.types import refuse_unreadable
-from sparkport.catalog.validation import validate
+from sparkport.engine.types import refuse_unreadable
+from sparkport.engine.validation import validate
 from sparkport.errors import BadRequest, CatalogFault, LimitExceeded
 from sparkport.wire.dictionaries import Dictionaries
 from sparkport.wire.flight import decode_descriptor, protobuf_fields, short_varint, varint

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from sparkport.catalog.types import refuse_unreadable
-from sparkport.catalog.validation import validate
+from sparkport.engine.types import refuse_unreadable
+from sparkport.engine.validation import validate
 from sparkport.errors import BadRequest
 from sparkport.wire.inflation import inflated_size, refuse_inflated
 

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.flight as flight
 from pyarrow import lib
 
-from sparkport.catalog.statistics import ColumnStatistics, shortened_maximum, shortened_minimum
-from sparkport.catalog.types import opaque_name, type_name
+from sparkport.catalog.statistics import ColumnStatistics
+from sparkport.engine.statistics import shortened_maximum, shortened_minimum
+from sparkport.engine.types import opaque_name, type_name
 from sparkport.errors import CatalogFault
 from sparkport.wire.flight import decode_descriptor
 from sparkport.wire.packing import read_fields

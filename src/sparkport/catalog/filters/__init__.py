@@ -2,7 +2,6 @@
 Arrow batches.
 """
 
-from sparkport.catalog.filters.evaluate import Evaluator
 from sparkport.catalog.filters.tree import (
     BOOLEAN,
     ROWID,
@@ -43,7 +42,6 @@ __all__ = [
     "ConjunctionKind",
     "Constant",
     "DuckType",
-    "Evaluator",
     "Expression",
     "Filter",
     "Function",

@@ -6,16 +6,13 @@ comparisons of DuckDB 1.4.5, 1.5.6 and 2.0.0 were run against each other over ed
 ones. A function is named here if every version gave the same value (where one raised and another
 did not, the row is kept, or the client's query fails anyway), it asks neither the session nor the
 platform (libm differs in the last digit, so no sine and no power), and all that it depends on is in
-its children. On top of that, `weaken` asks DuckDB whether it calls all overloads CONSISTENT. What
+its children. A test asks DuckDB whether it calls all overloads of all of them CONSISTENT. What
 is missing here is not known to be wrong; it has not been looked at, or was found to differ
 (epoch_ms, strftime, concat_ws).
 """
 
 from __future__ import annotations
 
-import functools
-
-from sparkport.catalog.engine import FILTERS
 from sparkport.catalog.filters.tree import DuckType
 
 DIVISIONS = frozenset({"/", "//", "%", "mod", "divide"})
@@ -104,19 +101,6 @@ UNSURE_ARGUMENTS = ("BIGNUM", "VARIANT", "GEOMETRY")
 """Types whose arithmetic differs between versions (BIGNUM subtraction is wrong in 1.4) or is not
 known here.
 """
-
-
-@functools.cache
-def consistent_functions() -> frozenset[str]:
-    """The scalar functions of which DuckDB says that every overload always gives the same value for
-    its arguments.
-    """
-    with FILTERS.session() as cursor:
-        rows = cursor.execute(
-            "SELECT function_name FROM duckdb_functions() WHERE function_type = 'scalar' GROUP BY function_name"
-            " HAVING bool_and(stability IS NOT DISTINCT FROM 'CONSISTENT' AND database_name = 'system')"
-        ).fetchall()
-    return frozenset(name for (name,) in rows)
 
 
 def is_exact_cast(source: DuckType, target: DuckType, try_cast: bool) -> bool:

@@ -22,7 +22,6 @@ from sparkport.catalog.filters.functions import (
     UNSURE_ARGUMENTS,
     ZONE_FREE,
     ZONED,
-    consistent_functions,
     is_exact_cast,
 )
 from sparkport.catalog.filters.tree import (
@@ -152,7 +151,7 @@ def _is_exact_cast(cast: Cast) -> bool:
 def _is_exact_function(function: Function) -> bool:
     if function.catalog not in {"", "system"} or function.name not in REVIEWED:
         return False
-    if function.name not in consistent_functions() or not function.children:
+    if not function.children:
         return False
     if function.has_data and function.name not in TYPED_BY_DATA:
         return False

@@ -24,7 +24,7 @@ from sparkport.auth.loopback import is_loopback
 from sparkport.errors import BadRequest, Unauthenticated
 from sparkport.server.http.status import Viewer, status
 from sparkport.server.metrics import CONTENT_TYPE
-from sparkport.server.watching import Watching
+from sparkport.server.observability import Watching
 from sparkport.service.activity import Work
 from sparkport.service.calls import Call
 from sparkport.service.service import Service

@@ -10,7 +10,7 @@ from typing import Any
 
 import sparkport
 from sparkport.lines import one_line
-from sparkport.server.watching import Watching
+from sparkport.server.observability import Watching
 from sparkport.service.activity import Sample, Work
 from sparkport.service.calls import Call
 from sparkport.service.service import Service

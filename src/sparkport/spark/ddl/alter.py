@@ -11,26 +11,26 @@ from typing import Any
 import pyarrow as pa
 
 from sparkport.catalog import AddColumnOptions, Constraints, Context, RemoveColumnOptions
-from sparkport.catalog.columns import DEFAULT, default_of, expect_name, one_field
-from sparkport.catalog.constraints.alter import (
+from sparkport.engine.columns import DEFAULT, default_of, expect_name, one_field
+from sparkport.engine.constraints.alter import (
     constraints_using,
     constraints_without,
     with_constraint,
     with_renamed_column,
 )
-from sparkport.catalog.constraints.compute import default_values
-from sparkport.catalog.constraints.expressions import expect_default
-from sparkport.catalog.constraints.validate import validate_constraints
-from sparkport.catalog.types import refuse_unsupported
+from sparkport.engine.constraints.compute import default_values
+from sparkport.engine.constraints.expressions import expect_default
+from sparkport.engine.constraints.validate import validate_constraints
+from sparkport.engine.types import refuse_unsupported
 from sparkport.errors import AlreadyExists, ConstraintViolation, PreconditionFailed
-from sparkport.spark.ddl.commits import Draft, alter, assigned
 from sparkport.spark.ddl.existing_rows import check_rows
 from sparkport.spark.ddl.literals import java_literal
 from sparkport.spark.ddl.rewrite import files_without, rewrite
-from sparkport.spark.files.plan import plan_scan
-from sparkport.spark.identifiers import Identifier
-from sparkport.spark.lake import Lake
-from sparkport.spark.types.declared import stored_field
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.iceberg.plan import plan_scan
+from sparkport.spark.iceberg.types.declared import stored_field
+from sparkport.spark.lake.iceberg_commit import Draft, alter, assigned
+from sparkport.spark.lake.lake import Lake
 
 __all__ = [
     "add_column",

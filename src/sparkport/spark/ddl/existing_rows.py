@@ -7,18 +7,18 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from sparkport.catalog import Constraints, Context, ScanOptions
-from sparkport.catalog.constraints.enforce import (
+from sparkport.engine.constraints.enforce import (
     columns_of,
     duplicate_key,
     enforce_keys,
     enforce_rows,
 )
-from sparkport.spark import scan
-from sparkport.spark.files.plan import plan_scan
-from sparkport.spark.identifiers import quoted
-from sparkport.spark.lake import Lake
-from sparkport.spark.state import TableState
-from sparkport.spark.types.declared import needs_decoding
+from sparkport.spark.iceberg.identifiers import quoted
+from sparkport.spark.iceberg.plan import plan_scan
+from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.iceberg.types.declared import needs_decoding
+from sparkport.spark.lake.lake import Lake
+from sparkport.spark.scan import routes
 
 __all__ = ["check_rows", "existing_rows"]
 
@@ -48,7 +48,7 @@ def existing_rows(
     lake: Lake, ctx: Context, state: TableState, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """The given columns of all rows, and perhaps others."""
-    yield from scan.read(lake, ctx, state, ScanOptions(columns=tuple(columns)))
+    yield from routes.read(lake, ctx, state, ScanOptions(columns=tuple(columns)))
 
 
 def _check_in_place(

@@ -14,20 +14,20 @@ import pyarrow as pa
 from pyiceberg.types import ListType, MapType, NestedField, StructType
 
 from sparkport.catalog import AddFieldOptions, RemoveFieldOptions
-from sparkport.catalog.columns import one_field
-from sparkport.catalog.constraints.validate import validate_constraints
 from sparkport.catalog.names import folded
-from sparkport.catalog.types import refuse_unsupported
+from sparkport.engine.columns import one_field
+from sparkport.engine.constraints.validate import validate_constraints
+from sparkport.engine.types import refuse_unsupported
 from sparkport.errors import AlreadyExists, BadRequest, NotFound, PreconditionFailed, Unsupported
-from sparkport.spark.ddl.commits import Draft, alter, assigned, fields_inside
-from sparkport.spark.identifiers import Identifier
-from sparkport.spark.lake import Lake
-from sparkport.spark.types.declared import (
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.iceberg.types.declared import (
     TYPES_PROPERTY,
     declared_fields,
     stored_field,
     written_tokens,
 )
+from sparkport.spark.lake.iceberg_commit import Draft, alter, assigned, fields_inside
+from sparkport.spark.lake.lake import Lake
 
 __all__ = ["add_field", "remove_field", "rename_field"]
 

@@ -21,8 +21,8 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from sparkport.spark.lake import Lake
-from sparkport.spark.types.declared import encode
+from sparkport.spark.iceberg.types.declared import encode
+from sparkport.spark.lake.lake import Lake
 
 __all__ = ["java_literal"]
 

@@ -16,11 +16,11 @@ from sparkport.catalog import (
     DropTableOptions,
     OnConflict,
 )
-from sparkport.catalog.columns import default_of, expect_columns
-from sparkport.catalog.constraints.expressions import expect_default
-from sparkport.catalog.constraints.validate import validate_constraints
 from sparkport.catalog.names import folded
-from sparkport.catalog.types import publishable_schema, refuse_unsupported
+from sparkport.engine.columns import default_of, expect_columns
+from sparkport.engine.constraints.expressions import expect_default
+from sparkport.engine.constraints.validate import validate_constraints
+from sparkport.engine.types import publishable_schema, refuse_unsupported
 from sparkport.errors import (
     AlreadyExists,
     BadRequest,
@@ -29,15 +29,26 @@ from sparkport.errors import (
     SparkportError,
     Unsupported,
 )
-from sparkport.spark.ddl import folders
-from sparkport.spark.ddl.commits import assigned, describe, inner_ids, java_schema, staged_schema
-from sparkport.spark.definition import COMMENT_PROPERTY
-from sparkport.spark.errors import translated
-from sparkport.spark.gateway import IcebergHandle
-from sparkport.spark.identifiers import Identifier, quoted
-from sparkport.spark.lake import Lake
-from sparkport.spark.listing import Entry, Kind, Namespace
-from sparkport.spark.types.declared import needs_decoding, spark_type, stored_schema, tokens_in
+from sparkport.spark.iceberg.definition import COMMENT_PROPERTY
+from sparkport.spark.iceberg.identifiers import Identifier, quoted
+from sparkport.spark.iceberg.types.declared import (
+    needs_decoding,
+    spark_type,
+    stored_schema,
+    tokens_in,
+)
+from sparkport.spark.jvm.errors import translated
+from sparkport.spark.jvm.gateway import IcebergHandle
+from sparkport.spark.lake import folders
+from sparkport.spark.lake.directory import Entry, Kind, Namespace
+from sparkport.spark.lake.iceberg_commit import (
+    assigned,
+    describe,
+    inner_ids,
+    java_schema,
+    staged_schema,
+)
+from sparkport.spark.lake.lake import Lake
 
 __all__ = ["create_schema", "create_table", "drop_schema", "drop_table", "rename_table"]
 

@@ -24,21 +24,21 @@ from pyiceberg.types import (
 )
 
 from sparkport.catalog import Constraints, Context
-from sparkport.catalog.columns import DEFAULT, default_of, one_field
-from sparkport.catalog.constraints.compute import computed_values, is_plain_cast
-from sparkport.catalog.constraints.enforce import columns_of, concerning, enforce_rows
-from sparkport.catalog.constraints.expressions import expect_computable
-from sparkport.catalog.constraints.sandbox import quoted
-from sparkport.catalog.constraints.validate import validate_constraints
-from sparkport.catalog.types import refuse_unsupported
+from sparkport.engine.columns import DEFAULT, default_of, one_field
+from sparkport.engine.constraints.compute import computed_values, is_plain_cast
+from sparkport.engine.constraints.enforce import columns_of, concerning, enforce_rows
+from sparkport.engine.constraints.expressions import expect_computable
+from sparkport.engine.constraints.sandbox import quoted
+from sparkport.engine.constraints.validate import validate_constraints
+from sparkport.engine.types import refuse_unsupported
 from sparkport.errors import BadRequest, PreconditionFailed
 from sparkport.spark.ddl.alter import layout_using
-from sparkport.spark.ddl.commits import Draft, alter, assigned, inner_ids
 from sparkport.spark.ddl.existing_rows import existing_rows
 from sparkport.spark.ddl.rewrite import rewrite
-from sparkport.spark.identifiers import Identifier
-from sparkport.spark.lake import Lake
-from sparkport.spark.types.declared import encode, natural_type, stored_field
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.iceberg.types.declared import encode, natural_type, stored_field
+from sparkport.spark.lake.iceberg_commit import Draft, alter, assigned, inner_ids
+from sparkport.spark.lake.lake import Lake
 
 __all__ = ["change_column_type"]
 

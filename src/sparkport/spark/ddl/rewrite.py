@@ -19,12 +19,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import UnknownType
 
 from sparkport.catalog import Constraints, Context
-from sparkport.catalog.constraints.enforce import columns_of, enforce_keys, enforce_rows
 from sparkport.catalog.rowid import ROWID_NAME
+from sparkport.engine.constraints.enforce import columns_of, enforce_keys, enforce_rows
 from sparkport.errors import Unsupported
-from sparkport.spark.ddl.commits import Draft
-from sparkport.spark.files.locations import open_parquet
-from sparkport.spark.files.parquet_output import (
+from sparkport.spark.iceberg.locations import open_parquet
+from sparkport.spark.iceberg.parquet_output import (
     ParquetOutput,
     ParquetStyle,
     file_schema,
@@ -32,11 +31,12 @@ from sparkport.spark.files.parquet_output import (
     style_of,
     writing,
 )
-from sparkport.spark.files.parts import FilePart
-from sparkport.spark.files.plan import plan_scan
-from sparkport.spark.files.projection import file_fields
-from sparkport.spark.files.read import ReadRequest, read_parts, read_request
-from sparkport.spark.types.declared import decode, encode, natural_type
+from sparkport.spark.iceberg.parts import FilePart
+from sparkport.spark.iceberg.plan import plan_scan
+from sparkport.spark.iceberg.projection import file_fields
+from sparkport.spark.iceberg.read import ReadRequest, read_parts, read_request
+from sparkport.spark.iceberg.types.declared import decode, encode, natural_type
+from sparkport.spark.lake.iceberg_commit import Draft
 from sparkport.spark.write.java_files import java_file
 
 __all__ = ["Compute", "files_without", "rewrite"]

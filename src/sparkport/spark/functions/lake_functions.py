@@ -7,10 +7,8 @@ appears that Spark does not have.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
@@ -28,35 +26,20 @@ from sparkport.catalog import (
     TableInOutFunction,
 )
 from sparkport.errors import BadRequest, LimitExceeded
-from sparkport.spark.functions.care import ExpireSnapshots, Optimize
+from sparkport.spark.functions.maintenance import ExpireSnapshots, Optimize
 from sparkport.spark.functions.metadata_functions import Files, History, Snapshots
-from sparkport.spark.functions.of_table import FunctionOfTable
 from sparkport.spark.functions.queries import Queries, Query, read_query
 from sparkport.spark.functions.query_arguments import markers
 from sparkport.spark.functions.sql_functions import SqlFunctions
+from sparkport.spark.functions.table_argument import FunctionOfTable
 from sparkport.spark.functions.table_changes import TableChanges, TableChangesSince
 from sparkport.spark.functions.transaction_functions import transaction_functions
 from sparkport.spark.functions.upsert import merging_functions
 from sparkport.spark.functions.versions import RollbackTo, Tag
-from sparkport.spark.identifiers import Identifier
-from sparkport.spark.lake import Lake
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.lake.lake import Lake
 
-__all__ = ["scalar_functions", "table_functions"]
-
-
-def table_functions(
-    lake: Lake, namespace: tuple[str, ...]
-) -> Sequence[TableFunction | TableInOutFunction]:
-    """The table functions of a schema: the lake's own, and those that were defined in Spark SQL."""
-    return _functions_of(lake).table_functions(namespace)
-
-
-def scalar_functions(lake: Lake, namespace: tuple[str, ...]) -> Sequence[ScalarFunction]:
-    """The scalar functions of a schema: those of transactions, and those that were defined in Spark
-    SQL.
-    """
-    functions = _functions_of(lake)
-    return [*functions.transactions, *functions.sql_functions.scalar_functions(namespace)]
+__all__ = ["LakeFunctions"]
 
 
 _OF_TABLES: Sequence[type[FunctionOfTable]] = (
@@ -66,18 +49,20 @@ _OF_TABLES: Sequence[type[FunctionOfTable]] = (
 )
 
 
-class _LakeFunctions:
+class LakeFunctions:
+    """The functions of one lake, by schema. Thread-safe."""
+
     def __init__(self, lake: Lake) -> None:
-        queries = Queries(lake)
         self._lake = lake
-        self._queries = queries
+        self._queries = Queries(lake)
         self._own: dict[tuple[str, ...], list[TableFunction | TableInOutFunction]] = {}
-        self.sql_functions = SqlFunctions(lake)
-        self.transactions = transaction_functions(lake)
+        self._sql_functions = SqlFunctions(lake)
+        self._transactions = transaction_functions(lake)
 
     def table_functions(
         self, namespace: tuple[str, ...]
     ) -> Sequence[TableFunction | TableInOutFunction]:
+        """The lake's own table functions, and those that were defined in Spark SQL."""
         own = self._own.get(namespace)
         if own is None:
             query = [
@@ -87,19 +72,11 @@ class _LakeFunctions:
             merging = merging_functions(self._lake, namespace)
             of_tables = [form(self._lake, namespace) for form in _OF_TABLES]
             own = self._own.setdefault(namespace, [*query, *of_tables, *merging])
-        return [*own, *self.sql_functions.table_functions(namespace)]
+        return [*own, *self._sql_functions.table_functions(namespace)]
 
-
-_lock = threading.Lock()
-_known: WeakKeyDictionary[Lake, _LakeFunctions] = WeakKeyDictionary()
-
-
-def _functions_of(lake: Lake) -> _LakeFunctions:
-    with _lock:
-        found = _known.get(lake)
-        if found is None:
-            found = _known[lake] = _LakeFunctions(lake)
-        return found
+    def scalar_functions(self, namespace: tuple[str, ...]) -> Sequence[ScalarFunction]:
+        """The functions of transactions, and those that were defined in Spark SQL."""
+        return [*self._transactions, *self._sql_functions.scalar_functions(namespace)]
 
 
 def _expect_moderate(text: str, what: str) -> None:

@@ -16,15 +16,25 @@ from pyiceberg.table.snapshots import Snapshot
 
 from sparkport.catalog import Context, ScanOptions
 from sparkport.errors import Unsupported
-from sparkport.spark.definition import COMMENT_PROPERTY, CONSTRAINTS_PROPERTY, DEFAULTS_PROPERTY
-from sparkport.spark.errors import translated
-from sparkport.spark.files.manifests import Entry as FileEntry
-from sparkport.spark.files.manifests import read_manifest, read_manifest_list
-from sparkport.spark.functions.of_table import FunctionOfTable
-from sparkport.spark.history import WORKING_BRANCH, Change, ancestors_of, changes_of, versions_of
-from sparkport.spark.outlines import Outline
-from sparkport.spark.state import SHAPING, TableState
-from sparkport.spark.types.declared import TYPES_PROPERTY
+from sparkport.spark.functions.table_argument import FunctionOfTable
+from sparkport.spark.iceberg.definition import (
+    COMMENT_PROPERTY,
+    CONSTRAINTS_PROPERTY,
+    DEFAULTS_PROPERTY,
+)
+from sparkport.spark.iceberg.manifests import Entry as FileEntry
+from sparkport.spark.iceberg.manifests import read_manifest, read_manifest_list
+from sparkport.spark.iceberg.metadata_heads import Outline
+from sparkport.spark.iceberg.table_state import SHAPING, TableState
+from sparkport.spark.iceberg.types.declared import TYPES_PROPERTY
+from sparkport.spark.jvm.errors import translated
+from sparkport.spark.lake.history import (
+    WORKING_BRANCH,
+    Change,
+    ancestors_of,
+    changes_of,
+    versions_of,
+)
 
 __all__ = ["Files", "History", "Snapshots"]
 

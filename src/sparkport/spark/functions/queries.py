@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from sparkport.catalog import Context, ScanOptions
-from sparkport.catalog.types import refuse_unsupported
+from sparkport.engine.types import refuse_unsupported
 from sparkport.errors import SparkportError
-from sparkport.spark.errors import translated
-from sparkport.spark.functions.query_permissions import expect_readable, unreadable
-from sparkport.spark.functions.query_plans import NamedRelation, QueryPlans
 from sparkport.spark.functions.query_sessions import QuerySessions
-from sparkport.spark.functions.result_columns import presented
-from sparkport.spark.identifiers import Identifier, quoted
-from sparkport.spark.lake import Lake
-from sparkport.spark.relay.relations import scan_relation_batches
-from sparkport.spark.spark_filters import spark_condition
+from sparkport.spark.iceberg.identifiers import Identifier, quoted
+from sparkport.spark.jvm.errors import translated
+from sparkport.spark.jvm.relay.relations import scan_relation_batches
+from sparkport.spark.jvm.result_columns import presented
+from sparkport.spark.lake.lake import Lake
+from sparkport.spark.scan.query_permissions import expect_readable, unreadable
+from sparkport.spark.scan.query_plans import NamedRelation, QueryPlans
+from sparkport.spark.scan.spark_filters import spark_condition
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from sparkport.catalog.argument_types import python_value
+from sparkport.engine.argument_types import python_value
 from sparkport.errors import BadRequest
 
 if TYPE_CHECKING:

@@ -28,18 +28,18 @@ from sparkport.catalog import (
     Stability,
     TableFunction,
 )
-from sparkport.catalog.signatures import refuse_unusable
+from sparkport.engine.signatures import refuse_unusable
 from sparkport.errors import SparkportError, Unsupported
-from sparkport.spark.errors import translated
 from sparkport.spark.functions.queries import Query, read_query
 from sparkport.spark.functions.query_arguments import literal
-from sparkport.spark.functions.query_permissions import expect_served_whole
 from sparkport.spark.functions.query_sessions import QuerySessions
-from sparkport.spark.functions.result_columns import arrow_type, presentable, presented
-from sparkport.spark.identifiers import Identifier, quoted
-from sparkport.spark.lake import Lake
-from sparkport.spark.relay.jobs import start_job
-from sparkport.spark.session.embedded import without_substitution
+from sparkport.spark.iceberg.identifiers import Identifier, quoted
+from sparkport.spark.jvm.errors import translated
+from sparkport.spark.jvm.relay.jobs import start_job
+from sparkport.spark.jvm.result_columns import arrow_type, presentable, presented
+from sparkport.spark.jvm.session.embedded import without_substitution
+from sparkport.spark.lake.lake import Lake
+from sparkport.spark.scan.query_permissions import expect_served_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,14 +8,14 @@ from typing import Any
 import pyarrow as pa
 
 from sparkport.catalog import Context, FunctionSignature, Parameter, ScanOptions
-from sparkport.catalog.columns import DEFAULT
 from sparkport.catalog.rowid import ROWID_NAME
+from sparkport.engine.columns import DEFAULT
 from sparkport.errors import Unsupported
-from sparkport.spark.changed_rows import ChangedRows
-from sparkport.spark.functions.of_table import FunctionOfTable, expect_point
-from sparkport.spark.functions.result_columns import distinct_names
-from sparkport.spark.history import state_at
-from sparkport.spark.state import TableState
+from sparkport.spark.functions.changed_rows import ChangedRows
+from sparkport.spark.functions.table_argument import FunctionOfTable, expect_point
+from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.jvm.result_columns import distinct_names
+from sparkport.spark.lake.history import state_at
 
 __all__ = ["TableChanges", "TableChangesSince"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sparkport.catalog import Context, Privilege
 from sparkport.catalog.names import folded
-from sparkport.spark.lake import Lake
-from sparkport.spark.listing import Entry
+from sparkport.spark.lake.directory import Entry
+from sparkport.spark.lake.lake import Lake
 
 __all__ = ["find_for"]
 

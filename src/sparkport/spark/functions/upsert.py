@@ -26,23 +26,23 @@ from sparkport.catalog import (
     RecordReader,
     TableInOutFunction,
 )
-from sparkport.catalog.constraints.compute import computed_values
-from sparkport.catalog.constraints.expressions import column_types
-from sparkport.catalog.constraints.sandbox import quoted
-from sparkport.catalog.constraints.validate import parse_constraint
-from sparkport.catalog.encodings import convert_array
-from sparkport.catalog.leaf_encodings import form
 from sparkport.catalog.names import folded
 from sparkport.catalog.quotas import StagedBytes, bytes_of
+from sparkport.engine.constraints.compute import computed_values
+from sparkport.engine.constraints.expressions import column_types
+from sparkport.engine.constraints.sandbox import quoted
+from sparkport.engine.constraints.validate import parse_constraint
+from sparkport.engine.encodings import convert_array
+from sparkport.engine.leaf_encodings import form
 from sparkport.errors import BadRequest, NotFound, NotWritable
 from sparkport.spark.functions.table_names import find_for
-from sparkport.spark.lake import Lake
-from sparkport.spark.listing import Kind
-from sparkport.spark.state import TableState
+from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.lake.directory import Kind
+from sparkport.spark.lake.lake import Lake
 from sparkport.spark.write.key_groups import equal_together
 from sparkport.spark.write.matching import first_repeated, shown_key
 from sparkport.spark.write.merging import Target, delete_matching, upsert_rows
-from sparkport.spark.write.waiting import Waiting
+from sparkport.spark.write.row_spool import Waiting
 
 __all__ = ["merging_functions"]
 

@@ -15,11 +15,12 @@ from pyiceberg.transforms import VoidTransform
 
 from sparkport.catalog import Context, FunctionSignature, Parameter, ParameterKind, TimePoint
 from sparkport.errors import AlreadyExists, BadRequest, NotFound, PreconditionFailed, Unsupported
-from sparkport.spark.ddl.commits import Draft, alter
-from sparkport.spark.definition import COMMENT_PROPERTY
-from sparkport.spark.functions.care import CareFunction
-from sparkport.spark.functions.of_table import expect_point
-from sparkport.spark.history import (
+from sparkport.spark.functions.maintenance import CareFunction
+from sparkport.spark.functions.table_argument import expect_point
+from sparkport.spark.iceberg.definition import COMMENT_PROPERTY
+from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.iceberg.types.declared import tokens_in
+from sparkport.spark.lake.history import (
     WORKING_BRANCH,
     ancestors_of,
     changes_of,
@@ -27,8 +28,7 @@ from sparkport.spark.history import (
     state_at,
     versions_of,
 )
-from sparkport.spark.state import TableState
-from sparkport.spark.types.declared import tokens_in
+from sparkport.spark.lake.iceberg_commit import Draft, alter
 
 __all__ = ["RollbackTo", "Tag"]
 

@@ -17,16 +17,16 @@ from typing import Any
 
 from sparkport.catalog import Context
 from sparkport.errors import Conflict, NotFound
-from sparkport.spark.ddl.commits import Draft, begin, commit, forget
-from sparkport.spark.ddl.outcomes import OutcomeUnknown
-from sparkport.spark.errors import translated
-from sparkport.spark.lake import Lake
-from sparkport.spark.state import TableState
-from sparkport.spark.write.changes import Change, part_of
+from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.jvm.errors import translated
+from sparkport.spark.lake.changes import Change, part_of
+from sparkport.spark.lake.iceberg_commit import Draft, begin, commit, forget
+from sparkport.spark.lake.lake import Lake
+from sparkport.spark.lake.outcomes import OutcomeUnknown
+from sparkport.spark.lake.staging import Staging
 from sparkport.spark.write.data_files import java_data_files
 from sparkport.spark.write.keys import KeyCheck
 from sparkport.spark.write.locate import Located, Location, changed_since, locate
-from sparkport.spark.write.staging import Staging
 from sparkport.spark.write.vectors import java_delete_files, write_vectors
 
 __all__ = [

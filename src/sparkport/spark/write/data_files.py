@@ -17,20 +17,20 @@ from typing import Any
 import pyarrow as pa
 
 from sparkport.errors import NotWritable
-from sparkport.spark.files.parquet_output import ParquetOutput
-from sparkport.spark.lake import Lake
-from sparkport.spark.state import TableState
-from sparkport.spark.types.declared import encode
-from sparkport.spark.write.gathering import GatheringWriter, WrittenFile
+from sparkport.spark.iceberg.parquet_output import ParquetOutput
+from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.iceberg.types.declared import encode
+from sparkport.spark.lake.changes import WrittenFile
+from sparkport.spark.lake.lake import Lake
+from sparkport.spark.lake.staging import Staging
+from sparkport.spark.write.background_writer import GatheringWriter
 from sparkport.spark.write.java_files import java_content_files, java_file, java_partition
 from sparkport.spark.write.layout import FileLayout, layout_of
+from sparkport.spark.write.partition_spill import Spill
 from sparkport.spark.write.partitioning import Values
-from sparkport.spark.write.spilling import Spill
-from sparkport.spark.write.staging import Staging
 
 __all__ = [
     "DataFileWriter",
-    "WrittenFile",
     "can_write",
     "encoded",
     "java_data_file",

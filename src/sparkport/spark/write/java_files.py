@@ -24,8 +24,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from sparkport.spark.files.civil_days import iso_day
-from sparkport.spark.lake import Lake
+from sparkport.spark.iceberg.civil_days import iso_day
+from sparkport.spark.lake.lake import Lake
 
 __all__ = ["java_content_files", "java_file", "java_partition", "partition_values"]
 

@@ -14,11 +14,11 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkport.catalog.constraints.sandbox import comparison, quoted
-from sparkport.spark.files.parquet_output import writing
-from sparkport.spark.identifiers import Identifier
-from sparkport.spark.write.spilling import Spill
-from sparkport.spark.write.staging import StagingArea
+from sparkport.engine.constraints.sandbox import comparison, quoted
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.iceberg.parquet_output import writing
+from sparkport.spark.lake.staging import StagingArea
+from sparkport.spark.write.partition_spill import Spill
 
 __all__ = ["GROUP_BYTES", "equal_together", "in_groups"]
 

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkport.catalog import Constraints
-from sparkport.catalog.constraints.enforce import enforce_keys
 from sparkport.catalog.filters import Between, ColumnRef, Constant, DuckType, Filter
 from sparkport.catalog.rowid import ROWID_NAME
+from sparkport.engine.constraints.enforce import enforce_keys
+from sparkport.engine.constraints.parsing import DatabaseError
 from sparkport.errors import Unsupported
-from sparkport.spark.files.parts import FilePart
-from sparkport.spark.files.plan import plan_scan
-from sparkport.spark.files.read import read_parts, read_request
-from sparkport.spark.lake import Lake
-from sparkport.spark.state import TableState
-from sparkport.spark.write.changes import Change, part_of
+from sparkport.spark.iceberg.parts import FilePart
+from sparkport.spark.iceberg.plan import plan_scan
+from sparkport.spark.iceberg.read import read_parts, read_request
+from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.lake.changes import Change, part_of
+from sparkport.spark.lake.lake import Lake
 from sparkport.spark.write.key_groups import equal_together, in_groups
 
 __all__ = ["KeyCheck", "Stream", "key_range"]
@@ -113,7 +113,7 @@ class _Key:
                     lambda _: pa.RecordBatchReader.from_batches(fields, stream),
                     check=self._check,
                 )
-            except duckdb.Error as error:
+            except DatabaseError as error:
                 raise stream.failure or error from error
         compared.update(parts)
 

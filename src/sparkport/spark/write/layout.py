@@ -27,10 +27,10 @@ from pyiceberg.types import (
 )
 
 from sparkport.errors import ConstraintViolation
-from sparkport.spark.ddl.commits import fields_inside
-from sparkport.spark.files.locations import reachable
-from sparkport.spark.files.metrics import described_columns, has_usual_metrics
-from sparkport.spark.files.parquet_output import (
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.iceberg.locations import reachable
+from sparkport.spark.iceberg.metrics import described_columns, has_usual_metrics
+from sparkport.spark.iceberg.parquet_output import (
     LAST_UPDATED,
     ROW_ID,
     ParquetOutput,
@@ -39,9 +39,9 @@ from sparkport.spark.files.parquet_output import (
     relabelled,
     style_of,
 )
-from sparkport.spark.identifiers import Identifier
-from sparkport.spark.state import TableState
-from sparkport.spark.types.declared import natural_type
+from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.iceberg.types.declared import natural_type
+from sparkport.spark.lake.iceberg_commit import fields_inside
 from sparkport.spark.write.java_files import partition_values
 from sparkport.spark.write.partitioning import Partitioning, Values, partitioning_of
 

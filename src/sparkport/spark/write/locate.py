@@ -19,16 +19,16 @@ from pyiceberg.types import LongType
 from pyroaring import BitMap64
 
 from sparkport.errors import Unsupported
-from sparkport.spark.files.bounds import bounds_in_row_group, bounds_of_row_ids
-from sparkport.spark.files.deletes import deleted_bitmap
-from sparkport.spark.files.locations import open_parquet
-from sparkport.spark.files.manifests import ROW_ID_FIELD, Entry
-from sparkport.spark.files.parts import FilePart
-from sparkport.spark.files.plan import DataFile, plan_rows
-from sparkport.spark.files.positions import array_of, between, bitmap_of, numbers_of
-from sparkport.spark.files.projection import file_fields
-from sparkport.spark.files.read import file_errors
-from sparkport.spark.state import TableState
+from sparkport.spark.iceberg.bounds import bounds_in_row_group, bounds_of_row_ids
+from sparkport.spark.iceberg.deletes import deleted_bitmap
+from sparkport.spark.iceberg.locations import open_parquet
+from sparkport.spark.iceberg.manifests import ROW_ID_FIELD, Entry
+from sparkport.spark.iceberg.parts import FilePart
+from sparkport.spark.iceberg.plan import DataFile, plan_rows
+from sparkport.spark.iceberg.positions import array_of, between, bitmap_of, numbers_of
+from sparkport.spark.iceberg.projection import file_fields
+from sparkport.spark.iceberg.read import file_errors
+from sparkport.spark.iceberg.table_state import TableState
 
 __all__ = ["Located", "Location", "changed_since", "locate"]
 

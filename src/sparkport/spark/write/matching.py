@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
-import duckdb
 import pyarrow as pa
 
 from sparkport.catalog import Context
-from sparkport.catalog.constraints.sandbox import comparison
 from sparkport.catalog.rowid import ROWID_NAME
+from sparkport.engine.constraints.parsing import DatabaseError
+from sparkport.engine.constraints.sandbox import comparison
 from sparkport.errors import Unsupported
-from sparkport.spark.files.plan import ScanPlan, plan_scan
-from sparkport.spark.files.read import read_parts, read_request
-from sparkport.spark.lake import Lake
-from sparkport.spark.state import TableState
-from sparkport.spark.write.changes import NO_ROWS
+from sparkport.spark.iceberg.plan import ScanPlan, plan_scan
+from sparkport.spark.iceberg.read import read_parts, read_request
+from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.lake.changes import NO_ROWS
+from sparkport.spark.lake.lake import Lake
 from sparkport.spark.write.keys import Stream, key_range
 
 __all__ = ["Matches", "find_matches", "first_repeated", "rows_with", "shown_key"]
@@ -103,7 +103,7 @@ def _compared(
         try:
             yield from connection.sql(query).to_arrow_reader(_BATCH_ROWS)
         except (
-            duckdb.Error,
+            DatabaseError,
             pa.ArrowException,
             OSError,
         ):  # what DuckDB says while it streams comes through Arrow

@@ -19,29 +19,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkport.catalog import Constraints, Context, Operation
-from sparkport.catalog.constraints.compute import default_values
-from sparkport.catalog.constraints.enforce import columns_of, concerning, enforce_rows
 from sparkport.catalog.quotas import StagedBytes
 from sparkport.catalog.rowid import ROWID_NAME
+from sparkport.engine.constraints.compute import default_values
+from sparkport.engine.constraints.enforce import columns_of, concerning, enforce_rows
 from sparkport.errors import Conflict, ConstraintViolation, PreconditionFailed
-from sparkport.spark.ddl.outcomes import OutcomeUnknown
-from sparkport.spark.definition import Definition
-from sparkport.spark.files.parquet_output import ROW_ID
-from sparkport.spark.files.positions import between
-from sparkport.spark.identifiers import Identifier
-from sparkport.spark.lake import Lake
-from sparkport.spark.state import TableState
-from sparkport.spark.write.changes import NO_ROWS, Change
+from sparkport.spark.iceberg.definition import Definition
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.iceberg.parquet_output import ROW_ID
+from sparkport.spark.iceberg.positions import between
+from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.lake.changes import NO_ROWS, Change
+from sparkport.spark.lake.lake import Lake
+from sparkport.spark.lake.outcomes import OutcomeUnknown
+from sparkport.spark.lake.staging import Staging
 from sparkport.spark.write.commit import attempts, summary_of
 from sparkport.spark.write.data_files import DataFileWriter, can_write, encoded
 from sparkport.spark.write.locate import locate
 from sparkport.spark.write.matching import Matches, find_matches, rows_with, shown_key
 from sparkport.spark.write.publish import publish
+from sparkport.spark.write.row_spool import Waiting
 from sparkport.spark.write.rows import rows_of, take_rows
 from sparkport.spark.write.source import SourceWriter
-from sparkport.spark.write.spark_way import SparkWrite, publish_by_spark
-from sparkport.spark.write.staging import Staging
-from sparkport.spark.write.waiting import Waiting
+from sparkport.spark.write.spark_writes import SparkWrite, publish_by_spark
 
 __all__ = ["Counts", "Target", "delete_matching", "upsert_rows"]
 

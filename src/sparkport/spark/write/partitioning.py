@@ -17,8 +17,8 @@ from pyiceberg.partitioning import PartitionField
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IcebergType, NestedField, StructType, UnknownType
 
-from sparkport.spark.state import TableState
-from sparkport.spark.write.transforms import Labels, transform_of
+from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.iceberg.transforms import Labels, transform_of
 
 __all__ = ["Partitioning", "Values", "partitioning_of"]
 

@@ -20,19 +20,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkport.catalog import Constraints, Context, TransactionState
-from sparkport.catalog.discretion import discreet
+from sparkport.engine.discretion import discreet
 from sparkport.errors import Conflict, SparkportError
-from sparkport.spark.ddl.commits import Draft, begin, commit, forget, manifests_of
-from sparkport.spark.ddl.outcomes import OutcomeUnknown
-from sparkport.spark.errors import translated
-from sparkport.spark.identifiers import Identifier
-from sparkport.spark.lake import Lake
-from sparkport.spark.transactions import Pending, Transaction
-from sparkport.spark.write.changes import Change
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.jvm.errors import translated
+from sparkport.spark.lake.changes import Change
+from sparkport.spark.lake.iceberg_commit import Draft, begin, commit, forget, manifests_of
+from sparkport.spark.lake.lake import Lake
+from sparkport.spark.lake.outcomes import OutcomeUnknown
+from sparkport.spark.lake.staging import Staging
+from sparkport.spark.lake.transactions import Pending, Transaction
 from sparkport.spark.write.commit import BRANCH, add_rows, attempts, commit_change, verified
 from sparkport.spark.write.keys import KeyCheck
 from sparkport.spark.write.locate import Location
-from sparkport.spark.write.staging import Staging
 
 __all__ = ["drop_branch", "publish", "publish_transaction", "roll_back"]
 

@@ -32,15 +32,15 @@ from sparkport.errors import (
     StaleDescriptor,
     Unsupported,
 )
-from sparkport.spark.ddl.outcomes import OutcomeUnknown
-from sparkport.spark.errors import translated
-from sparkport.spark.files.parquet_output import writing
-from sparkport.spark.functions.result_columns import presentable
-from sparkport.spark.identifiers import Identifier, quoted
-from sparkport.spark.lake import Lake
-from sparkport.spark.listing import Entry, Kind
-from sparkport.spark.relay.jobs import start_job
-from sparkport.spark.write.spark_way import own_session
+from sparkport.spark.iceberg.identifiers import Identifier, quoted
+from sparkport.spark.iceberg.parquet_output import writing
+from sparkport.spark.jvm.errors import translated
+from sparkport.spark.jvm.relay.jobs import start_job
+from sparkport.spark.jvm.result_columns import presentable
+from sparkport.spark.lake.directory import Entry, Kind
+from sparkport.spark.lake.lake import Lake
+from sparkport.spark.lake.outcomes import OutcomeUnknown
+from sparkport.spark.write.spark_writes import own_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

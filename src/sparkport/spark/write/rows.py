@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 
 from sparkport.catalog.rowid import ROWID_NAME, rowid_field
 from sparkport.errors import NotFound
-from sparkport.spark.files.few_rows import MOST_ROWS
-from sparkport.spark.files.parts import FilePart
-from sparkport.spark.files.read import ReadRequest, gathered, read_positions, read_request
-from sparkport.spark.state import TableState
-from sparkport.spark.types.declared import natural_type
+from sparkport.spark.iceberg.parts import FilePart
+from sparkport.spark.iceberg.positional_read import MOST_ROWS
+from sparkport.spark.iceberg.read import ReadRequest, gathered, read_positions, read_request
+from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.iceberg.types.declared import natural_type
 from sparkport.spark.write.locate import Located, locate
 
 __all__ = ["rows_of", "take_rows"]

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
-from sparkport.spark.files.parquet_output import file_schema, relabelled, writing
-from sparkport.spark.state import TableState
-from sparkport.spark.write.data_files import WrittenFile
-from sparkport.spark.write.staging import Staging
+from sparkport.spark.iceberg.parquet_output import file_schema, relabelled, writing
+from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.lake.changes import WrittenFile
+from sparkport.spark.lake.staging import Staging
 
 __all__ = ["SourceWriter"]
 

@@ -16,28 +16,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkport.catalog import Constraints, Context, DMLOptions, Operation, StagedWrite
-from sparkport.catalog.constraints.enforce import (
+from sparkport.catalog.rowid import ROWID_NAME
+from sparkport.engine.constraints.enforce import (
     columns_of,
     concerning,
     enforce_not_null,
     enforce_rows,
 )
-from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.errors import BadRequest, Conflict, PreconditionFailed
-from sparkport.spark.ddl.outcomes import OutcomeUnknown
-from sparkport.spark.files.plan import plan_rows
-from sparkport.spark.files.positions import numbers_of
-from sparkport.spark.lake import Lake
-from sparkport.spark.state import TableState
-from sparkport.spark.write.changes import Change
+from sparkport.spark.iceberg.plan import plan_rows
+from sparkport.spark.iceberg.positions import numbers_of
+from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.lake.changes import Change, WrittenFile
+from sparkport.spark.lake.lake import Lake
+from sparkport.spark.lake.outcomes import OutcomeUnknown
 from sparkport.spark.write.commit import summary_of, verify_columns
-from sparkport.spark.write.data_files import DataFileWriter, WrittenFile, can_write, encoded
+from sparkport.spark.write.data_files import DataFileWriter, can_write, encoded
 from sparkport.spark.write.gathered import Gathered
 from sparkport.spark.write.locate import Located, locate
 from sparkport.spark.write.publish import publish
 from sparkport.spark.write.rows import rows_of, take_rows
 from sparkport.spark.write.source import SourceWriter
-from sparkport.spark.write.spark_way import SparkWrite, can_change, publish_by_spark
+from sparkport.spark.write.spark_writes import SparkWrite, can_change, publish_by_spark
 
 __all__ = ["stage"]
 

@@ -18,17 +18,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sparkport.errors import NotFound
-from sparkport.spark.ddl.folders import places_of
-from sparkport.spark.files.locations import local_path
-from sparkport.spark.files.manifests import read_manifest, read_manifest_list
-from sparkport.spark.identifiers import Identifier
-from sparkport.spark.lake import Lake
-from sparkport.spark.listing import Kind
-from sparkport.spark.state import TableState
-from sparkport.spark.transactions import BRANCH_PREFIX
-from sparkport.spark.write.liveness import taken_over
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.iceberg.locations import local_path
+from sparkport.spark.iceberg.manifests import read_manifest, read_manifest_list
+from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.lake.directory import Kind
+from sparkport.spark.lake.folders import places_of
+from sparkport.spark.lake.lake import Lake
+from sparkport.spark.lake.liveness import taken_over
+from sparkport.spark.lake.staging import JOURNAL, delete_file, expect_private
+from sparkport.spark.lake.transactions import BRANCH_PREFIX
 from sparkport.spark.write.publish import drop_branch
-from sparkport.spark.write.staging import JOURNAL, delete_file, expect_private
 
 __all__ = ["sweep"]
 

@@ -20,17 +20,17 @@ from pyiceberg.table.metadata import TableMetadata
 from pyroaring import BitMap64
 
 from sparkport.errors import NotWritable
-from sparkport.spark.files.deletes import VECTOR_MAGIC, deleted_bitmap
-from sparkport.spark.files.manifests import Entry
-from sparkport.spark.files.output import write_durably
-from sparkport.spark.files.parquet_output import writing
-from sparkport.spark.files.positions import bitmap_of
-from sparkport.spark.files.read import file_errors
-from sparkport.spark.lake import Lake
-from sparkport.spark.state import TableState
+from sparkport.spark.iceberg.deletes import VECTOR_MAGIC, deleted_bitmap
+from sparkport.spark.iceberg.manifests import Entry
+from sparkport.spark.iceberg.output import write_durably
+from sparkport.spark.iceberg.parquet_output import writing
+from sparkport.spark.iceberg.positions import bitmap_of
+from sparkport.spark.iceberg.read import file_errors
+from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.lake.lake import Lake
+from sparkport.spark.lake.staging import Staging
 from sparkport.spark.write.java_files import java_content_files, partition_values
 from sparkport.spark.write.locate import Located
-from sparkport.spark.write.staging import Staging
 
 __all__ = ["WrittenVector", "java_delete_files", "write_vectors"]
 

@@ -1,0 +1,1 @@
+"""What the backends and the service compute with: DuckDB, types, filters, constraints."""

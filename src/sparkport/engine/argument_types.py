@@ -1,0 +1,130 @@
+"""Arguments of functions: the Arrow types that DuckDB sends them in, and what they are in Python
+(airport §9, §13.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import lib
+
+from sparkport.engine.leaf_encodings import form
+from sparkport.engine.types import fields_of, publishable_schema, with_fields
+
+__all__ = ["canonical_schema", "python_value", "sent_type"]
+
+_SETTING_DEPENDENT = frozenset({"boolean", "bool8", "uuid", "hugeint", "uhugeint", "time_tz"})
+"""What the client sends in another layout under `arrow_lossless_conversion`."""
+
+
+def sent_type(data_type: pa.DataType) -> pa.DataType | None:
+    """The Arrow type in which DuckDB sends a scalar function's argument of this type; None when
+    that is not certain.
+
+    The client labels its own buffers with the declared type, without converting them (T32), so a
+    parameter must be declared with the type they really have. Where that depends on the client's
+    settings it has to be declared as ANY, which makes the client say what it sends.
+    """
+    kind = form(data_type)
+    if kind in _SETTING_DEPENDENT:
+        return None
+    if isinstance(data_type, pa.BaseExtensionType):
+        storage = sent_type(data_type.storage_type)
+        return data_type if storage == data_type.storage_type else storage
+    if kind in ("dictionary", "run-end encoded"):
+        return sent_type(data_type.value_type)
+    if kind in _PLAIN:
+        return _PLAIN[kind](data_type)
+    return _sent_nested(data_type, kind)
+
+
+_PLAIN: dict[str, Callable[[pa.DataType], pa.DataType]] = {
+    "text": lambda _: pa.string(),
+    "binary": lambda _: pa.binary(),
+    "date": lambda _: pa.date32(),
+    "time": lambda each: each if each == pa.time64("ns") else pa.time64("us"),
+    "decimal": lambda each: pa.decimal128(each.precision, each.scale),
+    "zoned timestamp": lambda each: pa.timestamp("us", each.tz),
+    "duration": lambda _: pa.month_day_nano_interval(),
+}
+
+
+def _sent_nested(data_type: pa.DataType, kind: str) -> pa.DataType | None:
+    fields = fields_of(data_type)
+    types = [sent_type(field.type) for field in fields]
+    if any(each is None for each in types):
+        return None
+    sent = [field.with_type(each) for field, each in zip(fields, types, strict=True)]
+    if kind == "list" and data_type.id != lib.Type_FIXED_SIZE_LIST:
+        return pa.list_(sent[0])  # views and large ones only under further settings
+    return with_fields(data_type, sent)
+
+
+def canonical_schema(arrow_schema: pa.Schema) -> pa.Schema:
+    """What functions are shown of columns whose types nobody declared: plain values, and `bool` for
+    every BOOLEAN.
+
+    The client's own encoding of BOOLEAN inside nested types is not to be trusted (T31); converting
+    to this one mends it.
+    """
+    plain = publishable_schema(arrow_schema)
+    return pa.schema([field.with_type(_with_bool(field.type)) for field in plain])
+
+
+def _with_bool(data_type: pa.DataType) -> pa.DataType:
+    if form(data_type) == "bool8":
+        return pa.bool_()
+    return with_fields(
+        data_type, [field.with_type(_with_bool(field.type)) for field in fields_of(data_type)]
+    )
+
+
+def python_value(scalar: pa.Scalar) -> Any:
+    """An argument as the Python value that fits it best; the Arrow scalar itself where Python has
+    none.
+    """
+    try:
+        return _python(scalar)
+    except (
+        ValueError,
+        OverflowError,
+    ):  # nanoseconds, and times that Python's clock and calendar do not have
+        return scalar
+
+
+def _python(scalar: pa.Scalar) -> Any:
+    if not scalar.is_valid:
+        return None
+    match form(scalar.type):
+        case "hugeint":
+            return int.from_bytes(scalar.value.as_py(), "little", signed=True)
+        case "uhugeint":
+            return int.from_bytes(scalar.value.as_py(), "little")
+        case "list":
+            return [_python(each) for each in scalar]
+        case "struct":
+            return {name: _python(each) for name, each in scalar.items()}
+        case "map":
+            entries = [_python(each) for each in scalar.values]
+            return [tuple(entry.values()) for entry in entries]
+        case "union":
+            return _python(scalar.value)
+        case _:
+            return _in_microseconds(scalar).as_py()
+
+
+def _in_microseconds(scalar: pa.Scalar) -> pa.Scalar:
+    """What pyarrow makes of nanoseconds depends on whether pandas is installed, and may lose them.
+    Raises: ValueError.
+    """
+    kind = scalar.type
+    if (
+        not (pa.types.is_timestamp(kind) or pa.types.is_time64(kind) or pa.types.is_duration(kind))
+        or kind.unit != "ns"
+    ):
+        return scalar
+    if pa.types.is_timestamp(kind):
+        return scalar.cast(pa.timestamp("us", kind.tz))
+    return scalar.cast(pa.time64("us") if pa.types.is_time64(kind) else pa.duration("us"))

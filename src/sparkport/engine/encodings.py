@@ -1,0 +1,443 @@
+"""From what a client sends to the types of a table (airport §13.3).
+
+DuckDB encodes one and the same column in different ways, depending on the settings of its session
+(T30). Strategy: the pair of types is looked at once, when the stream's schema is known, and gives a
+chain of functions over arrays; a column that needs no conversion has none and is passed on without
+a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import lib
+
+from sparkport.engine.client_booleans import known_booleans, plain_booleans
+from sparkport.engine.leaf_encodings import LEAF_CONVERSIONS, LeafConversion, form
+from sparkport.engine.types import type_name
+from sparkport.errors import BadRequest
+
+__all__ = ["Converter", "convert_array", "convert_batch", "struct_children"]
+
+_Step: TypeAlias = Callable[[pa.Array], pa.Array]
+
+
+class Converter:
+    """Converts batches of one Arrow schema to another, by column name. Immutable; safe to use from
+    any thread.
+
+    Both must have the same columns, in any order. Values that the target cannot hold are refused,
+    never rounded or cut. Whether a column may hold NULLs is left to the table's constraints.
+
+    `from_duckdb` says that the batches come from DuckDB's client, whose BOOLEANs of type
+    arrow.bool8 may be packed into bits, or be garbage (client_booleans.py), and whose UHUGEINTs may
+    be labelled decimals (airport §13.1).
+
+    Raises: BadRequest, beginning with "schema mismatch", when there is no conversion.
+    """
+
+    __slots__ = ("_columns", "_target", "_unchanged")
+
+    def __init__(self, source: pa.Schema, target: pa.Schema, *, from_duckdb: bool = True) -> None:
+        names = _match(source.names, target.names, "column", "the table")
+        self._target = target
+        self._columns: list[tuple[int, _Step | None]] = [
+            (
+                index,
+                _plan(source.field(index).type, field.type, field.name, from_duckdb, nested=False),
+            )
+            for index, field in zip(names, target, strict=True)
+        ]
+        self._unchanged = all(step is None for _, step in self._columns) and source.equals(
+            target, check_metadata=True
+        )
+
+    @property
+    def keeps_columns(self) -> bool:
+        """True when the columns stay as they are, in their order, and only the schema's metadata
+        may differ.
+        """
+        return all(
+            step is None and index == position
+            for position, (index, step) in enumerate(self._columns)
+        )
+
+    def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The same rows in the target's schema. Raises: BadRequest, which names the column and the
+        value.
+        """
+        if self._unchanged:
+            return batch
+        arrays = [
+            batch.column(index) if step is None else step(batch.column(index))
+            for index, step in self._columns
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._target)
+
+
+def convert_batch(
+    batch: pa.RecordBatch, arrow_schema: pa.Schema, *, from_duckdb: bool = True
+) -> pa.RecordBatch:
+    """One batch, for those who have only one. Raises: BadRequest."""
+    return Converter(batch.schema, arrow_schema, from_duckdb=from_duckdb).convert(batch)
+
+
+def convert_array(
+    array: pa.Array, target: pa.DataType, column: str, *, from_duckdb: bool = True
+) -> pa.Array:
+    """One column, called `column` in messages. Raises: BadRequest."""
+    step = _plan(array.type, target, column, from_duckdb, nested=False)
+    return array if step is None else step(array)
+
+
+def _match(source: Sequence[str], target: Sequence[str], kind: str, owner: str) -> list[int]:
+    """For each name of the target its position in the source; exactly, else whatever the case of
+    ASCII letters.
+    """
+    exact = {name: index for index, name in enumerate(source)}
+    folded = {name.encode().lower(): index for index, name in enumerate(source)}
+    if len(exact) != len(source):
+        raise BadRequest(f"schema mismatch: a {kind} was sent twice")
+    found = [exact.get(name, folded.get(name.encode().lower(), -1)) for name in target]
+    for name, index in zip(target, found, strict=True):
+        if index < 0:
+            raise BadRequest(f"schema mismatch: {owner} has a {kind} {name}, which was not sent")
+    for index, name in enumerate(source):
+        if index not in found:
+            raise BadRequest(f"schema mismatch: {owner} has no {kind} {name}")
+    if len(set(found)) != len(found):
+        raise BadRequest(f"schema mismatch: {owner} has two {kind}s that differ only in case")
+    return found
+
+
+# ---------------------------------------------------------------------------------------- planning
+
+
+def _plan(
+    source: pa.DataType, target: pa.DataType, path: str, packed: bool, nested: bool
+) -> _Step | None:
+    """The conversion from one type to the other; None when there is nothing to do."""
+    if packed and form(source) == "bool8":
+        decoded, decode = (pa.bool_(), plain_booleans) if nested else (source, known_booleans)
+        return _chain(
+            lambda array: decode(array, path), _plan(decoded, target, path, False, nested)
+        )
+    source_form, target_form = form(source), form(target)
+    if source_form == "null" and target_form != "null":
+        return lambda array: pa.nulls(len(array), target)
+    if source_form == target_form and source_form in _NESTED:
+        plain = _NESTED[source_form](_storage(source), _storage(target), path, packed)
+        if plain is None and source.equals(target, check_metadata=True):
+            return None
+        return _between(source, target, plain)
+    if source.equals(target):
+        return None
+    if source_form in _DECODERS:
+        return _chain(
+            _DECODERS[source_form], _plan(source.value_type, target, path, packed, nested)
+        )
+    if target_form in _DECODERS:
+        return _chain(_plan(source, target.value_type, path, packed, nested), _encoder(target))
+    if source_form == target_form and _storage(source).equals(_storage(target)):
+        return _between(source, target, None)
+    conversion = LEAF_CONVERSIONS.get((source_form, target_form))
+    if packed and target_form == "uhugeint" and source.equals(_LABELLED_DECIMAL):
+        conversion = lambda array, storage: array.view(storage)  # noqa: E731 - of the same kind as those in the table
+    if conversion is None:
+        raise BadRequest(
+            f"schema mismatch: column {path} is {type_name(target)}, and {type_name(source)} cannot be converted to it"
+        )
+    return _between(source, target, _leaf(conversion, source, target, path))
+
+
+_LABELLED_DECIMAL = pa.decimal128(38, 0)
+"""What DuckDB calls a UHUGEINT by default: its upper half looks negative then (airport §13.1)."""
+
+
+def _chain(first: _Step | None, second: _Step | None) -> _Step | None:
+    if first is None or second is None:
+        return first or second
+    return lambda array: second(first(array))
+
+
+def _storage(data_type: pa.DataType) -> pa.DataType:
+    return data_type.storage_type if isinstance(data_type, pa.BaseExtensionType) else data_type
+
+
+def _between(source: pa.DataType, target: pa.DataType, plain: _Step | None) -> _Step:
+    """`plain` with the extension type taken off before and put on afterwards."""
+    unwrap = isinstance(source, pa.BaseExtensionType)
+    wrap = isinstance(target, pa.BaseExtensionType)
+
+    def step(array: pa.Array) -> pa.Array:
+        if unwrap:
+            array = array.storage
+        if plain is not None:
+            array = plain(array)
+        return pa.ExtensionArray.from_storage(target, array) if wrap else array
+
+    return step
+
+
+def _leaf(conversion: LeafConversion, source: pa.DataType, target: pa.DataType, path: str) -> _Step:
+    storage = _storage(target)
+
+    def step(array: pa.Array) -> pa.Array:
+        try:
+            return conversion(array, storage)
+        except (ValueError, pa.ArrowException) as error:
+            message = f"column {path} is {type_name(target)}, which cannot hold"
+            raise BadRequest(
+                f"{message} the value {_culprit(conversion, array, storage, source)}",
+                without_values=f"{message} one of the values",
+            ) from error
+
+    return step
+
+
+def _culprit(
+    conversion: LeafConversion, array: pa.Array, storage: pa.DataType, source: pa.DataType
+) -> str:
+    """The first value that the conversion refuses, as text."""
+    for index in range(len(array)):
+        try:
+            conversion(array.slice(index, 1), storage)
+        except (ValueError, pa.ArrowException):
+            return _shown(array[index], form(source))
+    return "that was sent"
+
+
+def _shown(value: pa.Scalar, source_form: str) -> str:
+    try:
+        python = value.as_py()
+    except (
+        ValueError,
+        OverflowError,
+    ):  # nanoseconds, or years, that Python's own types do not have
+        return str(value.cast(pa.string()).as_py())
+    if source_form in ("hugeint", "uhugeint"):
+        return str(int.from_bytes(python, "little", signed=source_form == "hugeint"))
+    return (repr(python) if isinstance(python, str | bytes) else str(python))[:100]
+
+
+_DECODERS: dict[str, _Step] = {
+    "dictionary": lambda array: array.dictionary_decode(),
+    "run-end encoded": pc.run_end_decode,
+}
+
+
+def _encoder(target: pa.DataType) -> _Step:
+    if target.id == lib.Type_DICTIONARY:
+        return lambda array: array.cast(target)
+    return lambda array: pc.run_end_encode(array, run_end_type=target.run_end_type)
+
+
+# ------------------------------------------------------------------------------------ nested types
+
+_VIEWS = frozenset({lib.Type_LIST_VIEW, lib.Type_LARGE_LIST_VIEW})
+
+
+def _plan_list(source: pa.DataType, target: pa.DataType, path: str, packed: bool) -> _Step | None:
+    values = _plan(source.value_type, target.value_type, f"{path}[]", packed, nested=True)
+    if _is_fixed(source) and _is_fixed(target) and source.list_size != target.list_size:
+        raise BadRequest(
+            f"schema mismatch: column {path} has {target.list_size} elements, not {source.list_size}"
+        )
+    if values is None and source.equals(target, check_metadata=True):
+        return None
+    build = _build_from_view if source.id in _VIEWS else _build_list
+
+    def step(array: pa.Array) -> pa.Array:
+        try:
+            return build(array, values, target)
+        except (ValueError, pa.ArrowException) as error:
+            raise BadRequest(
+                f"column {path} is {type_name(target)}, and a list of another size was sent"
+            ) from error
+
+    return step
+
+
+def _is_fixed(data_type: pa.DataType) -> bool:
+    return bool(data_type.id == lib.Type_FIXED_SIZE_LIST)
+
+
+def _build_list(array: pa.Array, values: _Step | None, target: pa.DataType) -> pa.Array:
+    if _is_fixed(array.type):
+        size, count = array.type.list_size, len(array)
+        elements = array.values.slice(array.offset * size, count * size)
+        offsets = pa.array([position * size for position in range(count + 1)], pa.int64())
+    else:
+        offsets, elements = _used(array.offsets, array.values)
+    elements, mask = _apply(values, elements), _mask(array)
+    match target.id:
+        case lib.Type_LIST:
+            return pa.ListArray.from_arrays(
+                offsets.cast(pa.int32()), elements, type=target, mask=mask
+            )
+        case lib.Type_LARGE_LIST:
+            return pa.LargeListArray.from_arrays(
+                offsets.cast(pa.int64()), elements, type=target, mask=mask
+            )
+        case lib.Type_LIST_VIEW | lib.Type_LARGE_LIST_VIEW:
+            starts = offsets.slice(0, len(array))
+            return _view(starts, pc.subtract(offsets.slice(1), starts), elements, target, mask)
+        case _ if _is_fixed(array.type):
+            return pa.FixedSizeListArray.from_arrays(elements, type=target, mask=mask)
+        case _:
+            any_size = pa.large_list(target.value_field)
+            lists = pa.LargeListArray.from_arrays(
+                offsets.cast(pa.int64()), elements, type=any_size, mask=mask
+            )
+            return lists.cast(target)
+
+
+def _build_from_view(array: pa.Array, values: _Step | None, target: pa.DataType) -> pa.Array:
+    elements = _apply(values, array.values)
+    if target.id in _VIEWS:
+        return _view(array.offsets, array.sizes, elements, target, _mask(array))
+    views = _view(
+        array.offsets, array.sizes, elements, pa.large_list_view(target.value_field), _mask(array)
+    )
+    # Not by a cast, which loses its way among the offsets of NULLs (pyarrow 26).
+    ends = pc.cumulative_sum(pc.list_value_length(views).fill_null(0))
+    offsets = pa.concat_arrays([pa.array([0], pa.int64()), ends.cast(pa.int64())])
+    any_size = pa.large_list(target.value_field)
+    return pa.LargeListArray.from_arrays(
+        offsets, views.flatten(), type=any_size, mask=_mask(array)
+    ).cast(target)
+
+
+def _view(
+    starts: pa.Array, sizes: pa.Array, elements: pa.Array, target: pa.DataType, mask: pa.Array
+) -> pa.Array:
+    kind, integer = (
+        (pa.ListViewArray, pa.int32())
+        if target.id == lib.Type_LIST_VIEW
+        else (pa.LargeListViewArray, pa.int64())
+    )
+    # Adding 0 copies: Arrow takes no mask together with offsets that are a slice.
+    starts, sizes = (
+        pc.add(starts.cast(integer), 0).cast(integer),
+        pc.add(sizes.cast(integer), 0).cast(integer),
+    )
+    return kind.from_arrays(starts, sizes, elements, type=target, mask=mask)
+
+
+def _plan_map(source: pa.DataType, target: pa.DataType, path: str, packed: bool) -> _Step | None:
+    keys = _plan(source.key_type, target.key_type, f"{path}.key", packed, nested=True)
+    items = _plan(source.item_type, target.item_type, f"{path}.value", packed, nested=True)
+    if keys is None and items is None and source.equals(target, check_metadata=True):
+        return None
+
+    def step(array: pa.Array) -> pa.Array:
+        offsets, entry_keys = _used(array.offsets, array.keys)
+        _, entry_items = _used(array.offsets, array.items)
+        if entry_keys.null_count:
+            raise BadRequest(f"column {path} is {type_name(target)}, whose keys must not be NULL")
+        return pa.MapArray.from_arrays(
+            offsets.cast(pa.int32()),
+            _apply(keys, entry_keys),
+            _apply(items, entry_items),
+            type=target,
+            mask=_mask(array),
+        )
+
+    return step
+
+
+def _plan_struct(source: pa.DataType, target: pa.DataType, path: str, packed: bool) -> _Step | None:
+    indices = _match_fields(source, target, path)
+    fields = [target.field(position) for position in range(target.num_fields)]
+    steps = [
+        _plan(source.field(index).type, field.type, f"{path}.{field.name}", packed, nested=True)
+        for index, field in zip(indices, fields, strict=True)
+    ]
+    if all(step is None for step in steps) and source.equals(target, check_metadata=True):
+        return None
+
+    def step(array: pa.Array) -> pa.Array:
+        children = struct_children(array)
+        converted = [
+            _apply(child, children[index]) for index, child in zip(indices, steps, strict=True)
+        ]
+        return pa.StructArray.from_arrays(converted, fields=fields, mask=_mask(array))
+
+    return step
+
+
+def _plan_union(source: pa.DataType, target: pa.DataType, path: str, packed: bool) -> _Step | None:
+    indices = _match_fields(source, target, path)
+    fields = [target.field(position) for position in range(target.num_fields)]
+    steps = [
+        _plan(source.field(index).type, field.type, f"{path}.{field.name}", packed, nested=True)
+        for index, field in zip(indices, fields, strict=True)
+    ]
+    if all(step is None for step in steps) and source.equals(target, check_metadata=True):
+        return None
+    codes = {
+        source.type_codes[index]: code
+        for index, code in zip(indices, target.type_codes, strict=True)
+    }
+
+    def step(array: pa.Array) -> pa.Array:
+        # pyarrow's own `type_codes` forgets where a slice begins.
+        sent = pa.Array.from_buffers(
+            pa.int8(), len(array), [None, array.buffers()[1]], offset=array.offset
+        )
+        children = [
+            _apply(child, array.field(index)) for index, child in zip(indices, steps, strict=True)
+        ]
+        tags = pa.array([codes[code] for code in sent.to_pylist()], pa.int8())
+        names = [field.name for field in fields]
+        return pa.UnionArray.from_sparse(tags, children, names, list(target.type_codes))
+
+    return step
+
+
+def _match_fields(source: pa.DataType, target: pa.DataType, path: str) -> list[int]:
+    """By name; by position where fields have no names, as those of DuckDB's `row(…)`."""
+    sent = [source.field(index).name for index in range(source.num_fields)]
+    wanted = [target.field(index).name for index in range(target.num_fields)]
+    if sent == wanted:
+        return list(range(len(sent)))
+    return _match(sent, wanted, "field", f"column {path}")
+
+
+_NESTED: dict[str, Callable[[pa.DataType, pa.DataType, str, bool], _Step | None]] = {
+    "list": _plan_list,
+    "map": _plan_map,
+    "struct": _plan_struct,
+    "union": _plan_union,
+}
+
+
+def struct_children(structs: pa.Array) -> list[pa.Array]:
+    """What is inside, with NULL below every NULL, where anything may stand."""
+    children = [structs.field(position) for position in range(structs.type.num_fields)]
+    if not structs.null_count:
+        return children
+    if not any(pa.types.is_union(child.type) for child in children):
+        return list(structs.flatten())
+    # A union has no NULLs of its own, on which `flatten` ends the whole process (pyarrow 26).
+    rows = pc.if_else(structs.is_valid(), pa.arange(0, len(structs)), pa.scalar(None, pa.int64()))
+    return [child.take(rows) for child in children]
+
+
+def _apply(step: _Step | None, array: pa.Array) -> pa.Array:
+    return array if step is None else step(array)
+
+
+def _mask(array: pa.Array) -> pa.Array | None:
+    return array.is_null() if array.null_count else None
+
+
+def _used(offsets: pa.Array, elements: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """The part of the elements that the lists use, and where each list begins in it."""
+    if len(offsets) == 0:
+        return pa.array([0], offsets.type), elements.slice(0, 0)
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    return pc.subtract(offsets, first), elements.slice(first, last - first)

@@ -1,0 +1,184 @@
+"""The contracts' forms of writing, adapted to the staged one; nothing else knows them.
+
+The batch form wins over the form with row ids (contracts/batch-tables). Without RETURNING the table
+is called once, with all rows, when the statement is complete. With RETURNING the protocol wants an
+answer to every batch before the next one (airport §7.4), so the table is called for each; a failure
+halfway is then undone only by a TransactionManager.
+
+The rows are the caller's, who closes their reader when the table has returned; rows that it returns
+are closed here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pyarrow as pa
+from typing_extensions import assert_never
+
+from sparkport.catalog import (
+    Context,
+    DeletableBatchTable,
+    DeletableTable,
+    DMLOptions,
+    DMLResult,
+    InsertableTable,
+    Operation,
+    RecordReader,
+    StagedTable,
+    StagedWrite,
+    Table,
+    UpdatableBatchTable,
+    UpdatableTable,
+)
+from sparkport.errors import BadRequest, CatalogFault, NotWritable
+from sparkport.service.closing import closing_reader
+from sparkport.service.constraints import Guard
+from sparkport.service.objects import PublishedTable
+from sparkport.service.spool import Spool
+
+__all__ = ["stage"]
+
+_Write: TypeAlias = Callable[[RecordReader], DMLResult]
+
+
+def stage(
+    ctx: Context, bound: PublishedTable, operation: Operation, options: DMLOptions
+) -> StagedWrite:
+    """Begin a statement on whatever form of writing the table offers. Raises: NotWritable."""
+    table = bound.table
+    if operation is not Operation.INSERT and bound.rowid_name is None:
+        raise _not_writable(bound, operation)
+    if isinstance(table, StagedTable):
+        return table.stage(ctx, operation, options)
+    write = _write_of(ctx, table, operation, options, bound.rowid_name or "")
+    if write is None:
+        raise _not_writable(bound, operation)
+    guard = Guard(ctx, bound, operation)
+    if options.returning:
+        return _BatchByBatch(write, guard, bound)
+    return _AllAtOnce(write, guard, takes_row_ids=_takes_row_ids(table, operation))
+
+
+def _not_writable(bound: PublishedTable, operation: Operation) -> NotWritable:
+    reason = "" if operation is Operation.INSERT else " (no rowid)"
+    return NotWritable(
+        f"table {bound.table.name} does not support {operation.value.upper()} operations{reason}"
+    )
+
+
+def _write_of(
+    ctx: Context, table: Table, operation: Operation, options: DMLOptions, rowid: str
+) -> _Write | None:
+    """The table's method for the operation, as a function of the rows alone."""
+    match operation:
+        case Operation.INSERT:
+            if isinstance(table, InsertableTable):
+                return lambda rows: table.insert(ctx, rows, options)
+        case Operation.UPDATE:
+            if isinstance(table, UpdatableBatchTable):
+                return lambda rows: table.update_batch(ctx, rows, options)
+            if isinstance(table, UpdatableTable):
+                return lambda rows: table.update(ctx, *_without_row_ids(rows, rowid), options)
+        case Operation.DELETE:
+            if isinstance(table, DeletableBatchTable):
+                return lambda rows: table.delete_batch(ctx, rows, options)
+            if isinstance(table, DeletableTable):
+                return lambda rows: table.delete(ctx, _without_row_ids(rows, rowid)[0], options)
+        case _:
+            assert_never(operation)
+    return None
+
+
+def _takes_row_ids(table: Table, operation: Operation) -> bool:
+    """Whether the table wants row ids apart from their rows: both are in memory then, all of
+    them.
+    """
+    batch_form = UpdatableBatchTable if operation is Operation.UPDATE else DeletableBatchTable
+    return operation is not Operation.INSERT and not isinstance(table, batch_form)
+
+
+def _without_row_ids(rows: RecordReader, rowid: str) -> tuple[list[int], RecordReader]:
+    """Divide rows into their ids and the other columns. Raises: BadRequest unless the ids are
+    integers.
+    """
+    row_ids: list[int] = []
+    rest: list[pa.RecordBatch] = []
+    for batch in rows:
+        column = batch.column(rowid)
+        if not pa.types.is_integer(column.type):
+            raise BadRequest("rowid must be integer type")
+        row_ids.extend(column.to_pylist())
+        rest.append(batch.drop_columns([rowid]))
+    return row_ids, rest
+
+
+class _AllAtOnce(StagedWrite):
+    """Calls the table once, with everything, at the end."""
+
+    def __init__(self, write: _Write, guard: Guard, *, takes_row_ids: bool) -> None:
+        self._write = write
+        self._guard = guard
+        self._takes_row_ids = takes_row_ids
+        self._spool = Spool()
+
+    def held_bytes(self, batch: pa.RecordBatch) -> int:
+        return super().held_bytes(batch) if self._takes_row_ids else self._guard.held_bytes(batch)
+
+    def apply(self, batch: pa.RecordBatch) -> None:
+        self._guard.add(batch)
+        self._spool.add(batch)
+
+    def commit(self) -> int:
+        try:
+            if not self._spool.num_rows:
+                return 0
+            self._guard.check()
+            with closing_reader(self._spool.read()) as rows:
+                result = self._write(rows)
+            with closing_reader(result.returning_data or ()):  # nobody asked for it
+                return result.affected_rows
+        finally:
+            self._spool.close()
+
+    def abort(self) -> None:
+        self._spool.close()
+
+
+class _BatchByBatch(StagedWrite):
+    """Calls the table for every batch, because its rows must be answered at once."""
+
+    def __init__(self, write: _Write, guard: Guard, bound: PublishedTable) -> None:
+        self._write = write
+        self._guard = guard
+        self._bound = bound
+        self._affected = 0
+
+    def held_bytes(self, batch: pa.RecordBatch) -> int:
+        return self._guard.held_bytes(batch)
+
+    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not batch.num_rows:  # tables are never called without rows
+            return pa.RecordBatch.from_pylist([], self._bound.arrow_schema)
+        self._guard.add(batch)
+        self._guard.check()
+        result = self._write([batch])
+        self._affected += result.affected_rows
+        if result.returning_data is None:
+            raise CatalogFault(
+                f"table {self._bound.title} returned no rows although RETURNING asked for them"
+            )
+        with closing_reader(result.returning_data) as batches:
+            returned = list(batches)
+        if not returned:
+            raise CatalogFault(
+                f"table {self._bound.title} returned no batch although RETURNING asked for rows"
+            )
+        return pa.concat_batches(returned)
+
+    def commit(self) -> int:
+        return self._affected
+
+    def abort(self) -> None:
+        """What the table has done already is undone by its transaction, where it has one."""

@@ -1,0 +1,227 @@
+"""What is known of the values of a column in a file, a partition or a row group, without reading
+them.
+
+Strategy: every value that has an order becomes a Python number or bytes, so that one comparison
+serves all: integers, days, microseconds and unscaled decimals are `int`, text is its UTF-8, which
+is the order of DuckDB and of Iceberg. In doubt nothing is known.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
+)
+
+from sparkport.spark.iceberg.manifests import ROW_ID_FIELD, Entry, Summary
+
+__all__ = [
+    "UNKNOWN",
+    "Bounds",
+    "Value",
+    "bounds_in_file",
+    "bounds_in_row_group",
+    "bounds_of_partitions",
+    "bounds_of_row_ids",
+    "bounds_of_value",
+    "stored_value",
+]
+
+Value: TypeAlias = "int | float | bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """No value is below `lower` or above `upper`, both None where that is not known. NaN is above
+    everything.
+    """
+
+    lower: Any
+    upper: Any
+    has_null: bool = True
+    """False: there is certainly no NULL."""
+    has_value: bool = True
+    """False: there is certainly nothing but NULLs."""
+
+
+UNKNOWN = Bounds(None, None)
+
+
+def bounds_in_file(entry: Entry, field_id: int, kind: IcebergType) -> Bounds:
+    """Of a column of the table's schema. A file that lacks the column has no metrics for it, so
+    nothing is known.
+    """
+    values, nulls = entry.value_counts.get(field_id), entry.null_counts.get(field_id)
+    has_value = values is None or nulls is None or values != nulls
+    lower = entry.lower_bounds.get(field_id)
+    upper = entry.upper_bounds.get(field_id)
+    if isinstance(kind, FloatType | DoubleType) and entry.nan_counts.get(field_id) != 0:
+        upper = None
+    return Bounds(
+        None if lower is None else stored_value(kind, lower),
+        None if upper is None else stored_value(kind, upper),
+        nulls != 0,
+        has_value,
+    )
+
+
+def bounds_of_row_ids(entry: Entry, may_hold_row_ids: bool) -> Bounds:
+    """Of the row ids: by position, unless the file has a column of them, whose values win where
+    they are not NULL.
+    """
+    first = entry.first_row_id
+    last = None if first is None else first + entry.rows - 1
+    if not may_hold_row_ids:
+        return Bounds(first, last)
+    if ROW_ID_FIELD not in entry.value_counts:
+        return UNKNOWN
+    kept = bounds_in_file(entry, ROW_ID_FIELD, LongType())
+    if not kept.has_value:
+        return Bounds(first, last)
+    if not kept.has_null:
+        return Bounds(kept.lower, kept.upper)
+    if first is None or last is None or kept.lower is None or kept.upper is None:
+        return UNKNOWN
+    return Bounds(min(first, kept.lower), max(last, kept.upper))
+
+
+def bounds_of_value(value: object) -> Bounds:
+    """Of a partition, where the column has one value."""
+    match value:
+        case None:
+            return Bounds(None, None, True, False)
+        case bool() | int() | bytes():
+            known: Value = value
+        case float() if not math.isnan(value):
+            known = value
+        case str():
+            known = value.encode()
+        case Decimal():
+            known = _unscaled(value)
+        case uuid.UUID() | _:
+            # Java compared UUIDs as signed numbers for a long time.
+            return UNKNOWN
+    return Bounds(known, known, False, True)
+
+
+def bounds_of_partitions(summary: Summary, kind: IcebergType) -> Bounds:
+    """Of a partition field over all files of a manifest."""
+    lower = None if summary.lower is None else stored_value(kind, summary.lower)
+    upper = None if summary.upper is None else stored_value(kind, summary.upper)
+    floating = isinstance(kind, FloatType | DoubleType)
+    if floating and summary.contains_nan is not False:
+        upper = None
+    # Without bounds all are NULL, or NaN, or the writer did not tell.
+    return Bounds(lower, upper, summary.contains_null, True)
+
+
+def bounds_in_row_group(statistics: Any, kind: IcebergType) -> Bounds:
+    """From a Parquet footer's statistics of one column, as pyarrow gives them, or None.
+
+    pyarrow already withholds statistics of writers whose order is not to be trusted. Bounds that
+    were shortened are still bounds.
+    """
+    if statistics is None:
+        return UNKNOWN
+    nulls = statistics.null_count if statistics.has_null_count else None
+    has_value = not (statistics.num_values == 0 and nulls is not None and nulls > 0)
+    if not statistics.has_min_max:
+        return Bounds(None, None, nulls != 0, has_value)
+    convert = _statistics_converter(statistics, kind)
+    if convert is None:
+        return Bounds(None, None, nulls != 0, has_value)
+    lower, upper = convert(statistics.min_raw), convert(statistics.max_raw)
+    if isinstance(kind, FloatType | DoubleType):
+        # NaN is left out of the statistics, and not counted.
+        upper = None
+        lower = None if math.isnan(lower) else lower
+    return Bounds(lower, upper, nulls != 0, has_value)
+
+
+def _statistics_converter(statistics: Any, kind: IcebergType) -> Callable[[Any], Any] | None:
+    """From the raw value to ours; None where the file's type is not plainly the one of the
+    table.
+    """
+    logical = json.loads(statistics.logical_type.to_json())
+    match statistics.physical_type, logical.get("Type"), kind:
+        case "BOOLEAN", _, BooleanType():
+            return int
+        case "INT32" | "INT64", "None" | "Int", IntegerType() | LongType():
+            return int
+        case "INT32", "Date", DateType():
+            return int
+        case "INT64", "Timestamp", TimestampType() | TimestamptzType() if (
+            logical.get("timeUnit") == "microseconds"
+        ):
+            return int
+        case "INT32" | "INT64", "Decimal", DecimalType() if logical.get("scale") == kind.scale:
+            return int
+        case "FLOAT" | "DOUBLE", "None", FloatType() | DoubleType():
+            return float
+        case "BYTE_ARRAY", "String" | "None", StringType():
+            return bytes
+        case "BYTE_ARRAY", "None", BinaryType():
+            return bytes
+        case _:
+            return None
+
+
+def stored_value(kind: IcebergType, data: bytes) -> Any:
+    """A bound as Iceberg serialises it (appendix D of its specification); None for types without a
+    common order.
+
+    By its length, not by the type: a bound from before a promotion is shorter.
+    """
+    match kind:
+        case BooleanType():
+            return int(data != b"\x00")
+        case IntegerType() | LongType():
+            return int.from_bytes(data, "little", signed=True)
+        case DateType() if len(data) == 4:
+            return int.from_bytes(data, "little", signed=True)
+        case (
+            TimeType()
+            | TimestampType()
+            | TimestamptzType()
+            | TimestampNanoType()
+            | TimestamptzNanoType()
+        ) if len(data) == 8:
+            return int.from_bytes(data, "little", signed=True)
+        case DecimalType():
+            return int.from_bytes(data, "big", signed=True)
+        case FloatType() | DoubleType() if len(data) in {4, 8}:
+            (value,) = struct.unpack("<f" if len(data) == 4 else "<d", data)
+            return None if math.isnan(value) else value
+        case StringType() | BinaryType():
+            return bytes(data)
+        case _:
+            return None
+
+
+def _unscaled(value: Decimal) -> int:
+    """Exactly, whatever the precision of the decimal context."""
+    sign, digits, _ = value.as_tuple()
+    number = int("".join(map(str, digits)) or "0")
+    return -number if sign else number

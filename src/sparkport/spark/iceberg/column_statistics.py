@@ -1,0 +1,179 @@
+"""Statistics of columns from the metadata of Iceberg's files.
+
+DuckDB's optimiser believes them, so what one file leaves open is not known of the column (airport
+§4.9, T28). Files that lack a column, because it was added later, look like files that were not
+measured: both tell nothing. Rows that were deleted still count: bounds are only wider than they
+need be with them, and that there is no NULL stays true.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from pyiceberg.types import BooleanType, DecimalType, DoubleType, FloatType, IcebergType, StringType
+
+from sparkport.catalog.statistics import ColumnStatistics
+from sparkport.engine.recently_used import RecentlyUsed
+from sparkport.engine.statistics import takes_statistics
+from sparkport.errors import SparkportError
+from sparkport.spark.iceberg.bounds import UNKNOWN, Bounds, stored_value
+from sparkport.spark.iceberg.manifests import DATA, Entry, read_manifest, read_manifest_list
+from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.iceberg.types.declared import decode, natural_type, order_preserving
+
+__all__ = ["column_statistics", "statistics_of"]
+
+_Key: TypeAlias = tuple[Any, ...]
+_remembered: RecentlyUsed[_Key, ColumnStatistics | None] = RecentlyUsed(20_000)
+_UNKNOWN: Any = object()
+
+
+def column_statistics(state: TableState, column: str) -> ColumnStatistics | None:
+    """What is known for certain of a column in that snapshot; None where nothing is.
+
+    The same object for the same snapshot, as long as it is remembered. Raises: NotFound.
+    """
+    position = state.definition.expect(column, state.identifier)
+    kind, field = state.schema.fields[position].field_type, state.definition.columns.field(position)
+    snapshot = None if state.snapshot is None else state.snapshot.snapshot_id
+    key = (
+        state.metadata.table_uuid,
+        snapshot,
+        state.definition.field_ids[position],
+        kind,
+        field.type,
+    )
+    known: ColumnStatistics | None = _remembered.find(key, _UNKNOWN)
+    if known is not _UNKNOWN:
+        return known  # that nothing can be said is remembered too
+    entries = _data_files(state)
+    return (
+        None if entries is None else _remembered.add(key, statistics_of(state, entries, position))
+    )
+
+
+def statistics_of(
+    state: TableState, entries: Iterable[Entry], position: int
+) -> ColumnStatistics | None:
+    """The statistics of a column, by its position, from the data files of a snapshot; None where
+    nothing is known.
+    """
+    kind, field = state.schema.fields[position].field_type, state.definition.columns.field(position)
+    if not kind.is_primitive or not takes_statistics(field):
+        return None
+    field_id = state.definition.field_ids[position]
+    files = [
+        _in_file(entry, field_id, kind) for entry in entries if entry.content == DATA and entry.rows
+    ]
+    low, high = _extremes(files) if order_preserving(kind, field) else (None, None)
+    found = ColumnStatistics(
+        minimum=_shown(low, kind, field),
+        maximum=_shown(high, kind, field),
+        has_null=any(file.has_null for file in files),
+        has_not_null=any(file.has_value for file in files),
+    )
+    return None if found == ColumnStatistics() else found
+
+
+def _data_files(state: TableState) -> list[Entry] | None:
+    """None where they cannot be read here: the scan will say what is wrong, if anything is."""
+    if state.snapshot is None:
+        return []
+    if state.io is None or not state.snapshot.manifest_list:
+        return None
+    try:
+        manifests = [
+            each
+            for each in read_manifest_list(state.io, state.snapshot.manifest_list)
+            if not each.holds_deletes
+        ]
+        if any(manifest.encrypted for manifest in manifests):
+            return None
+        return [entry for manifest in manifests for entry in read_manifest(state.io, manifest)]
+    except (OSError, ValueError, EOFError, KeyError):
+        return None
+
+
+# ---------------------------------------------------------------------------------- from the files
+
+
+def _in_file(entry: Entry, field_id: int, kind: IcebergType) -> Bounds:
+    """Of one file. An upper bound that is NaN means that there is one, a lower one that there is
+    nothing else.
+    """
+    values, nulls = entry.value_counts.get(field_id), entry.null_counts.get(field_id)
+    if values != entry.rows or not 0 <= (nulls or 0) <= values:
+        return UNKNOWN
+    if nulls == values:
+        return Bounds(None, None, has_null=True, has_value=False)
+    lower, upper = (
+        None if data is None else stored_value(kind, data)
+        for data in (entry.lower_bounds.get(field_id), entry.upper_bounds.get(field_id))
+    )
+    if isinstance(kind, FloatType | DoubleType):
+        nans = entry.nan_counts.get(field_id)
+        if nans is None:
+            lower = upper = None  # NaN was left out of the bounds, or has spoilt them
+        elif nans:
+            upper = math.nan
+            lower = math.nan if nulls is not None and nans == values - nulls else lower
+    return Bounds(lower, upper, has_null=nulls != 0)
+
+
+def _extremes(files: Sequence[Bounds]) -> tuple[Any, Any]:
+    """The least and the greatest bound; None where one is missing."""
+    with_values = [file for file in files if file.has_value]
+    lowers, uppers = [file.lower for file in with_values], [file.upper for file in with_values]
+    low = None if not lowers or None in lowers else min(lowers, key=_order)
+    high = None if not uppers or None in uppers else max(uppers, key=_order)
+    if low is not None and high is not None and _order(low) > _order(high):
+        return None, None  # damaged
+    return None if low is not None and _is_nan(low) else low, high
+
+
+def _order(value: Any) -> tuple[bool, Any]:
+    """As DuckDB has it: NaN is above all other numbers."""
+    return (True, 0) if _is_nan(value) else (False, value)
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+# ------------------------------------------------------------------------------- as users see them
+
+
+def _shown(bound: Any, kind: IcebergType, field: pa.Field) -> pa.Scalar | None:
+    """A bound as the column shows it; None where it cannot, as that of a value which another engine
+    has written.
+    """
+    if bound is None:
+        return None
+    try:
+        return decode(_stored(bound, kind), kind, field)[0]
+    except (SparkportError, pa.ArrowException, ValueError, OverflowError):
+        return None
+
+
+def _stored(bound: Any, kind: IcebergType) -> pa.Array:
+    natural = natural_type(kind)
+    match kind:
+        case BooleanType():
+            return pa.array([bool(bound)], natural)
+        case StringType():
+            return pa.array([bound.decode()], natural)
+        case DecimalType():
+            # Not by arithmetic, which rounds to the digits of the thread's context.
+            return pa.array(
+                [Decimal((bound < 0, tuple(map(int, str(abs(bound)))), -kind.scale))], natural
+            )
+        case _ if pa.types.is_temporal(natural):
+            return pa.array([bound], pa.int32() if natural.bit_width == 32 else pa.int64()).view(
+                natural
+            )
+        case _:
+            return pa.array([bound], natural)

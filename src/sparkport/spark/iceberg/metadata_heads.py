@@ -1,0 +1,246 @@
+"""What a metadata file says of a table at first sight: enough to tell whether a commit changed what
+users see.
+
+Strategy: a table of a thousand commits has a thousand metadata files, each of which lists up to a
+thousand snapshots. What is wanted of them comes before those lists, so a file is read only until it
+is found. Metadata files never change, so what was found is remembered by their places.
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import IO, Any, TypeAlias
+
+from sparkport.engine.recently_used import RecentlyUsed
+from sparkport.errors import CatalogFault, NotFound, PreconditionFailed
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.iceberg.locations import local_path
+from sparkport.spark.iceberg.table_state import SHAPING, has_row_lineage
+
+__all__ = ["Commit", "Log", "Outline", "Outlines"]
+
+Open: TypeAlias = Callable[[Identifier, str], IO[bytes]]
+"""Opens a metadata file. Raises: NotFound, PreconditionFailed when it is gone; OSError,
+SparkportError.
+"""
+
+_CHUNK = 64 * 1024
+_READERS = 8
+"""How many files of an object store are read at once."""
+_MOST = 100_000
+_UNKNOWN: Any = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What a table shows: where all of it is the same, users see the same rows, columns and
+    constraints.
+    """
+
+    snapshot_id: int | None
+    schema: int | str
+    """The id of the columns; for metadata that give none, the columns themselves."""
+    has_row_ids: bool
+    shape: tuple[bytes | None, ...]
+    """Of each property that makes a difference (`SHAPING`), a digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A metadata file, which a commit has left."""
+
+    milliseconds: int
+    location: str
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What metadata tell of the commits before them."""
+
+    commits: tuple[Commit, ...]
+    """The oldest first; the last one is the commit that has written these metadata."""
+    shown: tuple[tuple[int, int], ...]
+    """When which snapshot became current, in milliseconds; not further back than the oldest that
+    has not expired.
+    """
+
+
+class Outlines:
+    """The outlines of metadata files, and which change they are the outcome of. Thread-safe."""
+
+    def __init__(self, open_metadata: Open) -> None:
+        self._open = open_metadata
+        # However seldom somebody travels in time: to count the changes of a long history takes its
+        # time.
+        self._outlines: RecentlyUsed[tuple[str, str], Outline | None] = RecentlyUsed(
+            _MOST, math.inf
+        )
+        self.numbers: RecentlyUsed[tuple[str, str], int] = RecentlyUsed(_MOST, math.inf)
+        """By the table's uuid and the place of a metadata file: so many changes had been made
+        then.
+        """
+
+    def of(
+        self, table: Identifier, uuid: str, locations: Sequence[str], check: Callable[[], None]
+    ) -> dict[str, Outline | None]:
+        """By location; None for files that are gone. Raises: CatalogFault when the storage does not
+        answer.
+        """
+        found: dict[str, Outline | None] = {}
+        missing = []
+        for location in locations:
+            known = self._outlines.find((uuid, location), _UNKNOWN)
+            if known is _UNKNOWN:
+                missing.append(location)
+            else:
+                found[location] = known
+        for location, outline in self._read(table, missing, check):
+            self._outlines.add((uuid, location), outline)
+            found[location] = outline
+        return found
+
+    def _read(
+        self, table: Identifier, locations: Sequence[str], check: Callable[[], None]
+    ) -> Iterator[tuple[str, Outline | None]]:
+        if len(locations) < _READERS or local_path(locations[0]) is not None:
+            for location in locations:
+                check()
+                yield location, self._outline(table, location)
+            return
+        with ThreadPoolExecutor(_READERS, "metadata") as readers:
+            try:
+                for location, outline in zip(
+                    locations,
+                    readers.map(lambda each: self._outline(table, each), locations),
+                    strict=True,
+                ):
+                    check()
+                    yield location, outline
+            finally:
+                readers.shutdown(wait=False, cancel_futures=True)
+
+    def _outline(self, table: Identifier, location: str) -> Outline | None:
+        try:
+            with self._open(table, location) as source:
+                return _outline(dict(_members(source, _WANTED)))
+        except (NotFound, PreconditionFailed):
+            return None
+        except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+            raise CatalogFault(f"old metadata of table {table} cannot be read") from error
+
+    def log(self, table: Identifier, commit: Commit) -> Log | None:
+        """What the metadata of an older commit tell of those before it; None if they are gone.
+        Raises: CatalogFault.
+        """
+        try:
+            with self._open(table, commit.location) as source:
+                metadata = json.loads(source.read())
+            before = [
+                Commit(each["timestamp-ms"], each["metadata-file"])
+                for each in metadata.get("metadata-log") or ()
+            ]
+            shown = [
+                (each["timestamp-ms"], each["snapshot-id"])
+                for each in metadata.get("snapshot-log") or ()
+            ]
+        except (NotFound, PreconditionFailed):
+            return None
+        except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CatalogFault(f"old metadata of table {table} cannot be read") from error
+        return Log((*before, commit), tuple(shown))
+
+
+def _outline(metadata: dict[str, Any]) -> Outline:
+    properties = metadata.get("properties") or {}
+    snapshot_id = metadata.get("current-snapshot-id")
+    schema = metadata.get("current-schema-id")
+    return Outline(
+        None if snapshot_id in (None, -1) else int(snapshot_id),
+        json.dumps(metadata["schema"]) if schema is None else int(schema),
+        has_row_lineage(int(metadata["format-version"])),
+        tuple(_digest(properties.get(name)) for name in SHAPING),
+    )
+
+
+_WANTED = frozenset({"format-version", "current-schema-id", "properties", "current-snapshot-id"})
+"""Iceberg's own library writes them before the lists that grow with the table."""
+
+
+def _digest(text: str | None) -> bytes | None:
+    return None if text is None else hashlib.blake2b(text.encode(), digest_size=12).digest()
+
+
+def _members(source: IO[bytes], wanted: frozenset[str]) -> Iterator[tuple[str, Any]]:
+    """The members of a JSON object, until all that are wanted have come. Raises: ValueError for
+    what is none.
+    """
+    text = _Text(source)
+    missing = set(wanted)
+    text.expect("{")
+    while missing and text.next() != "}":
+        name = text.value()
+        text.expect(":")
+        value = text.value()
+        yield name, value
+        missing.discard(name)
+        if text.next() == ",":
+            text.expect(",")
+
+
+class _Text:
+    """JSON text that is read only as far as somebody looks at it."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        self._source = source
+        self._decoder = json.JSONDecoder()
+        self._characters = codecs.getincrementaldecoder("utf-8")()
+        self._text = ""
+        self._at = 0
+
+    def next(self) -> str:
+        """The next character that is no white space; it is not passed. Raises: ValueError at the
+        end.
+        """
+        while True:
+            while self._at < len(self._text):
+                if not self._text[self._at].isspace():
+                    return self._text[self._at]
+                self._at += 1
+            if not self._more(_CHUNK):
+                raise ValueError("the text ends too early")
+
+    def expect(self, character: str) -> None:
+        if self.next() != character:
+            raise ValueError(f"{character} is missing")
+        self._at += 1
+
+    def value(self) -> Any:
+        """The next value. One that reaches the end of what has been read may go on, so it is read
+        again, with more.
+        """
+        self.next()
+        size = _CHUNK
+        while True:
+            try:
+                value, end = self._decoder.raw_decode(self._text, self._at)
+            except ValueError:
+                if not self._more(size):
+                    raise
+            else:
+                length = end - self._at
+                if end < len(self._text) or not self._more(size):
+                    self._at += length
+                    return value
+            size *= 2
+
+    def _more(self, size: int) -> bool:
+        read = self._source.read(size)
+        self._text = self._text[self._at :] + self._characters.decode(read, final=not read)
+        self._at = 0
+        return bool(read)

@@ -1,0 +1,247 @@
+"""Parquet files as Iceberg's tables have them: with field ids, in the layout that every engine
+reads.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+from pyiceberg.schema import Schema
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType, UnknownType
+
+from sparkport.errors import LimitExceeded, PermissionDenied, PreconditionFailed
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.iceberg.locations import local_path
+from sparkport.spark.iceberg.types.declared import natural_type
+
+__all__ = [
+    "LAST_UPDATED",
+    "ROW_ID",
+    "ParquetOutput",
+    "ParquetStyle",
+    "file_schema",
+    "relabelled",
+    "style_of",
+    "writing",
+]
+
+_FIELD_ID = "PARQUET:field_id"
+ROW_ID = pa.field("_row_id", pa.int64(), metadata={_FIELD_ID: "2147483540"})
+LAST_UPDATED = pa.field(
+    "_last_updated_sequence_number", pa.int64(), metadata={_FIELD_ID: "2147483539"}
+)
+"""Iceberg's own, of rows that have been somewhere else before; NULL means: by the commit that adds
+this file.
+"""
+
+_GROUP_ROWS = 1024 * 1024
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+
+
+# ----------------------------------------------------------------------------------------- columns
+
+
+def file_schema(schema: Schema, *, with_row_ids: bool) -> pa.Schema:
+    """The columns of a data file: by their stored types, with ids at every depth, and with those of
+    rows at the end.
+    """
+    fields = [
+        _in_file(each) for each in schema.fields if not isinstance(each.field_type, UnknownType)
+    ]
+    return pa.schema([*fields, ROW_ID, LAST_UPDATED] if with_row_ids else fields)
+
+
+def _in_file(field: NestedField) -> pa.Field:
+    return pa.field(
+        field.name,
+        _type_in_file(field.field_type),
+        nullable=not field.required,
+        metadata={_FIELD_ID: str(field.field_id)},
+    )
+
+
+def _type_in_file(kind: IcebergType) -> pa.DataType:
+    """Iceberg finds columns by ids, also those inside others."""
+    match kind:
+        case StructType():
+            return pa.struct([_in_file(field) for field in kind.fields])
+        case ListType():
+            return pa.list_(_in_file(kind.element_field))
+        case MapType():
+            return pa.map_(_in_file(kind.key_field), _in_file(kind.value_field))
+        case _:
+            return natural_type(kind)
+
+
+def relabelled(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """The same values under a type that has the same layout: with other names and ids inside, or as
+    an extension.
+    """
+    if array.type.equals(wanted, check_metadata=True):
+        return array
+    _, values = array.__arrow_c_array__()
+    return pa.Array._import_from_c_capsule(wanted.__arrow_c_schema__(), values)
+
+
+# ------------------------------------------------------------------------------------------- files
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetStyle:
+    """How a table wants its files."""
+
+    compression: str = "zstd"
+    level: int | None = None
+    """None is the codec's own; of zstd that is 1."""
+    page_bytes: int = 1024 * 1024
+    dictionary_bytes: int = 1024 * 1024
+
+
+_CODECS = {
+    "zstd": "zstd",
+    "snappy": "snappy",
+    "gzip": "gzip",
+    "brotli": "brotli",
+    "lz4_raw": "lz4",
+    "uncompressed": "none",
+}
+"""Iceberg's names, and Arrow's."""
+
+
+def style_of(properties: Mapping[str, str]) -> ParquetStyle | None:
+    """What a table's properties ask for; None where only Spark can do that."""
+    compression = _CODECS.get(properties.get("write.parquet.compression-codec", "zstd").lower())
+    if compression is None or any(
+        name.startswith("write.parquet.bloom-filter-enabled.") for name in properties
+    ):
+        return None
+    usual, level = ParquetStyle(), properties.get("write.parquet.compression-level")
+    try:
+        return ParquetStyle(
+            compression,
+            int(level) if level and compression in _LEVELLED else None,
+            int(properties.get("write.parquet.page-size-bytes", usual.page_bytes)),
+            int(properties.get("write.parquet.dict-size-bytes", usual.dictionary_bytes)),
+        )
+    except ValueError:
+        return None
+
+
+_LEVELLED = frozenset({"zstd", "gzip", "brotli"})
+
+
+class ParquetOutput:
+    """One file that is being written; for one thread at a time. Whoever begins it closes it, also
+    after an error.
+    """
+
+    def __init__(self, io: FileIO, location: str, columns: pa.Schema, style: ParquetStyle) -> None:
+        """Raises: OSError."""
+        self.location = location
+        self.rows = 0
+        self._local = local_path(location)
+        self._sink = (
+            _created(self._local) if self._local is not None else io.new_output(location).create()
+        )
+        try:
+            self._writer = pq.ParquetWriter(
+                self._sink,
+                columns,
+                compression=style.compression,
+                compression_level=style.level,
+                data_page_size=style.page_bytes,
+                dictionary_pagesize_limit=style.dictionary_bytes,
+                store_schema=False,
+                store_decimal_as_integer=True,  # as Iceberg's specification has it
+            )
+        except BaseException:
+            self._sink.close()
+            raise
+
+    @property
+    def metadata(self) -> pq.FileMetaData:
+        """Once it is finished: what its footer says."""
+        return self._writer.writer.metadata
+
+    @property
+    def bytes_written(self) -> int:
+        return int(self._sink.tell())
+
+    def write(self, rows: pa.Table) -> None:
+        """Add a row group, or several if there are very many rows. Raises: OSError,
+        pa.ArrowException.
+        """
+        self._writer.write_table(rows, row_group_size=_GROUP_ROWS)
+        self.rows += rows.num_rows
+
+    def finish(self) -> int:
+        """Close it, and see to it that it survives a power cut; its size. Raises: OSError."""
+        self._writer.close()
+        size = self.bytes_written
+        self._sink.close()
+        if self._local is not None:
+            _synchronise(self._local)
+            _synchronise(os.path.dirname(self._local))
+        return size
+
+    def abandon(self) -> None:
+        """Let go of it, whatever state it is in."""
+        for close in (self._writer.close, self._sink.close):
+            with suppress(OSError, pa.ArrowException, ValueError):
+                close()
+
+
+def _created(path: str) -> Any:
+    _make_folder(os.path.dirname(path))
+    return pa.OSFile(path, "wb")
+
+
+def _make_folder(path: str) -> None:
+    """As os.makedirs does, and so that it survives a power cut."""
+    parent = os.path.dirname(path)
+    if not os.path.isdir(path) and parent != path:
+        _make_folder(parent)
+        with suppress(FileExistsError):
+            os.mkdir(path)
+            _synchronise(parent)
+
+
+def _synchronise(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def writing(identifier: Identifier) -> Iterator[None]:
+    """Raise what storage raises as an error for whoever writes to a table.
+
+    Raises: LimitExceeded when it is full; PermissionDenied; PreconditionFailed.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise LimitExceeded(
+                f"the storage of table {identifier} is full; nothing was changed: ask the administrator for room"
+            ) from error
+        if error.errno in _FORBIDDEN or "ACCESS_DENIED" in str(
+            error
+        ):  # which is how object stores say it
+            raise PermissionDenied(
+                f"the server is not allowed to write files of table {identifier}: ask the administrator for access"
+            ) from error
+        raise PreconditionFailed(
+            f"the storage of table {identifier} does not take new files; nothing was changed: try again later"
+        ) from error

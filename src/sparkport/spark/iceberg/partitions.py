@@ -1,0 +1,227 @@
+"""Conditions on columns as conditions on partition fields (inclusive projection).
+
+Strategy: a transform that keeps the order maps the ends of a range; bucket maps single values. The
+result is met by every partition that may hold a row which meets the condition.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    TruncateTransform,
+    YearTransform,
+)
+from pyiceberg.types import (
+    BinaryType,
+    DateType,
+    DecimalType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
+from typing_extensions import assert_never
+
+from sparkport.spark.iceberg.pruning import (
+    All,
+    AnyOf,
+    Condition,
+    Nullness,
+    OneOf,
+    Range,
+    all_of,
+    any_of,
+)
+
+__all__ = ["hashed_bytes", "identity_sources", "projected", "result_type"]
+
+
+def projected(
+    condition: Condition, spec: PartitionSpec, kinds: Mapping[int, IcebergType]
+) -> Condition | None:
+    """The condition on partition fields, by their ids, that follows; None if none does. `kinds` are
+    the source types.
+    """
+    match condition:
+        case All():
+            return all_of([projected(part, spec, kinds) for part in condition.parts])
+        case AnyOf():
+            return any_of([projected(part, spec, kinds) for part in condition.parts])
+        case Range() | OneOf() | Nullness():
+            kind = kinds.get(condition.field_id)
+            if kind is None:
+                return None
+            fields = [field for field in spec.fields if field.source_id == condition.field_id]
+            return all_of([_projected_on(condition, field, kind) for field in fields])
+        case _:
+            assert_never(condition)
+
+
+def result_type(field: PartitionField, kind: IcebergType | None) -> IcebergType | None:
+    """The type in which a manifest list has the bounds of a partition field; None where it is not
+    known.
+    """
+    match field.transform:
+        case IdentityTransform() | TruncateTransform():
+            return kind
+        case (
+            BucketTransform()
+            | YearTransform()
+            | MonthTransform()
+            | DayTransform()
+            | HourTransform()
+        ):
+            return IntegerType()
+        case _:
+            return None
+
+
+def identity_sources(spec: PartitionSpec) -> dict[int, int]:
+    """Ids of the columns that the partition holds as they are, by partition field id."""
+    return {
+        field.field_id: field.source_id
+        for field in spec.fields
+        if isinstance(field.transform, IdentityTransform)
+    }
+
+
+def _projected_on(
+    condition: Range | OneOf | Nullness, field: PartitionField, kind: IcebergType
+) -> Condition | None:
+    if isinstance(condition, Nullness):
+        # Every transform makes NULL of NULL and of nothing else, but for `void` and those not known
+        # here.
+        return (
+            Nullness(field.field_id, condition.is_null)
+            if result_type(field, kind) is not None
+            else None
+        )
+    if isinstance(field.transform, BucketTransform):
+        return _in_buckets(condition, field, kind)
+    apply = _ordered_transform(field, kind)
+    if apply is None:
+        return None
+    try:
+        if isinstance(condition, OneOf):
+            values = {apply(value) for value in condition.values}
+            if _is_time(field):
+                values |= {value + 1 for value in values if value < 0}
+            return OneOf(field.field_id, tuple(sorted(values)))
+        lower = None if condition.lower is None else apply(condition.lower)
+        upper = None if condition.upper is None else apply(condition.upper)
+    except (OverflowError, ValueError):
+        return None  # a day that has no date
+    if upper is not None and _is_time(field) and upper < 0:
+        # Old writers rounded times before 1970 towards zero.
+        upper += 1
+    is_identity = isinstance(field.transform, IdentityTransform)
+    return Range(
+        field.field_id,
+        lower,
+        upper,
+        is_identity and condition.lower_open,
+        is_identity and condition.upper_open,
+    )
+
+
+def _in_buckets(
+    condition: Range | OneOf, field: PartitionField, kind: IcebergType
+) -> Condition | None:
+    assert isinstance(field.transform, BucketTransform)
+    if isinstance(condition, OneOf):
+        values = condition.values
+    elif condition.lower is not None and condition.lower == condition.upper:
+        values = (condition.lower,)
+    else:
+        return None
+    hashed = hashed_bytes(kind)
+    if hashed is None:
+        return None
+    # Bytes are hashed as they are. PyIceberg makes one byte too many of some negative decimals.
+    bucket = field.transform.transform(BinaryType())
+    return OneOf(
+        field.field_id, tuple(sorted({int(bucket(hashed(value)) or 0) for value in values}))
+    )
+
+
+def hashed_bytes(kind: IcebergType) -> Callable[[Any], bytes] | None:
+    """What is hashed of a value (appendix B of Iceberg's specification)."""
+    match kind:
+        case IntegerType() | LongType() | DateType() | TimestampType() | TimestamptzType():
+            return lambda value: int(value).to_bytes(8, "little", signed=True)
+        case DecimalType():
+            return _shortest_bytes
+        case StringType() | BinaryType():
+            return bytes
+        case _:
+            return None
+
+
+def _shortest_bytes(value: int) -> bytes:
+    """Big-endian two's complement without superfluous bytes."""
+    bits = (value if value >= 0 else ~value).bit_length() + 1
+    return value.to_bytes((bits + 7) // 8, "big", signed=True)
+
+
+def _ordered_transform(field: PartitionField, kind: IcebergType) -> Callable[[Any], Any] | None:
+    match field.transform, kind:
+        case IdentityTransform(), _:
+            return lambda value: value
+        case TruncateTransform(), IntegerType() | LongType() | DecimalType():
+            width = field.transform.width
+            return lambda value: value - value % width
+        case TruncateTransform(), StringType():
+            width = field.transform.width
+            return lambda value: value.decode()[:width].encode()
+        case TruncateTransform(), BinaryType():
+            width = field.transform.width
+            return lambda value: value[:width]
+        case ((YearTransform() | MonthTransform() | DayTransform()), DateType()):
+            return _of_days(field)
+        case (
+            (YearTransform() | MonthTransform() | DayTransform()),
+            TimestampType() | TimestamptzType(),
+        ):
+            of_days = _of_days(field)
+            return lambda value: of_days(value // _MICROS_PER_DAY)
+        case HourTransform(), TimestampType() | TimestamptzType():
+            return lambda value: value // _MICROS_PER_HOUR
+        case _:
+            return None
+
+
+def _of_days(field: PartitionField) -> Callable[[int], int]:
+    match field.transform:
+        case YearTransform():
+            return lambda days: _date(days).year - 1970
+        case MonthTransform():
+            return lambda days: (_date(days).year - 1970) * 12 + _date(days).month - 1
+        case _:
+            return lambda days: days
+
+
+def _date(days: int) -> datetime.date:
+    """Raises: OverflowError, ValueError."""
+    return datetime.date.fromordinal(days + _EPOCH)
+
+
+def _is_time(field: PartitionField) -> bool:
+    return isinstance(
+        field.transform, YearTransform | MonthTransform | DayTransform | HourTransform
+    )
+
+
+_EPOCH = datetime.date(1970, 1, 1).toordinal()
+_MICROS_PER_HOUR = 3_600_000_000
+_MICROS_PER_DAY = 24 * _MICROS_PER_HOUR

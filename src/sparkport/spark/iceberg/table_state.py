@@ -1,0 +1,205 @@
+"""One committed state of an Iceberg table: its metadata, and the schema and snapshot to read."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import IO, Any, cast
+
+from pyiceberg.exceptions import ValidationError as IcebergValidationError
+from pyiceberg.io import FileIO
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.snapshots import Snapshot
+
+from sparkport.engine.recently_used import RecentlyUsed
+from sparkport.errors import Unsupported
+from sparkport.spark.iceberg.definition import (
+    COMMENT_PROPERTY,
+    CONSTRAINTS_PROPERTY,
+    DEFAULTS_PROPERTY,
+    Definition,
+    define,
+)
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.iceberg.types.declared import TYPES_PROPERTY
+
+__all__ = ["SHAPING", "States", "TableState", "has_row_lineage", "metadata_text", "opened_metadata"]
+
+_ROW_LINEAGE = 3
+"""The format version from which on rows have ids."""
+_MOST_STATES = 20_000
+_MOST_ENTRIES = 4_000_000
+"""Snapshots and logs of all states together, each of which counts all that its table has had."""
+_ENTRIES_OF_A_STATE = 200
+"""As much as so many of them weighs a state itself."""
+SHAPING = (TYPES_PROPERTY, CONSTRAINTS_PROPERTY, DEFAULTS_PROPERTY, COMMENT_PROPERTY)
+"""Properties that make a difference to what users see."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableState:
+    """Immutable, so it is read without locks; all files that it names are immutable too."""
+
+    identifier: Identifier
+    metadata: TableMetadata
+    metadata_location: str
+    io: FileIO | None
+    """Reads the metadata's files; None where only Spark can reach them."""
+    schema: Schema
+    snapshot: Snapshot | None
+    """None when there are no rows."""
+    definition: Definition
+
+    @property
+    def has_row_ids(self) -> bool:
+        return self.definition.has_row_ids
+
+
+class States:
+    """The states that were asked for, by the place of their metadata, which never changes.
+    Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._states: RecentlyUsed[tuple[Identifier, str], TableState] = RecentlyUsed(_MOST_ENTRIES)
+        self._newest: OrderedDict[Identifier, TableMetadata] = OrderedDict()
+        self._definitions: OrderedDict[tuple[Any, ...], Definition] = OrderedDict()
+
+    def find(self, identifier: Identifier, location: str) -> TableState | None:
+        return self._states.find((identifier, location), None)
+
+    def add(
+        self, identifier: Identifier, location: str, text: str, io: FileIO | None
+    ) -> TableState:
+        """The state that a metadata file describes.
+
+        Raises: Unsupported for columns that only Spark knows; ValueError for what is no metadata.
+        """
+        try:
+            metadata = TableMetadataUtil.parse_raw(text)
+        except (ValueError, IcebergValidationError) as error:
+            json.loads(text)
+            raise Unsupported(
+                f"table {identifier} has columns of a type that only Spark can read"
+            ) from error
+        with self._lock:
+            newest = self._newest.get(identifier)
+        _share(metadata, newest)
+        state = self._state(
+            identifier, metadata, location, io, metadata.schema(), metadata.current_snapshot()
+        )
+        with self._lock:
+            self._newest[identifier] = metadata
+            self._newest.move_to_end(identifier)
+            while len(self._newest) > _MOST_STATES:
+                self._newest.popitem(last=False)
+        return self._states.add((identifier, location), state, _entries(state))
+
+    def at(self, state: TableState, snapshot: Snapshot | None, schema: Schema) -> TableState:
+        """Another snapshot of the same metadata, with the schema of its time."""
+        definition = self._defined(state.metadata, schema)
+        return replace(state, snapshot=snapshot, schema=schema, definition=definition)
+
+    def _state(
+        self,
+        identifier: Identifier,
+        metadata: TableMetadata,
+        location: str,
+        io: FileIO | None,
+        schema: Schema,
+        snapshot: Snapshot | None,
+    ) -> TableState:
+        return TableState(
+            identifier, metadata, location, io, schema, snapshot, self._defined(metadata, schema)
+        )
+
+    def _defined(self, metadata: TableMetadata, schema: Schema) -> Definition:
+        """The same object for the same columns: the service remembers by identity what it made of
+        them.
+        """
+        shape = tuple(metadata.properties.get(name) for name in SHAPING)
+        has_row_ids = has_row_lineage(metadata.format_version)
+        key = (metadata.table_uuid, schema.schema_id, shape, has_row_ids)
+        with self._lock:
+            known = self._definitions.get(key)
+        if known is not None:
+            return known
+        definition = define(schema, metadata.properties, has_row_ids=has_row_ids)
+        with self._lock:
+            known = self._definitions.setdefault(key, definition)
+            while len(self._definitions) > _MOST_STATES:
+                self._definitions.popitem(last=False)
+        return known
+
+
+def _share(metadata: TableMetadata, other: TableMetadata | None) -> None:
+    """Let two states of a table have the same objects for what they have in common, which is nearly
+    everything.
+
+    A table's metadata lists all its snapshots, and transactions remember states for an hour:
+    without this a thousand commits would take a gigabyte.
+    """
+    if other is None or other.table_uuid != metadata.table_uuid:
+        return
+    for name, key in _IMMUTABLE.items():
+        known = {getattr(each, key): each for each in getattr(other, name)}
+        entries = getattr(metadata, name)
+        # What has the same key is the same by the specification; a log may name a snapshot twice.
+        entries[:] = [
+            found if (found := known.get(getattr(each, key))) == each else each for each in entries
+        ]
+
+
+_IMMUTABLE = {
+    "snapshots": "snapshot_id",
+    "snapshot_log": "timestamp_ms",
+    "metadata_log": "metadata_file",
+    "schemas": "schema_id",
+}
+"""Lists of metadata, and by what their entries are told apart."""
+
+
+def _entries(state: TableState) -> int:
+    metadata = state.metadata
+    return (
+        _ENTRIES_OF_A_STATE
+        + len(metadata.snapshots)
+        + len(metadata.snapshot_log)
+        + len(metadata.metadata_log)
+    )
+
+
+def has_row_lineage(format_version: int) -> bool:
+    """Whether rows have ids in tables of that version of Iceberg's format."""
+    return format_version >= _ROW_LINEAGE
+
+
+def metadata_text(io: FileIO, location: str) -> str:
+    """A metadata file's JSON, which may be compressed. Raises: OSError."""
+    with opened_metadata(io, location) as source:
+        return source.read().decode()
+
+
+def opened_metadata(io: FileIO, location: str) -> IO[bytes]:
+    """The same, to be read bit by bit. Raises: OSError."""
+    source: Any = io.new_input(location).open()
+    if location.endswith((".gz.metadata.json", ".metadata.json.gz")):
+        source = _Compressed(source)
+    return cast(IO[bytes], source)
+
+
+class _Compressed(gzip.GzipFile):
+    """Closes what it reads."""
+
+    def __init__(self, source: Any) -> None:
+        super().__init__(fileobj=source)
+        self._source = source
+
+    def close(self) -> None:
+        super().close()
+        self._source.close()

@@ -1,0 +1,289 @@
+"""Types of DuckDB's users ↔ types of Iceberg on Spark (decision 0008).
+
+Strategy: `stored_schema` gives every declared Arrow type the nearest Iceberg type that Spark reads
+and that loses nothing, and a token where Iceberg's type alone does not tell what was declared.
+`declared_fields` reads both back. A token that does not fit its column any more, because another
+engine has changed it, counts for nothing. Text, bytes and lists have one Arrow type each here,
+whichever of their encodings a client had: DuckDB does not tell them apart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import count
+
+import pyarrow as pa
+from pyarrow import lib
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    GeometryType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    UnknownType,
+    UUIDType,
+)
+
+from sparkport.catalog.names import folded
+from sparkport.engine.types import fields_of, publishable_schema, type_name
+from sparkport.errors import Unsupported
+from sparkport.spark.iceberg.types.natural_types import map_of, natural_type, spark_type
+from sparkport.spark.iceberg.types.stored_arrays import decode, encode
+from sparkport.spark.iceberg.types.stored_values import INTERVAL_PARTS
+from sparkport.spark.iceberg.types.type_tags import (
+    GEOMETRY,
+    INTERVAL,
+    TYPES_PROPERTY,
+    array_token,
+    declared_by,
+    geometry_metadata,
+    geometry_token,
+    list_size,
+    storage_of,
+    token_of,
+    tokens_in,
+    union_members,
+    union_token,
+    written_tokens,
+)
+
+__all__ = [
+    "TYPES_PROPERTY",
+    "declared_fields",
+    "decode",
+    "encode",
+    "natural_type",
+    "needs_decoding",
+    "order_preserving",
+    "spark_type",
+    "stored_field",
+    "stored_schema",
+    "tokens_in",
+    "written_tokens",
+]
+
+
+def needs_decoding(iceberg_type: IcebergType, field: pa.Field) -> bool:
+    """Whether stored values differ at all from the declared ones."""
+    return not natural_type(iceberg_type).equals(field.type)
+
+
+def order_preserving(iceberg_type: IcebergType, field: pa.Field) -> bool:
+    """Whether stored values are ordered as DuckDB orders the declared ones, so that bounds of one
+    are bounds of the other.
+
+    Of floats but for NaN, which Iceberg leaves out of its bounds.
+    """
+    if isinstance(
+        iceberg_type, StructType | ListType | MapType | UUIDType | UnknownType
+    ) or geometry_token(field):
+        return False  # Java compared UUIDs as signed numbers for a long time
+    if not needs_decoding(iceberg_type, field):
+        return not isinstance(iceberg_type, GeometryType)
+    token = token_of(field.type)
+    storage = storage_of(token) if token is not None else None
+    return storage is not None and storage.type == iceberg_type and storage.keeps_order
+
+
+# ------------------------------------------------------------------------------------ from Iceberg
+
+
+def declared_fields(schema: Schema, properties: Mapping[str, str]) -> list[pa.Field]:
+    """The columns as DuckDB's users see them. Raises: Unsupported, naming the column and its
+    type.
+    """
+    tokens = tokens_in(properties)
+    return [_declared_column(field, tokens) for field in schema.fields]
+
+
+def _declared_column(field: NestedField, tokens: Mapping[int, str]) -> pa.Field:
+    try:
+        return _declared_field(field, tokens).with_nullable(not field.required)
+    except Unsupported as error:
+        raise Unsupported(f"column {field.name}: {error.message}") from error
+
+
+def _declared_field(field: NestedField, tokens: Mapping[int, str]) -> pa.Field:
+    """May always be NULL: inside other types DuckDB does not ask."""
+    token, stored = tokens.get(field.field_id), field.field_type
+    metadata = geometry_metadata(token) if isinstance(stored, BinaryType) else None
+    if isinstance(stored, GeometryType):
+        metadata = geometry_metadata(f"{GEOMETRY} {json.dumps({'crs': stored.crs})}")
+    return pa.field(field.name, _declared_type(stored, token, tokens), metadata=metadata)
+
+
+def _declared_type(
+    stored: IcebergType, token: str | None, tokens: Mapping[int, str]
+) -> pa.DataType:
+    match stored:
+        case StructType():
+            return _declared_struct(stored, token, tokens)
+        case ListType():
+            element, size = _declared_field(stored.element_field, tokens), list_size(token)
+            return pa.list_(element) if size is None else pa.list_(element, size)
+        case MapType():
+            keys = _declared_field(stored.key_field, tokens).type
+            return map_of(keys, _declared_field(stored.value_field, tokens))
+        case _:
+            storage = storage_of(token) if token is not None else None
+            if token is None or storage is None or storage.type != stored:
+                return natural_type(stored)
+            return declared_by(token)
+
+
+def _declared_struct(
+    stored: StructType, token: str | None, tokens: Mapping[int, str]
+) -> pa.DataType:
+    if token == INTERVAL and [field.field_type for field in stored.fields] == [
+        kind for _, kind, _, _ in INTERVAL_PARTS
+    ]:
+        return pa.month_day_nano_interval()
+    fields = {field.field_id: _declared_field(field, tokens) for field in stored.fields}
+    members = union_members(token)
+    if members is not None and _is_union(stored, members):
+        return pa.sparse_union([fields[member] for member in members])
+    return pa.struct(list(fields.values()))
+
+
+def _is_union(stored: StructType, members: tuple[int, ...]) -> bool:
+    """Whether there still is a tag, and besides it the members and nothing else."""
+    others = [field for field in stored.fields if field.field_id not in members]
+    return (
+        len(others) == 1
+        and others[0].field_type == IntegerType()
+        and len(stored.fields) == len(set(members)) + 1 == len(members) + 1
+    )
+
+
+# -------------------------------------------------------------------------------------- to Iceberg
+
+
+def stored_schema(columns: pa.Schema, first_id: int = 1) -> tuple[Schema, dict[int, str]]:
+    """The Iceberg schema of a new table, and the tokens of its fields by id.
+
+    The ids are those that Iceberg itself gives when it makes the table. Raises: Unsupported, naming
+    column and type.
+    """
+    plain = publishable_schema(columns)
+    ids, tokens = count(first_id), dict[int, str]()
+    own_ids = [next(ids) for _ in plain]
+    fields = [
+        _stored_column(field, own_id, ids, tokens)
+        for field, own_id in zip(plain, own_ids, strict=True)
+    ]
+    return Schema(*fields), tokens
+
+
+def stored_field(field: pa.Field, next_id: int) -> tuple[NestedField, dict[int, str]]:
+    """One more column, or field of a struct, with ids from `next_id` on, as Iceberg gives them to a
+    new column.
+
+    Raises: Unsupported, naming column and type.
+    """
+    (plain,) = publishable_schema(pa.schema([field]))
+    ids, tokens = count(next_id), dict[int, str]()
+    return _stored_column(plain, next(ids), ids, tokens), tokens
+
+
+def _stored_column(
+    field: pa.Field, own_id: int, ids: Iterator[int], tokens: dict[int, str]
+) -> NestedField:
+    try:
+        stored = _stored_type(field, own_id, ids, tokens)
+    except Unsupported as error:
+        raise Unsupported(f"column {field.name}: {error.message}") from error
+    return NestedField(own_id, field.name, stored, required=not field.nullable)
+
+
+def _stored_type(
+    field: pa.Field, own_id: int, ids: Iterator[int], tokens: dict[int, str]
+) -> IcebergType:
+    """What is inside gets its ids before what is inside that, as Iceberg does it."""
+    declared, children = field.type, fields_of(field.type)
+    token = geometry_token(field) or token_of(declared)
+    if declared.id == lib.Type_FIXED_SIZE_LIST:
+        token = array_token(declared.list_size)
+    if token is not None:
+        tokens[own_id] = token
+    storage = storage_of(token) if token is not None else None
+    if storage is not None:
+        return storage.type
+    if token == INTERVAL:
+        return StructType(
+            *(
+                NestedField(next(ids), name, kind, required=False)
+                for name, kind, _, _ in INTERVAL_PARTS
+            )
+        )
+    if not children:
+        return _stored_plain(declared)
+    if declared.id == lib.Type_SPARSE_UNION:
+        children = [pa.field(_tag_name(children), pa.int32()), *children]
+    own_ids = [next(ids) for _ in children]
+    if declared.id == lib.Type_SPARSE_UNION:
+        tokens[own_id] = union_token(own_ids[1:])
+    kinds = [
+        _stored_type(child, child_id, ids, tokens)
+        for child, child_id in zip(children, own_ids, strict=True)
+    ]
+    match declared.id:
+        case lib.Type_STRUCT | lib.Type_SPARSE_UNION:
+            inside = zip(own_ids, children, kinds, strict=True)
+            return StructType(
+                *(NestedField(own, child.name, kind, required=False) for own, child, kind in inside)
+            )
+        case lib.Type_MAP:
+            (key_id, value_id), (key, value) = own_ids, kinds
+            return MapType(key_id, key, value_id, value, value_required=False)
+        case _:
+            return ListType(own_ids[0], kinds[0], element_required=False)
+
+
+def _tag_name(members: list[pa.Field]) -> str:
+    taken, name = {folded(member.name) for member in members}, "tag"
+    while folded(name) in taken:
+        name += "_"
+    return name
+
+
+_TEXT, _BYTES = StringType(), BinaryType()
+_PLAIN: Mapping[int, IcebergType] = {
+    lib.Type_BOOL: BooleanType(),
+    lib.Type_INT32: IntegerType(),
+    lib.Type_INT64: LongType(),
+    lib.Type_FLOAT: FloatType(),
+    lib.Type_DOUBLE: DoubleType(),
+    **dict.fromkeys((lib.Type_DATE32, lib.Type_DATE64), DateType()),
+    **dict.fromkeys((lib.Type_STRING, lib.Type_LARGE_STRING, lib.Type_STRING_VIEW), _TEXT),
+    **dict.fromkeys((lib.Type_BINARY, lib.Type_LARGE_BINARY, lib.Type_BINARY_VIEW), _BYTES),
+    lib.Type_FIXED_SIZE_BINARY: _BYTES,
+}
+_DECIMALS = frozenset({lib.Type_DECIMAL32, lib.Type_DECIMAL64, lib.Type_DECIMAL128})
+
+
+def _stored_plain(declared: pa.DataType) -> IcebergType:
+    if isinstance(declared, pa.BaseExtensionType):
+        if declared.extension_name == "arrow.bool8":
+            return BooleanType()
+        return _stored_plain(declared.storage_type)  # what DuckDB, too, takes for its storage
+    if declared.id in _DECIMALS:
+        return DecimalType(declared.precision, declared.scale)
+    if declared.id == lib.Type_TIMESTAMP:
+        return TimestampType() if declared.tz is None else TimestamptzType()
+    if declared.id not in _PLAIN:
+        raise Unsupported(f"the lake has no type to keep {type_name(declared)} in")
+    return _PLAIN[declared.id]

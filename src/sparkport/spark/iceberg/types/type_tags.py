@@ -1,0 +1,193 @@
+"""What a column was declared as, in a word that a table property keeps beside Iceberg's own type
+(decision 0008).
+
+Only what Iceberg's type does not tell by itself has a token. It belongs to a field id, also of a
+field inside another, so it follows a column that is renamed, by whichever engine.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+import pyarrow as pa
+
+from sparkport.engine.types import extension_metadata, opaque_name
+from sparkport.spark.iceberg.types import stored_values as values
+from sparkport.spark.iceberg.types.stored_values import Storage
+
+__all__ = [
+    "GEOMETRY",
+    "INTERVAL",
+    "TYPES_PROPERTY",
+    "array_token",
+    "declared_by",
+    "geometry_metadata",
+    "geometry_token",
+    "list_size",
+    "storage_of",
+    "token_of",
+    "tokens_in",
+    "union_members",
+    "union_token",
+    "written_tokens",
+]
+
+TYPES_PROPERTY = "sparkport.types"
+"""The table property: a JSON object from field ids to tokens. Tables of other engines do not have
+it.
+"""
+
+GEOMETRY = "geometry"
+INTERVAL = "interval"
+
+
+def tokens_in(properties: Mapping[str, str]) -> dict[int, str]:
+    """The tokens of a table by field id. What cannot be read is left out: its columns show what
+    Iceberg says of them.
+    """
+    try:
+        found = json.loads(properties.get(TYPES_PROPERTY, "{}"))
+    except ValueError:
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {
+        int(key): token
+        for key, token in found.items()
+        if key.isascii() and key.isdigit() and isinstance(token, str)
+    }
+
+
+def written_tokens(tokens: Mapping[int, str]) -> str:
+    """The text of the property."""
+    return json.dumps(
+        {str(field_id): tokens[field_id] for field_id in sorted(tokens)}, separators=(",", ":")
+    )
+
+
+# ----------------------------------------------------------------------------- types without parts
+
+
+def _opaque(name: str, storage: pa.DataType) -> pa.DataType:
+    return pa.opaque(storage, name, "DuckDB")
+
+
+_INTEGERS = (pa.int8(), pa.int16(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())
+_TIMES = (pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns"))
+_UNITS = ("s", "ms", "us", "ns")
+_SPANS = tuple(pa.duration(unit) for unit in _UNITS)
+_TIMESTAMPS = (pa.timestamp("s"), pa.timestamp("ms"), pa.timestamp("ns"))
+
+_STORAGES: Mapping[str, tuple[pa.DataType, Storage]] = {
+    **{str(kind): (kind, values.integer_storage(kind)) for kind in _INTEGERS},
+    "hugeint": (_opaque("hugeint", pa.binary(16)), values.hugeint_storage(signed=True)),
+    "uhugeint": (_opaque("uhugeint", pa.binary(16)), values.hugeint_storage(signed=False)),
+    **{str(kind): (kind, values.time_storage(kind)) for kind in _TIMES},
+    "time_tz": (_opaque("time_tz", pa.binary(8)), values.time_tz_storage()),
+    **{str(kind): (kind, values.timestamp_storage(kind)) for kind in _TIMESTAMPS},
+    **{str(kind): (kind, values.span_storage(kind)) for kind in _SPANS},
+    "uuid": (pa.uuid(), values.uuid_storage()),
+    "json": (pa.json_(), values.json_storage()),
+    "bit": (_opaque("bit", pa.binary()), values.bit_storage()),
+    "bignum": (_opaque("bignum", pa.binary()), values.bignum_storage()),
+    "null": (pa.null(), values.null_storage()),
+}
+"""By token: the Arrow type that is published, and how its values are kept."""
+
+_EXTENSIONS: Mapping[str, str] = {"arrow.uuid": "uuid", "arrow.json": "json"}
+
+
+def token_of(data_type: pa.DataType) -> str | None:
+    """The token of a type that is not nested; None where Iceberg's own type says it all."""
+    if isinstance(data_type, pa.BaseExtensionType):
+        name = opaque_name(data_type)
+        token = name if name is not None else _EXTENSIONS.get(data_type.extension_name)
+    elif data_type == pa.month_day_nano_interval():
+        return INTERVAL
+    else:
+        token = str(data_type)
+    return token if token is not None and storage_of(token) is not None else None
+
+
+def declared_by(token: str) -> pa.DataType | None:
+    """The Arrow type that a token of a type without parts stands for; None if it is not one."""
+    found = _found(token)
+    return None if found is None else found[0]
+
+
+def storage_of(token: str) -> Storage | None:
+    """How the values of that type are kept; None if it is not such a token."""
+    found = _found(token)
+    return None if found is None else found[1]
+
+
+_ZONED = re.compile(r"timestamp\[(s|ms|us|ns), tz=(.+)\]", re.DOTALL)
+
+
+def _found(token: str) -> tuple[pa.DataType, Storage] | None:
+    return _STORAGES.get(token) or _zoned(token)
+
+
+@lru_cache(maxsize=1024)
+def _zoned(token: str) -> tuple[pa.DataType, Storage] | None:
+    """There are too many zones for the table."""
+    match = _ZONED.fullmatch(token)
+    if match is None or match.groups() == ("us", "UTC"):
+        return None  # of these Iceberg has its own
+    declared = pa.timestamp(*match.groups())
+    return declared, values.timestamp_storage(declared)
+
+
+# -------------------------------------------------------------------------------- types with parts
+
+_ARRAY = re.compile(r"array\[([1-9][0-9]{0,9})\]")
+_UNION = re.compile(r"union\[([0-9]+(?:,[0-9]+)*)\]")
+
+
+def array_token(size: int) -> str:
+    """Of a list whose size is fixed."""
+    return f"array[{size}]"
+
+
+def list_size(token: str | None) -> int | None:
+    """The size that all lists have; None for lists of any size."""
+    match = _ARRAY.fullmatch(token or "")
+    return int(match[1]) if match and int(match[1]) < 2**31 else None
+
+
+def union_token(members: list[int]) -> str:
+    """Of a struct that keeps a union. The ids of the members in the order of the tags, whatever is
+    done to the struct.
+    """
+    return f"union[{','.join(map(str, members))}]"
+
+
+def union_members(token: str | None) -> tuple[int, ...] | None:
+    """The field ids of the members of a union; None if it is none."""
+    match = _UNION.fullmatch(token or "")
+    return tuple(map(int, match[1].split(","))) if match else None
+
+
+_EXTENSION_NAME, _EXTENSION_METADATA = b"ARROW:extension:name", b"ARROW:extension:metadata"
+
+
+def geometry_token(field: pa.Field) -> str | None:
+    """Of a field that pyarrow takes for bytes, and whose metadata says that they are a geometry;
+    None for all others.
+    """
+    metadata = extension_metadata(field) or {}
+    if metadata.get(_EXTENSION_NAME) != b"geoarrow.wkb":
+        return None
+    description = metadata.get(_EXTENSION_METADATA, b"").decode("utf-8", "replace")
+    return f"{GEOMETRY} {description}" if description else GEOMETRY
+
+
+def geometry_metadata(token: str | None) -> dict[bytes, bytes] | None:
+    """The metadata that such a field has; None if it is none."""
+    name, _, description = (token or "").partition(" ")
+    if name != GEOMETRY:
+        return None
+    return {_EXTENSION_NAME: b"geoarrow.wkb", _EXTENSION_METADATA: description.encode()}

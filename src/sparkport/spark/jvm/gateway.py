@@ -1,0 +1,219 @@
+"""Calls into the JVM that are not SQL: what Spark's catalogs hold, and Iceberg's own objects.
+
+Everything from here on down to py4j is `Any`: Java objects have no types in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparkport.errors import AlreadyExists, NotFound, Unsupported
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.jvm.errors import translated
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["Gateway", "IcebergHandle"]
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergHandle:
+    """An Iceberg table as the JVM has it."""
+
+    table: Any
+    """org.apache.iceberg.Table"""
+    metadata: Any
+    """org.apache.iceberg.TableMetadata, as it was when it was loaded."""
+
+    @property
+    def location(self) -> str:
+        """Where its metadata is; changes with every commit."""
+        return str(self.metadata.metadataFileLocation())
+
+
+class Gateway:
+    """One catalog of a Spark session. Thread-safe, as Spark is."""
+
+    def __init__(self, spark: SparkSession, catalog: str) -> None:
+        self.spark = spark
+        self.catalog = catalog
+        jvm: Any = spark._jvm
+        self.jvm = jvm
+        self._java_session: Any = spark._jsparkSession
+        self._loaded = False
+        self._identifier = jvm.org.apache.spark.sql.connector.catalog.Identifier
+
+    def hold(self, path: Path) -> Callable[[], None]:
+        """Have the JVM hold a lock on a file, until it ends or the result is called. Raises:
+        Py4JError.
+        """
+        channel = self.jvm.java.io.RandomAccessFile(str(path), "rw").getChannel()
+        lock = channel.lock()
+
+        def release() -> None:
+            lock.release()
+            channel.close()
+
+        return release
+
+    @property
+    def java_catalog(self) -> Any:
+        """org.apache.spark.sql.connector.catalog.CatalogPlugin. Raises: NotFound."""
+        with translated(f"Spark catalog {self.catalog}"):
+            if not self._loaded:
+                # A catalog is made with the settings of the session that is active in the thread,
+                # whoever's it is.
+                self.jvm.SparkSession.setActiveSession(self._java_session)
+            catalog = self._java_session.sessionState().catalogManager().catalog(self.catalog)
+            self._loaded = True
+            return catalog
+
+    @property
+    def iceberg_catalog(self) -> Any | None:
+        """org.apache.iceberg.catalog.Catalog; None for a catalog that is not Iceberg's."""
+        catalog = self.java_catalog
+        name = str(catalog.getClass().getName())
+        return (
+            catalog.icebergCatalog() if name.startswith("org.apache.iceberg.spark.Spark") else None
+        )
+
+    def namespaces(self) -> Iterator[tuple[str, ...]]:
+        """All namespaces, nested ones after those they are in."""
+        catalog = self.java_catalog
+        with translated(f"Spark catalog {self.catalog}"):
+            pending = [tuple(each) for each in catalog.listNamespaces()]
+            while pending:
+                namespace = pending.pop(0)
+                yield namespace
+                if len(namespace) < _DEEPEST:
+                    try:
+                        pending += [
+                            tuple(each) for each in catalog.listNamespaces(self.strings(namespace))
+                        ]
+                    except Exception:  # noqa: BLE001, S112 - catalogs of one level refuse the question in many ways
+                        continue
+
+    def has_namespace(self, namespace: tuple[str, ...]) -> bool:
+        with translated(f"schema {'.'.join(namespace)}"):
+            return bool(self.java_catalog.namespaceExists(self.strings(namespace)))
+
+    def namespace_properties(self, namespace: tuple[str, ...]) -> Mapping[str, str]:
+        with translated(f"schema {'.'.join(namespace)}"):
+            return dict(self.java_catalog.loadNamespaceMetadata(self.strings(namespace)))
+
+    def create_namespace(self, namespace: tuple[str, ...], properties: Mapping[str, str]) -> None:
+        """Raises: AlreadyExists, Unsupported."""
+        with translated(f"schema {'.'.join(namespace)}"):
+            try:
+                self._with_namespaces().createNamespace(self.strings(namespace), dict(properties))
+            except Exception as error:
+                # Iceberg's JDBC catalog looks first and inserts then: the second of two at once
+                # gets the database's error.
+                if "UncheckedSQLException" in str(error) and self.has_namespace(namespace):
+                    raise AlreadyExists(f"schema {'.'.join(namespace)} exists already") from error
+                raise
+
+    def drop_namespace(self, namespace: tuple[str, ...]) -> None:
+        """Raises: SchemaNotEmpty, Unsupported."""
+        with translated(f"schema {'.'.join(namespace)}"):
+            self._with_namespaces().dropNamespace(self.strings(namespace), False)
+
+    def _with_namespaces(self) -> Any:
+        catalog = self.java_catalog
+        if not self._is(catalog, "org.apache.spark.sql.connector.catalog.SupportsNamespaces"):
+            raise Unsupported(
+                f"the Spark catalog {self.catalog} has no schemas that could be created or dropped"
+            )
+        return catalog
+
+    def tables(self, namespace: tuple[str, ...]) -> list[Identifier]:
+        with translated(f"schema {'.'.join(namespace)}"):
+            found = self.java_catalog.listTables(self.strings(namespace))
+            return [Identifier(self.catalog, namespace, str(each.name())) for each in found]
+
+    def views(self, namespace: tuple[str, ...]) -> list[Identifier]:
+        catalog = self.java_catalog
+        if not self._is(catalog, "org.apache.spark.sql.connector.catalog.ViewCatalog"):
+            return []
+        with translated(f"schema {'.'.join(namespace)}"):
+            try:
+                found = catalog.listViews(self.strings(namespace))
+            except Exception as error:
+                if "UnsupportedOperation" in str(
+                    error
+                ):  # Iceberg's catalogs without views have the interface
+                    return []
+                raise
+            return [Identifier(self.catalog, namespace, str(each.name())) for each in found]
+
+    def iceberg(self, identifier: Identifier) -> IcebergHandle | None:
+        """The Iceberg table of that name, as it is now; None when it is another kind of table.
+        Raises: NotFound.
+        """
+        with translated(f"table {identifier}"):
+            loaded = self.java_catalog.loadTable(self.java_identifier(identifier))
+            if str(loaded.getClass().getName()) != "org.apache.iceberg.spark.source.SparkTable":
+                return None
+            table = loaded.table()
+            operations = table.operations() if hasattr(table, "operations") else None
+            if operations is None:
+                raise NotFound(f"{identifier} is not a table")
+            return IcebergHandle(table, operations.refresh())
+
+    def metadata_text(self, identifier: Identifier, location: str | None = None) -> str:
+        """A table's metadata as JSON, read by Spark: for file systems that only Spark can reach.
+        Raises: NotFound.
+        """
+        handle = self.iceberg(identifier)
+        if handle is None:
+            raise NotFound(f"{identifier} is not an Iceberg table")
+        with translated(f"table {identifier}"):
+            parser = self.jvm.org.apache.iceberg.TableMetadataParser
+            metadata = (
+                handle.metadata if location is None else parser.read(handle.table.io(), location)
+            )
+            return str(parser.toJson(metadata))
+
+    def schema(self, identifier: Identifier) -> StructType:
+        """The columns of any table or view, as Spark resolves it. Raises: NotFound,
+        PreconditionFailed.
+        """
+        with translated(f"table {identifier}"):
+            return self.relation(identifier).schema
+
+    def relation(self, identifier: Identifier) -> DataFrame:
+        """Any table or view as a DataFrame; nothing is read yet."""
+        return self.spark.table(identifier.sql)
+
+    def java_identifier(self, identifier: Identifier) -> Any:
+        """org.apache.spark.sql.connector.catalog.Identifier"""
+        return self._identifier.of(self.strings(identifier.namespace), identifier.name)
+
+    def iceberg_identifier(self, identifier: Identifier) -> Any:
+        """org.apache.iceberg.catalog.TableIdentifier"""
+        catalog = self.jvm.org.apache.iceberg.catalog
+        namespace = catalog.Namespace.of(self.strings(identifier.namespace))
+        return catalog.TableIdentifier.of(namespace, identifier.name)
+
+    def strings(self, values: tuple[str, ...]) -> Any:
+        gateway: Any = self.spark.sparkContext._gateway
+        array = gateway.new_array(self.jvm.java.lang.String, len(values))
+        for index, value in enumerate(values):
+            array[index] = value
+        return array
+
+    def _is(self, value: Any, interface: str) -> bool:
+        return bool(
+            self.jvm.java.lang.Class.forName(
+                interface, True, value.getClass().getClassLoader()
+            ).isInstance(value)
+        )
+
+
+_DEEPEST = 8
+"""Namespaces deeper than this are not listed."""

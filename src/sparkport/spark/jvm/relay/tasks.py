@@ -1,0 +1,186 @@
+"""Arrow tasks: Spark's Python workers read the files of a table and send finished messages (route
+1).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from sparkport.catalog import Context, Framing
+from sparkport.catalog.scan import MessagePart
+from sparkport.errors import CatalogFault, SparkportError
+from sparkport.spark.jvm.relay.jobs import Job, start_job
+from sparkport.spark.jvm.relay.relay import Relay
+from sparkport.spark.jvm.relay.relayed_scan import RelayedScan
+from sparkport.spark.jvm.relay.sender import Outlet, Sender
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from sparkport.spark.iceberg.plan import FilePart
+    from sparkport.spark.iceberg.read import ReadRequest
+
+__all__ = ["Message", "deliver", "forwarded", "scan_tasks"]
+
+_log = logging.getLogger(__name__)
+
+_PATIENCE = 0.25
+"""How long the tasks of a scan may take to start before others are asked to make room for them."""
+
+
+def scan_tasks(
+    spark: SparkSession,
+    relay: Relay,
+    ctx: Context,
+    title: str,
+    request: ReadRequest,
+    groups: Sequence[Sequence[FilePart]],
+    framing: Framing,
+    rows: int,
+) -> Generator[bytes, None, None]:
+    """The messages of a scan, by one Spark task for each group of files, in any order.
+
+    `rows` is about how many there are, for the progress bar. Closing the iterator stops the job.
+
+    Raises: the errors of the reader; Conflict; what Spark's errors are translated to.
+    """
+    if not groups:
+        return
+    context = spark.sparkContext
+    scan = relay.open(title, deterministic=True)
+    task = _ReadTask(scan.outlet, request, framing)
+    scan.expect(len(groups))
+
+    def run() -> None:
+        # Each task is sent its own group only. Counting is the leanest action: nothing comes back
+        # but numbers.
+        numbered = context.parallelize(groups, len(groups)).mapPartitionsWithIndex(task)
+        numbered._jrdd.count()
+
+    with closing(
+        forwarded(relay, scan, lambda: start_job(context, ctx, title, run), ctx)
+    ) as messages:
+        for message in messages:
+            if rows:
+                ctx.report_progress(scan.rows / rows)
+            yield message
+
+
+def forwarded(
+    relay: Relay, scan: RelayedScan, start: Callable[[], Job[Any]], ctx: Context
+) -> Generator[bytes, None, None]:
+    """What the tasks of a job send, which `start` starts; also once more, after the scan has
+    rested.
+
+    When nobody wants more of it the job is stopped. The scan is closed in the end.
+
+    Raises: Cancelled, the job's error, those of `RelayedScan.messages`.
+    """
+
+    def begin() -> Job[Any]:
+        job = start()
+        scan.stop_tasks = job.cancel
+        job.on_end(scan.wake)
+        return job
+
+    title, began, count, size = scan.title, time.monotonic(), 0, 0
+    job, alone_since = begin(), math.inf
+
+    def check() -> None:
+        nonlocal job, alone_since
+        ctx.check()
+        if scan.go_on():
+            job = begin()
+        ended = job.ended  # before the question whether all has arrived
+        job.check()
+        if ended and not scan.complete:
+            raise CatalogFault(
+                f"{title}: Spark has ended the job before all rows had arrived; run the query again"
+            )
+        if not scan.waits:
+            alone_since = math.inf
+            return
+        job.check_executors()
+        now = time.monotonic()
+        alone_since = min(alone_since, now)
+        if now - alone_since > _PATIENCE:
+            alone_since = now
+            relay.make_room()
+
+    ctx.on_cancel(scan.wake)
+    try:
+        for message in scan.messages(check):
+            count += 1
+            size += len(message)
+            yield message
+    finally:
+        if not scan.complete:
+            job.cancel()
+        scan.close()
+        _log.info(
+            "trace %s: %s: %d messages, %d rows, %d bytes from Spark in %.0f ms",
+            *(ctx.trace_id, title, count, scan.rows, size, (time.monotonic() - began) * 1000),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadTask:
+    """What a worker runs. It is pickled by reference to this module, with no more than its
+    fields.
+    """
+
+    outlet: Outlet
+    request: ReadRequest
+    framing: Framing
+
+    def __call__(self, index: int, groups: Iterable[Sequence[FilePart]]) -> Iterator[None]:
+        from sparkport.spark.iceberg.read import read_parts
+
+        # Where the JVM fails, a worker sees no group at all; it must not take that for an empty
+        # one.
+        (parts,) = groups
+        framer = self.framing.open()
+
+        def messages(check: Callable[[], None]) -> Iterator[Message]:
+            for batch in read_parts(self.request, parts, check):
+                rows = batch.num_rows
+                for message in framer.frames(batch):
+                    yield message, rows
+                    rows = 0  # they count once, however many messages they fill
+
+        deliver(self.outlet, index, messages)
+        return iter(())
+
+
+Message: TypeAlias = tuple[Sequence[MessagePart], int]
+"""In parts, and its rows."""
+
+
+def deliver(
+    outlet: Outlet, index: int, messages: Callable[[Callable[[], None]], Iterable[Message]]
+) -> None:
+    """In a worker: send all that a task makes. `messages` is given what to call now and then
+    between them.
+
+    Raises: whatever makes Spark start the task again.
+    """
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    with Sender(outlet, index, context.taskAttemptId()) as sender:
+        if sender.complete:
+            return
+        try:
+            for message, rows in messages(sender.check):
+                sender.send(message, rows)
+        except SparkportError as error:
+            sender.fail(error)
+            raise
+        sender.end()

@@ -1,0 +1,380 @@
+"""The Spark session of an embedded lake, and what is asked of a session that the user brings.
+
+A process has one JVM with one SparkContext. The first embedded lake starts both, further ones get a
+catalog in the same session, and the last one that is released stops them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import re
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from sparkport.errors import BadRequest, PreconditionFailed, Unsupported
+from sparkport.spark.jvm.session.jars import lake_jars
+from sparkport.spark.jvm.session.java import find_java
+from sparkport.spark.jvm.session.jvm import Jvm
+from sparkport.spark.jvm.session.warehouse import DATABASE, Warehouse, open_warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = [
+    "DATABASE",
+    "adopt",
+    "catalog_name",
+    "embedded_session",
+    "release",
+    "without_substitution",
+]
+
+_log = logging.getLogger(__name__)
+
+_ICEBERG_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
+_ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+_DAEMON = "sparkport.spark.jvm.relay.daemon"
+_UNSAFE = re.compile(r"[^0-9A-Za-z_]")
+"""Such signs are lost in the names of settings, or need quotes in SQL."""
+_LOOPBACK = "127.0.0.1"
+_BATCH_ROWS = 65_536
+_SLOTS_PER_CORE = 4
+"""A task of a scan mostly waits for its client: with a slot per core, two stalled clients would
+hold everybody up.
+"""
+_SMALL_YOUNG = "-XX:MaxNewSize=256m"
+"""What streams through the JVM is garbage at once: it is swept up before the heap grows by it."""
+_ATTEMPTS = 4
+"""Of a task; local mode tries once unless told."""
+_MERGED = {
+    "spark.jars": ",",
+    "spark.sql.extensions": ",",
+    "spark.driver.extraJavaOptions": " ",
+    "spark.executor.extraJavaOptions": " ",
+}
+"""Settings to which the user, we and Spark itself add, with what is put between."""
+
+
+def embedded_session(
+    warehouse: Path,
+    spark_catalog: str,
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    jars: Sequence[str | os.PathLike[str]] | None = None,
+    ui: bool = False,
+) -> SparkSession:
+    """A session with the Iceberg catalog `spark_catalog` on the warehouse.
+
+    What a warehouse holds is stored under the name of its catalog: ask `catalog_name` for the one
+    to use. `conf` is Spark's, and wins over what is set here. Give the session back with `release`.
+    May be called from any thread.
+
+    Raises: BadRequest, PreconditionFailed, with one sentence for whoever starts the server.
+    """
+    place = open_warehouse(warehouse)
+    if place.catalog_name(spark_catalog) != spark_catalog:
+        stored = " and ".join(map(repr, place.stored_names))
+        raise BadRequest(
+            f"the warehouse {place.path} holds the Spark catalog {stored}, not {spark_catalog!r}"
+        )
+    place.make_catalog()
+    _quieten()
+    return _CONTEXT.session(place, spark_catalog, _Wanted(master, dict(conf or {}), jars, ui))
+
+
+def catalog_name(warehouse: Path, name: str) -> str:
+    """What to call the Spark catalog on a warehouse: as it is called in there, for a new one as the
+    lake.
+
+    Raises: BadRequest, PreconditionFailed, as `embedded_session` does.
+    """
+    return open_warehouse(warehouse).catalog_name(_UNSAFE.sub("_", name) or "lake")
+
+
+def release(session: SparkSession) -> None:
+    """Give back what `embedded_session` returned, once; the last one stops Spark. Other sessions
+    are left alone.
+    """
+    _CONTEXT.release(session)
+
+
+def adopt(session: SparkSession) -> SparkSession:
+    """See that a lake can work with a session that the user made; it stays as it is, and theirs to
+    stop.
+
+    Raises: Unsupported for a Spark Connect session; PreconditionFailed for one that has been
+    stopped.
+    """
+    if getattr(session, "_jsparkSession", None) is None:
+        raise Unsupported(
+            "a Spark Connect session has no JVM here and cannot be served: pass a classic SparkSession"
+        )
+    java_context: Any = session.sparkContext._jsc
+    if java_context is None or java_context.sc().isStopped():
+        raise PreconditionFailed("the Spark session has been stopped: pass one that runs")
+    _quieten()
+    without_substitution(session)
+    return session
+
+
+def without_substitution(session: SparkSession) -> None:
+    """Have Spark take `${env:NAME}` in a statement for what it is: it would put in the server's
+    environment, with its secrets, its properties and its settings.
+
+    Raises: PreconditionFailed for a session in which that cannot be switched off.
+    """
+    try:
+        session.conf.set(_SUBSTITUTION, "false")
+        is_off = session.conf.get(_SUBSTITUTION) == "false"
+    except Exception as error:  # whatever refuses it, and however
+        raise PreconditionFailed(_SUBSTITUTES) from error
+    if not is_off:
+        raise PreconditionFailed(_SUBSTITUTES)
+
+
+_SUBSTITUTION = "spark.sql.variable.substitute"
+_SUBSTITUTES = (
+    f"the Spark session does not let {_SUBSTITUTION} be switched off, so queries could read the server's environment: "
+    "pass a session in which it is false"
+)
+
+
+def _quieten() -> None:
+    """Failing queries are exceptions, which we report; PySpark would print the Java stack trace of
+    each, too.
+    """
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What the caller has chosen about Spark."""
+
+    master: str | None
+    conf: Mapping[str, str]
+    jars: Sequence[str | os.PathLike[str]] | None
+    ui: bool
+
+
+class _Context:
+    """The one SparkContext of this process, and the sessions on it that lakes use."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._jvm: Jvm | None = None
+        self._sessions: list[SparkSession] = []
+        self._used: list[SparkSession] = []
+        """One entry for each lake that has not been released."""
+
+    def session(self, warehouse: Warehouse, spark_catalog: str, wanted: _Wanted) -> SparkSession:
+        prefix = f"spark.sql.catalog.{spark_catalog}"
+        catalog = {
+            prefix: _ICEBERG_CATALOG,
+            **{f"{prefix}.{key}": value for key, value in warehouse.options.items()},
+        }
+        catalog |= {
+            key: value for key, value in wanted.conf.items() if key.startswith(f"{prefix}.")
+        }
+        with self._lock:
+            if not self._sessions or self._stopped():
+                self._start(_settings(warehouse, wanted))
+            elif wanted.master not in (None, self._sessions[0].sparkContext.master):
+                running = self._sessions[0].sparkContext.master
+                raise BadRequest(
+                    f"Spark runs already, with the master {running!r}, not with {wanted.master!r}"
+                )
+            session = self._with_catalog(prefix, catalog)
+            _set(
+                session,
+                {
+                    key: value
+                    for key, value in wanted.conf.items()
+                    if key not in {*_MERGED, *catalog}
+                },
+            )
+            without_substitution(session)
+            self._used.append(session)
+            return session
+
+    def release(self, session: SparkSession) -> None:
+        with self._lock:
+            if session not in self._used:
+                return
+            self._used.remove(session)
+            if self._used or self._jvm is None:
+                return
+            self._jvm.stop_listening()
+            if not self._stopped():
+                self._sessions[0].stop()
+            self._jvm.stop()
+            self._jvm = None
+            self._sessions = []
+
+    def _stopped(self) -> bool:
+        """Whether somebody has stopped the context, as every user of a session can."""
+        from py4j.protocol import Py4JError
+
+        java_context: Any = self._sessions[0].sparkContext._jsc
+        try:
+            return java_context is None or bool(java_context.sc().isStopped())
+        except Py4JError as error:
+            raise PreconditionFailed(
+                "the JVM of Spark has ended unexpectedly: start the server again"
+            ) from error
+
+    def _start(self, settings: Mapping[str, str]) -> None:
+        from py4j.protocol import Py4JJavaError
+        from pyspark import SparkConf, SparkContext
+        from pyspark.sql import SparkSession
+
+        if SparkContext._active_spark_context is not None:
+            self._sessions = [_with_iceberg(SparkSession.builder.getOrCreate())]
+            return
+        conf = SparkConf().setAll(list(settings.items()))
+        if SparkContext._gateway is None:
+            local = (
+                {"SPARK_LOCAL_IP": _LOOPBACK}
+                if settings.get("spark.driver.host") == _LOOPBACK
+                else {}
+            )
+            self._jvm = Jvm(conf, local)
+        try:
+            context = SparkContext(
+                conf=conf, gateway=self._jvm.gateway if self._jvm is not None else None
+            )
+        except Py4JJavaError as error:
+            if self._jvm is not None:
+                self._jvm.stop()
+                self._jvm = None
+            said = str(error.java_exception.getMessage()).partition("\n")[0]
+            raise PreconditionFailed(
+                f"Spark does not start with master {settings['spark.master']!r}: {said}"
+            ) from error
+        if "spark.pyspark.python" in settings:
+            context.pythonExec = settings[
+                "spark.pyspark.python"
+            ]  # PySpark itself looks at PYSPARK_PYTHON only
+        accumulators: Any = context._accumulatorServer
+        # When the JVM stops, its connection to this one ends; PySpark would print the stack trace
+        # of that.
+        accumulators.handle_error = lambda *_: _log.debug(
+            "the connection of Spark's accumulators has ended", exc_info=True
+        )
+        self._sessions = [SparkSession.builder.getOrCreate()]
+
+    def _with_catalog(self, prefix: str, catalog: Mapping[str, str]) -> SparkSession:
+        """A session whose catalog of that name is this one.
+
+        Catalogs that are called alike need a session each: two warehouses that were both made as
+        `lake`, for instance.
+        """
+        for session in self._sessions:
+            has = {
+                key: value
+                for key, value in session.conf.getAll.items()
+                if f"{key}.".startswith(f"{prefix}.")
+            }
+            if not has:
+                _set(session, catalog)
+            if has in ({}, catalog):
+                return session
+        session = self._sessions[0].newSession()
+        self._sessions.append(session)
+        _set(session, catalog)
+        return session
+
+
+_CONTEXT = _Context()
+
+
+def _set(session: SparkSession, settings: Mapping[str, str]) -> None:
+    from pyspark.errors import PySparkException
+
+    for key, value in settings.items():
+        if session.conf.get(key, None) == value or session.sparkContext.getConf().get(key) == value:
+            continue
+        try:
+            session.conf.set(key, value)
+        except PySparkException as error:
+            raise BadRequest(
+                f"{key} cannot be set once Spark has started: set it for the first lake"
+            ) from error
+
+
+def _with_iceberg(session: SparkSession) -> SparkSession:
+    jvm: Any = session._jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    if loader.getResource(_ICEBERG_CATALOG.replace(".", "/") + ".class") is None:
+        raise PreconditionFailed(
+            "this process has a Spark session without Iceberg: stop it first, or pass it on with spark= and spark_catalog="
+        )
+    return session
+
+
+def _settings(warehouse: Warehouse, wanted: _Wanted) -> dict[str, str]:
+    """All that must be known when Spark starts."""
+    find_java()
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    master = (
+        wanted.master
+        or wanted.conf.get("spark.master")
+        or f"local[{_SLOTS_PER_CORE * cores},{_ATTEMPTS}]"
+    )
+    log_settings = Path(__file__).with_name("log4j2.properties")
+    settings = {
+        "spark.master": master,
+        "spark.app.name": "sparkport",
+        "spark.jars": ",".join(map(str, lake_jars(wanted.jars))),
+        "spark.sql.extensions": _ICEBERG_EXTENSIONS,
+        "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={log_settings}" {_SMALL_YOUNG}',
+        "spark.driver.memory": f"{_driver_megabytes()}m",
+        "spark.ui.enabled": str(wanted.ui).lower(),
+        "spark.ui.showConsoleProgress": "false",
+        "spark.scheduler.mode": "FAIR",
+        "spark.sql.session.timeZone": "UTC",
+        # Hive's would leave a metastore_db wherever one stands
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": f"{warehouse.location}/.spark",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(_BATCH_ROWS),
+    }
+    if importlib.util.find_spec(_DAEMON) is not None:
+        settings["spark.python.daemon.module"] = _DAEMON
+    if _is_here(master):
+        settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = _LOOPBACK
+        settings["spark.pyspark.python"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    if master.startswith("local"):
+        settings["spark.default.parallelism"] = settings["spark.sql.shuffle.partitions"] = str(
+            cores
+        )
+    for key, value in wanted.conf.items():
+        separator = _MERGED.get(key) if key in settings else None
+        settings[key] = value if separator is None else f"{settings[key]}{separator}{value}"
+    return settings
+
+
+def _is_here(master: str) -> bool:
+    """Whether the executors run on this machine, so that nobody else need reach the driver."""
+    return master.startswith("local") or urlsplit(master).hostname in (_LOOPBACK, "localhost")
+
+
+def _driver_megabytes() -> int:
+    """A quarter of the memory, as Java takes by itself, within bounds: most of the work is done
+    outside of the JVM.
+    """
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024**2
+    return max(1024, min(memory // 4, 4096))

@@ -1,0 +1,181 @@
+"""The jars that Spark needs for the lake, by their Maven coordinates.
+
+Spark's own resolver fetches them, so mirrors and proxies are set where Spark users set them
+(`spark.jars.repositories`, `spark.jars.ivySettings` in spark-defaults.conf, JAVA_TOOL_OPTIONS). It
+runs once, in a process of its own: a session with `spark.jars.packages` would resolve at every
+start, and would put every jar on the `sys.path` of the Python workers, which costs each task 0.13
+s.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sparkport.errors import PreconditionFailed
+from sparkport.spark.jvm.session.folder_lock import only_one
+from sparkport.spark.jvm.session.java import find_java
+
+__all__ = ["COORDINATES", "Coordinates", "kept_jars", "lake_jars", "spark_home"]
+
+_log = logging.getLogger("sparkport.spark.jvm.session.jars")
+
+_FOLDER_VARIABLE = "SPARKPORT_JARS"
+_STAGING = ".fetching-"
+_SECONDS = 900
+_LAST_LINES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinates:
+    """A jar as Maven knows it."""
+
+    group: str
+    artifact: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.group}:{self.artifact}:{self.version}"
+
+    @property
+    def file_name(self) -> str:
+        """What Maven repositories call it."""
+        return f"{self.artifact}-{self.version}.jar"
+
+    @property
+    def resolved_name(self) -> str:
+        """What Spark's resolver calls it."""
+        return f"{self.group}_{self.file_name}"
+
+
+COORDINATES = (
+    Coordinates("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0"),
+    Coordinates("org.xerial", "sqlite-jdbc", "3.50.3.0"),
+)
+"""Iceberg for the Spark and Scala of our PySpark, and the driver of the embedded catalog. What else
+they need Spark has.
+"""
+
+
+def lake_jars(jars: Sequence[str | os.PathLike[str]] | None = None) -> tuple[Path, ...]:
+    """Where the jars are: those that are given, else ours, after fetching what is missing.
+
+    Ours are kept in the folder that SPARKPORT_JARS names, else in the user's cache. A folder that
+    holds them all is only read, so it may be filled elsewhere for a machine without network. Any
+    number of processes may call this at once; one of them fetches.
+
+    Raises: PreconditionFailed when they cannot be had.
+    """
+    if jars is not None:
+        return tuple(_given(Path(each)) for each in jars)
+    return _fetched(kept_jars())
+
+
+def kept_jars() -> tuple[Path, ...]:
+    """Where ours are, or will be once they are fetched."""
+    place = Path(os.environ.get(_FOLDER_VARIABLE) or _cache()).expanduser().absolute()
+    return tuple(place / each.file_name for each in COORDINATES)
+
+
+def spark_home() -> Path:
+    """Where Spark is installed: with PySpark, unless SPARK_HOME names another. Raises:
+    PreconditionFailed.
+    """
+    import pyspark
+
+    home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+    if not (home / "bin" / "spark-submit").exists():
+        raise PreconditionFailed(
+            f"SPARK_HOME is {str(home)!r}, where there is no bin/spark-submit: unset it"
+        )
+    return home
+
+
+def _given(jar: Path) -> Path:
+    if not jar.is_file():
+        raise PreconditionFailed(
+            f"the jar {jar} does not exist: correct its path, or leave the jars to Sparkport"
+        )
+    return jar.absolute()
+
+
+def _fetched(jars: tuple[Path, ...]) -> tuple[Path, ...]:
+    place = jars[0].parent
+    if not _all_there(jars):
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            with only_one(place):
+                if not _all_there(jars):
+                    _fetch(place)
+        except OSError as error:
+            names = ", ".join(jar.name for jar in jars)
+            raise PreconditionFailed(
+                f"the folder {place} cannot hold the jars for Spark ({error.strerror}): put {names} there, "
+                f"or name another folder with {_FOLDER_VARIABLE}"
+            ) from error
+    return jars
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "sparkport", "jars")
+
+
+def _all_there(jars: tuple[Path, ...]) -> bool:
+    return all(jar.is_file() for jar in jars)
+
+
+def _fetch(place: Path) -> None:
+    find_java()
+    print("Fetching Iceberg for Spark (60 MB, once) ...", file=sys.stderr, flush=True)  # noqa: T201 - it takes a while
+    for leftover in place.glob(f"{_STAGING}*"):  # of a process that was killed; we hold the lock
+        shutil.rmtree(leftover, ignore_errors=True)
+    # Beside the place where they will be, so that a jar appears there whole or not at all.
+    with tempfile.TemporaryDirectory(prefix=_STAGING, dir=place) as staging:
+        said = _resolve(Path(staging))
+        fetched = Path(staging, "jars")
+        missing = [each for each in COORDINATES if not (fetched / each.resolved_name).is_file()]
+        if missing:
+            _log.info("the resolver of Spark said: %s", said)
+            raise PreconditionFailed(
+                f"{' and '.join(map(str, missing))} cannot be fetched for Spark: check the network, set a mirror with "
+                f"spark.jars.repositories in spark-defaults.conf, or put {' and '.join(each.file_name for each in missing)} "
+                f"into {place}"
+            )
+        for each in COORDINATES:
+            shutil.move(fetched / each.resolved_name, place / each.file_name)
+
+
+def _resolve(staging: Path) -> str:
+    """Let spark-submit resolve the coordinates, for a program that only prints a version. What it
+    said at the end.
+    """
+    home = spark_home()
+    command = [
+        str(home / "bin" / "spark-submit"),
+        *("--master", "local[1]"),
+        *("--packages", ",".join(map(str, COORDINATES))),
+        *("--conf", f"spark.jars.ivy={staging}"),
+        *("--class", "org.apache.hadoop.util.VersionInfo"),
+        "spark-internal",
+    ]
+    environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
+    try:
+        run = subprocess.run(  # noqa: S603 - Spark's own program
+            command,
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"nothing within {_SECONDS} s"
+    return "\n".join(run.stderr.splitlines()[-_LAST_LINES:])

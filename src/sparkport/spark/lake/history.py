@@ -1,0 +1,373 @@
+"""Time travel: which state of a table a point in time means.
+
+Every commit writes a metadata file, and every metadata file names those before it. A commit is a
+change when the table shows something else after it: other rows, other columns, other constraints.
+Tags, branches and settings of Iceberg are none. So the table after n changes is what the metadata
+file of the n-th change describes, with the columns and the snapshot of that time. Snapshots, tags
+and branches are found by their names.
+
+What counts: everything that can still be looked up, also in metadata files which the table's own
+log has dropped, because each names those before it. Where files are gone, each commit counts for
+which nothing proves the contrary. So the numbers of a table whose old metadata files are removed
+(`write.metadata.delete-after-commit.enabled`) rise when the file of a commit that was no change is
+among them; those of all others stay what they are.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
+
+from sparkport.catalog import TimePoint
+from sparkport.engine.timestamps import parse_timestamp
+from sparkport.errors import NotFound
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.iceberg.metadata_heads import Commit, Log
+from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.lake.lake import Lake
+
+__all__ = [
+    "WORKING_BRANCH",
+    "Change",
+    "ancestors_of",
+    "changes_of",
+    "log_of",
+    "names_snapshot",
+    "state_at",
+    "versions_of",
+]
+
+_NUMBERED = re.compile(r"(?:^|/)(v?)([0-9]+)(?:-[^/]*)?(?:\.gz)?\.metadata\.json(?:\.gz)?$")
+_MAIN = "main"
+WORKING_BRANCH = "sparkport_"
+"""How the names of branches begin on which statements and transactions are at work: nobody else
+sees them.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A committed change of what a table shows."""
+
+    number: int
+    milliseconds: int
+    location: str
+    """Of the metadata that it has left."""
+    before: str | None
+    """Of those that it was made to; None for the oldest that is known."""
+
+
+def log_of(state: TableState) -> Log:
+    """The commits that the table's metadata tell of."""
+    metadata = state.metadata
+    commits = [Commit(entry.timestamp_ms, entry.metadata_file) for entry in metadata.metadata_log]
+    return Log(
+        (*commits, Commit(metadata.last_updated_ms, state.metadata_location)),
+        tuple((entry.timestamp_ms, entry.snapshot_id) for entry in metadata.snapshot_log),
+    )
+
+
+def changes_of(
+    lake: Lake, state: TableState, check: Callable[[], None] = lambda: None
+) -> list[Change]:
+    """The changes whose outcome can still be looked up, oldest first; the creation is number 0.
+
+    Raises: CatalogFault when the storage does not answer; what `check` raises.
+    """
+    counting = _Counting(lake, state.identifier, str(state.metadata.table_uuid), check)
+    log = log_of(state)
+    number = counting.first_number(log)
+    changes = []
+    for commit, before, is_change in zip(
+        log.commits, (None, *log.commits), (True, *counting.changes(log)), strict=False
+    ):
+        if before is not None:
+            number += is_change
+        counting.remember(commit, number)
+        if is_change:
+            place = None if before is None else before.location
+            changes.append(Change(number, commit.milliseconds, commit.location, place))
+    return changes
+
+
+def versions_of(
+    lake: Lake, state: TableState, check: Callable[[], None] = lambda: None
+) -> dict[int, int]:
+    """By snapshot, the number of the change that made it current; those that never were, or long
+    ago, are missing.
+
+    Raises: as `changes_of`.
+    """
+    current = {entry.timestamp_ms: entry.snapshot_id for entry in state.metadata.snapshot_log}
+    changes = changes_of(lake, state, check)
+    unclear = [change.location for change in changes if change.milliseconds not in current]
+    outlines = lake.outlines.of(state.identifier, str(state.metadata.table_uuid), unclear, check)
+    found: dict[int, int] = {}
+    for change in changes:
+        outline = outlines.get(change.location)
+        snapshot_id = current.get(change.milliseconds) if outline is None else outline.snapshot_id
+        if snapshot_id is not None:
+            found.setdefault(snapshot_id, change.number)
+    return found
+
+
+def ancestors_of(metadata: TableMetadata, snapshot_id: int | None) -> list[int]:
+    """A snapshot and those it was made from, the youngest first, as far back as they are kept."""
+    found: dict[int, None] = {}
+    while snapshot_id is not None and snapshot_id not in found:
+        snapshot = metadata.snapshot_by_id(snapshot_id)
+        if snapshot is None:
+            break
+        found[snapshot_id] = None
+        snapshot_id = snapshot.parent_snapshot_id
+    return list(found)
+
+
+class _Counting:
+    """Counts changes of one table."""
+
+    def __init__(self, lake: Lake, table: Identifier, uuid: str, check: Callable[[], None]) -> None:
+        self._outlines = lake.outlines
+        self._table = table
+        self._uuid = uuid
+        self._check = check
+
+    def remember(self, commit: Commit, number: int) -> None:
+        self._outlines.numbers.add((self._uuid, commit.location), number)
+
+    def first_number(self, log: Log) -> int:
+        """How many changes had been made with the oldest commit of a log."""
+        older: list[Log] = []
+        number = self._known_number(log)
+        while number is None:
+            self._check()
+            found = self._outlines.log(self._table, log.commits[0])
+            if found is None or len(found.commits) == 1 or len(older) > _MOST_LOGS:
+                number = _number_in_name(log) or 0
+            else:
+                older.append(found)
+                log = found
+                number = self._known_number(log)
+        return number + sum(sum(self.changes(each)) for each in older)
+
+    def _known_number(self, log: Log) -> int | None:
+        known = self._outlines.numbers.find((self._uuid, log.commits[0].location), None)
+        if known is None and _number_in_name(log) == 0:
+            return 0
+        return known
+
+    def changes(self, log: Log) -> list[bool]:
+        """For each commit after the first, whether the table shows something else than before
+        it.
+        """
+        proven = _proven(log)
+        pairs = list(zip(log.commits, log.commits[1:], strict=False))
+        asked = dict.fromkeys(
+            each.location
+            for pair, is_proven in zip(pairs, proven, strict=True)
+            if not is_proven
+            for each in pair
+        )
+        outlines = self._outlines.of(self._table, self._uuid, list(asked), self._check)
+        return [
+            is_proven
+            or outlines[before.location] is None
+            or outlines[before.location] != outlines[after.location]
+            for (before, after), is_proven in zip(pairs, proven, strict=True)
+        ]
+
+
+_MOST_LOGS = 10_000
+
+
+def _proven(log: Log) -> list[bool]:
+    """For each commit after the first, whether the log itself proves that it made another snapshot
+    the current one.
+
+    The log of snapshots has the time of the commit, to the millisecond. Where others are of the
+    same time it proves nothing.
+    """
+    moments, last = set(), None
+    for milliseconds, snapshot_id in log.shown:
+        if snapshot_id != last:
+            moments.add(milliseconds)
+        last = snapshot_id
+    times = Counter(commit.milliseconds for commit in log.commits)
+    return [
+        times[commit.milliseconds] == 1 and commit.milliseconds in moments
+        for commit in log.commits[1:]
+    ]
+
+
+def _number_in_name(log: Log) -> int | None:
+    """Which number the name of the oldest metadata file has, where catalogs count in it; the first
+    has 0.
+    """
+    found = []
+    for commit in log.commits:
+        match = _NUMBERED.search(commit.location)
+        if match is None:
+            return None
+        # Hadoop's catalog begins to count with 1.
+        found.append(int(match[2]) - bool(match[1]))
+    return found[0] if found == list(range(found[0], found[0] + len(found))) else None
+
+
+# -------------------------------------------------------------------------------------- travelling
+
+
+def state_at(
+    lake: Lake, state: TableState, point: TimePoint, check: Callable[[], None] = lambda: None
+) -> TableState:
+    """The table as it was, with the columns of that time.
+
+    Raises: NotFound when there is no such point; BadRequest when its text cannot be read;
+    CatalogFault.
+    """
+    if point.unit == "timestamp":
+        return _at_timestamp(lake, state, point.value)
+    number = _number(point)
+    if number is not None:
+        return _numbered(lake, state, number, point.unit, check)
+    return _named(lake, state, point.value.strip())
+
+
+def names_snapshot(
+    lake: Lake, state: TableState, point: TimePoint, check: Callable[[], None] = lambda: None
+) -> bool:
+    """Whether a point means a snapshot, by its id or by a name, and not the outcome of a change.
+    Raises: CatalogFault.
+    """
+    if point.unit == "timestamp":
+        return False
+    number = _number(point)
+    if number is None:
+        return True
+    changes = changes_of(lake, state, check)
+    return not changes[0].number <= number <= changes[-1].number
+
+
+def _number(point: TimePoint) -> int | None:
+    text = point.value.strip()
+    return int(text) if re.fullmatch(r"[+-]?[0-9]{1,20}", text) else None
+
+
+def _numbered(
+    lake: Lake, state: TableState, number: int, unit: str, check: Callable[[], None]
+) -> TableState:
+    log = log_of(state)
+    first = _number_in_name(log)
+    snapshot = state.metadata.snapshot_by_id(number)
+    if snapshot is not None and first is not None and number >= first + len(log.commits):
+        return _of_snapshot(
+            lake, state, snapshot
+        )  # there never were as many changes, so they need not be counted
+    changes = changes_of(lake, state, check)
+    if changes[0].number <= number <= changes[-1].number:
+        title = f"{unit} {number} of table {state.identifier}"
+        return _after(
+            lake,
+            state,
+            changes[number - changes[0].number].location,
+            title,
+            is_last=number == changes[-1].number,
+        )
+    if snapshot is not None:
+        return _of_snapshot(lake, state, snapshot)
+    if 0 <= number < changes[0].number:
+        raise NotFound(
+            f"{unit} {number} of table {state.identifier} is no longer kept: the oldest is {changes[0].number}"
+        )
+    raise NotFound(
+        f"table {state.identifier} has no {unit} {number}: its latest is {changes[-1].number}, "
+        "and it has no snapshot of that id"
+    )
+
+
+def _named(lake: Lake, state: TableState, name: str) -> TableState:
+    refs = state.metadata.refs
+    if name == _MAIN and name not in refs:
+        return lake.states.at(state, None, state.schema)
+    found = None if name.startswith(WORKING_BRANCH) else refs.get(name)
+    if found is None:
+        known = (
+            ", ".join(
+                sorted(
+                    each for each in refs if each != _MAIN and not each.startswith(WORKING_BRANCH)
+                )
+            )
+            or "none"
+        )
+        raise NotFound(
+            f"table {state.identifier} has no tag or branch {name!r}: its tags and branches are {known}"
+        )
+    snapshot = state.metadata.snapshot_by_id(found.snapshot_id)
+    if snapshot is None:
+        raise NotFound(f"the snapshot of {name!r} of table {state.identifier} is no longer kept")
+    if found.snapshot_ref_type is SnapshotRefType.BRANCH:
+        # A branch is read with the table's present columns, as Spark does.
+        return lake.states.at(state, snapshot, state.schema)
+    return _of_snapshot(lake, state, snapshot)
+
+
+def _at_timestamp(lake: Lake, state: TableState, text: str) -> TableState:
+    moment = parse_timestamp(text)
+    milliseconds = (moment - _EPOCH).total_seconds() * 1000
+    log = log_of(state)
+    index = bisect_right(log.commits, milliseconds, key=lambda commit: commit.milliseconds)
+    if index:
+        title = f"table {state.identifier} as it was at {text}"
+        return _after(
+            lake, state, log.commits[index - 1].location, title, is_last=index == len(log.commits)
+        )
+    if _number_in_name(log):
+        older = [
+            entry for entry in state.metadata.snapshot_log if entry.timestamp_ms <= milliseconds
+        ]
+        snapshot = state.metadata.snapshot_by_id(older[-1].snapshot_id) if older else None
+        if snapshot is not None:
+            return _of_snapshot(lake, state, snapshot)
+        raise NotFound(
+            f"table {state.identifier} is no longer kept as it was at {text}: "
+            f"its oldest version is of {_shown(log.commits[0])}"
+        )
+    raise NotFound(
+        f"table {state.identifier} did not exist at {text}: it was created at {_shown(log.commits[0])}"
+    )
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def _shown(commit: Commit) -> str:
+    return datetime.fromtimestamp(commit.milliseconds / 1000, timezone.utc).isoformat(
+        " ", "milliseconds"
+    )
+
+
+def _after(
+    lake: Lake, state: TableState, location: str, title: str, *, is_last: bool
+) -> TableState:
+    if is_last:  # commits that came later have changed nothing that is shown
+        return lake.states.at(state, state.metadata.current_snapshot(), state.metadata.schema())
+    then = lake.state(state.identifier, location)
+    snapshot = then.snapshot
+    if snapshot is not None and state.metadata.snapshot_by_id(snapshot.snapshot_id) is None:
+        raise NotFound(f"{title} is no longer kept: its snapshot has expired")
+    # Its files are those that the present metadata knows; what users see is what they saw then.
+    return then
+
+
+def _of_snapshot(lake: Lake, state: TableState, snapshot: Snapshot) -> TableState:
+    schema = (
+        state.metadata.schema_by_id(snapshot.schema_id) if snapshot.schema_id is not None else None
+    )
+    return lake.states.at(state, snapshot, state.schema if schema is None else schema)

@@ -1,0 +1,295 @@
+"""One change of a table, one commit: put together on a state that was looked at, and made only if
+that still is the present.
+
+Strategy: Iceberg's own transactions try again on top of whatever has come between. Here what is
+checked before a change (that there is no NULL, that no constraint uses the column) must still be
+true when it is made. So a transaction only puts the new metadata together, and the table is asked
+to swap it for exactly the metadata that the checks have seen.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+
+from sparkport.catalog import Constraints
+from sparkport.errors import Conflict, Unsupported
+from sparkport.spark.iceberg.definition import (
+    CONSTRAINTS_PROPERTY,
+    DEFAULTS_PROPERTY,
+    Definition,
+    constraints_property,
+    defaults_property,
+)
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.iceberg.types.declared import TYPES_PROPERTY, tokens_in, written_tokens
+from sparkport.spark.iceberg.types.type_tags import union_members, union_token
+from sparkport.spark.jvm.errors import translated
+from sparkport.spark.lake.lake import Lake
+from sparkport.spark.lake.outcomes import OutcomeUnknown, is_made_in_spite_of, marked
+
+__all__ = [
+    "Draft",
+    "alter",
+    "assigned",
+    "begin",
+    "commit",
+    "describe",
+    "fields_inside",
+    "forget",
+    "inner_ids",
+    "java_schema",
+    "manifests_of",
+    "staged_schema",
+]
+
+_ATTEMPTS = 10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Draft:
+    """A change that is being put together."""
+
+    lake: Lake
+    state: TableState
+    """What it is made on top of."""
+    transaction: Any
+    """org.apache.iceberg.Transaction; nothing is committed by it."""
+    table: Any
+    """org.apache.iceberg.Table; unlike the transaction's own it can be scanned."""
+    base: Any
+    """org.apache.iceberg.TableMetadata of the state."""
+    written: list[str] = field(default_factory=list)
+    """Data files that were written for it. Such a change is not tried again: it was dear."""
+    is_unknown: threading.Event = field(default_factory=threading.Event)
+    """Set when nobody knows whether it was made."""
+
+    @property
+    def identifier(self) -> Identifier:
+        return self.state.identifier
+
+    @property
+    def definition(self) -> Definition:
+        return self.state.definition
+
+    @property
+    def tokens(self) -> dict[int, str]:
+        """The declared types of all columns, those that were dropped among them: they can still be
+        travelled to.
+        """
+        return tokens_in(self.state.metadata.properties)
+
+    def schema(self) -> Schema:
+        """The columns as they will be, as far as the transaction has been told."""
+        return staged_schema(self.lake, self.transaction)
+
+    def new_type(self, stored: NestedField) -> Any:
+        """org.apache.iceberg.types.Type; Iceberg gives the fields inside it ids of its own."""
+        return java_schema(self.lake, Schema(stored)).columns().get(0).type()
+
+    def name_of(self, field_id: int) -> str:
+        """What Iceberg calls a field, at any depth. Raises: Unsupported where that could as well be
+        another one.
+        """
+        schema = self.transaction.table().schema()
+        name = str(schema.findColumnName(field_id))
+        if int(schema.findField(name).fieldId()) != field_id:
+            raise Unsupported(
+                f"Iceberg cannot tell field {name} of table {self.identifier} from another one: rename one of them"
+            )
+        return name
+
+    def describe(
+        self,
+        columns: pa.Schema | None = None,
+        constraints: Constraints | None = None,
+        tokens: Mapping[int, str] | None = None,
+    ) -> None:
+        """Keep what Iceberg lacks; what is None stays as it is."""
+        describe(
+            self.lake,
+            self.transaction,
+            self.definition.columns if columns is None else columns,
+            self.definition.constraints if constraints is None else constraints,
+            self.tokens if tokens is None else tokens,
+        )
+
+
+def alter(lake: Lake, identifier: Identifier, edit: Callable[[Draft], bool]) -> None:
+    """Change a table by one commit. `edit` says whether there is anything to do, and is called
+    again after a conflict.
+
+    Raises: Conflict when the table is changed again and again, or once while files were rewritten;
+    what `edit` raises.
+    """
+    for _ in range(_ATTEMPTS):
+        with translated(f"table {identifier}"):
+            draft = begin(lake, identifier)
+            is_done = False
+            try:
+                is_done = not edit(draft) or commit(draft)
+            finally:
+                if not is_done:
+                    lake.quietly("files of a change that was not made", partial(forget, draft))
+        if is_done:
+            lake.changed()
+            return
+        if draft.written:
+            break
+    raise Conflict(
+        f"table {identifier} was changed by somebody else at the same time; nothing was changed: try again"
+    )
+
+
+def begin(lake: Lake, identifier: Identifier) -> Draft:
+    """An empty change of a table as it is now. Raises: NotFound, Unsupported."""
+    handle = lake.gateway.iceberg(identifier)
+    if handle is None:
+        raise Unsupported(
+            f"table {identifier} is not an Iceberg table: change it where it was made"
+        )
+    transaction = handle.table.newTransaction()
+    base = transaction.table().operations().current()
+    state = lake.state(identifier, str(base.metadataFileLocation()))
+    return Draft(lake, state, transaction, handle.table, base)
+
+
+def commit(draft: Draft, metadata: Any = None) -> bool:
+    """Whether it is made now; False when somebody else was faster. `metadata` are to be put there
+    instead of the draft's.
+
+    Raises: OutcomeUnknown when nobody can tell; what the catalog raises, when the change was
+    certainly not made.
+    """
+    after = draft.transaction.table().operations().current() if metadata is None else metadata
+    after = marked(draft.lake, draft.base, after)
+    try:
+        draft.table.operations().commit(draft.base, after)
+    except BaseException as error:  # noqa: BLE001 - an interrupt, too, leaves it open
+        try:
+            return is_made_in_spite_of(error, draft.lake, draft.state, after)
+        except OutcomeUnknown:
+            draft.is_unknown.set()
+            raise
+    return True
+
+
+def forget(draft: Draft) -> None:
+    """Remove the files of a change that was not made."""
+    if draft.is_unknown.is_set():
+        return  # perhaps the files are needed
+    table = draft.transaction.table()
+    io, after = table.io(), table.operations().current()
+    before = {snapshot.snapshotId() for snapshot in draft.base.snapshots()}
+    paths = list(draft.written)
+    for snapshot in after.snapshots():
+        if snapshot.snapshotId() not in before:
+            paths += manifests_of(snapshot, io)
+    for path in paths:
+        io.deleteFile(path)
+
+
+def manifests_of(snapshot: Any, io: Any) -> list[str]:
+    """The metadata files that were written for an org.apache.iceberg.Snapshot alone."""
+    own = [
+        manifest
+        for manifest in snapshot.allManifests(io)
+        if manifest.snapshotId() == snapshot.snapshotId()
+    ]
+    return [*(str(manifest.path()) for manifest in own), str(snapshot.manifestListLocation())]
+
+
+# ------------------------------------------------------------------------------ what Iceberg lacks
+
+
+def describe(
+    lake: Lake,
+    transaction: Any,
+    columns: pa.Schema,
+    constraints: Constraints,
+    tokens: Mapping[int, str],
+) -> None:
+    """Have a transaction write the properties that belong to these columns, by the ids that they
+    have there.
+    """
+    by_name = {each.name: each.field_id for each in staged_schema(lake, transaction).fields}
+    ids = [by_name[name] for name in columns.names]
+    wanted = {
+        TYPES_PROPERTY: written_tokens(tokens) if tokens else None,
+        DEFAULTS_PROPERTY: defaults_property(list(columns), ids),
+        CONSTRAINTS_PROPERTY: constraints_property(constraints, columns.names, ids),
+    }
+    present = dict(transaction.table().properties())
+    changes = {name: text for name, text in wanted.items() if _differ(present.get(name), text)}
+    if not changes:
+        return
+    update = transaction.updateProperties()
+    for name, text in changes.items():
+        if text is None:
+            update.remove(name)
+        else:
+            update.set(name, text)
+    update.commit()
+
+
+def _differ(present: str | None, wanted: str | None) -> bool:
+    try:
+        return bool(json.loads(present or "null") != json.loads(wanted or "null"))
+    except ValueError:
+        return True
+
+
+def staged_schema(lake: Lake, transaction: Any) -> Schema:
+    """The columns as a transaction will leave them."""
+    text = lake.gateway.jvm.org.apache.iceberg.SchemaParser.toJson(transaction.table().schema())
+    return Schema.model_validate_json(str(text))
+
+
+def java_schema(lake: Lake, schema: Schema) -> Any:
+    """org.apache.iceberg.Schema"""
+    return lake.gateway.jvm.org.apache.iceberg.SchemaParser.fromJson(schema.model_dump_json())
+
+
+def assigned(
+    ours: Sequence[NestedField], theirs: Sequence[NestedField], tokens: Mapping[int, str]
+) -> dict[int, str]:
+    """The tokens of our fields by the ids that Iceberg has given to the same fields."""
+    own = [each for outer in ours for each in inner_ids(outer)]
+    given = [each for outer in theirs for each in inner_ids(outer)]
+    ids = dict(zip(own, given, strict=True))
+    found = {}
+    for field_id, token in tokens.items():
+        members = union_members(token)  # the only token that names ids
+        found[ids[field_id]] = (
+            token if members is None else union_token([ids[member] for member in members])
+        )
+    return found
+
+
+def inner_ids(outer: NestedField) -> Iterator[int]:
+    """The id of a field, and of all fields inside it."""
+    yield outer.field_id
+    for inner in fields_inside(outer.field_type):
+        yield from inner_ids(inner)
+
+
+def fields_inside(kind: IcebergType) -> Sequence[NestedField]:
+    """What a nested type is made of; nothing for any other."""
+    match kind:
+        case StructType():
+            return kind.fields
+        case ListType():
+            return (kind.element_field,)
+        case MapType():
+            return (kind.key_field, kind.value_field)
+        case _:
+            return ()

@@ -1,0 +1,234 @@
+"""What the objects of one lake share: the session, the list of objects, the states of its
+tables.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+import pyarrow as pa
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.schema import Schema
+
+from sparkport.catalog import Context
+from sparkport.errors import CatalogFault, NotFound, SparkportError
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.iceberg.locations import local_path, reachable
+from sparkport.spark.iceberg.metadata_heads import Outlines
+from sparkport.spark.iceberg.table_state import States, TableState, metadata_text, opened_metadata
+from sparkport.spark.iceberg.types.declared import declared_fields
+from sparkport.spark.jvm.errors import translated
+from sparkport.spark.jvm.file_properties import file_properties
+from sparkport.spark.jvm.gateway import Gateway
+from sparkport.spark.jvm.relay.jobs import start_job
+from sparkport.spark.jvm.result_columns import presented
+from sparkport.spark.lake.directory import Directory, Entry, Kind
+from sparkport.spark.lake.settings import LakeSettings
+from sparkport.spark.lake.staging import StagingArea
+from sparkport.spark.lake.transactions import Transactions
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+    from sparkport.spark.jvm.relay.relay import Relay
+
+__all__ = ["Lake"]
+
+_log = logging.getLogger(__name__)
+_MOST_SCHEMAS = 10_000
+_MOST_COMPLAINTS = 1_000
+
+
+class Lake:
+    """One catalog of a Spark session. Thread-safe."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        directory: Directory,
+        relay: Relay,
+        settings: LakeSettings,
+        staging: Path,
+    ) -> None:
+        self.gateway = gateway
+        self.directory = directory
+        self.relay = relay
+        self.settings = settings
+        self.states = States()
+        self.outlines = Outlines(self._open_metadata)
+        self.transactions = Transactions(settings, self.states)
+        self.file_properties = file_properties(gateway.spark)
+        self._io = PyArrowFileIO(dict(self.file_properties))
+        self.staging = StagingArea(staging, self.file_properties, gateway.hold)
+        self._lock = threading.Lock()
+        self._locks: WeakValueDictionary[Hashable, threading.Lock] = WeakValueDictionary()
+        self._complaints: set[str] = set()
+        self._relation_schemas: OrderedDict[tuple[Identifier, str], pa.Schema] = OrderedDict()
+
+    @property
+    def spark(self) -> SparkSession:
+        return self.gateway.spark
+
+    @contextmanager
+    def locked(self, what: Hashable) -> Iterator[None]:
+        """Keeps others of this server away from a table while somebody commits, or from a name
+        while it is given.
+        """
+        with self._lock:
+            lock = self._locks.setdefault(what, threading.Lock())
+        with lock:
+            yield
+
+    def entry(self, identifier: Identifier) -> Entry | None:
+        """An object as it is now; None if there is none."""
+        return self.directory.entry(identifier.namespace, identifier.name)
+
+    def current(self, identifier: Identifier) -> TableState:
+        """An Iceberg table as it is now. Raises: NotFound, CatalogFault."""
+        entry = self.entry(identifier)
+        if entry is None or entry.kind is not Kind.ICEBERG:
+            raise NotFound(f"table {identifier} does not exist")
+        return self.state(entry.identifier, entry.location)
+
+    def state(self, identifier: Identifier, location: str) -> TableState:
+        """The state that a metadata file describes. Raises: NotFound, CatalogFault, Unsupported."""
+        known = self.states.find(identifier, location)
+        if known is not None:
+            return known
+        io = self.io(location)
+        try:
+            text, io = self._metadata(identifier, location, io)
+            return self.states.add(identifier, location, text, io)
+        except FileNotFoundError as error:
+            raise NotFound(
+                f"the metadata of table {identifier} is missing: it was removed from the storage"
+            ) from error
+        except (OSError, ValueError) as error:
+            raise CatalogFault(f"the metadata of table {identifier} cannot be read") from error
+
+    def _metadata(
+        self, identifier: Identifier, location: str, io: FileIO | None
+    ) -> tuple[str, FileIO | None]:
+        if io is not None:
+            try:
+                return metadata_text(io, location), io
+            except FileNotFoundError:
+                raise
+            except OSError:
+                if local_path(location) is not None:
+                    raise
+                # An object store that Spark has the keys of, and we have not.
+                _log.info(
+                    "table %s is left to Spark: its storage cannot be reached from here",
+                    identifier,
+                    exc_info=True,
+                )
+        return self.gateway.metadata_text(identifier, location), None
+
+    def _open_metadata(self, identifier: Identifier, location: str) -> IO[bytes]:
+        io = self.io(location)
+        if io is not None:
+            try:
+                return opened_metadata(io, location)
+            except FileNotFoundError as error:
+                raise NotFound(f"old metadata of table {identifier} are missing") from error
+            except OSError:
+                if local_path(location) is not None:
+                    raise
+        return BytesIO(self.gateway.metadata_text(identifier, location).encode())
+
+    def io(self, location: str) -> FileIO | None:
+        """What reads a file of the lake in this process; None where only Spark can."""
+        return self._io if reachable(location, self.file_properties) else None
+
+    def seen(self, ctx: Context, identifier: Identifier) -> TableState:
+        """What a request reads of a table. Raises: NotFound, CatalogFault."""
+        return self.transactions.seen(ctx.transaction_id, self.current(identifier))
+
+    def relation_schema(self, entry: Entry) -> pa.Schema:
+        """The columns of a view, or of a table of another format. Raises: PreconditionFailed when
+        it does not resolve.
+        """
+        key = (entry.identifier, entry.location or entry.columns)
+        with self._lock:
+            known = self._relation_schemas.get(key)
+        if known is None:
+            is_described = entry.kind is Kind.VIEW and entry.location
+            known = self._view_schema(entry) if is_described else self._resolved(entry)
+            if not (entry.location or entry.columns):
+                return known  # nothing would tell when it changes
+            with self._lock:
+                known = self._relation_schemas.setdefault(key, known)
+                while len(self._relation_schemas) > _MOST_SCHEMAS:
+                    self._relation_schemas.popitem(last=False)
+        return known
+
+    def _resolved(self, entry: Entry) -> pa.Schema:
+        with translated(f"table {entry.identifier}"):
+            return presented(self.gateway.relation(entry.identifier))[1]
+
+    def _view_schema(self, entry: Entry) -> pa.Schema:
+        """What a view's own metadata say: to list it, it need not resolve."""
+        io = self.io(entry.location)
+        if io is None:
+            return self._resolved(entry)
+        try:
+            view = json.loads(metadata_text(io, entry.location))
+            version = next(
+                each
+                for each in view["versions"]
+                if each["version-id"] == view["current-version-id"]
+            )
+            schema = next(
+                each for each in view["schemas"] if each["schema-id"] == version["schema-id"]
+            )
+            return pa.schema(declared_fields(Schema.model_validate(schema), {}))
+        except (OSError, ValueError, KeyError, StopIteration) as error:
+            raise CatalogFault(f"the metadata of view {entry.identifier} cannot be read") from error
+
+    def collected(self, title: str, query: str, arguments: Sequence[Any] = ()) -> list[Row]:
+        """The few rows of a query, of which `title` says in errors what it is for. Raises: what
+        Spark's errors become.
+        """
+        job = start_job(
+            self.spark.sparkContext,
+            Context(),
+            title,
+            lambda: self.spark.sql(query, args=list(arguments) or None).collect(),
+        )
+        return job.result(meanwhile=self.relay.make_room)
+
+    def changed(self, identifier: Identifier | None = None) -> None:
+        """Look again: this server has changed something, or has found that an object is not what it
+        was.
+        """
+        self.directory.changed(identifier)
+
+    def complain(self, what: str) -> None:
+        """Log it, once: a catalog is listed again and again."""
+        with self._lock:
+            if what in self._complaints:
+                return
+            if len(self._complaints) >= _MOST_COMPLAINTS:
+                self._complaints.clear()
+            self._complaints.add(what)
+        _log.warning("%s", what)
+
+    def quietly(self, what: str, action: Callable[[], None]) -> None:
+        """Do something whose failure must not fail a statement that has already happened."""
+        try:
+            action()
+        except SparkportError as error:
+            _log.warning("%s: %s", what, error.message)
+        except Exception:  # noqa: BLE001 - see above
+            _log.warning("%s failed", what, exc_info=True)

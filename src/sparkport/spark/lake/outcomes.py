@@ -1,0 +1,147 @@
+"""Whether a commit was made, when the catalog did not say so.
+
+Strategy: an answer can be lost. A client of the catalog that asks again then hears that somebody,
+which was itself, was faster, and its commit has failed. So whatever the catalog says but yes, the
+table is looked at. A commit is known by the snapshot that it adds, or else by a property that it
+sets, in the present metadata or in those that others have put on top of meanwhile. Only what is
+certainly not there is tried again, or its files removed.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from typing import Any
+
+from sparkport.errors import CatalogFault
+from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.lake.lake import Lake
+
+__all__ = ["OutcomeUnknown", "is_made_in_spite_of", "marked"]
+
+_log = logging.getLogger(__name__)
+
+_COMMIT_PROPERTY = "sparkport.commit"
+"""The table property: names the last commit of ours that has made no snapshot."""
+_BEATEN = "CommitFailedException"
+_REFUSED = frozenset(
+    {
+        "AccessControlException",
+        "AccessDeniedException",
+        "AlreadyExistsException",
+        "BadRequestException",
+        "ForbiddenException",
+        "IllegalArgumentException",
+        "IllegalStateException",
+        "NoSuchNamespaceException",
+        "NoSuchTableException",
+        "NotAuthorizedException",
+        "NotFoundException",
+        "NullPointerException",
+        "RuntimeIOException",
+        "S3Exception",
+        "UncheckedIOException",
+        "UnprocessableEntityException",
+        "UnsupportedOperationException",
+        "ValidationException",
+    }
+)
+"""Java's exceptions after which a commit that is not there does not come later, either. After any
+other one it may.
+"""
+_PAUSES = (0.0, 0.2, 1.0)
+"""In seconds, before each look at a table."""
+
+
+class OutcomeUnknown(CatalogFault):
+    """Perhaps the change was made: its files must stay."""
+
+
+def marked(lake: Lake, base: Any, after: Any) -> Any:
+    """New org.apache.iceberg.TableMetadata by which the commit that puts them there is known."""
+    if after.lastSequenceNumber() != base.lastSequenceNumber() or after.changes().isEmpty():
+        return after
+    builder = lake.gateway.jvm.org.apache.iceberg.TableMetadata.buildFrom(after)
+    return builder.setProperties({_COMMIT_PROPERTY: uuid.uuid4().hex}).build()
+
+
+def is_made_in_spite_of(error: BaseException, lake: Lake, base: TableState, after: Any) -> bool:
+    """Whether a commit on top of `base` was made that has ended with an error; False when somebody
+    else was faster.
+
+    Raises: OutcomeUnknown when nobody can tell; the error, when the commit was certainly not made.
+    """
+    is_made = _looked_up(lake, base, after)
+    if is_made:
+        _log.warning(
+            "table %s: a commit was made although the catalog did not say so", base.identifier
+        )
+        return True
+    exception = getattr(error, "java_exception", None)
+    name = "" if exception is None else str(exception.getClass().getSimpleName())
+    # SQLite is a database of this machine: what is not there now does not come later.
+    if is_made is None or not (name == _BEATEN or name in _REFUSED or "SQLITE" in str(error)):
+        _log.warning(
+            "table %s: nobody knows whether a commit was made", base.identifier, exc_info=error
+        )
+        raise OutcomeUnknown(
+            f"the catalog did not say whether the change of table {base.identifier} was made: look at the table before "
+            "you try again"
+        ) from error
+    if name != _BEATEN:
+        raise error
+    return False
+
+
+def _looked_up(lake: Lake, base: TableState, after: Any) -> bool | None:
+    """Whether the table has, or had since, what a commit was to make of it; None when it cannot be
+    told.
+    """
+    for pause in _PAUSES:
+        time.sleep(pause)
+        try:
+            return _is_there(lake, base, after)
+        except Exception:  # noqa: BLE001 - then nobody knows
+            _log.warning(
+                "table %s: it cannot be seen whether a commit was made",
+                base.identifier,
+                exc_info=True,
+            )
+    return None
+
+
+def _is_there(lake: Lake, base: TableState, after: Any) -> bool:
+    """Raises: LookupError, and whatever keeps the catalog or the storage from answering."""
+    handle = lake.gateway.iceberg(base.identifier)
+    if handle is None or str(handle.metadata.uuid()) != str(base.metadata.table_uuid):
+        raise LookupError("the table is another one now")
+    added = {int(each.snapshot().snapshotId()) for each in after.changes() if _adds_snapshot(each)}
+    number, mark = int(after.lastSequenceNumber()), after.properties().get(_COMMIT_PROPERTY)
+    now = lake.state(base.identifier, handle.location)
+    # Others may have committed on top, and even have expired its snapshot: then the metadata in
+    # between tell.
+    for location in (
+        handle.location,
+        *(entry.metadata_file for entry in reversed(now.metadata.metadata_log)),
+    ):
+        if location == base.metadata_location:
+            return False
+        metadata = lake.state(base.identifier, location).metadata
+        numbers = {
+            snapshot.snapshot_id: snapshot.sequence_number for snapshot in metadata.snapshots
+        }
+        if added & numbers.keys() or (
+            not added and mark and metadata.properties.get(_COMMIT_PROPERTY) == mark
+        ):
+            return True
+        if (
+            added and number and number in numbers.values()
+        ):  # a number is given once, and another snapshot has got it
+            return False
+    raise LookupError("what is known of the table does not reach back so far")
+
+
+def _adds_snapshot(change: Any) -> bool:
+    """Of an org.apache.iceberg.MetadataUpdate."""
+    return str(change.getClass().getSimpleName()) == "AddSnapshot"

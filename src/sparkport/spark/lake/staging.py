@@ -1,0 +1,234 @@
+"""What a statement must not leave behind if it fails: files that Spark is to read, and whatever is
+written elsewhere.
+
+Strategy: a new data file is made in the table's own folder, where it stays when the statement is
+committed. Before that its name goes into a journal. A server that dies leaves the journal, and so
+tells the next one what to remove (sweep.py). Every server has a folder of its own, which shows
+whether it lives (liveness.py), in one that nobody but its user can use.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import stat
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparkport.errors import Conflict, PreconditionFailed
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.iceberg.locations import local_path
+from sparkport.spark.iceberg.parquet_output import writing
+from sparkport.spark.lake.liveness import FILES, Hold, Life
+
+if TYPE_CHECKING:
+    from sparkport.spark.iceberg.table_state import TableState
+
+__all__ = ["JOURNAL", "Staging", "StagingArea", "delete_file", "expect_private"]
+
+_log = logging.getLogger(__name__)
+
+JOURNAL = ".journal"
+
+
+def expect_private(folder: Path) -> None:
+    """Raises: PreconditionFailed unless a folder is one that nobody but our user can change;
+    OSError.
+    """
+    status = os.lstat(folder)
+    if not stat.S_ISDIR(status.st_mode):
+        problem = "is not a folder, or a link to one: name a folder"
+    elif status.st_uid != os.geteuid():
+        problem = "belongs to another user: run as that user, or name another folder"
+    elif _is_closed(folder, stat.S_IMODE(status.st_mode)):
+        return
+    else:
+        problem = "can be changed by other users: remove what is in it that you do not know, and their permission"
+    _log.error("the staging folder %s %s", folder, problem)
+    raise PreconditionFailed(f"nothing can be changed: the staging folder of the server {problem}")
+
+
+def delete_file(location: str, properties: Mapping[str, str]) -> None:
+    """Remove a file that may not be there. `properties` are those of PyIceberg's file systems.
+    Raises: OSError.
+    """
+    local = local_path(location)
+    with suppress(FileNotFoundError):
+        if local is not None:
+            os.unlink(local)
+        else:
+            from pyiceberg.io.pyarrow import PyArrowFileIO
+
+            PyArrowFileIO(dict(properties)).delete(location)
+
+
+def _is_closed(folder: Path, mode: int) -> bool:
+    """Close a folder of ours to others, as older versions did not; False if they may have put
+    something there.
+    """
+    os.chmod(folder, stat.S_IRWXU)
+    if mode & (stat.S_IWGRP | stat.S_IWOTH) and any(folder.iterdir()):
+        os.chmod(folder, mode)  # what it looks like now would be believed the next time
+        return False
+    return True
+
+
+class StagingArea:
+    """The statements of one server on one lake. Nothing is made before the first of them needs it.
+    Thread-safe.
+    """
+
+    def __init__(
+        self, root: Path, properties: Mapping[str, str] | None = None, hold: Hold | None = None
+    ) -> None:
+        """`properties` are those of PyIceberg's file systems, `hold` has the JVM that commits hold
+        a lock.
+        """
+        self.root = root
+        self.properties = dict(properties or {})
+        self._hold = hold
+        self._guard = threading.Lock()
+        self._folder: Path | None = None
+        self._life: Life | None = None
+
+    def begin(self, identifier: Identifier, state: TableState | None = None) -> Staging:
+        """A statement that changes a table, of which it has seen a state. Costs nothing until it
+        writes something.
+        """
+        return Staging(self, identifier, state)
+
+    def folder(self) -> Path:
+        """The server's own. Raises: PreconditionFailed when others could change what is in there;
+        OSError.
+        """
+        with self._guard:
+            if self._folder is None:
+                self.root.parent.mkdir(parents=True, exist_ok=True)
+                self.root.mkdir(mode=stat.S_IRWXU, exist_ok=True)
+                expect_private(self.root)
+                folder = self.root / uuid.uuid4().hex
+                folder.mkdir(mode=stat.S_IRWXU)
+                self._life = Life(folder, self._hold)
+                self._folder = folder
+            return self._folder
+
+    def close(self) -> None:
+        """Let go of the folder. What statements have left there is swept by the next server. Never
+        raises.
+        """
+        with self._guard:
+            folder, life, self._folder, self._life = self._folder, self._life, None, None
+        with suppress(OSError):
+            if folder is not None and all(each.name in FILES for each in folder.iterdir()):
+                shutil.rmtree(folder)
+        if life is not None:
+            life.end()
+
+
+class Staging:
+    """One statement. For one thread at a time."""
+
+    def __init__(self, area: StagingArea, identifier: Identifier, state: TableState | None) -> None:
+        self.id = uuid.uuid4().hex
+        """Also in the summary of the snapshot that it makes."""
+        self.identifier = identifier
+        self._state = state
+        self._area = area
+        self._folder: Path | None = None
+        self._journal: Path | None = None
+        self._locations: list[str] = []
+
+    @property
+    def folder(self) -> Path:
+        """For files that never become the table's, where Spark's executors can read them.
+
+        Raises: LimitExceeded when the storage is full; PermissionDenied, PreconditionFailed.
+        """
+        if self._folder is None:
+            with writing(self.identifier):
+                folder = self._area.folder() / self.id
+                folder.mkdir(mode=stat.S_IRWXU, exist_ok=True)
+            self._folder = folder
+        return self._folder
+
+    def will_write(self, *locations: str) -> None:
+        """Note files before they are made outside of `folder`.
+
+        Raises: LimitExceeded when the storage is full; PermissionDenied, PreconditionFailed.
+        """
+        self._note([{"file": location} for location in locations])
+        self._locations += locations
+
+    def will_branch(self, branch: str) -> None:
+        """Note a branch of the table before it is made. Raises: as `will_write`."""
+        self._note([{"branch": branch}])
+
+    def expect_journal(self) -> None:
+        """Raises: Conflict when this server was taken for dead, as after its machine stood still
+        for long.
+        """
+        if self._journal is not None and not self._journal.exists():
+            raise Conflict(
+                f"what was written for table {self.identifier} has been removed by another server meanwhile; nothing was "
+                "changed: run it again"
+            )
+
+    def done(self) -> None:
+        """It is committed: what was written is the table's now. Never raises."""
+        self._end()
+
+    def discard(self) -> None:
+        """Remove all files that were written. Never raises; what cannot be removed now is left to
+        the next server.
+        """
+        left = []
+        for location in self._locations:
+            try:
+                delete_file(location, self._area.properties)
+            except Exception:  # noqa: BLE001 - see above
+                _log.warning("a file of statement %s cannot be removed", self.id, exc_info=True)
+                left.append(location)
+        self._locations = left
+        if left:
+            self.leave()
+        else:
+            self._end()
+
+    def leave(self) -> None:
+        """Nobody knows whether it is committed: the next server will look. Never raises."""
+        self._remove_folder()
+
+    def _note(self, notes: Sequence[Mapping[str, Any]]) -> None:
+        with writing(self.identifier):
+            if self._journal is None:
+                self._journal = self._area.folder() / f"{self.id}{JOURNAL}"
+                notes = [self._heading(), *notes]
+            with open(self._journal, "a", encoding="utf-8") as journal:
+                journal.writelines(json.dumps(note) + "\n" for note in notes)
+                journal.flush()
+                os.fsync(journal.fileno())
+
+    def _heading(self) -> Mapping[str, Any]:
+        table, state = self.identifier, self._state
+        return {
+            "table": [table.catalog, list(table.namespace), table.name],
+            "uuid": "" if state is None else str(state.metadata.table_uuid),
+            "metadata": "" if state is None else state.metadata_location,
+        }
+
+    def _end(self) -> None:
+        with suppress(OSError):
+            if self._journal is not None:
+                self._journal.unlink(missing_ok=True)
+        self._remove_folder()
+
+    def _remove_folder(self) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None

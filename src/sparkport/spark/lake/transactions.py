@@ -1,0 +1,309 @@
+"""Transactions: which state of each table the scans of one transaction read, and what it has
+changed but not published.
+
+DuckDB begins one for every statement and never says that it has ended (airport §10), so they are
+forgotten by time. Until then most are never heard of again: what they have read is soon only noted
+by its ids, so that they hold no memory. Those that collect changes, because a caller of the
+contracts' actions or `lake_begin()` wants it, are kept apart from those many.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sparkport.catalog import Context, Quotas, TransactionState
+from sparkport.errors import Conflict, LimitExceeded, NotFound, TransactionNotActive
+from sparkport.spark.iceberg.definition import Definition
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.iceberg.table_state import States, TableState
+from sparkport.spark.lake.settings import LakeSettings
+
+if TYPE_CHECKING:
+    from sparkport.spark.lake.changes import Change
+    from sparkport.spark.lake.staging import Staging
+
+__all__ = ["BRANCH_PREFIX", "Note", "Pending", "Transaction", "Transactions"]
+
+BRANCH_PREFIX = "sparkport_"
+"""How the names of our branches begin."""
+_AT_HAND_SECONDS = 60.0
+"""For so long after its last use a transaction holds the states that it has read."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Note:
+    """A state of a table, by what finds it again in a later one."""
+
+    snapshot_id: int | None
+    schema_id: int
+    definition: Definition
+
+    @classmethod
+    def of(cls, state: TableState) -> Note:
+        snapshot_id = None if state.snapshot is None else state.snapshot.snapshot_id
+        return cls(snapshot_id, state.schema.schema_id, state.definition)
+
+
+@dataclass(slots=True)
+class Pending:
+    """What a transaction has changed in one table, all statements together."""
+
+    change: Change
+    stagings: list[Staging]
+    """Of its statements: they know the files."""
+
+
+@dataclass(slots=True, eq=False)
+class Transaction:
+    """Its changes are made under its own lock, one after the other; the rest under that of all
+    transactions.
+    """
+
+    id: str
+    last_used: float
+    parent: str | None = None
+    """For a single statement: the transaction of DuckDB that it belongs to."""
+    is_statement: bool = False
+    collects: bool = False
+    """Whether statements of DuckDB in this transaction wait for `lake_commit()`."""
+    state: TransactionState = TransactionState.ACTIVE
+    seen: dict[Identifier, TableState | Note] = field(default_factory=dict)
+    travelled: frozenset[tuple[Identifier, int]] = frozenset()
+    """Older snapshots of tables that it has read."""
+    pending: dict[Identifier, Pending] = field(default_factory=dict)
+    held: ExitStack | None = None
+    """What it takes of its principal's quota while it is kept for its changes."""
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    @property
+    def branch(self) -> str:
+        """Where its changes are until they are published."""
+        return f"{BRANCH_PREFIX}{self.id}"
+
+    def expect_active(self) -> None:
+        if self.state is not TransactionState.ACTIVE:
+            raise TransactionNotActive(
+                f"transaction {self.id} is not active (state: {self.state.value})"
+            )
+
+    def snapshots_of(self, identifier: Identifier) -> set[int]:
+        """The snapshots of a table that it has read, and may read again."""
+        states = [self.seen.get(identifier)]
+        if (pending := self.pending.get(identifier)) is not None:
+            states.append(pending.change.base)
+        notes = [Note.of(each) if isinstance(each, TableState) else each for each in states]
+        found = {
+            each.snapshot_id for each in notes if each is not None and each.snapshot_id is not None
+        }
+        return found | {snapshot_id for table, snapshot_id in self.travelled if table == identifier}
+
+    def note_down(self) -> None:
+        """Hold on to no state that it has read."""
+        self.seen = {
+            identifier: Note.of(each) if isinstance(each, TableState) else each
+            for identifier, each in self.seen.items()
+        }
+
+
+class Transactions:
+    """All transactions of a lake that are not forgotten yet, in the order of last use.
+    Thread-safe.
+    """
+
+    def __init__(self, settings: LakeSettings, states: States) -> None:
+        self._settings = settings
+        self._states = states
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, Transaction] = OrderedDict()
+        self._noted: OrderedDict[str, Transaction] = OrderedDict()
+        """Those of which only notes are left."""
+        self._writing: OrderedDict[str, Transaction] = OrderedDict()
+
+    def begin(self, *, statement_of: Context | None = None) -> str:
+        """A new transaction; with `statement_of` one for a single statement, in the transaction of
+        that request.
+        """
+        now = time.monotonic()
+        transaction = Transaction(secrets.token_hex(16), now, is_statement=statement_of is not None)
+        with self._lock:
+            if statement_of is not None:
+                transaction.parent = statement_of.transaction_id
+            self._known[transaction.id] = transaction
+            self._expire(now)
+        return transaction.id
+
+    def status(self, transaction_id: str) -> TransactionState | None:
+        with self._lock:
+            self._expire(time.monotonic())
+            transaction = self._find(transaction_id)
+            return None if transaction is None else transaction.state
+
+    def find(self, transaction_id: str | None) -> Transaction | None:
+        with self._lock:
+            return self._find(transaction_id)
+
+    def end(self, transaction_id: str, state: TransactionState) -> None:
+        """Raises: NotFound."""
+        with self._lock:
+            transaction = self._find(transaction_id)
+            if transaction is None:
+                raise NotFound(f"transaction {transaction_id} does not exist, or ended long ago")
+            if transaction.state is TransactionState.ACTIVE:
+                transaction.state = state
+                transaction.seen, transaction.pending = {}, {}
+            self._move(transaction, self._known)
+
+    def is_active(self, transaction_id: str | None) -> bool:
+        with self._lock:
+            transaction = self._find(transaction_id)
+            return transaction is not None and transaction.state is TransactionState.ACTIVE
+
+    def collecting(self, ctx: Context) -> Transaction | None:
+        """The transaction that a statement's change waits in; None when it is published at once.
+
+        Raises: TransactionNotActive.
+        """
+        transaction = self.find(ctx.transaction_id)
+        if transaction is not None and transaction.is_statement:
+            parent = self.find(transaction.parent)
+            transaction = parent if parent is not None and parent.collects else None
+        if transaction is not None:
+            transaction.expect_active()
+        return transaction
+
+    def writes(self, transaction: Transaction, quotas: Quotas) -> None:
+        """Keep a transaction that has pending changes until it ends. Raises: LimitExceeded."""
+        with self._lock:
+            if transaction.id not in self._writing:
+                if len(self._writing) >= self._settings.max_open_transactions:
+                    raise LimitExceeded(
+                        f"{len(self._writing)} transactions have changes that wait for a commit, and more are not allowed"
+                    )
+                held = ExitStack()
+                held.enter_context(quotas.hold("transactions"))
+                transaction.held = held
+                self._move(transaction, self._writing)
+
+    def settled(self, transaction: Transaction) -> None:
+        """Nothing of it is pending any more."""
+        with self._lock:
+            self._move(transaction, self._known)
+
+    def seen(self, transaction_id: str | None, current: TableState) -> TableState:
+        """What a transaction reads of a table: what its first scan read, unless the table was
+        altered since.
+
+        DDL of DuckDB bears no transaction id (airport §2.2), and its next statement expects the new
+        columns; a scan that has begun keeps its own state by its tickets.
+
+        Raises: Conflict when somebody else has removed it.
+        """
+        if transaction_id is None:
+            return current
+        now = time.monotonic()
+        with self._lock:
+            transaction = self._find(transaction_id)
+            if transaction is None or transaction.state is not TransactionState.ACTIVE:
+                return current
+            transaction.last_used = now
+            self._move(
+                transaction, self._writing if transaction.id in self._writing else self._known
+            )
+            known = transaction.seen.get(current.identifier)
+            if known is None or (
+                known.definition is not current.definition
+                and current.identifier not in transaction.pending
+            ):
+                known = current
+            elif isinstance(known, Note):
+                known = self._found_again(known, current)
+            transaction.seen[current.identifier] = known
+            return known
+
+    def show(self, transaction_id: str | None, state: TableState) -> None:
+        """Let a transaction read another state, because one of its own statements has made it."""
+        with self._lock:
+            transaction = self._find(transaction_id)
+            if transaction is not None and transaction.state is TransactionState.ACTIVE:
+                transaction.seen[state.identifier] = state
+
+    def travels(self, transaction_id: str | None, state: TableState) -> None:
+        """A transaction reads an older state of a table as well."""
+        with self._lock:
+            transaction = self._find(transaction_id)
+            if transaction is not None and state.snapshot is not None:
+                transaction.travelled |= {(state.identifier, state.snapshot.snapshot_id)}
+
+    def snapshots_read(self, identifier: Identifier) -> set[int]:
+        """The snapshots of a table that active transactions have read, and may read again."""
+        with self._lock:
+            self._expire(time.monotonic())
+            active = [
+                each
+                for each in (*self._known.values(), *self._noted.values(), *self._writing.values())
+                if each.state is TransactionState.ACTIVE
+            ]
+            return {snapshot_id for each in active for snapshot_id in each.snapshots_of(identifier)}
+
+    def abandoned(self, *, all_of_them: bool = False) -> list[Transaction]:
+        """Those with pending changes that nobody has used for long, or all; whoever asks for them
+        rolls them back.
+        """
+        oldest = time.monotonic() - self._settings.transaction_idle_seconds
+        with self._lock:
+            return [
+                each for each in self._writing.values() if all_of_them or each.last_used < oldest
+            ]
+
+    def _found_again(self, note: Note, current: TableState) -> TableState:
+        now = Note.of(current)
+        if (note.snapshot_id, note.schema_id, note.definition) == (
+            now.snapshot_id,
+            now.schema_id,
+            now.definition,
+        ):
+            return current
+        schema = current.metadata.schema_by_id(note.schema_id)
+        snapshot = (
+            None if note.snapshot_id is None else current.metadata.snapshot_by_id(note.snapshot_id)
+        )
+        if schema is None or (snapshot is None and note.snapshot_id is not None):
+            raise Conflict(
+                f"what this transaction has read of table {current.identifier} was removed meanwhile: begin another one"
+            )
+        return self._states.at(current, snapshot, schema)
+
+    def _find(self, transaction_id: str | None) -> Transaction | None:
+        for transactions in (self._known, self._noted, self._writing):
+            if (found := transactions.get(transaction_id or "")) is not None:
+                return found
+        return None
+
+    def _move(self, transaction: Transaction, where: OrderedDict[str, Transaction]) -> None:
+        for transactions in (self._known, self._noted, self._writing):
+            transactions.pop(transaction.id, None)
+        where[transaction.id] = transaction
+        if where is not self._writing and transaction.held is not None:
+            transaction.held.close()
+            transaction.held = None
+
+    def _expire(self, now: float) -> None:
+        for transaction in _take_unused(self._known, now - _AT_HAND_SECONDS):
+            transaction.note_down()
+            self._noted[transaction.id] = transaction
+        _take_unused(self._noted, now - self._settings.transaction_idle_seconds)
+        while len(self._known) + len(self._noted) > self._settings.max_transactions:
+            (self._noted or self._known).popitem(last=False)
+
+
+def _take_unused(transactions: OrderedDict[str, Transaction], since: float) -> list[Transaction]:
+    taken = []
+    while transactions and next(iter(transactions.values())).last_used < since:
+        taken.append(transactions.popitem(last=False)[1])
+    return taken

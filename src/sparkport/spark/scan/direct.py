@@ -1,0 +1,118 @@
+"""Files that DuckDB may read by itself (route 4): for clients that can reach the storage, where the
+administrator allows it.
+
+Only what a plain read of the file answers exactly qualifies. DuckDB matches columns by name and
+type (airport §5.8), so the file must call every wanted column as the table does now, and hold it in
+the type that is published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import pyarrow as pa
+from pyarrow import lib
+from pyiceberg.types import NestedField
+
+from sparkport.catalog import FunctionCall
+from sparkport.spark.iceberg.locations import is_pattern, local_path, open_parquet
+from sparkport.spark.iceberg.parts import FilePart
+from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.iceberg.types.declared import needs_decoding
+
+__all__ = ["direct_calls", "qualifies"]
+
+_FIELD_ID = b"PARQUET:field_id"
+_ALIKE = frozenset(
+    {
+        *(lib.Type_BOOL, lib.Type_INT32, lib.Type_INT64, lib.Type_FLOAT, lib.Type_DOUBLE),
+        *(
+            lib.Type_STRING,
+            lib.Type_BINARY,
+            lib.Type_DATE32,
+            lib.Type_TIMESTAMP,
+            lib.Type_DECIMAL128,
+        ),
+    }
+)
+"""Types of which DuckDB reads the same from Parquet as from us."""
+
+
+def qualifies(
+    state: TableState, part: FilePart, names: Sequence[str], properties: Mapping[str, str]
+) -> bool:
+    """Whether a plain read of the file gives the rows of a part, in the wanted columns."""
+    if (
+        part.vector is not None
+        or part.position_deletes
+        or part.row_groups is not None
+        or is_pattern(part.path)
+    ):
+        return False
+    definition = state.definition
+    try:
+        held = _held(part.path, tuple(sorted(properties.items())))
+    except (OSError, pa.ArrowException):
+        return False  # the reader will say what is wrong with it
+    for name in names:
+        position = definition.position(name)
+        if position is None or not _alike(
+            state.schema.fields[position], definition.columns.field(position), part, held
+        ):
+            return False
+    return True
+
+
+def _alike(
+    column: NestedField,
+    declared: pa.Field,
+    part: FilePart,
+    held: Mapping[str, tuple[int, pa.DataType]],
+) -> bool:
+    if declared.type.id not in _ALIKE or needs_decoding(column.field_type, declared):
+        return False
+    found = held.get(declared.name)
+    if found is not None:
+        return found[0] == column.field_id and _same(found[1], declared.type)
+    # DuckDB reads NULLs where a file lacks the column. It must not be there under another name, or
+    # have a value anyhow.
+    if column.initial_default is not None or any(
+        field_id == column.field_id for field_id, _ in part.partition
+    ):
+        return False
+    return all(field_id != column.field_id for field_id, _ in held.values())
+
+
+def _same(held: pa.DataType, declared: pa.DataType) -> bool:
+    if pa.types.is_timestamp(held) and pa.types.is_timestamp(declared):
+        return held.unit == declared.unit and (held.tz is None) == (declared.tz is None)
+    return bool(held == declared)
+
+
+@lru_cache(maxsize=10_000)
+def _held(path: str, properties: tuple[tuple[str, str], ...]) -> dict[str, tuple[int, pa.DataType]]:
+    """The columns of a file by name, with Iceberg's field ids. Files do not change, so it is
+    remembered.
+    """
+    with open_parquet(path, dict(properties)) as file:
+        return {
+            field.name: (int((field.metadata or {}).get(_FIELD_ID, b"-1")), field.type)
+            for field in file.schema_arrow
+        }
+
+
+def direct_calls(parts: Sequence[FilePart], groups: int) -> list[FunctionCall]:
+    """What DuckDB is to read: the files in a few groups of about the same size, each with one
+    call.
+    """
+    found: list[list[str]] = [[] for _ in range(max(1, groups))]
+    sizes = [0] * len(found)
+    for part in sorted(parts, key=lambda part: (-part.bytes, part.path)):
+        smallest = sizes.index(min(sizes))
+        found[smallest].append(local_path(part.path) or part.path)
+        sizes[smallest] += part.bytes
+    # Files may differ in columns that nobody wants, and lack some that somebody does. What their
+    # folders are called says nothing: DuckDB would take `day=null` for a value of the column.
+    options = {"union_by_name": True, "hive_partitioning": False}
+    return [FunctionCall("read_parquet", (group,), options) for group in found if group]

@@ -1,0 +1,293 @@
+"""What a query consists of, as Spark's parser and its analysis see it: nothing here runs.
+
+Strategy: two closed lists. Before the analysis, which in Spark runs some things itself (procedures,
+EXECUTE IMMEDIATE, subqueries that choose a version), the parsed plan must consist of nodes of
+queries only, so that all tables are known by name. After it, the analysed plan must again consist
+of nodes of queries, and every leaf be a table with a name or hold nothing but what is in the query.
+What is on neither list is refused, whatever a new Spark may call it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sparkport.errors import BadRequest
+from sparkport.spark.iceberg.identifiers import Identifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+__all__ = ["NamedRelation", "QueryPlans", "relations_of"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NamedRelation:
+    """A table or view that a query names."""
+
+    identifier: Identifier
+    node: Any
+    """UnresolvedRelation"""
+
+
+class QueryPlans:
+    """Parses and analyses queries in sessions of one JVM. Thread-safe."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        jvm: Any = spark._jvm
+        analysis = jvm.org.apache.spark.sql.catalyst.analysis
+        self._jvm = jvm
+        self._to_seq = jvm.org.apache.spark.api.python.PythonUtils.toSeq
+        self._to_map = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap
+        self._common_tables = analysis.CTESubstitution
+        self._identifier_clauses = analysis.ResolveIdentifierClause(self._to_seq([]))
+        self._without_commands = jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
+        self._dataset = jvm.org.apache.spark.sql.classic.Dataset
+        self._every_node = _every_node(jvm)
+
+    def parse(
+        self, session: SparkSession, text: str, arguments: Mapping[str, Column] | list[Column]
+    ) -> Any:
+        """The plan as it was written, with arguments in place of their markers."""
+        java_session: Any = session._jsparkSession
+        parser = java_session.sessionState().sqlParser()
+        if not arguments:
+            return parser.parsePlan(text)
+        parsers = self._jvm.org.apache.spark.sql.catalyst.parser
+        if isinstance(arguments, list):
+            given = self._literals(
+                java_session, {str(at): each for at, each in enumerate(arguments)}
+            )
+            in_order = [given.apply(str(at)) for at in range(len(arguments))]
+            context = parsers.PositionalParameterContext(self._to_seq(in_order))
+        else:
+            context = parsers.NamedParameterContext(self._literals(java_session, arguments))
+        return parser.parsePlanWithParameters(text, context)
+
+    def _literals(self, java_session: Any, arguments: Mapping[str, Column]) -> Any:
+        columns: Mapping[str, Any] = arguments
+        expressions = {
+            name: java_session.expression(column._jc) for name, column in columns.items()
+        }
+        return java_session.resolveAndValidateParameters(self._to_map(expressions))
+
+    def named_relations(
+        self, parsed: Any, session: SparkSession, current: tuple[str, ...], title: str, text: str
+    ) -> list[NamedRelation]:
+        """The tables and views that a query names; `current` are catalog and namespace of names
+        without any.
+
+        Raises: BadRequest for what is no query, or hides what it reads.
+        """
+        found = []
+        pending = [self._common_tables.apply(parsed)]
+        while pending:
+            for node in _nodes(pending.pop(), self._every_node):
+                kind = _kind(node)
+                if kind not in _PARSED:
+                    part = kind.rpartition(".")[2]
+                    raise _refused(
+                        title,
+                        text,
+                        f" reads only: write a SELECT without {part}, which is no part of a query",
+                    )
+                if kind == _IDENTIFIER_CLAUSE:
+                    named = self._identifier_clauses.apply(node)
+                    if _kind(named) == kind:
+                        raise _refused(
+                            title,
+                            text,
+                            ": IDENTIFIER takes a text or a parameter here, no function",
+                        )
+                    pending.append(named)
+                elif kind == _TIME_TRAVEL:
+                    if not node.subqueries().isEmpty():
+                        raise BadRequest(
+                            f"{title}: write the time of {_TIME_TRAVEL_SQL} as a value, not as a subquery"
+                        )
+                    pending.append(node.relation())
+                elif kind == _UNRESOLVED_RELATION:
+                    if not node.options().isEmpty():
+                        raise BadRequest(
+                            f"{title}: a table takes no options here: leave WITH (…) out"
+                        )
+                    found.append(NamedRelation(_identifier_of(node, session, current), node))
+        return found
+
+    def analyse(self, session: SparkSession, plan: Any) -> Any:
+        """The plan with all names resolved. Commands in it are not carried out. Raises: Spark's
+        AnalysisException.
+        """
+        java_session: Any = session._jsparkSession
+        return java_session.sessionState().executePlan(plan, self._without_commands).analyzed()
+
+    def relations(self, analysed: Any, title: str) -> list[Identifier]:
+        """The tables that an analysed query reads, also in subqueries, common table expressions and
+        views.
+
+        Raises: BadRequest for what is no query, or reads what is no table of a catalog.
+        """
+        found: dict[Identifier, None] = {}
+        for node in _nodes(analysed, self._every_node):
+            kind = _kind(node)
+            if kind in _RELATIONS:
+                identifier = _table(kind, node)
+                if identifier is None:
+                    raise BadRequest(
+                        f"{title} reads tables and views only, no files or sources without a name"
+                    )
+                found[identifier] = None
+            elif kind not in _ANALYSED:
+                raise BadRequest(
+                    f"{title} reads only: {kind.rpartition('.')[2]} is nothing that a query may do"
+                )
+        return list(found)
+
+    def rows(self, session: SparkSession, analysed: Any) -> DataFrame:
+        """The rows of that very plan; it is not analysed again."""
+        from pyspark.sql import DataFrame
+
+        return DataFrame(self._dataset.ofRows(session._jsparkSession, analysed), session)
+
+
+def relations_of(rows: DataFrame) -> Iterator[Identifier | None]:
+    """The tables that a DataFrame reads; None for what is none, such as files."""
+    jvm: Any = rows.sparkSession._jvm
+    for node in _nodes(rows._jdf.queryExecution().analyzed(), _every_node(jvm)):
+        kind = _kind(node)
+        if kind in _RELATIONS:
+            yield _table(kind, node)
+        elif kind not in _ANALYSED:
+            yield None
+
+
+def _nodes(plan: Any, every_node: Any) -> Iterator[Any]:
+    """All nodes of a plan and of the subqueries in it, by one call."""
+    return _each(plan.collectWithSubqueries(every_node))
+
+
+def _every_node(jvm: Any) -> Any:
+    """A partial function of Scala's that takes every node, and returns it."""
+    return jvm.scala.PartialFunction.fromFunction(getattr(jvm.scala.Predef, "$conforms")())
+
+
+def _each(sequence: Any) -> Iterator[Any]:
+    iterator = sequence.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
+
+
+def _kind(node: Any) -> str:
+    return str(node.getClass().getName())
+
+
+# ------------------------------------------------------------------------------------- which table
+
+
+def _identifier_of(node: Any, session: SparkSession, current: tuple[str, ...]) -> Identifier:
+    """What Spark will look for: the first of several names is a catalog if there is one that is
+    called so.
+    """
+    parts = tuple(map(str, _each(node.multipartIdentifier())))
+    catalog, namespace = current[0], current[1:]
+    if len(parts) == 1:
+        return Identifier(catalog, namespace, parts[0])
+    is_session_catalog = parts[0].lower() == _SESSION_CATALOG
+    if is_session_catalog or session.conf.get(f"spark.sql.catalog.{parts[0]}", None) is not None:
+        return Identifier(
+            _SESSION_CATALOG if is_session_catalog else parts[0], parts[1:-1], parts[-1]
+        )
+    return Identifier(catalog, parts[:-1], parts[-1])
+
+
+def _table(kind: str, node: Any) -> Identifier | None:
+    if kind == _DATA_SOURCE_V2:
+        catalog, identifier = node.catalog(), node.identifier()
+        if not (catalog.isDefined() and identifier.isDefined()):
+            return None
+        found = identifier.get()
+        return Identifier(
+            str(catalog.get().name()), tuple(map(str, found.namespace())), str(found.name())
+        )
+    if kind == _HIVE:
+        return _of_session_catalog(node.tableMeta().identifier())
+    described = node.catalogTable()
+    return _of_session_catalog(described.get().identifier()) if described.isDefined() else None
+
+
+def _of_session_catalog(identifier: Any) -> Identifier:
+    catalog, database = identifier.catalog(), identifier.database()
+    return Identifier(
+        str(catalog.get()) if catalog.isDefined() else _SESSION_CATALOG,
+        (str(database.get()) if database.isDefined() else "default",),
+        str(identifier.table()),
+    )
+
+
+_SESSION_CATALOG = "spark_catalog"
+
+
+# --------------------------------------------------------------------------------- what is allowed
+
+
+def _classes(package: str, names: str) -> frozenset[str]:
+    return frozenset(f"org.apache.spark.sql.{package}.{name}" for name in names.split())
+
+
+_UNRESOLVED_RELATION = "org.apache.spark.sql.catalyst.analysis.UnresolvedRelation"
+_IDENTIFIER_CLAUSE = "org.apache.spark.sql.catalyst.analysis.PlanWithUnresolvedIdentifier"
+_TIME_TRAVEL = "org.apache.spark.sql.catalyst.analysis.RelationTimeTravel"
+_TIME_TRAVEL_SQL = "TIMESTAMP AS OF"
+_DATA_SOURCE_V2 = "org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation"
+_HIVE = "org.apache.spark.sql.catalyst.catalog.HiveTableRelation"
+_RELATIONS = frozenset(
+    {_DATA_SOURCE_V2, _HIVE, "org.apache.spark.sql.execution.datasources.LogicalRelation"}
+)
+
+_IN_BOTH = _classes(
+    "catalyst.plans.logical",
+    "Aggregate CTERelationDef CTERelationRef Distinct Except Filter Generate GlobalLimit Intersect Join LateralJoin"
+    " LimitAll LocalLimit LocalRelation Offset OneRowRelation Project RepartitionByExpression Sample Sort SubqueryAlias"
+    " Union WithCTE",
+) | _classes("catalyst.expressions", "PipeOperator")
+
+_PARSED = (
+    _IN_BOTH
+    | {_UNRESOLVED_RELATION, _IDENTIFIER_CLAUSE, _TIME_TRAVEL}
+    | _classes("catalyst.plans.logical", "Pivot Unpivot UnresolvedHint WithWindowDefinition")
+    | _classes(
+        "catalyst.analysis",
+        "UnresolvedHaving UnresolvedInlineTable UnresolvedSubqueryColumnAliases UnresolvedTVFAliases"
+        " UnresolvedTableValuedFunction",
+    )
+)
+"""What a query may consist of before its analysis."""
+
+_ANALYSED = (
+    _IN_BOTH
+    | _classes(
+        "catalyst.plans.logical",
+        "Expand Range RebalancePartitions Repartition ResolvedHint UnionLoop UnionLoopRef View Window",
+    )
+    | _classes("catalyst.analysis", "ResolvedInlineTable SQLFunctionNode")
+)
+"""What a query may consist of after its analysis, apart from tables."""
+
+
+def _refused(title: str, text: str, otherwise: str) -> BadRequest:
+    """A statement is called by its first word; `otherwise` says what is wrong with a query."""
+    word = next(
+        (word.upper() for word in re.findall(r"[A-Za-z]+", _without_comments(text))), "this"
+    )
+    if word in _BEGIN_QUERIES:
+        return BadRequest(f"{title}{otherwise}")
+    return BadRequest(f"{title} reads only, and this is a {word} statement: write a SELECT")
+
+
+_BEGIN_QUERIES = frozenset({"SELECT", "WITH", "FROM", "TABLE", "VALUES", "MAP", "REDUCE"})
+
+
+def _without_comments(text: str) -> str:
+    return re.sub(r"--[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)

@@ -1,0 +1,293 @@
+"""Statements that Spark carries out, from rows that were staged as Parquet.
+
+For what is too large to be held here, and for files that only Spark can write: sorted tables,
+partitions by hash, other formats than Parquet, storage that this process does not reach. Strategy:
+Spark works on a temporary branch of the table, which nobody sees. Then the table is swapped to what
+the branch shows, and the branch removed, by one commit, if nobody else has changed the table since
+the branch was made; else all is checked and done again from the staged rows. An INSERT that can
+break no key needs no branch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sparkport.catalog import Context, Operation
+from sparkport.errors import NotFound, Unsupported
+from sparkport.spark.iceberg.identifiers import Identifier, quoted
+from sparkport.spark.iceberg.plan import plan_rows
+from sparkport.spark.iceberg.positions import numbers_of
+from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.jvm.errors import translated
+from sparkport.spark.jvm.relay.jobs import start_job
+from sparkport.spark.lake.changes import Change, WrittenFile
+from sparkport.spark.lake.iceberg_commit import begin, commit
+from sparkport.spark.lake.lake import Lake
+from sparkport.spark.lake.outcomes import OutcomeUnknown
+from sparkport.spark.lake.staging import Staging
+from sparkport.spark.lake.transactions import BRANCH_PREFIX
+from sparkport.spark.write.commit import (
+    BRANCH,
+    STATEMENT,
+    attempts,
+    changed_by_others,
+    verified,
+    verify_columns,
+)
+from sparkport.spark.write.keys import KeyCheck
+from sparkport.spark.write.publish import drop_branch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["SparkWrite", "can_change", "own_session", "publish_by_spark"]
+
+_log = logging.getLogger(__name__)
+_MAIN = "main"
+_BROADCAST_BYTES = 128 * 1024 * 1024
+"""A source up to this size is sent to all executors, so that the table need not be sorted and sent
+around instead.
+"""
+_SUMMARY = "spark.sql.iceberg.snapshot-property."
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparkWrite:
+    """A statement for Spark."""
+
+    operation: Operation
+    source: tuple[WrittenFile, ...]
+    """The staged rows: stored columns, and `_row_id` where rows are changed."""
+    columns: tuple[str, ...]
+    """Those that it brings, without the row id."""
+    change: Change
+    """What it has seen, the rows it removes, and the keys that it can break; `files` are the staged
+    ones.
+    """
+    inserts: bool = False
+    """Whether staged rows of an UPDATE that have no row id are new ones."""
+
+    @property
+    def identifier(self) -> Identifier:
+        return self.change.identifier
+
+
+def can_change(state: TableState, operation: Operation) -> bool:
+    """Whether Spark finds rows by their ids: it does not know them while it rewrites whole
+    files.
+    """
+    statement = "delete" if operation is Operation.DELETE else "merge"
+    return state.metadata.properties.get(f"write.{statement}.mode") == "merge-on-read"
+
+
+def publish_by_spark(
+    lake: Lake, ctx: Context, write: SparkWrite, staging: Staging, summary: Mapping[str, str]
+) -> None:
+    """Let Spark do a statement, and make it visible. Raises: Conflict, ConstraintViolation,
+    NotFound, Unsupported.
+    """
+    if lake.transactions.collecting(ctx) is not None:
+        raise Unsupported(
+            f"this change of table {write.identifier} is left to Spark, which cannot do it inside a transaction: "
+            "run it outside, or in smaller parts"
+        )
+    if write.operation is not Operation.INSERT and not can_change(
+        write.change.base, write.operation
+    ):
+        raise Unsupported(
+            f"Spark can change rows of table {write.identifier} by their ids only with merge-on-read: set its properties "
+            "write.update.mode, write.merge.mode and write.delete.mode to merge-on-read, and run it again"
+        )
+    if write.operation is Operation.INSERT and not (
+        write.change.keys.unique or write.change.keys.primary_key
+    ):
+        verify_columns(write.change, lake.current(write.identifier))
+        _append(lake, ctx, write, summary)
+    else:
+        branch = f"{BRANCH_PREFIX}{staging.id}"
+        staging.will_branch(branch)
+        try:
+            _publish_branch(lake, ctx, write, summary, branch)
+        finally:
+            lake.quietly(
+                "the branch of a statement", partial(drop_branch, lake, write.identifier, branch)
+            )
+    lake.changed(write.identifier)
+    # It is made, and what goes wrong now must not say otherwise.
+    lake.quietly(
+        "what a transaction reads after a statement",
+        lambda: lake.transactions.show(ctx.parent_transaction_id, lake.current(write.identifier)),
+    )
+
+
+def _append(lake: Lake, ctx: Context, write: SparkWrite, summary: Mapping[str, str]) -> None:
+    """Let Spark add the rows to the table itself. It may fail, or be cancelled, after it has
+    committed them.
+    """
+    try:
+        _run(lake, ctx, write, summary, None)
+    except Exception as error:
+        if not _is_there(lake, write.identifier, summary[STATEMENT], error):
+            raise
+        _log.warning(
+            "table %s: Spark has added the rows of a statement, and failed then", write.identifier
+        )
+
+
+def _is_there(lake: Lake, identifier: Identifier, statement: str, error: Exception) -> bool:
+    """Whether a statement that has failed has made a snapshot all the same. Raises:
+    OutcomeUnknown.
+    """
+    try:
+        lake.changed(identifier)
+        snapshots = lake.current(identifier).metadata.snapshots
+    except Exception:  # noqa: BLE001 - whatever it is, nobody knows
+        _log.warning(
+            "table %s: it cannot be seen whether Spark has changed it", identifier, exc_info=True
+        )
+        raise OutcomeUnknown(
+            f"Spark was to add rows to table {identifier} and failed, and nobody knows whether it has added them: look at "
+            "the table before you try again"
+        ) from error
+    summaries = [each.summary for each in snapshots if each.summary is not None]
+    return any(each.additional_properties.get(STATEMENT) == statement for each in summaries)
+
+
+def _publish_branch(
+    lake: Lake, ctx: Context, write: SparkWrite, summary: Mapping[str, str], branch: str
+) -> None:
+    keys = KeyCheck(lake, write.change, ctx.check)
+    keys.against(lake.current(write.identifier))
+    with lake.locked(write.identifier):
+        for _ in attempts(ctx, f"table {write.identifier}"):
+            base = _branched(lake, ctx, write, keys, branch)
+            if base is None:
+                continue
+            _run(lake, ctx, write, {**summary, BRANCH: branch}, branch)
+            if _swapped(lake, write.identifier, base, branch):
+                return
+            drop_branch(lake, write.identifier, branch)
+
+
+def _branched(
+    lake: Lake, ctx: Context, write: SparkWrite, keys: KeyCheck, branch: str
+) -> TableState | None:
+    """The state that a new branch begins with, which is the present, and checked; None when
+    somebody else was faster.
+    """
+    with translated(f"table {write.identifier}"):
+        draft = begin(lake, write.identifier)
+        _verify(lake, ctx, write, draft.state)
+        keys.against(draft.state)
+        draft.transaction.manageSnapshots().createBranch(branch).commit()
+        return draft.state if commit(draft) else None
+
+
+def _verify(lake: Lake, ctx: Context, write: SparkWrite, now: TableState) -> None:
+    """As `verified`; where only Spark can read the files, Spark looks for the rows."""
+    change = write.change
+    if plan_rows(now, numbers_of(change.removed)) is not None:
+        verified(lake, change, now)
+        return
+    verify_columns(change, now)
+    if not len(change.removed) or now.snapshot is None:
+        return
+    sequence = -1 if change.base.snapshot is None else change.base.snapshot.sequence_number
+    staged = lake.spark.read.parquet(*(file.path for file in write.source)).select("_row_id")
+    table = lake.spark.sql(
+        f"SELECT _row_id, _last_updated_sequence_number AS updated FROM {write.identifier.sql} "
+        f"VERSION AS OF {now.snapshot.snapshot_id}"
+    )
+    found = staged.join(table, "_row_id").selectExpr("count(*)", f"count_if(updated > {sequence})")
+    job = start_job(lake.spark.sparkContext, ctx, f"table {write.identifier}", found.collect)
+    ctx.on_cancel(job.cancel)
+    ((present, changed),) = job.result(meanwhile=lake.relay.make_room)
+    if changed:
+        raise changed_by_others(change, "a row")
+    if present < len(change.removed):
+        raise NotFound(
+            f"{len(change.removed) - present} of the rows do not exist in table {write.identifier} any more"
+        )
+
+
+def _swapped(lake: Lake, identifier: Identifier, base: TableState, branch: str) -> bool:
+    """Whether the table shows what the branch shows; False when it is not what the branch began
+    with any more.
+    """
+    for _ in attempts(Context(), f"table {identifier}"):
+        with translated(f"table {identifier}"):
+            draft = begin(lake, identifier)
+            now = draft.state
+            if _head(now) != _head(base) or now.definition is not base.definition:
+                return False
+            builder = lake.gateway.jvm.org.apache.iceberg.TableMetadata.buildFrom(draft.base)
+            head = now.metadata.refs[branch].snapshot_id
+            after = builder.setBranchSnapshot(head, _MAIN).removeRef(branch).build()
+            if commit(draft, after):
+                return True
+    return False
+
+
+def _head(state: TableState) -> int | None:
+    return None if state.snapshot is None else state.snapshot.snapshot_id
+
+
+def _run(
+    lake: Lake, ctx: Context, write: SparkWrite, summary: Mapping[str, str], branch: str | None
+) -> None:
+    session = own_session(
+        lake.spark, {f"{_SUMMARY}{name}": value for name, value in summary.items()}
+    )
+    source = session.read.parquet(*(file.path for file in write.source))
+    target = (
+        write.identifier.sql
+        if branch is None
+        else f"{write.identifier.sql}.{quoted('branch_' + branch)}"
+    )
+    job = start_job(
+        lake.spark.sparkContext,
+        ctx,
+        f"table {write.identifier}",
+        lambda: _execute(session, write, source, target),
+    )
+    ctx.on_cancel(job.cancel)
+    job.result(meanwhile=lake.relay.make_room)
+
+
+def _execute(session: SparkSession, write: SparkWrite, source: DataFrame, target: str) -> None:
+    match write.operation:
+        case Operation.INSERT:
+            source.select(*(quoted(name) for name in write.columns)).writeTo(target).append()
+        case Operation.UPDATE:
+            if sum(file.size for file in write.source) <= _BROADCAST_BYTES:
+                source = source.hint("broadcast")
+            source.createOrReplaceTempView("staged")
+            values = ", ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in write.columns)
+            merge = f"MERGE INTO {target} AS t USING staged AS s ON t._row_id = s._row_id"
+            session.sql(f"{merge} WHEN MATCHED THEN UPDATE SET {values}{_inserting(write)}")
+        case Operation.DELETE:
+            source.createOrReplaceTempView("staged")
+            session.sql(f"DELETE FROM {target} WHERE _row_id IN (SELECT _row_id FROM staged)")
+
+
+def _inserting(write: SparkWrite) -> str:
+    if not write.inserts:
+        return ""
+    names = ", ".join(quoted(name) for name in write.columns)
+    values = ", ".join(f"s.{quoted(name)}" for name in write.columns)
+    return f" WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})"
+
+
+def own_session(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    """A session like the given one, with settings and temporary views of its own."""
+    from pyspark.sql import SparkSession
+
+    java: Any = spark._jsparkSession
+    session = SparkSession(spark.sparkContext, java.cloneSession())
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    return session
