@@ -6,17 +6,20 @@ from __future__ import annotations
 
 import os
 import time
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pytest
 
-from sparkport.catalog import Context, ScanOptions
+from sparkport.catalog import Access, Context, Restrictions, ScanOptions
 from sparkport.errors import BadRequest, Conflict, NotFound, SparkportError
 from sparkport.server import Server
 from sparkport.spark import LakeCatalog, LakeSettings
+from sparkport.spark.iceberg.parts import DeleteVector, FilePart
+from sparkport.spark.scan import routes, streams
 from sparkport.spark.scan.routes import planned_state
 from sparkport.testing import DuckDBClient
 
@@ -165,6 +168,87 @@ def test_a_scan_keeps_its_snapshot_while_others_commit_compact_and_drop_columns(
         sum(batch.num_rows for batch in planned.scan(CTX, ScanOptions(partition=partitions[0])))
         == 4000
     )
+
+
+class _FilteredAccess(Access):
+    def restrictions(self, schema: str, table: str) -> Restrictions:
+        return Restrictions(("a > 0",))
+
+
+def test_a_stream_is_read_without_planning_again(lake, namespace, sql, monkeypatch):
+    sql(f"CREATE TABLE {{n}}.t (a INT, b STRING) {_V3}")
+    for number in range(3):
+        sql(f"INSERT INTO {{n}}.t SELECT id + {number * 1000}, 'x' FROM range(1000)")
+    sql("DELETE FROM {n}.t WHERE a % 7 = 0")
+    table = lake.schema(CTX, namespace).table(CTX, "t")
+    (partition,) = table.partitions(CTX, ScanOptions())
+
+    def plan_again(*_: object) -> NoReturn:
+        raise AssertionError("the scan was planned twice")
+
+    monkeypatch.setattr(routes, "_plan", plan_again)  # as on a server that has not planned it
+    rows = [
+        row["a"]
+        for batch in table.scan(CTX, ScanOptions(partition=partition))
+        for row in batch.to_pylist()
+    ]
+
+    assert sorted(rows) == [value for value in range(3000) if value % 7]
+    assert str(lake._lake.staging.root.parent).encode() not in zlib.decompress(
+        streams.unpacked(table.state, partition).files
+    )
+
+
+def test_a_stream_names_no_files_to_those_who_may_not_see_all_of_the_table(lake, namespace, sql):
+    sql(f"CREATE TABLE {{n}}.t (a INT) {_V3}")
+    sql("INSERT INTO {n}.t VALUES (1)")
+    table = lake.schema(CTX, namespace).table(CTX, "t")
+    restricted = replace(CTX, access=_FilteredAccess())
+    (partition,) = table.partitions(restricted, ScanOptions())
+
+    stream = streams.unpacked(table.state, partition)
+    assert (stream.source, stream.files) == (streams.Source.PLAN, b"")
+    assert sum(batch.num_rows for batch in table.scan(CTX, ScanOptions(partition=partition))) == 1
+
+
+def test_streams_of_too_many_files_are_found_by_planning_again(lake, namespace, sql, monkeypatch):
+    monkeypatch.setattr(streams, "_MOST_BYTES", 10)
+    sql(f"CREATE TABLE {{n}}.t (a INT) {_V3}")
+    sql("INSERT INTO {n}.t VALUES (1)")
+    table = lake.schema(CTX, namespace).table(CTX, "t")
+    (partition,) = table.partitions(CTX, ScanOptions())
+
+    assert streams.unpacked(table.state, partition).source is streams.Source.PLAN
+    assert sum(batch.num_rows for batch in table.scan(CTX, ScanOptions(partition=partition))) == 1
+
+
+def test_parts_survive_the_journey_in_a_stream(lake, namespace, sql):
+    sql(f"CREATE TABLE {{n}}.t (a INT) {_V3}")
+    state = lake.schema(CTX, namespace).table(CTX, "t").state
+    here = f"{state.metadata.location}/data/1.parquet"
+    full = FilePart(
+        here,
+        10,
+        1000,
+        first_row_id=5,
+        may_hold_row_ids=False,
+        vector=DeleteVector(f"{state.metadata.location}/data/v.puffin", 4, 40, 2),
+        position_deletes=("s3://elsewhere/deletes.parquet",),
+        partition=((1, "a"), (2, None), (3, 1.5)),
+        row_groups=(1, None),
+        split_offsets=(4, 500),
+        bytes=77,
+    )
+    groups = [(full,), (FilePart("s3://elsewhere/2.parquet", 1, 1), full)]
+
+    packed = streams.packed(state, groups, streams.Source.PLAN, carried=True)
+
+    found = [streams.unpacked(state, each) for each in packed]
+    assert [(each.index, each.count) for each in found] == [(0, 2), (1, 2)]
+    assert [streams.parts_of(state, each) for each in found] == groups
+    odd = replace(full, partition=((1, b"bytes"),))
+    (again,) = streams.packed(state, [(odd,)], streams.Source.PLAN, carried=True)
+    assert streams.unpacked(state, again).source is streams.Source.PLAN
 
 
 def test_a_partition_of_another_table_is_refused(lake, namespace, sql):

@@ -47,25 +47,22 @@ def endpoints_of(
     service: Service, ctx: Context, bound: PublishedTable, wanted: Wanted
 ) -> list[bytes]:
     """Serialised endpoints, none when there are no rows. Raises: BadRequest."""
+    ticket, row_filter = _ticket(ctx, bound, wanted)
+    options = scan_options(bound, ticket, row_filter)
     if isinstance(bound.table, TableRef) and ctx.from_duckdb:
-        ticket, row_filter = _ticket(ctx, bound, wanted)
-        references = bound.table.references(ctx, scan_options(bound, ticket, row_filter))
+        references = bound.table.references(ctx, options)
         return [encode_endpoint(b"", encode_data_uri(each)) for each in references]
     if (
         isinstance(bound.table, DirectTable)
         and ctx.from_duckdb
         and not _wants_row_id(bound, wanted)
     ):
-        ticket, row_filter = _ticket(ctx, bound, wanted)
-        directly = bound.table.directly(ctx, scan_options(bound, ticket, row_filter))
+        directly = bound.table.directly(ctx, options)
         if directly is not None:
-            rest = [
-                encode_ticket(replace(ticket, partition=each), service.signer)
-                for each in directly.partitions
-            ]
             referred = [encode_endpoint(b"", encode_data_uri(each)) for each in directly.references]
-            return [*referred, *(encode_endpoint(each) for each in rest)]
-    return [encode_endpoint(each) for each in tickets(service, ctx, bound, wanted)]
+            rest = _signed(service, ticket, directly.partitions)
+            return [*referred, *map(encode_endpoint, rest)]
+    return [encode_endpoint(each) for each in _tickets(service, ctx, bound, ticket, options)]
 
 
 def tickets(
@@ -73,11 +70,23 @@ def tickets(
 ) -> list[bytes]:
     """One ticket for each partition of a scan; none when there are no rows. Raises: BadRequest."""
     ticket, row_filter = _ticket(ctx, bound, wanted or Wanted())
+    return _tickets(service, ctx, bound, ticket, scan_options(bound, ticket, row_filter))
+
+
+def _tickets(
+    service: Service, ctx: Context, bound: PublishedTable, ticket: ScanTicket, options: ScanOptions
+) -> list[bytes]:
     partitions: Sequence[bytes | None] = (None,)
     if isinstance(bound.table, PartitionedTable):
-        partitions = bound.table.partitions(ctx, scan_options(bound, ticket, row_filter))
+        partitions = bound.table.partitions(ctx, options)
         if not all(isinstance(each, bytes) for each in partitions):
             raise CatalogFault(f"{bound.title} is divided into parts that are not named by bytes")
+    return _signed(service, ticket, partitions)
+
+
+def _signed(
+    service: Service, ticket: ScanTicket, partitions: Sequence[bytes | None]
+) -> list[bytes]:
     return [encode_ticket(replace(ticket, partition=each), service.signer) for each in partitions]
 
 

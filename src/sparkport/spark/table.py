@@ -39,8 +39,8 @@ from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.lake.history import state_at
 from sparkport.spark.lake.lake import Lake
-from sparkport.spark.scan.routes import FramedReader
 from sparkport.spark.scan import routes
+from sparkport.spark.scan.routes import FramedReader
 from sparkport.spark.write import statements
 
 __all__ = ["LakeTable"]
@@ -95,10 +95,10 @@ class LakeTable(
         )
 
     def partitions(self, ctx: Context, options: ScanOptions) -> Sequence[bytes]:
-        return routes.partitions(self._lake, self._at(ctx, options.time_point), options)
+        return routes.partitions(self._lake, ctx, self._at(ctx, options.time_point), options)
 
     def directly(self, ctx: Context, options: ScanOptions) -> Directly | None:
-        return routes.directly(self._lake, self._at(ctx, options.time_point), options)
+        return routes.directly(self._lake, ctx, self._at(ctx, options.time_point), options)
 
     def as_planned(self, ctx: Context, partition: bytes) -> LakeTable:
         state = routes.planned_state(self._lake, self.state, partition)

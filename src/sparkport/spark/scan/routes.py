@@ -7,18 +7,17 @@ relation, where only Spark can read it. All three give the same rows; only time 
 from __future__ import annotations
 
 import logging
-import struct
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import TypeAlias
-from uuid import UUID
 
 import pyarrow as pa
 
 from sparkport.catalog import Context, Directly, Framing, ScanOptions
 from sparkport.catalog.filters import Filter
 from sparkport.catalog.rowid import ROWID_NAME
+from sparkport.engine.recently_used import RecentlyUsed
 from sparkport.errors import BadRequest, Conflict
 from sparkport.spark.iceberg.plan import FilePart, ScanPlan, divide, plan_scan
 from sparkport.spark.iceberg.read import read_parts, read_request
@@ -27,6 +26,7 @@ from sparkport.spark.jvm.relay.tasks import scan_tasks
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.scan.direct import direct_calls, qualifies
 from sparkport.spark.scan.relation_scan import read_iceberg, read_iceberg_framed
+from sparkport.spark.scan.streams import NO_SNAPSHOT, Source, packed, parts_of, table_uuid, unpacked
 
 __all__ = [
     "FramedReader",
@@ -42,42 +42,41 @@ _log = logging.getLogger(__name__)
 
 FramedReader: TypeAlias = Iterable[bytes | pa.RecordBatch]
 
-_PARTITION = struct.Struct("<16sqiHH?")
-"""The table's uuid, the snapshot, the schema, which part, of how many, whether only of what DuckDB
-cannot read itself.
-"""
-_NO_SNAPSHOT = -1
 _ROW_ID_BYTES = 8
 _FILTERED = 4
 
 
-def partitions(lake: Lake, state: TableState, options: ScanOptions) -> list[bytes]:
+def partitions(lake: Lake, ctx: Context, state: TableState, options: ScanOptions) -> list[bytes]:
     """Divide a scan into streams; none when there are no rows."""
     plan = _plan(state, options)
-    if plan.readable and not plan.parts:
-        return []
-    return _packed(state, _streams(lake, plan, options) if plan.readable else 1)
+    carried = _may_see_all(ctx, state)
+    if not plan.readable:
+        return packed(state, [()], Source.SPARK, carried=carried)
+    return packed(state, _streams(lake, plan, options), Source.PLAN, carried=carried)
 
 
-def directly(lake: Lake, state: TableState, options: ScanOptions) -> Directly | None:
+def directly(lake: Lake, ctx: Context, state: TableState, options: ScanOptions) -> Directly | None:
     """What DuckDB may read by itself, and the streams of the rest; None where the server had better
     read everything.
     """
-    plan = _plan(state, options)
     # Filters are not pushed into such reads, so what a filter makes small is better read here.
-    if not (lake.settings.direct and plan.readable and options.filter is None):
+    if not lake.settings.direct or options.filter is not None:
         return None
-    if plan.bytes <= lake.settings.in_place_bytes:
+    plan = _plan(state, options)
+    if not plan.readable or plan.bytes <= lake.settings.in_place_bytes:
         return None
     left = _left(lake, state, plan, options)
     direct = [part for part in plan.parts if part not in left.parts]
     if not direct:
         return None
     calls = direct_calls(direct, lake.settings.endpoints)
-    return Directly(
-        tuple(calls),
-        tuple(_packed(state, _streams(lake, left, options), left=True)) if left.parts else (),
-    )
+    streams = _streams(lake, left, options)
+    rest = packed(state, streams, Source.REST_OF_PLAN, carried=_may_see_all(ctx, state))
+    return Directly(tuple(calls), tuple(rest))
+
+
+def _may_see_all(ctx: Context, state: TableState) -> bool:
+    return ctx.access.shows(state.identifier.schema_name, state.identifier.name)
 
 
 def _left(lake: Lake, state: TableState, plan: ScanPlan, options: ScanOptions) -> ScanPlan:
@@ -89,35 +88,33 @@ def _left(lake: Lake, state: TableState, plan: ScanPlan, options: ScanOptions) -
     )
 
 
-def _streams(lake: Lake, plan: ScanPlan, options: ScanOptions) -> int:
+def _streams(lake: Lake, plan: ScanPlan, options: ScanOptions) -> list[tuple[FilePart, ...]]:
+    if not plan.parts:
+        return []
     # Rows count too: a scan of row ids alone reads nothing, and still sends them.
     weight = max(plan.bytes, 0 if options.filter else plan.rows * _ROW_ID_BYTES)
-    return len(
-        divide(plan, max(1, min(lake.settings.endpoints, weight // lake.settings.endpoint_bytes)))
-    )
-
-
-def _packed(state: TableState, count: int, *, left: bool = False) -> list[bytes]:
-    snapshot = _NO_SNAPSHOT if state.snapshot is None else state.snapshot.snapshot_id
-    own = (_uuid(state), snapshot, state.schema.schema_id)
-    return [_PARTITION.pack(*own, index, count, left) for index in range(count)]
+    most = min(lake.settings.endpoints, weight // lake.settings.endpoint_bytes)
+    return divide(plan, max(1, most))
 
 
 def planned_state(lake: Lake, state: TableState, partition: bytes) -> TableState:
     """The state that a part of a scan was planned on. Raises: Conflict when that is gone;
     BadRequest.
     """
-    if len(partition) != _PARTITION.size:
-        raise BadRequest(f"the partition is not one of table {state.identifier}")
-    uuid, snapshot_id, schema_id, *_ = _PARTITION.unpack(partition)
-    own = _NO_SNAPSHOT if state.snapshot is None else state.snapshot.snapshot_id
-    if (uuid, snapshot_id, schema_id) == (_uuid(state), own, state.schema.schema_id):
+    stream = unpacked(state, partition)
+    own = NO_SNAPSHOT if state.snapshot is None else state.snapshot.snapshot_id
+    planned = (stream.table_uuid, stream.snapshot_id, stream.schema_id)
+    if planned == (table_uuid(state), own, state.schema.schema_id):
         return state
     known = lake.current(state.identifier)
-    schema = known.metadata.schema_by_id(schema_id)
-    snapshot = None if snapshot_id == _NO_SNAPSHOT else known.metadata.snapshot_by_id(snapshot_id)
-    gone = snapshot is None and snapshot_id != _NO_SNAPSHOT
-    if _uuid(known) != uuid or schema is None or gone:
+    schema = known.metadata.schema_by_id(stream.schema_id)
+    snapshot = (
+        None
+        if stream.snapshot_id == NO_SNAPSHOT
+        else known.metadata.snapshot_by_id(stream.snapshot_id)
+    )
+    gone = snapshot is None and stream.snapshot_id != NO_SNAPSHOT
+    if table_uuid(known) != stream.table_uuid or schema is None or gone:
         raise Conflict(
             f"table {state.identifier} has changed since the query was planned: run it again"
         )
@@ -142,9 +139,9 @@ def read(
     """The rows as batches, read in this process where that can be. Raises: BadRequest; what the
     routes raise.
     """
-    plan, parts = _wanted_parts(lake, state, options)
-    if plan.readable:
-        return _limited(_in_place(lake, ctx, state, options, parts), options)
+    wanted = _wanted(lake, state, options)
+    if wanted.parts is not None:
+        return _limited(_in_place(lake, ctx, state, options, wanted.parts), options)
     return _limited(read_iceberg(lake, ctx, state, _names(state, options), options.filter), options)
 
 
@@ -154,14 +151,14 @@ def read_framed(
     """The rows for a client, by the route that suits the plan. Raises: BadRequest; what the routes
     raise.
     """
-    plan, parts = _wanted_parts(lake, state, options)
-    if not plan.readable:
+    wanted = _wanted(lake, state, options)
+    if wanted.parts is None:
         return read_iceberg_framed(
             lake, ctx, state, _names(state, options), options.filter, framing
         )
-    if sum(part.bytes for part in parts) <= lake.settings.in_place_bytes:
-        return _in_place(lake, ctx, state, options, parts)
-    return _on_spark(lake, ctx, state, options, parts, framing)
+    if sum(part.bytes for part in wanted.parts) <= lake.settings.in_place_bytes:
+        return _in_place(lake, ctx, state, options, wanted.parts)
+    return _on_spark(lake, ctx, state, options, wanted, framing)
 
 
 def _in_place(
@@ -188,9 +185,10 @@ def _on_spark(
     ctx: Context,
     state: TableState,
     options: ScanOptions,
-    parts: Sequence[FilePart],
+    wanted: _Wanted,
     framing: Framing,
 ) -> Iterator[bytes]:
+    parts = wanted.parts or ()
     request = read_request(
         state,
         _names(state, options),
@@ -198,10 +196,9 @@ def _on_spark(
         batch_rows=_batch_rows(lake, options),
         properties=lake.file_properties,
     )
-    share = _share(options.partition)
     rows, size = sum(part.rows for part in parts), sum(part.bytes for part in parts)
     # One task for each core that this stream's share of the cluster has: each reads several files.
-    tasks = max(1, lake.spark.sparkContext.defaultParallelism // share)
+    tasks = max(1, lake.spark.sparkContext.defaultParallelism // wanted.streams)
     groups = divide(ScanPlan(tuple(parts), rows, size, True), tasks)
     ctx.report_route("spark_tasks")
     with _logged(ctx, state, f"{len(groups)} Spark tasks", parts) as log:
@@ -218,31 +215,48 @@ def _batch_rows(lake: Lake, options: ScanOptions) -> int:
 
 
 def _plan(state: TableState, options: ScanOptions) -> ScanPlan:
-    return _remembered_plan(state, _names(state, options), options.filter)
-
-
-@lru_cache(maxsize=256)
-def _remembered_plan(
-    state: TableState, columns: tuple[str, ...], row_filter: Filter | None
-) -> ScanPlan:
-    """The streams of a scan are planned one after the other, and all alike. States are compared by
-    identity.
+    """The plan of a scan. Remembered, because `directly` and `partitions` ask for the same one, and
+    so does every stream that does not carry its files. States are compared by identity.
     """
-    return plan_scan(state, columns, row_filter)
+    key = (state, _names(state, options), options.filter)
+    known = _plans.find(key, None)
+    return _plans.add(key, plan_scan(*key)) if known is None else known
 
 
-def _wanted_parts(
-    lake: Lake, state: TableState, options: ScanOptions
-) -> tuple[ScanPlan, Sequence[FilePart]]:
-    """What one stream reads: all, or its share. Raises: BadRequest."""
+_plans: RecentlyUsed[tuple[TableState, tuple[str, ...], Filter | None], ScanPlan] = RecentlyUsed(
+    256, unused_seconds=60.0
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What one stream of a scan reads."""
+
+    parts: Sequence[FilePart] | None
+    """None where only Spark can read the table."""
+    streams: int = 1
+    """How many streams share the cluster."""
+
+
+def _wanted(lake: Lake, state: TableState, options: ScanOptions) -> _Wanted:
+    """What a scan reads: all of its plan, or one stream. Raises: BadRequest."""
+    if options.partition is None:
+        plan = _plan(state, options)
+        return _Wanted(plan.parts if plan.readable else None)
+    stream = unpacked(state, options.partition)
+    if stream.source is Source.SPARK:
+        return _Wanted(None, stream.count)
+    if stream.source is Source.CARRIED:
+        return _Wanted(parts_of(state, stream), stream.count)
     plan = _plan(state, options)
-    if options.partition is None or not plan.readable:
-        return plan, plan.parts
-    *_, index, count, left = _PARTITION.unpack(options.partition)
-    groups = divide(_left(lake, state, plan, options) if left else plan, count)
-    if index >= len(groups):
+    if not plan.readable:
+        return _Wanted(None, stream.count)
+    if stream.source is Source.REST_OF_PLAN:
+        plan = _left(lake, state, plan, options)
+    groups = divide(plan, stream.count)
+    if stream.index >= len(groups):
         raise BadRequest(f"the partition is not one of table {state.identifier}")
-    return plan, groups[index]
+    return _Wanted(groups[stream.index], stream.count)
 
 
 def _names(state: TableState, options: ScanOptions) -> tuple[str, ...]:
@@ -255,14 +269,6 @@ def _names(state: TableState, options: ScanOptions) -> tuple[str, ...]:
     return options.columns or (
         ROWID_NAME if definition.has_row_ids else definition.columns.names[0],
     )
-
-
-def _share(partition: bytes | None) -> int:
-    return 1 if partition is None else int(_PARTITION.unpack(partition)[4])
-
-
-def _uuid(state: TableState) -> bytes:
-    return UUID(str(state.metadata.table_uuid)).bytes
 
 
 def _limited(batches: Iterator[pa.RecordBatch], options: ScanOptions) -> Iterator[pa.RecordBatch]:
