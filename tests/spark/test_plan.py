@@ -22,9 +22,10 @@ from sparkport.catalog.filters import (
     Filter,
 )
 from sparkport.errors import PreconditionFailed
+from sparkport.spark.iceberg.division import divide
 from sparkport.spark.iceberg.manifests import ROW_ID_FIELD
 from sparkport.spark.iceberg.parts import FilePart
-from sparkport.spark.iceberg.plan import ScanPlan, divide, plan_scan
+from sparkport.spark.iceberg.plan import ScanPlan, plan_scan
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),

@@ -62,8 +62,9 @@ from sparkport.spark.iceberg.bounds import (
     bounds_of_value,
     stored_value,
 )
+from sparkport.spark.iceberg.conditions import OneOf, Range
 from sparkport.spark.iceberg.partitions import projected
-from sparkport.spark.iceberg.pruning import Column, OneOf, Range, condition_of
+from sparkport.spark.iceberg.pruning import Column, condition_of
 
 INTEGER, BIGINT, VARCHAR, DOUBLE = (
     DuckType(name) for name in ("INTEGER", "BIGINT", "VARCHAR", "DOUBLE")

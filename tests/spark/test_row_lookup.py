@@ -16,7 +16,7 @@ from tests.spark.lake_tables import create, find, insert, rows, sql_name
 from tests.spark.tables import NUMBERED, Table, data_entry, numbered, with_field_ids
 
 from sparkport.errors import Cancelled, NotFound, PreconditionFailed, Unsupported
-from sparkport.spark.iceberg import part_reader
+from sparkport.spark.iceberg import file_reader
 from sparkport.spark.iceberg.manifests import ROW_ID_FIELD
 from sparkport.spark.write.locate import locate
 from sparkport.spark.write.rows import rows_of, take_rows
@@ -82,13 +82,13 @@ def test_a_row_that_is_not_there_is_named(state):
 
 def test_only_row_groups_with_wanted_rows_are_read(state, monkeypatch):
     read: list[int] = []
-    raw = part_reader._FileReader._raw
+    raw = file_reader.FileReader._raw
 
     def noting(self, found, groups):
         read.extend(group.index for group in groups)
         return raw(self, found, groups)
 
-    monkeypatch.setattr(part_reader._FileReader, "_raw", noting)
+    monkeypatch.setattr(file_reader.FileReader, "_raw", noting)
     assert taken(state, [105, 106, 999, 1000]).num_rows == 4
     assert sorted(read) == [0, 1, 9]
 

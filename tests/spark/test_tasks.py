@@ -17,8 +17,9 @@ from tests.spark.spark_jobs import running, wait_for
 from sparkport.catalog import Context
 from sparkport.errors import PreconditionFailed
 from sparkport.service.framing import ScanFraming
+from sparkport.spark.iceberg.division import divide
 from sparkport.spark.iceberg.identifiers import Identifier
-from sparkport.spark.iceberg.plan import FilePart, divide, plan_scan
+from sparkport.spark.iceberg.plan import FilePart, plan_scan
 from sparkport.spark.iceberg.read import ReadRequest, read_request
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.jvm.relay.relay import Relay

@@ -14,7 +14,6 @@ answer cannot be sent from: it runs in a thread of its own and hands its message
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
@@ -30,12 +29,13 @@ from sparkport.catalog import (
 )
 from sparkport.engine.argument_types import canonical_schema
 from sparkport.engine.encodings import Converter
-from sparkport.errors import BadRequest, Cancelled, CatalogFault
+from sparkport.errors import BadRequest, CatalogFault
 from sparkport.service.bound_columns import Fit, slices
 from sparkport.service.calls import Call
 from sparkport.service.closing import closing_reader
 from sparkport.service.function_guard import Guard, Watched
 from sparkport.service.functions import PublishedFunction, bind_function, convert_arguments, guarded
+from sparkport.service.handover import Ahead, Handover
 from sparkport.service.objects import published_result_schema
 from sparkport.service.openings import Opening
 from sparkport.wire.flight_data import BatchReader, BatchWriter, decode_flight_data, encode_schema
@@ -153,7 +153,7 @@ class _Rows:
     ) -> None:
         self._reader = reader
         self._messages = messages
-        self._ahead: _Ahead | None = None
+        self._ahead: Ahead | None = None
         self.arrow_schema = canonical_schema(reader.arrow_schema)
         # Columns of a subquery may share a name, so they are told apart by their position.
         numbers = [str(index) for index in range(len(self.arrow_schema))]
@@ -181,7 +181,7 @@ class _Rows:
         away.
         """
         if self._ahead is None:
-            self._ahead = _Ahead(self._messages)
+            self._ahead = Ahead(self._messages)
         return self._ahead.has_ended
 
     def _next(self) -> bytes | None:
@@ -193,35 +193,6 @@ class _Rows:
             return batch
         converted = self._converter.convert(batch.rename_columns(self._numbers))
         return pa.RecordBatch.from_arrays(converted.columns, schema=self.arrow_schema)
-
-
-class _Ahead:
-    """Waits for the next message in a thread of its own, which ends with the call at the latest."""
-
-    def __init__(self, messages: Iterator[bytes]) -> None:
-        self._messages = messages
-        self._done = threading.Event()
-        self._message: bytes | None = None
-        self._failure: BaseException | None = None
-        threading.Thread(target=self._wait, name="sparkport-ahead", daemon=True).start()
-
-    @property
-    def has_ended(self) -> bool:
-        return self._done.is_set() and self._message is None
-
-    def take(self) -> bytes | None:
-        """The message; None at the end. Raises: Cancelled."""
-        self._done.wait()
-        if self._failure is not None:
-            raise self._failure
-        return self._message
-
-    def _wait(self) -> None:
-        try:
-            self._message = next(self._messages, None)
-        except BaseException as error:  # noqa: BLE001 - it is raised again where the message is taken
-            self._failure = error
-        self._done.set()
 
 
 class _Answers:
@@ -311,7 +282,7 @@ class _Thread:
         """Held back until it is known whether more follows."""
         self._answered = 0
         """How many pieces of the present answer have been handed over."""
-        self._handover = _Handover()
+        self._handover = Handover()
 
     def messages(self) -> Iterator[bytes]:
         """What the function's thread hands over; closing this ends it."""
@@ -378,55 +349,3 @@ class _Thread:
     def _hand_over(self, messages: Iterable[bytes]) -> None:
         for message in messages:
             self._handover.put(message)
-
-
-class _Handover:
-    """A short queue between two threads, which either of them can close."""
-
-    _LENGTH = 4
-
-    def __init__(self) -> None:
-        self._condition = threading.Condition()
-        self._messages: deque[bytes] = deque()
-        self._ended = False
-        self._closed = False
-        self._failure: BaseException | None = None
-
-    def put(self, message: bytes) -> None:
-        """Wait for room. Raises: Cancelled when nobody takes any more."""
-        with self._condition:
-            while len(self._messages) >= self._LENGTH and not self._closed:
-                self._condition.wait()
-            if self._closed:
-                raise Cancelled("the request was cancelled")
-            self._messages.append(message)
-            self._condition.notify()
-
-    def end(self) -> None:
-        with self._condition:
-            self._ended = True
-            self._condition.notify()
-
-    def fail(self, error: BaseException) -> None:
-        with self._condition:
-            self._failure = error
-            self._condition.notify()
-
-    def close(self) -> None:
-        with self._condition:
-            self._closed = True
-            self._condition.notify()
-
-    def take_all(self) -> Iterator[bytes]:
-        """All messages until the end. Raises: what the other side failed with."""
-        while True:
-            with self._condition:
-                while not self._messages and not self._ended and self._failure is None:
-                    self._condition.wait()
-                if self._failure is not None:
-                    raise self._failure
-                if not self._messages:
-                    return
-                message = self._messages.popleft()
-                self._condition.notify()
-            yield message

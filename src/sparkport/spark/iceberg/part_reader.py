@@ -8,66 +8,28 @@ filter there is but the second lot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField
 
 from sparkport.catalog.filters import ROWID
-from sparkport.catalog.rowid import ROWID_NAME, rowid_field
+from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.engine.databases import Check
 from sparkport.engine.filters import Evaluator
-from sparkport.spark.iceberg.bounds import UNKNOWN, Bounds, bounds_in_row_group
-from sparkport.spark.iceberg.deletes import DeletedPositions, deleted_positions
+from sparkport.spark.iceberg.conditions import Condition
+from sparkport.spark.iceberg.deletes import deleted_positions
+from sparkport.spark.iceberg.file_reader import Column, FileReader, Lot, without_columns
 from sparkport.spark.iceberg.locations import open_parquet
-from sparkport.spark.iceberg.manifests import ROW_ID_FIELD
 from sparkport.spark.iceberg.parts import FilePart
-from sparkport.spark.iceberg.positional_read import MOST_ROWS, few_rows, neighbouring_rows
-from sparkport.spark.iceberg.positions import between
-from sparkport.spark.iceberg.projection import FileField, Source, file_fields, sources_of, values_of
-from sparkport.spark.iceberg.pruning import Condition, condition_of, prunable_columns
-from sparkport.spark.iceberg.types.declared import decode, needs_decoding
+from sparkport.spark.iceberg.pruning import condition_of, prunable_columns
+from sparkport.spark.iceberg.types.declared import needs_decoding
 
 if TYPE_CHECKING:
     from sparkport.spark.iceberg.read import ReadRequest
 
 __all__ = ["PartReader"]
-
-_LARGE_GROUP = 65_536
-"""Rows of a row group of which it is worth the trouble to read just a few."""
-_NEAR = 5
-"""Rows are near each other if the row group has so many times the rows that they are apart."""
-_ROW_ID = NestedField(ROW_ID_FIELD, "_row_id", LongType(), required=False)
-
-
-@dataclass(frozen=True, slots=True)
-class _Column:
-    """A column that is read: its Iceberg field, and how its values are shown."""
-
-    stored: NestedField
-    declared: pa.Field
-    decodes: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Lot:
-    """Columns that are read together, and whether the row id is among them, as the last."""
-
-    columns: tuple[_Column, ...]
-    has_row_id: bool
-
-    def __bool__(self) -> bool:
-        return bool(self.columns) or self.has_row_id
-
-    @property
-    def arrow_schema(self) -> pa.Schema:
-        fields = [column.declared for column in self.columns]
-        return pa.schema([*fields, rowid_field()] if self.has_row_id else fields)
 
 
 class PartReader:
@@ -87,12 +49,12 @@ class PartReader:
             each.field_id: each for each in Schema.model_validate_json(request.schema_json).fields
         }
         columns = {
-            declared.name: _Column(
+            declared.name: Column(
                 stored[field_id], declared, needs_decoding(stored[field_id].field_type, declared)
             )
             for field_id, declared in zip(request.field_ids, request.columns, strict=True)
         }
-        self.filtered = _Lot((), False)
+        self.filtered = Lot((), False)
         self.evaluator: Evaluator | None = None
         self.matches_nothing = False
         self.condition: Condition | None = None
@@ -105,7 +67,7 @@ class PartReader:
                 ),
             )
             names = request.filter.columns
-            lot = _Lot(
+            lot = Lot(
                 tuple(column for name, column in columns.items() if name in names),
                 request.has_row_ids and ROWID in names,
             )
@@ -117,10 +79,10 @@ class PartReader:
             elif evaluator.conditions:
                 # Without columns it is the same for all rows, and a batch without columns could not
                 # say how many it has.
-                mask = evaluator.mask(_without_columns(1))
+                mask = evaluator.mask(without_columns(1))
                 self.matches_nothing = mask is not None and not mask.true_count
-        wanted = _Lot(tuple(columns[name] for name in request.wanted), request.wants_row_id)
-        self.rest = _Lot(
+        wanted = Lot(tuple(columns[name] for name in request.wanted), request.wants_row_id)
+        self.rest = Lot(
             tuple(column for column in wanted.columns if column not in self.filtered.columns),
             wanted.has_row_id and not self.filtered.has_row_id,
         )
@@ -136,9 +98,9 @@ class PartReader:
         deleted = deleted_positions(part, self._properties)
         if self._needs_file(part):
             with open_parquet(part.path, self._properties) as file:
-                yield from _FileReader(self, part, deleted, file).read()
+                yield from FileReader(self, part, deleted, file).read()
         else:
-            yield from _FileReader(self, part, deleted, None).read()
+            yield from FileReader(self, part, deleted, None).read()
 
     def read_at(
         self, part: FilePart, positions: pa.Array
@@ -150,325 +112,12 @@ class PartReader:
         """
         if self._needs_file(part):
             with open_parquet(part.path, self._properties) as file:
-                yield from _FileReader(self, part, None, file).read_at(positions)
+                yield from FileReader(self, part, None, file).read_at(positions)
         else:
-            yield from _FileReader(self, part, None, None).read_at(positions)
+            yield from FileReader(self, part, None, None).read_at(positions)
 
     def _needs_file(self, part: FilePart) -> bool:
         """Row ids that follow from positions need none, nor does the number of rows."""
         if self.filtered.columns or self.rest.columns or part.row_groups is not None:
             return True
         return part.may_hold_row_ids and (self.filtered.has_row_id or self.rest.has_row_id)
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A lot of columns in one file."""
-
-    lot: _Lot
-    sources: tuple[Source, ...]
-    row_ids: Source | None
-    """The file's own column of row ids, if it has one."""
-    fields: tuple[int, ...]
-    """Top-level fields of the file that are read, in order."""
-    leaves: tuple[int, ...]
-
-    @classmethod
-    def of(cls, lot: _Lot, part: FilePart, fields: Sequence[FileField]) -> _Found:
-        sources = sources_of(
-            [column.stored for column in lot.columns], fields, dict(part.partition)
-        )
-        row_ids = None
-        if lot.has_row_id and any(each.field_id == ROW_ID_FIELD for each in fields):
-            (row_ids,) = sources_of([_ROW_ID], fields, {})
-        used = [*sources, row_ids] if row_ids is not None else sources
-        positions = sorted({source.position for source in used if source.position is not None})
-        leaves = tuple(leaf for position in positions for leaf in fields[position].leaves)
-        return cls(lot, tuple(sources), row_ids, tuple(positions), leaves)
-
-
-@dataclass(frozen=True, slots=True)
-class _RowGroup:
-    index: int
-    start: int
-    rows: int
-
-
-class _FileReader:
-    """Reads one part. Without a file all that is asked for follows from positions."""
-
-    def __init__(
-        self,
-        reader: PartReader,
-        part: FilePart,
-        deleted: DeletedPositions | None,
-        file: pq.ParquetFile | None,
-    ) -> None:
-        self._reader = reader
-        self._part = part
-        self._deleted = deleted
-        self._file = file
-        self._fields = () if file is None else file_fields(file.schema_arrow, reader.name_mapping)
-        self._filtered = _Found.of(reader.filtered, part, self._fields)
-        self._rest = _Found.of(reader.rest, part, self._fields)
-
-    def read(self) -> Iterator[pa.RecordBatch | None]:
-        if self._reader.evaluator is not None:
-            for group in self._row_groups():
-                yield from self._read_matching(self._reader.evaluator, group)
-            return
-        for groups in _runs(self._row_groups()):
-            for start, rows, raw in self._raw(self._rest, groups):
-                mask = None if self._deleted is None else self._deleted.kept(start, rows)
-                arrays = self._values(self._rest, raw, start, rows, mask)
-                yield self._batch(arrays, rows if mask is None else mask.true_count)
-
-    def read_at(self, positions: pa.Array) -> Iterator[pa.RecordBatch]:
-        for group in self._row_groups():
-            wanted = between(positions, group.start, group.start + group.rows - 1)
-            few = self._some(group, wanted) if len(wanted) else None
-            if few is not None:
-                yield self._batch(self._arrays(self._rest, few, wanted), len(wanted))
-            elif len(wanted):
-                yield from self._read_group_at(group, wanted)
-
-    def _some(self, group: _RowGroup, positions: pa.Array) -> pa.RecordBatch | None:
-        """The file's columns at those positions, where there is a quicker way than to read the row
-        group.
-        """
-        if len(positions) <= MOST_ROWS:
-            return self._few(group, positions)
-        first, last = positions[0].as_py(), positions[-1].as_py()
-        if (
-            self._file is None
-            or not self._rest.fields
-            or group.rows < max(_LARGE_GROUP, _NEAR * (last - first))
-        ):
-            return None
-        rows = neighbouring_rows(
-            self._part.path, self._file.schema_arrow, self._rest.fields, first, last
-        )
-        return None if rows is None else rows.take(pc.subtract(positions, first))
-
-    def _read_group_at(self, group: _RowGroup, positions: pa.Array) -> Iterator[pa.RecordBatch]:
-        passed = 0
-        for start, rows, raw in self._raw(self._rest, [group]):
-            own = between(positions, start, start + rows - 1)
-            if len(own):
-                if raw is not None and len(own) < rows:
-                    raw = raw.take(pc.subtract(own, start))
-                yield self._batch(self._arrays(self._rest, raw, own), len(own))
-                passed += len(own)
-            if passed == len(positions):
-                return
-
-    def _row_groups(self) -> list[_RowGroup]:
-        """Those of the part that may hold a row which the filter keeps."""
-        if self._file is None:
-            return [_RowGroup(0, 0, self._part.rows)]
-        metadata = self._file.metadata
-        groups, start = [], 0
-        for index in range(metadata.num_row_groups):
-            rows = metadata.row_group(index).num_rows
-            groups.append(_RowGroup(index, start, rows))
-            start += rows
-        first, end = self._part.row_groups or (0, None)
-        groups = groups[first:end]
-        if self._reader.condition is None:
-            return groups
-        return [
-            group for group in groups if self._reader.condition.may_match(self._bounds_in(group))
-        ]
-
-    def _bounds_in(self, group: _RowGroup) -> Callable[[int], Bounds]:
-        assert self._file is not None
-        metadata = self._file.metadata.row_group(group.index)
-        kinds = {
-            column.stored.field_id: column.stored.field_type
-            for column in self._reader.filtered.columns
-        }
-        leaves = {field.field_id: field.leaves[0] for field in self._fields if not field.children}
-
-        def bounds_of(field_id: int) -> Bounds:
-            if (
-                field_id == ROW_ID_FIELD
-                and field_id not in leaves
-                and self._part.first_row_id is not None
-            ):
-                first = self._part.first_row_id + group.start
-                return Bounds(first, first + group.rows - 1)
-            if field_id not in leaves or field_id not in kinds:
-                return UNKNOWN
-            return bounds_in_row_group(
-                metadata.column(leaves[field_id]).statistics, kinds[field_id]
-            )
-
-        return bounds_of
-
-    def _read_matching(
-        self, evaluator: Evaluator, group: _RowGroup
-    ) -> Iterator[pa.RecordBatch | None]:
-        masks, batches = [], []
-        for start, rows, raw in self._raw(self._filtered, [group]):
-            arrays = self._values(self._filtered, raw, start, rows, None)
-            batch = pa.RecordBatch.from_arrays(arrays, schema=self._filtered.lot.arrow_schema)
-            mask = _both(
-                evaluator.mask(batch),
-                None if self._deleted is None else self._deleted.kept(start, rows),
-            )
-            masks.append(pa.repeat(True, rows) if mask is None else mask)
-            batches.append(batch if mask is None else batch.filter(mask))
-            if not self._reader.rest:
-                yield self._assembled(batches.pop(), None)
-        if not self._reader.rest or not batches:
-            return
-        matches = pa.Table.from_batches(batches)
-        if not len(matches):
-            yield None
-            return
-        yield from self._read_rest(group, pa.concat_arrays(masks), matches)
-
-    def _read_rest(
-        self, group: _RowGroup, mask: pa.BooleanArray, matches: pa.Table
-    ) -> Iterator[pa.RecordBatch]:
-        """The other columns of the rows that match; `matches` has those of the filter."""
-        if len(matches) <= MOST_ROWS:
-            positions = pc.add(pc.indices_nonzero(mask).cast(pa.int64()), group.start)
-            few = self._few(group, positions)
-            if few is not None:
-                (batch,) = matches.combine_chunks().to_batches()
-                yield self._assembled(batch, self._arrays(self._rest, few, positions))
-                return
-        passed = 0
-        for start, rows, raw in self._raw(self._rest, [group]):
-            own = mask.slice(start - group.start, rows)
-            count = own.true_count
-            if not count:
-                continue
-            arrays = self._values(self._rest, raw, start, rows, own if count < rows else None)
-            # One chunk as a rule, because both lots are read in the same steps; then nothing is
-            # copied.
-            (batch,) = matches.slice(passed, count).combine_chunks().to_batches()
-            yield self._assembled(batch, arrays)
-            passed += count
-            if passed == len(matches):
-                return
-
-    def _few(self, group: _RowGroup, positions: pa.Array) -> pa.RecordBatch | None:
-        """The file's columns of just some rows of a row group, where that is quicker than to read
-        all of it.
-        """
-        if self._file is None or not self._rest.fields or group.rows < _LARGE_GROUP:
-            return None
-        return few_rows(
-            self._part.path, self._file.schema_arrow, self._rest.fields, positions.to_pylist()
-        )
-
-    def _raw(
-        self, found: _Found, groups: Sequence[_RowGroup]
-    ) -> Iterator[tuple[int, int, pa.RecordBatch | None]]:
-        """Neighbouring row groups in steps: position, number of rows, and the file's own
-        columns.
-        """
-        start, end = groups[0].start, groups[-1].start + groups[-1].rows
-        if not found.leaves or self._file is None:
-            for position in range(start, end, self._reader.batch_rows):
-                yield position, min(self._reader.batch_rows, end - position), None
-            return
-        batches = self._file.reader.iter_batches(
-            self._reader.batch_rows,
-            row_groups=[group.index for group in groups],
-            column_indices=list(found.leaves),
-            use_threads=self._reader.use_threads,
-        )
-        for batch in batches:
-            yield start, batch.num_rows, batch
-            start += batch.num_rows
-
-    def _values(
-        self,
-        found: _Found,
-        raw: pa.RecordBatch | None,
-        start: int,
-        rows: int,
-        mask: pa.BooleanArray | None,
-    ) -> list[pa.Array]:
-        """The columns of a lot as they are declared, of the rows in the mask."""
-        positions: pa.Array | range = range(start, start + rows)
-        if mask is not None:
-            raw = raw if raw is None else raw.filter(mask)
-            if found.lot.has_row_id:
-                positions = pa.arange(start, start + rows).filter(mask)
-            else:
-                positions = range(mask.true_count)
-        return self._arrays(found, raw, positions)
-
-    def _arrays(
-        self, found: _Found, raw: pa.RecordBatch | None, positions: pa.Array | range
-    ) -> list[pa.Array]:
-        """The columns of a lot as they are declared; `raw` has the file's own, at these
-        positions.
-        """
-        columns = {} if raw is None else dict(zip(found.fields, raw.columns, strict=True))
-        arrays = []
-        for column, source in zip(found.lot.columns, found.sources, strict=True):
-            array = values_of(source, len(positions), columns.__getitem__)
-            arrays.append(
-                decode(array, column.stored.field_type, column.declared)
-                if column.decodes
-                else array
-            )
-        if found.lot.has_row_id:
-            arrays.append(self._row_ids(found, columns.__getitem__, positions))
-        return arrays
-
-    def _row_ids(
-        self, found: _Found, columns: Callable[[int], pa.Array], positions: pa.Array | range
-    ) -> pa.Array:
-        own = None if found.row_ids is None else values_of(found.row_ids, len(positions), columns)
-        if own is not None and not own.null_count:
-            return own
-        first = self._part.first_row_id
-        if first is None:
-            by_position = pa.nulls(len(positions), pa.int64())
-        elif isinstance(positions, range):
-            by_position = pa.arange(first + positions.start, first + positions.stop)
-        else:
-            by_position = pc.add(positions, first)
-        return by_position if own is None else pc.coalesce(own, by_position)
-
-    def _assembled(self, filtered: pa.RecordBatch, rest: list[pa.Array] | None) -> pa.RecordBatch:
-        """Both lots in the order in which they are wanted."""
-        columns = dict(zip(filtered.schema.names, filtered.columns, strict=True))
-        if rest is not None:
-            columns.update(zip(self._rest.lot.arrow_schema.names, rest, strict=True))
-        return self._batch(
-            [columns[name] for name in self._reader.arrow_schema.names], filtered.num_rows
-        )
-
-    def _batch(self, arrays: list[pa.Array], rows: int) -> pa.RecordBatch:
-        if not arrays:
-            return _without_columns(rows)  # nobody wants a column, but how many rows there are
-        return pa.RecordBatch.from_arrays(arrays, schema=self._reader.arrow_schema)
-
-
-def _runs(groups: Sequence[_RowGroup]) -> Iterator[list[_RowGroup]]:
-    """Row groups that follow each other without a gap."""
-    run: list[_RowGroup] = []
-    for group in groups:
-        if run and group.index != run[-1].index + 1:
-            yield run
-            run = []
-        run.append(group)
-    if run:
-        yield run
-
-
-def _without_columns(rows: int) -> pa.RecordBatch:
-    return pa.record_batch([pa.nulls(rows)], names=[""]).select([])
-
-
-def _both(left: pa.BooleanArray | None, right: pa.BooleanArray | None) -> pa.BooleanArray | None:
-    if left is None or right is None:
-        return right if left is None else left
-    return pc.and_(left, right)

@@ -33,7 +33,7 @@ from pyiceberg.types import (
 )
 from typing_extensions import assert_never
 
-from sparkport.spark.iceberg.pruning import (
+from sparkport.spark.iceberg.conditions import (
     All,
     AnyOf,
     Condition,

@@ -8,7 +8,7 @@ left to Spark, by `readable`.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyiceberg.exceptions import ResolveError
@@ -27,6 +27,7 @@ from sparkport.spark.iceberg.bounds import (
     bounds_of_row_ids,
     bounds_of_value,
 )
+from sparkport.spark.iceberg.conditions import Condition, OneOf
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.locations import reachable
 from sparkport.spark.iceberg.manifests import (
@@ -39,11 +40,11 @@ from sparkport.spark.iceberg.manifests import (
 )
 from sparkport.spark.iceberg.partitions import identity_sources, projected, result_type
 from sparkport.spark.iceberg.parts import DeleteVector, FilePart
-from sparkport.spark.iceberg.pruning import Condition, OneOf, condition_of, prunable_columns
+from sparkport.spark.iceberg.pruning import condition_of, prunable_columns
 from sparkport.spark.iceberg.removals import Removals
 from sparkport.spark.iceberg.table_state import TableState
 
-__all__ = ["DataFile", "DeleteVector", "FilePart", "ScanPlan", "divide", "plan_rows", "plan_scan"]
+__all__ = ["DataFile", "DeleteVector", "FilePart", "ScanPlan", "plan_rows", "plan_scan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,73 +111,6 @@ def plan_rows(state: TableState, row_ids: Sequence[int]) -> tuple[DataFile, ...]
         )
         for entry, manifest in files.found
     )
-
-
-def divide(plan: ScanPlan, pieces: int) -> list[tuple[FilePart, ...]]:
-    """The plan in at most so many pieces that read about the same number of bytes, in order. Large
-    files are cut.
-    """
-    pieces = max(1, pieces)
-    units = [
-        unit
-        for part in plan.parts
-        for unit in _cut(part, max(_SMALLEST_CUT, plan.bytes // (pieces * 2)))
-    ]
-    total = sum(_weight(unit) for unit in units)
-    groups: list[list[FilePart]] = [[] for _ in range(pieces)]
-    passed = 0
-    for unit in units:
-        middle = passed + _weight(unit) / 2
-        groups[min(len(groups) - 1, int(middle * len(groups) / total))].append(unit)
-        passed += _weight(unit)
-    return [_joined(group) for group in groups if group]
-
-
-def _weight(part: FilePart) -> int:
-    return part.bytes + _OPENING
-
-
-def _cut(part: FilePart, most_bytes: int) -> Iterator[FilePart]:
-    """By row groups, as far as the manifest tells where they begin; the reader finds out how many
-    there really are.
-    """
-    begin, end = part.row_groups or (0, None)
-    starts = (*part.split_offsets, part.size)
-    last = (len(starts) - 1 if end is None else end) - 1
-    if last <= begin or part.bytes <= most_bytes:
-        yield part
-        return
-    share = part.bytes / max(1, starts[last + 1] - starts[begin])
-    first, gathered = begin, 0.0
-    for index in range(begin, last + 1):
-        gathered += (starts[index + 1] - starts[index]) * share
-        if gathered >= most_bytes or index == last:
-            yield replace(
-                part, row_groups=(first, end if index == last else index + 1), bytes=int(gathered)
-            )
-            first, gathered = index + 1, 0.0
-
-
-def _joined(group: Sequence[FilePart]) -> tuple[FilePart, ...]:
-    """Neighbouring row groups of one file as one part again."""
-    joined: list[FilePart] = []
-    for part in group:
-        last = joined[-1] if joined else None
-        if (
-            last is not None
-            and last.path == part.path
-            and last.row_groups is not None
-            and part.row_groups is not None
-        ):
-            whole = (last.row_groups[0], part.row_groups[1])
-            joined[-1] = replace(
-                last,
-                row_groups=None if whole == (0, None) else whole,
-                bytes=last.bytes + part.bytes,
-            )
-        else:
-            joined.append(part)
-    return tuple(joined)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -410,7 +344,3 @@ _RARELY = 10
 """Which part of the other columns a filter is expected to leave. It only decides where a scan
 runs.
 """
-_OPENING = 64 * 1024
-"""What a file costs beyond its bytes."""
-_SMALLEST_CUT = 1024 * 1024
-"""A piece of a file is worth opening it once more."""

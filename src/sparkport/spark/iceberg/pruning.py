@@ -10,11 +10,9 @@ they expect.
 
 from __future__ import annotations
 
-import bisect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyiceberg.types import (
@@ -50,25 +48,19 @@ from sparkport.catalog.filters import (
     Operator,
     OperatorKind,
 )
-from sparkport.spark.iceberg.bounds import Bounds, Value
+from sparkport.spark.iceberg.bounds import Value
+from sparkport.spark.iceberg.conditions import (
+    NOTHING,
+    Condition,
+    Nullness,
+    OneOf,
+    Range,
+    all_of,
+    any_of,
+)
 from sparkport.spark.iceberg.manifests import ROW_ID_FIELD
 
-__all__ = [
-    "All",
-    "AnyOf",
-    "Column",
-    "Condition",
-    "Nullness",
-    "OneOf",
-    "Range",
-    "all_of",
-    "any_of",
-    "condition_of",
-    "prunable_columns",
-]
-
-BoundsOf: TypeAlias = Callable[[int], Bounds]
-"""The bounds of a column, by its field id."""
+__all__ = ["Column", "condition_of", "prunable_columns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,100 +70,6 @@ class Column:
     field_id: int
     stored: IcebergType
     declared: pa.DataType
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Values between two others; None for no limit. NULL is never in it."""
-
-    field_id: int
-    lower: Any
-    upper: Any
-    lower_open: bool = False
-    upper_open: bool = False
-
-    def may_match(self, bounds_of: BoundsOf) -> bool:
-        bounds = bounds_of(self.field_id)
-        if not bounds.has_value:
-            return False
-        return not (
-            (self.lower is not None and bounds.upper is not None and self._is_above(bounds.upper))
-            or (
-                self.upper is not None and bounds.lower is not None and self._is_below(bounds.lower)
-            )
-        )
-
-    def _is_above(self, value: Any) -> bool:
-        return bool(value < self.lower or (self.lower_open and value == self.lower))
-
-    def _is_below(self, value: Any) -> bool:
-        return bool(value > self.upper or (self.upper_open and value == self.upper))
-
-
-@dataclass(frozen=True, slots=True)
-class OneOf:
-    """Some of these values, which are sorted."""
-
-    field_id: int
-    values: Sequence[Any]
-
-    def may_match(self, bounds_of: BoundsOf) -> bool:
-        bounds = bounds_of(self.field_id)
-        if not bounds.has_value:
-            return False
-        first = 0 if bounds.lower is None else bisect.bisect_left(self.values, bounds.lower)
-        return first < len(self.values) and (
-            bounds.upper is None or self.values[first] <= bounds.upper
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Nullness:
-    """NULL, or anything but."""
-
-    field_id: int
-    is_null: bool
-
-    def may_match(self, bounds_of: BoundsOf) -> bool:
-        bounds = bounds_of(self.field_id)
-        return bounds.has_null if self.is_null else bounds.has_value
-
-
-@dataclass(frozen=True, slots=True)
-class All:
-    parts: tuple[Condition, ...]
-
-    def may_match(self, bounds_of: BoundsOf) -> bool:
-        return all(part.may_match(bounds_of) for part in self.parts)
-
-
-@dataclass(frozen=True, slots=True)
-class AnyOf:
-    """Also the condition that nothing meets: with no parts."""
-
-    parts: tuple[Condition, ...]
-
-    def may_match(self, bounds_of: BoundsOf) -> bool:
-        return any(part.may_match(bounds_of) for part in self.parts)
-
-
-Condition: TypeAlias = "Range | OneOf | Nullness | All | AnyOf"
-
-NOTHING = AnyOf(())
-
-
-def all_of(parts: list[Condition | None]) -> Condition | None:
-    """AND: what is not understood is left out."""
-    known = tuple(part for part in parts if part is not None)
-    return All(known) if len(known) > 1 else known[0] if known else None
-
-
-def any_of(parts: list[Condition | None]) -> Condition | None:
-    """OR: what is not understood may be anything."""
-    known = tuple(part for part in parts if part is not None)
-    if len(known) < len(parts):
-        return None
-    return known[0] if len(known) == 1 else AnyOf(known)
 
 
 def prunable_columns(

@@ -19,7 +19,8 @@ from sparkport.catalog.filters import Filter
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.engine.recently_used import RecentlyUsed
 from sparkport.errors import BadRequest, Conflict
-from sparkport.spark.iceberg.plan import FilePart, ScanPlan, divide, plan_scan
+from sparkport.spark.iceberg.division import divide
+from sparkport.spark.iceberg.plan import FilePart, ScanPlan, plan_scan
 from sparkport.spark.iceberg.read import read_parts, read_request
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.jvm.relay.tasks import scan_tasks
