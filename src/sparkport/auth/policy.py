@@ -9,14 +9,13 @@ not allowed.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sparkport.auth.paths import PathPattern
 from sparkport.catalog import Access, Identity, Privilege, Restrictions
 from sparkport.catalog.names import folded
+from sparkport.engine.cache import Cache
 from sparkport.errors import BadRequest
 
 __all__ = ["Grant", "Mask", "Policy", "RowFilter"]
@@ -88,23 +87,13 @@ class Policy:
         self._masks = tuple((each, PathPattern(each.on)) for each in masks)
         _expect_one_spelling(each for each, _ in self._masks)
         self._admins = tuple(admins)
-        self._lock = threading.Lock()
-        self._known: OrderedDict[tuple[str, frozenset[str], str, str], Access] = OrderedDict()
+        self._known: Cache[tuple[str, frozenset[str], str, str], Access] = Cache(_MOST_REMEMBERED)
 
     def access(self, identity: Identity | None, catalog: str) -> Access:
         """What a caller may do in a catalog; None is one who has not said who it is."""
         key = _key(identity, catalog)
-        with self._lock:
-            known = self._known.get(key)
-            if known is not None:
-                self._known.move_to_end(key)
-                return known
-        made = self._make(identity, catalog)
-        with self._lock:
-            self._known[key] = made
-            while len(self._known) > _MOST_REMEMBERED:
-                self._known.popitem(last=False)
-        return made
+        known = self._known.find(key, None)
+        return known or self._known.add(key, self._make(identity, catalog))
 
     def is_admin(self, identity: Identity | None) -> bool:
         """Whether a caller may see and cancel what others do."""

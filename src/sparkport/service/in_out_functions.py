@@ -33,11 +33,11 @@ from sparkport.errors import BadRequest, CatalogFault
 from sparkport.service.bound_columns import Fit, slices
 from sparkport.service.calls import Call
 from sparkport.service.closing import closing_reader
+from sparkport.service.first_messages import Opening
 from sparkport.service.function_guard import Guard, Watched
 from sparkport.service.functions import PublishedFunction, bind_function, convert_arguments, guarded
 from sparkport.service.handover import Ahead, Handover
 from sparkport.service.objects import published_result_schema
-from sparkport.service.openings import Opening
 from sparkport.wire.flight_data import BatchReader, BatchWriter, decode_flight_data, encode_schema
 from sparkport.wire.scan import TableFunctionFlightInfoRequest, decode_in_out_parameters
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
@@ -25,6 +24,7 @@ from sparkport.catalog import (
 )
 from sparkport.catalog.names import folded
 from sparkport.catalog.rowid import ROWID_MARKER
+from sparkport.engine.cache import Cache
 from sparkport.engine.statistics import takes_statistics
 from sparkport.engine.types import extension_metadata, publishable_schema, refuse_unsupported
 from sparkport.errors import NotFound, StaleDescriptor, Unsupported
@@ -281,10 +281,9 @@ def _refuse_strange(own: pa.Schema, title: str) -> None:
         raise Unsupported(f"{title} has two columns of the same name")
 
 
-_cache: OrderedDict[tuple[int, bool], tuple[pa.Schema, tuple[str, ...], tuple[pa.Schema, str]]] = (
-    OrderedDict()
+_cache: Cache[tuple[int, bool], tuple[pa.Schema, tuple[str, ...], tuple[pa.Schema, str]]] = Cache(
+    20_000
 )
-_CACHE_SIZE = 20_000
 
 
 def _published(
@@ -294,9 +293,9 @@ def _published(
     one.
 
     Arrow schemas are immutable, and the cache keeps them alive, so the same identity means the same
-    schema. Losing an entry to a race between threads costs only time.
+    schema.
     """
-    entry = _cache.get((id(own), statistics))
+    entry = _cache.find((id(own), statistics), None)
     if entry is not None and entry[0] is own and entry[1] == checks:
         return entry[2]
     refuse_unsupported(own, f"table {title}")
@@ -320,10 +319,5 @@ def _published(
         metadata[b"check_constraints"] = pack({"constraints": list(checks)})
     published = pa.schema(fields, metadata=metadata or None)
     result = (published, fingerprint(published))
-    _cache[id(own), statistics] = (own, checks, result)
-    while len(_cache) > _CACHE_SIZE:
-        try:
-            _cache.popitem(last=False)
-        except KeyError:
-            break
+    _cache.replace((id(own), statistics), (own, checks, result))
     return result

@@ -19,8 +19,8 @@ from sparkport.catalog.rowid import rowid_field
 from sparkport.errors import BadRequest
 from sparkport.service import flight_sql
 from sparkport.service.calls import Call
+from sparkport.service.first_messages import first_schema
 from sparkport.service.objects import PublishedTable, find_table
-from sparkport.service.openings import first_schema
 from sparkport.service.statements import Statement
 from sparkport.service.transactions import manager_of, not_active
 from sparkport.wire.flight import encode_put_result

@@ -15,9 +15,9 @@ from sparkport.engine.argument_types import canonical_schema
 from sparkport.engine.encodings import Converter, convert_array
 from sparkport.errors import BadRequest, CatalogFault
 from sparkport.service.calls import Call
+from sparkport.service.first_messages import Opening
 from sparkport.service.function_guard import Guard
 from sparkport.service.functions import PublishedFunction, bind_function, guarded
-from sparkport.service.openings import Opening
 from sparkport.wire.flight_data import BatchReader, BatchWriter, decode_flight_data, encode_schema
 
 if TYPE_CHECKING:

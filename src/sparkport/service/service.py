@@ -24,10 +24,10 @@ from sparkport.service import (
 )
 from sparkport.service.actions import list_actions, run_action
 from sparkport.service.calls import HOW_TO_SIGN_IN, Call
+from sparkport.service.first_messages import first_schema, named_descriptor
 from sparkport.service.function_guard import Watch
 from sparkport.service.limits import ACTIONS, EXCHANGES, SCANS, LimitKeeper, Limits, while_holding
 from sparkport.service.listing import Listing
-from sparkport.service.openings import first_schema, named_descriptor
 from sparkport.service.registry import CatalogRegistry, RegisteredCatalog, no_longer_served
 from sparkport.service.transactions import Transactions
 from sparkport.wire.descriptors import DATABASES, bearer_in_header, decode_path

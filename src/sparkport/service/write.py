@@ -15,8 +15,8 @@ from sparkport.engine.types import extension_metadata
 from sparkport.errors import CatalogFault, SparkportError
 from sparkport.service import scan
 from sparkport.service.calls import Call
+from sparkport.service.first_messages import Opening
 from sparkport.service.objects import PublishedTable
-from sparkport.service.openings import Opening
 from sparkport.service.statements import Statement
 from sparkport.wire.flight_data import (
     BatchReader,

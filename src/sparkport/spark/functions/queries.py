@@ -8,9 +8,6 @@ rows are those of that very plan.
 
 from __future__ import annotations
 
-import threading
-import time
-from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,6 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from sparkport.catalog import Context, ScanOptions
+from sparkport.engine.cache import Cache
 from sparkport.engine.types import refuse_unsupported
 from sparkport.errors import SparkportError
 from sparkport.spark.functions.query_sessions import QuerySessions
@@ -60,8 +58,9 @@ class Queries:
         self._lake = lake
         self._sessions = QuerySessions(lake)
         self._plans = QueryPlans(lake.spark)
-        self._lock = threading.Lock()
-        self._known: OrderedDict[Hashable, tuple[float, Query]] = OrderedDict()
+        self._known: Cache[Hashable, Query] = Cache(
+            _MOST_QUERIES, _REMEMBERED_SECONDS, kept_by_use=False
+        )
 
     def understand(
         self,
@@ -81,10 +80,10 @@ class Queries:
         """
         # The steps of one scan share a trace id: what the plan was made for is what is read.
         remembered = (ctx.trace_id, ctx.principal, namespace, text, key)
-        known = self._recall(remembered) if ctx.trace_id else None
+        known = self._known.find(remembered, None) if ctx.trace_id else None
         if known is None:
             known = self._understood(ctx, namespace, title, text, arguments)
-            self._remember(remembered, known)
+            self._known.replace(remembered, known)
         else:
             expect_readable(ctx, self._lake, [*known.named, *known.tables], title)
         return known
@@ -134,25 +133,6 @@ class Queries:
             except SparkportError as error:
                 raise unreadable(title) from error
             expect_readable(ctx, self._lake, tables, title)
-
-    def _recall(self, key: Hashable) -> Query | None:
-        with self._lock:
-            found = self._known.get(key)
-        return (
-            found[1]
-            if found is not None and found[0] > time.monotonic() - _REMEMBERED_SECONDS
-            else None
-        )
-
-    def _remember(self, key: Hashable, query: Query) -> None:
-        now = time.monotonic()
-        with self._lock:
-            self._known[key] = (now, query)
-            while self._known:
-                since, _ = next(iter(self._known.values()))
-                if len(self._known) <= _MOST_QUERIES and since > now - _REMEMBERED_SECONDS:
-                    return
-                self._known.popitem(last=False)
 
 
 def read_query(

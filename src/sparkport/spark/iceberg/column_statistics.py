@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyiceberg.types import BooleanType, DecimalType, DoubleType, FloatType, IcebergType, StringType
 
 from sparkport.catalog.statistics import ColumnStatistics
-from sparkport.engine.recently_used import RecentlyUsed
+from sparkport.engine.cache import Cache
 from sparkport.engine.statistics import takes_statistics
 from sparkport.errors import SparkportError
 from sparkport.spark.iceberg.bounds import UNKNOWN, Bounds, stored_value
@@ -28,7 +28,7 @@ from sparkport.spark.iceberg.types.declared import decode, natural_type, order_p
 __all__ = ["column_statistics", "statistics_of"]
 
 _Key: TypeAlias = tuple[Any, ...]
-_remembered: RecentlyUsed[_Key, ColumnStatistics | None] = RecentlyUsed(20_000)
+_remembered: Cache[_Key, ColumnStatistics | None] = Cache(20_000)
 _UNKNOWN: Any = object()
 
 

@@ -23,7 +23,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StructType
 
-from sparkport.engine.recently_used import RecentlyUsed
+from sparkport.engine.cache import Cache
 
 __all__ = [
     "DATA",
@@ -279,7 +279,5 @@ def _memory_of(item: Entry | Manifest) -> int:
     return 1500 + 60 * counts + 130 * (len(item.lower_bounds) + len(item.upper_bounds))
 
 
-_lists: RecentlyUsed[str, tuple[Manifest, ...]] = RecentlyUsed(_REMEMBERED_BYTES // 8)
-_entries: RecentlyUsed[tuple[str, int, int | None], tuple[Entry, ...]] = RecentlyUsed(
-    _REMEMBERED_BYTES
-)
+_lists: Cache[str, tuple[Manifest, ...]] = Cache(_REMEMBERED_BYTES // 8)
+_entries: Cache[tuple[str, int, int | None], tuple[Entry, ...]] = Cache(_REMEMBERED_BYTES)

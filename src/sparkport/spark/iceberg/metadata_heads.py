@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import IO, Any, TypeAlias
 
-from sparkport.engine.recently_used import RecentlyUsed
+from sparkport.engine.cache import Cache
 from sparkport.errors import CatalogFault, NotFound, PreconditionFailed
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.locations import local_path
@@ -78,10 +78,8 @@ class Outlines:
         self._open = open_metadata
         # However seldom somebody travels in time: to count the changes of a long history takes its
         # time.
-        self._outlines: RecentlyUsed[tuple[str, str], Outline | None] = RecentlyUsed(
-            _MOST, math.inf
-        )
-        self.numbers: RecentlyUsed[tuple[str, str], int] = RecentlyUsed(_MOST, math.inf)
+        self._outlines: Cache[tuple[str, str], Outline | None] = Cache(_MOST, math.inf)
+        self.numbers: Cache[tuple[str, str], int] = Cache(_MOST, math.inf)
         """By the table's uuid and the place of a metadata file: so many changes had been made
         then.
         """

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import threading
-from collections import OrderedDict
+import math
 from dataclasses import dataclass, replace
 from typing import IO, Any, cast
 
@@ -15,7 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
 
-from sparkport.engine.recently_used import RecentlyUsed
+from sparkport.engine.cache import Cache
 from sparkport.errors import Unsupported
 from sparkport.spark.iceberg.definition import (
     COMMENT_PROPERTY,
@@ -65,10 +64,9 @@ class States:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._states: RecentlyUsed[tuple[Identifier, str], TableState] = RecentlyUsed(_MOST_ENTRIES)
-        self._newest: OrderedDict[Identifier, TableMetadata] = OrderedDict()
-        self._definitions: OrderedDict[tuple[Any, ...], Definition] = OrderedDict()
+        self._states: Cache[tuple[Identifier, str], TableState] = Cache(_MOST_ENTRIES)
+        self._newest: Cache[Identifier, TableMetadata] = Cache(_MOST_STATES)
+        self._definitions: Cache[tuple[Any, ...], Definition] = Cache(_MOST_STATES, math.inf)
 
     def find(self, identifier: Identifier, location: str) -> TableState | None:
         return self._states.find((identifier, location), None)
@@ -87,17 +85,11 @@ class States:
             raise Unsupported(
                 f"table {identifier} has columns of a type that only Spark can read"
             ) from error
-        with self._lock:
-            newest = self._newest.get(identifier)
-        _share(metadata, newest)
+        _share(metadata, self._newest.find(identifier, None))
         state = self._state(
             identifier, metadata, location, io, metadata.schema(), metadata.current_snapshot()
         )
-        with self._lock:
-            self._newest[identifier] = metadata
-            self._newest.move_to_end(identifier)
-            while len(self._newest) > _MOST_STATES:
-                self._newest.popitem(last=False)
+        self._newest.replace(identifier, metadata)
         return self._states.add((identifier, location), state, _entries(state))
 
     def at(self, state: TableState, snapshot: Snapshot | None, schema: Schema) -> TableState:
@@ -125,16 +117,11 @@ class States:
         shape = tuple(metadata.properties.get(name) for name in SHAPING)
         has_row_ids = has_row_lineage(metadata.format_version)
         key = (metadata.table_uuid, schema.schema_id, shape, has_row_ids)
-        with self._lock:
-            known = self._definitions.get(key)
+        known = self._definitions.find(key, None)
         if known is not None:
             return known
         definition = define(schema, metadata.properties, has_row_ids=has_row_ids)
-        with self._lock:
-            known = self._definitions.setdefault(key, definition)
-            while len(self._definitions) > _MOST_STATES:
-                self._definitions.popitem(last=False)
-        return known
+        return self._definitions.add(key, definition)
 
 
 def _share(metadata: TableMetadata, other: TableMetadata | None) -> None:

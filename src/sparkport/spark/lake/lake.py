@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
@@ -21,6 +20,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 
 from sparkport.catalog import Context
+from sparkport.engine.cache import Cache
 from sparkport.errors import CatalogFault, NotFound, SparkportError
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.locations import local_path, reachable
@@ -73,7 +73,7 @@ class Lake:
         self._lock = threading.Lock()
         self._locks: WeakValueDictionary[Hashable, threading.Lock] = WeakValueDictionary()
         self._complaints: set[str] = set()
-        self._relation_schemas: OrderedDict[tuple[Identifier, str], pa.Schema] = OrderedDict()
+        self._relation_schemas: Cache[tuple[Identifier, str], pa.Schema] = Cache(_MOST_SCHEMAS)
 
     @property
     def spark(self) -> SparkSession:
@@ -160,17 +160,13 @@ class Lake:
         it does not resolve.
         """
         key = (entry.identifier, entry.location or entry.columns)
-        with self._lock:
-            known = self._relation_schemas.get(key)
+        known = self._relation_schemas.find(key, None)
         if known is None:
             is_described = entry.kind is Kind.VIEW and entry.location
             known = self._view_schema(entry) if is_described else self._resolved(entry)
             if not (entry.location or entry.columns):
                 return known  # nothing would tell when it changes
-            with self._lock:
-                known = self._relation_schemas.setdefault(key, known)
-                while len(self._relation_schemas) > _MOST_SCHEMAS:
-                    self._relation_schemas.popitem(last=False)
+            return self._relation_schemas.add(key, known)
         return known
 
     def _resolved(self, entry: Entry) -> pa.Schema:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from sparkport.catalog import Context, Directly, Framing, ScanOptions
 from sparkport.catalog.filters import Filter
 from sparkport.catalog.rowid import ROWID_NAME
-from sparkport.engine.recently_used import RecentlyUsed
+from sparkport.engine.cache import Cache
 from sparkport.errors import BadRequest, Conflict
 from sparkport.spark.iceberg.division import divide
 from sparkport.spark.iceberg.plan import FilePart, ScanPlan, plan_scan
@@ -224,7 +224,7 @@ def _plan(state: TableState, options: ScanOptions) -> ScanPlan:
     return _plans.add(key, plan_scan(*key)) if known is None else known
 
 
-_plans: RecentlyUsed[tuple[TableState, tuple[str, ...], Filter | None], ScanPlan] = RecentlyUsed(
+_plans: Cache[tuple[TableState, tuple[str, ...], Filter | None], ScanPlan] = Cache(
     256, unused_seconds=60.0
 )
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from sparkport.engine import recently_used as module
-from sparkport.engine.recently_used import RecentlyUsed
+from sparkport.engine import cache as module
+from sparkport.engine.cache import Cache
 
 
 class Clock:
@@ -22,12 +22,12 @@ def clock(monkeypatch) -> Clock:
     return clock
 
 
-def kept(remembered: RecentlyUsed[str, str], keys: str) -> str:
+def kept(remembered: Cache[str, str], keys: str) -> str:
     return "".join(key for key in keys if remembered.find(key, None) is not None)
 
 
 def test_the_longest_unused_are_forgotten_when_all_are_too_much():
-    remembered: RecentlyUsed[str, str] = RecentlyUsed(10)
+    remembered: Cache[str, str] = Cache(10)
     for key in "abc":
         remembered.add(key, key, 3)
     assert remembered.find("a", None) == "a"
@@ -42,7 +42,7 @@ def test_the_longest_unused_are_forgotten_when_all_are_too_much():
 
 
 def test_what_nobody_asks_for_is_forgotten_after_a_while(clock):
-    remembered: RecentlyUsed[str, str] = RecentlyUsed(1000)
+    remembered: Cache[str, str] = Cache(1000)
     for key in "abc":
         remembered.add(key, key)
     clock.now += 400
@@ -55,7 +55,7 @@ def test_what_nobody_asks_for_is_forgotten_after_a_while(clock):
 
 
 def test_the_first_of_two_counts_and_none_is_a_value_too():
-    remembered: RecentlyUsed[str, str | None] = RecentlyUsed(1000)
+    remembered: Cache[str, str | None] = Cache(1000)
 
     assert remembered.add("a", None) is None
     assert remembered.add("a", "later") is None
