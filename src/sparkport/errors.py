@@ -1,19 +1,22 @@
 """The errors Sparkport raises, in one tree; this module imports nothing.
 
     SparkportError
-    ├── BadRequest               INVALID_ARGUMENT     the request is malformed or asks for something
-    impossible ├── NotFound                 NOT_FOUND            a catalog, schema, table, column,
-    function or row that is not there ├── AlreadyExists            ALREADY_EXISTS ├──
-    PreconditionFailed       FAILED_PRECONDITION  the request is fine, the state of the object is
-    not │   ├── SchemaNotEmpty │   ├── StaleDescriptor      the client's picture of the table is of
-    an older schema │   ├── NotWritable          the table does not support this kind of change │
-    ├── TransactionNotActive │   └── ConstraintViolation  shown by DuckDB as "Constraint Error" ├──
-    Conflict                 ABORTED              a concurrent change got there first; trying again
-    may work ├── Unsupported              UNIMPLEMENTED ├── Unauthenticated          UNAUTHENTICATED
-    ├── PermissionDenied         PERMISSION_DENIED    shown by DuckDB as "Permission Error" ├──
-    LimitExceeded            RESOURCE_EXHAUSTED ├── Cancelled                CANCELLED
-    the client went away; nobody reads the message └── CatalogFault             UNKNOWN
-    a catalog implementation broke its contract
+    ├── BadRequest               INVALID_ARGUMENT     malformed, or asks for something impossible
+    ├── NotFound                 NOT_FOUND            an object, column, function or row
+    ├── AlreadyExists            ALREADY_EXISTS
+    ├── PreconditionFailed       FAILED_PRECONDITION  the object is not in a state for it
+    │   ├── SchemaNotEmpty
+    │   ├── StaleDescriptor      the client's picture of the table is of an older schema
+    │   ├── NotWritable          the table does not support this kind of change
+    │   ├── TransactionNotActive
+    │   └── ConstraintViolation  shown by DuckDB as "Constraint Error"
+    ├── Conflict                 ABORTED              another change was first; trying again may work
+    ├── Unsupported              UNIMPLEMENTED
+    ├── Unauthenticated          UNAUTHENTICATED
+    ├── PermissionDenied         PERMISSION_DENIED    shown by DuckDB as "Permission Error"
+    ├── LimitExceeded            RESOURCE_EXHAUSTED
+    ├── Cancelled                CANCELLED            the client went away; the message is not read
+    └── CatalogFault             UNKNOWN              a catalog implementation broke its contract
 
 A message is for the person who typed the SQL: the object, the problem, the remedy. It never holds a
 stack trace, a path or a secret, because it is sent as it is. Every other exception is logged and

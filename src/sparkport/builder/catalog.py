@@ -40,8 +40,8 @@ class CatalogBuilder:
 
         shop = CatalogBuilder("shop")
         sales = shop.schema("sales", comment="What we sold")
-        sales.table("orders", pa.table({"id": [1, 2], "amount": [9.5, 12.0]})) serve(shop,
-        "grpc://127.0.0.1:50051")
+        sales.table("orders", pa.table({"id": [1, 2], "amount": [9.5, 12.0]}))
+        serve(shop, "grpc://127.0.0.1:50051")
 
     What is added after the server has started is served at once, to clients that attach from then
     on.

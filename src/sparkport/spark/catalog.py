@@ -53,9 +53,10 @@ _STAGING = ".staging"
 class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
     """A catalog of Spark: its namespaces, tables and views.
 
-        LakeCatalog(warehouse="./lake")                      an embedded lake: Spark, Iceberg and
-        SQLite in this process LakeCatalog(spark=session, spark_catalog="prod")     any catalog of a
-        session that you made
+        # an embedded lake: Spark, Iceberg and SQLite in this process
+        LakeCatalog(warehouse="./lake")
+        # any catalog of a session that you made
+        LakeCatalog(spark=session, spark_catalog="prod")
 
     Several can share a session. All scans of a transaction read one snapshot of each table.
     """

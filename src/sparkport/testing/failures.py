@@ -1,11 +1,10 @@
-"""What can go wrong for a DuckDB client: the server refuses, breaks the protocol, or lets it wait
-for ever.
+"""What can go wrong for a DuckDB client: the server refuses, breaks the protocol, or never answers.
 
-ClientFailure ├── ServerError          the server answered with an error; the user sees it ├──
-ClientSideError      DuckDB itself refuses, for instance a NULL in a NOT NULL column └──
-ProtocolViolation    the reply would crash, hang or confuse the real client
-    └── ClientHang       no reply within the timeout: the real client, which has none, would wait
-    for ever
+ClientFailure
+├── ServerError          the server answered with an error; the user sees it
+├── ClientSideError      DuckDB itself refuses, for instance a NULL in a NOT NULL column
+└── ProtocolViolation    the reply would crash, hang or confuse the real client
+    └── ClientHang       no reply in time: the real client has no timeout and would wait for ever
 """
 
 from __future__ import annotations
