@@ -1,25 +1,26 @@
-"""Tokens: only those who have one are served, and tables and functions know who asks.
+"""Serve only clients that have a token, and let tables and functions see who asks.
 
-Run `python examples/auth.py`. (`sparkport serve examples/auth.py:catalog` works, too, but serves
-everybody, unless its flag `--authenticator` names the tokens of this file in the same way.) Then,
-in DuckDB:
+Run `python examples/auth.py`. You can also run `sparkport serve examples/auth.py:catalog`, but that
+serves everybody, unless its flag `--authenticator` names `tokens` of this file. Then, in DuckDB:
 
     INSTALL airport FROM community; LOAD airport;
-    CREATE SECRET ada (TYPE airport, auth_token 'ada-token', SCOPE 'grpc://127.0.0.1:50051'); ATTACH
-    'office' (TYPE airport, LOCATION 'grpc://127.0.0.1:50051');
+    CREATE SECRET ada (TYPE airport, auth_token 'ada-token', SCOPE 'grpc://127.0.0.1:50051');
+    ATTACH 'office' (TYPE airport, LOCATION 'grpc://127.0.0.1:50051');
 
     SELECT office.desk.who();                                -- ada
-    SELECT * FROM office.desk.letters;                       -- ('ada', 'Dear Ada') SELECT * FROM
-    office.desk.salaries();                    -- ('ada', 100), ('grace', 120)
+    SELECT * FROM office.desk.letters;                       -- ('ada', 'Dear Ada')
+    SELECT * FROM office.desk.salaries();                    -- ('ada', 100), ('grace', 120)
 
     DETACH office;
-    CREATE OR REPLACE SECRET ada (TYPE airport, auth_token 'grace-token', SCOPE
-    'grpc://127.0.0.1:50051'); ATTACH 'office' (TYPE airport, LOCATION 'grpc://127.0.0.1:50051');
-    SELECT * FROM office.desk.letters;                       -- ('grace', 'Dear Grace') SELECT *
-    FROM office.desk.salaries();                    -- Permission Error: grace may not see salaries
+    CREATE OR REPLACE SECRET ada
+        (TYPE airport, auth_token 'grace-token', SCOPE 'grpc://127.0.0.1:50051');
+    ATTACH 'office' (TYPE airport, LOCATION 'grpc://127.0.0.1:50051');
+    SELECT * FROM office.desk.letters;                       -- ('grace', 'Dear Grace')
+    SELECT * FROM office.desk.salaries();
+        -- Permission Error: grace may not see salaries
 
-Tokens travel as they are: outside of your own machine use `grpc+tls://`. Permissions, row filters
-and masks that need no code are in docs/how-to/security.md.
+Tokens are sent as plain text: use `grpc+tls://` outside your own machine. For permissions, row
+filters and masks that need no code, see docs/how-to/security.md.
 """
 
 import pyarrow as pa

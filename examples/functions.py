@@ -1,5 +1,4 @@
-"""Python functions that SQL can call: for each row (scalar functions), and in FROM (table
-functions).
+"""Python functions that SQL calls: scalar functions for each row, table functions in FROM.
 
 Run `python examples/functions.py`, or `sparkport serve examples/functions.py:catalog`. Then, in
 DuckDB:
@@ -8,12 +7,13 @@ DuckDB:
     ATTACH 'tools' (TYPE airport, LOCATION 'grpc://127.0.0.1:50051');
 
     SELECT tools.maths.gross(100), tools.maths.gross(100, 0.5);              -- (120.0, 150.0)
-    SELECT tools.maths.gross(net) FROM (VALUES (1), (NULL)) AS prices(net);  -- 1.2, NULL SELECT
-    tools.maths.joined('a', 'b', 'c');                                -- a-b-c SELECT i,
-    tools.maths.ticket() FROM range(3) AS r(i);                    -- (0, 1), (1, 2), (2, 3) SELECT
-    * FROM tools.maths.countdown(3);                                  -- 3, 2, 1 SELECT sum(n) FROM
-    tools.maths.countdown(10, step := 5);                 -- 15 SELECT * FROM
-    tools.maths.countdown(3, step := 0);  -- Invalid Input Error: the step must be at least 1, not 0
+    SELECT tools.maths.gross(net) FROM (VALUES (1), (NULL)) AS prices(net);  -- 1.2, NULL
+    SELECT tools.maths.joined('a', 'b', 'c');                                -- a-b-c
+    SELECT i, tools.maths.ticket() FROM range(3) AS r(i);                    -- (0, 1), (1, 2), …
+    SELECT * FROM tools.maths.countdown(3);                                  -- 3, 2, 1
+    SELECT sum(n) FROM tools.maths.countdown(10, step := 5);                 -- 15
+    SELECT * FROM tools.maths.countdown(3, step := 0);
+        -- Invalid Input Error: the step must be at least 1, not 0
 """
 
 import itertools

@@ -1,5 +1,4 @@
-"""The smallest server: one table in memory, which can also be changed, and one that a function
-makes up.
+"""The smallest server: a table in memory that can be changed, and a table that a function computes.
 
 Run `python examples/hello_table.py`, or `sparkport serve examples/hello_table.py:catalog`. Then, in
 DuckDB:
@@ -7,10 +6,11 @@ DuckDB:
     INSTALL airport FROM community; LOAD airport;
     ATTACH 'hello' (TYPE airport, LOCATION 'grpc://127.0.0.1:50051');
 
-    SELECT * FROM hello.sales.orders;                       -- (1, 9.5), (2, 12.0) INSERT INTO
-    hello.sales.orders VALUES (3, 1.5);         -- 1 SELECT count(*), sum(amount) FROM
-    hello.sales.orders;   -- (3, 23.0) SELECT max(n) FROM hello.sales.numbers WHERE n < 1000;  --
-    999 SELECT count(*) FROM hello.sales.numbers;               -- 1000000
+    SELECT * FROM hello.sales.orders;                       -- (1, 9.5), (2, 12.0)
+    INSERT INTO hello.sales.orders VALUES (3, 1.5);         -- 1
+    SELECT count(*), sum(amount) FROM hello.sales.orders;   -- (3, 23.0)
+    SELECT max(n) FROM hello.sales.numbers WHERE n < 1000;  -- 999
+    SELECT count(*) FROM hello.sales.numbers;               -- 1000000
 """
 
 from collections.abc import Iterator

@@ -5,14 +5,14 @@ Run `python examples/in_out.py`, or `sparkport serve examples/in_out.py:catalog`
     INSTALL airport FROM community; LOAD airport;
     ATTACH 'rows' (TYPE airport, LOCATION 'grpc://127.0.0.1:50051');
 
-    SELECT * FROM rows.work.words((SELECT 'to be or not to be'));  -- to, be, or, not, to, be SELECT
-    word, count(*) FROM rows.work.words((FROM (VALUES ('to be'), ('or not to be')) AS v(line)))
-        GROUP BY ALL ORDER BY ALL;                                 -- ('be', 2), ('not', 1), ('or',
-        1), ('to', 2)
+    SELECT * FROM rows.work.words((SELECT 'to be or not to be'));  -- to, be, or, not, to, be
+    SELECT word, count(*)
+        FROM rows.work.words((FROM (VALUES ('to be'), ('or not to be')) AS v(line)))
+        GROUP BY ALL ORDER BY ALL;             -- ('be', 2), ('not', 1), ('or', 1), ('to', 2)
     SELECT * FROM rows.work.filled((SELECT i, nullif(i % 2, 0) AS odd FROM range(5000) AS r(i)));
-                                                                   -- ('i', 5000), ('odd', 2500)
+                                               -- ('i', 5000), ('odd', 2500)
     SELECT * FROM rows.work.numbered(10, (FROM (VALUES ('a'), ('b')) AS v(letter)));
-                                                                   -- ('a', 10), ('b', 11)
+                                               -- ('a', 10), ('b', 11)
 """
 
 from collections import Counter
@@ -38,8 +38,7 @@ def words(rows: pa.RecordBatch) -> pa.RecordBatch:
 FILLED = pa.schema([("name", pa.string()), ("filled", pa.int64())])
 
 
-# With `pa.Table` it gets an iterator over all batches, and can answer when it has seen the last
-# one.
+# With `pa.Table` it gets an iterator over all batches, and can answer after the last batch.
 @work.table_function(returns=FILLED)
 def filled(rows: pa.Table) -> Iterator[pa.RecordBatch]:
     """How many values each column has that are not NULL."""
@@ -57,7 +56,7 @@ def with_number(rows: pa.Schema) -> pa.Schema:
     return rows.append(pa.field("number", pa.int64()))
 
 
-# Other parameters come first, the subquery is the last one.
+# Other parameters come first, and the subquery comes last.
 @work.table_function(returns=with_number)
 def numbered(first: pa.int64(), rows: pa.Table) -> Iterator[pa.RecordBatch]:
     for batch in rows:

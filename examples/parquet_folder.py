@@ -1,5 +1,4 @@
-"""A folder of Parquet files, served in two ways: the server reads them, or DuckDB does, told where
-they are.
+"""Serve a folder of Parquet files: the server reads them, or it tells DuckDB where they are.
 
 Run `python examples/parquet_folder.py`, or `sparkport serve examples/parquet_folder.py:catalog`.
 Then, in DuckDB:
@@ -7,10 +6,10 @@ Then, in DuckDB:
     INSTALL airport FROM community; LOAD airport;
     ATTACH 'files' (TYPE airport, LOCATION 'grpc://127.0.0.1:50051');
 
-    SELECT count(*), sum(amount) FROM files.sales.served;                -- (300, 44850.0) SELECT
-    count(*), sum(amount) FROM files.sales.referenced;            -- (300, 44850.0) SELECT min(id)
-    FROM files.sales.served WHERE day >= '2026-02-01';    -- 100 SELECT parse_filename(file) AS
-    file, min(id) FROM files.sales.called GROUP BY ALL ORDER BY ALL;
+    SELECT count(*), sum(amount) FROM files.sales.served;                -- (300, 44850.0)
+    SELECT count(*), sum(amount) FROM files.sales.referenced;            -- (300, 44850.0)
+    SELECT min(id) FROM files.sales.served WHERE day >= '2026-02-01';    -- 100
+    SELECT parse_filename(file) AS file, min(id) FROM files.sales.called GROUP BY ALL ORDER BY ALL;
         -- ('2026-01.parquet', 0), ('2026-02.parquet', 100), ('2026-03.parquet', 200)
 """
 

@@ -1,5 +1,4 @@
-"""Time travel: a table in memory keeps its versions, and a table of one's own may know its past,
-too.
+"""Time travel: a table in memory keeps its versions, and your own table can have a past too.
 
 Run `python examples/time_travel.py`, or `sparkport serve examples/time_travel.py:catalog`. Then, in
 DuckDB:
@@ -7,17 +6,16 @@ DuckDB:
     INSTALL airport FROM community; LOAD airport;
     ATTACH 'past' (TYPE airport, LOCATION 'grpc://127.0.0.1:50051');
 
-    INSERT INTO past.shop.notes VALUES (1, 'hello');                                -- version 1
-    UPDATE past.shop.notes SET text = 'goodbye';                                    -- version 2
-    ALTER TABLE past.shop.notes ADD COLUMN author VARCHAR;                          -- version 3
-    SELECT * FROM past.shop.notes;                                                  -- (1,
-    'goodbye', NULL) SELECT * FROM past.shop.notes AT (VERSION => 1);
-    -- (1, 'hello') SELECT count(*) FROM past.shop.notes AT (TIMESTAMP => now());
-    -- 1
+    INSERT INTO past.shop.notes VALUES (1, 'hello');               -- version 1
+    UPDATE past.shop.notes SET text = 'goodbye';                   -- version 2
+    ALTER TABLE past.shop.notes ADD COLUMN author VARCHAR;         -- version 3
+    SELECT * FROM past.shop.notes;                                 -- (1, 'goodbye', NULL)
+    SELECT * FROM past.shop.notes AT (VERSION => 1);               -- (1, 'hello')
+    SELECT count(*) FROM past.shop.notes AT (TIMESTAMP => now());  -- 1
 
-    SELECT * FROM past.shop.prices;                                                 -- ('tea', 3.5),
-    ('cup', 8.0) SELECT * FROM past.shop.prices AT (TIMESTAMP => TIMESTAMP '2025-06-30 12:00');  --
-    ('tea', 3.0)
+    SELECT * FROM past.shop.prices;                                -- ('tea', 3.5), ('cup', 8.0)
+    SELECT * FROM past.shop.prices AT (TIMESTAMP => TIMESTAMP '2025-06-30 12:00');
+        -- ('tea', 3.0)
 """
 
 from collections.abc import Iterator
@@ -41,9 +39,7 @@ HISTORY = [
 
 
 class Prices(sp.DynamicSchemaTable):
-    """Prices by the day since which they are valid. A `DynamicSchemaTable` is one that can be asked
-    about its past.
-    """
+    """Prices, each valid from a day on. A `DynamicSchemaTable` can be asked about its past."""
 
     name = "prices"
     arrow_schema = pa.schema([("item", pa.string()), ("price", pa.float64())])
@@ -52,9 +48,8 @@ class Prices(sp.DynamicSchemaTable):
         return self.arrow_schema  # the same at all times; it could depend on request.time_point
 
     def scan(self, ctx: sp.Context, options: sp.ScanOptions) -> Iterator[pa.RecordBatch]:
-        point = (
-            options.time_point
-        )  # None without AT, else a unit and a text such as "2025-06-30 12:00:00"
+        # None without AT, else a unit and a text such as "2025-06-30 12:00:00".
+        point = options.time_point
         if point is not None and point.unit != "timestamp":
             raise sp.BadRequest("prices have no versions: ask for AT (TIMESTAMP => …)")
         known = [prices for since, prices in HISTORY if point is None or since <= point.value]

@@ -2,10 +2,10 @@
 
 A comment before a block, `<!-- test: … -->`, may say:
 
-    lake                         anywhere: the page is about a lake; its SQL needs Spark not run:
-    <reason>            the next block cannot be run here python <statements>          run these
-    first, in the namespace of the page's Python blocks file <name>                  the next block
-    is a file of that name, in the folder in which the page is run
+    lake                  the page is about a lake: its SQL needs Spark (anywhere in the page)
+    not run: <reason>     the next block cannot be run here
+    python <statements>   run these first, in the namespace of the page's Python blocks
+    file <name>           the next block is a file of that name, in the folder of the page's run
 """
 
 from __future__ import annotations
