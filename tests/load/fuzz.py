@@ -386,8 +386,6 @@ _ATTACKS: Mapping[str, tuple[int, _Attack]] = {
 _OTHER_SERVICES = (
     "/grpc.health.v1.Health/Check",
     "/grpc.health.v1.Health/Watch",
-    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
-    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
     "/arrow.flight.protocol.FlightService/PollFlightInfo",
     "/arrow.flight.protocol.FlightService/Nothing",
     "/nothing/at-all",

@@ -16,7 +16,6 @@ from typing_extensions import Self
 
 FLIGHT = "/arrow.flight.protocol.FlightService/"
 HEALTH = "/grpc.health.v1.Health/"
-REFLECTION = "/grpc.reflection.v1.ServerReflection/"
 SOON = 60.0
 
 _DATA, _HEADERS, _RESET, _SETTINGS, _PING, _GOAWAY = 0, 1, 3, 4, 6, 7

@@ -18,7 +18,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.server.mutations import aimed, flight_data
 from tests.server.raw_client import RawClient, failure_of, path, ticket_message
-from tests.server.strangers import FLIGHT, HEALTH, REFLECTION, SOON, Stranger, announced
+from tests.server.strangers import FLIGHT, HEALTH, SOON, Stranger, announced
 from tests.server.test_threads import eventually
 
 import sparkport as sp
@@ -31,7 +31,6 @@ WANTS_TOKEN = ("DoPut", "Handshake", "ListFlights", "ListActions", "GetFlightInf
 WITH_HANDLES = ("DoExchange", "DoGet", "DoAction")
 METHODS = (
     *(FLIGHT + method for method in (*WITH_HANDLES, *WANTS_TOKEN)),
-    REFLECTION + "ServerReflectionInfo",
     HEALTH + "Check",
     HEALTH + "Watch",
 )
@@ -94,9 +93,7 @@ def test_two_thousand_silent_strangers_keep_nobody_waiting(server, methods, reco
         )
 
 
-@pytest.mark.parametrize(
-    "method", [*(FLIGHT + method for method in WANTS_TOKEN), REFLECTION + "ServerReflectionInfo"]
-)
+@pytest.mark.parametrize("method", [FLIGHT + method for method in WANTS_TOKEN])
 def test_who_needs_a_token_and_brings_none_is_refused_before_anything_is_sent(
     server, stranger, method
 ):

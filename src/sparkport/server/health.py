@@ -14,7 +14,6 @@ import grpc
 
 from sparkport.errors import LimitExceeded, SparkportError
 from sparkport.server.boundary import FLIGHT_SERVICE
-from sparkport.server.descriptors import number
 from sparkport.server.doorstep import Doorstep
 from sparkport.wire.flight import protobuf_fields
 
@@ -61,7 +60,7 @@ class Health:
         status = self._status(self._asked(requests, context))
         if status == _SERVICE_UNKNOWN:
             context.abort(grpc.StatusCode.NOT_FOUND, "there is no such service")
-        return number(1, status)
+        return _response(status)
 
     def _watch(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         service = self._asked(requests, context)
@@ -85,7 +84,7 @@ class Health:
                 status = self._status(service)
                 if status != told:
                     told = status
-                    yield number(1, status)
+                    yield _response(status)
                 with self._changed:
                     self._changed.wait_for(
                         lambda told=told: self._news(service, told) or gone.is_set()  # type: ignore[misc]
@@ -124,3 +123,8 @@ class Health:
         if service not in _SERVICES:
             return _SERVICE_UNKNOWN
         return _SERVING if self._serving else _NOT_SERVING
+
+
+def _response(status: int) -> bytes:
+    """A HealthCheckResponse: its field 1, a varint, is the status."""
+    return bytes([1 << 3, status])

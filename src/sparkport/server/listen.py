@@ -23,7 +23,6 @@ from sparkport.server.flight import flight_methods
 from sparkport.server.health import Health
 from sparkport.server.http import StatusServer, parse_address
 from sparkport.server.observability import Watching
-from sparkport.server.reflection import reflection_methods
 from sparkport.server.threads import ElasticExecutor, join_all
 from sparkport.server.tls import PEM, Certificates, server_credentials
 from sparkport.service.registry import CatalogRegistry
@@ -187,7 +186,7 @@ class Server:
             executor,  # type: ignore[arg-type]  # any Executor will do; the stubs name one
             options=_options(settings),
         )
-        methods = {**flight_methods(self._service), **reflection_methods(self._service)}
+        methods = flight_methods(self._service)
         door = Door(self._service, watching, methods, settings.max_concurrent_calls)
         watching.doorsteps += [door.doorstep, health.doorstep]
         server.add_generic_rpc_handlers((door, health.handlers()))
