@@ -11,6 +11,7 @@ import sparkport
 from sparkport.cli.bench import add_command as add_bench
 from sparkport.cli.check import add_command as add_check
 from sparkport.cli.completion import add_command as add_completion
+from sparkport.cli.completion import complete
 from sparkport.cli.configuration import add_command as add_configuration
 from sparkport.cli.ls import add_command as add_listing
 from sparkport.cli.serve import add_command as add_serve
@@ -72,12 +73,13 @@ def parser() -> argparse.ArgumentParser:
         add_completion,
     ):
         add(commands)
-    made.set_defaults(root=made)
     return made
 
 
 def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     known = parser()
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks how to go on: see completion.py
+        complete(known)
     options, rest = known.parse_known_args(arguments)
     if rest:
         unknown = next((each for each in rest if each.startswith("-")), rest[0])
