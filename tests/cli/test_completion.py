@@ -54,9 +54,7 @@ def test_bash_completes_commands_flags_and_values(run):
     commands, token, limits, formats, group, revoke, fish, file, number, off = (
         line.split() for line in done.stdout.split("\n")[:-1]
     )
-    assert {"serve", "check", "token", "ls", "bench", "completion", "config", "--version"} <= set(
-        commands
-    )
+    assert {"serve", "check", "token", "ls", "completion", "config", "--version"} <= set(commands)
     assert token == ["token"]
     assert set(limits) == {each.flag for each in SETTINGS if each.name.startswith("max_s")}
     assert formats == ["text", "json"]

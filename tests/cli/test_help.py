@@ -7,7 +7,7 @@ import pytest
 import sparkport
 from sparkport.config import SECTIONS, SETTINGS, example_toml, settings_markdown
 
-COMMANDS = ("serve", "check", "token", "ls", "bench", "config", "completion")
+COMMANDS = ("serve", "check", "token", "ls", "config", "completion")
 
 
 def test_help_names_every_command_and_each_explains_itself_with_examples(run):
@@ -45,7 +45,7 @@ def test_the_version_is_printed(run):
             ["token", "create", "ada", "--groups", "x"],
             "there is no --groups; did you mean --group?",
         ),
-        (["bench", "a", "b"], "there is no b; see --help"),
+        (["completion", "bash", "b"], "there is no b; see --help"),
         (["serve", "--xyzzy"], "there is no --xyzzy; see --help"),
     ],
 )

@@ -14,9 +14,8 @@ import logging, time
 from sparkport.cli import progress
 progress._FIRST = 0.0
 logging.basicConfig(level=logging.INFO, format="%(message)s")
-with progress.Progress("working") as shown:
+with progress.spinner("working"):
     time.sleep(0.85)
-    shown.done = 0.5
     logging.info("something happened")
     time.sleep(0.8)
 print("done", flush=True)
@@ -40,7 +39,6 @@ def test_on_a_terminal_there_is_a_line_that_is_gone_at_the_end():
 
     lines = shown.decode().split("\r\x1b[K")
     assert any(line.startswith("⠋ working … ") for line in lines)
-    assert any("working ████████████░░░░░░░░░░░░  50%" in line for line in lines)
     assert "something happened\r\n" in lines, "a line of the log begins where one should"
     assert lines[-1] == ""
 

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 
 import sparkport
-from sparkport.cli.bench import add_command as add_bench
 from sparkport.cli.check import add_command as add_check
 from sparkport.cli.completion import add_command as add_completion
 from sparkport.cli.completion import complete
@@ -68,7 +67,6 @@ def parser() -> argparse.ArgumentParser:
         add_check,
         add_tokens,
         add_listing,
-        add_bench,
         add_configuration,
         add_completion,
     ):

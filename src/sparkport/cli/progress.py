@@ -8,41 +8,36 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from types import TracebackType
 
 from sparkport.lines import one_line
 
-__all__ = ["Progress", "spinner"]
+__all__ = ["spinner"]
 
 _CLEAR = "\r\x1b[K"
 _EVERY = 0.1
 _FIRST = 0.5
 """What is quicker than that needs no line."""
-_WIDTH = 24
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _PLAIN_FRAMES = "|/-\\"
 
 
-class Progress:
-    """A line that says what goes on; with a share that is done it is a bar."""
+class spinner:  # noqa: N801 - a context manager, named as those of contextlib are
+    """A line that says what goes on, and for how long."""
 
     def __init__(self, what: str) -> None:
-        self.what = what
-        self.done: float | None = None
-        """Between 0 and 1; None where that cannot be told."""
+        self._what = what
         self._terminal = sys.stderr.isatty()
-        self._plain = not _can_show(_FRAMES + "█░")
+        self._plain = not _can_show(_FRAMES + "…")
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._draw, name="sparkport-progress", daemon=True)
         self._started = time.monotonic()
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> None:
         if self._terminal:
             for handler in _on_this_terminal():
                 handler.setFormatter(_Clearing(handler.formatter))
             self._thread.start()
-        return self
 
     def __exit__(
         self,
@@ -62,19 +57,13 @@ class Progress:
     def _draw(self) -> None:
         if self._stopped.wait(_FIRST):
             return
-        for frame in itertools.cycle(_PLAIN_FRAMES if self._plain else _FRAMES):
+        frames, dots = (_PLAIN_FRAMES, "...") if self._plain else (_FRAMES, "…")
+        for frame in itertools.cycle(frames):
             seconds = int(time.monotonic() - self._started)
-            sys.stderr.write(f"{_CLEAR}{frame} {one_line(self.what)}{self._bar()} {seconds} s")
+            sys.stderr.write(f"{_CLEAR}{frame} {one_line(self._what)} {dots} {seconds} s")
             sys.stderr.flush()
             if self._stopped.wait(_EVERY):
                 return
-
-    def _bar(self) -> str:
-        if self.done is None:
-            return " …" if not self._plain else " ..."
-        full, empty = ("#", ".") if self._plain else ("█", "░")
-        length = int(_WIDTH * min(max(self.done, 0.0), 1.0))
-        return f" {full * length}{empty * (_WIDTH - length)} {self.done:4.0%}"
 
 
 class _Clearing(logging.Formatter):
@@ -94,13 +83,6 @@ def _on_this_terminal() -> Iterator[logging.Handler]:
     for handler in logging.getLogger().handlers:
         if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stderr:
             yield handler
-
-
-@contextmanager
-def spinner(what: str) -> Iterator[None]:
-    """Show that something goes on."""
-    with Progress(what):
-        yield
 
 
 def _can_show(text: str) -> bool:
