@@ -58,7 +58,7 @@ def salaries(ctx: sp.Context) -> pa.Table:
 # Real tokens are long and random (`secrets.token_urlsafe()`) and do not stand in the source.
 # Instead of this fixed set, any function from a token to a name, or None, will do.
 tokens = sp.TokenAuthenticator({"ada-token": "ada", "grace-token": "grace"})
-settings = sp.ServerSettings(service=sp.ServiceSettings(authenticate=tokens))
+settings = sp.ServerSettings(authenticate=tokens)
 
 if __name__ == "__main__":
     sp.serve(catalog, "grpc://127.0.0.1:50051", settings)

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from sparkport.server import Server as Server
     from sparkport.server import ServerSettings as ServerSettings
     from sparkport.server import serve as serve
-    from sparkport.service.limits import Limits as Limits
-    from sparkport.service.service import ServiceSettings as ServiceSettings
     from sparkport.spark import LakeCatalog as LakeCatalog
     from sparkport.spark import LakeSettings as LakeSettings
 
@@ -47,8 +45,6 @@ _MODULES = {
     "sparkport.memory": ("MemoryCatalog", "MemorySchema", "MemoryTable"),
     "sparkport.spark": ("LakeCatalog", "LakeSettings"),
     "sparkport.server": ("Server", "ServerSettings", "serve"),
-    "sparkport.service.limits": ("Limits",),
-    "sparkport.service.service": ("ServiceSettings",),
     "sparkport.errors": (
         "AlreadyExists",
         "BadRequest",

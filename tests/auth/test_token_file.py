@@ -252,7 +252,7 @@ def server(path: Path) -> Iterator[str]:
     create_token(path, "somebody")
     builder = sp.CatalogBuilder("shop")
     builder.schema("s").table("t", pa.table({"a": [1, 2]}))
-    settings = sp.ServerSettings(service=sp.ServiceSettings(authenticate=TokenFile(path)))
+    settings = sp.ServerSettings(authenticate=TokenFile(path))
     with sp.Server(builder, "grpc://127.0.0.1:0", settings) as running:
         yield running.location
 

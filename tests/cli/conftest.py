@@ -15,7 +15,6 @@ from sparkport.auth import TokenAuthenticator
 from sparkport.builder import CatalogBuilder
 from sparkport.cli import main
 from sparkport.server import Server, ServerSettings
-from sparkport.service.service import ServiceSettings
 
 
 class Ran(NamedTuple):
@@ -91,8 +90,6 @@ def server() -> Iterator[str]:
 
     other = CatalogBuilder("other")
     other.schema("s").table("t", pa.table({"a": [1]}))
-    settings = ServerSettings(
-        service=ServiceSettings(authenticate=TokenAuthenticator({"open sesame": "ali"}))
-    )
+    settings = ServerSettings(authenticate=TokenAuthenticator({"open sesame": "ali"}))
     with Server([shop, other], "grpc://127.0.0.1:0", settings) as running:
         yield running.location

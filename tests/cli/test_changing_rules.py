@@ -295,11 +295,11 @@ def test_rules_from_python_change_when_their_function_says_so():
     holds = ["ada"]
     catalog = sp.MemoryCatalog("shop")
     catalog.add_schema("sales").add_table(sp.MemoryTable("orders", ORDERS))
-    settings = sp.ServiceSettings(
+    settings = sp.ServerSettings(
         authenticate=sp.TokenAuthenticator({"token": "ada"}), policy=lambda: grants[holds[0]]
     )
     with (
-        sp.Server(catalog, "grpc://127.0.0.1:0", sp.ServerSettings(service=settings)) as server,
+        sp.Server(catalog, "grpc://127.0.0.1:0", settings) as server,
         DuckDBClient(server.location, "shop", token="token", timeout=SOON) as client,
     ):
         assert ids(client.scan("sales", "orders")) == [1, 2, 3]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import sparkport
-from sparkport.config import SECTIONS, SETTINGS, example_toml, settings_markdown
+from sparkport.config import SETTINGS, example_toml, settings_markdown
+from sparkport.settings import SECTIONS
 
 COMMANDS = ("serve", "check", "token", "ls", "config", "completion")
 

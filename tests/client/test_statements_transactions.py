@@ -11,7 +11,6 @@ import pytest
 
 from sparkport.memory import MemoryCatalog, MemorySettings, MemoryTable
 from sparkport.server import Server, ServerSettings
-from sparkport.service.service import ServiceSettings
 from sparkport.testing import DuckDBClient, ServerError
 
 CATALOG = "shop"
@@ -53,7 +52,7 @@ def connect(clock: Clock) -> Iterator[Connect]:
             Server(
                 catalog,
                 "grpc://127.0.0.1:0",
-                ServerSettings(ServiceSettings(transaction_lifetime=60)),
+                ServerSettings(transaction_seconds=60),
             )
         )
         sessions = iter(range(1000))
@@ -327,7 +326,7 @@ def test_an_identifier_is_refused_after_its_lifetime_even_if_it_is_in_use(clock:
     catalog.add_schema("s").add_table(
         MemoryTable("t", pa.table({"id": [0], "name": ["first"]}, schema=COLUMNS))
     )
-    settings = ServerSettings(ServiceSettings(transaction_lifetime=60))
+    settings = ServerSettings(transaction_seconds=60)
     with (
         Server(catalog, "grpc://127.0.0.1:0", settings) as server,
         DuckDBClient(server.location, CATALOG, timeout=20) as client,

@@ -26,7 +26,6 @@ from tests.contracts.ddl_requests import (
 )
 
 from sparkport.server import ServerSettings
-from sparkport.service.service import ServiceSettings
 
 # -------------------------------------------------------------------------- names and missing keys
 
@@ -240,7 +239,7 @@ def test_everyone_else_is_told_that_a_schema_exists(client, headers):
 
 
 def test_the_strict_setting_tells_duckdb_too(serve, catalog):
-    client = serve(catalog, ServerSettings(service=ServiceSettings(strict_create_schema=True)))
+    client = serve(catalog, ServerSettings(strict_create_schema=True))
 
     with client.unchanged():
         failure = client.action_failure("create_schema", create_schema_body(schema="shop"), DUCKDB)

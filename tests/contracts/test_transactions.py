@@ -28,7 +28,6 @@ from sparkport.catalog import Context, DMLOptions, DMLResult, RecordReader
 from sparkport.errors import ConstraintViolation
 from sparkport.memory import MemoryCatalog, MemorySettings, MemoryTable
 from sparkport.server import ServerSettings
-from sparkport.service.service import ServiceSettings
 
 HEADERS = ["airport-transaction-id", "x-transaction-id"]
 ROW = pa.Table.from_pylist([{"id": 9, "name": "new", "price": 9.0}], ITEMS)
@@ -290,7 +289,7 @@ def test_an_id_works_for_the_session_that_got_it(client):
 
 
 def test_an_expired_id_is_unknown(serve, catalog):
-    client = serve(catalog, ServerSettings(service=ServiceSettings(transaction_lifetime=-5)))
+    client = serve(catalog, ServerSettings(transaction_seconds=-5))
     begun = client.begin()
 
     assert client.status(begun) is None

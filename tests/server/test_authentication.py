@@ -37,11 +37,7 @@ def location() -> Iterator[str]:
     def whoami(ctx: sp.Context, parameter: bytes) -> str:
         return ctx.principal or "nobody"
 
-    settings = sp.ServerSettings(
-        service=sp.ServiceSettings(
-            authenticate=sp.TokenAuthenticator({TOKEN: "ada", "other": "bob"})
-        )
-    )
+    settings = sp.ServerSettings(authenticate=sp.TokenAuthenticator({TOKEN: "ada", "other": "bob"}))
     with sp.Server(builder, "grpc://127.0.0.1:0", settings) as server:
         yield server.location
 
@@ -125,7 +121,7 @@ def test_an_authenticator_that_fails_lets_nobody_in() -> None:
 
     builder = sp.CatalogBuilder("shop")
     builder.schema("s").table("t", pa.table({"a": [1]}))
-    settings = sp.ServerSettings(service=sp.ServiceSettings(authenticate=broken))
+    settings = sp.ServerSettings(authenticate=broken)
     with (
         sp.Server(builder, "grpc://127.0.0.1:0", settings) as server,
         DuckDBClient(server.location, "shop", token="x", timeout=60) as client,
@@ -136,9 +132,7 @@ def test_an_authenticator_that_fails_lets_nobody_in() -> None:
 
 
 def test_the_sql_to_paste_says_where_the_token_goes() -> None:
-    settings = sp.ServerSettings(
-        service=sp.ServiceSettings(authenticate=sp.TokenAuthenticator({TOKEN: "ada"}))
-    )
+    settings = sp.ServerSettings(authenticate=sp.TokenAuthenticator({TOKEN: "ada"}))
     greeting = sp.Server(sp.CatalogBuilder("shop"), "grpc://127.0.0.1:1", settings).greeting
 
     assert (

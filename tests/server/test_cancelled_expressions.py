@@ -24,9 +24,7 @@ RULES = {
 def test_a_rule_ends_with_the_call(policy: sp.Policy) -> None:
     lake = sp.MemoryCatalog("lake")
     lake.add_schema("s").add_table(sp.MemoryTable("t", ROWS))
-    settings = sp.ServerSettings(
-        service=sp.ServiceSettings(authenticate=lambda _: "ann", policy=policy)
-    )
+    settings = sp.ServerSettings(authenticate=lambda _: "ann", policy=policy)
     headers = {"authorization": "Bearer x"}
     with (
         sp.Server(lake, "grpc://127.0.0.1:0", settings) as server,

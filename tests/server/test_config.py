@@ -11,13 +11,19 @@ import pytest
 
 from sparkport.auth import Grant, Mask, RowFilter
 from sparkport.catalog import Identity, Privilege
-from sparkport.cli.assembly import limits
+from sparkport.cli.assembly import server_settings
 from sparkport.cli.commands import parser
-from sparkport.config import SETTINGS, Config, Setting, example_toml, load_config, settings_markdown
+from sparkport.config import (
+    SETTINGS,
+    Config,
+    example_toml,
+    load_config,
+    settings_markdown,
+    value_of,
+)
 from sparkport.errors import BadRequest
 from sparkport.server import ServerSettings
-from sparkport.service.limits import Limits
-from sparkport.service.service import ServiceSettings
+from sparkport.settings import Setting
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -60,7 +66,8 @@ def test_sources_are_combined(toml):
 
     config = load_config({"log_level": "error"}, {"SPARKPORT_MAX_CALLS": "7"}, file)
 
-    assert config == Config(max_calls=7, log_level="error", strict_create_schema=True)
+    server = ServerSettings(max_calls=7, strict_create_schema=True)
+    assert config == Config(log_level="error", server=server)
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda each: each.name)
@@ -68,7 +75,7 @@ def test_every_setting_is_a_line_a_variable_and_a_flag(toml, setting):
     text, line, value = _sample(setting)
     expected = load_config({}, {}, toml(f"{setting.name} = {line}"))
 
-    assert getattr(expected, setting.name) == value != getattr(Config(), setting.name)
+    assert value_of(expected, setting) == value != value_of(Config(), setting)
     assert load_config({}, {setting.variable: text}) == expected
     options = parser().parse_args(
         ["serve", *([setting.flag] if value is True else [setting.flag, text])]
@@ -83,17 +90,15 @@ def _sample(setting: Setting) -> tuple[str, str, object]:
     """A value other than the default: as text, in TOML, in Python."""
     if setting.choices:
         return setting.choices[-1], f'"{setting.choices[-1]}"', setting.choices[-1]
-    match setting.default:
-        case bool():
-            return "true", "true", True
-        case int() | float():
-            return "7", "7", 7
-        case tuple():
-            return "a,b", '["a", "b"]', ("a", "b")
-        case dict():
-            return "a=b", '{ a = "b" }', {"a": "b"}
-        case _:
-            return "grpc+tls://x:1", '"grpc+tls://x:1"', "grpc+tls://x:1"
+    if setting.kind is bool:
+        return "true", "true", True
+    if setting.kind in (int, float):
+        return "7", "7", 7 * setting.unit
+    if setting.kind is tuple:
+        return "a,b", '["a", "b"]', ("a", "b")
+    if setting.kind is dict:
+        return "a=b", '{ a = "b" }', {"a": "b"}
+    return "grpc+tls:/x:1", '"grpc+tls:/x:1"', setting.kind("grpc+tls:/x:1")
 
 
 def test_listen_is_short_for_a_location_in_every_source(toml):
@@ -149,7 +154,9 @@ def test_switches_of_spark_in_a_file_are_words_of_spark(toml, value):
     ("text", "value"), [("true", True), ("1", True), ("YES", True), ("false", False), ("0", False)]
 )
 def test_a_switch_in_the_environment_is_a_word(text, value):
-    assert load_config({}, {"SPARKPORT_STRICT_CREATE_SCHEMA": text}).strict_create_schema is value
+    assert load_config({}, {"SPARKPORT_STRICT_CREATE_SCHEMA": text}).server == ServerSettings(
+        strict_create_schema=value
+    )
 
 
 @pytest.mark.parametrize(
@@ -257,8 +264,8 @@ def test_lists_are_written_with_commas_or_as_lists(toml):
 
 
 def test_seconds_need_not_be_whole():
-    assert load_config({"stop_seconds": "0.5"}, {}).stop_seconds == 0.5
-    assert load_config({}, {"SPARKPORT_IDLE_SECONDS": "0"}).idle_seconds == 0
+    assert load_config({"stop_seconds": "0.5"}, {}).server.stop_seconds == 0.5
+    assert load_config({}, {"SPARKPORT_IDLE_SECONDS": "0"}).server.idle_seconds == 0
 
 
 RULES = """
@@ -377,7 +384,7 @@ def test_the_example_explains_every_setting_and_is_valid_when_uncommented(toml):
     assert tomllib.loads(text) == {}
     assert values.keys() == {*(each.name for each in SETTINGS), "grants", "row_filters", "masks"}
     config = load_config({}, {}, toml("\n".join(uncommented)))
-    assert config.max_calls == Config().max_calls
+    assert config.server.max_calls == ServerSettings().max_calls
     assert config.spark_conf == {"spark.driver.memory": "4g"}
 
 
@@ -397,9 +404,4 @@ def test_the_reference_has_every_setting():
 
 
 def test_defaults_are_those_of_the_server_in_python():
-    config, server, service = Config(), ServerSettings(), ServiceSettings()
-
-    assert limits(config) == Limits() == service.limits
-    assert config.max_calls == server.max_concurrent_calls
-    assert (config.idle_seconds, config.stop_seconds) == (server.idle_seconds, server.stop_seconds)
-    assert config.handle_seconds == service.handle_lifetime
+    assert server_settings(Config()) == ServerSettings()

@@ -96,9 +96,7 @@ def server() -> Iterator[sp.Server]:
         [sp.RowFilter("lake.shop.*", "region = 'north'", ("filtered",))],
         [sp.Mask("lake.shop.*", column, "NULL", ("masked",)) for column in ("salary", "note")],
     )
-    settings = sp.ServerSettings(
-        service=sp.ServiceSettings(authenticate=sp.Identity, policy=policy)
-    )
+    settings = sp.ServerSettings(authenticate=sp.Identity, policy=policy)
     with sp.Server(lake, "grpc://127.0.0.1:0", settings) as server:
         yield server
 

@@ -11,7 +11,6 @@ from tests.server.catalogs import ListedTable, catalog_of, numbers
 from tests.server.raw_client import RawClient, endpoints_body, path, ticket_message
 
 from sparkport.server import ServerSettings
-from sparkport.service.service import ServiceSettings
 
 
 @pytest.fixture
@@ -122,7 +121,7 @@ def test_a_descriptor_of_another_server_is_refused_with_the_remedy(client, serve
 
 
 def test_handles_survive_a_restart_with_the_same_secret(serve, table):
-    settings = ServerSettings(service=ServiceSettings(secret=b"s" * 32))
+    settings = ServerSettings(secret=b"s" * 32)
     before = serve(catalog_of(table, name="cat"), settings)
     descriptor = before.list_schemas("cat")["s"]["t"].descriptor
     (endpoint,) = before.endpoints(descriptor)

@@ -130,9 +130,9 @@ def server() -> Iterator[sp.Server]:
         sp.Grant(("editor",), "lake.shop.new*", EVERYTHING),
         sp.Grant(("editor",), "tools.open.doubled", (Privilege.READ,)),
     ]
-    settings = sp.ServiceSettings(authenticate=sp.Identity, policy=sp.Policy(grants))
+    settings = sp.ServerSettings(authenticate=sp.Identity, policy=sp.Policy(grants))
     catalogs = [make_lake(), sea, make_tools()]
-    with sp.Server(catalogs, "grpc://127.0.0.1:0", sp.ServerSettings(service=settings)) as server:
+    with sp.Server(catalogs, "grpc://127.0.0.1:0", settings) as server:
         yield server
 
 
@@ -263,10 +263,8 @@ def test_what_was_taken_away_is_like_what_was_dropped(kind: str) -> None:
             schema.add_table(sp.MemoryTable(named.name, ROWS))
     before = sp.Policy([sp.Grant(("ann",), "*", EVERYTHING)])
     after = sp.Policy([sp.Grant(("ann",), "lake.shop.orders", EVERYTHING)])
-    settings = sp.ServiceSettings(authenticate=sp.Identity, policy=before)
-    server = sp.Server(
-        list(catalogs.values()), "grpc://127.0.0.1:0", sp.ServerSettings(service=settings)
-    )
+    settings = sp.ServerSettings(authenticate=sp.Identity, policy=before)
+    server = sp.Server(list(catalogs.values()), "grpc://127.0.0.1:0", settings)
     with server, ContractClient(server.location) as client:
         handles, tickets = {}, {}
         for named in GONE[kind]:

@@ -70,14 +70,15 @@ def guarded(start, scan, tmp_path: Path) -> tuple[sp.Server, Path]:
     """A server with tokens, of which ada's is an administrator's."""
     authenticate = sp.TokenAuthenticator({"token-a": "ada", "token-b": "bob", "token-c": "cyd"})
     grants = [sp.Grant(("ada", "bob"), "cat", (sp.Privilege.READ,))]
-    service = sp.ServiceSettings(
-        authenticate=authenticate, policy=sp.Policy(grants, admins=["ada"])
-    )
     file = tmp_path / "audit.jsonl"
+    settings = sp.ServerSettings(
+        authenticate=authenticate,
+        policy=sp.Policy(grants, admins=["ada"]),
+        http="127.0.0.1:0",
+        audit_file=file,
+    )
     catalog = catalog_of(ScriptedTable("t", NUMBERS, scan), name="cat")
-    return start(
-        catalog, sp.ServerSettings(service=service, http="127.0.0.1:0", audit_file=file)
-    ), file
+    return start(catalog, settings), file
 
 
 def open_scan(client: RawClient, token: str | None = None) -> Any:
@@ -219,8 +220,10 @@ def test_one_sees_and_cancels_what_is_ones_own_and_administrators_everything(
 
 
 def test_without_a_policy_nobody_is_an_administrator(start):
-    service = sp.ServiceSettings(authenticate=sp.TokenAuthenticator({"token": "ada"}))
-    server = start(catalog_of(name="cat"), sp.ServerSettings(service=service, http="127.0.0.1:0"))
+    settings = sp.ServerSettings(
+        authenticate=sp.TokenAuthenticator({"token": "ada"}), http="127.0.0.1:0"
+    )
+    server = start(catalog_of(name="cat"), settings)
 
     assert status(server.status_page, "token")["viewer"] == {
         "name": "ada",
@@ -233,8 +236,8 @@ def test_an_authenticator_that_fails_lets_nobody_in(start):
     def broken(_token: str) -> str | None:
         raise RuntimeError("the directory is down")
 
-    service = sp.ServiceSettings(authenticate=broken)
-    page = start(catalog_of(), sp.ServerSettings(service=service, http="127.0.0.1:0")).status_page
+    settings = sp.ServerSettings(authenticate=broken, http="127.0.0.1:0")
+    page = start(catalog_of(), settings).status_page
     code, _, text = ask(page, "/status.json", bearer("token"))
 
     assert code == 500

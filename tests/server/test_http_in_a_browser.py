@@ -153,8 +153,10 @@ def test_it_fits_a_phone_and_a_desk(browser, start, connect, width, dark):
 
 def test_signing_in_and_out(browser, start, connect):
     authenticate = sp.TokenAuthenticator({"token-a": "ada", "token-b": "bob"})
-    service = sp.ServiceSettings(authenticate=authenticate, policy=sp.Policy(admins=["ada"]))
-    server = start(catalog(), sp.ServerSettings(service=service, http="127.0.0.1:0"))
+    settings = sp.ServerSettings(
+        authenticate=authenticate, policy=sp.Policy(admins=["ada"]), http="127.0.0.1:0"
+    )
+    server = start(catalog(), settings)
     client = connect(server)
     calls = [open_scan(client, "orders", token) for token in ("token-a", "token-b")]
     page = browser.open(server.status_page)

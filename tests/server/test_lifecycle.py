@@ -200,7 +200,7 @@ def test_stopping_cancels_what_is_not_finished_after_the_grace():
 def test_more_calls_than_allowed_are_refused_and_not_kept_waiting(start, connect):
     scan = Silent()
     tables = [ScriptedTable("t", NUMBERS, scan), ListedTable("good", numbers())]
-    server = start(catalog_of(*tables), ServerSettings(max_concurrent_calls=3))
+    server = start(catalog_of(*tables), ServerSettings(max_calls=3))
     client = connect(server)
     (endpoint,) = client.endpoints(T)
     assert eventually(

@@ -20,12 +20,10 @@ from tests.server.test_threads import eventually
 
 import sparkport as sp
 from sparkport.catalog.quotas import StagedBytes
-from sparkport.cli.assembly import limits as limits_of
-from sparkport.config import Config
 from sparkport.errors import BadRequest, LimitExceeded
 from sparkport.server import Server, ServerSettings
-from sparkport.service.limits import LimitKeeper, Limits
-from sparkport.service.service import ServiceSettings
+from sparkport.service.limits import LimitKeeper
+from sparkport.service.settings import Limits
 from sparkport.testing import DuckDBClient, ServerError
 
 ADA, BOB = {"authorization": "Bearer a"}, {"authorization": "Bearer b"}
@@ -35,12 +33,9 @@ NOTHING = dict.fromkeys(
 )
 
 
-def limited(limits: Limits, **others: Any) -> ServerSettings:
-    return ServerSettings(service=ServiceSettings(limits=limits, **others))
-
-
-def with_tokens(limits: Limits) -> ServerSettings:
-    return limited(limits, authenticate=sp.TokenAuthenticator({"a": "ada", "b": "bob"}))
+def with_tokens(**limits: Any) -> ServerSettings:
+    tokens = sp.TokenAuthenticator({"a": "ada", "b": "bob"})
+    return ServerSettings(authenticate=tokens, **limits)
 
 
 def in_use(server: Server) -> dict[str, int]:
@@ -74,7 +69,7 @@ def can_scan(client: RawClient, headers: dict[str, str]) -> bool:
 
 
 def test_a_principal_has_only_so_many_scans_and_others_do_not_suffer(start, connect):
-    server = start(endless(), with_tokens(Limits(max_scans_per_principal=2)))
+    server = start(endless(), with_tokens(max_scans_per_principal=2))
     client = connect(server)
     calls = [open_scan(client, ADA) for _ in range(2)]
 
@@ -94,7 +89,7 @@ def test_a_principal_has_only_so_many_scans_and_others_do_not_suffer(start, conn
 
 
 def test_all_together_have_only_so_many_scans(start, connect):
-    server = start(endless(), with_tokens(Limits(max_scans=2)))
+    server = start(endless(), with_tokens(max_scans=2))
     client = connect(server)
     calls = [open_scan(client, ADA), open_scan(client, BOB)]
 
@@ -109,7 +104,7 @@ def test_all_together_have_only_so_many_scans(start, connect):
 
 
 def test_callers_without_a_name_share_what_one_may_have(start, connect):
-    server = start(endless(), limited(Limits(max_scans_per_principal=1)))
+    server = start(endless(), ServerSettings(max_scans_per_principal=1))
     with RawClient(server.location) as other:
         call = open_scan(other, {})
         assert "callers without a token have 1 scans" in scan_failure(connect(server), {}).message
@@ -125,7 +120,7 @@ def test_a_scan_that_fails_counts_no_longer(start, connect):
         raise sp.PreconditionFailed("no more of that")
 
     server = start(
-        catalog_of(ScriptedTable("t", numbers().schema, fail)), limited(Limits(max_scans=1))
+        catalog_of(ScriptedTable("t", numbers().schema, fail)), ServerSettings(max_scans=1)
     )
     client = connect(server)
     for _ in range(3):
@@ -163,7 +158,7 @@ def half_sent(stop: threading.Event) -> Iterator[pa.RecordBatch]:
 
 def test_a_principal_has_only_so_many_exchanges_also_without_its_token(notes):
     """With the token as an option of ATTACH, exchanges come without it (airport §2.3)."""
-    server = notes(with_tokens(Limits(max_exchanges_per_principal=1)))
+    server = notes(with_tokens(max_exchanges_per_principal=1))
     clients = [
         DuckDBClient(server.location, "cat", attach_token=token, timeout=30) for token in "aab"
     ]
@@ -187,7 +182,7 @@ def test_a_principal_has_only_so_many_exchanges_also_without_its_token(notes):
 
 
 def test_a_statement_that_brings_too_much_changes_nothing(notes):
-    server = notes(limited(Limits(max_staged_bytes_per_principal=1_000_000)))
+    server = notes(ServerSettings(max_staged_bytes_per_principal=1_000_000))
     with DuckDBClient(server.location, "cat", timeout=30) as client:
         with pytest.raises(ServerError) as caught:
             client.insert("s", "notes", rows(50_000, 100))
@@ -206,7 +201,7 @@ def test_a_statement_that_brings_too_much_changes_nothing(notes):
 
 @pytest.mark.parametrize("returning", ["true", "false"])
 def test_the_same_holds_for_the_contracts_own_way_to_insert(notes, connect, returning):
-    server = notes(limited(Limits(max_staged_bytes=100_000)))
+    server = notes(ServerSettings(max_staged_bytes=100_000))
     command = f'{{"operation": "insert", "schema_name": "s", "table_name": "notes", "returning": {returning}}}'
     descriptor = flight.FlightDescriptor.for_command(command.encode())
     stream = flight_data(NOTES, rows(5000, 100).to_pylist())
@@ -220,7 +215,7 @@ def test_the_same_holds_for_the_contracts_own_way_to_insert(notes, connect, retu
 
 
 def test_a_client_that_vanishes_in_the_midst_of_a_statement_leaves_nothing(notes):
-    server = notes(limited(Limits()))
+    server = notes(ServerSettings())
     stop = threading.Event()
 
     def messages() -> Iterator[bytes]:
@@ -244,7 +239,7 @@ def test_a_client_that_vanishes_in_the_midst_of_a_statement_leaves_nothing(notes
 
 
 def test_a_message_that_is_too_large_is_refused(notes, connect):
-    client = connect(notes(limited(Limits(max_message_bytes=100_000))))
+    client = connect(notes(ServerSettings(max_message_bytes=100_000)))
 
     large = aimed(flight_data(NOTES, rows(2000, 100).to_pylist()), path("s", "notes"), "insert")
     failure = client.failure("DoExchange", large.messages, large.headers)
@@ -269,7 +264,7 @@ def _compressed(batch: pa.RecordBatch, codec: str) -> bytes:
 @pytest.mark.parametrize("codec", ["zstd", "lz4"])
 def test_arguments_of_a_stranger_are_not_unpacked_to_any_size(start, connect, codec):
     """200 MB of the same byte are a few kilobytes: what they claim is read first."""
-    client = connect(start(endless(), with_tokens(Limits())))
+    client = connect(start(endless(), with_tokens()))
     bomb = _compressed(pa.record_batch({"a": [b"\0" * 200_000_000]}), codec)
     assert len(bomb) < 1_000_000
     before = pa.total_allocated_bytes()
@@ -286,7 +281,7 @@ def test_arguments_of_a_stranger_are_not_unpacked_to_any_size(start, connect, co
 
 @pytest.mark.parametrize("codec", ["zstd", "lz4"])
 def test_compressed_rows_are_taken_unless_they_become_too_many(notes, codec, monkeypatch):
-    server = notes(limited(Limits()))
+    server = notes(ServerSettings())
     compressed = pa.ipc.IpcWriteOptions(compression=codec)
     options = flight.FlightCallOptions(headers=[(b"airport-operation", b"insert")], timeout=20)
 
@@ -313,10 +308,6 @@ def test_compressed_rows_are_taken_unless_they_become_too_many(notes, codec, mon
 
 
 # -- the counting itself
-
-
-def test_the_command_line_has_the_same_limits_by_default():
-    assert limits_of(Config()) == Limits()
 
 
 def test_a_limit_below_zero_is_refused():

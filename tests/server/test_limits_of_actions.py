@@ -21,7 +21,6 @@ from tests.server.test_threads import eventually
 
 import sparkport as sp
 from sparkport.server import Server
-from sparkport.service.limits import Limits
 
 
 class Slow:
@@ -36,14 +35,14 @@ class Slow:
 
 
 @pytest.fixture
-def slow(start) -> Iterator[tuple[Callable[[Limits], Server], Slow]]:
+def slow(start) -> Iterator[tuple[Callable[..., Server], Slow]]:
     action = Slow()
 
-    def serve(limits: Limits) -> Server:
+    def serve(**limits: int) -> Server:
         builder = sp.CatalogBuilder("cat")
         builder.schema("s").table("t", numbers())
         builder.action(name="slow")(action)
-        server: Server = start(builder, with_tokens(limits))
+        server: Server = start(builder, with_tokens(**limits))
         return server
 
     yield serve, action
@@ -56,7 +55,7 @@ LISTINGS = ("ListFlights", "ListActions", "GetFlightInfo", "GetSchema")
 @pytest.mark.parametrize("method", ["DoAction", *LISTINGS])
 def test_a_principal_has_only_so_many_actions_and_listings(slow, connect, method):
     serve, action = slow
-    server = serve(Limits(max_actions_per_principal=2))
+    server = serve(max_actions_per_principal=2)
     client = connect(server)
     calls = [client.open("DoAction", action_message("slow", b""), ADA) for _ in range(2)]
     for call in calls:
@@ -86,7 +85,7 @@ def test_a_principal_has_only_so_many_actions_and_listings(slow, connect, method
 
 @pytest.mark.parametrize("method", ["DoAction", "DoGet", *LISTINGS])
 def test_who_has_a_token_and_says_nothing_takes_a_place_of_its_own(slow, connect, method):
-    server = slow[0](Limits(max_actions_per_principal=2))
+    server = slow[0](max_actions_per_principal=2)
     with Stranger(server.location) as silent:
         for _ in range(2):
             silent.open(FLIGHT + method, ADA)
@@ -100,7 +99,7 @@ def test_who_has_a_token_and_says_nothing_takes_a_place_of_its_own(slow, connect
 
 
 def test_an_exchange_that_says_nothing_takes_a_place_too(slow):
-    server = slow[0](Limits())
+    server = slow[0]()
     with RawClient(server.location) as client:
         handle = client.list_schemas("cat", ADA)["s"]["t"].descriptor.path
     with Stranger(server.location) as silent:
@@ -147,11 +146,11 @@ class Caller:
 
 
 @pytest.fixture
-def notes(start) -> Callable[[Limits], Server]:
-    def serve(limits: Limits) -> Server:
+def notes(start) -> Callable[..., Server]:
+    def serve(**limits: int) -> Server:
         builder = sp.CatalogBuilder("cat")
         builder.schema("s").table("notes", NOTES.empty_table())
-        server: Server = start(builder, with_tokens(limits))
+        server: Server = start(builder, with_tokens(**limits))
         return server
 
     return serve
@@ -159,7 +158,7 @@ def notes(start) -> Callable[[Limits], Server]:
 
 @pytest.mark.parametrize("how", ["commit", "rollback"])
 def test_a_principal_has_only_so_many_transactions_with_changes(notes, connect, how):
-    server = notes(Limits(max_transactions_per_principal=2))
+    server = notes(max_transactions_per_principal=2)
     ada, bob = (Caller(connect(server), token) for token in (ADA, BOB))
     first, second, third = (ada.begin() for _ in range(3))
     assert [ada.insert(each) for each in (first, first, second)] == ["OK"] * 3
@@ -178,7 +177,7 @@ def test_a_principal_has_only_so_many_transactions_with_changes(notes, connect, 
 
 
 def test_all_together_have_only_so_many_transactions_with_changes(notes, connect):
-    server = notes(Limits(max_transactions=2))
+    server = notes(max_transactions=2)
     ada, bob = (Caller(connect(server), token) for token in (ADA, BOB))
     assert [caller.insert(caller.begin()) for caller in (ada, bob, bob)] == [
         "OK",

@@ -95,9 +95,7 @@ def test_a_client_cannot_forge_a_line(start, connect, logged):
     configure_logging(logging.DEBUG, stream=logged)
     server = start(
         catalog_of(ScriptedTable("t", NUMBERS, lambda *_: numbers().to_batches())),
-        sp.ServerSettings(
-            service=sp.ServiceSettings(authenticate=authenticate), http="127.0.0.1:0"
-        ),
+        sp.ServerSettings(authenticate=authenticate, http="127.0.0.1:0"),
     )
     headers = {"authorization": "Bearer token"}
     for each in (path("s", name), path(name, "t")):

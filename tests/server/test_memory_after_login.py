@@ -13,13 +13,12 @@ import pytest
 from tests.server.catalogs import catalog_of
 from tests.server.mutations import aimed, flight_data
 from tests.server.raw_client import RawClient, path
-from tests.server.test_limits import NOTHING, in_use, limited
+from tests.server.test_limits import NOTHING, in_use
 from tests.server.test_threads import eventually
 
 import sparkport as sp
 from sparkport.memory import MemoryTable
-from sparkport.server import Server
-from sparkport.service.limits import Limits
+from sparkport.server import Server, ServerSettings
 from sparkport.wire import dictionaries
 
 SIZES = pa.schema([("size", pa.dictionary(pa.int32(), pa.string()))])
@@ -28,7 +27,7 @@ PUT = b'{"operation": "insert", "schema_name": "s", "table_name": "%s", "returni
 
 
 def test_what_is_staged_and_held_has_a_limit_unless_somebody_takes_it_away():
-    limits = Limits()
+    limits = ServerSettings()
     assert 0 < limits.max_held_bytes_per_principal < limits.max_held_bytes
     assert 0 < limits.max_staged_bytes_per_principal < limits.max_staged_bytes
 
@@ -130,7 +129,7 @@ def test_rows_that_stay_in_memory_have_a_limit_of_their_own(start, connect, held
     counted: list[int] = []
     served: Server = start(
         catalog_of(Watched(lambda: counted.append(in_use(served)["held_bytes"]), held)),
-        limited(Limits(max_held_bytes=1_000_000)),
+        ServerSettings(max_held_bytes=1_000_000),
     )
     headers = {"airport-operation": "insert"}
     if is_refused:
@@ -160,7 +159,7 @@ def test_batches_without_bytes_count_as_well(start, connect):
 
 def test_returning_rows_by_put_counts_what_is_gathered_for_the_answer(start, connect):
     server = start(
-        catalog_of(MemoryTable("notes", NOTES)), limited(Limits(max_held_bytes=1_000_000))
+        catalog_of(MemoryTable("notes", NOTES)), ServerSettings(max_held_bytes=1_000_000)
     )
     descriptor = flight.FlightDescriptor.for_command(PUT % (b"notes", b"true"))
     first, schema, batch = flight_data(NOTES, rows(1000).to_pylist())
@@ -196,7 +195,7 @@ def test_rows_that_are_spooled_do_not_count_as_held(start, connect):
     counted: list[dict[str, int]] = []
     served: Server = start(
         catalog_of(Kept(lambda: counted.append(in_use(served)))),
-        limited(Limits(max_held_bytes=100_000)),
+        ServerSettings(max_held_bytes=100_000),
     )
     connect(served).call("DoExchange", sent(1000, 50), {"airport-operation": "insert"})
     assert counted[0]["held_bytes"] == 0

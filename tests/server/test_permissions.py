@@ -93,9 +93,7 @@ def server() -> Iterator[sp.Server]:
         known = who in {*GRANTED, "part"} and who != shown
         return sp.Identity(who, attributes={"region": "north"}) if known else None
 
-    settings = sp.ServerSettings(
-        service=sp.ServiceSettings(authenticate=authenticate, policy=policy)
-    )
+    settings = sp.ServerSettings(authenticate=authenticate, policy=policy)
     with sp.Server([lake, sea, tools.build()], "grpc://127.0.0.1:0", settings) as server:
         yield server
 
@@ -360,9 +358,9 @@ def test_what_was_handed_out_expires_and_is_revoked_with_its_token() -> None:
     lake = sp.MemoryCatalog("lake")
     lake.add_schema("shop").add_table(sp.MemoryTable("orders", ORDERS))
     for lifetime, revoked in ((3600.0, True), (0.001, False)):
-        settings = sp.ServiceSettings(authenticate=tokens, handle_lifetime=lifetime)
+        settings = sp.ServerSettings(authenticate=tokens, handle_seconds=lifetime)
         with (
-            sp.Server(lake, "grpc://127.0.0.1:0", sp.ServerSettings(service=settings)) as server,
+            sp.Server(lake, "grpc://127.0.0.1:0", settings) as server,
             DuckDBClient(server.location, "lake", attach_token="right", timeout=60) as duckdb,
         ):
             duckdb.attach()
@@ -387,8 +385,8 @@ def test_servers_that_share_a_key_take_what_the_others_hand_out() -> None:
         lake = sp.MemoryCatalog("lake")
         lake.add_schema("shop").add_table(sp.MemoryTable("orders", ORDERS))
         tokens = sp.TokenAuthenticator({"right": "ann"})
-        service = sp.ServiceSettings(authenticate=tokens, secret=secret)
-        return sp.Server(lake, "grpc://127.0.0.1:0", sp.ServerSettings(service=service))
+        settings = sp.ServerSettings(authenticate=tokens, secret=secret)
+        return sp.Server(lake, "grpc://127.0.0.1:0", settings)
 
     with start(b"shared") as first, start(b"shared") as second, start(b"another") as third:
         with DuckDBClient(first.location, "lake", token="right", timeout=60) as duckdb:
@@ -570,8 +568,8 @@ def test_a_caller_without_the_attribute_sees_no_rows() -> None:
         }
         return sp.Identity(shown, attributes=attributes.get(shown, {}))
 
-    service = sp.ServiceSettings(authenticate=authenticate, policy=sp.Policy(row_filters=[rule]))
-    with sp.Server(lake, "grpc://127.0.0.1:0", sp.ServerSettings(service=service)) as server:
+    settings = sp.ServerSettings(authenticate=authenticate, policy=sp.Policy(row_filters=[rule]))
+    with sp.Server(lake, "grpc://127.0.0.1:0", settings) as server:
         for who, count in (("none", 0), ("many", 3)):
             with DuckDBClient(server.location, "lake", token=who, timeout=60) as client:
                 assert client.count("shop", "orders") == count
@@ -595,9 +593,7 @@ def test_a_rule_that_cannot_be_applied_shows_nothing(rule: str) -> None:
     lake.add_schema("shop").add_table(sp.MemoryTable("orders", ORDERS))
     policy = sp.Policy(row_filters=[sp.RowFilter("lake.shop.orders", rule)])
     settings = sp.ServerSettings(
-        service=sp.ServiceSettings(
-            authenticate=lambda _: sp.Identity("a", attributes={"region": "x"}), policy=policy
-        )
+        authenticate=lambda _: sp.Identity("a", attributes={"region": "x"}), policy=policy
     )
     with (
         sp.Server(lake, "grpc://127.0.0.1:0", settings) as server,
@@ -640,9 +636,7 @@ def test_masks_are_computed_for_every_type() -> None:
     policy = sp.Policy(
         masks=[sp.Mask("lake.s.t", column, value) for column, value in masks.items()]
     )
-    settings = sp.ServerSettings(
-        service=sp.ServiceSettings(authenticate=lambda _: "a", policy=policy)
-    )
+    settings = sp.ServerSettings(authenticate=lambda _: "a", policy=policy)
     with (
         sp.Server(lake, "grpc://127.0.0.1:0", settings) as server,
         DuckDBClient(server.location, "lake", token="a", timeout=60) as client,

@@ -130,9 +130,7 @@ def server(noting: Noting) -> Iterator[sp.Server]:
             ),  # comes later, and does not count
         ],
     )
-    settings = sp.ServerSettings(
-        service=sp.ServiceSettings(authenticate=sp.Identity, policy=policy)
-    )
+    settings = sp.ServerSettings(authenticate=sp.Identity, policy=policy)
     with sp.Server(lake, "grpc://127.0.0.1:0", settings) as server:
         yield server
 

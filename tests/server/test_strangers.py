@@ -43,8 +43,8 @@ COLUMNS = pa.schema([("a", pa.int64())])
 def server(start) -> Server:
     builder = sp.CatalogBuilder("cat")
     builder.schema("s").table("t", pa.table({"a": [1, 2, 3]}))
-    settings = sp.ServiceSettings(authenticate=sp.TokenAuthenticator({"a": "ada"}))
-    server: Server = start(builder, sp.ServerSettings(service=settings))
+    settings = sp.ServerSettings(authenticate=sp.TokenAuthenticator({"a": "ada"}))
+    server: Server = start(builder, settings)
     return server
 
 

@@ -39,12 +39,10 @@ def location(file: Path) -> Iterator[str]:
         sp.Grant(("ada",), "m", (sp.Privilege.READ, sp.Privilege.WRITE, sp.Privilege.ALTER)),
         sp.Grant(("bob",), "m.s", (sp.Privilege.READ,)),
     ]
-    service = sp.ServiceSettings(
-        authenticate=sp.TokenAuthenticator(TOKENS), policy=sp.Policy(grants)
+    settings = sp.ServerSettings(
+        authenticate=sp.TokenAuthenticator(TOKENS), policy=sp.Policy(grants), audit_file=file
     )
-    with sp.Server(
-        catalog, "grpc://127.0.0.1:0", sp.ServerSettings(service=service, audit_file=file)
-    ) as server:
+    with sp.Server(catalog, "grpc://127.0.0.1:0", settings) as server:
         yield server.location
 
 

@@ -332,9 +332,7 @@ def test_metrics_count_what_was_done(start):
         sp.MemoryTable("secret_table", pa.schema([("a", pa.int64())]))
     )
     authenticate = sp.TokenAuthenticator({"correct-horse": "ada"})
-    server = start(
-        catalog, sp.ServerSettings(service=sp.ServiceSettings(authenticate=authenticate))
-    )
+    server = start(catalog, sp.ServerSettings(authenticate=authenticate))
     with DuckDBClient(server.location, "m", token="correct-horse", timeout=20) as client:
         client.insert("s", "secret_table", pa.table({"a": range(5000)}))
         assert client.count("s", "secret_table") == 5000
@@ -410,10 +408,8 @@ def test_log_lines_of_a_request_bear_its_trace_id_and_its_principal(start, conne
         own.warning("reading\nslowly")
         raise RuntimeError("boom")
 
-    settings = sp.ServiceSettings(authenticate=sp.TokenAuthenticator({"correct-horse": "ada"}))
-    server = start(
-        catalog_of(ScriptedTable("t", NUMBERS, scan)), sp.ServerSettings(service=settings)
-    )
+    settings = sp.ServerSettings(authenticate=sp.TokenAuthenticator({"correct-horse": "ada"}))
+    server = start(catalog_of(ScriptedTable("t", NUMBERS, scan)), settings)
     headers = {"authorization": "Bearer correct-horse", "airport-trace-id": "trace-7"}
     with pytest.raises(grpc.RpcError):
         list(open_scan(connect(server), headers))

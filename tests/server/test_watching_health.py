@@ -90,8 +90,8 @@ def test_who_watches_is_told_at_once_when_the_server_begins_to_stop(
 
 
 def test_health_needs_no_token_and_flight_does(start: Any, connect: Any) -> None:
-    settings = sp.ServiceSettings(authenticate=sp.TokenAuthenticator({"correct-horse": "ada"}))
-    server = start(catalog_of(), sp.ServerSettings(service=settings))
+    settings = sp.ServerSettings(authenticate=sp.TokenAuthenticator({"correct-horse": "ada"}))
+    server = start(catalog_of(), settings)
     channel = connect(server).channel
 
     answer = health_pb2_grpc.HealthStub(channel).Check(

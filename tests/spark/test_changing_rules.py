@@ -53,9 +53,9 @@ def attach(lake: LakeCatalog, warehouse: Path, namespace: str, request: Any) -> 
     with LakeCatalog(
         warehouse, name="lake", spark_catalog=lake.spark_catalog, settings=ROUTES[request.param]
     ) as made:
-        settings = sp.ServiceSettings(authenticate=lambda _token: "ada", policy=policy)
+        settings = sp.ServerSettings(authenticate=lambda _token: "ada", policy=policy)
         with (
-            sp.Server(made, "grpc://127.0.0.1:0", sp.ServerSettings(service=settings)) as server,
+            sp.Server(made, "grpc://127.0.0.1:0", settings) as server,
             DuckDBClient(server.location, "lake", token="t", timeout=60) as client,
         ):
 

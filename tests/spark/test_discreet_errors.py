@@ -78,9 +78,7 @@ def attach(lake: LakeCatalog, warehouse: Path) -> Iterator[Callable[..., DuckDBC
             )
             for name, settings in ROUTES.items()
         ]
-        settings = sp.ServerSettings(
-            service=sp.ServiceSettings(authenticate=sp.Identity, policy=policy)
-        )
+        settings = sp.ServerSettings(authenticate=sp.Identity, policy=policy)
         server = stack.enter_context(sp.Server(catalogs, "grpc://127.0.0.1:0", settings))
 
         def attach(who: str, route: str = "in_place") -> DuckDBClient:
@@ -176,7 +174,7 @@ def test_a_value_that_cannot_be_read_is_not_shown(
     name = f"small{abs(in_place_bytes)}"
     lake.spark.sql(f"INSERT INTO `{lake.spark_catalog}`.{SCHEMA}.{name} VALUES ('south', 777, 'n')")
     policy = sp.Policy(masks=[sp.Mask(f"*.{SCHEMA}.*", "salary", "least(salary, 9)")])
-    settings = sp.ServerSettings(service=sp.ServiceSettings(policy=policy))
+    settings = sp.ServerSettings(policy=policy)
     route = LakeSettings(in_place_bytes=in_place_bytes)
     with (
         LakeCatalog(

@@ -57,7 +57,7 @@ def server(lake: LakeCatalog, warehouse: Path) -> Iterator[sp.Server]:
         ),
         sp.Grant(("reader",), f"*.{OTHER}", tuple(Privilege)),
     ]
-    settings = sp.ServiceSettings(authenticate=sp.Identity, policy=sp.Policy(grants))
+    settings = sp.ServerSettings(authenticate=sp.Identity, policy=sp.Policy(grants))
     with LakeCatalog(warehouse, spark_catalog=lake.spark_catalog) as catalog:
         _fill(catalog)
     for path in _folder(catalog, "damaged").rglob("*.metadata.json"):
@@ -66,7 +66,7 @@ def server(lake: LakeCatalog, warehouse: Path) -> Iterator[sp.Server]:
         LakeCatalog(
             warehouse, spark_catalog=lake.spark_catalog
         ) as catalog,  # it remembers nothing of the files that are gone
-        sp.Server(catalog, "grpc://127.0.0.1:0", sp.ServerSettings(service=settings)) as server,
+        sp.Server(catalog, "grpc://127.0.0.1:0", settings) as server,
         ContractClient(server.location) as client,
     ):
         damaged = Named("lake", SCHEMA, "damaged").bytes

@@ -17,7 +17,8 @@ from sparkport.catalog import Constraints, Context, DMLOptions, Operation
 from sparkport.engine.constraints.sandbox import comparison
 from sparkport.engine.databases import Check
 from sparkport.errors import BadRequest, ConstraintViolation, LimitExceeded, PreconditionFailed
-from sparkport.service.limits import LimitKeeper, Limits
+from sparkport.service.limits import LimitKeeper
+from sparkport.service.settings import Limits
 from sparkport.spark.functions import upsert
 from sparkport.spark.lake.liveness import FILES
 from sparkport.spark.write import key_groups, row_spool

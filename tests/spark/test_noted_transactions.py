@@ -11,7 +11,8 @@ from tests.spark.test_states import TABLE, metadata
 
 from sparkport.catalog import TransactionState
 from sparkport.errors import Conflict, LimitExceeded
-from sparkport.service.limits import LimitKeeper, Limits
+from sparkport.service.limits import LimitKeeper
+from sparkport.service.settings import Limits
 from sparkport.spark.iceberg.table_state import States, TableState
 from sparkport.spark.lake import transactions as module
 from sparkport.spark.lake.settings import LakeSettings

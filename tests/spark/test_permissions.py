@@ -78,9 +78,7 @@ def attach(lake: LakeCatalog, warehouse: Path) -> Iterator[Callable[..., DuckDBC
             )
             for name, settings in ROUTES.items()
         ]
-        settings = sp.ServerSettings(
-            service=sp.ServiceSettings(authenticate=authenticate, policy=POLICY)
-        )
+        settings = sp.ServerSettings(authenticate=authenticate, policy=POLICY)
         server = stack.enter_context(sp.Server(catalogs, "grpc://127.0.0.1:0", settings))
 
         def attach(who: str, route: str = "in_place") -> DuckDBClient:

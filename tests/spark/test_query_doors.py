@@ -51,9 +51,7 @@ def client(lake: LakeCatalog, warehouse: Path) -> Iterator[DuckDBClient]:
         f"ALTER TABLE {inside}.passing DROP COLUMN gone",
     ):
         lake.spark.sql(statement)
-    settings = sp.ServerSettings(
-        service=sp.ServiceSettings(authenticate=sp.Identity, policy=POLICY)
-    )
+    settings = sp.ServerSettings(authenticate=sp.Identity, policy=POLICY)
     with ExitStack() as stack:
         catalog = stack.enter_context(
             LakeCatalog(warehouse, name="doors", spark_catalog=lake.spark_catalog)

@@ -36,9 +36,7 @@ def sealed(tmp_path_factory: pytest.TempPathFactory, lake: LakeCatalog) -> Itera
 
 @pytest.fixture(scope="module")
 def ask(sealed: LakeCatalog) -> Iterator[Callable[[str], Any]]:
-    settings = sp.ServerSettings(
-        service=sp.ServiceSettings(authenticate=sp.Identity, policy=POLICY)
-    )
+    settings = sp.ServerSettings(authenticate=sp.Identity, policy=POLICY)
     with ExitStack() as stack:
         server = stack.enter_context(sp.Server(sealed, "grpc://127.0.0.1:0", settings))
         client = stack.enter_context(

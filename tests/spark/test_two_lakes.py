@@ -87,9 +87,7 @@ def attach(
         lakes["north"].spark.sql("CREATE VIEW north.s.across AS SELECT id, v FROM south.s.t")
         assert lakes["north"].spark is lakes["south"].spark
         audit = tmp_path_factory.mktemp("audit") / "audit.jsonl"
-        settings = sp.ServerSettings(
-            service=sp.ServiceSettings(authenticate=sp.Identity, policy=POLICY), audit_file=audit
-        )
+        settings = sp.ServerSettings(authenticate=sp.Identity, policy=POLICY, audit_file=audit)
         server = stack.enter_context(
             sp.Server([lakes["north"], lakes["south"]], "grpc://127.0.0.1:0", settings)
         )

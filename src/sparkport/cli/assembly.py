@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import replace
 
 from sparkport.auth import Authenticator, AuthenticatorChain, JWTAuthenticator, TokenFile
 from sparkport.auth.jwks import KeySet
@@ -18,21 +18,16 @@ from sparkport.config import Config
 from sparkport.errors import BadRequest
 from sparkport.server import ServerSettings
 from sparkport.server.tls import Certificates, check_files
-from sparkport.service.limits import Limits
-from sparkport.service.service import ServiceSettings
 
 __all__ = [
     "authenticator",
     "catalogs",
     "certificates",
     "jwt_authenticator",
-    "limits",
     "server_settings",
 ]
 
 _log = logging.getLogger("sparkport.cli")
-
-_MEGABYTE = 1024 * 1024
 
 
 def catalogs(config: Config, targets: Sequence[str]) -> list[Catalog | CatalogBuilder]:
@@ -66,54 +61,20 @@ def server_settings(config: Config, rules: RuleFile | None = None) -> ServerSett
     tls = certificates(config)
     if tls is not None:
         check_files(tls)  # here, so that what is wrong is said before Spark starts
-    service = ServiceSettings(
+    return replace(
+        config.server,
         authenticate=authenticator(config),
-        secret=secret,
-        strict_create_schema=config.strict_create_schema,
         policy=config.policy if rules is None else rules,
-        handle_lifetime=config.handle_seconds,
-        limits=limits(config),
-    )
-    return ServerSettings(
-        service=service,
-        tls_certificate=None if tls is None else tls.certificate,
-        tls_key=None if tls is None else tls.key,
-        tls_client_ca=None if tls is None else tls.client_ca,
-        max_concurrent_calls=config.max_calls,
-        idle_seconds=config.idle_seconds,
-        stop_seconds=config.stop_seconds,
-        http=config.http or None,
-        audit_file=config.audit_file or None,
-    )
-
-
-def limits(config: Config) -> Limits:
-    """How much may be used at once."""
-    return Limits(
-        max_scans=config.max_scans,
-        max_scans_per_principal=config.max_scans_per_principal,
-        max_exchanges=config.max_exchanges,
-        max_exchanges_per_principal=config.max_exchanges_per_principal,
-        max_actions=config.max_actions,
-        max_actions_per_principal=config.max_actions_per_principal,
-        max_transactions=config.max_transactions,
-        max_transactions_per_principal=config.max_transactions_per_principal,
-        max_staged_bytes=config.max_staged_mb * _MEGABYTE,
-        max_staged_bytes_per_principal=config.max_staged_mb_per_principal * _MEGABYTE,
-        max_held_bytes=config.max_held_mb * _MEGABYTE,
-        max_held_bytes_per_principal=config.max_held_mb_per_principal * _MEGABYTE,
-        max_spark_jobs=config.max_spark_jobs,
-        max_spark_jobs_per_principal=config.max_spark_jobs_per_principal,
-        max_message_bytes=config.max_message_mb * _MEGABYTE,
+        secret=secret,
     )
 
 
 def certificates(config: Config) -> Certificates | None:
     """The files of certificates; None where nothing is encrypted."""
-    if not config.tls_certificate or not config.tls_key:
+    server = config.server
+    if not server.tls_certificate or not server.tls_key:
         return None
-    client_ca = Path(config.tls_client_ca) if config.tls_client_ca else None
-    return Certificates(Path(config.tls_certificate), Path(config.tls_key), client_ca)
+    return Certificates(server.tls_certificate, server.tls_key, server.tls_client_ca)
 
 
 def authenticator(config: Config) -> Authenticator | None:

@@ -121,7 +121,7 @@ def _inspections(config: Config, options: argparse.Namespace) -> Iterator[_Inspe
 
     found, targets = inspections.Found(), options.catalog
     yield "configuration", lambda: _configuration(config, config_file(options))
-    if config.tls_certificate:
+    if config.server.tls_certificate:
         yield "certificate", lambda: inspections.certificate(config)
     if config.tokens_file:
         yield "tokens", lambda: inspections.tokens(config)
@@ -129,9 +129,10 @@ def _inspections(config: Config, options: argparse.Namespace) -> Iterator[_Inspe
         yield "keys", lambda: inspections.keys(config)
     if config.authenticator:
         yield "authenticator", lambda: inspections.authenticator(config)
-    for name in ("secret_file", "audit_file"):
-        if getattr(config, name):
-            yield name, partial(inspections.file, config, name)
+    if config.secret_file:
+        yield "secret_file", lambda: inspections.secret(config.secret_file)
+    if config.server.audit_file:
+        yield "audit_file", partial(inspections.audit_log, Path(config.server.audit_file))
     if targets or config.demo or not config.warehouse:
         yield "catalogs", lambda: inspections.catalogs(config, targets, found)
     if config.warehouse:

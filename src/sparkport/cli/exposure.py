@@ -22,10 +22,11 @@ def expect_safe(config: Config) -> None:
     _expect_consistent(config)
     if _reachable(config.location):
         _expect_guarded(config)
-    if config.http and _reachable(f"http://{config.http}") and not config.insecure:
+    if config.server.http and _reachable(f"http://{config.server.http}") and not config.insecure:
         raise BadRequest(
-            f"others can reach the status page on {config.http}, which is not encrypted: keep it on 127.0.0.1, behind a "
-            "proxy that speaks TLS, or if you want it like that say --insecure"
+            f"others can reach the status page on {config.server.http}, which is not encrypted: "
+            "keep it on 127.0.0.1, behind a proxy that speaks TLS, or if you want it like that say "
+            "--insecure"
         )
 
 
@@ -49,13 +50,13 @@ def _expect_guarded(config: Config) -> None:
 
 def _expect_consistent(config: Config) -> None:
     encrypted = config.location.startswith("grpc+tls://")
-    if bool(config.tls_certificate) != bool(config.tls_key):
+    if bool(config.server.tls_certificate) != bool(config.server.tls_key):
         raise BadRequest("tls_certificate and tls_key belong together: name both")
-    if config.tls_certificate and not encrypted:
+    if config.server.tls_certificate and not encrypted:
         raise BadRequest(
             f"there is a TLS certificate, which {config.location} does not use: write grpc+tls://"
         )
-    if config.tls_client_ca and not encrypted:
+    if config.server.tls_client_ca and not encrypted:
         raise BadRequest("tls_client_ca needs encryption: name tls_certificate and tls_key, too")
     if config.anonymous and config.wants_tokens:
         raise BadRequest(

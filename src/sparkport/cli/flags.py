@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from sparkport.config import LISTEN, LISTEN_HELP, SECTIONS, SETTINGS, Config, Setting, load_config
+from sparkport.config import LISTEN, LISTEN_HELP, SETTINGS, Config, load_config
+from sparkport.settings import SECTIONS, Setting
 
 __all__ = ["Commands", "add_config", "add_settings", "chosen", "command", "config_file"]
 
@@ -104,7 +105,7 @@ def config_file(options: argparse.Namespace) -> Path | None:
 def _add_setting(group: Any, setting: Setting) -> None:
     """Unless it is given, the choice is left to the environment and the file."""
     meaning = (setting.help + _default(setting)).replace("%", "%%")
-    if isinstance(setting.default, bool):
+    if setting.kind is bool:
         group.add_argument(
             setting.flag, dest=setting.name, action="store_const", const=True, help=meaning
         )
@@ -113,7 +114,7 @@ def _add_setting(group: Any, setting: Setting) -> None:
             off, dest=setting.name, action="store_const", const=False, help=argparse.SUPPRESS
         )
     else:
-        several = isinstance(setting.default, dict | tuple)
+        several = setting.kind in (dict, tuple)
         action = "append" if several else "store"
         value = setting.value or "TEXT"
         group.add_argument(

@@ -22,15 +22,16 @@ from sparkport.errors import BadRequest, PreconditionFailed
 __all__ = [
     "Doubt",
     "Found",
+    "audit_log",
     "authenticator",
     "catalogs",
     "certificate",
-    "file",
     "jars",
     "java",
     "keys",
     "location",
     "permissions",
+    "secret",
     "tokens",
     "warehouse",
 ]
@@ -67,9 +68,8 @@ def certificate(config: Config) -> list[str]:
     files = assembly.certificates(config)
     assert files is not None
     check_files(files)
-    return [
-        f"{config.tls_certificate} and {config.tls_key} are a pair{_validity(Path(config.tls_certificate))}"
-    ]
+    assert isinstance(files.certificate, Path)
+    return [f"{files.certificate} and {files.key!s} are a pair{_validity(files.certificate)}"]
 
 
 def _validity(path: Path) -> str:
@@ -117,11 +117,13 @@ def authenticator(config: Config) -> list[str]:
     return [f"{config.authenticator} can be called"]
 
 
-def file(config: Config, name: str) -> list[str]:
-    path = Path(getattr(config, name))
-    if name == "secret_file":
-        private_files.read_secret(config.secret_file)
-    elif not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+def secret(path: str) -> list[str]:
+    private_files.read_secret(path)
+    return [f"{path} is good"]
+
+
+def audit_log(path: Path) -> list[str]:
+    if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
         raise BadRequest(f"{path} cannot be written: correct its path or its permissions")
     return [f"{path} is good"]
 

@@ -4,7 +4,6 @@ restart.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from pathlib import Path
 from sparkport.auth import Policy
 from sparkport.auth.watched import Watched
 from sparkport.cli.rule_doubts import doubts_about_patterns
-from sparkport.config import Config
+from sparkport.config import SETTINGS, Config, changed
 from sparkport.errors import BadRequest
 
 __all__ = ["RuleFile"]
@@ -77,11 +76,9 @@ class RuleFile:
             for doubt in doubts_about_patterns(read.config):
                 _log.warning("%s", doubt)
         self._before = read
-        names = [each.name for each in dataclasses.fields(Config) if each.name not in _RULES]
-        changed = [
-            name for name in names if getattr(read.config, name) != getattr(self._started, name)
-        ]
-        if changed:
+        others = [each for each in SETTINGS if each.name not in _RULES]
+        names = [each.name for each in changed(read.config, self._started, others)]
+        if names:
             _log.warning(
-                "%s has other settings now that take a restart: %s", self._file, ", ".join(changed)
+                "%s has other settings now that take a restart: %s", self._file, ", ".join(names)
             )

@@ -4,19 +4,19 @@ about each.
 
 from sparkport.config.load import LISTEN, LISTEN_HELP, load_config
 from sparkport.config.render import example_toml, settings_markdown
-from sparkport.config.settings import SECTIONS, SETTINGS, Config, Setting
+from sparkport.config.settings import SETTINGS, Config, changed, value_of
 from sparkport.config.suggest import nearest, suggestion
 
 __all__ = [
     "LISTEN",
     "LISTEN_HELP",
-    "SECTIONS",
     "SETTINGS",
     "Config",
-    "Setting",
+    "changed",
     "example_toml",
     "load_config",
     "nearest",
     "settings_markdown",
     "suggestion",
+    "value_of",
 ]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sparkport.config.rules import RULES, read_rules
-from sparkport.config.settings import SETTINGS, Config
+from sparkport.config.settings import SETTINGS, Config, combined
 from sparkport.config.suggest import nearest, suggestion
 from sparkport.config.values import converted
 from sparkport.errors import BadRequest
@@ -66,8 +66,9 @@ def load_config(
     if address is not None:
         values["location"] = f"{scheme}://{address}"
     elif "location" not in values:
-        values["location"] = Config().location.replace("grpc://", f"{scheme}://")
-    return Config(**values)
+        values["location"] = _BY_NAME["location"].default.replace("grpc://", f"{scheme}://")
+    rules = {name: values.pop(name) for name in RULES if name in values}
+    return combined({_BY_NAME[name]: value for name, value in values.items()}, **rules)
 
 
 def _of_file(file: Path) -> dict[str, Any]:

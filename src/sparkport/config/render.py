@@ -7,7 +7,8 @@ import textwrap
 from typing import Any
 
 from sparkport.config.load import LISTEN, LISTEN_HELP
-from sparkport.config.settings import SECTIONS, SETTINGS, Setting
+from sparkport.config.settings import SETTINGS
+from sparkport.settings import SECTIONS, Setting
 
 __all__ = ["example_toml", "settings_markdown"]
 

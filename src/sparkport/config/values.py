@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from sparkport.config.settings import Setting
 from sparkport.errors import BadRequest
+from sparkport.settings import Setting
 
 __all__ = ["converted"]
 
@@ -16,20 +17,11 @@ _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no"
 
 
 def converted(setting: Setting, value: Any, source: str) -> Any:
-    """The value in the type of the setting's default. Raises: BadRequest, which begins with the
+    """The value as the setting's field holds it. Raises: BadRequest, which begins with the
     source.
     """
-    match setting.default:
-        case bool():
-            return _switch(setting, value, source)
-        case int() | float():
-            return _number(setting, value, source)
-        case dict():
-            return _pairs(setting.name, value, source)
-        case tuple():
-            return _texts(setting.name, value, source)
-        case _:
-            return _text(setting, value, source)
+    found = _FORMS[setting.kind](setting, value, source)
+    return None if setting.optional and not found else found
 
 
 def _switch(setting: Setting, value: Any, source: str) -> bool:
@@ -41,7 +33,7 @@ def _switch(setting: Setting, value: Any, source: str) -> bool:
 
 
 def _number(setting: Setting, value: Any, source: str) -> int | float:
-    whole = isinstance(setting.default, int)
+    whole = setting.kind is int
     kind = "whole number" if whole else "number"
     try:
         number = (int(value) if whole else float(value)) if isinstance(value, str) else value
@@ -54,7 +46,7 @@ def _number(setting: Setting, value: Any, source: str) -> int | float:
         raise BadRequest(f"{source}: {setting.name} must be a {kind}, not {value!r}")
     if number < setting.least:
         raise BadRequest(f"{source}: {setting.name} must be at least {setting.least}, not {number}")
-    return int(number) if whole else float(number)
+    return int(number) * setting.unit if whole else float(number)
 
 
 def _text(setting: Setting, value: Any, source: str) -> str:
@@ -68,24 +60,31 @@ def _text(setting: Setting, value: Any, source: str) -> str:
     return value.lower() if setting.choices else value
 
 
-def _texts(name: str, value: Any, source: str) -> tuple[str, ...]:
+def _path(setting: Setting, value: Any, source: str) -> Path | None:
+    text = _text(setting, value, source)
+    return Path(text) if text else None
+
+
+def _texts(setting: Setting, value: Any, source: str) -> tuple[str, ...]:
     """One text, several with commas between them, or a list of such: a flag may be given several
     times.
     """
     several = [value] if isinstance(value, str) else value
     if not isinstance(several, list) or not all(isinstance(each, str) for each in several):
-        raise BadRequest(f"{source}: {name} must be a list of texts, not {value!r}")
+        raise BadRequest(f"{source}: {setting.name} must be a list of texts, not {value!r}")
     return tuple(part.strip() for each in several for part in each.split(",") if part.strip())
 
 
-def _pairs(name: str, value: Any, source: str) -> dict[str, str]:
+def _pairs(setting: Setting, value: Any, source: str) -> dict[str, str]:
     if isinstance(value, dict):
-        return dict(_flattened(name, value, source))
+        return dict(_flattened(setting.name, value, source))
     try:
         words = shlex.split(value) if isinstance(value, str) else list(value)
         pairs = dict(word.split("=", 1) for word in words)
     except (AttributeError, TypeError, ValueError):
-        raise BadRequest(f"{source}: {name} must be of the form KEY=VALUE, not {value!r}") from None
+        raise BadRequest(
+            f"{source}: {setting.name} must be of the form KEY=VALUE, not {value!r}"
+        ) from None
     return {key.strip(): text for key, text in pairs.items()}
 
 
@@ -102,3 +101,14 @@ def _flattened(
             yield prefix + key, str(value)
         else:
             raise BadRequest(f"{source}: {prefix}{key} in {name} must be text, not {value!r}")
+
+
+_FORMS: Mapping[type, Callable[[Setting, Any, str], Any]] = {
+    bool: _switch,
+    int: _number,
+    float: _number,
+    str: _text,
+    Path: _path,
+    tuple: _texts,
+    dict: _pairs,
+}

@@ -6,8 +6,6 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TypeAlias
 from urllib.parse import urlsplit
@@ -23,12 +21,13 @@ from sparkport.server.flight import flight_methods
 from sparkport.server.health import Health
 from sparkport.server.http import StatusServer, parse_address
 from sparkport.server.observability import Watching
+from sparkport.server.settings import ServerSettings
 from sparkport.server.threads import ElasticExecutor, join_all
-from sparkport.server.tls import PEM, Certificates, server_credentials
+from sparkport.server.tls import Certificates, server_credentials
 from sparkport.service.registry import CatalogRegistry
-from sparkport.service.service import Service, ServiceSettings
+from sparkport.service.service import Service
 
-__all__ = ["Server", "ServerSettings", "serve"]
+__all__ = ["Server", "serve"]
 
 _log = logging.getLogger("sparkport.server")
 
@@ -56,45 +55,6 @@ _HANDSHAKE_SECONDS = 10.0
 _MOST_UNHEARD = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSettings:
-    """What an operator may decide about the server."""
-
-    service: ServiceSettings = field(default_factory=ServiceSettings)
-    tls_certificate: PEM | None = None
-    """PEM chain; needed for `grpc+tls://` locations, together with the key. A path is read again
-    when the file changes.
-    """
-    tls_key: PEM | None = None
-    tls_client_ca: PEM | None = None
-    """Authorities that must have signed the certificates of clients; None wants no certificate of
-    them.
-    """
-    max_concurrent_calls: int = 2000
-    """Further calls are refused with RESOURCE_EXHAUSTED. Each takes a thread while it is under
-    way.
-    """
-    idle_thread_seconds: float = 10.0
-    """A thread that has had no call to serve for so long ends."""
-    keepalive_seconds: float = 30.0
-    """A connection on which nothing is heard for so long is asked for a sign of life, and closed if
-    there is none.
-    """
-    idle_seconds: float = 1800.0
-    """A call whose client takes no message of its stream, or sends none, for so long is cut off; 0
-    waits for ever.
-    """
-    stop_seconds: float = 30.0
-    """After Ctrl-C or SIGTERM, calls under way may finish for so long; a second signal hurries."""
-    http: str | None = None
-    """HOST:PORT of the status page, of /metrics and of /healthz; None has none. It speaks plain
-    HTTP: keep it on this host, or behind a proxy that speaks TLS."""
-    audit_file: str | Path | None = None
-    """Where every change and every denial is written down, a line of JSON each; None keeps no such
-    log.
-    """
-
-
 class Server:
     """Serves catalogs to Flight clients, DuckDB's airport extension above all.
 
@@ -120,7 +80,7 @@ class Server:
             self._settings.tls_certificate and self._settings.tls_key
         ):
             raise BadRequest(f"the location {location!r} needs a TLS certificate and its key")
-        self._service = Service(CatalogRegistry(_named(catalogs)), self._settings.service)
+        self._service = Service(CatalogRegistry(_named(catalogs)), self._settings)
         self._executor: ElasticExecutor | None = None
         self._grpc: grpc.Server | None = None
         self._watching: Watching | None = None
@@ -140,7 +100,7 @@ class Server:
     def greeting(self) -> str:
         """One line for the person who has started it; it ends with the SQL to paste."""
         names = [registered.name for registered in self._service.registry.all()]
-        token = "" if self._settings.service.authenticate is None else ", auth_token '<your token>'"
+        token = "" if self._settings.authenticate is None else ", auth_token '<your token>'"
         attach = [
             f"ATTACH '{name}' (TYPE airport, LOCATION '{self.location}'{token});" for name in names
         ]
@@ -187,7 +147,7 @@ class Server:
             options=_options(settings),
         )
         methods = flight_methods(self._service)
-        door = Door(self._service, watching, methods, settings.max_concurrent_calls)
+        door = Door(self._service, watching, methods, settings.max_calls)
         watching.doorsteps += [door.doorstep, health.doorstep]
         server.add_generic_rpc_handlers((door, health.handlers()))
         asked_for = self._port
@@ -414,7 +374,7 @@ def _options(settings: ServerSettings) -> list[tuple[str, int]]:
     keepalive = int(settings.keepalive_seconds * 1000)
     return [
         # The protocol has no limit on the size of messages (airport §1.2).
-        ("grpc.max_receive_message_length", settings.service.limits.max_message_bytes or -1),
+        ("grpc.max_receive_message_length", settings.max_message_bytes or -1),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_metadata_size", _HEADER_LIMIT),
         ("grpc.absolute_max_metadata_size", _HEADER_LIMIT),

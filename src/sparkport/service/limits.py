@@ -12,11 +12,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from sparkport.catalog import Quotas
 from sparkport.catalog.quotas import HELD_BYTES, STAGED_BYTES
-from sparkport.errors import BadRequest, LimitExceeded
+from sparkport.errors import LimitExceeded
+from sparkport.service.settings import Limits
 
 __all__ = [
     "ACTIONS",
@@ -25,60 +26,12 @@ __all__ = [
     "SPARK_JOBS",
     "TRANSACTIONS",
     "LimitKeeper",
-    "Limits",
     "while_holding",
 ]
 
 SCANS, EXCHANGES, ACTIONS, TRANSACTIONS = "scans", "exchanges", "actions", "transactions"
 SPARK_JOBS = "spark_jobs"
 _COUNTED = (SCANS, EXCHANGES, ACTIONS, TRANSACTIONS, STAGED_BYTES, HELD_BYTES, SPARK_JOBS)
-_GIGABYTE = 1 << 30
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How many of each there may be at once; 0 is no limit. Callers without a name share what one
-    principal may have.
-
-    The defaults are far above what people do, and below what would bring the server down.
-    """
-
-    max_scans: int = 1000
-    """Streams of rows on their way to clients; DuckDB reads a large table by several of them."""
-    max_scans_per_principal: int = 500
-    max_exchanges: int = 1000
-    """Changes of rows and calls of functions."""
-    max_exchanges_per_principal: int = 500
-    max_actions: int = 1000
-    """Everything else that is asked: plans of scans, listings, DDL, actions of catalogs' own."""
-    max_actions_per_principal: int = 500
-    max_transactions: int = 1000
-    """Transactions with changes that wait for a commit, which callers other than DuckDB begin and
-    `lake_begin()`.
-    """
-    max_transactions_per_principal: int = 500
-    max_staged_bytes: int = 64 * _GIGABYTE
-    """Rows that statements have received and not yet committed, in files or in memory, in the size
-    that Arrow has them.
-    """
-    max_staged_bytes_per_principal: int = 32 * _GIGABYTE
-    max_held_bytes: int = 4 * _GIGABYTE
-    """Those of them that stay in memory until the end of their statement."""
-    max_held_bytes_per_principal: int = 2 * _GIGABYTE
-    max_spark_jobs: int = 500
-    """What Spark computes for somebody: scans of large tables and views, `spark_sql`, care of
-    tables.
-    """
-    max_spark_jobs_per_principal: int = 250
-    max_message_bytes: int = 256 * 1024 * 1024
-    """One message of a client. Of callers who have not said who they are at most three are received
-    at once.
-    """
-
-    def __post_init__(self) -> None:
-        for each in fields(self):
-            if getattr(self, each.name) < 0:
-                raise BadRequest(f"the limit {each.name} must be 0, which is none, or more")
 
 
 class LimitKeeper:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain
 
 import pyarrow.flight as flight
 
-from sparkport.auth import Authenticator, Policy
+from sparkport.auth import Policy
 from sparkport.catalog import Access, Catalog, Context, Identity
 from sparkport.errors import PermissionDenied, SparkportError, Unauthenticated
 from sparkport.service import (
@@ -26,9 +26,10 @@ from sparkport.service.actions import list_actions, run_action
 from sparkport.service.calls import HOW_TO_SIGN_IN, Call
 from sparkport.service.first_messages import first_schema, named_descriptor
 from sparkport.service.function_guard import Watch
-from sparkport.service.limits import ACTIONS, EXCHANGES, SCANS, LimitKeeper, Limits, while_holding
+from sparkport.service.limits import ACTIONS, EXCHANGES, SCANS, LimitKeeper, while_holding
 from sparkport.service.listing import Listing
 from sparkport.service.registry import CatalogRegistry, RegisteredCatalog, no_longer_served
+from sparkport.service.settings import ServiceSettings
 from sparkport.service.transactions import Transactions
 from sparkport.wire.descriptors import DATABASES, bearer_in_header, decode_path
 from sparkport.wire.flight import decode_action, decode_criteria, decode_descriptor, decode_ticket
@@ -37,36 +38,7 @@ from sparkport.wire.signing import Signer
 from sparkport.wire.tickets import CommandTicket, DatabasesTicket, ScanTicket, Ticket
 from sparkport.wire.tickets import decode_ticket as decode_signed_ticket
 
-__all__ = ["Service", "ServiceSettings"]
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceSettings:
-    """What an operator may decide about the service."""
-
-    authenticate: Authenticator | None = None
-    """Tells who a bearer token belongs to. Every call then needs one that it knows, or what was
-    handed out to a caller who has shown one; None serves everybody."""
-    policy: Policy | Callable[[], Policy | None] | None = None
-    """Says who may do what; None lets everybody who is let in do everything. A function is asked
-    with each call, for rules that change while the server runs: it is quick, and returns the same
-    object as long as they are the same."""
-    handle_lifetime: float = 24 * 3600.0
-    """Seconds for which a descriptor or ticket stands for the token of the caller it was handed out
-    to.
-    """
-    secret: bytes | None = None
-    """Signs descriptors, tickets and transaction ids; None draws one, and clients attach again
-    after a restart.
-    """
-    transaction_lifetime: float = 24 * 3600.0
-    """Seconds after which a transaction id that was handed out is refused."""
-    strict_create_schema: bool = False
-    """True answers ALREADY_EXISTS also to DuckDB, whose CREATE SCHEMA IF NOT EXISTS then fails
-    (airport §4.10).
-    """
-    limits: Limits = field(default_factory=Limits)
-    """How much may be used at once, in all and by one principal."""
+__all__ = ["Service"]
 
 
 class Service:
@@ -81,9 +53,9 @@ class Service:
         self.registry = registry
         self.signer = Signer(self.settings.secret)
         self.listing = Listing(self.signer)
-        self.transactions = Transactions(self.signer, self.settings.transaction_lifetime)
+        self.transactions = Transactions(self.signer, self.settings.transaction_seconds)
         self.watch = Watch()
-        self.keeper = LimitKeeper(self.settings.limits)
+        self.keeper = LimitKeeper(self.settings)
         self._policy = self._present_policy()
 
     def admit(self, call: Call) -> Call:
@@ -144,7 +116,7 @@ class Service:
         """When what is handed out to a caller expires. It moves in steps, so that listings can be
         remembered.
         """
-        lifetime = self.settings.handle_lifetime
+        lifetime = self.settings.handle_seconds
         step = lifetime / _STEPS_OF_LIFETIME
         end = (time.time() // step) * step + lifetime
         return end if identity.expires is None else min(end, identity.expires)
