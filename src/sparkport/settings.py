@@ -18,6 +18,8 @@ __all__ = ["SECTIONS", "Setting", "setting", "settings_of"]
 
 LISTENING = "Where it listens"
 LAKE = "The lake"
+LAKE_SCANS = "How the lake is read and written"
+MEMORY = "The catalog in memory"
 ENCRYPTION = "Encryption"
 WHO = "Who asks"
 WHAT = "What they may do"
@@ -27,6 +29,8 @@ OTHER = "Other"
 SECTIONS = (
     LISTENING,
     LAKE,
+    LAKE_SCANS,
+    MEMORY,
     ENCRYPTION,
     WHO,
     WHAT,

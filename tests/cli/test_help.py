@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 import sparkport
@@ -30,6 +33,19 @@ def test_the_help_of_serve_has_every_setting_in_its_section(run):
     for setting in SETTINGS:
         start = places[SECTIONS.index(setting.section)]
         assert text.index(f"\n  {setting.flag}") > start
+
+
+def test_help_waits_for_no_library():
+    program = (
+        "import sys; from sparkport.cli.commands import parser; parser().format_help(); "
+        "print(*sorted({'grpc', 'pyarrow', 'duckdb', 'pyspark'} & sys.modules.keys()))"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True
+    )
+
+    assert done.stdout.strip() == ""
 
 
 def test_the_version_is_printed(run):

@@ -17,6 +17,11 @@ import pytest
 from tests.auth.provider import AUDIENCE, ISSUER, RSA, Provider, public, token
 from tests.server.certificates import Authority
 
+from sparkport.builder import CatalogBuilder
+from sparkport.catalog import Context
+from sparkport.cli.assembly import catalogs
+from sparkport.config import Config
+from sparkport.memory import MemorySettings, MemoryTable
 from sparkport.testing import DuckDBClient, ServerError
 
 COMMAND = str(Path(sys.executable).with_name("sparkport"))
@@ -171,3 +176,20 @@ def expect_status_page(log: Path) -> None:
     )
     with urllib.request.urlopen(f"{page[0]}/healthz", timeout=60) as answer:
         assert answer.status == 200
+
+
+def test_settings_of_memory_reach_the_demo():
+    settings = MemorySettings(max_versions=7, statistics=False)
+
+    (demo,) = catalogs(Config(demo=True, memory=settings), [])
+
+    assert isinstance(demo, CatalogBuilder)
+    orders = next(
+        table
+        for schema in demo.build().schemas(Context())
+        for table in schema.tables(Context())
+        if table.name == "orders"
+    )
+    assert isinstance(orders, MemoryTable)
+    assert orders.ledger.settings == settings
+    assert not orders.offers_statistics

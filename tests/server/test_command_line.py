@@ -199,6 +199,8 @@ def test_a_port_in_use_is_said_in_one_sentence(capfd):
         (["--spark-conf", "spark.x"], "spark_conf must be of the form KEY=VALUE"),
         (["--spark-ui"], "with --warehouse"),
         (["--direct"], "with --warehouse"),
+        (["--lake-endpoints", "4", "--no-lake-statistics"], "for --lake-endpoints, --lake-stat"),
+        (["--warehouse", "lake", "--memory-partitions", "9"], "for --memory-partitions: --demo"),
         (["--warehouse", "lake", "--location", "http://x"], "grpc://host:port"),
         (["--warehouse", __file__], "is not a folder"),
         (["--warehouse", "/proc/lake"], "cannot be written to"),

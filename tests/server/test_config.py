@@ -4,6 +4,7 @@ defaults.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import sys
 
@@ -22,8 +23,10 @@ from sparkport.config import (
     value_of,
 )
 from sparkport.errors import BadRequest
+from sparkport.memory import MemorySettings
 from sparkport.server import ServerSettings
 from sparkport.settings import Setting
+from sparkport.spark import LakeSettings
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -77,13 +80,55 @@ def test_every_setting_is_a_line_a_variable_and_a_flag(toml, setting):
 
     assert value_of(expected, setting) == value != value_of(Config(), setting)
     assert load_config({}, {setting.variable: text}) == expected
-    options = parser().parse_args(
-        ["serve", *([setting.flag] if value is True else [setting.flag, text])]
-    )
+    on, off = [setting.flag], [setting.flag.replace("--", "--no-", 1)]
+    flags = on if value is True else off if value is False else [setting.flag, text]
+    options = parser().parse_args(["serve", *flags])
     assert load_config(vars(options), {}) == expected
-    if value is True:
-        options = parser().parse_args(["serve", setting.flag.replace("--", "--no-", 1)])
-        assert load_config(vars(options), {}, toml(f"{setting.name} = true")) == Config()
+    if isinstance(value, bool):
+        options = parser().parse_args(["serve", *(off if value else on)])
+        assert load_config(vars(options), {}, toml(f"{setting.name} = {line}")) == Config()
+
+
+@pytest.mark.parametrize(
+    ("described", "part", "in_python_only"),
+    [
+        (ServerSettings, "server", {"authenticate", "policy", "secret"}),
+        (LakeSettings, "lake", set()),
+        (MemorySettings, "memory", {"now", "monotonic"}),
+    ],
+)
+def test_no_field_is_forgotten(described, part, in_python_only):
+    """All of it comes from the fields: a new one in its class is a flag, a variable and a line."""
+    names = {each.name for each in dataclasses.fields(described)}
+
+    assert {each.field for each in SETTINGS if each.part == part} == names - in_python_only
+    assert [each for each in names if dataclasses.is_dataclass(getattr(described(), each))] == []
+
+
+def test_no_two_settings_have_one_name():
+    assert len({each.name for each in SETTINGS}) == len(SETTINGS)
+
+
+def test_bytes_of_a_field_are_megabytes_of_a_setting(toml):
+    file = toml("lake_in_place_mb = 0\nlake_update_mb_in_place = 3\nmax_held_mb = 2")
+    megabyte = 1024 * 1024
+
+    config = load_config({}, {}, file)
+
+    assert config.lake == LakeSettings(in_place_bytes=0, update_bytes_in_place=3 * megabyte)
+    assert config.server == ServerSettings(max_held_bytes=2 * megabyte)
+
+
+def test_what_may_be_none_is_zero_or_empty():
+    environment = {
+        "SPARKPORT_MEMORY_MAX_VERSIONS": "0",
+        "SPARKPORT_LAKE_STAGING": "",
+        "SPARKPORT_TLS_KEY": "",
+    }
+
+    config = load_config({}, environment)
+
+    assert config == Config(memory=MemorySettings(max_versions=None))
 
 
 def _sample(setting: Setting) -> tuple[str, str, object]:
@@ -91,7 +136,8 @@ def _sample(setting: Setting) -> tuple[str, str, object]:
     if setting.choices:
         return setting.choices[-1], f'"{setting.choices[-1]}"', setting.choices[-1]
     if setting.kind is bool:
-        return "true", "true", True
+        value = not setting.default
+        return str(value).lower(), str(value).lower(), value
     if setting.kind in (int, float):
         return "7", "7", 7 * setting.unit
     if setting.kind is tuple:

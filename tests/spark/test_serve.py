@@ -24,7 +24,10 @@ def test_a_lake_with_a_demo_is_served_and_found_again_under_another_name(tmp_pat
     lake_jars()  # the first one on a machine says that it fetches them
     folder = tmp_path / "empty"
     folder.mkdir()
-    for name, flags in (("lake", ["--demo"]), ("other", ["--name", "other"])):
+    for name, flags in (
+        ("lake", ["--demo"]),
+        ("other", ["--name", "other", "--no-lake-statistics"]),
+    ):
         log = tmp_path / f"{name}.log"
         command = [
             str(Path(sys.executable).with_name("sparkport")),
@@ -51,6 +54,8 @@ def test_a_lake_with_a_demo_is_served_and_found_again_under_another_name(tmp_pat
             (java,) = java_of(process.pid)
             with DuckDBClient(attach[1], name, timeout=120) as client:
                 assert client.scan("demo", "customers").num_rows == 1000
+                bounds = client.statistics("demo", "customers", "id")
+                assert (bounds is None) == (name == "other"), "settings of the lake reach it"
             process.send_signal(signal.SIGTERM)
             rest, _ = process.communicate(timeout=120)
         finally:

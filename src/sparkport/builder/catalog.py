@@ -28,7 +28,7 @@ from sparkport.catalog import (
     Stability,
 )
 from sparkport.errors import BadRequest
-from sparkport.memory import MemoryCatalog, MemorySchema
+from sparkport.memory import MemoryCatalog, MemorySchema, MemorySettings
 
 __all__ = ["CatalogBuilder", "SchemaBuilder"]
 
@@ -47,9 +47,11 @@ class CatalogBuilder:
     on.
     """
 
-    def __init__(self, name: str = "") -> None:
-        """`name` is what users give in ATTACH; printable ASCII."""
-        self._catalog = MemoryCatalog(name)
+    def __init__(self, name: str = "", settings: MemorySettings | None = None) -> None:
+        """`name` is what users give in ATTACH; printable ASCII. `settings` are for what it keeps in
+        memory.
+        """
+        self._catalog = MemoryCatalog(name, settings=settings)
 
     def schema(
         self, name: str, comment: str = "", tags: dict[str, str] | None = None

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from sparkport.builder.catalog import CatalogBuilder, SchemaBuilder
 from sparkport.catalog import Constraints, Context
 from sparkport.errors import BadRequest
+from sparkport.memory import MemorySettings
 
 __all__ = ["demo_catalog"]
 
@@ -20,11 +21,11 @@ _COUNTRIES = ("GB", "US", "NL", "US", "US")
 _MOST_DAYS = 10_000
 
 
-def demo_catalog(name: str = "demo") -> CatalogBuilder:
+def demo_catalog(name: str = "demo", settings: MemorySettings | None = None) -> CatalogBuilder:
     """A shop: customers, 100,000 orders, and notes with a CHECK, all of which can be changed, in
     memory; and functions.
     """
-    builder = CatalogBuilder(name)
+    builder = CatalogBuilder(name, settings)
     shop = builder.schema(
         "shop", comment="A shop to try things with; changes last until the server stops"
     )

@@ -14,7 +14,7 @@ from sparkport.catalog import Catalog
 from sparkport.cli.loading import load_authenticator, load_catalog
 from sparkport.cli.private_files import doubt_readable, expect_unchangeable, read_secret
 from sparkport.cli.rule_file import RuleFile
-from sparkport.config import Config
+from sparkport.config import Config, changed
 from sparkport.errors import BadRequest
 from sparkport.server import ServerSettings
 from sparkport.server.tls import Certificates, check_files
@@ -33,17 +33,36 @@ _log = logging.getLogger("sparkport.cli")
 def catalogs(config: Config, targets: Sequence[str]) -> list[Catalog | CatalogBuilder]:
     """All that is served but the lake, which takes longer. Raises: BadRequest."""
     found = [load_catalog(target) for target in targets]
+    _expect_used(config)
     if not config.warehouse:
-        if config.master or config.spark_conf or config.spark_ui or config.direct:
-            raise BadRequest(
-                "--master, --spark-conf, --spark-ui and --direct are for a lake: name its folder with --warehouse"
-            )
-        found += [demo_catalog()] if config.demo else []
+        found += [demo_catalog(settings=config.memory)] if config.demo else []
         if not found:
             raise BadRequest(
                 "name a catalog to serve, for instance shop.py:catalog, or a --warehouse, or try --demo"
             )
     return found
+
+
+def _expect_used(config: Config) -> None:
+    """Refuse settings of what is not there: that they are ignored would not be noticed."""
+    given = changed(config, Config())
+    if not config.warehouse:
+        of_lake = [
+            each.flag
+            for each in given
+            if each.part == "lake" or each.name in ("master", "spark_conf", "spark_ui")
+        ]
+        if of_lake:
+            raise BadRequest(
+                f"there is no lake for {', '.join(of_lake)}: name its folder with --warehouse"
+            )
+    if config.warehouse or not config.demo:
+        of_memory = [each.flag for each in given if each.part == "memory"]
+        if of_memory:
+            raise BadRequest(
+                f"there is no catalog in memory for {', '.join(of_memory)}: --demo without a "
+                "--warehouse serves one; one of your own has its settings in Python"
+            )
 
 
 def server_settings(config: Config, rules: RuleFile | None = None) -> ServerSettings:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from sparkport.auth.loopback import is_loopback
 from sparkport.config import Config
 from sparkport.errors import BadRequest
 
@@ -72,6 +71,8 @@ def _reachable(location: str) -> bool:
     """Whether others can reach it. What cannot be understood the server complains about in its own
     words.
     """
+    from sparkport.auth.loopback import is_loopback  # brings pyarrow, which `--help` need not
+
     try:
         parts = urlsplit(location)
         understood = (

@@ -109,9 +109,8 @@ def _add_setting(group: Any, setting: Setting) -> None:
         group.add_argument(
             setting.flag, dest=setting.name, action="store_const", const=True, help=meaning
         )
-        off = setting.flag.replace("--", "--no-", 1)
         group.add_argument(
-            off, dest=setting.name, action="store_const", const=False, help=argparse.SUPPRESS
+            _off(setting), dest=setting.name, action="store_const", const=False, help=argparse.SUPPRESS
         )
     else:
         several = setting.kind in (dict, tuple)
@@ -122,10 +121,16 @@ def _add_setting(group: Any, setting: Setting) -> None:
         )
 
 
+def _off(setting: Setting) -> str:
+    return setting.flag.replace("--", "--no-", 1)
+
+
 def _default(setting: Setting) -> str:
     if setting.choices:
         return f": {', '.join(setting.choices)} (default {setting.default})"
-    if setting.default and not isinstance(setting.default, bool):
+    if setting.default is True:
+        return f" (the default; {_off(setting)} turns it off)"
+    if setting.default:
         shown = f"{setting.default:g}" if isinstance(setting.default, float) else setting.default
         return f" (default {shown})"
     return ""

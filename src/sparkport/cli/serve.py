@@ -114,7 +114,7 @@ def set_up_logging(config: Config) -> None:
 @contextmanager
 def lake(config: Config) -> Iterator[LakeCatalog]:
     """The embedded lake, while it is served. Raises: SparkportError."""
-    from sparkport.spark import LakeCatalog, LakeSettings
+    from sparkport.spark import LakeCatalog
     from sparkport.spark.demo import fill
     from sparkport.spark.jvm.session.jars import lake_jars
     from sparkport.spark.jvm.session.warehouse import open_warehouse
@@ -130,7 +130,7 @@ def lake(config: Config) -> Iterator[LakeCatalog]:
             config.warehouse,
             name=config.name,
             master=config.master or None,
-            settings=LakeSettings(direct=config.direct),
+            settings=config.lake,
             conf=config.spark_conf,
             ui=config.spark_ui,
         )

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sparkport.memory.settings import MemorySettings
 from sparkport.server.settings import ServerSettings
 from sparkport.settings import (
     ENCRYPTION,
@@ -25,6 +26,7 @@ from sparkport.settings import (
     setting,
     settings_of,
 )
+from sparkport.spark import LakeSettings
 
 if TYPE_CHECKING:  # pyarrow comes with them, which is a second that `--help` need not take
     from sparkport.auth import Grant, Mask, Policy, RowFilter
@@ -68,11 +70,6 @@ class Config:
         example='{ "spark.driver.memory" = "4g" }',
     )
     spark_ui: bool = setting(False, LAKE, "have Spark's web pages")
-    direct: bool = setting(
-        False,
-        LAKE,
-        "let DuckDB read the lake's files by itself: for clients that can reach them, and see all rows",
-    )
     demo: bool = setting(
         False,
         LAKE,
@@ -156,6 +153,10 @@ class Config:
         "FILE",
         example='"/etc/sparkport/secret"',
     )
+    lake: LakeSettings = field(default_factory=LakeSettings)
+    """Of the lake in the warehouse."""
+    memory: MemorySettings = field(default_factory=MemorySettings)
+    """Of the catalog in memory that `demo` serves."""
     grants: tuple[Grant, ...] | None = None
     """Who may do what; None lets everybody do everything."""
     row_filters: tuple[RowFilter, ...] = ()
@@ -176,7 +177,11 @@ class Config:
         return bool(self.tokens_file or self.jwks_url or self.authenticator)
 
 
-_PARTS: Mapping[str, tuple[type, str]] = {"server": (ServerSettings, "")}
+_PARTS: Mapping[str, tuple[type, str]] = {
+    "server": (ServerSettings, ""),
+    "lake": (LakeSettings, "lake_"),
+    "memory": (MemorySettings, "memory_"),
+}
 """By field of Config: a class with settings of its own, and how their names begin."""
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
+from sparkport.settings import MEMORY, setting
+
 __all__ = ["MemorySettings"]
 
 
@@ -18,34 +20,51 @@ def _utc_now() -> datetime:
 class MemorySettings:
     """Limits of a memory catalog, or of a table that stands alone."""
 
-    max_versions: int | None = 1_000
-    """How many versions of each table can be travelled to, the present one included; None keeps all
-    of them, for ever.
-    """
-    partitions: int = 4
-    """Into how many parts a scan is divided at most."""
-    partition_rows: int = 131_072
-    """A part has at least so many rows."""
-    pin_seconds: float = 600.0
-    """How long a scan may take from its planning to its last stream, when the version it reads is
-    no longer kept.
-    """
-    max_pins: int = 1_000
-    """How many plans of scans are remembered for that, for each table."""
-    transaction_idle_seconds: float = 3_600.0
-    """A transaction that nobody has used for so long is rolled back; after as long again it is
-    forgotten.
-    """
-    max_transactions: int = 100_000
-    """How many transactions without pending changes are remembered; DuckDB begins one for every
-    statement.
-    """
-    max_writing_transactions: int = 1_000
-    """How many transactions may have pending changes at once."""
-    statistics: bool = True
-    """Whether DuckDB's optimiser may ask for the bounds of columns, and thus skip scans that would
-    find nothing.
-    """
+    max_versions: int | None = setting(
+        1_000,
+        MEMORY,
+        "how many versions of each table can be travelled to, the present one included; 0 keeps "
+        "all of them",
+        "N",
+        least=0,
+        optional=True,
+    )
+    """None keeps all of them, for ever."""
+    partitions: int = setting(4, MEMORY, "into how many parts a scan is divided at most", "N")
+    partition_rows: int = setting(131_072, MEMORY, "a part has at least so many rows", "N")
+    pin_seconds: float = setting(
+        600.0,
+        MEMORY,
+        "how long a scan may take from its planning to its last stream, when the version it reads "
+        "is no longer kept",
+        "SECONDS",
+        least=0,
+    )
+    max_pins: int = setting(
+        1_000, MEMORY, "how many plans of scans are remembered for that, for each table", "N"
+    )
+    transaction_idle_seconds: float = setting(
+        3_600.0,
+        MEMORY,
+        "roll back a transaction that was not used for so long, and forget it after as long again",
+        "SECONDS",
+    )
+    max_transactions: int = setting(
+        100_000,
+        MEMORY,
+        "how many transactions without pending changes are remembered; DuckDB begins one for every "
+        "statement",
+        "N",
+    )
+    max_writing_transactions: int = setting(
+        1_000, MEMORY, "how many transactions may have pending changes at once", "N"
+    )
+    statistics: bool = setting(
+        True,
+        MEMORY,
+        "let DuckDB's optimiser ask for the bounds of columns, and thus skip scans that would find "
+        "nothing",
+    )
     now: Callable[[], datetime] = _utc_now
     """The time that versions are stamped with."""
     monotonic: Callable[[], float] = time.monotonic

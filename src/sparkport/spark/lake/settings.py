@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from sparkport.settings import LAKE, LAKE_SCANS, setting
 
 __all__ = ["LakeSettings"]
+
+_MEGABYTE = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,41 +18,82 @@ class LakeSettings:
     never rows.
     """
 
-    in_place_bytes: int = 32 * 1024 * 1024
-    """A scan whose plan reads at most so many bytes of files runs in the server, without a Spark
-    job.
-    """
-    endpoints: int = 2
-    """Into how many streams a scan is divided at most."""
-    endpoint_bytes: int = 64 * 1024 * 1024
-    """A stream reads at least so many bytes of files."""
-    batch_rows: int = 131_072
-    """Rows of one batch that is read from a file."""
-    refresh_seconds: float = 2.0
-    """How long the list of objects of a catalog that cannot tell about changes is believed."""
-    transaction_idle_seconds: float = 3_600.0
-    """The snapshots that a transaction reads are forgotten when nobody has used it for so long."""
-    max_transactions: int = 100_000
-    """How many transactions are remembered; DuckDB begins one for every statement."""
-    max_open_transactions: int = 1_000
-    """How many transactions may have changes that wait for a commit."""
-    update_rows_in_place: int = 500_000
-    """An UPDATE of at most so many rows is made in the server, without a Spark job."""
-    update_bytes_in_place: int = 64 * 1024 * 1024
-    """And its new values are at most so many bytes."""
-    statistics: bool = True
-    """Whether DuckDB's optimiser may ask for the bounds of columns."""
-    direct: bool = False
-    """Whether DuckDB may be told to read Parquet files by itself: for clients that can reach the
-    storage.
-    """
-    staging: str | None = None
-    """The folder for what statements write before it is the table's: it must survive a restart, and
-    Spark's executors must be able to read it. None is a folder in the warehouse, where that is on
-    this machine."""
-    keep_files: bool = False
-    """Whether DROP TABLE leaves the files where they are."""
-    table_properties: Mapping[str, str] = field(default_factory=dict)
-    """Iceberg properties of the tables that are created here, besides those that Sparkport
-    needs.
-    """
+    in_place_bytes: int = setting(
+        32 * _MEGABYTE,
+        LAKE_SCANS,
+        "a scan that reads at most so many megabytes of files runs in the server, without a Spark "
+        "job",
+        "N",
+        least=0,
+    )
+    endpoints: int = setting(2, LAKE_SCANS, "into how many streams a scan is divided at most", "N")
+    endpoint_bytes: int = setting(
+        64 * _MEGABYTE, LAKE_SCANS, "a stream reads at least so many megabytes of files", "N"
+    )
+    batch_rows: int = setting(
+        131_072, LAKE_SCANS, "rows of one batch that is read from a file", "N"
+    )
+    refresh_seconds: float = setting(
+        2.0,
+        LAKE_SCANS,
+        "how long to believe a list of objects or functions of which Spark cannot tell whether it "
+        "has changed",
+        "SECONDS",
+        least=0,
+    )
+    transaction_idle_seconds: float = setting(
+        3_600.0,
+        LAKE_SCANS,
+        "forget the snapshots that a transaction reads when it was not used for so long",
+        "SECONDS",
+    )
+    max_transactions: int = setting(
+        100_000,
+        LAKE_SCANS,
+        "how many transactions are remembered; DuckDB begins one for every statement",
+        "N",
+    )
+    max_open_transactions: int = setting(
+        1_000, LAKE_SCANS, "how many transactions may have changes that wait for a commit", "N"
+    )
+    update_rows_in_place: int = setting(
+        500_000,
+        LAKE_SCANS,
+        "an UPDATE of at most so many rows is made in the server, without a Spark job",
+        "N",
+        least=0,
+    )
+    update_bytes_in_place: int = setting(
+        64 * _MEGABYTE,
+        LAKE_SCANS,
+        "an UPDATE whose new values are at most so many megabytes is made in the server",
+        "N",
+        least=0,
+    )
+    statistics: bool = setting(
+        True, LAKE_SCANS, "let DuckDB's optimiser ask for the bounds of columns"
+    )
+    direct: bool = setting(
+        False,
+        LAKE,
+        "let DuckDB read the lake's files by itself: for clients that can reach them, and see all "
+        "rows",
+        name="direct",
+    )
+    staging: str | None = setting(
+        None,
+        LAKE_SCANS,
+        "the folder for what statements write before it is the table's: it must survive a restart, "
+        "and Spark's executors must be able to read it; by default one in the warehouse",
+        "DIR",
+        kind=str,
+        example='"/data/staging"',
+    )
+    keep_files: bool = setting(False, LAKE_SCANS, "let DROP TABLE leave the files where they are")
+    table_properties: Mapping[str, str] = setting(
+        {},
+        LAKE_SCANS,
+        "an Iceberg property of the tables that are created; several as for spark_conf",
+        "KEY=VALUE",
+        example='{ "write.parquet.compression-codec" = "zstd" }',
+    )
