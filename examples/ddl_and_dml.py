@@ -29,6 +29,7 @@ DuckDB:
 import pyarrow as pa
 
 import sparkport as sp
+from sparkport.catalog import Constraints
 
 catalog = sp.CatalogBuilder("shop")
 stock = catalog.schema("stock")
@@ -39,7 +40,7 @@ columns = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), ("name", pa.string()), ("quantity", pa.int64())]
 )
 stock.table(
-    "items", columns, constraints=sp.Constraints(primary_key=("id",), checks=("quantity >= 0",))
+    "items", columns, constraints=Constraints(primary_key=("id",), checks=("quantity >= 0",))
 )
 
 # All of this is in memory, and is gone when the server stops. To keep rows elsewhere, implement the

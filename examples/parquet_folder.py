@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import sparkport as sp
+from sparkport.catalog import FileReference, FunctionCall
 
 # Some files to serve: a temporary folder that lasts as long as the server. Put the path of your own
 # here instead.
@@ -47,12 +48,12 @@ sales.table("served", folder)
 # So say what their columns are.
 files = sorted(folder.glob("*.parquet"))
 sales.table(
-    "referenced", [sp.FileReference("parquet", str(file)) for file in files], arrow_schema=columns
+    "referenced", [FileReference("parquet", str(file)) for file in files], arrow_schema=columns
 )
 
 # DuckDB calls one of its own table functions, with options: here a column that says which file a
 # row comes from.
-call = sp.FunctionCall("read_parquet", (f"{folder}/*.parquet",), {"filename": "file"})
+call = FunctionCall("read_parquet", (f"{folder}/*.parquet",), {"filename": "file"})
 sales.table("called", call, arrow_schema=columns.append(pa.field("file", pa.string())))
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 import sparkport as sp
+from sparkport.catalog import DynamicSchemaTable, SchemaRequest
 
 catalog = sp.CatalogBuilder("past")
 shop = catalog.schema("shop")
@@ -38,13 +39,13 @@ HISTORY = [
 ]
 
 
-class Prices(sp.DynamicSchemaTable):
+class Prices(DynamicSchemaTable):
     """Prices, each valid from a day on. A `DynamicSchemaTable` can be asked about its past."""
 
     name = "prices"
     arrow_schema = pa.schema([("item", pa.string()), ("price", pa.float64())])
 
-    def schema_for_request(self, ctx: sp.Context, request: sp.SchemaRequest) -> pa.Schema:
+    def schema_for_request(self, ctx: sp.Context, request: SchemaRequest) -> pa.Schema:
         return self.arrow_schema  # the same at all times; it could depend on request.time_point
 
     def scan(self, ctx: sp.Context, options: sp.ScanOptions) -> Iterator[pa.RecordBatch]:

@@ -1,6 +1,7 @@
 """The public names of `sparkport`: what is exported, and what importing it costs."""
 
 import inspect
+import re
 import subprocess
 import sys
 import types
@@ -36,6 +37,46 @@ def test_every_exported_name_exists(name):
 
 def test_exported_names_are_sorted_and_unique():
     assert list(sparkport.__all__) == sorted(set(sparkport.__all__))
+
+
+def test_the_root_has_what_most_programs_need_and_no_more():
+    assert len(sparkport.__all__) <= 40
+    assert sparkport.__all__ == [
+        *("AlreadyExists", "Authenticator", "BadRequest", "Catalog", "CatalogBuilder"),
+        *("Conflict", "ConstraintViolation", "Context", "Grant", "Identity"),
+        *("LakeCatalog", "LakeSettings", "LimitExceeded", "Mask"),
+        *("MemoryCatalog", "MemorySettings", "MemoryTable", "NotFound", "NotWritable"),
+        *("PermissionDenied", "Policy", "PreconditionFailed", "Privilege", "RowCount"),
+        *("RowFilter", "ScanOptions", "Schema", "SchemaBuilder", "Server", "ServerSettings"),
+        *("SparkportError", "Table", "TokenAuthenticator", "Unauthenticated", "Unsupported"),
+        *("find_rowid_column", "serve"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("StagedWrite", "sparkport.StagedWrite is in sparkport.catalog"),
+        ("StaleDescriptor", "sparkport.StaleDescriptor is in sparkport.errors"),
+        ("MemorySchema", "sparkport.MemorySchema is in sparkport.memory"),
+        ("Limits", "no sparkport.Limits any more: sparkport.ServerSettings has them"),
+        ("ServiceSettings", "no sparkport.ServiceSettings any more: sparkport.ServerSettings has"),
+        ("Nonsense", "module 'sparkport' has no attribute 'Nonsense'"),
+    ],
+)
+def test_who_looks_for_a_name_elsewhere_is_told_where_it_is(name, said):
+    with pytest.raises(AttributeError, match=re.escape(said)):
+        getattr(sparkport, name)
+
+
+def test_names_of_python_are_looked_for_without_importing_anything():
+    program = "import sys, sparkport; hasattr(sparkport, '__x__'); print('pyarrow' in sys.modules)"
+
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert result.stdout.strip() == "False"
 
 
 def test_star_import_gives_the_exported_names():

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sparkport as sp
+from sparkport.catalog import Constraints, Stability, TableFunction, TableInOutFunction
 from sparkport.testing import DuckDBClient
 
 ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
@@ -68,7 +69,7 @@ def test_a_scan_function_is_a_table():
 
 def test_an_arrow_schema_is_an_empty_table_that_can_be_filled():
     builder = sp.CatalogBuilder("c")
-    builder.schema("s").table("t", ROWS.schema, constraints=sp.Constraints(primary_key=("id",)))
+    builder.schema("s").table("t", ROWS.schema, constraints=Constraints(primary_key=("id",)))
     with (
         sp.Server(builder, "grpc://127.0.0.1:0") as server,
         DuckDBClient(server.location, "c") as client,
@@ -94,13 +95,13 @@ def test_what_is_added_later_is_served_to_those_who_attach_then():
         ("/nowhere/at/all", {}, sp.NotFound, "no Parquet file"),
         (
             ds.dataset(ROWS),
-            {"constraints": sp.Constraints(not_null=("id",))},
+            {"constraints": Constraints(not_null=("id",))},
             sp.BadRequest,
             "read-only",
         ),
         (pa.table({"x": pa.array([1.0], pa.float16())}), {}, sp.Unsupported, "column x"),
         (pa.table({"rowid": [1]}), {}, sp.BadRequest, "rowid"),
-        (ROWS, {"constraints": sp.Constraints(checks=("id >",))}, sp.BadRequest, "id >"),
+        (ROWS, {"constraints": Constraints(checks=("id >",))}, sp.BadRequest, "id >"),
     ],
     ids=["no schema", "a number", "no file", "constraints", "type", "row id", "check"],
 )
@@ -140,7 +141,7 @@ def test_annotations_are_the_signature_of_a_scalar_function():
     assert (function.name, function.comment, function.stability) == (
         "with_tax",
         "Add the tax.",
-        sp.Stability.VOLATILE,
+        Stability.VOLATILE,
     )
     assert [parameter.type for parameter in function.signature.parameters] == [
         pa.float64(),
@@ -160,7 +161,7 @@ def test_a_table_function_takes_positional_named_and_any_arguments():
         yield pa.record_batch({"n": pa.array(range(start, upto), pa.int64())})
 
     (function,) = built(builder).table_functions(CTX)
-    assert isinstance(function, sp.TableFunction)
+    assert isinstance(function, TableFunction)
     kinds = [(each.name, each.type, each.kind.value) for each in function.signature.parameters]
     assert kinds == [
         ("upto", pa.int64(), "positional"),
@@ -183,7 +184,7 @@ def test_a_table_parameter_makes_an_in_out_function():
                 yield batch
 
     (function,) = built(builder).table_functions(CTX)
-    assert isinstance(function, sp.TableInOutFunction)
+    assert isinstance(function, TableInOutFunction)
     assert function.schema_for_input(CTX, [2], ROWS.schema) == ROWS.schema
     assert sum(batch.num_rows for batch in function.process(CTX, [2], ROWS.to_batches())) == 6
 

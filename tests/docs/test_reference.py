@@ -9,7 +9,7 @@ from tests.docs.blocks import ROOT, Page
 from tests.docs.tables import GENERATED, with_tables
 
 import sparkport
-from sparkport import errors
+from sparkport import catalog, errors
 
 
 @pytest.mark.parametrize("name", GENERATED)
@@ -43,4 +43,4 @@ def test_all_public_names_are_mentioned():
     pages = [Page(ROOT / "docs/reference" / name).text for name in ("python-api.md", "errors.md")]
     mentioned = set(re.findall(r"`(\w+)[`(]", "".join(pages)))
 
-    assert set(sparkport.__all__) <= mentioned
+    assert {*sparkport.__all__, *catalog.__all__} <= mentioned

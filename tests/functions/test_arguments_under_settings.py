@@ -14,6 +14,7 @@ import pytest
 from tests.functions.catalogs import catalog
 
 import sparkport as sp
+from sparkport.catalog import FunctionSignature, Parameter, TableFunction
 from sparkport.testing import DuckDBClient
 
 STRUCTS = pa.struct([("a", pa.int64()), ("b", pa.string())])
@@ -111,9 +112,9 @@ def add_functions(
         seen[f"scalar{number}"] = x
         return x
 
-    class OfTable(sp.TableFunction):
+    class OfTable(TableFunction):
         name = f"table{number}"
-        signature = sp.FunctionSignature((sp.Parameter("x", declared),))
+        signature = FunctionSignature((Parameter("x", declared),))
 
         def schema_for_parameters(self, ctx, parameters):
             return returns

@@ -18,6 +18,7 @@ from tests.functions.catalogs import LOCAL, NUMBERS, catalog, numbers
 from tests.server.raw_client import RawClient, Stream, metadata, path
 
 import sparkport as sp
+from sparkport.catalog import DynamicSchemaTable, RecordReader, SchemaRequest, TimePoint
 from sparkport.memory import MemorySettings
 from sparkport.testing import DuckDBClient
 
@@ -237,7 +238,7 @@ def test_several_catalogs_each_have_their_own_functions(serve):
 # -------------------------------------------------------------------- endpoints {schema, table, …}
 
 
-class Changing(sp.DynamicSchemaTable):
+class Changing(DynamicSchemaTable):
     """Its columns depend on the point in time, so that it has no Arrow schema of its own. Version n
     has n columns.
     """
@@ -246,21 +247,21 @@ class Changing(sp.DynamicSchemaTable):
     arrow_schema = None
 
     def __init__(self) -> None:
-        self.seen: list[sp.TimePoint | None] = []
+        self.seen: list[TimePoint | None] = []
 
-    def schema_for_request(self, ctx: sp.Context, request: sp.SchemaRequest) -> pa.Schema:
+    def schema_for_request(self, ctx: sp.Context, request: SchemaRequest) -> pa.Schema:
         return pa.schema(
             [(f"c{number}", pa.int64()) for number in range(self._version(request.time_point))]
         )
 
-    def scan(self, ctx: sp.Context, options: sp.ScanOptions) -> sp.RecordReader:
+    def scan(self, ctx: sp.Context, options: sp.ScanOptions) -> RecordReader:
         self.seen.append(options.time_point)
         version = self._version(options.time_point)
         names = [f"c{number}" for number in range(version)]
         return [pa.record_batch([pa.array([version])] * version, names=names)]
 
     @staticmethod
-    def _version(time_point: sp.TimePoint | None) -> int:
+    def _version(time_point: TimePoint | None) -> int:
         if time_point is None:
             return 3
         if time_point.unit == "timestamp":
@@ -308,7 +309,7 @@ def test_a_version_may_be_spelled_in_any_case(tables, changing, unit):
 
     assert stream.rows() == [{"c0": 2, "c1": 2}]
     assert changing.seen == [
-        sp.TimePoint("snapshot" if unit.lower() == "snapshot" else "version", "2")
+        TimePoint("snapshot" if unit.lower() == "snapshot" else "version", "2")
     ]
 
 
@@ -319,7 +320,7 @@ def test_a_version_may_be_spelled_in_any_case(tables, changing, unit):
 def test_a_timestamp_reaches_the_table_as_it_was_written(tables, changing, unit, value):
     read(tables, schema="s", table="t", time_point={"unit": unit, "value": value})
 
-    assert changing.seen == [sp.TimePoint("timestamp", value)]
+    assert changing.seen == [TimePoint("timestamp", value)]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tests.functions.catalogs import NUMBERS, catalog, numbers
 
 import sparkport as sp
 from sparkport.builder import RowCount
-from sparkport.catalog import ScanOptions
+from sparkport.catalog import ScanOptions, TableInOutFunction
 from sparkport.testing import ServerError
 
 CTX = sp.Context()
@@ -179,7 +179,7 @@ def test_what_tells_the_columns_gets_the_arguments_that_it_names():
         schema = table_function(f, returns=returns).build().schema(CTX, "s")
         assert schema is not None
         (function,) = schema.table_functions(CTX)
-        assert isinstance(function, sp.TableInOutFunction)
+        assert isinstance(function, TableInOutFunction)
         assert function.schema_for_input(CTX, [1, 2], NUMBERS) == NUMBERS
 
     assert told[0] == (2, NUMBERS)

@@ -17,6 +17,7 @@ import pytest
 from tests.functions.catalogs import catalog
 
 import sparkport as sp
+from sparkport.catalog import NullHandling, Stability
 from sparkport.testing import ClientSideError, DuckDBClient, ServerError
 
 LISTS = pa.list_(pa.int64())
@@ -160,7 +161,7 @@ def test_the_name_of_the_caller_is_told_to_the_function(serve):
     assert seen == [("c", True)]
 
 
-@pytest.mark.parametrize("stability", sp.Stability)
+@pytest.mark.parametrize("stability", Stability)
 def test_the_catalog_tells_duckdb_how_stable_a_function_is(serve, stability):
     def same(x: pa.int64()) -> pa.int64():
         """What it is for."""
@@ -335,7 +336,7 @@ def test_a_scalar_result_is_null_where_an_argument_is(serve):
     ]
 
 
-@pytest.mark.parametrize("nulls", sp.NullHandling)
+@pytest.mark.parametrize("nulls", NullHandling)
 @pytest.mark.parametrize(
     "values",
     [

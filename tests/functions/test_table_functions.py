@@ -17,6 +17,14 @@ import pytest
 from tests.functions.catalogs import NUMBERS, SOON, catalog, numbers
 
 import sparkport as sp
+from sparkport.catalog import (
+    Arguments,
+    FunctionSignature,
+    Parameter,
+    RecordReader,
+    TableFunction,
+    rowid_field,
+)
 from sparkport.testing import ClientSideError, DuckDBClient, ServerError
 
 
@@ -274,7 +282,7 @@ def test_dictionaries_in_a_result_are_plain_values(serve):
 
 def test_marks_of_a_row_id_mean_nothing_in_a_result(serve):
     """The client would hide the column."""
-    returns = pa.schema([("a", pa.int64()), sp.rowid_field("key"), sp.rowid_field()])
+    returns = pa.schema([("a", pa.int64()), rowid_field("key"), rowid_field()])
     given = pa.table([pa.array([1]), pa.array([2]), pa.array([3])], schema=returns)
 
     called = serve(one(lambda: given, returns)).table_function("s", "f")
@@ -381,14 +389,14 @@ def test_parts_that_are_not_named_by_bytes_are_a_fault(serve):
 # ---------------------------------------------------------------------------- functions as classes
 
 
-class Estimating(sp.TableFunction):
+class Estimating(TableFunction):
     """As an implementer writes one without the builder."""
 
     name = "f"
 
     @property
-    def signature(self) -> sp.FunctionSignature:
-        return sp.FunctionSignature((sp.Parameter("count", pa.int64()),))
+    def signature(self) -> FunctionSignature:
+        return FunctionSignature((Parameter("count", pa.int64()),))
 
     def schema_for_parameters(self, ctx: sp.Context, parameters: Sequence[Any]) -> pa.Schema:
         if parameters[0] < 0:
@@ -397,8 +405,8 @@ class Estimating(sp.TableFunction):
 
     def execute(
         self, ctx: sp.Context, parameters: Sequence[Any], options: sp.ScanOptions
-    ) -> sp.RecordReader:
-        assert isinstance(parameters, sp.Arguments)
+    ) -> RecordReader:
+        assert isinstance(parameters, Arguments)
         assert parameters.arrow.column("count").to_pylist() == [parameters[0]]
         return [numbers(parameters[0])]
 

@@ -29,8 +29,16 @@ from tests.server.naming_routes import (
 from tests.server.raw_client import failure_of, ticket_message
 
 import sparkport as sp
-from sparkport.catalog import Constraints, Context, Privilege, Table
+from sparkport.catalog import (
+    Constraints,
+    Context,
+    DropSchemaOptions,
+    DropTableOptions,
+    Privilege,
+    Table,
+)
 from sparkport.errors import PreconditionFailed
+from sparkport.memory import MemorySchema
 from sparkport.testing import DuckDBClient
 
 EVERYTHING = tuple(Privilege)
@@ -69,7 +77,7 @@ FUNCTION = {
 }
 
 
-class Fragile(sp.MemorySchema):
+class Fragile(MemorySchema):
     """One of whose tables cannot even be looked up."""
 
     def table(self, ctx: Context, name: str) -> Table | None:
@@ -276,10 +284,10 @@ def test_what_was_taken_away_is_like_what_was_dropped(kind: str) -> None:
         match kind:
             case "table":
                 shop: Any = catalogs["lake"].schema(Context(), "shop")
-                shop.drop_table(Context(), absent.name, sp.DropTableOptions())
+                shop.drop_table(Context(), absent.name, DropTableOptions())
             case "schema":
                 catalogs["lake"].drop_schema(
-                    Context(), absent.schema, sp.DropSchemaOptions(cascade=True)
+                    Context(), absent.schema, DropSchemaOptions(cascade=True)
                 )
             case _:
                 server.remove_catalog(absent.catalog)

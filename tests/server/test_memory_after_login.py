@@ -17,6 +17,14 @@ from tests.server.test_limits import NOTHING, in_use
 from tests.server.test_threads import eventually
 
 import sparkport as sp
+from sparkport.catalog import (
+    DMLOptions,
+    DMLResult,
+    InsertableTable,
+    Operation,
+    StagedTable,
+    StagedWrite,
+)
 from sparkport.memory import MemoryTable
 from sparkport.server import Server, ServerSettings
 from sparkport.wire import dictionaries
@@ -67,7 +75,7 @@ def test_dictionaries_without_rows_are_refused(server, connect, monkeypatch, met
 # -- rows in memory
 
 
-class Watched(sp.StagedTable):
+class Watched(StagedTable):
     """Its statements note how much of the server's memory is counted, and keep nothing, or only
     what they say.
     """
@@ -87,13 +95,11 @@ class Watched(sp.StagedTable):
     def scan(self, ctx: sp.Context, options: sp.ScanOptions) -> Iterator[pa.RecordBatch]:
         return iter(())
 
-    def stage(
-        self, ctx: sp.Context, operation: sp.Operation, options: sp.DMLOptions
-    ) -> sp.StagedWrite:
+    def stage(self, ctx: sp.Context, operation: Operation, options: DMLOptions) -> StagedWrite:
         return _Write(self._watch, self._held)
 
 
-class _Write(sp.StagedWrite):
+class _Write(StagedWrite):
     def __init__(self, watch: Callable[[], None], held: int | None) -> None:
         self._watch = watch
         self._held = held
@@ -169,7 +175,7 @@ def test_returning_rows_by_put_counts_what_is_gathered_for_the_answer(start, con
     assert "(max_held_bytes)" in failure.message
 
 
-class Kept(sp.InsertableTable):
+class Kept(InsertableTable):
     """Takes its rows in the contracts' form, so that the service keeps them until all are there."""
 
     def __init__(self, watch: Callable[[], None]) -> None:
@@ -186,9 +192,9 @@ class Kept(sp.InsertableTable):
     def scan(self, ctx: sp.Context, options: sp.ScanOptions) -> Iterator[pa.RecordBatch]:
         return iter(())
 
-    def insert(self, ctx: sp.Context, rows: Any, options: sp.DMLOptions) -> sp.DMLResult:
+    def insert(self, ctx: sp.Context, rows: Any, options: DMLOptions) -> DMLResult:
         self._watch()
-        return sp.DMLResult(sum(batch.num_rows for batch in rows))
+        return DMLResult(sum(batch.num_rows for batch in rows))
 
 
 def test_rows_that_are_spooled_do_not_count_as_held(start, connect):

@@ -17,6 +17,7 @@ import pytest
 from tests.server.raw_client import RawClient, action_message, path
 
 import sparkport as sp
+from sparkport.catalog import CustomAction, FileReference, FlightCatalog, FlightName
 from sparkport.testing import DuckDBClient, ServerError
 
 LOCAL = "grpc://127.0.0.1:0"
@@ -213,7 +214,7 @@ def test_anything_but_text_and_bytes_is_a_fault_that_names_the_action(serve, res
 
 def test_a_class_of_ones_own_is_told_by_name_what_is_wrong_too(serve):
     catalog = sp.MemoryCatalog("c")
-    catalog.add_action(sp.CustomAction("act", lambda ctx, parameter: 5))  # type: ignore[arg-type, return-value]
+    catalog.add_action(CustomAction("act", lambda ctx, parameter: 5))  # type: ignore[arg-type, return-value]
 
     with pytest.raises(ServerError, match="the action act gave int") as caught:
         serve(catalog).duckdb.action("act")
@@ -368,7 +369,7 @@ def test_the_list_of_catalogs_is_still_there(serve):
 def test_a_flight_may_be_read_by_duckdb_itself(serve, tmp_path):
     pq.write_table(ROWS, tmp_path / "rows.parquet")
     builder = sp.CatalogBuilder("c")
-    reference = sp.FileReference("parquet", str(tmp_path / "rows.parquet"))
+    reference = FileReference("parquet", str(tmp_path / "rows.parquet"))
     builder.flight("files", reference, arrow_schema=ROWS.schema)
     served = serve(builder)
 
@@ -408,7 +409,7 @@ def test_names_of_flights_are_given_once_and_not_empty(name, error):
         builder.flight(name, ROWS)
 
 
-class Vanishing(sp.FlightCatalog):
+class Vanishing(FlightCatalog):
     """Knows a flight until it is told otherwise."""
 
     name = "c"
@@ -417,7 +418,7 @@ class Vanishing(sp.FlightCatalog):
     def schemas(self, ctx: sp.Context) -> Sequence[sp.Schema]:
         return ()
 
-    def flight(self, ctx: sp.Context, name: sp.FlightName) -> sp.Table | None:
+    def flight(self, ctx: sp.Context, name: FlightName) -> sp.Table | None:
         return sp.MemoryTable("t", ROWS) if self.known and name == ("there",) else None
 
 

@@ -14,6 +14,15 @@ import pytest
 from tests.server.test_threads import eventually
 
 import sparkport as sp
+from sparkport.catalog import (
+    FileReference,
+    FunctionCall,
+    RecordReader,
+    Reference,
+    TableRef,
+    rowid_field,
+)
+from sparkport.errors import CatalogFault
 from sparkport.testing import DuckDBClient, ServerError
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": pa.array(["a", None, "ä"])})
@@ -48,16 +57,16 @@ def through_arrow(client: Any, name: str = "t") -> pa.Table:
         return pa.concat_tables(parts) if parts else info.schema.empty_table()
 
 
-def written(folder: Path, kind: str, rows: pa.Table = ROWS, name: str = "rows") -> sp.FileReference:
+def written(folder: Path, kind: str, rows: pa.Table = ROWS, name: str = "rows") -> FileReference:
     """The rows in a file of that format."""
     path = folder / f"{name}.{kind}"
     if kind == "parquet":
         pq.write_table(rows, path)
-        return sp.FileReference("parquet", str(path))
+        return FileReference("parquet", str(path))
     make = pa.ipc.new_file if kind == "ipc-file" else pa.ipc.new_stream
     with make(path, rows.schema) as writer:
         writer.write_table(rows, max_chunksize=2)
-    return sp.FileReference("ipc-file" if kind == "ipc-file" else "ipc-stream", path.as_uri())
+    return FileReference("ipc-file" if kind == "ipc-file" else "ipc-stream", path.as_uri())
 
 
 FORMATS = ("parquet", "ipc-file", "ipc-stream")
@@ -78,14 +87,14 @@ def test_duckdb_reads_a_file_by_itself(serve, tmp_path, kind):
 def test_the_rows_do_not_pass_through_the_server(serve, tmp_path):
     reference = written(tmp_path, "parquet")
 
-    class Table(sp.TableRef):
+    class Table(TableRef):
         name = "t"
         arrow_schema = ROWS.schema
 
-        def references(self, ctx: sp.Context, options: sp.ScanOptions) -> list[sp.Reference]:
+        def references(self, ctx: sp.Context, options: sp.ScanOptions) -> list[Reference]:
             return [reference]
 
-        def scan(self, ctx: sp.Context, options: sp.ScanOptions) -> sp.RecordReader:
+        def scan(self, ctx: sp.Context, options: sp.ScanOptions) -> RecordReader:
             raise AssertionError("read by the server")
 
     assert serve(Table()).scan("s", "t").equals(ROWS)
@@ -149,7 +158,7 @@ def test_names_of_files_may_hold_anything(serve, tmp_path):
 
 def test_duckdb_calls_a_function_of_its_own(serve, tmp_path):
     pc_csv.write_csv(pa.table({"id": [1, 2], "name": ["x", "y"]}), tmp_path / "rows.csv")
-    reference = sp.FunctionCall(
+    reference = FunctionCall(
         "read_csv", (str(tmp_path / "rows.csv"),), {"header": True, "all_varchar": False}
     )
 
@@ -161,9 +170,9 @@ def test_duckdb_calls_a_function_of_its_own(serve, tmp_path):
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
-        (sp.FunctionCall("range", (3,)), [0, 1, 2]),
-        (sp.FunctionCall("range", (1, 10, 4)), [1, 5, 9]),
-        (sp.FunctionCall("range", (pa.scalar(1, pa.int8()), pa.scalar(3, pa.int64()))), [1, 2]),
+        (FunctionCall("range", (3,)), [0, 1, 2]),
+        (FunctionCall("range", (1, 10, 4)), [1, 5, 9]),
+        (FunctionCall("range", (pa.scalar(1, pa.int8()), pa.scalar(3, pa.int64()))), [1, 2]),
     ],
     ids=["one argument", "three arguments", "arrow scalars"],
 )
@@ -180,7 +189,7 @@ def test_a_function_may_be_called_with_many_arguments_and_lists(serve, tmp_path)
         paths.append(str(tmp_path / f"{number}.parquet"))
 
     client = serve(
-        sp.FunctionCall("read_parquet", (paths,), {"filename": False, "union_by_name": True})
+        FunctionCall("read_parquet", (paths,), {"filename": False, "union_by_name": True})
     )
 
     assert client.count("s", "t") == 12
@@ -188,7 +197,7 @@ def test_a_function_may_be_called_with_many_arguments_and_lists(serve, tmp_path)
 
 def test_a_function_may_be_called_without_arguments(serve):
     client = serve(
-        sp.FunctionCall("pragma_database_size"), pa.schema([("database_name", pa.string())])
+        FunctionCall("pragma_database_size"), pa.schema([("database_name", pa.string())])
     )
 
     assert client.scan("s", "t").to_pylist() == [{"database_name": "memory"}]
@@ -197,8 +206,8 @@ def test_a_function_may_be_called_without_arguments(serve):
 def test_a_function_and_files_may_be_one_table(serve, tmp_path):
     pq.write_table(pa.table({"range": [7]}), tmp_path / "rows.parquet")
     references = [
-        sp.FileReference("parquet", str(tmp_path / "rows.parquet")),
-        sp.FunctionCall("range", (2,)),
+        FileReference("parquet", str(tmp_path / "rows.parquet")),
+        FunctionCall("range", (2,)),
     ]
 
     client = serve(references, pa.schema([("range", pa.int64())]))
@@ -207,12 +216,12 @@ def test_a_function_and_files_may_be_one_table(serve, tmp_path):
 
 
 def test_names_of_arguments_that_would_be_taken_for_positions_are_refused():
-    with pytest.raises(sp.CatalogFault, match="arg_"):
-        sp.FunctionCall("range", (), {"arg_0": 3})
+    with pytest.raises(CatalogFault, match="arg_"):
+        FunctionCall("range", (), {"arg_0": 3})
 
 
 def test_an_argument_that_arrow_cannot_hold_is_a_fault(serve):
-    client = serve(sp.FunctionCall("range", (object(),)))
+    client = serve(FunctionCall("range", (object(),)))
 
     with pytest.raises(ServerError, match="an argument of range") as caught:
         client.scan("s", "t")
@@ -232,14 +241,14 @@ def test_another_client_is_sent_the_rows_of_the_files(serve, tmp_path, kind):
 
 def test_a_uri_with_a_scheme_is_read_by_all(serve, tmp_path):
     written(tmp_path, "parquet")
-    client = serve(sp.FileReference("parquet", (tmp_path / "rows.parquet").as_uri()))
+    client = serve(FileReference("parquet", (tmp_path / "rows.parquet").as_uri()))
 
     assert client.scan("s", "t").equals(ROWS)
     assert through_arrow(client).equals(ROWS)
 
 
 def test_another_client_is_told_that_only_duckdb_can_call_the_function(serve):
-    client = serve(sp.FunctionCall("range", (3,)), pa.schema([("range", pa.int64())]))
+    client = serve(FunctionCall("range", (3,)), pa.schema([("range", pa.int64())]))
 
     with pytest.raises(
         NotImplementedError, match="table t can be read only by DuckDB, which calls range"
@@ -295,7 +304,7 @@ def test_a_row_id_is_refused_and_the_other_tables_stay(tmp_path, caplog):
     builder = sp.CatalogBuilder("c")
     schema = builder.schema("s").table("good", ROWS)
     reference = written(tmp_path, "parquet")
-    schema.table("t", reference, arrow_schema=ROWS.schema.append(sp.rowid_field()))
+    schema.table("t", reference, arrow_schema=ROWS.schema.append(rowid_field()))
     with (
         caplog.at_level(logging.WARNING),
         sp.Server(builder, "grpc://127.0.0.1:0") as server,
@@ -326,11 +335,11 @@ def test_what_is_referred_to_may_depend_on_what_is_asked_for(serve, tmp_path):
     seen: list[sp.ScanOptions] = []
     reference = written(tmp_path, "parquet")
 
-    class Table(sp.TableRef):
+    class Table(TableRef):
         name = "t"
         arrow_schema = ROWS.schema
 
-        def references(self, ctx: sp.Context, options: sp.ScanOptions) -> list[sp.Reference]:
+        def references(self, ctx: sp.Context, options: sp.ScanOptions) -> list[Reference]:
             seen.append(options)
             return [reference]
 

@@ -28,6 +28,7 @@ from sparkport.catalog import (
     rowid_field,
 )
 from sparkport.errors import BadRequest
+from sparkport.memory import MemorySchema
 from sparkport.testing import DuckDBClient, ServerError
 from sparkport.testing.local import LocalDuckDB
 from sparkport.wire.filters import decode_filter
@@ -97,7 +98,7 @@ class Noting(DynamicTable):
         self.altered.append(("rename field", *path))
 
 
-class Lenient(sp.MemorySchema):
+class Lenient(MemorySchema):
     """Makes whatever it is asked for."""
 
     def create_table(

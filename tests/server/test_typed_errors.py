@@ -12,6 +12,8 @@ import pytest
 from tests.server.raw_client import Failure, RawClient, path, ticket_message
 
 import sparkport as sp
+from sparkport.catalog import ActionCatalog, Constraints, CustomAction, FlightCatalog, FlightName
+from sparkport.errors import CatalogFault
 from sparkport.testing import DuckDBClient, ServerError
 
 LOCAL = "grpc://127.0.0.1:0"
@@ -28,7 +30,7 @@ EXCEPTIONS = {
     sp.PermissionDenied: ("PERMISSION_DENIED", "PermissionException"),
     sp.Unauthenticated: ("UNAUTHENTICATED", "PermissionException"),
     sp.LimitExceeded: ("RESOURCE_EXHAUSTED", "InvalidInputException"),
-    sp.CatalogFault: ("UNKNOWN", "InvalidInputException"),
+    CatalogFault: ("UNKNOWN", "InvalidInputException"),
     sp.Conflict: ("ABORTED", None),
 }
 SHOWN = {
@@ -38,7 +40,7 @@ SHOWN = {
 }
 
 
-class Failing(sp.FlightCatalog, sp.ActionCatalog):
+class Failing(FlightCatalog, ActionCatalog):
     """Raises whatever it is told, wherever it is asked."""
 
     name = "c"
@@ -54,17 +56,17 @@ class Failing(sp.FlightCatalog, sp.ActionCatalog):
     def schemas(self, ctx: sp.Context) -> Any:
         return self._catalog.schemas(ctx)
 
-    def flight(self, ctx: sp.Context, name: sp.FlightName) -> sp.Table | None:
+    def flight(self, ctx: sp.Context, name: FlightName) -> sp.Table | None:
         if name == ("flight",):
             self.fail()
         return None
 
-    def actions(self, ctx: sp.Context) -> list[sp.CustomAction]:
+    def actions(self, ctx: sp.Context) -> list[CustomAction]:
         def run(ctx: sp.Context, body: bytes) -> list[bytes]:
             self.fail()
             return []
 
-        return [sp.CustomAction("act", run)]
+        return [CustomAction("act", run)]
 
     def _made(self) -> sp.Catalog:
         builder = sp.CatalogBuilder("c")
@@ -258,7 +260,7 @@ def test_a_message_of_any_length_and_content_arrives_readable(catalog, duckdb):
 def test_a_write_that_breaks_a_constraint_is_typed():
     builder = sp.CatalogBuilder("c")
     table = pa.table({"n": [1]})
-    builder.schema("s").table("t", table, constraints=sp.Constraints(primary_key=("n",)))
+    builder.schema("s").table("t", table, constraints=Constraints(primary_key=("n",)))
     with (
         sp.Server(builder, LOCAL) as server,
         DuckDBClient(server.location, "c", timeout=15) as client,

@@ -16,6 +16,7 @@ from tests.server.catalogs import catalog_of
 from tests.server.raw_client import RawClient, path, ticket_message
 
 import sparkport as sp
+from sparkport.catalog import FramedTable, Framing, RecordReader
 from sparkport.errors import CatalogFault
 from sparkport.service.framing import ScanFraming
 from sparkport.testing import DuckDBClient, ServerError
@@ -34,14 +35,14 @@ def numbers(first: int, count: int) -> pa.RecordBatch:
     )
 
 
-def joined(framing: sp.Framing, batch: pa.RecordBatch) -> Iterator[bytes]:
+def joined(framing: Framing, batch: pa.RecordBatch) -> Iterator[bytes]:
     return map(b"".join, framing.open().frames(batch))
 
 
-Scan = Callable[[sp.Context, sp.ScanOptions, sp.Framing], Iterable[Any]]
+Scan = Callable[[sp.Context, sp.ScanOptions, Framing], Iterable[Any]]
 
 
-class Framed(sp.FramedTable):
+class Framed(FramedTable):
     """A table whose framed scan is a function."""
 
     def __init__(self, scan: Scan, arrow_schema: pa.Schema = NUMBERS) -> None:
@@ -56,11 +57,11 @@ class Framed(sp.FramedTable):
     def arrow_schema(self) -> pa.Schema:
         return self._arrow_schema
 
-    def scan(self, ctx: sp.Context, options: sp.ScanOptions) -> sp.RecordReader:
+    def scan(self, ctx: sp.Context, options: sp.ScanOptions) -> RecordReader:
         raise AssertionError("clients are served by scan_framed")
 
     def scan_framed(
-        self, ctx: sp.Context, options: sp.ScanOptions, framing: sp.Framing
+        self, ctx: sp.Context, options: sp.ScanOptions, framing: Framing
     ) -> Iterable[Any]:
         return self._scan(ctx, options, framing)
 
@@ -98,7 +99,7 @@ def test_messages_reach_the_client_as_rows(serve):
 def test_messages_are_passed_on_untouched(serve):
     sent: list[bytes] = []
 
-    def scan(_ctx: sp.Context, _options: sp.ScanOptions, framing: sp.Framing) -> Iterator[bytes]:
+    def scan(_ctx: sp.Context, _options: sp.ScanOptions, framing: Framing) -> Iterator[bytes]:
         sent.extend(joined(framing, numbers(0, 100_000)))
         yield from sent
 
@@ -111,7 +112,7 @@ def test_messages_are_passed_on_untouched(serve):
 
 
 def test_messages_and_batches_may_be_mixed(serve):
-    def scan(_ctx: sp.Context, _options: sp.ScanOptions, framing: sp.Framing) -> Iterator[Any]:
+    def scan(_ctx: sp.Context, _options: sp.ScanOptions, framing: Framing) -> Iterator[Any]:
         yield numbers(0, 5)
         yield from joined(framing, numbers(5, 5))
         yield numbers(10, 5)
@@ -123,7 +124,7 @@ def test_columns_that_nobody_wants_are_null_and_cost_nothing(serve):
     asked: list[tuple[str, ...] | None] = []
     sizes: list[int] = []
 
-    def scan(_ctx: sp.Context, options: sp.ScanOptions, framing: sp.Framing) -> Iterator[bytes]:
+    def scan(_ctx: sp.Context, options: sp.ScanOptions, framing: Framing) -> Iterator[bytes]:
         asked.append(options.columns)
         assert [str(field.type) for field in framing.arrow_schema] == ["null", "string", "null"]
         for message in joined(framing, numbers(0, 1000).select(["name"])):
@@ -146,7 +147,7 @@ def test_a_batch_without_rows_makes_no_message(serve):
 def test_the_table_applies_the_filter(serve):
     seen: list[Any] = []
 
-    def scan(_ctx: sp.Context, options: sp.ScanOptions, framing: sp.Framing) -> Iterator[bytes]:
+    def scan(_ctx: sp.Context, options: sp.ScanOptions, framing: Framing) -> Iterator[bytes]:
         seen.append(options.filter)
         return joined(framing, numbers(3, 2))
 
@@ -179,7 +180,7 @@ def test_only_framed_tables_may_yield_bytes(serve):
 
 
 def test_progress_goes_with_finished_messages(serve):
-    def scan(ctx: sp.Context, _options: sp.ScanOptions, framing: sp.Framing) -> Iterator[bytes]:
+    def scan(ctx: sp.Context, _options: sp.ScanOptions, framing: Framing) -> Iterator[bytes]:
         for step in range(1000):
             ctx.report_progress((step + 1) / 1000)
             yield from joined(framing, numbers(step, 1))
@@ -197,7 +198,7 @@ def test_progress_goes_with_finished_messages(serve):
 def test_cancelling_closes_the_reader(serve):
     closed, cancelled = threading.Event(), threading.Event()
 
-    def scan(ctx: sp.Context, _options: sp.ScanOptions, framing: sp.Framing) -> Iterator[bytes]:
+    def scan(ctx: sp.Context, _options: sp.ScanOptions, framing: Framing) -> Iterator[bytes]:
         ctx.on_cancel(cancelled.set)
         (message,) = joined(framing, numbers(0, 1000))
         try:
@@ -265,7 +266,7 @@ pickle.dump([b"".join(parts) for parts in framing.open().frames(batch)], sys.std
 
 
 def test_another_process_makes_the_same_messages(serve):
-    def scan(_ctx: sp.Context, _options: sp.ScanOptions, framing: sp.Framing) -> Iterator[bytes]:
+    def scan(_ctx: sp.Context, _options: sp.ScanOptions, framing: Framing) -> Iterator[bytes]:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, STRANGE) as writer:
             writer.write_batch(strange())

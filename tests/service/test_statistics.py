@@ -18,8 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sparkport as sp
+from sparkport.catalog import ColumnStatistics, StatisticsTable
 from sparkport.errors import NotFound, Unsupported
-from sparkport.memory import MemorySettings
+from sparkport.memory import MemorySchema, MemorySettings
 from sparkport.service.calls import Call
 from sparkport.service.registry import CatalogRegistry
 from sparkport.service.service import Service
@@ -291,7 +292,7 @@ def _less(left: pa.Scalar, right: pa.Scalar) -> bool:
 # ------------------------------------------------------------------------------------ other tables
 
 
-class Talking(sp.StatisticsTable):
+class Talking(StatisticsTable):
     """Says of its columns what it is told to."""
 
     name = "talking"
@@ -308,7 +309,7 @@ class Talking(sp.StatisticsTable):
             [{"n": 5, "x": 1.5, "t": "é", "l": [1]}], self.arrow_schema
         )
 
-    def column_statistics(self, ctx: sp.Context, column: str) -> sp.ColumnStatistics | None:
+    def column_statistics(self, ctx: sp.Context, column: str) -> ColumnStatistics | None:
         self.asked.append((ctx.transaction_id, column))
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -321,7 +322,7 @@ class PlainCatalog(sp.Catalog):
     name = "c"
 
     def __init__(self, table: sp.Table) -> None:
-        self._schema = sp.MemorySchema("s")
+        self._schema = MemorySchema("s")
         self._schema.add_table(table)
 
     def schemas(self, ctx: sp.Context) -> list[sp.Schema]:
@@ -352,7 +353,7 @@ UNKNOWN = {"min": None, "max": None, "has_not_null": True, "has_null": True, "di
 
 
 def test_what_a_table_says_is_passed_on() -> None:
-    known = sp.ColumnStatistics(1, 9, has_null=False, distinct_count=3)
+    known = ColumnStatistics(1, 9, has_null=False, distinct_count=3)
     table = Talking(known)
     assert told(PlainCatalog(table), "n") == {
         **UNKNOWN,
@@ -368,10 +369,10 @@ def test_what_a_table_says_is_passed_on() -> None:
     "answer",
     [
         None,
-        sp.ColumnStatistics(),
-        sp.ColumnStatistics("a", "b"),
-        sp.ColumnStatistics(9, 1, has_null=False),
-        sp.ColumnStatistics(1, 2, has_null="no"),  # type: ignore[arg-type]
+        ColumnStatistics(),
+        ColumnStatistics("a", "b"),
+        ColumnStatistics(9, 1, has_null=False),
+        ColumnStatistics(1, 2, has_null="no"),  # type: ignore[arg-type]
         (1, 2),
         ValueError("broken"),
     ],
@@ -382,18 +383,16 @@ def test_what_is_not_known_or_makes_no_sense_becomes_the_widest(answer: Any) -> 
 
 
 def test_the_widest_for_other_types() -> None:
-    nan = sp.ColumnStatistics(float("nan"), float("nan"), has_null=False)
+    nan = ColumnStatistics(float("nan"), float("nan"), has_null=False)
     assert told(PlainCatalog(Talking(nan)), "x", kind="DOUBLE") == UNKNOWN
     text = told(PlainCatalog(Talking(None)), "t", kind="VARCHAR")
     assert (text["min"], text["max"][:2], text["contains_unicode"]) == ("", "\U0010ffff" * 2, True)
     assert "max_string_length" not in text
-    assert told(PlainCatalog(Talking(sp.ColumnStatistics(1, 2))), "l", kind="BIGINT[]") == UNKNOWN
+    assert told(PlainCatalog(Talking(ColumnStatistics(1, 2))), "l", kind="BIGINT[]") == UNKNOWN
 
 
 def test_nonsense_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    service = Service(
-        CatalogRegistry([("c", PlainCatalog(Talking(sp.ColumnStatistics("a", "b"))))])
-    )
+    service = Service(CatalogRegistry([("c", PlainCatalog(Talking(ColumnStatistics("a", "b"))))]))
     with caplog.at_level(logging.WARNING, "sparkport.service.statistics"):
         for _ in range(3):
             told(service, "n")
@@ -424,7 +423,7 @@ def test_a_table_that_has_none_gets_the_widest_answer() -> None:
 
 def test_without_a_transaction_nothing_is_said_of_what_may_change() -> None:
     catalog = sp.MemoryCatalog("c")
-    table = Talking(sp.ColumnStatistics(1, 9))
+    table = Talking(ColumnStatistics(1, 9))
     catalog.add_schema("s").add_table(table)
     assert told(catalog, "n") == UNKNOWN
     assert table.asked == []

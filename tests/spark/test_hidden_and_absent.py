@@ -17,7 +17,7 @@ from tests.server.naming_routes import CHANGING, DDL, DISCOVERY, READING, ROWS, 
 from tests.server.raw_client import failure_of
 
 import sparkport as sp
-from sparkport.catalog import Context, Privilege
+from sparkport.catalog import Context, DropTableOptions, Privilege
 from sparkport.spark import LakeCatalog
 from sparkport.testing import ClientSideError, DuckDBClient, ServerError
 
@@ -76,7 +76,7 @@ def server(lake: LakeCatalog, warehouse: Path) -> Iterator[sp.Server]:
         )
         yield server
         schema: Any = catalog.schema(Context(), SCHEMA)
-        schema.drop_table(Context(), "damaged", sp.DropTableOptions())
+        schema.drop_table(Context(), "damaged", DropTableOptions())
 
 
 def _fill(catalog: LakeCatalog) -> None:

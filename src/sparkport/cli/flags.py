@@ -110,7 +110,11 @@ def _add_setting(group: Any, setting: Setting) -> None:
             setting.flag, dest=setting.name, action="store_const", const=True, help=meaning
         )
         group.add_argument(
-            _off(setting), dest=setting.name, action="store_const", const=False, help=argparse.SUPPRESS
+            _off(setting),
+            dest=setting.name,
+            action="store_const",
+            const=False,
+            help=argparse.SUPPRESS,
         )
     else:
         several = setting.kind in (dict, tuple)
