@@ -114,7 +114,9 @@ class _Function(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """Never empty; looked up whatever the case of its letters."""
+        """Never empty; looked up whatever the case of its letters. As `comment` and `signature`, it
+        may be a plain attribute of the class: `name = "gross"`.
+        """
 
     @property
     def comment(self) -> str:

@@ -4,6 +4,19 @@ Everything here is called from many threads at once, and must allow it. Methods 
 "there is no such thing" and an empty sequence for "there are none"; they raise errors of
 `sparkport.errors`, whose messages are shown to the user, or anything else, which is logged and
 shown as "internal error" with a trace id.
+
+What these classes have as properties, a subclass may have as plain attributes:
+
+    class Primes(Table):
+        name = "primes"
+        comment = "The first of them"
+        arrow_schema = pa.schema([("n", pa.int64())])
+
+        def scan(self, ctx, options):
+            yield pa.record_batch({"n": [2, 3, 5]}, schema=self.arrow_schema)
+
+One that is known only when the object is made is given a value in the class first (`name = ""`), and
+its own in `__init__`.
 """
 
 from __future__ import annotations
@@ -26,7 +39,7 @@ __all__ = ["Catalog", "CatalogVersion", "Schema", "Table", "VersionedCatalog"]
 
 class Table(ABC):
     """Rows with an Arrow schema. All that is asked of a read-only table; more is declared by
-    further base classes.
+    further base classes. `name`, `comment` and `arrow_schema` may be plain attributes of a class.
     """
 
     applies_filters: bool = False
@@ -77,7 +90,9 @@ class Table(ABC):
 
 
 class Schema(ABC):
-    """A named set of tables and functions."""
+    """A named set of tables and functions. `name`, `comment` and `tags` may be plain attributes of
+    a class.
+    """
 
     @property
     @abstractmethod
@@ -114,7 +129,7 @@ class Schema(ABC):
 
 
 class Catalog(ABC):
-    """What one ATTACH shows: a set of schemas."""
+    """What one ATTACH shows: a set of schemas. `name` may be a plain attribute of a class."""
 
     @property
     def name(self) -> str:
