@@ -689,7 +689,7 @@ def test_years_that_python_does_not_have_are_partitions_too(
 ) -> None:
     lake.spark.sql(
         f"CREATE TABLE {sql_name(lake, namespace, 't')} (day DATE, tn TIMESTAMP_NTZ) USING iceberg "
-        "PARTITIONED BY (day, tn, years(day)) TBLPROPERTIES ('format-version'='3')"
+        "PARTITIONED BY (day, tn, years(day), hours(tn)) TBLPROPERTIES ('format-version'='3')"
     )
     days, micros = [2**31 - 1, -(2**31), 2_932_897], [2**63 - 1, -(2**62), 253_402_300_800_000_000]
     given = pa.table(

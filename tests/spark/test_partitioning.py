@@ -37,6 +37,7 @@ from pyiceberg.types import (
 )
 from tests.spark.tables import Table
 
+from sparkport.spark import LakeCatalog
 from sparkport.spark.iceberg.civil_days import civil_day, iso_day
 from sparkport.spark.iceberg.transforms import transform_of
 from sparkport.spark.iceberg.types.declared import natural_type
@@ -147,6 +148,33 @@ def test_hours_are_rounded_down() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [LongType(), TimeType(), TimestampType(), TimestamptzType(), TimestampNanoType()],
+    ids=str,
+)
+def test_numbers_of_64_bits_become_what_java_makes_of_them(
+    lake: LakeCatalog, kind: IcebergType
+) -> None:
+    jvm = lake._lake.gateway.jvm
+    gateway: Any = lake.spark.sparkContext._gateway
+    iceberg = jvm.org.apache.iceberg
+    values = [*_LONGS, -_LONG, *_MICROS, 253_402_300_800_000_000]
+    numbers = gateway.new_array(jvm.long, len(values))
+    for place, value in enumerate(values):
+        numbers[place] = value
+    compared = 0
+    for name in ("year", "month", "day", "hour", "bucket[1000]", "truncate[7]"):
+        if parse_transform(name).can_transform(kind):
+            java = iceberg.transforms.Transforms.fromString(name).bind(
+                iceberg.types.Types.fromPrimitiveString(str(kind))
+            )
+            expected = jvm.java.util.Arrays.stream(numbers).boxed().map(java).toArray()
+            assert _apply(name, kind, values, pa.int64()) == list(expected), name
+            compared += 1
+    assert compared
+
+
 @pytest.mark.parametrize("width", [1, 3, 10, 1_000_000])
 def test_numbers_are_truncated_downwards(width: int) -> None:
     assert _apply(f"truncate[{width}]", IntegerType(), _INTS) == [
@@ -173,9 +201,7 @@ def test_text_is_cut_by_code_points_and_bytes_by_bytes() -> None:
 
 @pytest.mark.parametrize("count", [1, 16, 1000])
 def test_buckets_are_those_of_murmur(count: int) -> None:
-    """PyIceberg's are the reference, but for decimals, of which it hashes a byte too many of
-    some.
-    """
+    """PyIceberg's, value by value, are the reference."""
     cases: list[tuple[IcebergType, list[Any], pa.DataType | None]] = [
         (IntegerType(), _INTS, None),
         (LongType(), [*_LONGS, -_LONG], None),
@@ -183,6 +209,8 @@ def test_buckets_are_those_of_murmur(count: int) -> None:
         (TimestampType(), _MICROS, pa.int64()),
         (StringType(), _TEXTS, None),
         (BinaryType(), _BYTES, None),
+        (DecimalType(20, 3), _DECIMALS, None),
+        (DecimalType(38, 3), [*_DECIMALS, Decimal(f"-{'9' * 35}.999")], None),
     ]
     for kind, values, arrow in cases:
         transform: Transform[Any, Any] = parse_transform(f"bucket[{count}]")

@@ -62,6 +62,7 @@ from sparkport.spark.iceberg.bounds import (
     bounds_of_value,
     stored_value,
 )
+from sparkport.spark.iceberg.civil_days import month_of, year_of
 from sparkport.spark.iceberg.conditions import OneOf, Range
 from sparkport.spark.iceberg.partitions import projected
 from sparkport.spark.iceberg.pruning import Column, condition_of
@@ -278,6 +279,11 @@ def random_text():
     return "".join(random.choices("aé\U0001f600", k=4))
 
 
+def hour_of(micros):
+    """As Java has it, in 32 bits."""
+    return (micros // (DAY // 24) + 2**31) % 2**32 - 2**31
+
+
 TRANSFORMS: list[Any] = [
     (LongType(), IdentityTransform(), lambda: random.randint(-50, 50), lambda v: v),
     (LongType(), TruncateTransform(7), lambda: random.randint(-50, 50), lambda v: v - v % 7),
@@ -286,6 +292,9 @@ TRANSFORMS: list[Any] = [
     (DateType(), MonthTransform(), lambda: random.randint(-900, 900), None),
     (TimestampType(), DayTransform(), lambda: random.randint(-9 * DAY, 9 * DAY), None),
     (TimestampType(), HourTransform(), lambda: random.randint(-DAY, DAY), None),
+    (DateType(), YearTransform(), lambda: random.randint(-(2**31), 2**31 - 1), year_of),
+    (DateType(), MonthTransform(), lambda: random.randint(-(2**31), 2**31 - 1), month_of),
+    (TimestampType(), HourTransform(), lambda: random.randint(-(2**63), 2**63 - 1), hour_of),
     (LongType(), BucketTransform(5), lambda: random.randint(-50, 50), None),
     (StringType(), BucketTransform(5), lambda: random.choice("abcdefgh").encode(), None),
 ]  # fmt: skip

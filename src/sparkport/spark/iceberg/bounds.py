@@ -46,6 +46,7 @@ __all__ = [
     "bounds_of_partitions",
     "bounds_of_row_ids",
     "bounds_of_value",
+    "decimal_bytes",
     "stored_value",
 ]
 
@@ -218,6 +219,14 @@ def stored_value(kind: IcebergType, data: bytes) -> Any:
             return bytes(data)
         case _:
             return None
+
+
+def decimal_bytes(unscaled: int) -> bytes:
+    """A decimal as Iceberg stores and hashes it: big-endian two's complement without superfluous
+    bytes.
+    """
+    bits = (unscaled if unscaled >= 0 else ~unscaled).bit_length() + 1
+    return unscaled.to_bytes((bits + 7) // 8, "big", signed=True)
 
 
 def _unscaled(value: Decimal) -> int:

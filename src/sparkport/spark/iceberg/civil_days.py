@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["civil_day", "iso_day"]
+__all__ = ["civil_day", "iso_day", "month_of", "year_of"]
 
 _DAYS_IN_400_YEARS = 146_097
 _FROM_MARCH_OF_YEAR_0 = 719_468
@@ -20,6 +20,17 @@ def civil_day(days: int) -> tuple[int, int, int]:
         month - 9 if after_new_year else month + 3,
         day - (153 * month + 2) // 5 + 1,
     )
+
+
+def year_of(days: int) -> int:
+    """Years since 1970, as Iceberg's partitions count them."""
+    return civil_day(days)[0] - 1970
+
+
+def month_of(days: int) -> int:
+    """Months since January of 1970, likewise."""
+    year, month, _ = civil_day(days)
+    return 12 * (year - 1970) + month - 1
 
 
 def iso_day(days: int) -> str:

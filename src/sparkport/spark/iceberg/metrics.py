@@ -35,6 +35,8 @@ from pyiceberg.types import (
     UnknownType,
 )
 
+from sparkport.spark.files.bounds import decimal_bytes
+
 __all__ = ["described_columns", "has_usual_metrics"]
 
 _PROPERTIES = "write.metadata.metrics."
@@ -200,11 +202,6 @@ def _after_surrogates(code: int) -> int:
     return 0xE000 if 0xD800 <= code <= 0xDFFF else code
 
 
-def _shortest(value: int) -> bytes:
-    bits = (value if value >= 0 else ~value).bit_length() + 1
-    return value.to_bytes((bits + 7) // 8, "big", signed=True)
-
-
 def _packed(layout: str) -> Callable[[Any], bytes]:
     return struct.Struct(layout).pack
 
@@ -216,7 +213,7 @@ _SERIALISED: Mapping[type[IcebergType], Callable[[Any], bytes]] = {
     **dict.fromkeys((TimestampNanoType, TimestamptzNanoType), _packed("<q")),
     FloatType: _packed("<f"),
     DoubleType: _packed("<d"),
-    DecimalType: _shortest,
+    DecimalType: decimal_bytes,
     StringType: str.encode,
     BinaryType: bytes,
 }

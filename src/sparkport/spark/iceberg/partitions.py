@@ -6,7 +6,6 @@ result is met by every partition that may hold a row which meets the condition.
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -33,6 +32,8 @@ from pyiceberg.types import (
 )
 from typing_extensions import assert_never
 
+from sparkport.spark.iceberg.bounds import decimal_bytes
+from sparkport.spark.iceberg.civil_days import month_of, year_of
 from sparkport.spark.iceberg.conditions import (
     All,
     AnyOf,
@@ -44,7 +45,7 @@ from sparkport.spark.iceberg.conditions import (
     any_of,
 )
 
-__all__ = ["hashed_bytes", "identity_sources", "projected", "result_type"]
+__all__ = ["identity_sources", "projected", "result_type"]
 
 
 def projected(
@@ -112,19 +113,22 @@ def _projected_on(
     apply = _ordered_transform(field, kind)
     if apply is None:
         return None
-    try:
-        if isinstance(condition, OneOf):
-            values = {apply(value) for value in condition.values}
-            if _is_time(field):
-                values |= {value + 1 for value in values if value < 0}
-            return OneOf(field.field_id, tuple(sorted(values)))
-        lower = None if condition.lower is None else apply(condition.lower)
-        upper = None if condition.upper is None else apply(condition.upper)
-    except (OverflowError, ValueError):
-        return None  # a day that has no date
-    if upper is not None and _is_time(field) and upper < 0:
+    is_time = isinstance(
+        field.transform, YearTransform | MonthTransform | DayTransform | HourTransform
+    )
+    if isinstance(condition, OneOf):
+        values = {apply(value) for value in condition.values}
+        if is_time:
+            values |= {value + 1 for value in values if value < 0}
+            values = {(value + 2**31) % 2**32 - 2**31 for value in values}
+        return OneOf(field.field_id, tuple(sorted(values)))
+    lower = None if condition.lower is None else apply(condition.lower)
+    upper = None if condition.upper is None else apply(condition.upper)
+    if upper is not None and is_time and upper < 0:
         # Old writers rounded times before 1970 towards zero.
         upper += 1
+    if isinstance(field.transform, HourTransform):
+        return _in_hours(field.field_id, lower, upper)
     is_identity = isinstance(field.transform, IdentityTransform)
     return Range(
         field.field_id,
@@ -133,6 +137,20 @@ def _projected_on(
         is_identity and condition.lower_open,
         is_identity and condition.upper_open,
     )
+
+
+def _in_hours(field_id: int, lower: int | None, upper: int | None) -> Condition | None:
+    """A partition has its hour in 32 bits: those of the years ±245,000 have wrapped around, which
+    an infinite timestamp is among.
+    """
+    first = -(2**63) // _MICROS_PER_HOUR if lower is None else lower
+    last = 2**63 // _MICROS_PER_HOUR if upper is None else upper
+    turns: list[Condition | None] = []
+    for start in (-(2**32), 0, 2**32):
+        least, most = max(first - start, -(2**31)), min(last - start, 2**31 - 1)
+        if least <= most:
+            turns.append(Range(field_id, least, most))
+    return any_of(turns)
 
 
 def _in_buckets(
@@ -145,33 +163,27 @@ def _in_buckets(
         values = (condition.lower,)
     else:
         return None
-    hashed = hashed_bytes(kind)
+    hashed = _hashed_bytes(kind)
     if hashed is None:
         return None
-    # Bytes are hashed as they are. PyIceberg makes one byte too many of some negative decimals.
+    # Bytes are hashed as they are.
     bucket = field.transform.transform(BinaryType())
     return OneOf(
         field.field_id, tuple(sorted({int(bucket(hashed(value)) or 0) for value in values}))
     )
 
 
-def hashed_bytes(kind: IcebergType) -> Callable[[Any], bytes] | None:
+def _hashed_bytes(kind: IcebergType) -> Callable[[Any], bytes] | None:
     """What is hashed of a value (appendix B of Iceberg's specification)."""
     match kind:
         case IntegerType() | LongType() | DateType() | TimestampType() | TimestamptzType():
             return lambda value: int(value).to_bytes(8, "little", signed=True)
         case DecimalType():
-            return _shortest_bytes
+            return decimal_bytes
         case StringType() | BinaryType():
             return bytes
         case _:
             return None
-
-
-def _shortest_bytes(value: int) -> bytes:
-    """Big-endian two's complement without superfluous bytes."""
-    bits = (value if value >= 0 else ~value).bit_length() + 1
-    return value.to_bytes((bits + 7) // 8, "big", signed=True)
 
 
 def _ordered_transform(field: PartitionField, kind: IcebergType) -> Callable[[Any], Any] | None:
@@ -204,24 +216,12 @@ def _ordered_transform(field: PartitionField, kind: IcebergType) -> Callable[[An
 def _of_days(field: PartitionField) -> Callable[[int], int]:
     match field.transform:
         case YearTransform():
-            return lambda days: _date(days).year - 1970
+            return year_of
         case MonthTransform():
-            return lambda days: (_date(days).year - 1970) * 12 + _date(days).month - 1
+            return month_of
         case _:
             return lambda days: days
 
 
-def _date(days: int) -> datetime.date:
-    """Raises: OverflowError, ValueError."""
-    return datetime.date.fromordinal(days + _EPOCH)
-
-
-def _is_time(field: PartitionField) -> bool:
-    return isinstance(
-        field.transform, YearTransform | MonthTransform | DayTransform | HourTransform
-    )
-
-
-_EPOCH = datetime.date(1970, 1, 1).toordinal()
 _MICROS_PER_HOUR = 3_600_000_000
 _MICROS_PER_DAY = 24 * _MICROS_PER_HOUR

@@ -47,8 +47,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from sparkport.spark.iceberg.civil_days import civil_day
-from sparkport.spark.iceberg.partitions import hashed_bytes
+from sparkport.spark.iceberg.bounds import decimal_bytes
+from sparkport.spark.iceberg.civil_days import month_of, year_of
 
 __all__ = ["Labels", "transform_of"]
 
@@ -147,7 +147,7 @@ def _time(transform: Transform[Any, Any], kind: IcebergType) -> _Apply | None:
     if isinstance(transform, HourTransform):
         if not isinstance(kind, _MICROSECONDS + _NANOSECONDS):
             return None
-        return lambda array: _labels(_floor_divided(_integers(array), 3_600 * per_second))
+        return lambda array: _labels(_hours(_integers(array), 3_600 * per_second))
     if isinstance(kind, DateType):
         days: _Apply = lambda array: _labels(_integers(array))  # noqa: E731 - three of a kind
     elif isinstance(kind, _MICROSECONDS + _NANOSECONDS):
@@ -156,16 +156,16 @@ def _time(transform: Transform[Any, Any], kind: IcebergType) -> _Apply | None:
         return None
     match transform:
         case YearTransform():
-            return lambda array: days(array).mapped(lambda day: civil_day(day)[0] - 1970)
+            return lambda array: days(array).mapped(year_of)
         case MonthTransform():
-            return lambda array: days(array).mapped(_month)
+            return lambda array: days(array).mapped(month_of)
         case _:
             return days
 
 
-def _month(day: int) -> int:
-    year, month, _ = civil_day(day)
-    return 12 * (year - 1970) + month - 1
+def _hours(array: pa.Array, per_hour: int) -> pa.Array:
+    """Hours are 32 bits wide, and wrap around in the years ±245,000, as in Java."""
+    return _floor_divided(array, per_hour).cast(pa.int32(), safe=False)
 
 
 def _floor_divided(array: pa.Array, divisor: int) -> pa.Array:
@@ -185,8 +185,10 @@ def _truncate(width: int, kind: IcebergType) -> _Apply | None:
         case IntegerType() | LongType():
             return lambda array: _labels(_truncated(array, width))
         case DecimalType():
-            return lambda array: _labels(array).mapped(
-                lambda value: _truncated_decimal(value, width, kind.scale)
+            return lambda array: (
+                _labels(array.view(_UNSCALED))
+                .mapped(lambda raw: (number := _unscaled(raw)) - number % width)
+                .mapped(lambda number: _EXACT.scaleb(Decimal(number), -kind.scale))
             )
         case StringType():
             return lambda array: _labels(pc.utf8_slice_codeunits(array, 0, width))
@@ -209,11 +211,12 @@ def _truncated(array: pa.Array, width: int) -> pa.Array:
 
 
 _EXACT = Context(prec=80)
+_UNSCALED = pa.binary(16)
+"""How Arrow keeps a decimal: the number without its point, the least byte first."""
 
 
-def _truncated_decimal(value: Decimal, width: int, scale: int) -> Decimal:
-    unscaled = int(_EXACT.scaleb(value, scale))
-    return _EXACT.scaleb(Decimal(unscaled - unscaled % width), -scale)
+def _unscaled(raw: bytes) -> int:
+    return int.from_bytes(raw, "little", signed=True)
 
 
 # ------------------------------------------------------------------------------------------ bucket
@@ -237,10 +240,8 @@ def _bucket(count: int, kind: IcebergType) -> _Apply | None:
         case StringType() | BinaryType() | FixedType():
             return lambda array: _labels(array.cast(pa.binary())).mapped(bucket)
         case DecimalType():
-            hashed = hashed_bytes(kind)
-            assert hashed is not None
-            return lambda array: _labels(array).mapped(
-                lambda value: bucket(hashed(int(_EXACT.scaleb(value, kind.scale))))
+            return lambda array: _labels(array.view(_UNSCALED)).mapped(
+                lambda raw: bucket(decimal_bytes(_unscaled(raw)))
             )
         case _:
             return None
