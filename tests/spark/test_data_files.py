@@ -575,6 +575,39 @@ def test_the_metrics_are_those_that_spark_writes(lake: LakeCatalog, namespace: s
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("how", ["as usual", "as told", "written anew"])
+def test_rows_beside_long_texts_are_found_again(
+    lake: LakeCatalog, namespace: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row group with a text of more than 4 KiB has no bounds; those of the others are not the
+    file's.
+    """
+    columns = pa.schema([("id", pa.int64()), ("s", pa.string())])
+    create(lake, namespace, "t", columns)
+    name = sql_name(lake, namespace, "t")
+    told = ", 'write.metadata.metrics.default' = 'full'" if how == "as told" else ""
+    lake.spark.sql(
+        f"ALTER TABLE {name} SET TBLPROPERTIES ('write.parquet.row-group-size-bytes' = '1000'{told})"
+    )
+    texts = [["z" * 5000], ["a"] * 200]
+    batches = [
+        pa.RecordBatch.from_pydict({"id": range(len(each)), "s": each}, schema=columns)
+        for each in texts
+    ]
+    (file,) = _insert(lake, find(lake, namespace, "t"), pa.Table.from_batches(batches))
+    assert _read(file).num_row_groups == 2
+    if how == "written anew":
+        few = replace(lake._lake.settings, batch_rows=100)  # of which a row group is made
+        monkeypatch.setattr(lake._lake, "settings", few)
+        changed = pa.schema([("id", pa.string())])
+        find(lake, namespace, "t").change_column_type(CTX, changed, "id + 1")
+    (found,) = lake.spark.sql(f"SELECT count(*) FROM {name} WHERE s > 'm'").collect()
+    assert found[0] == 1
+    ((bounds,),) = lake.spark.sql(f"SELECT lower_bounds FROM {name}.files").collect()
+    assert bounds
+    assert 2 not in bounds
+
+
 _COLUMNS = """i INT, l BIGINT, f FLOAT, d DOUBLE, s STRING, b BOOLEAN, bin BINARY, day DATE, ts TIMESTAMP, tn TIMESTAMP_NTZ,
     de DECIMAL(20,3)"""
 _SPECS = {

@@ -197,7 +197,7 @@ def change(lake, table, deleted: Sequence[int], added: str | None = None) -> Non
         update.removeDeletes(file)
     if added is not None:
         size = os.path.getsize(added.removeprefix("file:"))
-        update.addRows(java_file(core, java, java.specs().get(0), added, size, None))
+        update.addRows(java_file(core, java, java.specs().get(0), added, size, None, ()))
     update.commit()
     assert commit(draft)
     staging.done()

@@ -23,6 +23,7 @@ from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.engine.constraints.enforce import columns_of, enforce_keys, enforce_rows
 from sparkport.errors import Unsupported
 from sparkport.spark.iceberg.locations import open_parquet
+from sparkport.spark.iceberg.metrics import columns_without_bounds
 from sparkport.spark.iceberg.parquet_output import (
     ParquetOutput,
     ParquetStyle,
@@ -126,6 +127,7 @@ def _as_stored(draft: Draft) -> ReadRequest:
 class _Written:
     path: str
     size: int
+    without_bounds: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,7 +191,23 @@ class _Files:
         table = self.draft.transaction.table()
         spec = table.specs().get(old.specId())
         partition = old.partition() if spec.isPartitioned() else None
-        return java_file(self.draft.lake, table, spec, written.path, written.size, partition)
+        return java_file(
+            self.draft.lake,
+            table,
+            spec,
+            written.path,
+            written.size,
+            partition,
+            written.without_bounds,
+        )
+
+    def finished(self, output: ParquetOutput) -> _Written:
+        size = output.finish()
+        fields = [
+            each for each in self.schema.fields if not isinstance(each.field_type, UnknownType)
+        ]
+        unknown = columns_without_bounds(output.metadata, fields)
+        return _Written(output.location, size, unknown)
 
 
 def _rewritten(
@@ -215,7 +233,7 @@ def _rewritten(
             if output is None:
                 output = files.new_file(part)
             output.write(pa.Table.from_batches([files.batch(stored.last, values)]))
-        return None if output is None else _Written(output.location, output.finish())
+        return None if output is None else files.finished(output)
     finally:
         if output is not None:
             output.abandon()

@@ -34,6 +34,8 @@ class WrittenFile:
     """
     described: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """As Iceberg's JSON of files has it; empty where Java must look into the file itself."""
+    without_bounds: tuple[int, ...] = ()
+    """Ids of the columns of which Java must then keep no bounds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

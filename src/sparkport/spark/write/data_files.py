@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from sparkport.errors import NotWritable
+from sparkport.spark.iceberg.metrics import columns_without_bounds
 from sparkport.spark.iceberg.parquet_output import ParquetOutput
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.iceberg.types.declared import encode
@@ -109,7 +110,9 @@ def _java_data_file(lake: Lake, table: Any, written: WrittenFile) -> Any:
     if written.partition is not None:
         ids = [field.fieldId() for field in spec.fields()]
         partition = java_partition(lake, spec, dict(zip(ids, written.partition, strict=True)))
-    return java_file(lake, table, spec, written.path, written.size, partition)
+    return java_file(
+        lake, table, spec, written.path, written.size, partition, written.without_bounds
+    )
 
 
 class _Partitions:
@@ -248,11 +251,11 @@ class _Files:
             del self._open[key]
             partition = values if self._layout.partitioning.fields else None
             described = self._layout.described(file, size, values)
-            self._written.append(
-                WrittenFile(
-                    file.location, size, file.rows, self._layout.spec_id, partition, described
-                )
+            unknown = (
+                () if described else columns_without_bounds(file.metadata, self._layout.fields)
             )
+            place = (file.location, size, file.rows, self._layout.spec_id)
+            self._written.append(WrittenFile(*place, partition, described, unknown))
 
     def finish(self) -> list[WrittenFile]:
         for key in list(self._open):

@@ -31,17 +31,26 @@ __all__ = ["java_content_files", "java_file", "java_partition", "partition_value
 
 
 def java_file(
-    lake: Lake, table: Any, spec: Any, path: str, size: int, partition: Any | None
+    lake: Lake,
+    table: Any,
+    spec: Any,
+    path: str,
+    size: int,
+    partition: Any | None,
+    without_bounds: Sequence[int],
 ) -> Any:
     """org.apache.iceberg.DataFile for a Parquet file, with metrics from the file itself.
 
     `table` is an org.apache.iceberg.Table, `spec` one of its org.apache.iceberg.PartitionSpec,
-    `partition` an org.apache.iceberg.StructLike, or None where the spec has no fields.
+    `partition` an org.apache.iceberg.StructLike, or None where the spec has no fields. Of the
+    columns `without_bounds` no bounds are kept, whatever Java makes of the file.
     """
     iceberg = lake.gateway.jvm.org.apache.iceberg
     metrics = iceberg.parquet.ParquetUtil.fileMetrics(
         table.io().newInputFile(path), iceberg.MetricsConfig.forTable(table)
     )
+    for bounds in (metrics.lowerBounds(), metrics.upperBounds()):
+        bounds.keySet().removeAll(list(without_bounds))
     builder = iceberg.DataFiles.builder(spec)
     builder.withPath(path).withFormat("parquet").withFileSizeInBytes(size).withMetrics(metrics)
     if partition is not None:
