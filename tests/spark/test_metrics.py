@@ -46,7 +46,7 @@ from pyiceberg.types import (
 from tests.spark.tables import Table
 
 from sparkport.spark import LakeCatalog
-from sparkport.spark.types.declared import natural_type
+from sparkport.spark.iceberg.types.declared import natural_type
 from sparkport.spark.write.layout import layout_of
 
 _LAST = "\U0010ffff"

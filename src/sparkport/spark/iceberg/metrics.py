@@ -36,7 +36,7 @@ from pyiceberg.types import (
     UnknownType,
 )
 
-from sparkport.spark.files.bounds import decimal_bytes
+from sparkport.spark.iceberg.bounds import decimal_bytes
 
 __all__ = ["columns_without_bounds", "described_columns", "has_usual_metrics"]
 
