@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from tests.rerun import AFTER_THE_LAST_TEST
 from xdist.scheduler import LoadScopeScheduling
 
 # The same examples in every run, and all the time they take: a machine that is shared has its
@@ -28,7 +29,7 @@ def _no_thread_outlives_the_run() -> Iterator[None]:
     while (leaked := _waited_for_at_exit()) and time.monotonic() < deadline:
         time.sleep(0.05)
     if leaked:
-        pytest.fail(f"threads still run after the last test: {', '.join(sorted(leaked))}")
+        pytest.fail(f"{AFTER_THE_LAST_TEST} threads still run: {', '.join(sorted(leaked))}")
 
 
 def pytest_unconfigure() -> None:
