@@ -5,14 +5,14 @@ from __future__ import annotations
 import faulthandler
 import threading
 import time
-from bisect import bisect
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from tests.rerun import AFTER_THE_LAST_TEST
-from xdist.scheduler import LoadScopeScheduling
+from xdist.scheduler import LoadFileScheduling
 
 # The same examples in every run, and all the time they take: a machine that is shared has its
 # pauses.
@@ -45,29 +45,23 @@ def _waited_for_at_exit() -> list[str]:
     ]
 
 
-class _TogetherByFile(LoadScopeScheduling):
-    """Keeps the tests of a file in one process, and those that share the Spark of a process, in
-    three parts.
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the files whose tests may take longest, by their time limits, when several
+    processes share the files: those that come last are short, and all processes end together.
     """
-
-    def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        folder, _, name = file.rpartition("/")
-        if folder != "tests/spark" or name in _SPARKS_OF_THEIR_OWN:
-            return file
-        return f"{folder} {bisect(_PARTS, name)}"
-
-
-_SPARKS_OF_THEIR_OWN = (
-    "test_cluster.py",
-    "test_killed_server.py",
-    "test_many_writers.py",
-    "test_serve.py",
-)
-_PARTS = ("test_dml_statements.py", "test_retype.py")
-"""A third and two thirds of the time have passed when the tests of Spark come to these files."""
+    if hasattr(config, "workerinput"):
+        limits: dict[Path, float] = {}
+        for item in items:
+            own = [mark.args[0] for mark in item.iter_markers("timeout")]
+            limits[item.path] = max(limits.get(item.path, 0), *own, 0)
+        items.sort(key=lambda item: -limits[item.path])
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    return _TogetherByFile(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
+    """Give each process that is free the next file. Spark starts once in each process, with the
+    first test that asks for a lake.
+    """
+    config.option.loadscopereorder = False  # keep the order of the collection
+    return LoadFileScheduling(config, log)
