@@ -19,20 +19,23 @@ CHECKED := $(wildcard src tests benchmarks)
 LINTED := $(CHECKED) $(wildcard examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check format bench clean venv
+.PHONY: help setup serve test test-long check format bench clean venv
 .DELETE_ON_ERROR:
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
-	@echo '  ARGS="…" is passed on to serve, test and bench; PYTHON=… chooses the interpreter .venv is made with.'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@echo '  ARGS="…" is passed on to serve, test, test-long and bench; PYTHON=… chooses the interpreter .venv is made with.'
 
 setup: $(DEV) ## install everything into .venv; the other targets do it by themselves
 
 serve: $(RUNTIME) ## serve the lake in ./lake, with a demo schema; needs Java (ARGS="--help" lists the options)
 	@$(VENV)/bin/sparkport serve --warehouse ./lake --demo $(ARGS)
 
-test: $(DEV) ## run the tests (ARGS="-k filters -x" as for pytest)
-	@$(PY) -m pytest -n 3 $(ARGS)
+test: $(DEV) ## run the tests, in ten minutes at most (ARGS="-k filters -x" as for pytest)
+	@$(PY) -m pytest -n 3 -m 'not long' $(ARGS)
+
+test-long: $(DEV) ## run the tests that take long: many random examples, kills, load, clusters, browsers
+	@$(PY) -m pytest -n 3 -m long $(ARGS)
 
 check: $(DEV) ## ruff, mypy --strict, import-linter
 	@$(PY) -m ruff check --output-format=concise $(LINTED)

@@ -4,8 +4,8 @@ every step.
 A step compares the columns of all tables, and the rows of those that it named; the end compares all
 rows.
 
-The settings profile: examples are derandomised, so that every run makes the same ones, few enough
-for half a minute, and a failing one is shown as it is, since making it smaller takes many minutes.
+The settings profile: examples are derandomised, so that every run makes the same ones, and a
+failing one is shown as it is, since making it smaller takes many minutes.
 `SPARKPORT_MODEL_EXAMPLES=2000 pytest tests/client/test_model.py` looks longer, at other ones each
 time, and makes what it finds smaller.
 """
@@ -37,7 +37,6 @@ from sparkport.testing import Changed, ClientSideError, DuckDBClient, ServerErro
 
 EXAMPLES = int(os.environ.get("SPARKPORT_MODEL_EXAMPLES", "0"))
 PROFILE = settings(
-    max_examples=EXAMPLES or 12,
     phases=[Phase.generate, *([Phase.shrink] if EXAMPLES else [])],
     stateful_step_count=30,
     derandomize=not EXAMPLES,
@@ -591,8 +590,11 @@ def expression(draw: st.DrawFn, column: str, columns: dict[str, str]) -> str:
     duckdb.__version__.startswith("1."),
     reason="the model is DuckDB 2; DuckDB 1 drops schemas whose tables were altered",
 )
-@pytest.mark.timeout(240 if not EXAMPLES else 0)
-def test_random_statements_do_the_same_as_in_duckdb() -> None:
+@pytest.mark.timeout(600 if not EXAMPLES else 0)
+@pytest.mark.parametrize("examples", [12, pytest.param(100, marks=pytest.mark.long)])
+def test_random_statements_do_the_same_as_in_duckdb(examples: int) -> None:
     with Server([], "grpc://127.0.0.1:0") as server:
         machine = type("Served", (Statements,), {"server": server})
-        run_state_machine_as_test(machine, settings=PROFILE)
+        run_state_machine_as_test(
+            machine, settings=settings(PROFILE, max_examples=EXAMPLES or examples)
+        )

@@ -4,7 +4,6 @@ packed environment.
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import sys
@@ -22,14 +21,10 @@ from sparkport.testing import DuckDBClient
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(280),
     # A minute, and a cluster of its own: tests/spark/test_cluster.py has one that shares this
     # environment.
-    pytest.mark.skipif(
-        not os.environ.get("SPARKPORT_PACKED"),
-        reason="SPARKPORT_PACKED=1 tries a packed environment",
-    ),
+    pytest.mark.long,
+    pytest.mark.timeout(280),
 ]
 
 _SPARED = {"..", "include", "tests", "__pycache__", ".h", ".pyx", ".pxd", ".pyi"}

@@ -216,7 +216,7 @@ def made_no_more(made: list[int]) -> bool:
     return len(made) == before
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize("form", FORMS)
 def test_three_million_rows_pass_without_memory_growing(form):

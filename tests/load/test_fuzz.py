@@ -1,5 +1,5 @@
-"""Strangers at a server that wants tokens, in short; `python -m tests.load.fuzz --seconds 600` is
-the long form.
+"""Strangers at a server that wants tokens; `python -m tests.load.fuzz --seconds 600` goes on for
+longer, with other requests each time.
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ from tests.load.fuzz import fuzz
 
 
 @pytest.mark.timeout(300)
-def test_strangers_are_told_nothing_and_do_no_harm(tmp_path):
+@pytest.mark.parametrize(
+    ("seconds", "warm_up"), [(5, 1), pytest.param(60, 15, marks=pytest.mark.long)]
+)
+def test_strangers_are_told_nothing_and_do_no_harm(tmp_path, seconds, warm_up):
     attacks = {"without token", "wrong token", "forged handle", "broken HTTP/2", "status page"}
 
-    attack, memory, wrong = fuzz(tmp_path, seconds=5, warm_up=1, seed=1, attacks=attacks)
+    attack, memory, wrong = fuzz(tmp_path, seconds, warm_up, seed=1, attacks=attacks)
 
     assert not wrong, "\n".join([*wrong[:5], memory, attack.table()])
     assert attacks <= attack.made

@@ -14,7 +14,7 @@ from tests.spark.processes import wait_until_ended
 from sparkport.spark.lake.liveness import FILES
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_32_clients_find_in_memory_what_was_acknowledged(tmp_path):
     load = Load(Ground(tmp_path, lake=False), clients=32, big_rows=10_000)
@@ -39,7 +39,7 @@ def test_32_clients_find_in_memory_what_was_acknowledged(tmp_path):
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_what_a_lake_has_acknowledged_survives_kill_and_sigterm_under_load(tmp_path):
     environment = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}

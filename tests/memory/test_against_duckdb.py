@@ -10,7 +10,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from tests.memory.statements import CTX, delete, ids_of, insert, rows_of, update
 
 from sparkport.catalog import AddColumnOptions, Constraints, Context, RemoveColumnOptions
@@ -226,7 +233,13 @@ class Statements(RuleBasedStateMachine):
             assert (len(rows), sum(known) if known else None) == (count, total)
 
 
-TestStatements = pytest.mark.timeout(180)(Statements.TestCase)
-TestStatements.settings = settings(
-    max_examples=20, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
-)
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("examples", [10, pytest.param(50, marks=pytest.mark.long)])
+def test_random_statements_do_the_same_as_in_duckdb(examples: int) -> None:
+    profile = settings(
+        max_examples=examples,
+        stateful_step_count=15,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    run_state_machine_as_test(Statements, settings=profile)

@@ -15,9 +15,12 @@ import sparkport as sp
 
 EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 PROGRAM = chromium()
-pytestmark = pytest.mark.skipif(
-    PROGRAM is None, reason="there is no Chromium; Debian's package is called chromium"
-)
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(
+        PROGRAM is None, reason="there is no Chromium; Debian's package is called chromium"
+    ),
+]
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from sparkport.server import ServerSettings
 CLIENTS, SCANS, CANCELLING = 64, 40, 8
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_64_clients_with_40_scans_each_leave_nothing_behind(start):
     others = {

@@ -19,7 +19,7 @@ from tests.spark.cluster_lake import CHANGED, LARGE
 
 from sparkport.testing import DuckDBClient, ServerError
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,6 @@ from sparkport.server import Server
 from sparkport.spark import LakeCatalog
 from sparkport.testing import DuckDBClient
 
-_PROFILE = settings(PROFILE, max_examples=EXAMPLES or 3, stateful_step_count=16)
 _SCHEMA = "s1"
 
 
@@ -120,8 +119,12 @@ def _unordered(rows: pa.Table) -> list[str]:
 
 
 @pytest.mark.skipif(duckdb.__version__.startswith("1."), reason="the model is DuckDB 2")
-@pytest.mark.timeout(300 if not EXAMPLES else 0)
-def test_random_statements_do_the_same_as_in_duckdb(lake: LakeCatalog, tmp_path: Path) -> None:
+@pytest.mark.timeout(600 if not EXAMPLES else 0)
+@pytest.mark.parametrize("examples", [3, pytest.param(30, marks=pytest.mark.long)])
+def test_random_statements_do_the_same_as_in_duckdb(
+    lake: LakeCatalog, tmp_path: Path, examples: int
+) -> None:
     with Server([], "grpc://127.0.0.1:0") as server:
         machine = type("Served", (LakeStatements,), {"server": server, "folder": tmp_path})
-        run_state_machine_as_test(machine, settings=_PROFILE)
+        profile = settings(PROFILE, max_examples=EXAMPLES or examples, stateful_step_count=16)
+        run_state_machine_as_test(machine, settings=profile)

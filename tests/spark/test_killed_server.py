@@ -1,14 +1,11 @@
 """A server that is killed in the midst of a statement leaves the table as it was before, or as it
 is after.
 
-Each start is both the restart after one kill and the victim of the next. All twenty points take
-some minutes, so the suite kills at three of them; `SPARKPORT_KILL=insert make test ARGS="-k
-killed_server"` kills at all points of an operation.
+Each start is both the restart after one kill and the victim of the next.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import sqlite3
 import subprocess
@@ -25,7 +22,7 @@ from pyiceberg.table import StaticTable
 from sparkport.spark.lake.liveness import FILES
 from sparkport.testing import DuckDBClient, ServerError
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 
 _BEFORE, _AFTER, _EITHER = "before", "after", "either"
 _POINTS = [
@@ -50,15 +47,7 @@ _POINTS = [
     ("delete", "after:vectors", _BEFORE),
     ("delete", "after:swap", _AFTER),
 ]
-_FEW = [8, 15, 19]
 _DRIVER = Path(__file__).with_name("killed_lake.py")
-
-
-def _points() -> list[tuple[str, str, str]]:
-    operation = os.environ.get("SPARKPORT_KILL")
-    return [point for point in _POINTS if point[0] == operation] or [
-        _POINTS[index] for index in _FEW
-    ]
 
 
 @contextmanager
@@ -103,7 +92,9 @@ def _expected(rows: list[tuple[Any, ...]], operation: str, number: int) -> list[
     return sorted(rows, key=repr)
 
 
-def test_a_killed_server_leaves_the_table_before_or_after(tmp_path):
+@pytest.mark.parametrize("killed", ["insert", "update", "delete"])
+def test_a_killed_server_leaves_the_table_before_or_after(tmp_path, killed):
+    points = [point for point in _POINTS if point[0] == killed]
     warehouse = tmp_path / "lake"
     with _server(warehouse) as (process, location):
         with DuckDBClient(location, "lake", timeout=120) as client:
@@ -115,7 +106,7 @@ def test_a_killed_server_leaves_the_table_before_or_after(tmp_path):
         process.terminate()
         process.wait(60)
     waiting: tuple[str, str, list[tuple[Any, ...]]] | None = None
-    for number, (operation, point, outcome) in enumerate([*_points(), ("", "", "")], 1):
+    for number, (operation, point, outcome) in enumerate([*points, ("", "", "")], 1):
         with _server(warehouse, *([point] if point else [])) as (process, location):
             with DuckDBClient(location, "lake", timeout=120) as client:
                 client.attach()

@@ -1,12 +1,7 @@
-"""Eight writers on one table, by two servers that know nothing of each other.
-
-For a few seconds; `SPARKPORT_WRITERS_SECONDS=120 make test ARGS="-k many_writers"` goes on for
-longer.
-"""
+"""Eight writers on one table, by two servers that know nothing of each other."""
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
@@ -22,9 +17,9 @@ import pytest
 
 from sparkport.testing import DuckDBClient, ServerError
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 
-_SECONDS = float(os.environ.get("SPARKPORT_WRITERS_SECONDS", "6"))
+_SECONDS = 60
 _WRITERS = 8
 _OWN = 1_000_000
 """Keys of one writer; those below are everybody's."""

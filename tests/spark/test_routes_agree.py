@@ -169,7 +169,9 @@ def _plain(value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 8))]
+)
 def test_every_route_returns_what_spark_sql_returns(lake, namespace, routes, seed):
     chance = random.Random(seed)
     names = ["i", "l", "s", "y", *chance.sample([n for n in TYPES if n not in "ilsy"], 6)]

@@ -78,8 +78,12 @@ def dump(catalog: LakeCatalog) -> dict[str, Any]:
     return found
 
 
+_COMMON = ("plain", "immediate", "in a query")
+_RARE = [pytest.param(form, marks=pytest.mark.long) for form in FORMS if form not in _COMMON]
+
+
 @pytest.mark.timeout(280)
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [*_COMMON, *_RARE])
 def test_no_statement_changes_anything(ask, sealed: LakeCatalog, form: str, tmp_path: Path) -> None:
     before = dump(sealed)
     statements = [each for alternatives in (STATEMENTS | ICEBERG).values() for each in alternatives]

@@ -151,6 +151,7 @@ def test_a_session_without_a_jvm_is_refused():
         adopt(object())  # type: ignore[arg-type]  # a Connect session, of which grpcio-status is not installed
 
 
+@pytest.mark.long
 def test_python_reads_the_catalog_while_two_processes_commit(tmp_path):
     """SQLite serialises them: nobody is told that the file is busy, not even those who start on an
     empty folder.
@@ -190,6 +191,7 @@ def _tables(database: Path) -> int:
         return int(count)
 
 
+@pytest.mark.long
 def test_servers_that_start_at_once_on_an_empty_folder_make_one_lake(tmp_path):
     program = """
         from sparkport.catalog import Context, CreateSchemaOptions
@@ -287,6 +289,7 @@ def test_a_spark_that_does_not_start_is_one_sentence_and_can_be_started_again(tm
     assert version.startswith("4.")
 
 
+@pytest.mark.long
 def test_a_process_that_has_another_spark_is_told_so(tmp_path):
     program = """
         from pyspark.sql import SparkSession

@@ -198,7 +198,7 @@ def kept_by_duckdb(row_filter, rows):
     )
 
 
-@pytest.mark.parametrize("ansi", ["true", "false"])
+@pytest.mark.parametrize("ansi", ["true", pytest.param("false", marks=pytest.mark.long)])
 def test_spark_keeps_the_rows_that_duckdb_keeps(lake, rows, relation, ansi):
     spark = lake.spark
     before = spark.conf.get("spark.sql.ansi.enabled")

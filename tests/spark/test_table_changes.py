@@ -173,8 +173,12 @@ class History:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", [1])  # more by hand; each takes half a minute
-def test_pairs_of_versions_of_random_histories(lake, namespace, caller, name, seed):
+@pytest.mark.parametrize(
+    ("seed", "step"),
+    [(1, 2), *(pytest.param(seed, 1, marks=pytest.mark.long) for seed in (1, 2, 3))],
+    ids=["half of the pairs", "1", "2", "3"],
+)
+def test_pairs_of_versions_of_random_histories(lake, namespace, caller, name, seed, step):
     history = History(lake, name, seed)
     for turn in range(10):
         history.step()
@@ -185,7 +189,7 @@ def test_pairs_of_versions_of_random_histories(lake, namespace, caller, name, se
     last = changes_of(lake._lake, find(lake, namespace, "t").state)[-1].number
     assert last > 10
     for first in range(last + 1):
-        for second in range(first % 2, last + 1, 2):
+        for second in range(first % step, last + 1, step):
             expected = _expected(lake, namespace, first, second)
             assert _found(caller, first, second) == expected, (seed, first, second)
 
