@@ -18,6 +18,9 @@ CHECKED := $(wildcard src tests benchmarks)
 # Annotations of the examples are Arrow types, which mypy does not take for types.
 LINTED := $(CHECKED) $(wildcard examples)
 
+# Tests and benchmarks start Python some hundred times, which then reads what was compiled before.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup serve test test-long check format bench clean venv
 .DELETE_ON_ERROR:
