@@ -6,10 +6,12 @@ import base64
 import binascii
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sparkport.catalog.filters import Constant, DuckType, Interval
+from sparkport.catalog.filters.literals import CONSTANTS
+from sparkport.catalog.filters.tree import Value
 
 DEEPEST_TYPE = 32
 """Types and constants nested deeper are not understood."""
@@ -141,42 +143,22 @@ def _members(children: list[Any], kind: DuckType, depth: int) -> tuple[Constant,
     return tuple(decode_constant(child, field, depth + 1) for child, (_, field) in pairs)
 
 
-def _scalar(kind: DuckType, value: Any) -> bool | int | float | str | bytes | uuid.UUID | Interval:
-    match kind.id:
-        case "BOOLEAN":
-            if not isinstance(value, bool):
-                raise NotUnderstood("a boolean that is none")
-            return value
-        case "HUGEINT":
-            return _wide(value)
-        case "UHUGEINT":
-            return _wide(value, signed=False)
-        case "DECIMAL":
-            return _wide(value) if isinstance(value, dict) else _integer(value)
-        case "FLOAT" | "DOUBLE":
-            return _float(value)
-        case "VARCHAR" | "CHAR":
-            return _text(value)
-        case "BLOB":
-            return _blob(_text(value))
-        case "BIT" | "BIGNUM":
-            return _internal_bytes(value)
-        case "INTERVAL":
-            return Interval(
-                int_member(value, "months"), int_member(value, "days"), int_member(value, "micros")
-            )
-        case "UUID":
-            # The top bit is flipped so that UUIDs sort as numbers.
-            return uuid.UUID(int=(_wide(value) + 2**127) % 2**128)
-        case "ENUM":
-            index = _integer(value)
-            if not 0 <= index < len(kind.values):
-                raise NotUnderstood("an enum value its type does not have")
-            return kind.values[index]
-        case _ if kind.id in _INTEGER_TYPES:
-            return _integer(value)
-        case _:
-            raise NotUnderstood(f"constant of type {kind.id}")
+def _scalar(kind: DuckType, value: Any) -> Value:
+    if kind.id == "ENUM":
+        index = _integer(value)
+        if not 0 <= index < len(kind.values):
+            raise NotUnderstood("an enum value its type does not have")
+        return kind.values[index]
+    form = CONSTANTS.get(kind.id)
+    if form is None:
+        raise NotUnderstood(f"constant of type {kind.id}")
+    return _SHAPES[form.json](value)
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise NotUnderstood("a boolean that is none")
+    return value
 
 
 def _integer(value: Any) -> int:
@@ -192,6 +174,25 @@ def _wide(value: Any, signed: bool = True) -> int:
     if not (smallest <= upper < largest and 0 <= lower < 2**64):
         raise NotUnderstood("half of a 128 bit integer out of range")
     return (upper << 64) + lower
+
+
+def _unsigned_wide(value: Any) -> int:
+    return _wide(value, signed=False)
+
+
+def _decimal(value: Any) -> int:
+    return _wide(value) if isinstance(value, dict) else _integer(value)
+
+
+def _uuid(value: Any) -> uuid.UUID:
+    # The top bit is flipped so that UUIDs sort as numbers.
+    return uuid.UUID(int=(_wide(value) + 2**127) % 2**128)
+
+
+def _interval(value: Any) -> Interval:
+    return Interval(
+        int_member(value, "months"), int_member(value, "days"), int_member(value, "micros")
+    )
 
 
 def _float(value: Any) -> float:
@@ -213,7 +214,8 @@ def _text(value: Any) -> str:
     return value
 
 
-def _blob(text: str) -> bytes:
+def _blob(value: Any) -> bytes:
+    text = _text(value)
     if _BLOB_TEXT.fullmatch(text) is None:
         raise NotUnderstood("malformed blob")
     return _BLOB_ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), text).encode("latin-1")
@@ -231,19 +233,17 @@ def _internal_bytes(value: Any) -> bytes:
 _BLOB_TEXT = re.compile(r"""(?:\\x[0-9A-Fa-f]{2}|[ !#-&(-\[\]-~])*""")
 _BLOB_ESCAPE = re.compile(r"\\x([0-9A-Fa-f]{2})")
 
-_INTEGER_TYPES = frozenset(
-    {
-        *(
-            "TINYINT",
-            "SMALLINT",
-            "INTEGER",
-            "BIGINT",
-            "UTINYINT",
-            "USMALLINT",
-            "UINTEGER",
-            "UBIGINT",
-        ),
-        *("DATE", "TIME", "TIME_NS", "TIME WITH TIME ZONE"),
-        *("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "TIMESTAMP WITH TIME ZONE"),
-    }
-)
+_SHAPES: Mapping[str, Callable[[Any], Value]] = {
+    "boolean": _boolean,
+    "integer": _integer,
+    "wide integer": _wide,
+    "unsigned wide integer": _unsigned_wide,
+    "decimal": _decimal,
+    "float": _float,
+    "text": _text,
+    "blob": _blob,
+    "internal bytes": _internal_bytes,
+    "uuid": _uuid,
+    "interval": _interval,
+}
+"""By the names that the table of constants has for them."""

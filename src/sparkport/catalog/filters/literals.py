@@ -3,13 +3,16 @@
 Strategy: every constant is written with its type (`CAST(5 AS TINYINT)`), because a bare literal
 binds to other overloads than the client's bound expression did. Nothing of the client's reaches the
 text but through `quote_identifier`, `quote_text`, a number that went through `int` or `float`, or a
-type id from the table below.
+type id from the table at the end.
 """
 
 from __future__ import annotations
 
 import math
 import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from sparkport.catalog.filters.tree import Constant, DuckType, Interval
 
@@ -39,8 +42,8 @@ def type_sql(kind: DuckType) -> str:
         return "JSON"
     if kind.alias:
         raise Inexpressible(f"type alias {kind.alias}")
-    if kind.id in _PLAIN_TYPES:
-        return _PLAIN_TYPES[kind.id]
+    if kind.id in _TYPE_NAMES:
+        return _TYPE_NAMES[kind.id]
     match kind.id:
         case "DECIMAL" if 1 <= kind.width <= 38 and 0 <= kind.scale <= kind.width:
             return f"DECIMAL({int(kind.width)}, {int(kind.scale)})"
@@ -79,89 +82,13 @@ def constant_sql(constant: Constant) -> str:
 
 
 def _scalar_sql(kind: DuckType, value: object) -> str:
-    match value:
-        case bool() if kind.id == "BOOLEAN":
-            return "true" if value else "false"
-        case bool():
-            raise Inexpressible(f"a boolean for {kind.id}")
-        case int():
-            return _integer_sql(kind, value)
-        case float() if kind.id == "DOUBLE":
-            return f"CAST('{_float_text(value)}' AS DOUBLE)"
-        case float() if kind.id == "FLOAT":
-            # The JSON number is the float widened to double, so narrowing it again is exact.
-            return f"CAST(CAST('{_float_text(value)}' AS DOUBLE) AS FLOAT)"
-        case str() if kind.id == "ENUM" and value in kind.values:
-            return f"CAST({quote_text(value)} AS {type_sql(kind)})"
-        case str() if kind.id in {"VARCHAR", "CHAR"}:
-            return f"CAST({_text_sql(value)} AS {type_sql(kind)})"
-        case bytes() if kind.id == "BLOB":
-            return _blob_sql(value)
-        case bytes() if kind.id == "BIT":
-            return f"CAST('{_bits(value)}' AS BIT)"
-        case bytes() if kind.id == "BIGNUM":
-            return f"CAST('{_bignum(value)}' AS BIGNUM)"
-        case uuid.UUID() if kind.id == "UUID":
-            return f"CAST('{value}' AS UUID)"
-        case Interval() if kind.id == "INTERVAL":
-            _within(value.months, 32)
-            _within(value.days, 32)
-            _within(value.micros, 64)
-            # Interval text has forms that versions read differently; sums of plain parts do not
-            # normalise.
-            return (
-                f"(to_months(CAST({value.months} AS INTEGER)) + to_days(CAST({value.days} AS INTEGER))"
-                f" + to_microseconds(CAST({value.micros} AS BIGINT)))"
-            )
-        case _:
-            raise Inexpressible(f"a {type(value).__name__} for {kind.id}")
-
-
-def _integer_sql(kind: DuckType, value: int) -> str:
-    if kind.id in _INTEGER_BITS:
-        _within(value, *_INTEGER_BITS[kind.id])
-        return (
-            f"CAST('{value}' AS {kind.id})"
-            if kind.id in {"HUGEINT", "UHUGEINT"}
-            else f"CAST({value} AS {kind.id})"
-        )
-    match kind.id:
-        case "DECIMAL":
-            if abs(value) >= 10**38:
-                raise Inexpressible("a decimal out of range")
-            digits = f"{abs(value):0{kind.scale + 1}d}"
-            whole = digits[: len(digits) - kind.scale]
-            fraction = digits[len(digits) - kind.scale :]
-            return f"CAST('{'-' if value < 0 else ''}{whole}.{fraction}' AS {type_sql(kind)})"
-        case "DATE":
-            _within(value, 32)
-            if abs(value) == 2**31 - 1:
-                return f"CAST('{'-' if value < 0 else ''}infinity' AS DATE)"
-            return f"(CAST('1970-01-01' AS DATE) + CAST({value} AS INTEGER))"
-        case "TIME":
-            return f"CAST('{_time_of_day(value, 6)}' AS TIME)"
-        case "TIME_NS":
-            return f"CAST('{_time_of_day(value, 9)}' AS TIME_NS)"
-        case "TIME WITH TIME ZONE":
-            return f"CAST('{_time_with_zone(value)}' AS TIME WITH TIME ZONE)"
-        case _ if kind.id in _TIMESTAMP_MICROS:
-            return _timestamp_sql(kind.id, value)
-        case _:
-            raise Inexpressible(f"an integer for {kind.id}")
-
-
-def _timestamp_sql(identifier: str, value: int) -> str:
-    _within(value, 64)
-    if abs(value) == 2**63 - 1:
-        return f"CAST('{'-' if value < 0 else ''}infinity' AS {identifier})"
-    if identifier == "TIMESTAMP_NS":
-        return f"make_timestamp_ns(CAST({value} AS BIGINT))"
-    micros = value * _TIMESTAMP_MICROS[identifier]
-    _within(micros, 64)
-    if identifier == "TIMESTAMP WITH TIME ZONE":
-        # Not a cast from TIMESTAMP, which would ask the session for its time zone.
-        return f"make_timestamptz(CAST({micros} AS BIGINT))"
-    return f"CAST(make_timestamp(CAST({micros} AS BIGINT)) AS {identifier})"
+    if kind.id == "ENUM":
+        return _enum(value, kind)
+    form = CONSTANTS.get(kind.id)
+    # Exactly this class: Python's True is an integer too, but not of a column of integers.
+    if form is None or type(value) is not form.python:
+        raise Inexpressible(f"a {type(value).__name__} for {kind.id}")
+    return form.write(value, kind)
 
 
 def _nested_sql(constant: Constant) -> str:
@@ -239,16 +166,127 @@ def _blob_sql(value: bytes) -> str:
     return "CAST('" + "".join(f"\\x{byte:02X}" for byte in value) + "' AS BLOB)"
 
 
-def _float_text(value: float) -> str:
-    if math.isnan(value):
-        return "nan"
-    return repr(value)
+# ------------------------------------------------------------------------- constants without parts
 
 
-def _within(value: int, bits: int, signed: bool = True) -> None:
-    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if signed else (0, 2**bits)
-    if isinstance(value, bool) or not low <= value < high:
-        raise Inexpressible("a number out of range")
+@dataclass(frozen=True, slots=True)
+class ConstantForm:
+    """How constants of a type are sent in the filter JSON, held in the tree, and written in SQL."""
+
+    json: str
+    """The shape of the value in JSON (airport §6.7), by the name that `wire.filter_values` reads it
+    by.
+    """
+    python: type
+    """The type of the value in the tree."""
+    write: Callable[[Any, DuckType], str]
+    """The SQL of a value. Raises: Inexpressible if the type has no such value."""
+
+
+def _enum(value: object, kind: DuckType) -> str:
+    if not isinstance(value, str) or value not in kind.values:
+        raise Inexpressible("a value that the enum does not have")
+    return f"CAST({quote_text(value)} AS {type_sql(kind)})"
+
+
+def _boolean(value: bool, _: DuckType) -> str:
+    return "true" if value else "false"
+
+
+def _integer(bits: int, *, signed: bool = True) -> ConstantForm:
+    def write(value: int, kind: DuckType) -> str:
+        _within(value, bits, signed)
+        # A bare number of more than 64 bits would be a DOUBLE.
+        return f"CAST('{value}' AS {kind.id})" if bits > 64 else f"CAST({value} AS {kind.id})"
+
+    if bits <= 64:
+        return ConstantForm("integer", int, write)
+    return ConstantForm("wide integer" if signed else "unsigned wide integer", int, write)
+
+
+def _decimal(value: int, kind: DuckType) -> str:
+    if abs(value) >= 10**38:
+        raise Inexpressible("a decimal out of range")
+    digits = f"{abs(value):0{kind.scale + 1}d}"
+    whole = digits[: len(digits) - kind.scale]
+    fraction = digits[len(digits) - kind.scale :]
+    return f"CAST('{'-' if value < 0 else ''}{whole}.{fraction}' AS {type_sql(kind)})"
+
+
+def _double(value: float, _: DuckType) -> str:
+    return f"CAST('{'nan' if math.isnan(value) else repr(value)}' AS DOUBLE)"
+
+
+def _float(value: float, kind: DuckType) -> str:
+    # The JSON number is the float widened to double, so narrowing it again is exact.
+    return f"CAST({_double(value, kind)} AS FLOAT)"
+
+
+def _text(value: str, kind: DuckType) -> str:
+    return f"CAST({_text_sql(value)} AS {type_sql(kind)})"
+
+
+def _blob(value: bytes, _: DuckType) -> str:
+    return _blob_sql(value)
+
+
+def _uuid(value: uuid.UUID, _: DuckType) -> str:
+    return f"CAST('{value}' AS UUID)"
+
+
+def _bits(internal: bytes, _: DuckType) -> str:
+    """Airport §13.1: the number of padding bits, then the bits behind that many ones."""
+    if len(internal) < 2 or internal[0] > 7:
+        raise Inexpressible("malformed BIT")
+    bits = "".join(f"{byte:08b}" for byte in internal[1:])[internal[0] :]
+    return f"CAST('{bits}' AS BIT)"
+
+
+def _bignum(internal: bytes, _: DuckType) -> str:
+    """Airport §13.1: a three byte header and the magnitude, all complemented if negative."""
+    if not 4 <= len(internal) <= 1024:
+        raise Inexpressible("malformed or enormous BIGNUM")
+    negative = not internal[0] & 0x80
+    plain = bytes(byte ^ 0xFF for byte in internal) if negative else internal
+    if int.from_bytes(plain[:3], "big") & 0x7FFFFF != len(internal) - 3:
+        raise Inexpressible("malformed BIGNUM")
+    magnitude = int.from_bytes(plain[3:], "big")
+    return f"CAST('{-magnitude if negative else magnitude}' AS BIGNUM)"
+
+
+def _interval(value: Interval, _: DuckType) -> str:
+    _within(value.months, 32)
+    _within(value.days, 32)
+    _within(value.micros, 64)
+    # Interval text has forms that versions read differently; sums of plain parts do not normalise.
+    return (
+        f"(to_months(CAST({value.months} AS INTEGER)) + to_days(CAST({value.days} AS INTEGER))"
+        f" + to_microseconds(CAST({value.micros} AS BIGINT)))"
+    )
+
+
+def _date(value: int, _: DuckType) -> str:
+    _within(value, 32)
+    if abs(value) == 2**31 - 1:
+        return f"CAST('{'-' if value < 0 else ''}infinity' AS DATE)"
+    return f"(CAST('1970-01-01' AS DATE) + CAST({value} AS INTEGER))"
+
+
+def _time(digits: int) -> ConstantForm:
+    """A time of day, with so many digits after the seconds."""
+    return ConstantForm(
+        "integer", int, lambda value, kind: f"CAST('{_time_of_day(value, digits)}' AS {kind.id})"
+    )
+
+
+def _time_with_zone(packed: int, kind: DuckType) -> str:
+    """Airport §13.1: microseconds above 24 bits of `57599 - offset`."""
+    offset = 57599 - (packed & 0xFFFFFF)
+    if packed < 0 or abs(offset) > 57599:
+        raise Inexpressible("a time zone offset out of range")
+    hours, rest = divmod(abs(offset), 3600)
+    zone = f"{'-' if offset < 0 else '+'}{hours:02d}:{rest // 60:02d}:{rest % 60:02d}"
+    return f"CAST('{_time_of_day(packed >> 24, 6)}{zone}' AS {kind.id})"
 
 
 def _time_of_day(value: int, digits: int) -> str:
@@ -261,75 +299,78 @@ def _time_of_day(value: int, digits: int) -> str:
     )
 
 
-def _time_with_zone(packed: int) -> str:
-    """Airport §13.1: microseconds above 24 bits of `57599 - offset`."""
-    offset = 57599 - (packed & 0xFFFFFF)
-    if packed < 0 or abs(offset) > 57599:
-        raise Inexpressible("a time zone offset out of range")
-    hours, rest = divmod(abs(offset), 3600)
-    sign = "-" if offset < 0 else "+"
-    return f"{_time_of_day(packed >> 24, 6)}{sign}{hours:02d}:{rest // 60:02d}:{rest % 60:02d}"
+def _timestamp(write: Callable[[int, DuckType], str]) -> ConstantForm:
+    """An instant, which `write` writes when it is finite."""
+
+    def write_any(value: int, kind: DuckType) -> str:
+        _within(value, 64)
+        if abs(value) == 2**63 - 1:
+            return f"CAST('{'-' if value < 0 else ''}infinity' AS {kind.id})"
+        return write(value, kind)
+
+    return ConstantForm("integer", int, write_any)
 
 
-def _bits(internal: bytes) -> str:
-    """Airport §13.1: the number of padding bits, then the bits behind that many ones."""
-    if len(internal) < 2 or internal[0] > 7:
-        raise Inexpressible("malformed BIT")
-    return "".join(f"{byte:08b}" for byte in internal[1:])[internal[0] :]
+def _timestamp_of(micros: int) -> ConstantForm:
+    """A TIMESTAMP of a unit of so many microseconds."""
+
+    def write(value: int, kind: DuckType) -> str:
+        _within(value * micros, 64)
+        return f"CAST(make_timestamp(CAST({value * micros} AS BIGINT)) AS {kind.id})"
+
+    return _timestamp(write)
 
 
-def _bignum(internal: bytes) -> str:
-    """Airport §13.1: a three byte header and the magnitude, all complemented if negative."""
-    if not 4 <= len(internal) <= 1024:
-        raise Inexpressible("malformed or enormous BIGNUM")
-    negative = not internal[0] & 0x80
-    plain = bytes(byte ^ 0xFF for byte in internal) if negative else internal
-    if int.from_bytes(plain[:3], "big") & 0x7FFFFF != len(internal) - 3:
-        raise Inexpressible("malformed BIGNUM")
-    magnitude = int.from_bytes(plain[3:], "big")
-    return str(-magnitude if negative else magnitude)
+def _within(value: int, bits: int, signed: bool = True) -> None:
+    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if signed else (0, 2**bits)
+    if not low <= value < high:
+        raise Inexpressible("a number out of range")
 
 
-_PLAIN_TYPES = {
-    identifier: identifier
-    for identifier in (
-        *("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"),
-        *("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE"),
-        *(
-            "VARCHAR",
-            "BLOB",
-            "BIT",
-            "BIGNUM",
-            "UUID",
-            "INTERVAL",
-            "DATE",
-            "TIME",
-            "TIME_NS",
-            "TIME WITH TIME ZONE",
-        ),
-        *("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "TIMESTAMP WITH TIME ZONE"),
-    )
-} | {"CHAR": "VARCHAR", "NULL": '"NULL"'}
-
-_INTEGER_BITS: dict[str, tuple[int, bool]] = {
-    "TINYINT": (8, True),
-    "SMALLINT": (16, True),
-    "INTEGER": (32, True),
-    "BIGINT": (64, True),
-    "HUGEINT": (128, True),
-    "UTINYINT": (8, False),
-    "USMALLINT": (16, False),
-    "UINTEGER": (32, False),
-    "UBIGINT": (64, False),
-    "UHUGEINT": (128, False),
+CONSTANTS: Mapping[str, ConstantForm] = {
+    "BOOLEAN": ConstantForm("boolean", bool, _boolean),
+    "TINYINT": _integer(8),
+    "SMALLINT": _integer(16),
+    "INTEGER": _integer(32),
+    "BIGINT": _integer(64),
+    "HUGEINT": _integer(128),
+    "UTINYINT": _integer(8, signed=False),
+    "USMALLINT": _integer(16, signed=False),
+    "UINTEGER": _integer(32, signed=False),
+    "UBIGINT": _integer(64, signed=False),
+    "UHUGEINT": _integer(128, signed=False),
+    "FLOAT": ConstantForm("float", float, _float),
+    "DOUBLE": ConstantForm("float", float, _double),
+    "DECIMAL": ConstantForm("decimal", int, _decimal),
+    "VARCHAR": ConstantForm("text", str, _text),
+    "CHAR": ConstantForm("text", str, _text),
+    "BLOB": ConstantForm("blob", bytes, _blob),
+    "BIT": ConstantForm("internal bytes", bytes, _bits),
+    "BIGNUM": ConstantForm("internal bytes", bytes, _bignum),
+    "UUID": ConstantForm("uuid", uuid.UUID, _uuid),
+    "INTERVAL": ConstantForm("interval", Interval, _interval),
+    "DATE": ConstantForm("integer", int, _date),
+    "TIME": _time(6),
+    "TIME_NS": _time(9),
+    "TIME WITH TIME ZONE": ConstantForm("integer", int, _time_with_zone),
+    "TIMESTAMP": _timestamp_of(1),
+    "TIMESTAMP_S": _timestamp_of(1_000_000),
+    "TIMESTAMP_MS": _timestamp_of(1_000),
+    "TIMESTAMP_NS": _timestamp(lambda value, _: f"make_timestamp_ns(CAST({value} AS BIGINT))"),
+    # Not a cast from TIMESTAMP, which would ask the session for its time zone.
+    "TIMESTAMP WITH TIME ZONE": _timestamp(
+        lambda value, _: f"make_timestamptz(CAST({value} AS BIGINT))"
+    ),
 }
+"""By type id, for all types without parts but ENUM. A constant of a type that is not here is left to
+the client.
+"""
 
-_TIMESTAMP_MICROS = {
-    "TIMESTAMP": 1,
-    "TIMESTAMP_MS": 1000,
-    "TIMESTAMP_S": 1_000_000,
-    "TIMESTAMP_NS": 0,
-    "TIMESTAMP WITH TIME ZONE": 1,
+_TYPE_NAMES: Mapping[str, str] = {
+    **{identifier: identifier for identifier in CONSTANTS if identifier != "DECIMAL"},
+    "CHAR": "VARCHAR",
+    "NULL": '"NULL"',
 }
+"""Types whose names take no parameters."""
 
 _NESTED = frozenset({"LIST", "ARRAY", "STRUCT", "MAP", "UNION"})
