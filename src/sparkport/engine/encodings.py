@@ -17,10 +17,17 @@ from pyarrow import lib
 
 from sparkport.engine.client_booleans import known_booleans, plain_booleans
 from sparkport.engine.leaf_encodings import LEAF_CONVERSIONS, LeafConversion, form
-from sparkport.engine.types import type_name
+from sparkport.engine.nested_arrays import (
+    list_array,
+    null_mask,
+    struct_children,
+    union_tags,
+    used_elements,
+)
+from sparkport.engine.types import fields_of, type_name
 from sparkport.errors import BadRequest
 
-__all__ = ["Converter", "convert_array", "convert_batch", "struct_children"]
+__all__ = ["Converter", "convert_array", "convert_batch"]
 
 _Step: TypeAlias = Callable[[pa.Array], pa.Array]
 
@@ -237,8 +244,6 @@ def _encoder(target: pa.DataType) -> _Step:
 
 # ------------------------------------------------------------------------------------ nested types
 
-_VIEWS = frozenset({lib.Type_LIST_VIEW, lib.Type_LARGE_LIST_VIEW})
-
 
 def _plan_list(source: pa.DataType, target: pa.DataType, path: str, packed: bool) -> _Step | None:
     values = _plan(source.value_type, target.value_type, f"{path}[]", packed, nested=True)
@@ -248,11 +253,10 @@ def _plan_list(source: pa.DataType, target: pa.DataType, path: str, packed: bool
         )
     if values is None and source.equals(target, check_metadata=True):
         return None
-    build = _build_from_view if source.id in _VIEWS else _build_list
 
     def step(array: pa.Array) -> pa.Array:
         try:
-            return build(array, values, target)
+            return list_array(array, values, target)
         except (ValueError, pa.ArrowException) as error:
             raise BadRequest(
                 f"column {path} is {type_name(target)}, and a list of another size was sent"
@@ -265,68 +269,6 @@ def _is_fixed(data_type: pa.DataType) -> bool:
     return bool(data_type.id == lib.Type_FIXED_SIZE_LIST)
 
 
-def _build_list(array: pa.Array, values: _Step | None, target: pa.DataType) -> pa.Array:
-    if _is_fixed(array.type):
-        size, count = array.type.list_size, len(array)
-        elements = array.values.slice(array.offset * size, count * size)
-        offsets = pa.array([position * size for position in range(count + 1)], pa.int64())
-    else:
-        offsets, elements = _used(array.offsets, array.values)
-    elements, mask = _apply(values, elements), _mask(array)
-    match target.id:
-        case lib.Type_LIST:
-            return pa.ListArray.from_arrays(
-                offsets.cast(pa.int32()), elements, type=target, mask=mask
-            )
-        case lib.Type_LARGE_LIST:
-            return pa.LargeListArray.from_arrays(
-                offsets.cast(pa.int64()), elements, type=target, mask=mask
-            )
-        case lib.Type_LIST_VIEW | lib.Type_LARGE_LIST_VIEW:
-            starts = offsets.slice(0, len(array))
-            return _view(starts, pc.subtract(offsets.slice(1), starts), elements, target, mask)
-        case _ if _is_fixed(array.type):
-            return pa.FixedSizeListArray.from_arrays(elements, type=target, mask=mask)
-        case _:
-            any_size = pa.large_list(target.value_field)
-            lists = pa.LargeListArray.from_arrays(
-                offsets.cast(pa.int64()), elements, type=any_size, mask=mask
-            )
-            return lists.cast(target)
-
-
-def _build_from_view(array: pa.Array, values: _Step | None, target: pa.DataType) -> pa.Array:
-    elements = _apply(values, array.values)
-    if target.id in _VIEWS:
-        return _view(array.offsets, array.sizes, elements, target, _mask(array))
-    views = _view(
-        array.offsets, array.sizes, elements, pa.large_list_view(target.value_field), _mask(array)
-    )
-    # Not by a cast, which loses its way among the offsets of NULLs (pyarrow 26).
-    ends = pc.cumulative_sum(pc.list_value_length(views).fill_null(0))
-    offsets = pa.concat_arrays([pa.array([0], pa.int64()), ends.cast(pa.int64())])
-    any_size = pa.large_list(target.value_field)
-    return pa.LargeListArray.from_arrays(
-        offsets, views.flatten(), type=any_size, mask=_mask(array)
-    ).cast(target)
-
-
-def _view(
-    starts: pa.Array, sizes: pa.Array, elements: pa.Array, target: pa.DataType, mask: pa.Array
-) -> pa.Array:
-    kind, integer = (
-        (pa.ListViewArray, pa.int32())
-        if target.id == lib.Type_LIST_VIEW
-        else (pa.LargeListViewArray, pa.int64())
-    )
-    # Adding 0 copies: Arrow takes no mask together with offsets that are a slice.
-    starts, sizes = (
-        pc.add(starts.cast(integer), 0).cast(integer),
-        pc.add(sizes.cast(integer), 0).cast(integer),
-    )
-    return kind.from_arrays(starts, sizes, elements, type=target, mask=mask)
-
-
 def _plan_map(source: pa.DataType, target: pa.DataType, path: str, packed: bool) -> _Step | None:
     keys = _plan(source.key_type, target.key_type, f"{path}.key", packed, nested=True)
     items = _plan(source.item_type, target.item_type, f"{path}.value", packed, nested=True)
@@ -334,8 +276,8 @@ def _plan_map(source: pa.DataType, target: pa.DataType, path: str, packed: bool)
         return None
 
     def step(array: pa.Array) -> pa.Array:
-        offsets, entry_keys = _used(array.offsets, array.keys)
-        _, entry_items = _used(array.offsets, array.items)
+        offsets, entry_keys = used_elements(array.offsets, array.keys)
+        _, entry_items = used_elements(array.offsets, array.items)
         if entry_keys.null_count:
             raise BadRequest(f"column {path} is {type_name(target)}, whose keys must not be NULL")
         return pa.MapArray.from_arrays(
@@ -343,65 +285,65 @@ def _plan_map(source: pa.DataType, target: pa.DataType, path: str, packed: bool)
             _apply(keys, entry_keys),
             _apply(items, entry_items),
             type=target,
-            mask=_mask(array),
+            mask=null_mask(array),
         )
 
     return step
 
 
 def _plan_struct(source: pa.DataType, target: pa.DataType, path: str, packed: bool) -> _Step | None:
-    indices = _match_fields(source, target, path)
-    fields = [target.field(position) for position in range(target.num_fields)]
-    steps = [
-        _plan(source.field(index).type, field.type, f"{path}.{field.name}", packed, nested=True)
-        for index, field in zip(indices, fields, strict=True)
-    ]
-    if all(step is None for step in steps) and source.equals(target, check_metadata=True):
+    members = _plan_members(source, target, path, packed)
+    if members is None:
         return None
+    fields = fields_of(target)
 
     def step(array: pa.Array) -> pa.Array:
         children = struct_children(array)
-        converted = [
-            _apply(child, children[index]) for index, child in zip(indices, steps, strict=True)
-        ]
-        return pa.StructArray.from_arrays(converted, fields=fields, mask=_mask(array))
+        converted = [_apply(child, children[index]) for index, child in members]
+        return pa.StructArray.from_arrays(converted, fields=fields, mask=null_mask(array))
 
     return step
 
 
 def _plan_union(source: pa.DataType, target: pa.DataType, path: str, packed: bool) -> _Step | None:
+    members = _plan_members(source, target, path, packed)
+    if members is None:
+        return None
+    names = [field.name for field in fields_of(target)]
+    codes = {
+        source.type_codes[index]: code
+        for (index, _), code in zip(members, target.type_codes, strict=True)
+    }
+
+    def step(array: pa.Array) -> pa.Array:
+        children = [_apply(child, array.field(index)) for index, child in members]
+        tags = pa.array([codes[code] for code in union_tags(array).to_pylist()], pa.int8())
+        return pa.UnionArray.from_sparse(tags, children, names, list(target.type_codes))
+
+    return step
+
+
+def _plan_members(
+    source: pa.DataType, target: pa.DataType, path: str, packed: bool
+) -> list[tuple[int, _Step | None]] | None:
+    """For each field of the target the position of its source, and its conversion; None when there
+    is nothing to do.
+    """
+    fields = fields_of(target)
     indices = _match_fields(source, target, path)
-    fields = [target.field(position) for position in range(target.num_fields)]
     steps = [
         _plan(source.field(index).type, field.type, f"{path}.{field.name}", packed, nested=True)
         for index, field in zip(indices, fields, strict=True)
     ]
     if all(step is None for step in steps) and source.equals(target, check_metadata=True):
         return None
-    codes = {
-        source.type_codes[index]: code
-        for index, code in zip(indices, target.type_codes, strict=True)
-    }
-
-    def step(array: pa.Array) -> pa.Array:
-        # pyarrow's own `type_codes` forgets where a slice begins.
-        sent = pa.Array.from_buffers(
-            pa.int8(), len(array), [None, array.buffers()[1]], offset=array.offset
-        )
-        children = [
-            _apply(child, array.field(index)) for index, child in zip(indices, steps, strict=True)
-        ]
-        tags = pa.array([codes[code] for code in sent.to_pylist()], pa.int8())
-        names = [field.name for field in fields]
-        return pa.UnionArray.from_sparse(tags, children, names, list(target.type_codes))
-
-    return step
+    return list(zip(indices, steps, strict=True))
 
 
 def _match_fields(source: pa.DataType, target: pa.DataType, path: str) -> list[int]:
     """By name; by position where fields have no names, as those of DuckDB's `row(…)`."""
-    sent = [source.field(index).name for index in range(source.num_fields)]
-    wanted = [target.field(index).name for index in range(target.num_fields)]
+    sent = [field.name for field in fields_of(source)]
+    wanted = [field.name for field in fields_of(target)]
     if sent == wanted:
         return list(range(len(sent)))
     return _match(sent, wanted, "field", f"column {path}")
@@ -415,29 +357,5 @@ _NESTED: dict[str, Callable[[pa.DataType, pa.DataType, str, bool], _Step | None]
 }
 
 
-def struct_children(structs: pa.Array) -> list[pa.Array]:
-    """What is inside, with NULL below every NULL, where anything may stand."""
-    children = [structs.field(position) for position in range(structs.type.num_fields)]
-    if not structs.null_count:
-        return children
-    if not any(pa.types.is_union(child.type) for child in children):
-        return list(structs.flatten())
-    # A union has no NULLs of its own, on which `flatten` ends the whole process (pyarrow 26).
-    rows = pc.if_else(structs.is_valid(), pa.arange(0, len(structs)), pa.scalar(None, pa.int64()))
-    return [child.take(rows) for child in children]
-
-
 def _apply(step: _Step | None, array: pa.Array) -> pa.Array:
     return array if step is None else step(array)
-
-
-def _mask(array: pa.Array) -> pa.Array | None:
-    return array.is_null() if array.null_count else None
-
-
-def _used(offsets: pa.Array, elements: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """The part of the elements that the lists use, and where each list begins in it."""
-    if len(offsets) == 0:
-        return pa.array([0], offsets.type), elements.slice(0, 0)
-    first, last = offsets[0].as_py(), offsets[-1].as_py()
-    return pc.subtract(offsets, first), elements.slice(first, last - first)

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from pyarrow import lib
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
-from sparkport.engine.encodings import convert_array, struct_children
+from sparkport.engine.encodings import convert_array
+from sparkport.engine.nested_arrays import null_mask, struct_children, union_tags
 from sparkport.engine.types import type_name
 from sparkport.errors import BadRequest, PreconditionFailed, SparkportError
 from sparkport.spark.iceberg.types.natural_types import natural_type
@@ -151,7 +152,7 @@ def _encoded(
             return _struct_from_union(array, iceberg_type, declared, path)
         case lib.Type_INTERVAL_MONTH_DAY_NANO:
             return pa.StructArray.from_arrays(
-                parts_of_interval(array), fields=list(target), mask=_mask(array)
+                parts_of_interval(array), fields=list(target), mask=null_mask(array)
             )
         case lib.Type_STRUCT | lib.Type_LIST | lib.Type_MAP | lib.Type_FIXED_SIZE_LIST:
             return _rebuilt(array, iceberg_type, declared, target, path, _encoded)
@@ -167,10 +168,7 @@ def _struct_from_union(
     array: pa.Array, iceberg_type: IcebergType, declared: pa.DataType, path: str
 ) -> pa.Array:
     assert isinstance(iceberg_type, StructType)
-    # pyarrow's own `type_codes` forgets where a slice begins.
-    tags = pa.Array.from_buffers(
-        pa.int8(), len(array), [None, array.buffers()[1]], offset=array.offset
-    )
+    tags = union_tags(array)
     rows = pa.arange(0, len(array))
     members = {declared.field(position).name: position for position in range(declared.num_fields)}
     children = []
@@ -207,25 +205,21 @@ def _rebuilt(
                     zip(struct_children(array), iceberg_type.fields, strict=True)
                 )
             ]
-            return pa.StructArray.from_arrays(children, fields=list(target), mask=_mask(array))
+            return pa.StructArray.from_arrays(children, fields=list(target), mask=null_mask(array))
         case ListType():
             offsets, elements = _elements(array)
             elements = convert(
                 elements, iceberg_type.element_type, declared.value_type, f"{path}[]"
             )
-            return pa.ListArray.from_arrays(offsets, elements, type=target, mask=_mask(array))
+            return pa.ListArray.from_arrays(offsets, elements, type=target, mask=null_mask(array))
         case MapType():
             offsets, entries = _elements(_lists_of_entries(array))
             keys, items = struct_children(entries)
             keys = convert(keys, iceberg_type.key_type, declared.key_type, f"{path}.key")
             items = convert(items, iceberg_type.value_type, declared.item_type, f"{path}.value")
-            return pa.MapArray.from_arrays(offsets, keys, items, type=target, mask=_mask(array))
+            return pa.MapArray.from_arrays(offsets, keys, items, type=target, mask=null_mask(array))
         case _:
             raise TypeError(f"{iceberg_type} is not nested")
-
-
-def _mask(array: pa.Array) -> pa.Array | None:
-    return array.is_null() if array.null_count else None
 
 
 def _elements(lists: pa.Array) -> tuple[pa.Array, pa.Array]:
