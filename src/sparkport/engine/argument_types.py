@@ -4,19 +4,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import lib
 
-from sparkport.engine.leaf_encodings import form
+from sparkport.engine.type_table import ENCODED_FORMS, form, row_of
 from sparkport.engine.types import fields_of, publishable_schema, with_fields
 
 __all__ = ["canonical_schema", "python_value", "sent_type"]
-
-_SETTING_DEPENDENT = frozenset({"boolean", "bool8", "uuid", "hugeint", "uhugeint", "time_tz"})
-"""What the client sends in another layout under `arrow_lossless_conversion`."""
 
 
 def sent_type(data_type: pa.DataType) -> pa.DataType | None:
@@ -27,37 +23,32 @@ def sent_type(data_type: pa.DataType) -> pa.DataType | None:
     parameter must be declared with the type they really have. Where that depends on the client's
     settings it has to be declared as ANY, which makes the client say what it sends.
     """
-    kind = form(data_type)
-    if kind in _SETTING_DEPENDENT:
+    row = row_of(data_type)
+    if row is not None and row.arrow and row.sent is None:
         return None
     if isinstance(data_type, pa.BaseExtensionType):
         storage = sent_type(data_type.storage_type)
         return data_type if storage == data_type.storage_type else storage
-    if kind in ("dictionary", "run-end encoded"):
+    if form(data_type) in ENCODED_FORMS:
         return sent_type(data_type.value_type)
-    if kind in _PLAIN:
-        return _PLAIN[kind](data_type)
-    return _sent_nested(data_type, kind)
+    if row is None or row.sent is None:
+        return _sent_nested(data_type)
+    return _with_parameters(row.sent, data_type)
 
 
-_PLAIN: dict[str, Callable[[pa.DataType], pa.DataType]] = {
-    "text": lambda _: pa.string(),
-    "binary": lambda _: pa.binary(),
-    "date": lambda _: pa.date32(),
-    "time": lambda each: each if each == pa.time64("ns") else pa.time64("us"),
-    "decimal": lambda each: pa.decimal128(each.precision, each.scale),
-    "zoned timestamp": lambda each: pa.timestamp("us", each.tz),
-    "duration": lambda _: pa.month_day_nano_interval(),
-}
+def _with_parameters(sent: pa.DataType, data_type: pa.DataType) -> pa.DataType:
+    if pa.types.is_decimal(sent) and pa.types.is_decimal(data_type):
+        return pa.decimal128(data_type.precision, data_type.scale)
+    return pa.timestamp(sent.unit, data_type.tz) if pa.types.is_timestamp(sent) else sent
 
 
-def _sent_nested(data_type: pa.DataType, kind: str) -> pa.DataType | None:
+def _sent_nested(data_type: pa.DataType) -> pa.DataType | None:
     fields = fields_of(data_type)
     types = [sent_type(field.type) for field in fields]
     if any(each is None for each in types):
         return None
     sent = [field.with_type(each) for field, each in zip(fields, types, strict=True)]
-    if kind == "list" and data_type.id != lib.Type_FIXED_SIZE_LIST:
+    if form(data_type) == "list" and data_type.id != lib.Type_FIXED_SIZE_LIST:
         return pa.list_(sent[0])  # views and large ones only under further settings
     return with_fields(data_type, sent)
 
@@ -97,11 +88,10 @@ def python_value(scalar: pa.Scalar) -> Any:
 def _python(scalar: pa.Scalar) -> Any:
     if not scalar.is_valid:
         return None
+    row = row_of(scalar.type)
+    if row is not None and row.python is not None:
+        return row.python.read(scalar.value.as_py())
     match form(scalar.type):
-        case "hugeint":
-            return int.from_bytes(scalar.value.as_py(), "little", signed=True)
-        case "uhugeint":
-            return int.from_bytes(scalar.value.as_py(), "little")
         case "list":
             return [_python(each) for each in scalar]
         case "struct":

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyarrow import lib
 
 from sparkport.engine.client_booleans import known_booleans, plain_booleans
-from sparkport.engine.leaf_encodings import LEAF_CONVERSIONS, LeafConversion, form
+from sparkport.engine.leaf_encodings import LEAF_CONVERSIONS, LeafConversion, first_refused
 from sparkport.engine.nested_arrays import (
     list_array,
     null_mask,
@@ -24,6 +24,7 @@ from sparkport.engine.nested_arrays import (
     union_tags,
     used_elements,
 )
+from sparkport.engine.type_table import form, row_of, storage_type
 from sparkport.engine.types import fields_of, type_name
 from sparkport.errors import BadRequest
 
@@ -136,7 +137,7 @@ def _plan(
     if source_form == "null" and target_form != "null":
         return lambda array: pa.nulls(len(array), target)
     if source_form == target_form and source_form in _NESTED:
-        plain = _NESTED[source_form](_storage(source), _storage(target), path, packed)
+        plain = _NESTED[source_form](storage_type(source), storage_type(target), path, packed)
         if plain is None and source.equals(target, check_metadata=True):
             return None
         return _between(source, target, plain)
@@ -148,7 +149,7 @@ def _plan(
         )
     if target_form in _DECODERS:
         return _chain(_plan(source, target.value_type, path, packed, nested), _encoder(target))
-    if source_form == target_form and _storage(source).equals(_storage(target)):
+    if source_form == target_form and storage_type(source).equals(storage_type(target)):
         return _between(source, target, None)
     conversion = LEAF_CONVERSIONS.get((source_form, target_form))
     if packed and target_form == "uhugeint" and source.equals(_LABELLED_DECIMAL):
@@ -170,10 +171,6 @@ def _chain(first: _Step | None, second: _Step | None) -> _Step | None:
     return lambda array: second(first(array))
 
 
-def _storage(data_type: pa.DataType) -> pa.DataType:
-    return data_type.storage_type if isinstance(data_type, pa.BaseExtensionType) else data_type
-
-
 def _between(source: pa.DataType, target: pa.DataType, plain: _Step | None) -> _Step:
     """`plain` with the extension type taken off before and put on afterwards."""
     unwrap = isinstance(source, pa.BaseExtensionType)
@@ -190,43 +187,32 @@ def _between(source: pa.DataType, target: pa.DataType, plain: _Step | None) -> _
 
 
 def _leaf(conversion: LeafConversion, source: pa.DataType, target: pa.DataType, path: str) -> _Step:
-    storage = _storage(target)
+    storage = storage_type(target)
 
     def step(array: pa.Array) -> pa.Array:
         try:
             return conversion(array, storage)
         except (ValueError, pa.ArrowException) as error:
             message = f"column {path} is {type_name(target)}, which cannot hold"
+            refused = first_refused(lambda part: conversion(part, storage), array)
+            shown = "that was sent" if refused is None else _shown(refused, source)
             raise BadRequest(
-                f"{message} the value {_culprit(conversion, array, storage, source)}",
+                f"{message} the value {shown}",
                 without_values=f"{message} one of the values",
             ) from error
 
     return step
 
 
-def _culprit(
-    conversion: LeafConversion, array: pa.Array, storage: pa.DataType, source: pa.DataType
-) -> str:
-    """The first value that the conversion refuses, as text."""
-    for index in range(len(array)):
-        try:
-            conversion(array.slice(index, 1), storage)
-        except (ValueError, pa.ArrowException):
-            return _shown(array[index], form(source))
-    return "that was sent"
-
-
-def _shown(value: pa.Scalar, source_form: str) -> str:
+def _shown(value: pa.Scalar, source: pa.DataType) -> str:
+    """A value of the storage of `source` as text."""
     try:
         python = value.as_py()
-    except (
-        ValueError,
-        OverflowError,
-    ):  # nanoseconds, or years, that Python's own types do not have
+    except (ValueError, OverflowError):  # nanoseconds, or years, that Python's own types have not
         return str(value.cast(pa.string()).as_py())
-    if source_form in ("hugeint", "uhugeint"):
-        return str(int.from_bytes(python, "little", signed=source_form == "hugeint"))
+    row = row_of(source)
+    if row is not None and row.python is not None:
+        return str(row.python.read(python))
     return (repr(python) if isinstance(python, str | bytes) else str(python))[:100]
 
 

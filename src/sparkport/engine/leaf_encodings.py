@@ -8,61 +8,28 @@ from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import lib
 
-from sparkport.engine.types import opaque_name
-
-__all__ = ["LEAF_CONVERSIONS", "LeafConversion", "form"]
+__all__ = ["LEAF_CONVERSIONS", "LeafConversion", "first_refused"]
 
 LeafConversion: TypeAlias = Callable[[pa.Array, pa.DataType], pa.Array]
 """From the storage of one type to the storage, of the given type, of another. Raises ValueError for
 a value that the target cannot hold; nothing is rounded, cut or wrapped around."""
 
 
-def form(data_type: pa.DataType) -> str:
-    """What kind of values a type holds, whatever the width, unit or layout it holds them in."""
-    if isinstance(data_type, pa.BaseExtensionType):
-        name = opaque_name(data_type)
-        if name in _OPAQUE_FORMS:
-            return name
-        return _EXTENSION_FORMS.get(data_type.extension_name) or form(data_type.storage_type)
-    if data_type.id == lib.Type_TIMESTAMP and data_type.tz is not None:
-        return "zoned timestamp"
-    return _FORMS.get(data_type.id, str(data_type))
+def first_refused(convert: Callable[[pa.Array], pa.Array], array: pa.Array) -> pa.Scalar | None:
+    """The first value that a conversion refuses; None if it takes each value by itself."""
+    while len(array) > 1:
+        half = array.slice(0, len(array) // 2)
+        array = half if _refuses(convert, half) else array.slice(len(half))
+    return array[0] if len(array) and _refuses(convert, array) else None
 
 
-_OPAQUE_FORMS = frozenset({"hugeint", "uhugeint", "time_tz", "bit", "bignum"})
-_EXTENSION_FORMS: Mapping[str, str] = {
-    "arrow.uuid": "uuid",
-    "arrow.bool8": "bool8",
-    "arrow.json": "json",
-}
-_FORMS: Mapping[int, str] = {
-    lib.Type_NA: "null",
-    lib.Type_BOOL: "boolean",
-    **dict.fromkeys((lib.Type_INT8, lib.Type_INT16, lib.Type_INT32, lib.Type_INT64), "integer"),
-    **dict.fromkeys((lib.Type_UINT8, lib.Type_UINT16, lib.Type_UINT32, lib.Type_UINT64), "integer"),
-    **dict.fromkeys((lib.Type_HALF_FLOAT, lib.Type_FLOAT, lib.Type_DOUBLE), "float"),
-    **dict.fromkeys(
-        (lib.Type_DECIMAL32, lib.Type_DECIMAL64, lib.Type_DECIMAL128, lib.Type_DECIMAL256),
-        "decimal",
-    ),
-    **dict.fromkeys((lib.Type_STRING, lib.Type_LARGE_STRING, lib.Type_STRING_VIEW), "text"),
-    **dict.fromkeys((lib.Type_BINARY, lib.Type_LARGE_BINARY, lib.Type_BINARY_VIEW), "binary"),
-    lib.Type_FIXED_SIZE_BINARY: "binary",
-    **dict.fromkeys((lib.Type_DATE32, lib.Type_DATE64), "date"),
-    **dict.fromkeys((lib.Type_TIME32, lib.Type_TIME64), "time"),
-    lib.Type_TIMESTAMP: "timestamp",
-    lib.Type_DURATION: "duration",
-    lib.Type_INTERVAL_MONTH_DAY_NANO: "interval",
-    **dict.fromkeys((lib.Type_LIST, lib.Type_LARGE_LIST, lib.Type_FIXED_SIZE_LIST), "list"),
-    **dict.fromkeys((lib.Type_LIST_VIEW, lib.Type_LARGE_LIST_VIEW), "list"),
-    lib.Type_STRUCT: "struct",
-    lib.Type_MAP: "map",
-    lib.Type_SPARSE_UNION: "union",
-    lib.Type_DICTIONARY: "dictionary",
-    lib.Type_RUN_END_ENCODED: "run-end encoded",
-}
+def _refuses(convert: Callable[[pa.Array], pa.Array], array: pa.Array) -> bool:
+    try:
+        convert(array)
+    except (ValueError, pa.ArrowException):
+        return True
+    return False
 
 
 def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -97,11 +64,13 @@ def _float(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _decimal_from_integer(array: pa.Array, target: pa.DataType) -> pa.Array:
-    # By way of a type in which every integer has room: Arrow asks for precision by type, not by
-    # value.
+    # Arrow asks for precision by type, not by value: else by way of one with room for all integers.
+    if target.precision - target.scale >= _MOST_DIGITS:
+        return array.cast(target)
     return array.cast(pa.decimal256(76, target.scale)).cast(target)
 
 
+_MOST_DIGITS = 20
 _WHOLE = pa.decimal128(38, 0)
 _ZERO, _HIGHEST, _LOWEST = (
     pa.scalar(Decimal(text), _WHOLE) for text in ("0", "9" * 38, "-" + "9" * 38)
@@ -168,14 +137,23 @@ def _uuid_from_text(array: pa.Array, target: pa.DataType) -> pa.Array:
     )
 
 
+_GROUPS = ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32))
+
+
 def _text_from_uuid(array: pa.Array, target: pa.DataType) -> pa.Array:
-    texts = [
-        None
-        if value is None
-        else f"{value[:4].hex()}-{value[4:6].hex()}-{value[6:8].hex()}-{value[8:10].hex()}-{value[10:].hex()}"
-        for value in array.to_pylist()
-    ]
-    return pa.array(texts, target)
+    """In lower case, with dashes."""
+    if len(array) == array.null_count:
+        return pa.nulls(len(array), target)
+    whole = array.fill_null(b"\0" * 16)
+    octets = whole.buffers()[1].slice(whole.offset * 16, len(whole) * 16).to_pybytes()
+    digits = pa.Array.from_buffers(
+        pa.binary(_HEX_DIGITS), len(whole), [None, pa.py_buffer(octets.hex().encode())]
+    )
+    groups = [pc.binary_slice(digits, *place).cast(pa.binary()) for place in _GROUPS]
+    text = pc.binary_join_element_wise(*groups, pa.scalar(b"-", pa.binary())).cast(pa.string())
+    if array.null_count:
+        text = pc.if_else(array.is_valid(), text, pa.scalar(None, pa.string()))
+    return text.cast(target)
 
 
 # ------------------------------------------------------------------------------ time and intervals
@@ -226,26 +204,34 @@ def _bit(array: pa.Array, target: pa.DataType) -> pa.Array:
     """DuckDB reads these bytes back without looking at them, so what cannot be a BIT must not get
     that far.
     """
-    for value in array.to_pylist():
-        if value is not None and (len(value) < 2 or value[0] > 7):
-            raise ValueError(
-                "not the bytes of a BIT: first the number of padding bits, then the bits"
-            )
+    octets = array.cast(pa.large_binary())
+    padding = pc.binary_slice(octets, 0, 1)
+    if not _every(
+        pc.and_(pc.greater_equal(pc.binary_length(octets), 2), pc.less_equal(padding, b"\x07"))
+    ):
+        raise ValueError("not the bytes of a BIT: first the number of padding bits, then the bits")
     return array.cast(target)
 
 
 def _bignum(array: pa.Array, target: pa.DataType) -> pa.Array:
-    for value in array.to_pylist():
-        if value is not None:
-            header = int.from_bytes(value[:3], "big")
-            size = (
-                header if header >> 23 else ~header
-            ) & 0x7FFFFF  # the header of a negative number is complemented
-            if len(value) < 4 or size != len(value) - 3:
-                raise ValueError(
-                    "not the bytes of a BIGNUM: a header of three bytes, then the magnitude"
-                )
+    octets = array.cast(pa.large_binary())
+    lengths = pc.binary_length(octets)
+    if not _every(pc.greater_equal(lengths, 4)) or not _every(
+        pc.equal(_magnitude_size(octets), pc.subtract(lengths, 3))
+    ):
+        raise ValueError("not the bytes of a BIGNUM: a header of three bytes, then the magnitude")
     return array.cast(target)
+
+
+def _magnitude_size(octets: pa.Array) -> pa.Array:
+    """How many bytes the headers say that there are; that of a negative number is complemented."""
+    header = pc.binary_reverse(pc.binary_slice(octets, 0, 3)).cast(pa.binary())
+    nothing, zero = pa.scalar(b"", pa.binary()), pa.scalar(b"\0", pa.binary())
+    numbers = pc.binary_join_element_wise(header, zero, nothing).cast(pa.binary(4)).view(pa.int32())
+    negative = pc.equal(pc.bit_wise_and(numbers, 0x800000), 0)
+    return pc.bit_wise_and(pc.if_else(negative, pc.bit_wise_not(numbers), numbers), 0x7FFFFF).cast(
+        pa.int64()
+    )
 
 
 # --------------------------------------------------------------------------------------- the table

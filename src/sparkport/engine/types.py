@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import pyarrow as pa
 from pyarrow import lib
 
+from sparkport.engine.type_table import REMEDIES, TAKEN, extension_form, opaque_name, row_of
 from sparkport.errors import BadRequest, Unsupported
 
 __all__ = [
     "extension_metadata",
     "fields_of",
-    "opaque_name",
     "publishable_schema",
     "refuse_unreadable",
     "refuse_unsupported",
@@ -82,86 +82,17 @@ def extension_metadata(field: pa.Field) -> dict[bytes, bytes] | None:
     return kept or None
 
 
-def opaque_name(data_type: pa.DataType) -> str | None:
-    """The DuckDB type that an opaque extension type stands for, such as "hugeint"; None for all
-    other types.
-    """
-    if isinstance(data_type, pa.OpaqueType) and data_type.vendor_name == "DuckDB":
-        name: str = data_type.type_name
-        return name
-    return None
-
-
-_EXTENSION_NAMES: Mapping[str, str] = {
-    "arrow.uuid": "UUID",
-    "arrow.bool8": "BOOLEAN",
-    "arrow.json": "JSON",
-}
-
-
 def type_name(data_type: pa.DataType) -> str:
     """The type as a message should call it: DuckDB's own types by their names, all others as Arrow
     spells them.
     """
     if isinstance(data_type, pa.BaseExtensionType):
         name = opaque_name(data_type)
-        return (
-            name.upper() if name else _EXTENSION_NAMES.get(data_type.extension_name, str(data_type))
-        )
+        if name is not None:
+            return name.upper()
+        row = row_of(data_type) if extension_form(data_type) else None
+        return str(data_type) if row is None else row.name
     return str(data_type)
-
-
-_TEXT = frozenset({lib.Type_STRING, lib.Type_LARGE_STRING, lib.Type_STRING_VIEW})
-_BINARY = frozenset({lib.Type_BINARY, lib.Type_LARGE_BINARY, lib.Type_BINARY_VIEW})
-_INTEGERS = frozenset(
-    {
-        *(lib.Type_INT8, lib.Type_INT16, lib.Type_INT32, lib.Type_INT64),
-        *(lib.Type_UINT8, lib.Type_UINT16, lib.Type_UINT32, lib.Type_UINT64),
-    }
-)
-_DECIMALS = frozenset({lib.Type_DECIMAL32, lib.Type_DECIMAL64, lib.Type_DECIMAL128})
-_INTERVALS = frozenset(
-    {
-        lib.Type_DURATION,
-        lib.Type_INTERVAL_MONTHS,
-        lib.Type_INTERVAL_DAY_TIME,
-        lib.Type_INTERVAL_MONTH_DAY_NANO,
-    }
-)
-_LISTS = frozenset(
-    {
-        *(lib.Type_LIST, lib.Type_LARGE_LIST, lib.Type_LIST_VIEW, lib.Type_LARGE_LIST_VIEW),
-        lib.Type_FIXED_SIZE_LIST,
-    }
-)
-_TAKEN = frozenset(
-    {
-        *(lib.Type_NA, lib.Type_BOOL, lib.Type_FLOAT, lib.Type_DOUBLE, lib.Type_FIXED_SIZE_BINARY),
-        *(lib.Type_DATE32, lib.Type_DATE64, lib.Type_TIME32, lib.Type_TIME64, lib.Type_TIMESTAMP),
-        *(
-            lib.Type_STRUCT,
-            lib.Type_MAP,
-            lib.Type_SPARSE_UNION,
-            lib.Type_DICTIONARY,
-            lib.Type_RUN_END_ENCODED,
-        ),
-        *(_TEXT | _BINARY | _INTEGERS | _DECIMALS | _INTERVALS | _LISTS),
-    }
-)
-_REMEDIES: Mapping[int, str] = {
-    lib.Type_HALF_FLOAT: "use float or double",
-    lib.Type_DECIMAL256: "use decimal128, which has up to 38 digits, or text",
-    lib.Type_DENSE_UNION: "use a sparse union",
-}
-
-_OPAQUE_STORAGE: Mapping[str, tuple[frozenset[int], int | None]] = {
-    "hugeint": (frozenset({lib.Type_FIXED_SIZE_BINARY}), 16),
-    "uhugeint": (frozenset({lib.Type_FIXED_SIZE_BINARY}), 16),
-    "time_tz": (frozenset({lib.Type_FIXED_SIZE_BINARY}), 8),
-    "bit": (_BINARY, None),
-    "bignum": (_BINARY, None),
-}
-"""DuckDB's own types, and the storage, with its width, that it expects for them (airport §13.1)."""
 
 
 def _refuse_field(field: pa.Field, path: str, what: str) -> None:
@@ -178,25 +109,32 @@ def _refuse_field(field: pa.Field, path: str, what: str) -> None:
 def _problem(data_type: pa.DataType, nested: bool) -> str | None:
     """Why this type itself cannot be taken, and what would be; None if it can."""
     if isinstance(data_type, pa.BaseExtensionType):
-        storage, name = data_type.storage_type, opaque_name(data_type)
-        if name is not None and name in _OPAQUE_STORAGE:
-            ids, width = _OPAQUE_STORAGE[name]
-            if storage.id not in ids or (width is not None and storage.byte_width != width):
-                return f"the storage of {name} must be {'binary' if width is None else f'{width} bytes'}"
-        return _problem(storage, nested)
-    if data_type.id not in _TAKEN:
-        return _REMEDIES.get(data_type.id, "use another type")
+        return _storage_problem(data_type) or _problem(data_type.storage_type, nested)
+    if data_type.id not in TAKEN:
+        return REMEDIES.get(data_type.id, "use another type")
     if data_type.id == lib.Type_STRUCT and data_type.num_fields == 0:
         return "a struct needs at least one field"
     if data_type.id == lib.Type_SPARSE_UNION and data_type.num_fields == 0:
         return "a union needs at least one member"
     if data_type.id == lib.Type_FIXED_SIZE_LIST and data_type.list_size == 0:
         return "a list of fixed size needs at least one element"
-    if data_type.id in _DECIMALS and not 0 <= data_type.scale <= data_type.precision:
+    if pa.types.is_decimal(data_type) and not 0 <= data_type.scale <= data_type.precision:
         return "the scale must be between 0 and the precision"
     if data_type.id == lib.Type_DICTIONARY and nested:
         return "it would show the indices instead of the values; use the plain values"
     return None
+
+
+def _storage_problem(data_type: pa.DataType) -> str | None:
+    """DuckDB expects its own types in a certain storage, bytes also in other layouts."""
+    name, row = opaque_name(data_type), row_of(data_type)
+    if name is None or row is None or extension_form(data_type) is None:
+        return None
+    storage, expected = data_type.storage_type, row.arrow[0].storage_type
+    if storage == expected or (storage.id in _BINARY and expected == pa.binary()):
+        return None
+    size = expected.byte_width if expected.id == lib.Type_FIXED_SIZE_BINARY else None
+    return f"the storage of {name} must be {expected if size is None else f'{size} bytes'}"
 
 
 def _geometry_problem(field: pa.Field) -> str | None:
@@ -219,13 +157,16 @@ def _geometry_problem(field: pa.Field) -> str | None:
     return None
 
 
+_BINARY = frozenset({lib.Type_BINARY, lib.Type_LARGE_BINARY, lib.Type_BINARY_VIEW})
+
+
 def _children(data_type: pa.DataType) -> Iterator[tuple[pa.Field, str]]:
     """The fields inside a type, and how each is called after its parent's name; "" means by its own
     name.
     """
     if isinstance(data_type, pa.BaseExtensionType):
         yield from _children(data_type.storage_type)
-    elif data_type.id in _LISTS:
+    elif _is_list(data_type):
         yield data_type.value_field, "[]"
     elif data_type.id == lib.Type_MAP:
         yield data_type.key_field, ".key"
@@ -262,11 +203,15 @@ def fields_of(data_type: pa.DataType) -> list[pa.Field]:
         return []
     if data_type.id == lib.Type_MAP:
         return [data_type.key_field, data_type.item_field]
-    if data_type.id in _LISTS:
+    if _is_list(data_type):
         return [data_type.value_field]
     if data_type.id in (lib.Type_STRUCT, lib.Type_SPARSE_UNION):
         return [data_type.field(index) for index in range(data_type.num_fields)]
     return []
+
+
+def _is_list(data_type: pa.DataType) -> bool:
+    return data_type.id in _LIST_MAKERS or data_type.id == lib.Type_FIXED_SIZE_LIST
 
 
 def with_fields(data_type: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:

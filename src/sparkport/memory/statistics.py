@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from sparkport.catalog import ColumnStatistics, Context
 from sparkport.engine.statistics import shortened_maximum, shortened_minimum
-from sparkport.engine.types import opaque_name
+from sparkport.engine.type_table import opaque_name
 from sparkport.memory.segments import Segment
 from sparkport.memory.versions import Version
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as flight
-from pyarrow import lib
 
 from sparkport.catalog.statistics import ColumnStatistics
 from sparkport.engine.statistics import shortened_maximum, shortened_minimum
-from sparkport.engine.types import opaque_name, type_name
+from sparkport.engine.type_table import Bounds, form, row_of, storage_type
+from sparkport.engine.types import type_name
 from sparkport.errors import CatalogFault
 from sparkport.wire.flight import decode_descriptor
 from sparkport.wire.packing import read_fields
@@ -48,7 +48,6 @@ _LARGEST_COUNT = 2**63 - 1
 _LARGEST_LENGTH = 2**32 - 1
 """The client keeps 32 bits of a length, and forgets the others."""
 
-_TEXT = frozenset({lib.Type_STRING, lib.Type_LARGE_STRING, lib.Type_STRING_VIEW})
 _WIDEST_TEXT = ("", "\U0010ffff" * 16)
 """For text NULL would be read as the word "NULL". DuckDB keeps eight bytes of a bound and compares
 no more.
@@ -68,7 +67,7 @@ def encode_column_statistics(statistics: ColumnStatistics, data_type: pa.DataTyp
     columns["distinct_count"] = pa.array(
         [min(statistics.distinct_count, _LARGEST_COUNT)], pa.uint64()
     )
-    if _storage(data_type).id in _TEXT:
+    if _travel(data_type) is Bounds.SHORTENED:
         columns["contains_unicode"] = pa.array([statistics.contains_unicode], pa.bool_())
         length = statistics.max_string_length
         if length is not None and length <= _LARGEST_LENGTH:
@@ -94,20 +93,18 @@ def _check(statistics: ColumnStatistics, data_type: pa.DataType) -> None:
 
 
 def _bounds(statistics: ColumnStatistics, data_type: pa.DataType) -> tuple[pa.Array, pa.Array]:
-    storage = _storage(data_type)
-    if pa.types.is_nested(storage):
-        return pa.nulls(1), pa.nulls(1)  # asked for, but ignored
+    storage, travel = storage_type(data_type), _travel(data_type)
+    if travel is Bounds.IGNORED:
+        return pa.nulls(1), pa.nulls(1)
     low, high = _bound(statistics.minimum, data_type), _bound(statistics.maximum, data_type)
     if low is not None and high is not None and _key(low, data_type) > _key(high, data_type):
         raise _fault(data_type, "a minimum that is greater than the maximum")
     if low is not None and pa.types.is_floating(storage) and math.isnan(low[0].as_py()):
         # More likely computed from values of which one is NaN than that all of them are.
         raise _fault(data_type, "NaN as the minimum")
-    if opaque_name(data_type) == "time_tz":
-        low = high = (
-            None  # the client compares bounds otherwise than values: by local time, then by offset
-        )
-    elif storage.id in _TEXT:
+    if travel is Bounds.UNKNOWN:
+        low = high = None
+    elif travel is Bounds.SHORTENED:
         lowest, highest = _WIDEST_TEXT
         low = pa.array([lowest if low is None else shortened_minimum(low[0].as_py())], storage)
         high = pa.array([highest if high is None else shortened_maximum(high[0].as_py())], storage)
@@ -116,11 +113,16 @@ def _bounds(statistics: ColumnStatistics, data_type: pa.DataType) -> tuple[pa.Ar
     return _wrapped(low, data_type), _wrapped(high, data_type)
 
 
+def _travel(data_type: pa.DataType) -> Bounds:
+    row = row_of(data_type)
+    return Bounds.REFUSED if row is None else row.bounds
+
+
 def _bound(value: Any, data_type: pa.DataType) -> pa.Array | None:
     """One value as the column stores it; None for NULL. Raises: CatalogFault."""
     if isinstance(value, pa.ExtensionScalar):
         value = value.value
-    storage = _storage(data_type)
+    storage = storage_type(data_type)
     try:
         if isinstance(value, pa.Scalar):
             array = pa.repeat(value, 1)
@@ -132,7 +134,7 @@ def _bound(value: Any, data_type: pa.DataType) -> pa.Array | None:
             array = pa.array([_stored(value, data_type)], storage)
         if array.null_count:
             return None
-        if storage.id in _TEXT:
+        if form(storage) == "text":
             array.validate(full=True)  # what is not UTF-8 would fail the client's query
     except (pa.ArrowException, ValueError, TypeError, OverflowError, AttributeError) as error:
         raise _fault(data_type, "bounds of another type") from error
@@ -140,43 +142,32 @@ def _bound(value: Any, data_type: pa.DataType) -> pa.Array | None:
 
 
 def _converts(given: pa.DataType, wanted: pa.DataType) -> bool:
-    return (given.id in _TEXT and wanted.id in _TEXT) or (
-        pa.types.is_integer(given) and pa.types.is_integer(wanted)
-    )
+    return form(given) == form(wanted) and form(given) in ("text", "integer")
 
 
 def _stored(value: Any, data_type: pa.DataType) -> Any:
     """What Python has a type for, but Arrow's constructor does not take."""
-    name = opaque_name(data_type)
-    if isinstance(value, int) and name in ("hugeint", "uhugeint"):
-        return value.to_bytes(16, "little", signed=name == "hugeint")
+    row = row_of(data_type)
+    if row is not None and row.python is not None and isinstance(value, row.python.type):
+        return row.python.write(value)
     if isinstance(value, uuid.UUID):
         return value.bytes
-    if isinstance(value, bool) != (_is_boolean(data_type)) and value is not None:
+    is_boolean = row is not None and row.name == "BOOLEAN"
+    if isinstance(value, bool) != is_boolean and value is not None:
         raise TypeError(f"{value!r} is not of type {data_type}")
-    return (
-        int(value)
-        if isinstance(value, bool) and isinstance(data_type, pa.BaseExtensionType)
-        else value
-    )
-
-
-def _is_boolean(data_type: pa.DataType) -> bool:
-    if isinstance(data_type, pa.BaseExtensionType):
-        return bool(data_type.extension_name == "arrow.bool8")
-    return bool(pa.types.is_boolean(data_type))
+    return int(value) if form(data_type) == "bool8" and value is not None else value
 
 
 def _key(bound: pa.Array, data_type: pa.DataType) -> tuple[bool, Any]:
     """What is compared; the first part puts NaN above all other numbers."""
-    name = opaque_name(data_type)
+    row = row_of(data_type)
+    if row is None or row.bounds is Bounds.UNKNOWN:
+        return False, 0
     if pa.types.is_temporal(bound.type):
         return False, _number(bound)
     value = bound[0].as_py()
-    if name in ("hugeint", "uhugeint"):
-        return False, int.from_bytes(value, "little", signed=name == "hugeint")
-    if name == "time_tz":
-        return False, 0
+    if row.python is not None:
+        return False, row.python.read(value)
     if isinstance(value, float):
         return math.isnan(value), 0.0 if math.isnan(value) else value
     if isinstance(value, str):
@@ -216,16 +207,12 @@ def _fits(bound: pa.Array) -> bool:
 
 
 def _wrapped(bound: pa.Array | None, data_type: pa.DataType) -> pa.Array:
-    array = pa.nulls(1, _storage(data_type)) if bound is None else bound
+    array = pa.nulls(1, storage_type(data_type)) if bound is None else bound
     return (
         pa.ExtensionArray.from_storage(data_type, array)
         if isinstance(data_type, pa.BaseExtensionType)
         else array
     )
-
-
-def _storage(data_type: pa.DataType) -> pa.DataType:
-    return data_type.storage_type if isinstance(data_type, pa.BaseExtensionType) else data_type
 
 
 def _fault(data_type: pa.DataType, what: str) -> CatalogFault:

@@ -362,8 +362,8 @@ CONSTANTS: Mapping[str, ConstantForm] = {
         lambda value, _: f"make_timestamptz(CAST({value} AS BIGINT))"
     ),
 }
-"""By type id, for all types without parts but ENUM. A constant of a type that is not here is left to
-the client.
+"""By type id, for all types without parts but ENUM. A constant of a type that is not here is left
+to the client.
 """
 
 _TYPE_NAMES: Mapping[str, str] = {

@@ -33,7 +33,7 @@ from sparkport.engine.constraints.expressions import column_types
 from sparkport.engine.constraints.sandbox import quoted
 from sparkport.engine.constraints.validate import parse_constraint
 from sparkport.engine.encodings import convert_array
-from sparkport.engine.leaf_encodings import form
+from sparkport.engine.type_table import form
 from sparkport.errors import BadRequest, NotFound, NotWritable
 from sparkport.spark.functions.table_names import find_for
 from sparkport.spark.iceberg.table_state import TableState

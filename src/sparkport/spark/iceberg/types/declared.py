@@ -18,30 +18,23 @@ from pyarrow import lib
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
-    BooleanType,
-    DateType,
     DecimalType,
-    DoubleType,
-    FloatType,
     GeometryType,
     IcebergType,
     IntegerType,
     ListType,
-    LongType,
     MapType,
     NestedField,
-    StringType,
     StructType,
-    TimestampType,
-    TimestamptzType,
     UnknownType,
     UUIDType,
 )
 
 from sparkport.catalog.names import folded
+from sparkport.engine.type_table import row_of, storage_type
 from sparkport.engine.types import fields_of, publishable_schema, type_name
 from sparkport.errors import Unsupported
-from sparkport.spark.iceberg.types.natural_types import map_of, natural_type, spark_type
+from sparkport.spark.iceberg.types.natural_types import map_of, named_type, natural_type, spark_type
 from sparkport.spark.iceberg.types.stored_arrays import decode, encode
 from sparkport.spark.iceberg.types.stored_values import INTERVAL_PARTS
 from sparkport.spark.iceberg.types.type_tags import (
@@ -260,30 +253,10 @@ def _tag_name(members: list[pa.Field]) -> str:
     return name
 
 
-_TEXT, _BYTES = StringType(), BinaryType()
-_PLAIN: Mapping[int, IcebergType] = {
-    lib.Type_BOOL: BooleanType(),
-    lib.Type_INT32: IntegerType(),
-    lib.Type_INT64: LongType(),
-    lib.Type_FLOAT: FloatType(),
-    lib.Type_DOUBLE: DoubleType(),
-    **dict.fromkeys((lib.Type_DATE32, lib.Type_DATE64), DateType()),
-    **dict.fromkeys((lib.Type_STRING, lib.Type_LARGE_STRING, lib.Type_STRING_VIEW), _TEXT),
-    **dict.fromkeys((lib.Type_BINARY, lib.Type_LARGE_BINARY, lib.Type_BINARY_VIEW), _BYTES),
-    lib.Type_FIXED_SIZE_BINARY: _BYTES,
-}
-_DECIMALS = frozenset({lib.Type_DECIMAL32, lib.Type_DECIMAL64, lib.Type_DECIMAL128})
-
-
 def _stored_plain(declared: pa.DataType) -> IcebergType:
-    if isinstance(declared, pa.BaseExtensionType):
-        if declared.extension_name == "arrow.bool8":
-            return BooleanType()
-        return _stored_plain(declared.storage_type)  # what DuckDB, too, takes for its storage
-    if declared.id in _DECIMALS:
-        return DecimalType(declared.precision, declared.scale)
-    if declared.id == lib.Type_TIMESTAMP:
-        return TimestampType() if declared.tz is None else TimestamptzType()
-    if declared.id not in _PLAIN:
-        raise Unsupported(f"the lake has no type to keep {type_name(declared)} in")
-    return _PLAIN[declared.id]
+    row, plain = row_of(declared), storage_type(declared)
+    if row is None or not row.iceberg:
+        raise Unsupported(f"the lake has no type to keep {type_name(plain)} in")
+    if row.name == "DECIMAL":
+        return DecimalType(plain.precision, plain.scale)
+    return named_type(row.iceberg)

@@ -3,63 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 import pyarrow as pa
 from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
     DecimalType,
-    DoubleType,
     FixedType,
-    FloatType,
-    GeographyType,
-    GeometryType,
     IcebergType,
-    IntegerType,
     ListType,
-    LongType,
     MapType,
-    StringType,
+    NestedField,
     StructType,
-    TimestampNanoType,
-    TimestampType,
-    TimestamptzNanoType,
-    TimestamptzType,
-    TimeType,
-    UnknownType,
-    UUIDType,
 )
 
+from sparkport.engine.type_table import ICEBERG_TYPES, IcebergRow
 from sparkport.errors import Unsupported
 from sparkport.spark.iceberg.identifiers import quoted
 
-__all__ = ["map_of", "natural_type", "spark_type"]
+__all__ = ["map_of", "named_type", "natural_type", "spark_type"]
 
-_PLAIN: Mapping[type[IcebergType], tuple[pa.DataType, str | None]] = {
-    BooleanType: (pa.bool_(), "boolean"),
-    IntegerType: (pa.int32(), "int"),
-    LongType: (pa.int64(), "bigint"),
-    FloatType: (pa.float32(), "float"),
-    DoubleType: (pa.float64(), "double"),
-    DateType: (pa.date32(), "date"),
-    TimeType: (pa.time64("us"), None),
-    TimestampType: (pa.timestamp("us"), "timestamp_ntz"),
-    TimestamptzType: (pa.timestamp("us", "UTC"), "timestamp"),
-    TimestampNanoType: (pa.timestamp("ns"), None),
-    TimestamptzNanoType: (pa.timestamp("ns", "UTC"), None),
-    StringType: (pa.string(), "string"),
-    UUIDType: (pa.uuid(), "string"),
-    BinaryType: (pa.binary(), "binary"),
-    UnknownType: (pa.null(), "void"),
-    # In Iceberg's files they are WKB, which is what DuckDB calls BLOB until a field's metadata says
-    # more.
-    GeometryType: (pa.binary(), None),
-    GeographyType: (pa.binary(), None),
+
+@cache
+def named_type(name: str) -> IcebergType:
+    """The type without parts that Iceberg calls so, such as "long" or "decimal(20, 0)"."""
+    field = {"id": 1, "name": "", "type": name, "required": False}
+    return NestedField.model_validate(field).field_type
+
+
+_PLAIN: Mapping[type[IcebergType], IcebergRow] = {
+    type(named_type(name)): row for name, row in ICEBERG_TYPES.items()
 }
-"""Arrow's type, and Spark's name of what it reads; None where it refuses the whole table (Iceberg
-1.12).
-"""
 
 
 def natural_type(iceberg_type: IcebergType) -> pa.DataType:
@@ -88,7 +61,7 @@ def natural_type(iceberg_type: IcebergType) -> pa.DataType:
         case FixedType():
             return pa.binary(len(iceberg_type))
         case _ if type(iceberg_type) in _PLAIN:
-            return _PLAIN[type(iceberg_type)][0]
+            return _PLAIN[type(iceberg_type)].arrow
         case _:
             raise Unsupported(f"columns of Iceberg's type {iceberg_type} cannot be shown in DuckDB")
 
@@ -120,7 +93,7 @@ def spark_type(iceberg_type: IcebergType) -> str:
         case FixedType():
             return "binary"
         case _:
-            _, name = _PLAIN.get(type(iceberg_type), (None, None))
-            if name is None:
+            row = _PLAIN.get(type(iceberg_type))
+            if row is None or row.spark is None:
                 raise Unsupported(f"Spark has no type for columns of Iceberg's type {iceberg_type}")
-            return name
+            return row.spark

@@ -18,6 +18,7 @@ from pyarrow import lib
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from sparkport.engine.encodings import convert_array
+from sparkport.engine.leaf_encodings import first_refused
 from sparkport.engine.nested_arrays import null_mask, struct_children, union_tags
 from sparkport.engine.types import type_name
 from sparkport.errors import BadRequest, PreconditionFailed, SparkportError
@@ -267,23 +268,16 @@ def _tried(
     try:
         return convert(array)
     except (ValueError, pa.ArrowException) as error:
-        raise refuse(_culprit(convert, array)) from error
+        raise refuse(_shown(first_refused(convert, array))) from error
 
 
-def _culprit(convert: Callable[[pa.Array], pa.Array], array: pa.Array) -> str:
-    """The first value that the conversion refuses, as text."""
-    while len(array) > 1:
-        half = array.slice(0, len(array) // 2)
-        try:
-            convert(half)
-        except (ValueError, pa.ArrowException):
-            array = half
-        else:
-            array = array.slice(len(half))
+def _shown(value: pa.Scalar | None) -> str:
+    if value is None:
+        return "that is there"
     try:
-        return str(array[0].as_py())[:100]
+        return str(value.as_py())[:100]
     except (ValueError, OverflowError):  # years that Python's own types do not have
-        return str(array[0].cast(pa.string()).as_py())
+        return str(value.cast(pa.string()).as_py())
 
 
 def _refuse_sent(declared: pa.DataType, path: str) -> Callable[[str], SparkportError]:

@@ -8,46 +8,24 @@ slices are fine.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DecimalType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    StringType,
-    TimestampType,
-    TimestamptzType,
-)
+from pyiceberg.types import IcebergType, IntegerType, LongType
 
 from sparkport.engine.leaf_encodings import LEAF_CONVERSIONS
+from sparkport.engine.type_table import form, row_of, storage_type
+from sparkport.spark.iceberg.types.natural_types import named_type, natural_type
 
-__all__ = [
-    "INTERVAL_PARTS",
-    "Storage",
-    "bignum_storage",
-    "bit_storage",
-    "hugeint_storage",
-    "integer_storage",
-    "interval_from_parts",
-    "json_storage",
-    "null_storage",
-    "parts_of_interval",
-    "span_storage",
-    "time_storage",
-    "time_tz_storage",
-    "timestamp_storage",
-    "uuid_storage",
-]
+__all__ = ["INTERVAL_PARTS", "Storage", "interval_from_parts", "parts_of_interval", "storage_for"]
 
 Conversion: TypeAlias = Callable[[pa.Array], pa.Array]
+_Conversions: TypeAlias = tuple[Conversion, Conversion]
+"""To the stored values, and back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +37,28 @@ class Storage:
     type: IcebergType
     encode: Conversion
     decode: Conversion
-    keeps_order: bool = True
+    keeps_order: bool
     """Whether stored values are ordered as DuckDB orders the declared ones."""
 
 
-def _every(truths: pa.Array) -> bool:
-    return bool(pc.all(truths, min_count=0).as_py())
+def storage_for(declared: pa.DataType) -> Storage | None:
+    """How a type without parts is kept; None where Iceberg's type shows as the declared one."""
+    row = row_of(declared)
+    if row is None or not row.iceberg:
+        return None
+    kept = named_type(row.iceberg)
+    natural = natural_type(kept)
+    if natural.equals(declared):
+        return None
+    special = _SPECIAL.get(row.form)
+    if special is not None:
+        return Storage(kept, *special(declared), row.ordered)
+    there = LEAF_CONVERSIONS[row.form, form(natural)]
+    back = LEAF_CONVERSIONS[form(natural), row.form]
+    plain = storage_type(declared)
+    return Storage(
+        kept, lambda array: there(array, natural), lambda array: back(array, plain), row.ordered
+    )
 
 
 def _refuse_outside(numbers: pa.Array, low: int, high: int, problem: str) -> pa.Array:
@@ -77,28 +71,15 @@ def _refuse_outside(numbers: pa.Array, low: int, high: int, problem: str) -> pa.
 # ----------------------------------------------------------------------------------------- numbers
 
 
-def integer_storage(declared: pa.DataType) -> Storage:
-    """The next wider type that has a sign; UBIGINT as a decimal, since nothing wider than BIGINT is
-    left.
-    """
-    kept: IcebergType
-    if declared.bit_width < 32:
-        kept, arrow = IntegerType(), pa.int32()
-    elif declared.bit_width == 32:
-        kept, arrow = LongType(), pa.int64()
-    else:
-        kept, arrow = DecimalType(20, 0), pa.decimal128(20, 0)
-    return Storage(kept, lambda array: array.cast(arrow), lambda array: array.cast(declared))
-
-
 _LABELLED = pa.decimal128(38, 0)
 _WIDE = pa.decimal256(76, 0)
-_HUGE, _WIDE_BYTES = pa.binary(16), pa.binary(32)
+_WIDE_BYTES = pa.binary(32)
 _UPPER_HALF = pa.scalar(b"\0" * 16, pa.binary())
 
 
-def hugeint_storage(*, signed: bool) -> Storage:
+def _hugeint(declared: pa.DataType) -> _Conversions:
     """Decimal digits: they go up to 39, one more than any number of Spark has."""
+    signed = form(declared) == "hugeint"
     low, high = (-(2**127), 2**127 - 1) if signed else (0, 2**128 - 1)
     lowest, highest = (pa.scalar(Decimal(bound), _WIDE) for bound in (low, high))
 
@@ -110,9 +91,7 @@ def hugeint_storage(*, signed: bool) -> Storage:
             numbers.view(_WIDE_BYTES), 0, 16
         )  # little endian: the lower half is the whole number
 
-    return Storage(
-        StringType(), _signed_digits if signed else _unsigned_digits, decode, keeps_order=False
-    )
+    return _signed_digits if signed else _unsigned_digits, decode
 
 
 def _signed_digits(array: pa.Array) -> pa.Array:
@@ -127,89 +106,7 @@ def _unsigned_digits(array: pa.Array) -> pa.Array:
     return wide.cast(_WIDE_BYTES).view(_WIDE).cast(pa.string())
 
 
-# ---------------------------------------------------------------------------------- text and bytes
-
-
-def json_storage() -> Storage:
-    """The text as it was written."""
-    return Storage(StringType(), lambda array: array.cast(pa.string()), lambda array: array)
-
-
-def uuid_storage() -> Storage:
-    """Text, as Spark shows a UUID anyhow: its filters on Iceberg's own type miss rows (decision
-    0008).
-
-    Others may write capital letters, which are ordered otherwise than the values.
-    """
-    return Storage(StringType(), _text_of_uuids, _uuids_of_text, keeps_order=False)
-
-
-_UUID_GROUPS = ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32))
-
-
-def _text_of_uuids(array: pa.Array) -> pa.Array:
-    if len(array) == array.null_count:
-        return pa.nulls(len(array), pa.string())
-    whole = array.fill_null(b"\0" * 16)
-    octets = whole.buffers()[1].slice(whole.offset * 16, len(whole) * 16).to_pybytes()
-    digits = pa.Array.from_buffers(
-        pa.binary(32), len(whole), [None, pa.py_buffer(octets.hex().encode())]
-    )
-    groups = [
-        pc.binary_slice(digits, start, stop).cast(pa.binary()) for start, stop in _UUID_GROUPS
-    ]
-    text = pc.binary_join_element_wise(*groups, pa.scalar(b"-", pa.binary())).cast(pa.string())
-    return (
-        pc.if_else(array.is_valid(), text, pa.scalar(None, pa.string()))
-        if array.null_count
-        else text
-    )
-
-
-def _uuids_of_text(array: pa.Array) -> pa.Array:
-    return LEAF_CONVERSIONS["text", "uuid"](array, pa.binary(16))
-
-
-def bit_storage() -> Storage:
-    """DuckDB's own bytes, as a client without lossless conversion sends them."""
-    return Storage(
-        BinaryType(), lambda array: array.cast(pa.binary()), _checked_bits, keeps_order=False
-    )
-
-
-def _checked_bits(array: pa.Array) -> pa.Array:
-    """DuckDB reads these bytes without looking at them, so what cannot be a BIT must not get that
-    far.
-    """
-    padding = pc.binary_slice(array, 0, 1)
-    if not _every(
-        pc.and_(pc.greater_equal(pc.binary_length(array), 2), pc.less_equal(padding, b"\x07"))
-    ):
-        raise ValueError("not the bytes of a BIT")
-    return array
-
-
-def bignum_storage() -> Storage:
-    """DuckDB's own bytes, which are ordered as the numbers are."""
-    return Storage(BinaryType(), lambda array: array.cast(pa.binary()), _checked_bignums)
-
-
-def _checked_bignums(array: pa.Array) -> pa.Array:
-    if not _every(pc.greater_equal(pc.binary_length(array), 4)):
-        raise ValueError("not the bytes of a BIGNUM")
-    header = pc.binary_reverse(pc.binary_slice(array, 0, 3))
-    padded = pc.binary_join_element_wise(
-        header, pa.scalar(b"\0", pa.binary()), pa.scalar(b"", pa.binary())
-    )
-    sizes = padded.cast(pa.binary(4)).view(pa.int32())
-    negative = pc.equal(pc.bit_wise_and(sizes, 0x800000), 0)  # complemented, the size too
-    sizes = pc.bit_wise_and(pc.if_else(negative, pc.bit_wise_not(sizes), sizes), 0x7FFFFF)
-    if not _every(pc.equal(sizes, pc.subtract(pc.binary_length(array), 3))):
-        raise ValueError("not the bytes of a BIGNUM")
-    return array
-
-
-def null_storage() -> Storage:
+def _null(declared: pa.DataType) -> _Conversions:
     """Iceberg's own `unknown` cannot be written inside other types, and not at all before format
     version 3.
     """
@@ -219,9 +116,7 @@ def null_storage() -> Storage:
             raise ValueError("not NULL")
         return pa.nulls(len(array))
 
-    return Storage(
-        BooleanType(), lambda array: pa.nulls(len(array), pa.bool_()), decode, keeps_order=False
-    )
+    return lambda array: pa.nulls(len(array), pa.bool_()), decode
 
 
 # ------------------------------------------------------------------------------------- time of day
@@ -230,7 +125,7 @@ _DAY_SECONDS = 24 * 60 * 60
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
-def time_storage(declared: pa.DataType) -> Storage:
+def _time(declared: pa.DataType) -> _Conversions:
     """The time since midnight, as a number of its units."""
     day = _DAY_SECONDS * _PER_SECOND[declared.unit]
     plain = pa.int32() if declared.bit_width == 32 else pa.int64()
@@ -243,7 +138,7 @@ def time_storage(declared: pa.DataType) -> Storage:
             _refuse_outside(array, 0, day, "not a time of day").cast(plain).view(declared)
         )  # 24:00 is one too
 
-    return Storage(LongType(), encode, decode)
+    return encode, decode
 
 
 _OFFSET_BITS = 24
@@ -252,7 +147,7 @@ _GREATEST_OFFSET = 2 * 57599
 _OFFSET_STEP = 10**6 << _OFFSET_BITS
 
 
-def time_tz_storage() -> Storage:
+def _time_tz(declared: pa.DataType) -> _Conversions:
     """A number by which DuckDB itself orders them: the time in UTC above the offset, not the local
     time above it.
     """
@@ -269,7 +164,7 @@ def time_tz_storage() -> Storage:
             pa.binary(8)
         )
 
-    return Storage(LongType(), encode, decode)
+    return encode, decode
 
 
 def _checked_times(packed: pa.Array) -> pa.Array:
@@ -283,22 +178,17 @@ def _checked_times(packed: pa.Array) -> pa.Array:
 # --------------------------------------------------------------------- moments and their distances
 
 
-def timestamp_storage(declared: pa.DataType) -> Storage:
+def _timestamp(declared: pa.DataType) -> _Conversions:
     """Spark's timestamps are of microseconds: seconds and milliseconds fit in, nanoseconds are kept
     as a number.
     """
     if declared.unit == "ns":
-        return Storage(
-            LongType(), lambda array: array.view(pa.int64()), lambda array: array.view(declared)
-        )
-    kept = TimestampType() if declared.tz is None else TimestamptzType()
-    arrow = pa.timestamp("us", None if declared.tz is None else "UTC")
+        return _number(declared)
+    kept = pa.timestamp("us", None if declared.tz is None else "UTC")
     if declared.unit == "us":
         # Only another name of the zone: all values are in UTC.
-        return Storage(kept, lambda array: array.cast(arrow), lambda array: array.cast(declared))
-    return Storage(
-        kept, lambda array: _rescaled(array, arrow), lambda array: _rescaled(array, declared)
-    )
+        return lambda array: array.cast(kept), lambda array: array.cast(declared)
+    return lambda array: _rescaled(array, kept), lambda array: _rescaled(array, declared)
 
 
 _INFINITY = 2**63 - 1
@@ -314,11 +204,25 @@ def _rescaled(array: pa.Array, target: pa.DataType) -> pa.Array:
     return pc.if_else(infinite, numbers, finite.view(pa.int64())).view(target)
 
 
-def span_storage(declared: pa.DataType) -> Storage:
-    """A duration, as a number of its units."""
-    return Storage(
-        LongType(), lambda array: array.view(pa.int64()), lambda array: array.view(declared)
-    )
+def _number(declared: pa.DataType) -> _Conversions:
+    """A count of the units that the type has."""
+    return lambda array: array.view(pa.int64()), lambda array: array.view(declared)
+
+
+_SPECIAL: Mapping[str, Callable[[pa.DataType], _Conversions]] = {
+    "null": _null,
+    "hugeint": _hugeint,
+    "uhugeint": _hugeint,
+    "time": _time,
+    "time_tz": _time_tz,
+    "timestamp": _timestamp,
+    "zoned timestamp": _timestamp,
+    "duration": _number,
+}
+"""By form, those that are kept in another way than a client would send them."""
+
+
+# --------------------------------------------------------------------------------------- intervals
 
 
 INTERVAL_PARTS: tuple[tuple[str, IcebergType, pa.DataType, tuple[int, int]], ...] = (

@@ -14,9 +14,9 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from sparkport.engine.types import extension_metadata, opaque_name
-from sparkport.spark.iceberg.types import stored_values as values
-from sparkport.spark.iceberg.types.stored_values import Storage
+from sparkport.engine.type_table import ROWS, extension_form
+from sparkport.engine.types import extension_metadata
+from sparkport.spark.iceberg.types.stored_values import Storage, storage_for
 
 __all__ = [
     "GEOMETRY",
@@ -71,45 +71,28 @@ def written_tokens(tokens: Mapping[int, str]) -> str:
 # ----------------------------------------------------------------------------- types without parts
 
 
-def _opaque(name: str, storage: pa.DataType) -> pa.DataType:
-    return pa.opaque(storage, name, "DuckDB")
+def _token(declared: pa.DataType) -> str:
+    return extension_form(declared) or str(declared)
 
-
-_INTEGERS = (pa.int8(), pa.int16(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())
-_TIMES = (pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns"))
-_UNITS = ("s", "ms", "us", "ns")
-_SPANS = tuple(pa.duration(unit) for unit in _UNITS)
-_TIMESTAMPS = (pa.timestamp("s"), pa.timestamp("ms"), pa.timestamp("ns"))
 
 _STORAGES: Mapping[str, tuple[pa.DataType, Storage]] = {
-    **{str(kind): (kind, values.integer_storage(kind)) for kind in _INTEGERS},
-    "hugeint": (_opaque("hugeint", pa.binary(16)), values.hugeint_storage(signed=True)),
-    "uhugeint": (_opaque("uhugeint", pa.binary(16)), values.hugeint_storage(signed=False)),
-    **{str(kind): (kind, values.time_storage(kind)) for kind in _TIMES},
-    "time_tz": (_opaque("time_tz", pa.binary(8)), values.time_tz_storage()),
-    **{str(kind): (kind, values.timestamp_storage(kind)) for kind in _TIMESTAMPS},
-    **{str(kind): (kind, values.span_storage(kind)) for kind in _SPANS},
-    "uuid": (pa.uuid(), values.uuid_storage()),
-    "json": (pa.json_(), values.json_storage()),
-    "bit": (_opaque("bit", pa.binary()), values.bit_storage()),
-    "bignum": (_opaque("bignum", pa.binary()), values.bignum_storage()),
-    "null": (pa.null(), values.null_storage()),
+    _token(declared): (declared, storage)
+    for row in ROWS
+    if row.iceberg
+    for declared in row.arrow
+    if (storage := storage_for(declared)) is not None
 }
 """By token: the Arrow type that is published, and how its values are kept."""
-
-_EXTENSIONS: Mapping[str, str] = {"arrow.uuid": "uuid", "arrow.json": "json"}
 
 
 def token_of(data_type: pa.DataType) -> str | None:
     """The token of a type that is not nested; None where Iceberg's own type says it all."""
-    if isinstance(data_type, pa.BaseExtensionType):
-        name = opaque_name(data_type)
-        token = name if name is not None else _EXTENSIONS.get(data_type.extension_name)
-    elif data_type == pa.month_day_nano_interval():
+    if data_type == pa.month_day_nano_interval():
         return INTERVAL
-    else:
-        token = str(data_type)
-    return token if token is not None and storage_of(token) is not None else None
+    if isinstance(data_type, pa.BaseExtensionType) and extension_form(data_type) is None:
+        return token_of(data_type.storage_type)  # what DuckDB, too, takes it for
+    token = _token(data_type)
+    return None if storage_of(token) is None else token
 
 
 def declared_by(token: str) -> pa.DataType | None:
@@ -135,10 +118,9 @@ def _found(token: str) -> tuple[pa.DataType, Storage] | None:
 def _zoned(token: str) -> tuple[pa.DataType, Storage] | None:
     """There are too many zones for the table."""
     match = _ZONED.fullmatch(token)
-    if match is None or match.groups() == ("us", "UTC"):
-        return None  # of these Iceberg has its own
-    declared = pa.timestamp(*match.groups())
-    return declared, values.timestamp_storage(declared)
+    declared = None if match is None else pa.timestamp(*match.groups())
+    storage = None if declared is None else storage_for(declared)
+    return None if declared is None or storage is None else (declared, storage)
 
 
 # -------------------------------------------------------------------------------- types with parts
