@@ -54,11 +54,11 @@ def _sent_nested(data_type: pa.DataType) -> pa.DataType | None:
 
 
 def canonical_schema(arrow_schema: pa.Schema) -> pa.Schema:
-    """What functions are shown of columns whose types nobody declared: plain values, and `bool` for
-    every BOOLEAN.
+    """What functions are shown of columns whose types are not declared: plain values, and `bool`
+    for every BOOLEAN.
 
     The client's own encoding of BOOLEAN inside nested types is not to be trusted (T31); converting
-    to this one mends it.
+    to `bool` mends it.
     """
     plain = publishable_schema(arrow_schema)
     return pa.schema([field.with_type(_with_bool(field.type)) for field in plain])

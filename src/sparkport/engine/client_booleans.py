@@ -65,8 +65,8 @@ def plain_booleans(array: pa.Array, path: str) -> pa.Array:
     if pc.any(pc.equal(content.slice(used), 1)).as_py():
         return whole  # memory that happens to follow is hardly made of zeros and ones alone
     raise BadRequest(
-        f"column {path} holds BOOLEANs inside another type, which DuckDB before 1.5.4 encodes in a way that cannot be told "
-        "apart here: SET arrow_lossless_conversion = false, and try again"
+        f"column {path} holds BOOLEANs inside another type, which DuckDB before 1.5.4 encodes in a "
+        "way that cannot be told apart here: SET arrow_lossless_conversion = false, and try again"
     )
 
 
@@ -80,7 +80,8 @@ def _has_garbage(octets: pa.Array) -> bool:
 
 def _garbage(path: str) -> BadRequest:
     return BadRequest(
-        f"column {path} holds BOOLEANs that are neither true nor false: under arrow_lossless_conversion DuckDB 1.5.0 sends "
-        "such for a column that is NULL in all rows, as one that an INSERT leaves out is: SET arrow_lossless_conversion = "
-        "false, or name the column, with values that are not all NULL"
+        f"column {path} holds BOOLEANs that are neither true nor false: under "
+        "arrow_lossless_conversion DuckDB 1.5.0 sends such for a column that is NULL in all rows, "
+        "as one that an INSERT leaves out is: SET arrow_lossless_conversion = false, or name the "
+        "column, with values that are not all NULL"
     )

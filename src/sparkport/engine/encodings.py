@@ -1,9 +1,8 @@
 """From what a client sends to the types of a table (airport §13.3).
 
-DuckDB encodes one and the same column in different ways, depending on the settings of its session
-(T30). Strategy: the pair of types is looked at once, when the stream's schema is known, and gives a
-chain of functions over arrays; a column that needs no conversion has none and is passed on without
-a copy.
+DuckDB encodes a column in different ways, depending on the settings of its session (T30). Strategy:
+each pair of types is looked at once, when the stream's schema is known, and gives a chain of
+functions over arrays. A column that needs no conversion is passed on without a copy.
 """
 
 from __future__ import annotations
@@ -74,8 +73,8 @@ class Converter:
         )
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The same rows in the target's schema. Raises: BadRequest, which names the column and the
-        value.
+        """Convert a batch to the target's schema. Raises: BadRequest, which names the column and
+        the value.
         """
         if self._unchanged:
             return batch
@@ -89,14 +88,14 @@ class Converter:
 def convert_batch(
     batch: pa.RecordBatch, arrow_schema: pa.Schema, *, from_duckdb: bool = True
 ) -> pa.RecordBatch:
-    """One batch, for those who have only one. Raises: BadRequest."""
+    """Convert a single batch. Raises: BadRequest."""
     return Converter(batch.schema, arrow_schema, from_duckdb=from_duckdb).convert(batch)
 
 
 def convert_array(
     array: pa.Array, target: pa.DataType, column: str, *, from_duckdb: bool = True
 ) -> pa.Array:
-    """One column, called `column` in messages. Raises: BadRequest."""
+    """Convert a single column, called `column` in messages. Raises: BadRequest."""
     step = _plan(array.type, target, column, from_duckdb, nested=False)
     return array if step is None else step(array)
 
@@ -153,16 +152,21 @@ def _plan(
         return _between(source, target, None)
     conversion = LEAF_CONVERSIONS.get((source_form, target_form))
     if packed and target_form == "uhugeint" and source.equals(_LABELLED_DECIMAL):
-        conversion = lambda array, storage: array.view(storage)  # noqa: E731 - of the same kind as those in the table
+        conversion = _relabelled
     if conversion is None:
         raise BadRequest(
-            f"schema mismatch: column {path} is {type_name(target)}, and {type_name(source)} cannot be converted to it"
+            f"schema mismatch: column {path} is {type_name(target)}, "
+            f"and {type_name(source)} cannot be converted to it"
         )
     return _between(source, target, _leaf(conversion, source, target, path))
 
 
 _LABELLED_DECIMAL = pa.decimal128(38, 0)
 """What DuckDB calls a UHUGEINT by default: its upper half looks negative then (airport §13.1)."""
+
+
+def _relabelled(array: pa.Array, storage: pa.DataType) -> pa.Array:
+    return array.view(storage)
 
 
 def _chain(first: _Step | None, second: _Step | None) -> _Step | None:
@@ -235,7 +239,8 @@ def _plan_list(source: pa.DataType, target: pa.DataType, path: str, packed: bool
     values = _plan(source.value_type, target.value_type, f"{path}[]", packed, nested=True)
     if _is_fixed(source) and _is_fixed(target) and source.list_size != target.list_size:
         raise BadRequest(
-            f"schema mismatch: column {path} has {target.list_size} elements, not {source.list_size}"
+            f"schema mismatch: column {path} has {target.list_size} elements, "
+            f"not {source.list_size}"
         )
     if values is None and source.equals(target, check_metadata=True):
         return None

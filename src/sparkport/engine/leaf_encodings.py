@@ -1,4 +1,4 @@
-"""Conversions between the encodings of one value that is not nested (airport §13.1, §13.3)."""
+"""Conversions between the encodings of values that are not nested (airport §13.1, §13.3)."""
 
 from __future__ import annotations
 
@@ -64,13 +64,14 @@ def _float(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _decimal_from_integer(array: pa.Array, target: pa.DataType) -> pa.Array:
-    # Arrow asks for precision by type, not by value: else by way of one with room for all integers.
     if target.precision - target.scale >= _MOST_DIGITS:
         return array.cast(target)
+    # Arrow refuses a type that has not room for every integer, whatever the values are.
     return array.cast(pa.decimal256(76, target.scale)).cast(target)
 
 
 _MOST_DIGITS = 20
+"""Of an integer of 64 bits."""
 _WHOLE = pa.decimal128(38, 0)
 _ZERO, _HIGHEST, _LOWEST = (
     pa.scalar(Decimal(text), _WHOLE) for text in ("0", "9" * 38, "-" + "9" * 38)

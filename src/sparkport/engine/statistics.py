@@ -21,12 +21,12 @@ _KEPT_CHARACTERS = 64
 
 
 def shortened_minimum(text: str) -> str:
-    """The same or a shorter text that is not greater."""
+    """Shorten a lower bound without going above it."""
     return text[:_KEPT_CHARACTERS]
 
 
 def shortened_maximum(text: str) -> str:
-    """The same or, nearly always, a shorter text that is not less."""
+    """Shorten an upper bound without going below it. It stays long if no shorter text is greater."""
     if len(text) <= _KEPT_CHARACTERS:
         return text
     for end in range(_KEPT_CHARACTERS - 1, -1, -1):

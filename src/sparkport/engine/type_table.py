@@ -86,7 +86,7 @@ class TypeRow:
     """
     iceberg: str
     """The Iceberg type that holds the values; `ICEBERG_TYPES` tells what Spark calls it. Empty for
-    types with parts. A tag beside it tells this type where Iceberg's own would show as another
+    types with parts. A token beside it tells this type where Iceberg's own would show as another
     (decision 0008).
     """
     driver: DriverType | None = None

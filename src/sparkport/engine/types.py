@@ -1,7 +1,7 @@
 """Which Arrow types and names DuckDB's client can take (airport §13.2).
 
-One column that it cannot take spoils the whole schema it is published in (T9), so they are refused
-beforehand.
+A column that the client cannot take spoils the whole schema it is published in (T9). Such columns
+are refused before they are published.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def refuse_unsupported(arrow_schema: pa.Schema, what: str) -> None:
 
 
 def refuse_unreadable(arrow_schema: pa.Schema, what: str) -> None:
-    """Check that all names in an Arrow schema that somebody sent are text, which pyarrow finds out
+    """Check that all names in an Arrow schema that a client sent are text, which pyarrow finds out
     only on access.
 
     Raises: BadRequest.
@@ -61,7 +61,7 @@ def _refuse_unreadable_field(field: pa.Field, what: str) -> None:
 
 
 def publishable_schema(arrow_schema: pa.Schema) -> pa.Schema:
-    """The same columns with plain values where they are dictionary or run-end encoded.
+    """Replace dictionary and run-end encoded types by the types of the values.
 
     The client shows the indices of a dictionary inside a nested type, or in a function's result, as
     if they were the values (T33).
@@ -99,7 +99,8 @@ def _refuse_field(field: pa.Field, path: str, what: str) -> None:
     problem = _problem(field.type, nested="." in path or "[" in path) or _geometry_problem(field)
     if problem is not None:
         raise Unsupported(
-            f"{what}: DuckDB cannot take the column {path} of type {type_name(field.type)}: {problem}"
+            f"{what}: DuckDB cannot take the column {path} of type {type_name(field.type)}: "
+            f"{problem}"
         )
     for child, step in _children(field.type):
         name = _name(child, f"a field inside the column {path} of {what}")
@@ -215,7 +216,7 @@ def _is_list(data_type: pa.DataType) -> bool:
 
 
 def with_fields(data_type: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
-    """The same type around other fields; the very same object where there are none."""
+    """Put other fields into a nested type. A type without fields is returned as it is."""
     if not fields:
         return data_type
     match data_type.id:

@@ -66,7 +66,7 @@ def type_sql(kind: DuckType) -> str:
 
 
 def constant_sql(constant: Constant) -> str:
-    """Raises: Inexpressible if the value is not one of its type."""
+    """The SQL of a constant. Raises: Inexpressible if its type has no such value."""
     kind = constant.type
     if kind.id == "NULL":
         return "NULL"
@@ -107,7 +107,8 @@ def _nested_sql(constant: Constant) -> str:
             return f"row({', '.join(texts)})"
         case "STRUCT":
             pairs = zip(kind.fields, texts, strict=True)
-            return f"struct_pack({', '.join(f'{quote_identifier(name)} := {text}' for (name, _), text in pairs)})"
+            members = (f"{quote_identifier(name)} := {text}" for (name, _), text in pairs)
+            return f"struct_pack({', '.join(members)})"
         case "MAP":
             entries = [child.value for child in children]
             if not all(isinstance(entry, tuple) and len(entry) == 2 for entry in entries):

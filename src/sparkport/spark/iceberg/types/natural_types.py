@@ -1,4 +1,4 @@
-"""What an Iceberg type is in Arrow, when nobody has declared anything else, and in Spark SQL."""
+"""What an Iceberg type is by itself in Arrow, and in Spark SQL."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ def _rebuilt(
     path: str,
     convert: _Convert,
 ) -> pa.Array:
-    """The same structs, lists or maps as `target`, with converted children."""
+    """Convert the children of structs, lists or maps, and put them together as `target`."""
     match iceberg_type:
         case StructType():
             children = [
@@ -281,9 +281,10 @@ def _shown(value: pa.Scalar | None) -> str:
 
 
 def _refuse_sent(declared: pa.DataType, path: str) -> Callable[[str], SparkportError]:
+    message = f"column {path} is {type_name(declared)}, and"
     return lambda value: BadRequest(
-        f"column {path} is {type_name(declared)}, and the value {value} cannot be stored in it",
-        without_values=f"column {path} is {type_name(declared)}, and one of the values cannot be stored in it",
+        f"{message} the value {value} cannot be stored in it",
+        without_values=f"{message} one of the values cannot be stored in it",
     )
 
 
