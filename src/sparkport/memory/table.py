@@ -5,6 +5,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -30,14 +32,18 @@ from sparkport.catalog import (
     StatisticsTable,
     TimePoint,
 )
+from sparkport.engine import alterations, field_alterations
+from sparkport.engine.alterations import Alteration
 from sparkport.engine.constraints import validate_constraints
 from sparkport.engine.constraints.enforce import enforce
+from sparkport.engine.databases import Check
 from sparkport.engine.types import refuse_unsupported
 from sparkport.errors import BadRequest, Conflict, NotFound
-from sparkport.memory import ddl, fields
+from sparkport.memory import ddl
 from sparkport.memory.changes import Change
 from sparkport.memory.commit import KeyCheck, add_to_transaction, commit_change, install
 from sparkport.memory.definition import Definition, TableName, define
+from sparkport.memory.fields import with_new_fields
 from sparkport.memory.ledger import Ledger
 from sparkport.memory.scan import divide, read_partition, scan_version
 from sparkport.memory.segments import Segment, count_rows, segments_of
@@ -49,6 +55,7 @@ from sparkport.memory.write import stage
 __all__ = ["MemoryTable"]
 
 _UNLOCKED_ATTEMPTS = 3
+_Alteration = TypeVar("_Alteration", bound=Alteration)
 
 
 class MemoryTable(
@@ -162,30 +169,34 @@ class MemoryTable(
     def add_column(self, ctx: Context, column_schema: pa.Schema, options: AddColumnOptions) -> None:
         self._alter(
             ctx,
-            lambda version: ddl.add_column(version, column_schema, options, self.title, ctx.check),
+            lambda now: alterations.add_column(now, self.title, column_schema, options),
+            ddl.with_new_column,
         )
 
     def remove_column(self, ctx: Context, name: str, options: RemoveColumnOptions) -> None:
-        self._alter(ctx, lambda version: ddl.remove_column(version, name, options, self.title))
+        self._alter(
+            ctx,
+            lambda now: alterations.remove_column(now, self.title, name, options),
+            ddl.without_column,
+        )
 
     def rename_column(self, ctx: Context, name: str, new_name: str) -> None:
-        self._alter(ctx, lambda version: ddl.rename_column(version, name, new_name, self.title))
+        self._alter(ctx, lambda now: alterations.rename_column(now, self.title, name, new_name))
 
     def set_default(self, ctx: Context, column: str, expression: str) -> None:
-        self._alter(ctx, lambda version: ddl.set_default(version, column, expression, self.title))
+        self._alter(ctx, lambda now: alterations.set_default(now, self.title, column, expression))
 
     def set_not_null(self, ctx: Context, column: str) -> None:
-        self._alter(ctx, lambda version: ddl.set_not_null(version, column, self.title))
+        self._alter(ctx, lambda now: alterations.set_not_null(now, self.title, column))
 
     def drop_not_null(self, ctx: Context, column: str) -> None:
-        self._alter(ctx, lambda version: ddl.drop_not_null(version, column, self.title))
+        self._alter(ctx, lambda now: alterations.drop_not_null(now, self.title, column))
 
     def change_column_type(self, ctx: Context, column_schema: pa.Schema, expression: str) -> None:
         self._alter(
             ctx,
-            lambda version: ddl.change_column_type(
-                version, column_schema, expression, self.title, ctx.check
-            ),
+            lambda now: alterations.change_column_type(now, self.title, column_schema, expression),
+            partial(ddl.with_new_type, table=self.title),
         )
 
     def add_field(
@@ -193,40 +204,53 @@ class MemoryTable(
     ) -> None:
         self._alter(
             ctx,
-            lambda version: fields.add_field(
-                version, path, column_schema, options, self.title, ctx.check
-            ),
+            lambda now: field_alterations.add_field(now, self.title, path, column_schema, options),
+            with_new_fields,
         )
 
     def remove_field(self, ctx: Context, path: Sequence[str], options: RemoveFieldOptions) -> None:
         self._alter(
-            ctx, lambda version: fields.remove_field(version, path, options, self.title, ctx.check)
+            ctx,
+            lambda now: field_alterations.remove_field(now, self.title, path, options),
+            with_new_fields,
         )
 
     def rename_field(self, ctx: Context, path: Sequence[str], new_name: str) -> None:
         self._alter(
-            ctx, lambda version: fields.rename_field(version, path, new_name, self.title, ctx.check)
+            ctx,
+            lambda now: field_alterations.rename_field(now, self.title, path, new_name),
+            with_new_fields,
         )
 
     def add_constraint(self, ctx: Context, constraint: str) -> None:
-        self._alter(
-            ctx, lambda version: ddl.add_constraint(version, constraint, self.title, ctx.check)
-        )
+        self._alter(ctx, lambda now: alterations.add_constraint(now, self.title, constraint))
 
-    def _alter(self, ctx: Context, change: Callable[[Version], ddl.Altered | None]) -> None:
-        """Make what `change` makes of the current version the next one; without the lock as long as
+    def _alter(
+        self,
+        ctx: Context,
+        validate: Callable[[Definition], _Alteration | None],
+        rows: Callable[[Version, _Alteration, Check], ddl.Segments] = ddl.same_rows,
+    ) -> None:
+        """Make what a change makes of the current version the next one; without the lock as long as
         that works.
         """
+
+        def altered(version: Version) -> ddl.Altered | None:
+            change = validate(version.definition)
+            if change is None:
+                return None
+            return ddl.altered(change, rows(version, change, ctx.check), self.title, ctx.check)
+
         self.ledger.expect_no_pending(ctx, self)
         for _ in range(_UNLOCKED_ATTEMPTS):
             version = self.current
-            altered = change(version)
+            result = altered(version)
             with self.locked():
                 if self.current is version:
-                    self._replace(ctx, altered)
+                    self._replace(ctx, result)
                     return
         with self.locked():
-            self._replace(ctx, change(self.current))
+            self._replace(ctx, altered(self.current))
 
     def _replace(self, ctx: Context, altered: ddl.Altered | None) -> None:
         if self.dropped:

@@ -1,5 +1,5 @@
-"""ALTER TABLE: each change is one commit of Iceberg (see `commits`), so `AT (VERSION => n)` counts
-it as one.
+"""ALTER TABLE: each change is one commit of Iceberg (lake/iceberg_commit.py), so `AT (VERSION => n)`
+counts it as one. What a statement may ask for is checked in engine/alterations.py.
 """
 
 from __future__ import annotations
@@ -11,18 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from sparkport.catalog import AddColumnOptions, Constraints, Context, RemoveColumnOptions
-from sparkport.engine.columns import DEFAULT, default_of, expect_name, one_field
-from sparkport.engine.constraints.alter import (
-    constraints_using,
-    constraints_without,
-    with_constraint,
-    with_renamed_column,
-)
+from sparkport.engine import alterations
 from sparkport.engine.constraints.compute import default_values
-from sparkport.engine.constraints.expressions import expect_default
-from sparkport.engine.constraints.validate import validate_constraints
-from sparkport.engine.types import refuse_unsupported
-from sparkport.errors import AlreadyExists, ConstraintViolation, PreconditionFailed
+from sparkport.errors import ConstraintViolation, PreconditionFailed
 from sparkport.spark.ddl.existing_rows import check_rows
 from sparkport.spark.ddl.literals import java_literal
 from sparkport.spark.ddl.rewrite import files_without, rewrite
@@ -55,39 +46,28 @@ def add_column(
     options: AddColumnOptions,
 ) -> None:
     """Rows that exist already get the default, where the field has one, else NULL."""
-    field = one_field(column_schema)
-    refuse_unsupported(pa.schema([field]), f"table {identifier}")
-    expect_name(field.name)
-    if default := default_of(field):
-        expect_default(default, f"the default of column {field.name}")
 
     def edit(draft: Draft) -> bool:
-        definition = draft.definition
-        if (known := definition.position(field.name)) is not None:
-            if options.if_column_not_exists:
-                return False
-            raise AlreadyExists(
-                f"column {definition.columns.names[known]} exists already in table {identifier}"
-            )
-        columns = definition.columns.append(field)
-        constraints = validate_constraints(columns, definition.constraints)
+        change = alterations.add_column(draft.definition, identifier, column_schema, options)
+        if change is None:
+            return False
+        field = change.field
         value, is_rewritten = _value_of_old_rows(draft, field)
         _stage_new_column(draft, field, value)
         stored, tokens = stored_field(field, draft.state.metadata.last_column_id + 1)
         draft.describe(
-            columns,
-            constraints,
+            change.columns,
+            change.constraints,
             draft.tokens | assigned([stored], draft.schema().fields[-1:], tokens),
         )
         if is_rewritten:
-            required = Constraints(not_null=() if field.nullable else (field.name,))
             rewrite(
                 draft,
                 ctx,
-                columns,
+                change.columns,
                 field,
                 lambda rows: default_values(field, (batch.num_rows for batch in rows), ctx.check),
-                required,
+                change.required,
             )
         return True
 
@@ -136,28 +116,18 @@ def remove_column(
     """Constraints that use the column forbid it, or go with it when `cascade` says so."""
 
     def edit(draft: Draft) -> bool:
-        definition = draft.definition
-        if definition.position(name) is None and options.if_column_exists:
+        change = alterations.remove_column(draft.definition, identifier, name, options)
+        if change is None:
             return False
-        position = definition.expect(name, identifier)
-        if len(definition.columns) == 1:
-            raise PreconditionFailed(
-                f"column {name} is the only one of table {identifier}: drop the table instead"
-            )
-        own = definition.columns.names[position]
-        using = constraints_using(definition.constraints, definition.columns.names, own)
-        if using and not options.cascade:
-            raise PreconditionFailed(
-                f"column {own} of table {identifier} is used by {using[0]}: drop it with CASCADE to drop that too"
-            )
-        field_id = definition.field_ids[position]
+        definition = draft.definition
+        field_id = definition.field_ids[change.position]
         if (layout := layout_using(draft, field_id)) is not None:
+            own = definition.columns.names[change.position]
             raise PreconditionFailed(
                 f"column {own} of table {identifier} is used by its {layout}: change that first"
             )
         draft.transaction.updateSchema().deleteColumn(draft.name_of(field_id)).commit()
-        left = constraints_without(definition.constraints, definition.columns.names, own)
-        draft.describe(definition.columns.remove(position), left)
+        draft.describe(change.columns, change.constraints)
         return True
 
     alter(lake, identifier, edit)
@@ -181,26 +151,12 @@ def rename_column(lake: Lake, identifier: Identifier, name: str, new_name: str) 
     """Constraints follow. Raises: PreconditionFailed when a CHECK cannot be rewritten for
     certain.
     """
-    expect_name(new_name)
 
     def edit(draft: Draft) -> bool:
-        definition = draft.definition
-        position = definition.expect(name, identifier)
-        own = definition.columns.names[position]
-        if new_name == own or definition.position(new_name) not in (None, position):
-            raise AlreadyExists(f"column {new_name} exists already in table {identifier}")
-        constraints = with_renamed_column(
-            definition.constraints, definition.columns.names, own, new_name
-        )
-        columns = definition.columns.set(
-            position, definition.columns.field(position).with_name(new_name)
-        )
-        refuse_unsupported(columns, f"table {identifier}")
-        constraints = validate_constraints(columns, constraints)
-        draft.transaction.updateSchema().renameColumn(
-            draft.name_of(definition.field_ids[position]), new_name
-        ).commit()
-        draft.describe(columns, constraints)
+        change = alterations.rename_column(draft.definition, identifier, name, new_name)
+        field_id = draft.definition.field_ids[change.position]
+        draft.transaction.updateSchema().renameColumn(draft.name_of(field_id), new_name).commit()
+        draft.describe(change.columns, change.constraints)
         return True
 
     alter(lake, identifier, edit)
@@ -210,14 +166,10 @@ def set_default(lake: Lake, identifier: Identifier, name: str, expression: str) 
     """The client computes it for its INSERTs, and we do for `upsert` and for columns that are
     added.
     """
-    expect_default(expression, f"the default of column {name}")
 
     def edit(draft: Draft) -> bool:
-        columns = draft.definition.columns
-        position = draft.definition.expect(name, identifier)
-        field = columns.field(position)
-        field = field.with_metadata({**(field.metadata or {}), DEFAULT: expression.encode()})
-        draft.describe(columns.set(position, field))
+        change = alterations.set_default(draft.definition, identifier, name, expression)
+        draft.describe(change.columns)
         return True
 
     alter(lake, identifier, edit)
@@ -227,12 +179,10 @@ def set_not_null(lake: Lake, ctx: Context, identifier: Identifier, name: str) ->
     """Raises: ConstraintViolation when the column holds NULLs."""
 
     def edit(draft: Draft) -> bool:
-        definition = draft.definition
-        position = definition.expect(name, identifier)
-        field = definition.columns.field(position)
-        if not field.nullable:
+        change = alterations.set_not_null(draft.definition, identifier, name)
+        if change is None:
             return False
-        _require(draft, ctx, Constraints(not_null=(field.name,)))
+        _require(draft, ctx, change.required)
         return True
 
     alter(lake, identifier, edit)
@@ -267,19 +217,14 @@ def drop_not_null(lake: Lake, identifier: Identifier, name: str) -> None:
     """Raises: PreconditionFailed for a column of the primary key."""
 
     def edit(draft: Draft) -> bool:
-        definition = draft.definition
-        position = definition.expect(name, identifier)
-        field = definition.columns.field(position)
-        if field.nullable:
+        change = alterations.drop_not_null(draft.definition, identifier, name)
+        if change is None:
             return False
-        if field.name in definition.constraints.primary_key:
-            raise PreconditionFailed(
-                f"column {field.name} of table {identifier} is in the primary key, so it cannot be NULL"
-            )
-        field_id = definition.field_ids[position]
+        field_id = draft.definition.field_ids[change.position]
         if field_id in draft.state.metadata.schema().identifier_field_ids:
             raise PreconditionFailed(
-                f"column {field.name} of table {identifier} is one of its identifier fields, so it cannot be NULL"
+                f"column {change.field.name} of table {identifier} is one of its identifier fields, "
+                "so it cannot be NULL"
             )
         draft.transaction.updateSchema().makeColumnOptional(draft.name_of(field_id)).commit()
         return True
@@ -293,15 +238,14 @@ def add_constraint(lake: Lake, ctx: Context, identifier: Identifier, text: str) 
     """
 
     def edit(draft: Draft) -> bool:
-        definition, old = draft.definition, draft.definition.constraints
-        merged, added = with_constraint(definition.columns, old, text, identifier, identifier.name)
-        if merged == old:
+        change = alterations.add_constraint(draft.definition, identifier, text)
+        if change is None:
             return False
-        if added.not_null:
-            _require(draft, ctx, added)
+        if change.required.not_null:
+            _require(draft, ctx, change.required)
         else:
-            check_rows(lake, ctx, draft.state, added)
-        draft.describe(constraints=replace(merged, not_null=()))
+            check_rows(lake, ctx, draft.state, change.required)
+        draft.describe(constraints=replace(change.constraints, not_null=()))
         return True
 
     alter(lake, identifier, edit)

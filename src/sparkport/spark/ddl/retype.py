@@ -24,14 +24,11 @@ from pyiceberg.types import (
 )
 
 from sparkport.catalog import Constraints, Context
-from sparkport.engine.columns import DEFAULT, default_of, one_field
-from sparkport.engine.constraints.compute import computed_values, is_plain_cast
-from sparkport.engine.constraints.enforce import columns_of, concerning, enforce_rows
-from sparkport.engine.constraints.expressions import expect_computable
-from sparkport.engine.constraints.sandbox import quoted
-from sparkport.engine.constraints.validate import validate_constraints
-from sparkport.engine.types import refuse_unsupported
-from sparkport.errors import BadRequest, PreconditionFailed
+from sparkport.engine.alterations import Retyping
+from sparkport.engine.alterations import change_column_type as change_type
+from sparkport.engine.constraints.compute import computed_values
+from sparkport.engine.constraints.enforce import columns_of, enforce_rows
+from sparkport.errors import PreconditionFailed
 from sparkport.spark.ddl.alter import layout_using
 from sparkport.spark.ddl.existing_rows import existing_rows
 from sparkport.spark.ddl.rewrite import rewrite
@@ -49,90 +46,63 @@ def change_column_type(
     """Raises: BadRequest when DuckDB cannot compute the values; ConstraintViolation when they break
     a constraint.
     """
-    wanted = one_field(column_schema)
 
     def edit(draft: Draft) -> bool:
-        definition = draft.definition
-        position = definition.expect(wanted.name, identifier)
-        old = definition.columns.field(position)
-        field = _declared(old, wanted)
-        refuse_unsupported(pa.schema([field]), f"table {identifier}")
-        text = expression.strip() or quoted(old.name)
-        what = f"the expression {text[:200]} for column {field.name}"
-        expect_computable(text, definition.columns, what, identifier.name)
-        change = _Change(draft, ctx, position, field, text)
-        if change.is_nothing:
+        planned = change_type(draft.definition, identifier, column_schema, expression)
+        if planned is None:
             return False
-        constraints = change.constraints()
-        if change.stays_in_files(concerning(constraints, [field.name])):
-            change.stage_metadata(constraints)
+        change = _Change(draft, ctx, planned)
+        if change.stays_in_files():
+            change.stage_metadata()
         else:
-            change.stage_rewriting(constraints)
+            change.stage_rewriting()
         return True
 
     alter(lake, identifier, edit)
 
 
-def _declared(old: pa.Field, wanted: pa.Field) -> pa.Field:
-    """The field as it will be: whether it may be NULL and its default stay, what else the metadata
-    say is the type's.
-    """
-    default = default_of(old)
-    metadata = {**({DEFAULT: default.encode()} if default else {}), **(wanted.metadata or {})}
-    return wanted.with_name(old.name).with_nullable(old.nullable).with_metadata(metadata or None)
-
-
 class _Change:
     """One column that is to have another type."""
 
-    def __init__(
-        self, draft: Draft, ctx: Context, position: int, field: pa.Field, expression: str
-    ) -> None:
+    def __init__(self, draft: Draft, ctx: Context, planned: Retyping) -> None:
         self._draft = draft
         self._ctx = ctx
-        self._position = position
-        self._field = field
-        self._expression = expression
-        self._old = draft.definition.columns.field(position)
-        self._stored: NestedField = draft.state.schema.fields[position]
-        self._new, self._tokens = stored_field(field, draft.state.metadata.last_column_id + 1)
-        self._is_plain = is_plain_cast(expression, field)
+        self._planned = planned
+        self._position = planned.position
+        self._field = planned.field
+        self._old = draft.definition.columns.field(planned.position)
+        self._stored: NestedField = draft.state.schema.fields[planned.position]
+        self._new, self._tokens = stored_field(
+            planned.field, draft.state.metadata.last_column_id + 1
+        )
 
-    @property
-    def is_nothing(self) -> bool:
-        return self._is_plain and bool(self._field.equals(self._old, check_metadata=True))
-
-    def constraints(self) -> Constraints:
-        """Raises: PreconditionFailed when one makes no sense for the new type."""
-        try:
-            return validate_constraints(self._columns, self._draft.definition.constraints)
-        except BadRequest as error:
-            raise PreconditionFailed(
-                f"column {self._field.name} of table {self._draft.identifier} cannot become {self._field.type}: "
-                f"{error.message}"
-            ) from error
-
-    def stays_in_files(self, constraints: Constraints) -> bool:
+    def stays_in_files(self) -> bool:
         """Whether the files hold what the column will hold. Raises: ConstraintViolation."""
         old, new = self._stored.field_type, self._new.field_type
         if not isinstance(new, PrimitiveType) or not (old == new or _promotes(old, new)):
             return False
-        if self._is_plain and not constraints.checks and _widens(self._old.type, self._field.type):
+        planned = self._planned
+        if (
+            planned.is_plain
+            and not planned.required.checks
+            and _widens(self._old.type, self._field.type)
+        ):
             return True
         if self._draft.state.snapshot is None:
             return True
-        return all(self._unchanged_values(constraints))
+        return all(self._unchanged_values())
 
-    def _unchanged_values(self, constraints: Constraints) -> Iterator[bool]:
+    def _unchanged_values(self) -> Iterator[bool]:
         """For each batch, whether its values are stored alike before and after."""
         draft, names = self._draft, self._draft.definition.columns.names
         kind = natural_type(self._new.field_type)
-        needed = columns_of(constraints, names)
-        checked = Constraints(not_null=constraints.not_null, checks=constraints.checks)
+        required = self._planned.required
+        needed = columns_of(required, names)
+        checked = Constraints(not_null=required.not_null, checks=required.checks)
         for batch in existing_rows(draft.lake, self._ctx, draft.state, names):
             (values,) = computed_values(
                 [batch.select(names)],
-                self._expression,
+                self._planned.expression,
                 self._field,
                 draft.identifier.name,
                 self._ctx.check,
@@ -148,19 +118,19 @@ class _Change:
                 enforce_rows(draft.identifier.name, checked, changed, self._ctx.check)
             yield same
 
-    def stage_metadata(self, constraints: Constraints) -> None:
+    def stage_metadata(self) -> None:
         draft, field_id = self._draft, self._stored.field_id
         if self._stored.field_type != self._new.field_type:
             name = draft.name_of(field_id)
             draft.transaction.updateSchema().updateColumn(name, draft.new_type(self._new)).commit()
         tokens = {each: token for each, token in draft.tokens.items() if each != field_id}
         draft.describe(
-            self._columns,
-            constraints,
+            self._planned.columns,
+            self._planned.constraints,
             tokens | assigned([self._new], [draft.schema().fields[self._position]], self._tokens),
         )
 
-    def stage_rewriting(self, constraints: Constraints) -> None:
+    def stage_rewriting(self) -> None:
         """Raises: PreconditionFailed, ConstraintViolation, BadRequest, Unsupported."""
         draft, field = self._draft, self._field
         if (layout := layout_using(draft, self._stored.field_id)) is not None:
@@ -176,17 +146,21 @@ class _Change:
             if each not in set(inner_ids(theirs))
         }
         draft.describe(
-            self._columns, constraints, tokens | assigned([self._new], [theirs], self._tokens)
+            self._planned.columns,
+            self._planned.constraints,
+            tokens | assigned([self._new], [theirs], self._tokens),
         )
         if draft.state.snapshot is not None:
             table = draft.identifier.name
             rewrite(
                 draft,
                 self._ctx,
-                self._columns,
+                self._planned.columns,
                 field,
-                lambda rows: computed_values(rows, self._expression, field, table, self._ctx.check),
-                concerning(constraints, [field.name]),
+                lambda rows: computed_values(
+                    rows, self._planned.expression, field, table, self._ctx.check
+                ),
+                self._planned.required,
             )
 
     def _stage_new_column(self) -> None:
@@ -208,10 +182,6 @@ class _Change:
                 name, draft.name_of(draft.state.schema.fields[self._position - 1].field_id)
             )
         update.commit()
-
-    @property
-    def _columns(self) -> pa.Schema:
-        return self._draft.definition.columns.set(self._position, self._field)
 
 
 def _promotes(old: IcebergType, new: IcebergType) -> bool:
