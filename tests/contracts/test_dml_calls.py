@@ -80,9 +80,15 @@ def test_delete_with_returning_gives_the_rows_as_they_were(client):
 
 
 def test_affected_rows_counts_rows_and_not_ids(client):
-    assert client.update("shop.items", [0, 0], NAMES).affected_rows == 1
-    assert client.rows("shop.items")[0]["name"] == "bat"
     assert client.delete("shop.items", [0, 0]).affected_rows == 1
+
+
+def test_a_row_is_not_updated_twice_by_one_statement(client):
+    with client.unchanged():
+        failure = client.put_failure(update_command("shop.items", [0, 0]), NAMES)
+
+    assert failure.code == "INVALID_ARGUMENT"
+    assert failure.message == "row 0 of table shop.items is updated twice by one statement"
 
 
 def test_an_insert_of_many_batches_is_one_statement(client):

@@ -83,14 +83,16 @@ def test_an_update_changes_only_the_columns_it_names_in_any_order(table: MemoryT
     assert rows_of(table) == [{"a": 1, "b": "new 0"}, {"a": 2, "b": "y"}, {"a": 3, "b": "new 2"}]
 
 
-def test_of_two_updates_of_one_row_the_later_wins_and_the_row_counts_once(
-    table: MemoryTable,
-) -> None:
-    write = staged(table, Operation.UPDATE)
-    write.apply(pa.record_batch({"a": [10, 20, 11], "rowid": [0, 1, 0]}))
-    write.apply(pa.record_batch({"a": [21], "rowid": [1]}))
-    assert write.commit() == 2
-    assert [row["a"] for row in rows_of(table)] == [11, 21, 3]
+def test_a_row_is_not_updated_twice_by_one_statement(table: MemoryTable) -> None:
+    for batches in ([[10, 20, 11]], [[10, 20], [11]]):
+        write = staged(table, Operation.UPDATE)
+        ids = iter([0, 1, 0])
+        for values in batches:
+            row_ids = [next(ids) for _ in values]
+            write.apply(pa.record_batch({"a": values, "rowid": row_ids}))
+        with pytest.raises(BadRequest, match="row 0 of table t is updated twice by one statement"):
+            write.commit()
+    assert [row["a"] for row in rows_of(table)] == [1, 2, 3]
 
 
 def test_a_row_deleted_twice_counts_once(table: MemoryTable) -> None:

@@ -20,12 +20,12 @@ import sparkport as sp
 
 PLACES = {
     "stage": ("sparkport.spark.write.statements", "stage"),
-    "batch": ("sparkport.spark.write.statements", "_Statement.apply"),
+    "batch": ("sparkport.engine.statements", "Statement.apply"),
     "journal": ("sparkport.spark.lake.staging", "Staging.will_write"),
     "encode": ("sparkport.spark.write.statements", "encoded"),
     "file": ("sparkport.spark.iceberg.parquet_output", "ParquetOutput.write"),
     "files": ("sparkport.spark.write.background_writer", "GatheringWriter.finish"),
-    "locate": ("sparkport.spark.write.commit", "locate"),
+    "locate": ("sparkport.spark.write.rows", "locate"),
     "draft": ("sparkport.spark.write.commit", "begin"),
     "vectors": ("sparkport.spark.write.commit", "write_vectors"),
     "rows": ("sparkport.spark.write.commit", "add_rows"),

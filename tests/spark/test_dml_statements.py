@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +14,9 @@ from tests.types.matrix import LINES, Setting
 from sparkport.catalog import Context, DMLOptions, Operation
 from sparkport.server import Server
 from sparkport.spark import LakeCatalog
+from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.lake.changes import Location
+from sparkport.spark.write.locate import locate
 from sparkport.testing import DuckDBClient, ServerError
 
 _ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": ["a", "b", None]})
@@ -132,6 +135,60 @@ def test_returning_keeps_the_order_of_the_row_ids(client: DuckDBClient, namespac
     for changed in (updated, deleted):
         assert changed.rows is not None
         assert changed.rows.to_pylist() == rows.take(ids).to_pylist()
+
+
+# -------------------------------------------------------------------------------- where its rows are
+
+
+@pytest.mark.parametrize("returning", [False, True])
+def test_a_row_is_located_once_by_a_statement(
+    client: DuckDBClient, namespace: str, monkeypatch: pytest.MonkeyPatch, returning: bool
+) -> None:
+    """Also where old values are needed: for a CHECK, for RETURNING, for the columns that stay."""
+    client.create_table(
+        namespace, "t", {"id": "BIGINT", "v": "BIGINT", "name": "VARCHAR"}, checks=["(v > id)"]
+    )
+    client.insert(namespace, "t", {"id": [1, 2, 3], "v": [2, 3, 4], "name": ["a", "b", "c"]})
+    located = _noted(monkeypatch)
+    for statement in (
+        lambda: client.update(namespace, "t", {"v": "v + 1"}, returning=returning),
+        lambda: client.update(namespace, "t", {"name": "'x'"}, where="id = 2", returning=returning),
+        lambda: client.delete(namespace, "t", where="id > 1", returning=returning),
+    ):
+        statement()
+        assert len(located) == 1
+        located.clear()
+    assert _sorted(client.scan(namespace, "t")) == [(1, 3, "a")]
+
+
+def test_rows_are_located_again_when_the_table_has_moved_on(
+    client: DuckDBClient,
+    other: DuckDBClient,
+    namespace: str,
+    table: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client.begin()
+    client.count(namespace, table)
+    other.update(namespace, table, {"name": "'theirs'"}, where="id = 3")
+    located = _noted(monkeypatch)
+    client.update(namespace, table, {"name": "'mine'"}, where="id = 1", returning=True)
+    client.commit()
+    assert len(located) == 2, "in what the transaction has seen, and in what is there now"
+    assert _sorted(client.scan(namespace, table)) == [(1, "mine"), (2, "b"), (3, "theirs")]
+
+
+def _noted(monkeypatch: pytest.MonkeyPatch) -> list[pa.Array]:
+    """The ids of all rows that are looked for from now on, each time that they are."""
+    located: list[pa.Array] = []
+
+    def noted(state: TableState, row_ids: pa.Array, properties: Mapping[str, str]) -> Location:
+        located.append(row_ids)
+        return locate(state, row_ids, properties)
+
+    for module in ("rows", "commit", "locate"):
+        monkeypatch.setattr(f"sparkport.spark.write.{module}.locate", noted)
+    return located
 
 
 # --------------------------------------------------------------------------- what it leaves behind

@@ -25,7 +25,8 @@ from tests.spark.tables import NUMBERED, Table, data_entry, numbered, with_field
 from sparkport.errors import PreconditionFailed, Unsupported
 from sparkport.spark.iceberg.manifests import ROW_ID_FIELD
 from sparkport.spark.iceberg.table_state import TableState
-from sparkport.spark.write.locate import Location, changed_since, locate
+from sparkport.spark.lake.changes import Location
+from sparkport.spark.write.locate import changed_since, locate
 
 UPDATED_FIELD = 2147483539
 IDS = {"id": 1, "name": 2, "_row_id": ROW_ID_FIELD, "_last_updated_sequence_number": UPDATED_FIELD}

@@ -19,7 +19,7 @@ from sparkport.errors import Cancelled, NotFound, PreconditionFailed, Unsupporte
 from sparkport.spark.iceberg import file_reader
 from sparkport.spark.iceberg.manifests import ROW_ID_FIELD
 from sparkport.spark.write.locate import locate
-from sparkport.spark.write.rows import rows_of, take_rows
+from sparkport.spark.write.rows import RowLookup, rows_of
 
 LARGE = 200_000
 
@@ -28,10 +28,8 @@ def nothing() -> None:
     """Nobody wants to stop."""
 
 
-def taken(state, row_ids, columns=None, **how):
-    return take_rows(
-        state, pa.array(row_ids, pa.int64()), columns, properties={}, check=nothing, **how
-    )
+def taken(state, row_ids, columns=None):
+    return RowLookup(state, {}, nothing).take(pa.array(row_ids, pa.int64()), columns)
 
 
 def at_places(state, row_ids, columns=None, **how):
@@ -177,7 +175,7 @@ def test_reading_ends_when_it_is_asked_to(state):
     with pytest.raises(Cancelled):
         list(rows_of(state, location.found, None, properties={}, check=stop))
     with pytest.raises(Cancelled):
-        take_rows(state, pa.arange(0, 100), None, properties={}, check=stop)
+        RowLookup(state, {}, stop).take(pa.arange(0, 100), None)
 
 
 def test_a_missing_file_is_named(state, tmp_path):
@@ -216,7 +214,7 @@ def test_values_are_as_declared_or_as_stored(lake, namespace):
         }
     ]
     assert [each.type for each in declared.schema][:4] == columns.types
-    plain = taken(table.state, [0], stored=True)
+    plain = pa.Table.from_batches(at_places(table.state, [0], stored=True))
     assert plain.schema.names == ["u", "t", "s", "l", "rowid"]
     assert str(stored[0].field_type) == "decimal(20, 0)"
     assert plain.schema.field("u").type == pa.decimal128(20, 0)
@@ -242,3 +240,31 @@ def test_rows_are_the_same_after_whatever_spark_does(lake, namespace):
     with pytest.raises(NotFound, match=f"row id {missing} "):
         taken(find(lake, namespace, "t").state, [ids[0], missing])
     assert pc.sum(found.column("id")).as_py() == sum(row["id"] for row in expected)
+
+
+def test_each_row_is_looked_for_once(state, monkeypatch):
+    looked_for = []
+
+    def noted(state, row_ids, properties):
+        looked_for.append(row_ids.to_pylist())
+        return locate(state, row_ids, properties)
+
+    monkeypatch.setattr("sparkport.spark.write.rows.locate", noted)
+    lookup = RowLookup(state, {}, nothing)
+    for ids in ([7, 3, 3], [5, 7, 1999], [1999, 5]):
+        assert lookup.take(pa.array(ids), ["id"]).equals(taken(state, ids, ["id"]))
+        looked_for.pop()  # of the comparison
+    assert looked_for == [[3, 7], [5, 1999]]
+    every = pa.array([3, 5, 7, 1999])
+    assert _places(lookup.locate(every)) == _places(locate(state, every, {}))
+    assert _places(lookup.locate(every[1:3])) == _places(locate(state, every[1:3], {}))
+    assert lookup.located(pa.array([3, 4])) is None
+    assert len(looked_for) == 2
+    for missing in (-1, 2000):
+        with pytest.raises(NotFound, match=f"row id {missing} does not exist"):
+            lookup.locate(pa.array([missing]))
+
+
+def _places(location):
+    assert len(location.missing) == 0
+    return {each.part.path: (each.positions, each.row_ids) for each in location.found}

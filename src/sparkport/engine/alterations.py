@@ -107,8 +107,8 @@ def add_column(
     type.
     """
     field = one_field(column_schema)
-    refuse_unsupported(pa.schema([field]), f"table {table}")
     expect_name(field.name)
+    refuse_unsupported(pa.schema([field]), f"table {table}")
     if default := default_of(field):
         expect_default(default, f"the default of column {field.name}")
     known = find_column(definition.columns, field.name)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from sparkport.catalog import Constraints, Context, TransactionState
 from sparkport.catalog.rowid import ROWID_NAME
-from sparkport.engine.constraints.enforce import enforce_keys
+from sparkport.engine.constraints.enforce import enforce_keys, keys_of
 from sparkport.engine.databases import Check
 from sparkport.errors import Conflict
 from sparkport.memory.changes import Change, Inserted
@@ -227,7 +227,7 @@ def _check_rebased_keys(
     table: MemoryTable, current: Version, segments: Sequence[Segment], changes: Sequence[Change]
 ) -> None:
     constraints = current.definition.constraints
-    keys = Constraints(unique=constraints.unique, primary_key=constraints.primary_key)
+    keys = keys_of(constraints)
     if not keys:
         return
     parts = [change.touched for change in changes if change.touched is not None]

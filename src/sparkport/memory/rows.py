@@ -10,16 +10,15 @@ from operator import attrgetter
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkport.engine.arrays import is_ascending, take_values
 from sparkport.memory.segments import Segment, joined, ramp, shifted, with_ids
 
 __all__ = [
     "MissingRow",
     "find_missing",
-    "is_ascending",
     "removed",
     "replaced",
     "take_rows",
-    "take_values",
 ]
 
 _WINDOW = 4096
@@ -192,35 +191,5 @@ def _merge_order(positions: pa.Array, first: int, rows: int) -> pa.Array:
     return pc.coalesce(shifted(new, rows), ramp(0, rows))
 
 
-def is_ascending(ids: pa.Array, *, distinct: bool = False) -> bool:
-    compare = pc.less if distinct else pc.less_equal
-    return len(ids) < 2 or compare(ids.slice(0, len(ids) - 1), ids.slice(1)).false_count == 0
-
-
 def _empty(segments: Sequence[Segment], column: int) -> pa.Array:
     return segments[0].columns[column].slice(0, 0) if segments else pa.nulls(0)
-
-
-def take_values(values: pa.Array, positions: pa.Array) -> pa.Array:
-    """`values.take(positions)` for every type."""
-    try:
-        return values.take(positions)
-    except (
-        pa.ArrowNotImplementedError
-    ):  # string views and run-end encoded values, also inside others
-        runs = list(_runs(positions.to_pylist()))
-        return pa.concat_arrays(
-            [values.slice(start, stop - start) for start, stop in runs] or [values.slice(0, 0)]
-        )
-
-
-def _runs(positions: Sequence[int]) -> Iterator[tuple[int, int]]:
-    start = stop = -1
-    for position in positions:
-        if position != stop:
-            if stop > start:
-                yield start, stop
-            start = position
-        stop = position + 1
-    if stop > start:
-        yield start, stop

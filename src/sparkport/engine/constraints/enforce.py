@@ -30,6 +30,7 @@ __all__ = [
     "enforce_keys",
     "enforce_not_null",
     "enforce_rows",
+    "keys_of",
 ]
 
 ReadColumns: TypeAlias = "Callable[[Sequence[str]], pa.Table]"
@@ -137,6 +138,11 @@ def concerning(constraints: Constraints, columns: Iterable[str]) -> Constraints:
         unique=tuple(key for key in constraints.unique if any_changed(key)),
         primary_key=constraints.primary_key if any_changed(constraints.primary_key) else (),
     )
+
+
+def keys_of(constraints: Constraints) -> Constraints:
+    """Those that compare a row with others: UNIQUE and PRIMARY KEY."""
+    return Constraints(unique=constraints.unique, primary_key=constraints.primary_key)
 
 
 def columns_of(constraints: Constraints, columns: Sequence[str]) -> tuple[str, ...]:

@@ -12,10 +12,11 @@ import pyarrow as pa
 
 from sparkport.catalog import Constraints
 from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.iceberg.manifests import Entry
 from sparkport.spark.iceberg.parts import FilePart
 from sparkport.spark.iceberg.table_state import TableState
 
-__all__ = ["NO_ROWS", "Change", "WrittenFile", "part_of"]
+__all__ = ["NO_ROWS", "Change", "Located", "Location", "WrittenFile", "part_of"]
 
 NO_ROWS = pa.array([], pa.int64())
 
@@ -39,6 +40,33 @@ class WrittenFile:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Located:
+    """Rows of one data file."""
+
+    part: FilePart
+    positions: pa.Array
+    """Ascending."""
+    row_ids: pa.Array
+    """In the same order."""
+    spec_id: int = 0
+    partition: Mapping[int, Any] = field(default_factory=dict)
+    """Of the file, by the partition field's id, as manifests have it."""
+    replaced: tuple[Entry, ...] = ()
+    """The delete files that a new delete vector of this file takes the place of."""
+    sequence_number: int = 0
+    """Of the commit that added the file."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Location:
+    """Where rows are in one state of a table, in no particular order of files."""
+
+    found: tuple[Located, ...]
+    missing: pa.Array
+    """The ids of rows that are not there: never made, or deleted. Ascending."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Change:
     """New files, and rows that are gone; an updated row is both, and its file brings its id
     along.
@@ -49,6 +77,8 @@ class Change:
     files: tuple[WrittenFile, ...] = ()
     removed: pa.Array = field(default_factory=lambda: NO_ROWS)
     """The ids of rows of `base`, ascending and distinct."""
+    location: Location | None = None
+    """Where the removed rows are in `base`, all of them; None when nobody has looked."""
     gone: Mapping[str, pa.Array] = field(default_factory=dict)
     """Positions of rows in `files` that were removed again by the same transaction, by the file's
     path.

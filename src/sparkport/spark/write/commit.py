@@ -19,14 +19,14 @@ from sparkport.catalog import Context
 from sparkport.errors import Conflict, NotFound
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.jvm.errors import translated
-from sparkport.spark.lake.changes import Change, part_of
+from sparkport.spark.lake.changes import Change, Located, Location, part_of
 from sparkport.spark.lake.iceberg_commit import Draft, begin, commit, forget
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.outcomes import OutcomeUnknown
 from sparkport.spark.lake.staging import Staging
 from sparkport.spark.write.data_files import java_data_files
 from sparkport.spark.write.keys import KeyCheck
-from sparkport.spark.write.locate import Located, Location, changed_since, locate
+from sparkport.spark.write.locate import changed_since, locate, same_snapshot
 from sparkport.spark.write.vectors import java_delete_files, write_vectors
 
 __all__ = [
@@ -147,12 +147,16 @@ def _create_branch(draft: Draft, branch: str, base: TableState) -> None:
 
 
 def verified(lake: Lake, change: Change, now: TableState) -> Location:
-    """Where the removed rows are now. Raises: Conflict when others have changed them, or the
-    columns; NotFound.
+    """Where the removed rows are now. They are looked for only if the table has moved on since the
+    statement found them.
+
+    Raises: Conflict when others have changed them, or the columns; NotFound.
     """
     verify_columns(change, now)
+    if change.location is not None and same_snapshot(change.base, now):
+        return change.location
     location = locate(now, change.removed, lake.file_properties)
-    row = changed_since(change.base, now, location, lake.file_properties)
+    row = changed_since(change.base, now, location, lake.file_properties, change.location)
     if row is not None:
         raise changed_by_others(change, f"row {row}")
     if len(location.missing):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from dataclasses import replace
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,48 +22,22 @@ from sparkport.errors import Unsupported
 from sparkport.spark.iceberg.bounds import bounds_in_row_group, bounds_of_row_ids
 from sparkport.spark.iceberg.deletes import deleted_bitmap
 from sparkport.spark.iceberg.locations import open_parquet
-from sparkport.spark.iceberg.manifests import ROW_ID_FIELD, Entry
+from sparkport.spark.iceberg.manifests import ROW_ID_FIELD
 from sparkport.spark.iceberg.parts import FilePart
 from sparkport.spark.iceberg.plan import DataFile, plan_rows
 from sparkport.spark.iceberg.positions import array_of, between, bitmap_of, numbers_of
 from sparkport.spark.iceberg.projection import file_fields
 from sparkport.spark.iceberg.read import file_errors
 from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.lake.changes import Located, Location
 
-__all__ = ["Located", "Location", "changed_since", "locate"]
+__all__ = ["changed_since", "locate", "same_snapshot"]
 
 _Keeps: TypeAlias = Callable[[pq.RowGroupMetaData, int], bool]
 """Whether a row group, which begins at a position, is to be read."""
 
 _LAST_UPDATED_FIELD = 2147483539
 """The reserved field id of `_last_updated_sequence_number`, where a file holds it."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Located:
-    """Rows of one data file."""
-
-    part: FilePart
-    positions: pa.Array
-    """Ascending."""
-    row_ids: pa.Array
-    """In the same order."""
-    spec_id: int = 0
-    partition: Mapping[int, Any] = field(default_factory=dict)
-    """Of the file, by the partition field's id, as manifests have it."""
-    replaced: tuple[Entry, ...] = ()
-    """The delete files that a new delete vector of this file takes the place of."""
-    sequence_number: int = 0
-    """Of the commit that added the file."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Location:
-    """Rows in no particular order of files."""
-
-    found: tuple[Located, ...]
-    missing: pa.Array
-    """The ids of rows that are not there: never made, or deleted. Ascending."""
 
 
 def locate(state: TableState, row_ids: pa.Array, properties: Mapping[str, str]) -> Location:
@@ -89,11 +63,24 @@ def locate(state: TableState, row_ids: pa.Array, properties: Mapping[str, str]) 
         return search.location()
 
 
+def same_snapshot(base: TableState, now: TableState) -> bool:
+    """Whether two states of a table have the same rows at the same places."""
+    return (
+        base.snapshot is not None
+        and now.snapshot is not None
+        and bool(base.snapshot.snapshot_id == now.snapshot.snapshot_id)
+    )
+
+
 def changed_since(
-    base: TableState, now: TableState, location: Location, properties: Mapping[str, str]
+    base: TableState,
+    now: TableState,
+    location: Location,
+    properties: Mapping[str, str],
+    before: Location | None = None,
 ) -> int | None:
     """The id of a row that was changed, deleted or added between two states; `location` is that of
-    the later one.
+    the later one, `before` that of the earlier one, if it is known and nothing is missing there.
 
     A row that was only moved to another file is not changed. Rows that are at neither state are not
     looked at.
@@ -101,18 +88,18 @@ def changed_since(
     Raises: Unsupported where only Spark can read the files; PreconditionFailed when files are
     missing or damaged.
     """
-    if (
-        base.snapshot is not None
-        and now.snapshot is not None
-        and base.snapshot.snapshot_id == now.snapshot.snapshot_id
-    ):
+    if same_snapshot(base, now):
         return None
-    deleted = locate(base, location.missing, properties)
-    if deleted.found:
-        return int(deleted.found[0].row_ids[0].as_py())
-    before = locate(base, _sorted_ids(location.found), properties)
-    if len(before.missing):
-        return int(before.missing[0].as_py())
+    if before is not None:
+        if len(location.missing):
+            return int(location.missing[0].as_py())
+    else:
+        deleted = locate(base, location.missing, properties)
+        if deleted.found:
+            return int(deleted.found[0].row_ids[0].as_py())
+        before = locate(base, _sorted_ids(location.found), properties)
+        if len(before.missing):
+            return int(before.missing[0].as_py())
     moved = _others(location.found, before.found)
     if not moved:
         return None

@@ -35,11 +35,10 @@ from sparkport.spark.lake.outcomes import OutcomeUnknown
 from sparkport.spark.lake.staging import Staging
 from sparkport.spark.write.commit import attempts, summary_of
 from sparkport.spark.write.data_files import DataFileWriter, can_write, encoded
-from sparkport.spark.write.locate import locate
 from sparkport.spark.write.matching import Matches, find_matches, rows_with, shown_key
 from sparkport.spark.write.publish import publish
 from sparkport.spark.write.row_spool import Waiting
-from sparkport.spark.write.rows import rows_of, take_rows
+from sparkport.spark.write.rows import RowLookup
 from sparkport.spark.write.source import SourceWriter
 from sparkport.spark.write.spark_writes import SparkWrite, publish_by_spark
 
@@ -195,6 +194,7 @@ class _Upsert:
         self._target = target
         self._base = base
         self._staging = staging
+        self._lookup = RowLookup(base, lake.file_properties, ctx.check)
         columns = target.definition.columns
         self._rest = [field for field in columns if field.name not in target.given]
 
@@ -228,9 +228,8 @@ class _Upsert:
                 writer.abort()
             raise
         removed = pa.concat_arrays(updated).sort()
-        return Change(
-            self._base, files, removed, keys=self._keys(has_inserts=len(removed) < rows.rows)
-        )
+        keys = self._keys(has_inserts=len(removed) < rows.rows)
+        return Change(self._base, files, removed, self._lookup.located(removed), keys=keys)
 
     def _writer(self, *, with_row_ids: bool) -> DataFileWriter | SourceWriter:
         """For files of the table, or for Spark to MERGE. Rows that have no id there get the next
@@ -289,14 +288,7 @@ class _Upsert:
         if not self._rest:
             yield new.append_column(ROW_ID.name, ids)
             return
-        for old in rows_of(
-            self._base,
-            locate(self._base, ids, self._lake.file_properties).found,
-            [field.name for field in self._rest],
-            stored=True,
-            properties=self._lake.file_properties,
-            check=self._ctx.check,
-        ):
+        for old in self._lookup.stored_rows(ids, [field.name for field in self._rest]):
             own = old.column(ROWID_NAME)
             values = new.take(pc.index_in(own, value_set=ids))
             kept = old.drop_columns([ROWID_NAME])
@@ -314,8 +306,7 @@ class _Upsert:
         rows = declared.select([name for name in needed if name in self._target.given]).take(places)
         rest = [name for name in needed if name not in self._target.given]
         if rest:
-            properties = self._lake.file_properties
-            old = take_rows(self._base, ids, rest, properties=properties, check=self._ctx.check)
+            old = self._lookup.take(ids, rest)
             for name in rest:
                 rows = rows.append_column(name, old.column(name))
         enforce_rows(self._target.identifier.name, constraints, rows, self._ctx.check)

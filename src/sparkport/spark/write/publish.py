@@ -24,7 +24,7 @@ from sparkport.engine.discretion import discreet
 from sparkport.errors import Conflict, SparkportError
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.jvm.errors import translated
-from sparkport.spark.lake.changes import Change
+from sparkport.spark.lake.changes import Change, Location
 from sparkport.spark.lake.iceberg_commit import Draft, begin, commit, forget, manifests_of
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.outcomes import OutcomeUnknown
@@ -32,7 +32,6 @@ from sparkport.spark.lake.staging import Staging
 from sparkport.spark.lake.transactions import Pending, Transaction
 from sparkport.spark.write.commit import BRANCH, add_rows, attempts, commit_change, verified
 from sparkport.spark.write.keys import KeyCheck
-from sparkport.spark.write.locate import Location
 
 __all__ = ["drop_branch", "publish", "publish_transaction", "roll_back"]
 
@@ -118,7 +117,12 @@ def _joined(before: Change, later: Change, location: Location) -> Change:
         primary_key=before.keys.primary_key or later.keys.primary_key,
     )
     return replace(
-        before, files=(*before.files, *later.files), removed=_union(removed), gone=gone, keys=keys
+        before,
+        files=(*before.files, *later.files),
+        removed=_union(removed),
+        location=None,
+        gone=gone,
+        keys=keys,
     )
 
 

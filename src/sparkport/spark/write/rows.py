@@ -10,17 +10,20 @@ from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyroaring import BitMap64
 
 from sparkport.catalog.rowid import ROWID_NAME, rowid_field
 from sparkport.errors import NotFound
 from sparkport.spark.iceberg.parts import FilePart
 from sparkport.spark.iceberg.positional_read import MOST_ROWS
+from sparkport.spark.iceberg.positions import array_of, bitmap_of
 from sparkport.spark.iceberg.read import ReadRequest, gathered, read_positions, read_request
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.iceberg.types.declared import natural_type
-from sparkport.spark.write.locate import Located, locate
+from sparkport.spark.lake.changes import NO_ROWS, Located, Location
+from sparkport.spark.write.locate import locate
 
-__all__ = ["rows_of", "take_rows"]
+__all__ = ["RowLookup", "rows_of"]
 
 _MANY = 100_000
 """Rows that are worth more than one thread."""
@@ -46,34 +49,105 @@ def rows_of(
     return _read(_request(state, columns, batch_rows, properties, stored=stored), located, check)
 
 
-def take_rows(
-    state: TableState,
-    row_ids: pa.Array,
-    columns: Sequence[str] | None,
-    *,
-    stored: bool = False,
-    properties: Mapping[str, str],
-    check: Callable[[], None],
-) -> pa.Table:
-    """The rows of these ids in their order, which may be any, with `rowid` last; an id may come
-    more than once.
-
-    Raises: NotFound; Unsupported where only Spark can read the files; PreconditionFailed when one
-    is damaged.
+class RowLookup:
+    """Rows of one state of a table by their ids. Each is looked for once, and its place
+    remembered. For one thread.
     """
-    location = locate(state, row_ids.unique().sort(), properties)
-    if len(location.missing):
-        raise NotFound(
-            f"row id {location.missing[0].as_py()} does not exist in table {state.identifier}"
+
+    def __init__(
+        self, state: TableState, properties: Mapping[str, str], check: Callable[[], None]
+    ) -> None:
+        self._state = state
+        self._properties = properties
+        self._check = check
+        self._known = BitMap64()
+        self._found: list[Located] = []
+
+    def locate(self, row_ids: pa.Array) -> Location:
+        """Where the rows of these ids are, which ascend and are distinct.
+
+        Raises: NotFound; Unsupported where only Spark can read the files; PreconditionFailed when
+        files are missing or damaged.
+        """
+        if len(row_ids) and row_ids[0].as_py() < 0:
+            raise self._missing(row_ids[0])
+        wanted = bitmap_of(row_ids)
+        new = wanted - self._known
+        if new:
+            location = locate(self._state, array_of(new), self._properties)
+            if len(location.missing):
+                raise self._missing(location.missing[0])
+            self._known |= new
+            self._found += location.found
+            if len(new) == len(wanted):
+                return location
+        return Location(tuple(_joined(_among(self._found, row_ids, self._known))), NO_ROWS)
+
+    def located(self, row_ids: pa.Array) -> Location | None:
+        """As `locate`; None when not all of the rows were looked for before."""
+        return self.locate(row_ids) if bitmap_of(row_ids) <= self._known else None
+
+    def take(self, row_ids: pa.Array, columns: Sequence[str] | None) -> pa.Table:
+        """The rows of these ids in their order, which may be any, with `rowid` last; an id may come
+        more than once.
+
+        Raises: as `locate`.
+        """
+        location = self.locate(row_ids.unique().sort())
+        request = _request(
+            self._state, columns, max(len(row_ids), 1), self._properties, stored=False
         )
-    request = _request(state, columns, max(len(row_ids), 1), properties, stored=stored)
-    fields = [request.columns.field(name) for name in request.wanted]
-    batches = _read(request, location.found, check)
-    rows = pa.Table.from_batches(batches, pa.schema([*fields, rowid_field()])).combine_chunks()
-    found = rows.column(ROWID_NAME)
-    if found.equals(pa.chunked_array([row_ids])):
-        return rows
-    return rows.take(pc.index_in(row_ids, value_set=found))
+        fields = [request.columns.field(name) for name in request.wanted]
+        batches = _read(request, location.found, self._check)
+        rows = pa.Table.from_batches(batches, pa.schema([*fields, rowid_field()])).combine_chunks()
+        found = rows.column(ROWID_NAME)
+        if found.equals(pa.chunked_array([row_ids])):
+            return rows
+        return rows.take(pc.index_in(row_ids, value_set=found))
+
+    def stored_rows(self, row_ids: pa.Array, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Columns of the rows of these ids, which ascend and are distinct, as they are stored; in
+        the order of files, with `rowid` last. Raises: as `locate`.
+        """
+        return rows_of(
+            self._state,
+            self.locate(row_ids).found,
+            columns,
+            stored=True,
+            properties=self._properties,
+            check=self._check,
+        )
+
+    def _missing(self, row_id: pa.Scalar) -> NotFound:
+        return NotFound(f"row id {row_id.as_py()} does not exist in table {self._state.identifier}")
+
+
+def _among(located: Sequence[Located], row_ids: pa.Array, known: BitMap64) -> Sequence[Located]:
+    """Those of the rows, which are the known ones, that have one of the ids."""
+    if len(row_ids) == len(known):
+        return located
+    chosen = []
+    for each in located:
+        kept = pc.is_in(each.row_ids, value_set=row_ids)
+        if kept.true_count:
+            positions, ids = each.positions.filter(kept), each.row_ids.filter(kept)
+            chosen.append(replace(each, positions=positions, row_ids=ids))
+    return chosen
+
+
+def _joined(located: Sequence[Located]) -> Iterator[Located]:
+    """The rows with each file once, as delete vectors need them."""
+    by_file: dict[str, list[Located]] = {}
+    for each in located:
+        by_file.setdefault(each.part.path, []).append(each)
+    for parts in by_file.values():
+        if len(parts) == 1:
+            yield parts[0]
+            continue
+        positions = pa.concat_arrays([each.positions for each in parts])
+        order = pc.array_sort_indices(positions)
+        row_ids = pa.concat_arrays([each.row_ids for each in parts]).take(order)
+        yield replace(parts[0], positions=positions.take(order), row_ids=row_ids)
 
 
 def _read(

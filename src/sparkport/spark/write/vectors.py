@@ -27,10 +27,10 @@ from sparkport.spark.iceberg.parquet_output import writing
 from sparkport.spark.iceberg.positions import bitmap_of
 from sparkport.spark.iceberg.read import file_errors
 from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.lake.changes import Located
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.staging import Staging
 from sparkport.spark.write.java_files import java_content_files, partition_values
-from sparkport.spark.write.locate import Located
 
 __all__ = ["WrittenVector", "java_delete_files", "write_vectors"]
 
