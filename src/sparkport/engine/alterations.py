@@ -1,4 +1,4 @@
-"""ALTER TABLE for every backend: what a statement makes of a table's columns and constraints.
+"""CREATE and ALTER TABLE for every backend: what a statement makes of columns and constraints.
 
 Each function checks in one order: what the statement says by itself, then the columns that the
 table has, then its constraints. Nothing has happened when it returns. The backend then looks at the
@@ -19,6 +19,7 @@ from sparkport.engine.columns import (
     DEFAULT,
     default_of,
     expect_column,
+    expect_columns,
     expect_name,
     find_column,
     one_field,
@@ -47,6 +48,7 @@ __all__ = [
     "change_column_type",
     "constraints_of_new_type",
     "drop_not_null",
+    "new_table",
     "remove_column",
     "rename_column",
     "set_default",
@@ -96,6 +98,23 @@ class Retyping(Alteration):
     """SQL for the new values, from all columns as they were."""
     is_plain: bool = True
     """Whether the expression does nothing but cast the column."""
+
+
+def new_table(
+    columns: pa.Schema, constraints: Constraints, name: str
+) -> tuple[pa.Schema, Constraints]:
+    """The columns and constraints of a table that is to be made, with NOT NULL in both.
+
+    Raises: BadRequest for columns, defaults or constraints that cannot be; Unsupported for a type.
+    """
+    refuse_unsupported(columns, f"table {name}")
+    expect_columns(columns)
+    for field in columns:
+        if default := default_of(field):
+            expect_default(default, f"the default of column {field.name}")
+    constraints = validate_constraints(columns, constraints, name)
+    fields = [field.with_nullable(field.name not in constraints.not_null) for field in columns]
+    return pa.schema(fields, columns.metadata), constraints
 
 
 def add_column(

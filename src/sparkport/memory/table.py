@@ -34,10 +34,8 @@ from sparkport.catalog import (
 )
 from sparkport.engine import alterations, field_alterations
 from sparkport.engine.alterations import Alteration
-from sparkport.engine.constraints import validate_constraints
 from sparkport.engine.constraints.enforce import enforce
 from sparkport.engine.databases import Check
-from sparkport.engine.types import refuse_unsupported
 from sparkport.errors import BadRequest, Conflict, NotFound
 from sparkport.memory import ddl
 from sparkport.memory.changes import Change
@@ -88,7 +86,7 @@ class MemoryTable(
         if not name:
             raise BadRequest("a table needs a name")
         columns = data if isinstance(data, pa.Schema) else data.schema
-        definition = _defined(name, columns, constraints or Constraints())
+        definition = define(*alterations.new_table(columns, constraints or Constraints(), name))
         segments: list[Segment] = []
         if isinstance(data, pa.Table):
             segments = segments_of(data.to_batches(), 0)
@@ -312,9 +310,3 @@ class MemoryTable(
         if time_point is not None:
             return self.history.at(time_point, self.title)
         return self.ledger.version_for(ctx, self)
-
-
-def _defined(name: str, columns: pa.Schema, constraints: Constraints) -> Definition:
-    refuse_unsupported(columns, f"table {name}")
-    define(columns, Constraints())  # names first: constraints are about columns that make sense
-    return define(columns, validate_constraints(columns, constraints, name))

@@ -17,10 +17,9 @@ from sparkport.catalog import (
     OnConflict,
 )
 from sparkport.catalog.names import folded
-from sparkport.engine.columns import default_of, expect_columns
-from sparkport.engine.constraints.expressions import expect_default
-from sparkport.engine.constraints.validate import validate_constraints
-from sparkport.engine.types import publishable_schema, refuse_unsupported
+from sparkport.engine.alterations import new_table
+from sparkport.engine.columns import default_of
+from sparkport.engine.types import publishable_schema
 from sparkport.errors import (
     AlreadyExists,
     BadRequest,
@@ -202,15 +201,7 @@ def _checked_columns(
 ) -> tuple[pa.Schema, Constraints]:
     # An ENUM arrives without its members, as a dictionary: it is kept as plain values, as the
     # client sees it.
-    columns = publishable_schema(arrow_schema)
-    refuse_unsupported(columns, f"table {identifier.name}")
-    expect_columns(columns)
-    for field in columns:
-        if default := default_of(field):
-            expect_default(default, f"the default of column {field.name}")
-    constraints = validate_constraints(columns, constraints, identifier.name)
-    fields = [field.with_nullable(field.name not in constraints.not_null) for field in columns]
-    return pa.schema(fields), constraints
+    return new_table(publishable_schema(arrow_schema), constraints, identifier.name)
 
 
 def _create_with_iceberg(
