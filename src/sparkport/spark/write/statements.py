@@ -8,7 +8,6 @@ only Spark can write, is staged, and Spark does it (spark_writes.py).
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -34,8 +33,9 @@ from sparkport.spark.write.spark_writes import SparkWrite, can_change, publish_b
 
 __all__ = ["stage"]
 
-_ROW_BYTES = 24
-"""What is held of a row that is changed: its id, and where it is."""
+_ROW_ID_BYTES = 8
+_LOCATED_BYTES = 3 * _ROW_ID_BYTES
+"""Of a row that was looked for: its id, and where it is."""
 _FILE_BLOCK = BlockSize(122_880, 32 * 1024 * 1024)
 
 
@@ -43,11 +43,17 @@ def stage(
     lake: Lake, ctx: Context, state: TableState, operation: Operation, options: DMLOptions
 ) -> StagedWrite:
     """Begin a statement that sees `state`."""
-    return begin(_STORES[operation](lake, ctx, state, operation), operation, options, ctx.check)
+    store = _STORES[operation](lake, ctx, state, operation)
+    if options.returning:
+        store.row_bytes = _LOCATED_BYTES
+    return begin(store, operation, options, ctx.check)
 
 
 class _Rows(RowStore):
     """Rows of one state, and the files that a statement adds to them."""
+
+    row_bytes = _ROW_ID_BYTES
+    """What is held of a row that is changed."""
 
     def __init__(self, lake: Lake, ctx: Context, state: TableState, operation: Operation) -> None:
         self.table = state.identifier
@@ -62,14 +68,11 @@ class _Rows(RowStore):
         self._staging = lake.staging.begin(state.identifier, state)
 
     def held_bytes(self, batch: pa.RecordBatch) -> int:
-        return _ROW_BYTES * int(batch.num_rows)
+        return self.row_bytes * int(batch.num_rows)
 
     def old_values(self, row_ids: pa.Array, columns: Sequence[str]) -> list[pa.Array]:
         rows = self._lookup.take(row_ids, columns)
         return [_array(rows.column(name)) for name in columns]
-
-    @abstractmethod
-    def stage(self, block: Block) -> None: ...
 
     def done(self) -> None:
         if self._is_final:
