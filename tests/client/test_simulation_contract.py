@@ -14,6 +14,8 @@ from sparkport.testing import CatalogContract
 
 
 class TestMemoryCatalog(CatalogContract):
+    engine_messages = True
+
     def make_catalog(self) -> Catalog:
         catalog = MemoryCatalog("shop")
         sales = catalog.add_schema("sales", comment="What we sold")

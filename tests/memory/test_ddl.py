@@ -126,52 +126,6 @@ def test_a_created_table_is_empty_and_has_a_row_id(schema: MemorySchema) -> None
     assert made.arrow_schema.names == ["id", "v", "rowid"]
 
 
-def test_constraints_of_a_created_table_are_published_and_enforced(schema: MemorySchema) -> None:
-    options = CreateTableOptions(
-        constraints=Constraints(not_null=("ID",), checks=("(v <> 'x')",), unique=(("V",),))
-    )
-    table = schema.create_table(CTX, "t", COLUMNS, options)
-    assert isinstance(table, MemoryTable)
-    assert not table.arrow_schema.field("id").nullable
-    assert table.constraints == Constraints(
-        not_null=("id",), checks=("(v <> 'x')",), unique=(("v",),)
-    )
-    insert(table, [{"id": 1, "v": "a"}])
-    for row, message in (
-        ({"id": None, "v": "b"}, "NOT NULL constraint failed: t.id"),
-        ({"id": 1, "v": "x"}, "CHECK constraint failed on table t"),
-        ({"id": 1, "v": "a"}, 'Duplicate key "v: a" violates unique constraint'),
-    ):
-        with pytest.raises(ConstraintViolation, match=message):
-            insert(table, [row])
-    assert len(rows_of(table)) == 1
-
-
-@pytest.mark.parametrize(
-    "constraints",
-    [
-        Constraints(checks=("this is not SQL",)),
-        Constraints(checks=("nothing > 0",)),
-        Constraints(checks=("id > 0), CHECK (id < 9",)),
-        Constraints(unique=(("nothing",),)),
-        Constraints(primary_key=("nothing",)),
-        Constraints(not_null=("nothing",)),
-    ],
-)
-def test_constraints_that_make_no_sense_create_no_table(
-    schema: MemorySchema, constraints: Constraints
-) -> None:
-    with pytest.raises(BadRequest):
-        schema.create_table(CTX, "t", COLUMNS, CreateTableOptions(constraints=constraints))
-    assert schema.table(CTX, "t") is None
-
-
-def test_a_type_that_duckdb_cannot_take_creates_no_table(schema: MemorySchema) -> None:
-    with pytest.raises((BadRequest, Unsupported)):
-        schema.create_table(CTX, "t", pa.schema([("d", pa.decimal256(50))]), CreateTableOptions())
-    assert schema.tables(CTX) == ()
-
-
 def test_on_conflict_error_ignore_and_replace(schema: MemorySchema) -> None:
     first = schema.create_table(CTX, "t", COLUMNS, CreateTableOptions())
     assert isinstance(first, MemoryTable)
@@ -213,15 +167,6 @@ def test_a_schema_belongs_to_one_catalog(catalog: MemoryCatalog, schema: MemoryS
         MemoryCatalog("other").add(schema)
     with pytest.raises(AlreadyExists):
         catalog.add(schema)
-
-
-def test_dropping_a_table(schema: MemorySchema) -> None:
-    schema.create_table(CTX, "t", COLUMNS, CreateTableOptions())
-    schema.drop_table(CTX, "t", DropTableOptions())
-    assert schema.tables(CTX) == ()
-    schema.drop_table(CTX, "t", DropTableOptions(ignore_not_found=True))
-    with pytest.raises(NotFound, match=r"table s\.t does not exist"):
-        schema.drop_table(CTX, "t", DropTableOptions())
 
 
 def test_a_renamed_table_keeps_rows_row_ids_and_history(schema: MemorySchema) -> None:

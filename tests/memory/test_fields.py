@@ -1,4 +1,4 @@
-"""ALTER TABLE on fields of structs."""
+"""ALTER TABLE on fields of structs in memory: arrays that are put together anew."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from tests.memory.statements import CTX, delete, insert, rows_of
+from tests.memory.statements import CTX, delete, rows_of
 
 from sparkport.catalog import AddFieldOptions, Constraints, RemoveFieldOptions, ScanOptions
 from sparkport.errors import (
-    AlreadyExists,
-    BadRequest,
-    NotFound,
     PreconditionFailed,
 )
 from sparkport.memory import MemoryTable
@@ -64,18 +61,6 @@ def _without_nulls(table: MemoryTable, column: str) -> list[Any]:
     return [row[column] for row in rows_of(table) if row[column] is not None]
 
 
-def test_a_field_is_added_to_a_struct(table: MemoryTable) -> None:
-    table.add_field(CTX, ["st"], _field("c"), AddFieldOptions())
-    table.add_field(CTX, ["ST", "B"], _field("z", pa.list_(pa.string())), AddFieldOptions())
-    first = {"a": 0, "b": {"x": 0, "y": "0", "z": None}, "c": None}
-    assert _without_nulls(table, "st")[0] == first
-    assert rows_of(table)[1]["st"] is None
-    new = {"a": 1, "b": {"x": 1, "y": "", "z": ["!"]}, "c": 5}
-    insert(table, [{**dict.fromkeys(TYPES), "st": new}])
-    assert rows_of(table)[-1]["st"] == new
-    assert rows_of(table, version=1)[0]["st"] == ROWS[0]["st"]
-
-
 @pytest.mark.parametrize(
     ("path", "select"),
     [
@@ -107,50 +92,6 @@ def test_fields_are_changed_at_any_depth(table: MemoryTable, path: list[str], se
 def test_nulls_inside_lists_stay_null(table: MemoryTable) -> None:
     table.add_field(CTX, ["li", "element"], _field("new"), AddFieldOptions())
     assert rows_of(table)[0]["li"] == [{**_inner(0), "new": None}, None, {**_inner(1), "new": None}]
-
-
-def test_a_field_that_exists_is_not_added_again(table: MemoryTable) -> None:
-    with pytest.raises(AlreadyExists, match=r"field st\.a exists already in table t"):
-        table.add_field(CTX, ["st"], _field("A"), AddFieldOptions())
-    before = table.current
-    table.add_field(CTX, ["st"], _field("A"), AddFieldOptions(if_field_not_exists=True))
-    assert table.current is before
-    with pytest.raises(AlreadyExists):
-        table.rename_field(CTX, ["st", "a"], "B")
-
-
-def test_a_field_that_does_not_exist(table: MemoryTable) -> None:
-    before = table.current
-    table.remove_field(CTX, ["st", "q"], RemoveFieldOptions(if_field_exists=True))
-    for change in (
-        lambda: table.remove_field(CTX, ["st", "q"], RemoveFieldOptions()),
-        lambda: table.remove_field(CTX, ["nothing", "q"], RemoveFieldOptions()),
-        lambda: table.rename_field(CTX, ["st", "q"], "w"),
-        lambda: table.add_field(CTX, ["st", "q"], _field("w"), AddFieldOptions()),
-        lambda: table.add_field(CTX, ["li", "wrong"], _field("w"), AddFieldOptions()),
-    ):
-        with pytest.raises(NotFound):
-            change()
-    assert table.current is before
-
-
-def test_paths_that_lead_to_no_struct_are_refused(table: MemoryTable) -> None:
-    for change in (
-        lambda: table.add_field(CTX, [], _field("w"), AddFieldOptions()),
-        lambda: table.add_field(CTX, ["st", "a"], _field("w"), AddFieldOptions()),
-        lambda: table.add_field(CTX, ["st"], pa.schema([]), AddFieldOptions()),
-        lambda: table.add_field(CTX, ["st"], _field(""), AddFieldOptions()),
-        lambda: table.remove_field(CTX, ["st"], RemoveFieldOptions()),
-        lambda: table.rename_field(CTX, ["st", "a"], ""),
-    ):
-        with pytest.raises(BadRequest):
-            change()
-
-
-def test_the_last_field_of_a_struct_cannot_be_removed(table: MemoryTable) -> None:
-    table.remove_field(CTX, ["st", "b", "x"], RemoveFieldOptions())
-    with pytest.raises(PreconditionFailed, match=r"field st\.b\.y is the only one"):
-        table.remove_field(CTX, ["st", "b", "y"], RemoveFieldOptions())
 
 
 @pytest.mark.skipif(

@@ -75,58 +75,6 @@ def test_row_ids_survive_update_and_alter(table: MemoryTable) -> None:
     assert rows_of(table) == [{"c": 20, "b": "y"}, {"c": 30, "b": "z"}]
 
 
-def test_an_update_changes_only_the_columns_it_names_in_any_order(table: MemoryTable) -> None:
-    batch = pa.record_batch({"rowid": [2, 0], "b": ["new 2", "new 0"]})
-    write = staged(table, Operation.UPDATE)
-    write.apply(batch)
-    assert write.commit() == 2
-    assert rows_of(table) == [{"a": 1, "b": "new 0"}, {"a": 2, "b": "y"}, {"a": 3, "b": "new 2"}]
-
-
-def test_a_row_is_not_updated_twice_by_one_statement(table: MemoryTable) -> None:
-    for batches in ([[10, 20, 11]], [[10, 20], [11]]):
-        write = staged(table, Operation.UPDATE)
-        ids = iter([0, 1, 0])
-        for values in batches:
-            row_ids = [next(ids) for _ in values]
-            write.apply(pa.record_batch({"a": values, "rowid": row_ids}))
-        with pytest.raises(BadRequest, match="row 0 of table t is updated twice by one statement"):
-            write.commit()
-    assert [row["a"] for row in rows_of(table)] == [1, 2, 3]
-
-
-def test_a_row_deleted_twice_counts_once(table: MemoryTable) -> None:
-    assert delete(table, [1, 1, 0, 1]) == 2
-    assert [row["a"] for row in rows_of(table)] == [3]
-
-
-def test_insert_returns_the_rows_batch_by_batch(table: MemoryTable) -> None:
-    write = staged(table, Operation.INSERT, returning=True)
-    answer = write.apply(typed(table, [{"a": 4, "b": "w"}, {"a": 5, "b": None}]))
-    assert answer is not None
-    assert answer.to_pylist() == [{"a": 4, "b": "w"}, {"a": 5, "b": None}]
-    write.commit()
-
-
-def test_update_returns_whole_rows_as_they_will_be_in_the_order_of_the_batch(
-    table: MemoryTable,
-) -> None:
-    write = staged(table, Operation.UPDATE, returning=True)
-    answer = write.apply(pa.record_batch({"b": ["Z", "X"], "rowid": [2, 0]}))
-    assert answer is not None
-    assert answer.to_pylist() == [{"a": 3, "b": "Z", "rowid": 2}, {"a": 1, "b": "X", "rowid": 0}]
-    write.abort()
-    assert [row["b"] for row in rows_of(table)] == ["x", "y", "z"]
-
-
-def test_delete_returns_the_rows_as_they_were(table: MemoryTable) -> None:
-    write = staged(table, Operation.DELETE, returning=True)
-    answer = write.apply(pa.record_batch({"rowid": [2, 0, 2]}))
-    assert answer is not None
-    assert [row["a"] for row in answer.to_pylist()] == [3, 1, 3]
-    assert write.commit() == 2
-
-
 @pytest.mark.parametrize("operation", list(Operation))
 def test_batches_without_rows_are_tolerated_also_with_returning(
     table: MemoryTable, operation: Operation
@@ -162,14 +110,6 @@ def test_a_row_id_that_does_not_exist_is_named(table: MemoryTable, operation: Op
     assert len(rows_of(table)) == 2
 
 
-@pytest.mark.parametrize("operation", [Operation.UPDATE, Operation.DELETE])
-def test_null_is_not_a_row_id(table: MemoryTable, operation: Operation) -> None:
-    columns = {"a": pa.array([1]), "rowid": pa.array([None], pa.int64())}
-    write = staged(table, operation)
-    with pytest.raises(BadRequest, match="NULL is not a row id"):
-        write.apply(pa.record_batch(columns))
-
-
 @pytest.mark.parametrize("data_type", [pa.int32(), pa.uint64(), pa.int64()])
 def test_row_ids_may_come_as_other_integers(table: MemoryTable, data_type: pa.DataType) -> None:
     write = staged(table, Operation.DELETE)
@@ -185,24 +125,6 @@ def test_row_ids_that_are_no_integers_or_missing_are_refused(table: MemoryTable)
         staged(table, Operation.DELETE).apply(
             pa.record_batch({"rowid": pa.array([2**64 - 1], pa.uint64())})
         )
-
-
-def test_batches_that_do_not_fit_the_table_are_refused(table: MemoryTable) -> None:
-    with pytest.raises(BadRequest, match="has 2 columns, but 1 were given"):
-        staged(table, Operation.INSERT).apply(pa.record_batch({"a": [1]}))
-    with pytest.raises(BadRequest, match="column a of table t is int64, not string"):
-        staged(table, Operation.INSERT).apply(pa.record_batch({"a": ["1"], "b": ["x"]}))
-    with pytest.raises(NotFound, match="column c does not exist"):
-        staged(table, Operation.UPDATE).apply(pa.record_batch({"c": [1], "rowid": [0]}))
-    with pytest.raises(BadRequest, match="same columns in every batch"):
-        staged(table, Operation.UPDATE).apply(pa.record_batch({"rowid": [0]}))
-
-
-def test_columns_in_another_order_are_put_in_place(table: MemoryTable) -> None:
-    write = staged(table, Operation.INSERT)
-    write.apply(pa.record_batch({"b": ["w"], "a": [4]}))
-    write.commit()
-    assert rows_of(table)[-1] == {"a": 4, "b": "w"}
 
 
 def test_an_error_in_the_last_of_many_batches_leaves_nothing_behind() -> None:

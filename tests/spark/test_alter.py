@@ -1,4 +1,6 @@
-"""ALTER TABLE on the lake: each change is one commit, and a refused one leaves nothing behind."""
+"""ALTER TABLE on the lake: each change is one commit, a refused one leaves nothing behind, and Spark
+sees the same. What it shares with memory is in `sparkport.testing.contract`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.spark.lake_tables import (
-    COLUMNS,
     CTX,
     changed_once,
     create,
@@ -29,7 +30,6 @@ from tests.spark.lake_tables import (
 
 from sparkport.catalog import (
     AddColumnOptions,
-    Constraints,
     RemoveColumnOptions,
 )
 from sparkport.errors import (
@@ -38,7 +38,6 @@ from sparkport.errors import (
     ConstraintViolation,
     NotFound,
     PreconditionFailed,
-    Unsupported,
 )
 from sparkport.spark import LakeCatalog
 
@@ -48,32 +47,69 @@ def filled(lake: LakeCatalog, namespace: str) -> Callable[[], Any]:
     return fill(lake, namespace)
 
 
-def test_add_column(lake, namespace, filled):
-    table = changed_once(
-        filled, lambda t: t.add_column(CTX, field("extra", pa.uint8()), AddColumnOptions())
-    )
-    assert table.arrow_schema.field("extra").type == pa.uint8()
-    assert values(table, "extra") == [None, None, None]
-    unchanged(
-        filled,
-        AlreadyExists,
-        "column extra exists already",
-        lambda t: t.add_column(CTX, field("Extra", pa.int8()), AddColumnOptions()),
-    )
-    filled().add_column(CTX, field("EXTRA", pa.int8()), AddColumnOptions(if_column_not_exists=True))
-    assert filled().arrow_schema.field("extra").type == pa.uint8()
-    unchanged(
-        filled,
-        BadRequest,
-        "exactly one field",
-        lambda t: t.add_column(CTX, COLUMNS, AddColumnOptions()),
-    )
-    unchanged(
-        filled,
-        BadRequest,
-        "reserved for the row id",
-        lambda t: t.add_column(CTX, field("rowid", pa.int8()), AddColumnOptions()),
-    )
+CHANGES = {
+    "add_column": lambda t: t.add_column(CTX, field("extra", pa.uint8()), AddColumnOptions()),
+    "remove_column": lambda t: t.remove_column(CTX, "extra", RemoveColumnOptions()),
+    "rename_column": lambda t: t.rename_column(CTX, "name", "label"),
+    "set_default": lambda t: t.set_default(CTX, "label", "'x' || 'y'"),
+    "rename with a default": lambda t: t.rename_column(CTX, "label", "name"),
+    "set_not_null": lambda t: t.set_not_null(CTX, "id"),
+    "drop_not_null": lambda t: t.drop_not_null(CTX, "id"),
+    "add a CHECK": lambda t: t.add_constraint(CTX, "CHECK (v > 1)"),
+    "add a primary key": lambda t: t.add_constraint(CTX, "PRIMARY KEY (id)"),
+    "rename in constraints": lambda t: t.rename_column(CTX, "v", "value"),
+    "change_column_type": lambda t: t.change_column_type(CTX, field("value", pa.int64()), ""),
+}
+
+
+def test_each_change_is_one_commit_and_spark_sees_it(lake, namespace, filled):
+    for change in CHANGES.values():
+        changed_once(filled, change)
+    table = filled()
+    assert table.arrow_schema.names == ["id", "value", "name", "rowid"]
+    assert table.arrow_schema.field("name").metadata[b"default"] == b"'x' || 'y'"
+    assert table.constraints.primary_key == table.constraints.not_null == ("id",)
+    assert "value" in table.constraints.checks[0]
+    assert in_spark(lake, namespace, "t", "id, value, name") == [
+        (1, 10, "a"),
+        (2, 20, "b"),
+        (3, None, None),
+    ]
+    with pytest.raises(Exception, match=r"(?i)null"):
+        insert(lake, namespace, "t", "(NULL, 1, 'x')")
+
+
+def test_what_changes_nothing_makes_no_commit(lake, namespace, filled):
+    filled().add_constraint(CTX, "PRIMARY KEY (id)")
+    before = version(filled())
+    table = filled()
+    table.add_column(CTX, field("ID", pa.int8()), AddColumnOptions(if_column_not_exists=True))
+    table.remove_column(CTX, "x", RemoveColumnOptions(if_column_exists=True))
+    table.set_not_null(CTX, "id")
+    table.drop_not_null(CTX, "v")
+    table.change_column_type(CTX, field("v", pa.int32()), "")
+    assert version(filled()) == before
+
+
+@pytest.mark.parametrize(
+    ("error", "change"),
+    [
+        (AlreadyExists, lambda t: t.add_column(CTX, field("V", pa.int8()), AddColumnOptions())),
+        (NotFound, lambda t: t.remove_column(CTX, "x", RemoveColumnOptions())),
+        (ConstraintViolation, lambda t: t.set_not_null(CTX, "v")),
+        (ConstraintViolation, lambda t: t.add_constraint(CTX, "CHECK (v > 10)")),
+        (BadRequest, lambda t: t.change_column_type(CTX, field("name", pa.int8()), "name::INT")),
+        (
+            BadRequest,
+            lambda t: t.add_column(
+                CTX, field("d", pa.int8(), "(random() * 1000)::INT + 1000"), AddColumnOptions()
+            ),
+        ),
+    ],
+    ids=["first", "no column", "rows", "CHECK", "type", "default"],
+)
+def test_a_refused_change_leaves_no_file(lake, namespace, filled, error, change):
+    unchanged(filled, error, ".", change)
 
 
 @pytest.mark.parametrize(
@@ -124,12 +160,6 @@ def test_a_default_that_differs_from_row_to_row(lake, namespace, filled):
     )
     assert len(set(values(table, "extra"))) == 3
     assert values(table, "id", "v", "name") == [(1, 10, "a"), (2, 20, "b"), (3, None, None)]
-    unchanged(
-        filled,
-        BadRequest,
-        "there is no column id that it could use",
-        lambda t: t.add_column(CTX, field("more", pa.int64(), "id"), AddColumnOptions()),
-    )
 
 
 def test_a_new_column_that_is_not_null(lake, namespace, filled):
@@ -163,51 +193,6 @@ def test_a_new_column_that_is_not_null_where_all_rows_were_deleted(lake, namespa
     )
     assert in_spark(lake, namespace, "t") == []
     assert rows(find(lake, namespace, "t")) == []
-
-
-def test_remove_column(lake, namespace, filled):
-    table = changed_once(filled, lambda t: t.remove_column(CTX, "V", RemoveColumnOptions()))
-    assert table.arrow_schema.names == ["id", "name", "rowid"]
-    assert in_spark(lake, namespace, "t") == [(1, "a"), (2, "b"), (3, None)]
-    unchanged(
-        filled,
-        NotFound,
-        "column v does not exist in table",
-        lambda t: t.remove_column(CTX, "v", RemoveColumnOptions()),
-    )
-    filled().remove_column(CTX, "v", RemoveColumnOptions(if_column_exists=True))
-    filled().remove_column(CTX, "id", RemoveColumnOptions())
-    unchanged(
-        filled,
-        PreconditionFailed,
-        "is the only one of table",
-        lambda t: t.remove_column(CTX, "name", RemoveColumnOptions()),
-    )
-
-
-@pytest.mark.parametrize(
-    ("constraints", "using"),
-    [
-        (Constraints(primary_key=("id", "v")), r"the primary key \(id, v\)"),
-        (Constraints(unique=(("v",),)), r"UNIQUE\(v\)"),
-        (Constraints(checks=("(v > 0)",)), r"CHECK\(\(v > 0\)\)"),
-    ],
-)
-def test_a_column_that_a_constraint_uses(lake, namespace, constraints, using):
-    create(lake, namespace, "t", constraints=constraints)
-    table = lambda: find(lake, namespace, "t")  # noqa: E731 - as the fixture gives it
-    unchanged(
-        table,
-        PreconditionFailed,
-        f"is used by {using}: drop it with CASCADE",
-        lambda t: t.remove_column(CTX, "v", RemoveColumnOptions()),
-    )
-    found = changed_once(
-        table, lambda t: t.remove_column(CTX, "v", RemoveColumnOptions(cascade=True))
-    )
-    assert (
-        found.constraints.primary_key == found.constraints.unique == found.constraints.checks == ()
-    )
 
 
 def test_columns_of_the_layout_stay(lake, namespace):
@@ -244,75 +229,6 @@ def test_columns_of_the_layout_stay(lake, namespace):
     assert sum(row.record_count for row in partitions) == 2
 
 
-def test_rename_column(lake, namespace):
-    constraints = Constraints(checks=("(v > 0)",), unique=(("v",),), not_null=("v",))
-    create(lake, namespace, "t", COLUMNS.set(1, pa.field("v", pa.uint8())), constraints=constraints)
-    insert(lake, namespace, "t", "(1, 10, 'a')")
-    table = lambda: find(lake, namespace, "t")  # noqa: E731
-    found = changed_once(table, lambda t: t.rename_column(CTX, "V", "value"))
-    assert found.arrow_schema.names == ["id", "value", "name", "rowid"]
-    assert found.arrow_schema.field("value").type == pa.uint8()
-    assert found.constraints == Constraints(
-        ("value",),
-        ('("value" > 0)',) if '"' in found.constraints.checks[0] else ("(value > 0)",),
-        (("value",),),
-    )
-    assert in_spark(lake, namespace, "t", "value") == [(10,)]
-    unchanged(
-        table,
-        AlreadyExists,
-        "column ID exists already",
-        lambda t: t.rename_column(CTX, "value", "ID"),
-    )
-    unchanged(
-        table,
-        AlreadyExists,
-        "column value exists already",
-        lambda t: t.rename_column(CTX, "value", "value"),
-    )
-    unchanged(table, NotFound, "column v does not exist", lambda t: t.rename_column(CTX, "v", "w"))
-    unchanged(table, BadRequest, "reserved", lambda t: t.rename_column(CTX, "value", "rowid"))
-    assert (
-        changed_once(table, lambda t: t.rename_column(CTX, "value", "VALUE")).arrow_schema.names[1]
-        == "VALUE"
-    )
-
-
-def test_set_default(lake, namespace, filled):
-    table = changed_once(filled, lambda t: t.set_default(CTX, "name", "'x' || 'y'"))
-    assert table.arrow_schema.field("name").metadata[b"default"] == b"'x' || 'y'"
-    changed_once(filled, lambda t: t.rename_column(CTX, "name", "label"))
-    assert filled().arrow_schema.field("label").metadata[b"default"] == b"'x' || 'y'"
-    unchanged(
-        filled,
-        BadRequest,
-        "the default of column v is not an SQL expression",
-        lambda t: t.set_default(CTX, "v", "1 +"),
-    )
-    unchanged(filled, NotFound, "column x does not exist", lambda t: t.set_default(CTX, "x", "1"))
-
-
-def test_not_null(lake, namespace, filled):
-    unchanged(
-        filled,
-        ConstraintViolation,
-        r"NOT NULL constraint failed: t\.v",
-        lambda t: t.set_not_null(CTX, "v"),
-    )
-    table = changed_once(filled, lambda t: t.set_not_null(CTX, "ID"))
-    assert table.constraints.not_null == ("id",)
-    assert values(table, "id") == [1, 2, 3]
-    assert len(in_spark(lake, namespace, "t")) == 3
-    with pytest.raises(Exception, match=r"(?i)null"):
-        insert(lake, namespace, "t", "(NULL, 1, 'x')")
-    table.set_not_null(CTX, "id")
-    assert version(filled()) == version(table)
-    changed_once(filled, lambda t: t.drop_not_null(CTX, "id"))
-    assert filled().constraints.not_null == ()
-    filled().drop_not_null(CTX, "id")
-    insert(lake, namespace, "t", "(NULL, 1, 'x')")
-
-
 def test_a_required_column_that_files_of_deleted_rows_lack(lake, namespace):
     create(lake, namespace, "t")
     insert(lake, namespace, "t", "(1, 1, 'a'), (2, 2, 'b')")
@@ -323,57 +239,6 @@ def test_a_required_column_that_files_of_deleted_rows_lack(lake, namespace):
     changed_once(lambda: find(lake, namespace, "t"), lambda t: t.set_not_null(CTX, "extra"))
     assert in_spark(lake, namespace, "t", "id, extra") == [(3, 3)]
     assert values(find(lake, namespace, "t"), "id", "extra") == [(3, 3)]
-
-
-def test_the_primary_key_stays_not_null(lake, namespace):
-    create(lake, namespace, "t", constraints=Constraints(primary_key=("id",)))
-    unchanged(
-        lambda: find(lake, namespace, "t"),
-        PreconditionFailed,
-        "is in the primary key, so it cannot be NULL",
-        lambda t: t.drop_not_null(CTX, "id"),
-    )
-
-
-def test_add_constraint(lake, namespace, filled):
-    unchanged(
-        filled,
-        ConstraintViolation,
-        "CHECK constraint failed on table t",
-        lambda t: t.add_constraint(CTX, "CHECK (v > 10)"),
-    )
-    unchanged(
-        filled,
-        ConstraintViolation,
-        r"NOT NULL constraint failed: t\.v",
-        lambda t: t.add_constraint(CTX, "PRIMARY KEY (v)"),
-    )
-    unchanged(
-        filled,
-        BadRequest,
-        "which the table does not have",
-        lambda t: t.add_constraint(CTX, "UNIQUE (nothing)"),
-    )
-    unchanged(
-        filled,
-        Unsupported,
-        "foreign keys",
-        lambda t: t.add_constraint(CTX, "FOREIGN KEY (v) REFERENCES x (y)"),
-    )
-    table = changed_once(filled, lambda t: t.add_constraint(CTX, "CHECK (t.v > 1)"))
-    table = changed_once(filled, lambda t: t.add_constraint(CTX, "PRIMARY KEY (id)"))
-    assert (table.constraints.primary_key, table.constraints.not_null) == (("id",), ("id",))
-    table = changed_once(filled, lambda t: t.add_constraint(CTX, "UNIQUE (id, v)"))
-    assert len(table.constraints.checks) == 1
-    assert table.constraints.unique == (("id", "v"),)
-    unchanged(
-        filled,
-        PreconditionFailed,
-        "has a primary key already",
-        lambda t: t.add_constraint(CTX, "PRIMARY KEY (name)"),
-    )
-    filled().add_constraint(CTX, "UNIQUE (id, v)")
-    assert version(filled()) == version(table)
 
 
 @pytest.mark.parametrize("in_place", [True, False])

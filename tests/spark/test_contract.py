@@ -76,6 +76,7 @@ class TestLake(CatalogContract):
     """
 
     timeout = 60.0
+    engine_messages = True
 
     @pytest.fixture
     def catalog(self, shop: LakeCatalog) -> Iterator[Catalog]:

@@ -201,24 +201,6 @@ def test_a_table_that_another_engine_makes_meanwhile_is_not_overwritten(
     assert table.arrow_schema.names[0] == "theirs"
 
 
-@pytest.mark.parametrize(
-    ("columns", "problem"),
-    [
-        (pa.schema([]), "at least one column"),
-        (pa.schema([("a", pa.int32()), ("A", pa.int32())]), "two columns called A"),
-        (pa.schema([("RowId", pa.int32())]), "reserved for the row id"),
-        (
-            pa.schema([pa.field("a", pa.int32(), metadata={"default": "1 +"})]),
-            "not an SQL expression",
-        ),
-    ],
-)
-def test_columns_that_cannot_be_are_refused(lake, namespace, columns, problem):
-    with pytest.raises(BadRequest, match=problem):
-        create(lake, namespace, "t", columns)
-    assert find(lake, namespace, "t") is None
-
-
 def test_a_schema_must_exist(lake, namespace):
     schema = lake.schema(CTX, namespace)
     lake.drop_schema(CTX, namespace, DropSchemaOptions())

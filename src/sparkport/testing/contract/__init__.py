@@ -16,13 +16,16 @@ from __future__ import annotations
 
 from sparkport.testing.contract.interfaces import InterfaceContract
 from sparkport.testing.contract.served import ServedContract
+from sparkport.testing.contract.statements import StatementContract
 from sparkport.testing.contract.structure import StructureContract
 from sparkport.testing.contract.writes import WriteContract
 
 __all__ = ["CatalogContract"]
 
 
-class CatalogContract(InterfaceContract, ServedContract, WriteContract, StructureContract):
+class CatalogContract(
+    InterfaceContract, ServedContract, WriteContract, StructureContract, StatementContract
+):
     """Subclass it with a name that pytest collects, and give it `make_catalog`.
 
     Tests of what the catalog does not claim to be able to do (`isinstance`) are skipped, and say
