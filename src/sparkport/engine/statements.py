@@ -236,7 +236,6 @@ class _Insert(Statement):
         return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
     def _stage(self, block: Block) -> None:
-        self._check()
         if self._constraints.checks:
             block = block.joined()
             for batch in block.batches:

@@ -1,10 +1,10 @@
 """Making a change of rows visible, by one swap of the table's metadata.
 
 Strategy: everything that can be false is checked against the very state that the change is put on
-top of, and the swap is made only if that still is the present (ddl/commits.py). When somebody else
-was faster, the same files are tried again on what is there now; only if the same rows were changed,
-or the columns, is it a conflict. Writers of one server wait for each other rather than race, so
-that only other servers and engines make anybody try again.
+top of, and the swap is made only if that still is the present (lake/iceberg_commit.py). When
+somebody else was faster, the same files are tried again on what is there now; only if the same rows
+were changed, or the columns, is it a conflict. Writers of one server wait for each other rather
+than race, so that only other servers and engines make anybody try again.
 """
 
 from __future__ import annotations

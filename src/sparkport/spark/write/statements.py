@@ -127,6 +127,7 @@ class _Inserted(_Rows):
 
     def stage(self, block: Block) -> None:
         for batch in block.joined().batches:
+            self._ctx.check()
             self._new.write(encoded(self._base, batch))
 
     def publish(self, change: RowChange) -> None:
