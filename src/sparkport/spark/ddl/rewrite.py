@@ -22,6 +22,7 @@ from sparkport.catalog import Constraints, Context
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.engine.constraints.enforce import columns_of, enforce_keys, enforce_rows
 from sparkport.errors import Unsupported
+from sparkport.spark.iceberg.data_format import DATA_SUFFIX
 from sparkport.spark.iceberg.locations import open_parquet
 from sparkport.spark.iceberg.metrics import columns_without_bounds
 from sparkport.spark.iceberg.parquet_output import (
@@ -160,7 +161,7 @@ class _Files:
         folder = part.path.rpartition("/")[0]
         if not folder.startswith(f"{self.draft.state.metadata.location}/"):
             folder = f"{self.draft.state.metadata.location}/data"
-        return f"{folder}/rewritten-{uuid.uuid4()}.parquet"
+        return f"{folder}/rewritten-{uuid.uuid4()}{DATA_SUFFIX}"
 
     def batch(self, stored: pa.RecordBatch, values: pa.Array) -> pa.RecordBatch:
         """Rows as they are written: copied, but for the new column."""

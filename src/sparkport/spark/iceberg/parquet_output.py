@@ -18,6 +18,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType, UnknownType
 
 from sparkport.errors import LimitExceeded, PermissionDenied, PreconditionFailed
+from sparkport.spark.iceberg.data_format import FIELD_ID
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.locations import local_path
 from sparkport.spark.iceberg.types.declared import natural_type
@@ -33,10 +34,9 @@ __all__ = [
     "writing",
 ]
 
-_FIELD_ID = "PARQUET:field_id"
-ROW_ID = pa.field("_row_id", pa.int64(), metadata={_FIELD_ID: "2147483540"})
+ROW_ID = pa.field("_row_id", pa.int64(), metadata={FIELD_ID: "2147483540"})
 LAST_UPDATED = pa.field(
-    "_last_updated_sequence_number", pa.int64(), metadata={_FIELD_ID: "2147483539"}
+    "_last_updated_sequence_number", pa.int64(), metadata={FIELD_ID: "2147483539"}
 )
 """Iceberg's own, of rows that have been somewhere else before; NULL means: by the commit that adds
 this file.
@@ -65,7 +65,7 @@ def _in_file(field: NestedField) -> pa.Field:
         field.name,
         _type_in_file(field.field_type),
         nullable=not field.required,
-        metadata={_FIELD_ID: str(field.field_id)},
+        metadata={FIELD_ID: str(field.field_id)},
     )
 
 

@@ -28,6 +28,7 @@ from sparkport.spark.iceberg.bounds import (
     bounds_of_value,
 )
 from sparkport.spark.iceberg.conditions import Condition, OneOf
+from sparkport.spark.iceberg.data_format import DATA_FORMAT
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.locations import reachable
 from sparkport.spark.iceberg.manifests import (
@@ -152,7 +153,7 @@ def _selected(io: FileIO, manifest_list: str, selection: _Selection) -> _Files |
         io, [manifest for manifest in manifests if manifest.holds_deletes] if found else ()
     )
     readable = not removals.encrypted and all(
-        entry.format == "PARQUET"
+        entry.format == DATA_FORMAT
         and not entry.encrypted
         and reachable(entry.path, io.properties)
         and removals.understood(entry, manifest.spec_id)

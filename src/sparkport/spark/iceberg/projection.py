@@ -26,6 +26,7 @@ from pyiceberg.types import (
     StructType,
 )
 
+from sparkport.spark.iceberg.data_format import FIELD_ID
 from sparkport.spark.iceberg.types.declared import natural_type
 
 __all__ = ["FileField", "Source", "file_fields", "sources_of"]
@@ -100,7 +101,7 @@ def _children(kind: pa.DataType) -> Iterator[tuple[str, pa.Field]]:
 
 
 def _own_id(field: pa.Field) -> int | None:
-    value = (field.metadata or {}).get(b"PARQUET:field_id")
+    value = (field.metadata or {}).get(FIELD_ID)
     return None if value is None else int(value)
 
 

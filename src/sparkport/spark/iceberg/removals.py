@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from pyiceberg.io import FileIO
 
+from sparkport.spark.iceberg.data_format import DATA_FORMAT
 from sparkport.spark.iceberg.manifests import EQUALITY_DELETES, Entry, Manifest, read_manifest
 from sparkport.spark.iceberg.parts import DeleteVector
 
@@ -86,7 +87,7 @@ class Removals:
             ):
                 return False
         return all(
-            entry.format == "PARQUET" and not entry.encrypted
+            entry.format == DATA_FORMAT and not entry.encrypted
             for entry in self._position_entries(data, spec_id)
         )
 

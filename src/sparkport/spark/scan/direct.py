@@ -16,6 +16,7 @@ from pyarrow import lib
 from pyiceberg.types import NestedField
 
 from sparkport.catalog import FunctionCall
+from sparkport.spark.iceberg.data_format import FIELD_ID
 from sparkport.spark.iceberg.locations import is_pattern, local_path, open_parquet
 from sparkport.spark.iceberg.parts import FilePart
 from sparkport.spark.iceberg.table_state import TableState
@@ -23,7 +24,6 @@ from sparkport.spark.iceberg.types.declared import needs_decoding
 
 __all__ = ["direct_calls", "qualifies"]
 
-_FIELD_ID = b"PARQUET:field_id"
 _ALIKE = frozenset(
     {
         *(lib.Type_BOOL, lib.Type_INT32, lib.Type_INT64, lib.Type_FLOAT, lib.Type_DOUBLE),
@@ -97,7 +97,7 @@ def _held(path: str, properties: tuple[tuple[str, str], ...]) -> dict[str, tuple
     """
     with open_parquet(path, dict(properties)) as file:
         return {
-            field.name: (int((field.metadata or {}).get(_FIELD_ID, b"-1")), field.type)
+            field.name: (int((field.metadata or {}).get(FIELD_ID, b"-1")), field.type)
             for field in file.schema_arrow
         }
 

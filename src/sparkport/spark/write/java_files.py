@@ -25,6 +25,7 @@ from pyiceberg.types import (
 )
 
 from sparkport.spark.iceberg.civil_days import iso_day
+from sparkport.spark.iceberg.data_format import DATA_FORMAT
 from sparkport.spark.lake.lake import Lake
 
 __all__ = ["java_content_files", "java_file", "java_partition", "partition_values"]
@@ -52,7 +53,7 @@ def java_file(
     for bounds in (metrics.lowerBounds(), metrics.upperBounds()):
         bounds.keySet().removeAll(list(without_bounds))
     builder = iceberg.DataFiles.builder(spec)
-    builder.withPath(path).withFormat("parquet").withFileSizeInBytes(size).withMetrics(metrics)
+    builder.withPath(path).withFormat(DATA_FORMAT).withFileSizeInBytes(size).withMetrics(metrics)
     if partition is not None:
         builder.withPartition(partition)
     return builder.build()

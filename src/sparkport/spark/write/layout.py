@@ -27,6 +27,12 @@ from pyiceberg.types import (
 )
 
 from sparkport.errors import ConstraintViolation
+from sparkport.spark.iceberg.data_format import (
+    DATA_FORMAT,
+    DATA_SUFFIX,
+    FIELD_ID,
+    wants_other_format,
+)
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.locations import reachable
 from sparkport.spark.iceberg.metrics import described_columns, has_usual_metrics
@@ -48,7 +54,7 @@ from sparkport.spark.write.partitioning import Partitioning, Values, partitionin
 __all__ = ["FileLayout", "layout_of"]
 
 _ROW_IDS = tuple(
-    NestedField(int(field.metadata[b"PARQUET:field_id"]), field.name, LongType())
+    NestedField(int(field.metadata[FIELD_ID]), field.name, LongType())
     for field in (ROW_ID, LAST_UPDATED)
 )
 _JAVA_ONLY = ("write.location-provider.impl", "encryption.key-id")
@@ -93,7 +99,7 @@ class FileLayout:
             "spec-id": self.spec_id,
             "content": "data",
             "file-path": file.location,
-            "file-format": "PARQUET",
+            "file-format": DATA_FORMAT,
             "partition": partition_values(
                 self.metadata, self.spec_id, dict(zip(ids, values, strict=True))
             ),
@@ -122,7 +128,7 @@ class FileLayout:
 
     def new_location(self, statement: str, values: Values) -> str:
         """Of a file that there is not yet."""
-        name = f"{statement}-{uuid.uuid4().hex[:16]}.parquet"
+        name = f"{statement}-{uuid.uuid4().hex[:16]}{DATA_SUFFIX}"
         folder = self.partitioning.folder(values) if self.has_partition_folders else ""
         return self.places.new_data_location(f"{folder}/{name}" if folder else name)
 
@@ -142,7 +148,7 @@ def layout_of(state: TableState, *, with_row_ids: bool = False) -> FileLayout | 
         or style is None
         or partitioning is None
         or metadata.default_sort_order_id != UNSORTED_SORT_ORDER_ID
-        or properties.get("write.format.default", "parquet").lower() != "parquet"
+        or wants_other_format(properties)
         or any(name in properties for name in _JAVA_ONLY)
         or not all(_is_writable(each.field_type) for each in state.schema.fields)
     ):
