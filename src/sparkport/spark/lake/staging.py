@@ -12,8 +12,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shutil
-import stat
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
@@ -21,37 +19,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparkport.errors import Conflict, PreconditionFailed
+from sparkport.errors import Conflict
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.locations import local_path
 from sparkport.spark.iceberg.parquet_output import writing
-from sparkport.spark.lake.liveness import FILES, Hold, Life
+from sparkport.spark.lake import staging_folder
+from sparkport.spark.lake.liveness import Hold, Life
+from sparkport.spark.lake.staging_folder import JournalFile
 
 if TYPE_CHECKING:
     from sparkport.spark.iceberg.table_state import TableState
 
-__all__ = ["JOURNAL", "Staging", "StagingArea", "delete_file", "expect_private"]
+__all__ = ["Staging", "StagingArea", "delete_file"]
 
 _log = logging.getLogger(__name__)
-
-JOURNAL = ".journal"
-
-
-def expect_private(folder: Path) -> None:
-    """Raises: PreconditionFailed unless a folder is one that nobody but our user can change;
-    OSError.
-    """
-    status = os.lstat(folder)
-    if not stat.S_ISDIR(status.st_mode):
-        problem = "is not a folder, or a link to one: name a folder"
-    elif status.st_uid != os.geteuid():
-        problem = "belongs to another user: run as that user, or name another folder"
-    elif _is_closed(folder, stat.S_IMODE(status.st_mode)):
-        return
-    else:
-        problem = "can be changed by other users: remove what is in it that you do not know, and their permission"
-    _log.error("the staging folder %s %s", folder, problem)
-    raise PreconditionFailed(f"nothing can be changed: the staging folder of the server {problem}")
 
 
 def delete_file(location: str, properties: Mapping[str, str]) -> None:
@@ -66,17 +47,6 @@ def delete_file(location: str, properties: Mapping[str, str]) -> None:
             from pyiceberg.io.pyarrow import PyArrowFileIO
 
             PyArrowFileIO(dict(properties)).delete(location)
-
-
-def _is_closed(folder: Path, mode: int) -> bool:
-    """Close a folder of ours to others, as older versions did not; False if they may have put
-    something there.
-    """
-    os.chmod(folder, stat.S_IRWXU)
-    if mode & (stat.S_IWGRP | stat.S_IWOTH) and any(folder.iterdir()):
-        os.chmod(folder, mode)  # what it looks like now would be believed the next time
-        return False
-    return True
 
 
 class StagingArea:
@@ -109,11 +79,7 @@ class StagingArea:
         """
         with self._guard:
             if self._folder is None:
-                self.root.parent.mkdir(parents=True, exist_ok=True)
-                self.root.mkdir(mode=stat.S_IRWXU, exist_ok=True)
-                expect_private(self.root)
-                folder = self.root / uuid.uuid4().hex
-                folder.mkdir(mode=stat.S_IRWXU)
+                folder = staging_folder.new_server_folder(self.root)
                 self._life = Life(folder, self._hold)
                 self._folder = folder
             return self._folder
@@ -124,9 +90,8 @@ class StagingArea:
         """
         with self._guard:
             folder, life, self._folder, self._life = self._folder, self._life, None, None
-        with suppress(OSError):
-            if folder is not None and all(each.name in FILES for each in folder.iterdir()):
-                shutil.rmtree(folder)
+        if folder is not None:
+            staging_folder.remove_unless_used(folder)
         if life is not None:
             life.end()
 
@@ -141,7 +106,7 @@ class Staging:
         self._state = state
         self._area = area
         self._folder: Path | None = None
-        self._journal: Path | None = None
+        self._journal: JournalFile | None = None
         self._locations: list[str] = []
 
     @property
@@ -153,7 +118,7 @@ class Staging:
         if self._folder is None:
             with writing(self.identifier):
                 folder = self._area.folder() / self.id
-                folder.mkdir(mode=stat.S_IRWXU, exist_ok=True)
+                staging_folder.new_folder(folder)
             self._folder = folder
         return self._folder
 
@@ -207,12 +172,9 @@ class Staging:
     def _note(self, notes: Sequence[Mapping[str, Any]]) -> None:
         with writing(self.identifier):
             if self._journal is None:
-                self._journal = self._area.folder() / f"{self.id}{JOURNAL}"
+                self._journal = JournalFile.of(self._area.folder(), self.id)
                 notes = [self._heading(), *notes]
-            with open(self._journal, "a", encoding="utf-8") as journal:
-                journal.writelines(json.dumps(note) + "\n" for note in notes)
-                journal.flush()
-                os.fsync(journal.fileno())
+            self._journal.append(map(json.dumps, notes))
 
     def _heading(self) -> Mapping[str, Any]:
         table, state = self.identifier, self._state
@@ -225,10 +187,10 @@ class Staging:
     def _end(self) -> None:
         with suppress(OSError):
             if self._journal is not None:
-                self._journal.unlink(missing_ok=True)
+                self._journal.remove()
         self._remove_folder()
 
     def _remove_folder(self) -> None:
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            staging_folder.remove_folder(self._folder)
             self._folder = None

@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import re
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,11 +21,13 @@ from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.locations import local_path
 from sparkport.spark.iceberg.manifests import read_manifest, read_manifest_list
 from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.lake import staging_folder
 from sparkport.spark.lake.directory import Kind
 from sparkport.spark.lake.folders import places_of
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.liveness import taken_over
-from sparkport.spark.lake.staging import JOURNAL, delete_file, expect_private
+from sparkport.spark.lake.staging import delete_file
+from sparkport.spark.lake.staging_folder import JournalFile
 from sparkport.spark.lake.transactions import BRANCH_PREFIX
 from sparkport.spark.write.publish import drop_branch
 
@@ -40,33 +41,28 @@ def sweep(root: Path, lake: Lake) -> None:
 
     Raises: PreconditionFailed when others could have put something there.
     """
-    if not os.path.lexists(root):
-        return
-    expect_private(root)
-    for folder in sorted(root.iterdir()):
+    for folder in staging_folder.server_folders(root):
         with taken_over(folder) as is_dead:
             if is_dead:
                 _sweep_folder(folder, lake)
 
 
 def _sweep_folder(folder: Path, lake: Lake) -> None:
-    for path in folder.glob(f"*{JOURNAL}"):
+    for file in staging_folder.journals_in(folder):
         try:
-            journal = _Journal.read(path)
+            journal = _Journal.read(file)
             if journal is None or (
                 journal.identifier.catalog == lake.gateway.catalog and _is_settled(journal, lake)
             ):
-                path.unlink()
+                file.remove()
         except Exception:  # noqa: BLE001 - one of many; the others do not depend on it
             _log.warning(
                 "what a statement has left is kept for now: it cannot be looked at", exc_info=True
             )
-    if not any(folder.glob(f"*{JOURNAL}")):
-        shutil.rmtree(folder, ignore_errors=True)
-        return
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():  # what was staged there is of no use to anybody
-            shutil.rmtree(path, ignore_errors=True)
+    if staging_folder.journals_in(folder):
+        staging_folder.remove_folders_in(folder)
+    else:
+        staging_folder.remove_folder(folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +77,15 @@ class _Journal:
     branches: list[str] = field(default_factory=list)
 
     @classmethod
-    def read(cls, path: Path) -> _Journal | None:
-        """None for one that ends before anything was written. So may its last line, if the machine
-        has died.
-        """
+    def read(cls, file: JournalFile) -> _Journal | None:
+        """None for one that ends before anything was written."""
         found: _Journal | None = None
-        for line in path.read_text(encoding="utf-8").split("\n")[:-1]:
+        for line in file.lines():
             note = json.loads(line)
             if "table" in note:
                 catalog, namespace, name = note["table"]
                 identifier = Identifier(catalog, tuple(namespace), name)
-                found = cls(
-                    path.name.removesuffix(JOURNAL), identifier, note["uuid"], note["metadata"]
-                )
+                found = cls(file.statement, identifier, note["uuid"], note["metadata"])
             elif found is not None:
                 found.files.extend([note["file"]] if "file" in note else [])
                 found.branches.extend([note["branch"]] if "branch" in note else [])
