@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.conversions import to_bytes
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_LIST_FILE_SCHEMAS, data_file_with_partition
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
@@ -33,12 +32,13 @@ from sparkport.catalog.filters import (
     Filter,
 )
 from sparkport.spark.iceberg.definition import define
+from sparkport.spark.iceberg.file_io import StorageIO
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.plan import plan_scan
 from sparkport.spark.iceberg.read import read_parts, read_request
 from sparkport.spark.iceberg.table_state import TableState
 
-IO = PyArrowFileIO({})
+IO = StorageIO()
 BIGINT, VARCHAR = DuckType("BIGINT"), DuckType("VARCHAR")
 NUMBERED = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType()))
 
@@ -84,7 +84,7 @@ class Table:
         self, rows: pa.Table, name: str = "", *, row_group_size: int | None = None
     ) -> dict[str, Any]:
         """A data file, and the entry for it, with all metrics."""
-        path = str(self.folder / f"{name or uuid.uuid4()}.parquet")
+        path = f"{self.folder}/{name or uuid.uuid4()}.parquet"
         schema = self.file_schema or self.schema
         ids = {each.name: each.field_id for each in schema.fields}
         pq.write_table(with_field_ids(rows, ids), path, row_group_size=row_group_size)
@@ -99,7 +99,7 @@ class Table:
 
     def state(self) -> TableState:
         listed = [self._manifest(lines) for lines in self.manifests]
-        manifest_list = str(self.folder / f"snap-{uuid.uuid4()}.avro")
+        manifest_list = f"{self.folder}/snap-{uuid.uuid4()}.avro"
         schema = MANIFEST_LIST_FILE_SCHEMAS[self.version]
         _write_avro(manifest_list, schema, "manifest_file", listed)
         snapshot = {
@@ -140,7 +140,7 @@ class Table:
         )
 
     def _manifest(self, lines: Lines) -> Record:
-        path = str(self.folder / f"manifest-{uuid.uuid4()}.avro")
+        path = f"{self.folder}/manifest-{uuid.uuid4()}.avro"
         partition = lines.spec.partition_type(self.schema)
         file_type = data_file_with_partition(partition, self.version)
         fields = [
@@ -163,7 +163,7 @@ class Table:
         _write_avro(path, Schema(*fields), "manifest_entry", records)
         values = {
             "manifest_path": path,
-            "manifest_length": Path(path).stat().st_size,
+            "manifest_length": len(IO.new_input(path)),
             "partition_spec_id": lines.spec.spec_id,
             "content": lines.content,
             "sequence_number": lines.sequence_number,

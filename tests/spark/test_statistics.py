@@ -19,7 +19,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.conversions import to_bytes
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
@@ -41,6 +40,7 @@ from tests.wire.arrow_values import HUGEINT, TIME_TZ
 from sparkport.catalog import ColumnStatistics
 from sparkport.errors import NotFound
 from sparkport.spark.iceberg.column_statistics import column_statistics, statistics_of
+from sparkport.spark.iceberg.file_io import StorageIO
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.manifests import DATA, EQUALITY_DELETES, Entry
 from sparkport.spark.iceberg.table_state import States, TableState, metadata_text
@@ -372,7 +372,7 @@ def _read(spark: Any, table: str) -> TableState:
     loaded = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
         spark._jsparkSession, table
     )
-    location, io = loaded.operations().current().metadataFileLocation(), PyArrowFileIO()
+    location, io = loaded.operations().current().metadataFileLocation(), StorageIO()
     return States().add(Identifier("lake", ("s",), "t"), location, metadata_text(io, location), io)
 
 

@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.types import (
@@ -54,6 +53,7 @@ from tests.wire.arrow_values import BIGNUM, BIT, HUGEINT, TIME_TZ, UHUGEINT
 
 from sparkport.engine.encodings import convert_array
 from sparkport.errors import BadRequest, PreconditionFailed, Unsupported
+from sparkport.spark.iceberg.file_io import StorageIO
 from sparkport.spark.iceberg.table_state import metadata_text
 from sparkport.spark.iceberg.types.declared import (
     TYPES_PROPERTY,
@@ -686,7 +686,7 @@ def _metadata(spark: Any, table: str) -> TableMetadata:
         spark._jsparkSession, table
     )
     location = loaded.operations().current().metadataFileLocation()
-    return TableMetadataUtil.parse_raw(metadata_text(PyArrowFileIO(), location))
+    return TableMetadataUtil.parse_raw(metadata_text(StorageIO(), location))
 
 
 @pytest.mark.spark

@@ -23,7 +23,7 @@ from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.engine.constraints.enforce import columns_of, enforce_keys, enforce_rows
 from sparkport.errors import Unsupported
 from sparkport.spark.iceberg.data_format import DATA_SUFFIX
-from sparkport.spark.iceberg.locations import open_parquet
+from sparkport.spark.iceberg.locations import open_parquet, storage_at
 from sparkport.spark.iceberg.metrics import columns_without_bounds
 from sparkport.spark.iceberg.parquet_output import (
     ParquetOutput,
@@ -185,7 +185,8 @@ class _Files:
         path = self.new_place(part)
         self.draft.written.append(path)
         style = style_of(self.draft.state.metadata.properties) or ParquetStyle()
-        return ParquetOutput(self.io, path, self.arrow_schema, style)
+        storage = storage_at(path, self.io.properties)
+        return ParquetOutput(storage, path, self.arrow_schema, style)
 
     def java_file(self, written: _Written, old: Any) -> Any:
         """org.apache.iceberg.DataFile, in the partition of the old one."""

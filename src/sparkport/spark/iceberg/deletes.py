@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from sparkport.spark.iceberg.locations import open_parquet, read_range
+from sparkport.spark.iceberg.locations import open_parquet, storage_at
 from sparkport.spark.iceberg.parts import DeleteVector, FilePart
 from sparkport.spark.iceberg.positions import array_of, between, bitmap_of
 
@@ -62,7 +62,8 @@ def read_vector(vector: DeleteVector, properties: Mapping[str, str]) -> BitMap64
     Its layout, by the Puffin specification: length of the next two (big-endian), magic, 64-bit
     roaring bitmap, CRC-32 of magic and bitmap (big-endian).
     """
-    blob = read_range(vector.path, vector.offset, vector.length, properties)
+    storage = storage_at(vector.path, properties)
+    blob = storage.read(vector.path, vector.offset, vector.length)
     length = int.from_bytes(blob[:4], "big")
     content = blob[4 : 4 + length]
     if len(blob) != length + 8 or content[:4] != VECTOR_MAGIC:

@@ -1,42 +1,47 @@
-"""Places of files: which of them this process can read, and how."""
+"""Places of files: which storage has them, and how a data file there is opened.
+
+A new kind of storage is a class in a file of its own, and a line in `_STORAGES`.
+"""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import pyarrow.parquet as pq
 
-__all__ = ["is_pattern", "local_path", "open_parquet", "reachable", "read_range"]
+from sparkport.spark.iceberg.local_storage import LocalStorage, local_path
+from sparkport.spark.iceberg.object_storage import SCHEMES, ObjectStorage
+from sparkport.spark.iceberg.storage import Storage, scheme_of
 
-_REMOTE = frozenset({"s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "wasb", "wasbs"})
-"""Object stores that Arrow reads by itself. HDFS is not among them: it needs Java in the
-process.
-"""
+__all__ = ["is_pattern", "local_path", "open_parquet", "reachable", "register", "storage_at"]
+
+_STORAGES: dict[str, type[Storage]] = {
+    "": LocalStorage,
+    "file": LocalStorage,
+    **dict.fromkeys(SCHEMES, ObjectStorage),
+}
+
+
+def register(scheme: str, storage: type[Storage]) -> None:
+    """Have a storage take care of a scheme, in this process."""
+    _STORAGES[scheme.lower()] = storage
 
 
 def reachable(path: str, properties: Mapping[str, str]) -> bool:
     """Whether files at such places can be read without Spark. `properties` are those of PyIceberg's
     file systems.
     """
-    return local_path(path) is not None or _scheme(path) in _REMOTE
+    storage = _STORAGES.get(scheme_of(path))
+    return storage is not None and storage.reaches(path)
 
 
-def local_path(path: str) -> str | None:
-    """The path of a local file; None if it is elsewhere. Nothing is decoded: Hadoop's paths are not
-    URLs.
-    """
-    scheme = _scheme(path)
-    if not scheme:
-        return path
-    if scheme != "file":
-        return None
-    rest = path[len("file:") :]
-    if not rest.startswith("//"):
-        return rest
-    host, slash, place = rest[2:].partition("/")
-    return slash + place if host in {"", "localhost"} else None
+def storage_at(location: str, properties: Mapping[str, str]) -> Storage:
+    """The storage that has a file. Raises: OSError when only Spark can reach the place."""
+    storage = _STORAGES.get(scheme_of(location))
+    if storage is None:
+        raise OSError(f"there is no storage for {scheme_of(location)}: only Spark reads it")
+    return storage(properties)
 
 
 def is_pattern(path: str) -> bool:
@@ -46,39 +51,18 @@ def is_pattern(path: str) -> bool:
     return any(sign in path for sign in "*?[")
 
 
-def open_parquet(path: str, properties: Mapping[str, str]) -> pq.ParquetFile:
-    """Raises: OSError, FileNotFoundError among them; ArrowInvalid for what is not Parquet."""
-    options: dict[str, Any] = {"coerce_int96_timestamp_unit": "us"}
-    local = local_path(path)
-    if local is not None:
-        # Measured: with a memory map, buffering ahead costs a copy and gains nothing.
-        return pq.ParquetFile(local, memory_map=True, pre_buffer=False, **options)
-    return pq.ParquetFile(_open(path, properties), pre_buffer=True, **options)
+@contextmanager
+def open_parquet(path: str, properties: Mapping[str, str]) -> Iterator[pq.ParquetFile]:
+    """A data file, for a `with` statement.
 
-
-def read_range(path: str, offset: int, length: int, properties: Mapping[str, str]) -> bytes:
-    """Raises: OSError; ValueError if the file ends before that."""
-    local = local_path(path)
-    with open(local, "rb") if local is not None else _open(path, properties) as source:
-        source.seek(offset)
-        content: bytes = source.read(length)
-    if len(content) != length:
-        raise ValueError("the file is too short")
-    return content
-
-
-def _scheme(path: str) -> str:
-    scheme, colon, _ = path.partition(":")
-    return scheme.lower() if colon and "/" not in scheme else ""
-
-
-def _open(path: str, properties: Mapping[str, str]) -> Any:
-    return _file_io(tuple(sorted(properties.items()))).new_input(path).open()
-
-
-@functools.lru_cache(maxsize=32)
-def _file_io(properties: tuple[tuple[str, str], ...]) -> Any:
-    # Imported late: workers that read local files start sooner without it.
-    from pyiceberg.io.pyarrow import PyArrowFileIO
-
-    return PyArrowFileIO(dict(properties))
+    Raises: OSError, MissingFile among them; ArrowInvalid for what is not Parquet.
+    """
+    storage = storage_at(path, properties)
+    # Measured: with a memory map, buffering ahead costs a copy and gains nothing.
+    ahead = not storage.is_local
+    file = pq.ParquetFile(storage.open(path), pre_buffer=ahead, coerce_int96_timestamp_unit="us")
+    try:
+        yield file
+    finally:
+        # A thread that reads ahead may not be done yet. Then the file is closed when nobody has it.
+        file.close(force=not ahead)

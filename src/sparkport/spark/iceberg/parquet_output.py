@@ -5,27 +5,25 @@ reads.
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType, UnknownType
 
 from sparkport.errors import LimitExceeded, PermissionDenied, PreconditionFailed
 from sparkport.spark.iceberg.data_format import FIELD_ID
 from sparkport.spark.iceberg.identifiers import Identifier
-from sparkport.spark.iceberg.locations import local_path
+from sparkport.spark.iceberg.storage import Storage
 from sparkport.spark.iceberg.types.declared import natural_type
 
 __all__ = [
     "LAST_UPDATED",
     "ROW_ID",
+    "STAGED",
     "ParquetOutput",
     "ParquetStyle",
     "file_schema",
@@ -106,6 +104,9 @@ class ParquetStyle:
     dictionary_bytes: int = 1024 * 1024
 
 
+STAGED = ParquetStyle("lz4")
+"""Of files that Spark reads once, in the same statement."""
+
 _CODECS = {
     "zstd": "zstd",
     "snappy": "snappy",
@@ -144,14 +145,14 @@ class ParquetOutput:
     after an error.
     """
 
-    def __init__(self, io: FileIO, location: str, columns: pa.Schema, style: ParquetStyle) -> None:
+    def __init__(
+        self, storage: Storage, location: str, columns: pa.Schema, style: ParquetStyle
+    ) -> None:
         """Raises: OSError."""
         self.location = location
         self.rows = 0
-        self._local = local_path(location)
-        self._sink = (
-            _created(self._local) if self._local is not None else io.new_output(location).create()
-        )
+        self._storage = storage
+        self._sink = storage.create(location)
         try:
             self._writer = pq.ParquetWriter(
                 self._sink,
@@ -185,12 +186,17 @@ class ParquetOutput:
 
     def finish(self) -> int:
         """Close it, and see to it that it survives a power cut; its size. Raises: OSError."""
+        size = self.close()
+        self._storage.make_durable(self.location)
+        return size
+
+    def close(self) -> int:
+        """Close it; its size. That is enough for a file that goes with its statement. Raises:
+        OSError.
+        """
         self._writer.close()
         size = self.bytes_written
         self._sink.close()
-        if self._local is not None:
-            _synchronise(self._local)
-            _synchronise(os.path.dirname(self._local))
         return size
 
     def abandon(self) -> None:
@@ -198,29 +204,6 @@ class ParquetOutput:
         for close in (self._writer.close, self._sink.close):
             with suppress(OSError, pa.ArrowException, ValueError):
                 close()
-
-
-def _created(path: str) -> Any:
-    _make_folder(os.path.dirname(path))
-    return pa.OSFile(path, "wb")
-
-
-def _make_folder(path: str) -> None:
-    """As os.makedirs does, and so that it survives a power cut."""
-    parent = os.path.dirname(path)
-    if not os.path.isdir(path) and parent != path:
-        _make_folder(parent)
-        with suppress(FileExistsError):
-            os.mkdir(path)
-            _synchronise(parent)
-
-
-def _synchronise(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -16,12 +16,12 @@ from weakref import WeakValueDictionary
 
 import pyarrow as pa
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 
 from sparkport.catalog import Context
 from sparkport.engine.cache import Cache
 from sparkport.errors import CatalogFault, NotFound, SparkportError
+from sparkport.spark.iceberg.file_io import StorageIO
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.locations import local_path, reachable
 from sparkport.spark.iceberg.metadata_heads import Outlines
@@ -68,7 +68,7 @@ class Lake:
         self.outlines = Outlines(self._open_metadata)
         self.transactions = Transactions(settings, self.states)
         self.file_properties = file_properties(gateway.spark)
-        self._io = PyArrowFileIO(dict(self.file_properties))
+        self._io = StorageIO(self.file_properties)
         self.staging = StagingArea(staging, self.file_properties, gateway.hold)
         self._lock = threading.Lock()
         self._locks: WeakValueDictionary[Hashable, threading.Lock] = WeakValueDictionary()

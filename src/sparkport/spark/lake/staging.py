@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from sparkport.errors import Conflict
 from sparkport.spark.iceberg.identifiers import Identifier
-from sparkport.spark.iceberg.locations import local_path
+from sparkport.spark.iceberg.local_storage import LocalStorage
+from sparkport.spark.iceberg.locations import storage_at
 from sparkport.spark.iceberg.parquet_output import writing
 from sparkport.spark.lake import staging_folder
 from sparkport.spark.lake.liveness import Hold, Life
@@ -30,29 +30,18 @@ from sparkport.spark.lake.staging_folder import JournalFile
 if TYPE_CHECKING:
     from sparkport.spark.iceberg.table_state import TableState
 
-__all__ = ["Staging", "StagingArea", "delete_file"]
+__all__ = ["Staging", "StagingArea"]
 
 _log = logging.getLogger(__name__)
-
-
-def delete_file(location: str, properties: Mapping[str, str]) -> None:
-    """Remove a file that may not be there. `properties` are those of PyIceberg's file systems.
-    Raises: OSError.
-    """
-    local = local_path(location)
-    with suppress(FileNotFoundError):
-        if local is not None:
-            os.unlink(local)
-        else:
-            from pyiceberg.io.pyarrow import PyArrowFileIO
-
-            PyArrowFileIO(dict(properties)).delete(location)
 
 
 class StagingArea:
     """The statements of one server on one lake. Nothing is made before the first of them needs it.
     Thread-safe.
     """
+
+    storage = LocalStorage()
+    """Has what statements stage and spill. Spark's executors must find it under the same paths."""
 
     def __init__(
         self, root: Path, properties: Mapping[str, str] | None = None, hold: Hold | None = None
@@ -99,6 +88,9 @@ class StagingArea:
 class Staging:
     """One statement. For one thread at a time."""
 
+    storage = StagingArea.storage
+    """Has the files in `folder`."""
+
     def __init__(self, area: StagingArea, identifier: Identifier, state: TableState | None) -> None:
         self.id = uuid.uuid4().hex
         """Also in the summary of the snapshot that it makes."""
@@ -121,6 +113,10 @@ class Staging:
                 staging_folder.new_folder(folder)
             self._folder = folder
         return self._folder
+
+    def location(self, name: str) -> str:
+        """Of a file in `folder`, for `storage`. Raises: as `folder`."""
+        return str(self.folder / name)
 
     def will_write(self, *locations: str) -> None:
         """Note files before they are made outside of `folder`.
@@ -155,7 +151,7 @@ class Staging:
         left = []
         for location in self._locations:
             try:
-                delete_file(location, self._area.properties)
+                storage_at(location, self._area.properties).delete(location)
             except Exception:  # noqa: BLE001 - see above
                 _log.warning("a file of statement %s cannot be removed", self.id, exc_info=True)
                 left.append(location)

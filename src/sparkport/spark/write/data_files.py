@@ -156,9 +156,8 @@ class _Partitions:
         pieces = [(key, self._kept[key].taken()) for key in small if self._kept[key].pieces]
         if pieces:
             if self._spill is None:
-                self._spill = Spill(
-                    self._staging.folder / f"waiting-{uuid.uuid4().hex}.arrow", self._layout.columns
-                )
+                location = self._staging.location(f"waiting-{uuid.uuid4().hex}.arrow")
+                self._spill = Spill(self._staging.storage, location, self._layout.columns)
             self._spill.put(pieces)
         self._held = 0
 

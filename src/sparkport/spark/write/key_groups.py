@@ -57,8 +57,8 @@ def equal_together(
         yield from [first] if first is not None else ()
         return
     with writing(identifier):
-        path = area.folder() / f"keys-{uuid.uuid4().hex}.arrow"
-        spill = Spill(path, first.schema)
+        location = str(area.folder() / f"keys-{uuid.uuid4().hex}.arrow")
+        spill = Spill(area.storage, location, first.schema)
     try:
         for group in chain((first, second), groups):
             with writing(identifier):
@@ -71,7 +71,7 @@ def equal_together(
                 yield pa.Table.from_batches(part)
     finally:
         spill.abandon()
-        path.unlink(missing_ok=True)
+        area.storage.delete(location)
 
 
 def _divided(keys: pa.Table) -> Iterator[tuple[str, pa.Table]]:

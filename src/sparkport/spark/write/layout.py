@@ -34,7 +34,7 @@ from sparkport.spark.iceberg.data_format import (
     wants_other_format,
 )
 from sparkport.spark.iceberg.identifiers import Identifier
-from sparkport.spark.iceberg.locations import reachable
+from sparkport.spark.iceberg.locations import reachable, storage_at
 from sparkport.spark.iceberg.metrics import described_columns, has_usual_metrics
 from sparkport.spark.iceberg.parquet_output import (
     LAST_UPDATED,
@@ -134,7 +134,8 @@ class FileLayout:
 
     def new_file(self, location: str) -> ParquetOutput:
         """Raises: OSError."""
-        return ParquetOutput(self.io, location, self.columns, self.style)
+        storage = storage_at(location, self.io.properties)
+        return ParquetOutput(storage, location, self.columns, self.style)
 
 
 def layout_of(state: TableState, *, with_row_ids: bool = False) -> FileLayout | None:
@@ -158,7 +159,7 @@ def layout_of(state: TableState, *, with_row_ids: bool = False) -> FileLayout | 
         metadata.location, properties
     )
     columns = file_schema(state.schema, with_row_ids=with_row_ids)
-    if not reachable(places.data_path, {}) or not len(columns):
+    if not reachable(places.data_path, state.io.properties) or not len(columns):
         return None
     known = tuple(
         each for each in state.schema.fields if not isinstance(each.field_type, UnknownType)

@@ -7,10 +7,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+
+from sparkport.spark.iceberg.storage import Storage
 
 __all__ = ["Spill"]
 
@@ -20,10 +21,11 @@ class Spill:
     there, then taken.
     """
 
-    def __init__(self, path: Path, columns: pa.Schema) -> None:
+    def __init__(self, storage: Storage, location: str, columns: pa.Schema) -> None:
         """Raises: OSError."""
-        self._path = str(path)
-        self._sink = pa.OSFile(self._path, "wb")
+        self._storage = storage
+        self._location = location
+        self._sink = storage.create(location)
         self._writer = pa.ipc.new_file(
             self._sink, columns, options=pa.ipc.IpcWriteOptions(compression="lz4")
         )
@@ -43,7 +45,7 @@ class Spill:
         """The rows of a key, in the order in which they came. Raises: OSError."""
         if self._reader is None:
             self.close()
-            self._reader = pa.ipc.open_file(pa.OSFile(self._path))
+            self._reader = pa.ipc.open_file(self._storage.open_once(self._location))
         for number in self._places.pop(key, ()):
             yield self._reader.get_batch(number)
 

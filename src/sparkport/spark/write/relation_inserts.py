@@ -15,12 +15,9 @@ statement, and the table is looked at before anybody is told that nothing was ad
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from sparkport.catalog import Context, DMLOptions, Operation, StagedWrite
 from sparkport.errors import (
@@ -32,8 +29,9 @@ from sparkport.errors import (
     StaleDescriptor,
     Unsupported,
 )
+from sparkport.spark.iceberg.data_format import DATA_SUFFIX
 from sparkport.spark.iceberg.identifiers import Identifier, quoted
-from sparkport.spark.iceberg.parquet_output import writing
+from sparkport.spark.iceberg.parquet_output import STAGED, ParquetOutput, writing
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.jvm.relay.jobs import start_job
 from sparkport.spark.jvm.result_columns import presentable
@@ -127,8 +125,8 @@ class _RelationInsert(StagedWrite):
         self._staging = lake.staging.begin(identifier)
         self._open = True
         self._gathered: list[pa.RecordBatch] = []
-        self._rows = self._rows_gathered = self._bytes_gathered = 0
-        self._writer: pq.ParquetWriter | None = None
+        self._rows = self._rows_gathered = self._bytes_gathered = self._bytes = 0
+        self._output: ParquetOutput | None = None
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         if not self._open:
@@ -164,8 +162,8 @@ class _RelationInsert(StagedWrite):
         self._forget()
 
     @property
-    def _path(self) -> Path:
-        return self._staging.folder / "rows.parquet"
+    def _location(self) -> str:
+        return self._staging.location(f"rows{DATA_SUFFIX}")
 
     def _write(self) -> None:
         rows = pa.Table.from_batches(self._gathered)
@@ -173,19 +171,18 @@ class _RelationInsert(StagedWrite):
         arrays = [_as_staged(column) for column in rows.columns]
         staged = pa.Table.from_arrays(arrays, names=self._columns.names)
         with writing(self._identifier):
-            if self._writer is None:
-                self._writer = pq.ParquetWriter(
-                    self._path, staged.schema, compression="lz4", store_schema=False
+            if self._output is None:
+                self._output = ParquetOutput(
+                    self._staging.storage, self._location, staged.schema, STAGED
                 )
-            self._writer.write_table(staged, row_group_size=max(1, staged.num_rows))
+            self._output.write(staged)
 
     def _finish(self) -> None:
         if self._gathered:
             self._write()
-        if self._writer is not None:
-            writer, self._writer = self._writer, None
+        if self._output is not None:
             with writing(self._identifier):
-                writer.close()
+                self._bytes = self._output.close()
 
     def _add(self) -> None:
         self._ctx.check()
@@ -242,7 +239,7 @@ class _RelationInsert(StagedWrite):
 
     def _insert(self) -> None:
         rows = self._staged()
-        if self._path.stat().st_size <= _ONE_FILE_BYTES:
+        if self._bytes <= _ONE_FILE_BYTES:
             rows = rows.coalesce(1)
         # By position, which tables of all versions of Spark's interface take; partition columns are
         # the last ones.
@@ -255,15 +252,13 @@ class _RelationInsert(StagedWrite):
                 self._lake.spark, {"mapreduce.output.basename": f"part-{self._staging.id}"}
             )
             reader = session.read.schema(self._spark_columns)
-            rows = reader.parquet(self._path.absolute().as_uri())
+            rows = reader.parquet(f"file:{self._location}")  # a location of Hadoop, not a URL
             return rows.select(*(quoted(name) for name in self._spark_columns.names))
 
     def _forget(self) -> None:
         self._gathered = []
-        if self._writer is not None:
-            writer, self._writer = self._writer, None
-            with suppress(OSError, pa.ArrowException):
-                writer.close()
+        if self._output is not None:
+            self._output.abandon()
         self._staging.discard()
 
 

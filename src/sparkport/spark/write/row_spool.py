@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -27,7 +26,7 @@ class Waiting:
     def __init__(self, staging: Staging, columns: pa.Schema) -> None:
         self._staging = staging
         self._columns = columns
-        self._written: list[Path] = []
+        self._written: list[str] = []
         self._last: list[pa.RecordBatch] = []
         self._bytes = 0
 
@@ -72,7 +71,10 @@ class Waiting:
             )
         places = None if names is None else [self._columns.get_field_index(name) for name in names]
         options = pa.ipc.IpcReadOptions(included_fields=places)
-        with writing(self._staging.identifier), pa.memory_map(str(self._written[number])) as source:
+        with (
+            writing(self._staging.identifier),
+            self._staging.storage.open(self._written[number]) as source,
+        ):
             found = pa.ipc.open_stream(source, options=options).read_all()
         batches: Sequence[pa.RecordBatch] = (
             found if names is None else found.select(list(names))
@@ -80,15 +82,15 @@ class Waiting:
         return batches
 
     def _put_aside(self) -> None:
-        path = self._staging.folder / f"waiting-{len(self._written)}.arrow"
+        location = self._staging.location(f"waiting-{len(self._written)}.arrow")
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         with (
             writing(self._staging.identifier),
-            pa.OSFile(str(path), "wb") as sink,
+            self._staging.storage.create(location) as sink,
             # A stream: of a file, all batches would have to share their dictionaries.
             pa.ipc.new_stream(sink, self._columns, options=options) as writer,
         ):
             for batch in self._last:
                 writer.write_batch(batch)
-        self._written.append(path)
+        self._written.append(location)
         self._last, self._bytes = [], 0

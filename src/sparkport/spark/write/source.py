@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
-from sparkport.spark.iceberg.parquet_output import file_schema, relabelled, writing
+from sparkport.spark.iceberg.data_format import DATA_SUFFIX
+from sparkport.spark.iceberg.parquet_output import (
+    STAGED,
+    ParquetOutput,
+    file_schema,
+    relabelled,
+    writing,
+)
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.lake.changes import WrittenFile
 from sparkport.spark.lake.staging import Staging
@@ -32,8 +37,7 @@ class SourceWriter:
         columns = Schema(*(field for field in state.schema.fields if field.name in wanted))
         self._staging = staging
         self._columns = file_schema(columns, with_row_ids=with_row_ids)
-        self._writer: pq.ParquetWriter | None = None
-        self._rows = 0
+        self._output: ParquetOutput | None = None
         self._files: list[WrittenFile] = []
 
     @property
@@ -55,13 +59,11 @@ class SourceWriter:
             array = rows.column(position) if position >= 0 else pa.nulls(rows.num_rows, field.type)
             arrays.append(relabelled(array, field.type))
         with writing(self._staging.identifier):
-            if self._writer is None:
-                self._writer = pq.ParquetWriter(
-                    self._path(), self._columns, compression="lz4", store_schema=False
-                )
-            self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._columns))
-            self._rows += rows.num_rows
-            if self._rows >= _FILE_ROWS:
+            if self._output is None:
+                location = self._staging.location(f"{len(self._files)}{DATA_SUFFIX}")
+                self._output = ParquetOutput(self._staging.storage, location, self._columns, STAGED)
+            self._output.write(pa.Table.from_arrays(arrays, schema=self._columns))
+            if self._output.rows >= _FILE_ROWS:
                 self._close()
 
     def finish(self) -> list[WrittenFile]:
@@ -71,19 +73,11 @@ class SourceWriter:
 
     def abort(self) -> None:
         """Let go of the file; it goes with the folder. Never raises."""
-        if self._writer is not None:
-            writer, self._writer = self._writer, None
-            with suppress(OSError, pa.ArrowException):
-                writer.close()
-
-    def _path(self) -> str:
-        return str(self._staging.folder / f"{len(self._files)}.parquet")
+        if self._output is not None:
+            self._output.abandon()
+            self._output = None
 
     def _close(self) -> None:
-        if self._writer is not None:
-            writer, self._writer = self._writer, None
-            writer.close()
-            path = self._path()
-            size = (self._staging.folder / f"{len(self._files)}.parquet").stat().st_size
-            self._files.append(WrittenFile(path, size, self._rows, 0))
-            self._rows = 0
+        if self._output is not None:
+            output, self._output = self._output, None
+            self._files.append(WrittenFile(output.location, output.close(), output.rows, 0))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from pathlib import Path
 
 from sparkport.errors import NotFound
 from sparkport.spark.iceberg.identifiers import Identifier
-from sparkport.spark.iceberg.locations import local_path
+from sparkport.spark.iceberg.locations import local_path, storage_at
 from sparkport.spark.iceberg.manifests import read_manifest, read_manifest_list
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.lake import staging_folder
@@ -26,7 +25,6 @@ from sparkport.spark.lake.directory import Kind
 from sparkport.spark.lake.folders import places_of
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.liveness import taken_over
-from sparkport.spark.lake.staging import delete_file
 from sparkport.spark.lake.staging_folder import JournalFile
 from sparkport.spark.lake.transactions import BRANCH_PREFIX
 from sparkport.spark.write.publish import drop_branch
@@ -106,10 +104,10 @@ def _is_settled(journal: _Journal, lake: Lake) -> bool:
     own = {
         file
         for file in unknown
-        if _bears(file, journal.statement) and any(_is_below(file, each) for each in places)
+        if _bears(file, journal.statement) and any(_is_below(lake, file, each) for each in places)
     }
     for location in own:
-        delete_file(location, lake.file_properties)
+        storage_at(location, lake.file_properties).delete(location)
     _log.info(
         "table %s: removed %d files of a statement that was cut off", journal.identifier, len(own)
     )
@@ -129,7 +127,7 @@ def _is_without_trace(journal: _Journal, lake: Lake) -> bool:
     left = [
         file
         for file in journal.files
-        if (io := lake.io(file)) is None or io.new_input(file).exists()
+        if lake.io(file) is None or storage_at(file, lake.file_properties).exists(file)
     ]
     if left:
         _report(journal, left, "and the table was dropped: remove by hand what nobody needs")
@@ -158,7 +156,7 @@ def _bears(location: str, statement: str) -> bool:
     )
 
 
-def _is_below(location: str, place: str) -> bool:
+def _is_below(lake: Lake, location: str, place: str) -> bool:
     """Whether a file is in a folder, or in one inside of it, and no link on the way leads
     elsewhere.
     """
@@ -169,9 +167,8 @@ def _is_below(location: str, place: str) -> bool:
         or {"", ".", ".."} & set(file[len(folder) + 1 :].split("/"))
     ):
         return False
-    if local_path(location) is None:
-        return True
-    real, inside = os.path.realpath(folder), os.path.realpath(os.path.dirname(file))
+    storage = storage_at(location, lake.file_properties)
+    real, inside = storage.resolved(folder), storage.resolved(file.rpartition("/")[0])
     return inside == real or inside.startswith(f"{real}/")
 
 
@@ -201,8 +198,10 @@ def _is_gone(journal: _Journal, lake: Lake) -> bool:
     """Whether a table that is not found was dropped with its files, and is not just somewhere
     else.
     """
-    io = lake.io(journal.metadata) if journal.metadata else None
-    return io is not None and not io.new_input(journal.metadata).exists()
+    place = journal.metadata
+    if not place or lake.io(place) is None:
+        return False
+    return not storage_at(place, lake.file_properties).exists(place)
 
 
 def _files_of(state: TableState, wanted: list[str]) -> set[str]:

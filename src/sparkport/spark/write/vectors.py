@@ -21,8 +21,8 @@ from pyroaring import BitMap64
 
 from sparkport.errors import NotWritable
 from sparkport.spark.iceberg.deletes import VECTOR_MAGIC, deleted_bitmap
+from sparkport.spark.iceberg.locations import storage_at
 from sparkport.spark.iceberg.manifests import Entry
-from sparkport.spark.iceberg.output import write_durably
 from sparkport.spark.iceberg.parquet_output import writing
 from sparkport.spark.iceberg.positions import bitmap_of
 from sparkport.spark.iceberg.read import file_errors
@@ -63,7 +63,6 @@ def write_vectors(
     """
     if not removed:
         return []
-    assert state.io is not None
     _expect_writable_partitions(state, removed)
     content, blobs = bytearray(_PUFFIN), []
     for located in removed:
@@ -76,7 +75,7 @@ def write_vectors(
     path = _new_location(state, staging)
     staging.will_write(path)
     with writing(state.identifier):
-        write_durably(state.io, path, bytes(content))
+        storage_at(path, properties).write(path, bytes(content))
     return [each.written(state.metadata, path, len(content)) for each in blobs]
 
 
