@@ -33,7 +33,7 @@ _UTC = datetime.timezone.utc
 @pytest.fixture(scope="module")
 def session(lake, tmp_path_factory) -> Iterator[LakeCatalog]:
     """Spark's session catalog, which has tables of all formats."""
-    staging = tmp_path_factory.mktemp("staging")
+    staging = tmp_path_factory.mktemp("staging of 100%25")  # a name, and not part of a URL
     lake.spark.sql(f"CREATE DATABASE spark_catalog.{_DATABASE}")
     settings = LakeSettings(staging=str(staging))
     with LakeCatalog(
