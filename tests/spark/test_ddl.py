@@ -193,7 +193,7 @@ def test_a_table_that_another_engine_makes_meanwhile_is_not_overwritten(
 ):
     lake.spark.sql(f"CREATE TABLE {sql_name(lake, namespace, 't')} (theirs INT) USING iceberg")
     monkeypatch.setattr(
-        "sparkport.spark.ddl.objects._entry", lambda *_: None
+        "sparkport.spark.ddl.create_table.find_entry", lambda *_: None
     )  # it was not there when we looked
     with pytest.raises(AlreadyExists, match=f"table {namespace}.t exists already"):
         lake.schema(CTX, namespace).create_table(CTX, "t", COLUMNS, CreateTableOptions())

@@ -24,7 +24,7 @@ from sparkport.catalog import (
     VersionedCatalog,
 )
 from sparkport.errors import BadRequest, Conflict, NotFound, TransactionNotActive
-from sparkport.spark.ddl import objects
+from sparkport.spark.ddl import schemas
 from sparkport.spark.functions.lake_functions import LakeFunctions
 from sparkport.spark.iceberg.locations import local_path
 from sparkport.spark.jvm.gateway import Gateway
@@ -133,14 +133,14 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         return None if namespace is None else LakeSchema(self._lake, self._functions, namespace)
 
     def create_schema(self, ctx: Context, name: str, options: CreateSchemaOptions) -> Schema:
-        objects.create_schema(self._lake, name, options)
+        schemas.create_schema(self._lake, name, options)
         found = self.schema(ctx, name)
         if found is None:
             raise Conflict(f"schema {name} was dropped by somebody else as soon as it was made")
         return found
 
     def drop_schema(self, ctx: Context, name: str, options: DropSchemaOptions) -> None:
-        objects.drop_schema(self._lake, name, options)
+        schemas.drop_schema(self._lake, name, options)
 
     def begin_transaction(self, ctx: Context) -> str:
         self._drop_abandoned()

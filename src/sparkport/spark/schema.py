@@ -17,7 +17,8 @@ from sparkport.catalog import (
     TableInOutFunction,
 )
 from sparkport.errors import NotFound, SparkportError, Unsupported
-from sparkport.spark.ddl import objects
+from sparkport.spark.ddl.create_table import create_table
+from sparkport.spark.ddl.objects import drop_table, rename_table
 from sparkport.spark.functions.lake_functions import LakeFunctions
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.lake.directory import Entry, Kind, Namespace
@@ -96,16 +97,14 @@ class LakeSchema(DynamicSchema):
     def create_table(
         self, ctx: Context, name: str, arrow_schema: pa.Schema, options: CreateTableOptions
     ) -> Table:
-        created = objects.create_table(
-            self._lake, ctx, self._identifier(name), arrow_schema, options
-        )
+        created = create_table(self._lake, ctx, self._identifier(name), arrow_schema, options)
         return self._expect(ctx, created.name)
 
     def drop_table(self, ctx: Context, name: str, options: DropTableOptions) -> None:
-        objects.drop_table(self._lake, self._identifier(name), options)
+        drop_table(self._lake, self._identifier(name), options)
 
     def rename_table(self, ctx: Context, name: str, new_name: str) -> Table:
-        objects.rename_table(self._lake, self._identifier(name), new_name)
+        rename_table(self._lake, self._identifier(name), new_name)
         return self._expect(ctx, new_name)
 
     def _identifier(self, name: str) -> Identifier:

@@ -1,0 +1,210 @@
+"""CREATE TABLE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from sparkport.catalog import Constraints, Context, CreateTableOptions, OnConflict
+from sparkport.engine.alterations import new_table
+from sparkport.engine.columns import default_of
+from sparkport.engine.types import publishable_schema
+from sparkport.errors import AlreadyExists, NotFound, SparkportError, Unsupported
+from sparkport.spark.ddl.names import expect_text, find_entry, naming
+from sparkport.spark.iceberg.definition import COMMENT_PROPERTY
+from sparkport.spark.iceberg.identifiers import Identifier, quoted
+from sparkport.spark.iceberg.types.declared import (
+    needs_decoding,
+    spark_type,
+    stored_schema,
+    tokens_in,
+)
+from sparkport.spark.jvm.errors import translated
+from sparkport.spark.lake import folders
+from sparkport.spark.lake.directory import Entry, Kind
+from sparkport.spark.lake.iceberg_commit import (
+    assigned,
+    describe,
+    inner_ids,
+    java_schema,
+    staged_schema,
+)
+from sparkport.spark.lake.lake import Lake
+
+__all__ = ["create_table"]
+
+_PROPERTIES: Mapping[str, str] = {
+    "format-version": "3",  # the first with row ids
+    "write.delete.mode": "merge-on-read",
+    "write.update.mode": "merge-on-read",
+    "write.merge.mode": "merge-on-read",
+    "write.metadata.previous-versions-max": "1000",  # so many changes can be travelled to
+}
+
+
+def create_table(
+    lake: Lake,
+    ctx: Context,
+    identifier: Identifier,
+    arrow_schema: pa.Schema,
+    options: CreateTableOptions,
+) -> Identifier:
+    """What the table is called: one that exists may differ in case. Raises: AlreadyExists,
+    BadRequest, Unsupported.
+    """
+    expect_text(identifier.name, "table")
+    with naming(lake, identifier.schema_name, identifier.name):
+        return _create_table(lake, identifier, arrow_schema, options)
+
+
+def _create_table(
+    lake: Lake, identifier: Identifier, arrow_schema: pa.Schema, options: CreateTableOptions
+) -> Identifier:
+    known = _expect_place(lake, identifier)
+    if known is not None:
+        if options.on_conflict is OnConflict.IGNORE:
+            return known.identifier
+        if options.on_conflict is OnConflict.ERROR:
+            raise AlreadyExists(f"table {known.identifier} exists already")
+        if known.kind is not Kind.ICEBERG:
+            what = "view" if known.kind is Kind.VIEW else "table"
+            raise AlreadyExists(
+                f"{what} {known.identifier} exists already, and cannot be replaced: drop it first"
+            )
+        identifier = known.identifier
+    columns, constraints = _checked_columns(identifier, arrow_schema, options.constraints)
+    try:
+        with translated(f"table {identifier}"):
+            if lake.gateway.iceberg_catalog is None:
+                _create_with_spark(lake, identifier, columns, constraints, options)
+            else:
+                _create_with_iceberg(
+                    lake, identifier, columns, constraints, options, is_new=known is None
+                )
+    except AlreadyExists:
+        if options.on_conflict is not OnConflict.IGNORE:
+            raise
+    lake.changed()
+    return identifier
+
+
+def _expect_place(lake: Lake, identifier: Identifier) -> Entry | None:
+    """What is there under that name. Raises: NotFound when the schema is not there: Iceberg would
+    not miss it.
+    """
+    if lake.directory.contents().namespaces.get(identifier.schema_name) is None:
+        raise NotFound(f"schema {identifier.schema_name} does not exist")
+    return find_entry(lake, identifier)
+
+
+def _checked_columns(
+    identifier: Identifier, arrow_schema: pa.Schema, constraints: Constraints
+) -> tuple[pa.Schema, Constraints]:
+    # An ENUM arrives without its members, as a dictionary: it is kept as plain values, as the
+    # client sees it.
+    return new_table(publishable_schema(arrow_schema), constraints, identifier.name)
+
+
+def _create_with_iceberg(
+    lake: Lake,
+    identifier: Identifier,
+    columns: pa.Schema,
+    constraints: Constraints,
+    options: CreateTableOptions,
+    *,
+    is_new: bool,
+) -> None:
+    stored, tokens = stored_schema(columns)
+    properties = {**_PROPERTIES, **lake.settings.table_properties}
+    if options.comment:
+        properties[COMMENT_PROPERTY] = options.comment
+    catalog = lake.gateway.iceberg_catalog
+    assert catalog is not None
+    builder = catalog.buildTable(
+        lake.gateway.iceberg_identifier(identifier), java_schema(lake, stored)
+    )
+    folder = folders.new_folder(lake, identifier) if is_new else None
+    if folder is not None:
+        builder = builder.withLocation(folder)
+        properties[folders.FOLDER_PROPERTY] = folder
+    builder = builder.withProperties(properties)
+    transaction = builder.createTransaction() if is_new else builder.replaceTransaction()
+    present = dict(transaction.table().properties())
+    if COMMENT_PROPERTY in present and not options.comment:
+        transaction.updateProperties().remove(COMMENT_PROPERTY).commit()
+    # A table that is replaced keeps the ids of columns that are called as before, and its history.
+    theirs = staged_schema(lake, transaction).fields
+    ids = {each for field in theirs for each in inner_ids(field)}
+    old_tokens = {each: token for each, token in tokens_in(present).items() if each not in ids}
+    describe(
+        lake,
+        transaction,
+        columns,
+        constraints,
+        old_tokens | assigned(stored.fields, theirs, tokens),
+    )
+    try:
+        with translated(f"table {identifier}"):
+            transaction.commitTransaction()
+    except SparkportError as error:
+        if not is_new or not _is_made(
+            lake, identifier, str(transaction.table().uuid()), folder, error
+        ):
+            raise
+
+
+def _is_made(
+    lake: Lake, identifier: Identifier, uuid: str, folder: str | None, error: SparkportError
+) -> bool:
+    """Whether a new table is there all the same, and only the answer was lost; if another one is,
+    ours leaves nothing.
+    """
+    try:
+        handle = lake.gateway.iceberg(identifier)
+    except SparkportError:
+        return False
+    if handle is None:
+        return False
+    place = (
+        str(handle.table.location()).rstrip("/").rpartition("/")[2]
+    )  # file systems spell the rest in several ways
+    if str(handle.metadata.uuid()) == uuid or (
+        folder is not None and folder.rpartition("/")[2] == place
+    ):
+        return True
+    if folder is not None and isinstance(error, AlreadyExists):
+        what = f"what is left of a table {identifier} that another server has made meanwhile"
+        lake.quietly(what, lambda: folders.remove_folder(handle.table.io(), folder))
+    return False
+
+
+def _create_with_spark(
+    lake: Lake,
+    identifier: Identifier,
+    columns: pa.Schema,
+    constraints: Constraints,
+    options: CreateTableOptions,
+) -> None:
+    """In a catalog that is not Iceberg's: a table of whatever format is usual there. Raises:
+    Unsupported.
+    """
+    if options.on_conflict is OnConflict.REPLACE:
+        raise Unsupported(f"table {identifier} cannot be replaced in this catalog: drop it first")
+    if constraints:
+        raise Unsupported(
+            f"table {identifier} cannot have constraints: this catalog does not keep them"
+        )
+    stored, _ = stored_schema(columns)
+    texts = []
+    for field, column in zip(stored.fields, columns, strict=True):
+        if needs_decoding(field.field_type, column) or default_of(column):
+            raise Unsupported(
+                f"column {column.name} of table {identifier} has a type or a default that this catalog cannot keep"
+            )
+        texts.append(f"{quoted(field.name)} {spark_type(field.field_type)}")
+    comment = " COMMENT ?" if options.comment else ""
+    lake.spark.sql(
+        f"CREATE TABLE {identifier.sql} ({', '.join(texts)}){comment}",
+        args=[options.comment] if comment else None,
+    )

@@ -1,0 +1,49 @@
+"""Names of schemas and tables, compared as DuckDB does."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from sparkport.catalog.names import folded
+from sparkport.errors import BadRequest
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.lake.directory import Entry, Namespace
+from sparkport.spark.lake.lake import Lake
+
+__all__ = ["expect_text", "find_entry", "find_namespace", "naming"]
+
+
+def naming(lake: Lake, *names: str) -> AbstractContextManager[None]:
+    """Keep others of this server away from a name while it is given.
+
+    Two names that differ only in case are one for DuckDB, and the catalog would take both.
+    """
+    return lake.locked(("name", *map(folded, names)))
+
+
+def expect_text(name: str, what: str) -> None:
+    """Raises: BadRequest for what cannot be a name."""
+    if not name:
+        raise BadRequest(f"a {what} needs a name")
+    if "\0" in name:
+        raise BadRequest(f"the name of a {what} contains a NUL character")
+
+
+def find_namespace(lake: Lake, name: str) -> Namespace | None:
+    """The namespace of that name, or else of one that differs in case."""
+    namespaces = lake.directory.contents().namespaces
+    return namespaces.get(name) or next(
+        (each for own, each in namespaces.items() if folded(own) == folded(name)), None
+    )
+
+
+def find_entry(lake: Lake, identifier: Identifier) -> Entry | None:
+    """The table or view of that name, or else of one that differs in case."""
+    found = lake.entry(identifier)
+    if found is not None:
+        return found
+    namespace = lake.directory.contents().namespaces.get(identifier.schema_name)
+    entries = {} if namespace is None else namespace.entries
+    return next(
+        (each for name, each in entries.items() if folded(name) == folded(identifier.name)), None
+    )
