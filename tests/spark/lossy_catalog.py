@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from sparkport.errors import CatalogFault
-from sparkport.spark.jvm.gateway import Gateway, IcebergHandle
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.lake.shared_catalog import Beaten, NewMetadata, SharedCatalog
+from sparkport.spark.lake.spark_catalog import SparkCatalog
+from sparkport.spark.lake.sqlite_catalog import SqliteCatalog
 
 Ask = Callable[[], None]
 """Asks the real catalog for a commit."""
@@ -42,17 +45,32 @@ class LossyCatalog:
         self.skip = 0
         self.asked = 0
         self.is_unreachable = False
-        real = Gateway.iceberg
+        for kind in (SqliteCatalog, SparkCatalog):
+            self._stand_before(kind, monkeypatch)
 
-        def iceberg(gateway: Gateway, identifier: Any) -> IcebergHandle | None:
+    def _stand_before(self, kind: type[SharedCatalog], monkeypatch: pytest.MonkeyPatch) -> None:
+        real_swap: Any = kind.swap
+        real_entry: Any = kind.entry
+
+        def swap(catalog: SharedCatalog, identifier: Identifier, metadata: NewMetadata) -> None:
+            def ask() -> None:
+                try:
+                    real_swap(catalog, identifier, metadata)
+                except Beaten as error:  # perhaps by itself: its first answer may be lost
+                    raise Beaten(identifier) from error
+
+            if self.only in ("", identifier.name):
+                self.commit(ask)
+            else:
+                ask()
+
+        def entry(catalog: SharedCatalog, namespace: tuple[str, ...], name: str) -> Any:
             if self.is_unreachable:
                 raise CatalogFault("the catalog cannot be reached")
-            handle = real(gateway, identifier)
-            if handle is None or self.only not in ("", identifier.name):
-                return handle
-            return IcebergHandle(_Table(handle.table, self), handle.metadata)
+            return real_entry(catalog, namespace, name)
 
-        monkeypatch.setattr(Gateway, "iceberg", iceberg)
+        monkeypatch.setattr(kind, "swap", swap)
+        monkeypatch.setattr(kind, "entry", entry)
 
     def lose(self, behave: Callable[[Ask], None], *, only: str = "", skip: int = 0) -> None:
         """One commit, from now on."""
@@ -75,27 +93,3 @@ class LossyCatalog:
                 self.is_unreachable = True
 
         return then
-
-
-class _Table:
-    def __init__(self, table: Any, catalog: LossyCatalog) -> None:
-        self._table = table
-        self._catalog = catalog
-
-    def operations(self) -> Any:
-        return _Operations(self._table.operations(), self._catalog)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._table, name)
-
-
-class _Operations:
-    def __init__(self, operations: Any, catalog: LossyCatalog) -> None:
-        self._operations = operations
-        self._catalog = catalog
-
-    def commit(self, base: Any, after: Any) -> None:
-        self._catalog.commit(lambda: self._operations.commit(base, after))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._operations, name)

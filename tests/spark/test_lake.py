@@ -132,7 +132,7 @@ def test_a_table_whose_files_are_gone_says_so_and_the_rest_stays_usable(
 def test_a_table_without_metadata_is_left_out_and_told_about_by_name(lake, namespace, sql):
     sql(f"CREATE TABLE {{n}}.gone (a INT) {_V3}")
     sql(f"CREATE TABLE {{n}}.t (a INT) {_V3}")
-    entry = lake._lake.directory.entry((namespace,), "gone")
+    entry = lake._lake.catalog.entry((namespace,), "gone")
     os.remove(entry.location.removeprefix("file:").removeprefix("//"))
     schema = lake.schema(CTX, namespace)
     assert [table.name for table in schema.tables(CTX)] == ["t"]
@@ -395,7 +395,7 @@ def test_a_view_of_any_catalog_that_gets_other_columns_is_noticed(small):
 def test_what_is_wrong_with_a_table_is_logged_once(lake, namespace, sql, caplog):
     sql(f"CREATE TABLE {{n}}.gone (a INT) {_V3}")
     os.remove(
-        lake._lake.directory.entry((namespace,), "gone")
+        lake._lake.catalog.entry((namespace,), "gone")
         .location.removeprefix("file:")
         .removeprefix("//")
     )

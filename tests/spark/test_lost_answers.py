@@ -18,8 +18,8 @@ from sparkport.catalog import AddColumnOptions, Context, DMLOptions, Operation
 from sparkport.errors import CatalogFault, TransactionNotActive
 from sparkport.server import Server
 from sparkport.spark import LakeCatalog, LakeSettings
-from sparkport.spark.jvm.gateway import Gateway
 from sparkport.spark.lake import outcomes
+from sparkport.spark.lake.sqlite_catalog import SqliteCatalog
 from sparkport.spark.write import spark_writes
 from sparkport.testing import DuckDBClient, ServerError
 
@@ -189,53 +189,17 @@ def test_files_that_an_alter_has_written_stay(
 def test_a_table_that_was_made_is_not_said_to_exist_already(
     lake: LakeCatalog, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real: Any = Gateway.iceberg_catalog.fget  # type: ignore[attr-defined]
-    monkeypatch.setattr(
-        Gateway, "iceberg_catalog", property(lambda gateway: _MadeTwice(real(gateway)))
-    )
+    real: Any = SqliteCatalog.create
+
+    def asked_twice(catalog: SqliteCatalog, identifier: Any, metadata: Any) -> None:
+        real(catalog, identifier, metadata)
+        real(catalog, identifier, metadata)
+
+    monkeypatch.setattr(SqliteCatalog, "create", asked_twice)
     create(lake, namespace, "t", _ROWS.schema)
     monkeypatch.undo()
     insert(lake, namespace, "t", "(1)")
     assert _ids(lake, namespace) == [1]
-
-
-class _MadeTwice:
-    """Makes a table, and makes it again."""
-
-    def __init__(self, catalog: Any) -> None:
-        self._catalog = catalog
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._catalog, name)
-
-    def buildTable(self, *arguments: Any) -> Any:
-        self._again = self._catalog.buildTable(*arguments)
-        self._builder = self._catalog.buildTable(*arguments)
-        return self
-
-    def withLocation(self, location: str) -> Any:
-        self._builder = self._builder.withLocation(location)
-        return self
-
-    def withProperties(self, properties: Any) -> Any:
-        self._builder = self._builder.withProperties(properties)
-        return self
-
-    def createTransaction(self) -> Any:
-        return _Made(self._builder.createTransaction(), self._again)
-
-
-class _Made:
-    def __init__(self, transaction: Any, again: Any) -> None:
-        self._transaction = transaction
-        self._again = again
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transaction, name)
-
-    def commitTransaction(self) -> None:
-        self._transaction.commitTransaction()
-        self._again.create()
 
 
 # ------------------------------------------------------------------------------------ transactions

@@ -167,7 +167,7 @@ def jars() -> list[str]:
 def warehouse(config: Config, found: Found) -> list[str]:
     """Without Spark: the catalog is a file of SQLite."""
     from sparkport.spark.jvm.session.warehouse import DATABASE, open_warehouse
-    from sparkport.spark.lake.directory import SqliteDirectory
+    from sparkport.spark.lake.sqlite_catalog import SqliteCatalog
 
     if config.name in found.names:
         raise BadRequest(f"two catalogs are called {config.name!r}: give the lake another --name")
@@ -182,7 +182,7 @@ def warehouse(config: Config, found: Found) -> list[str]:
     if not (folder / DATABASE).exists() or not opened.stored_names:
         return [f"{folder} can be written to, and holds nothing yet"]
     namespaces = (
-        SqliteDirectory(folder / DATABASE, opened.catalog_name(config.name)).contents().namespaces
+        SqliteCatalog(folder / DATABASE, opened.catalog_name(config.name)).contents().namespaces
     )
     found.of_lake += [
         f"{config.name}.{schema}.{name}"

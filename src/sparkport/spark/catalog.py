@@ -31,8 +31,7 @@ from sparkport.spark.jvm.gateway import Gateway
 from sparkport.spark.jvm.relay.relations import scan_relation_batches
 from sparkport.spark.jvm.relay.relay import Relay
 from sparkport.spark.jvm.session.embedded import adopt, catalog_name, embedded_session, release
-from sparkport.spark.jvm.session.warehouse import DATABASE
-from sparkport.spark.lake.directory import Directory, SparkDirectory, SqliteDirectory
+from sparkport.spark.lake.catalogs import CATALOGS
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.settings import LakeSettings
 from sparkport.spark.schema import LakeSchema
@@ -85,7 +84,6 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         self._open = True
         self._first_job: threading.Thread | None = None
         settings = settings or LakeSettings()
-        directory: Directory
         if warehouse is not None:
             folder = Path(warehouse)
             self.spark_catalog = spark_catalog or catalog_name(folder, name)
@@ -96,9 +94,7 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
             gateway = Gateway(self.spark, self.spark_catalog)
             _ = gateway.java_catalog  # makes the database, and fails here if it cannot be made
             staging = Path(settings.staging or folder / _STAGING).expanduser().absolute()
-            directory = SqliteDirectory(
-                folder.expanduser().absolute() / DATABASE, self.spark_catalog
-            )
+            kind = "sqlite"
         else:
             assert spark is not None
             self.spark_catalog = spark_catalog or "spark_catalog"
@@ -106,10 +102,11 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
             self._owns_session = False
             gateway = Gateway(self.spark, self.spark_catalog)
             staging = _staging_of(spark, settings)
-            directory = SparkDirectory(gateway, settings)
+            kind = "spark"
         self._relay = Relay.of(self.spark)
-        self._lake = Lake(gateway, directory, self._relay, settings, staging)
-        directory.contents()
+        catalog = CATALOGS[kind](gateway, settings)
+        self._lake = Lake(gateway, catalog, self._relay, settings, staging)
+        catalog.contents()
         self._lake.quietly(
             "sweeping the staging area", lambda: sweep(self._lake.staging.root, self._lake)
         )
@@ -120,16 +117,16 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         return self._name
 
     def version(self, ctx: Context) -> CatalogVersion:
-        return CatalogVersion(self._lake.directory.contents().version)
+        return CatalogVersion(self._lake.catalog.contents().version)
 
     def schemas(self, ctx: Context) -> Sequence[Schema]:
         return tuple(
             LakeSchema(self._lake, self._functions, each)
-            for each in self._lake.directory.contents().namespaces.values()
+            for each in self._lake.catalog.contents().namespaces.values()
         )
 
     def schema(self, ctx: Context, name: str) -> Schema | None:
-        namespace = self._lake.directory.namespace(name)
+        namespace = self._lake.catalog.namespace(name)
         return None if namespace is None else LakeSchema(self._lake, self._functions, namespace)
 
     def create_schema(self, ctx: Context, name: str, options: CreateSchemaOptions) -> Schema:

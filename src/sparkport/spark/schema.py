@@ -59,7 +59,7 @@ class LakeSchema(DynamicSchema):
         by name.
         """
         found: list[Table] = []
-        contents = self._lake.directory.contents().namespaces.get(self.name, self._namespace)
+        contents = self._lake.catalog.contents().namespaces.get(self.name, self._namespace)
         for entry in contents.entries.values():
             try:
                 table = self._table(entry)
@@ -72,7 +72,7 @@ class LakeSchema(DynamicSchema):
         return found
 
     def table(self, ctx: Context, name: str) -> Table | None:
-        entry = self._lake.directory.entry(self._namespace.parts, name)
+        entry = self._lake.catalog.entry(self._namespace.parts, name)
         if entry is None:
             return None
         table = self._table(entry)
@@ -108,7 +108,7 @@ class LakeSchema(DynamicSchema):
         return self._expect(ctx, new_name)
 
     def _identifier(self, name: str) -> Identifier:
-        return Identifier(self._lake.gateway.catalog, self._namespace.parts, name)
+        return Identifier(self._lake.catalog.name, self._namespace.parts, name)
 
     def _expect(self, ctx: Context, name: str) -> Table:
         table = self.table(ctx, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -30,7 +31,9 @@ from sparkport.spark.lake.iceberg_commit import (
     java_schema,
     staged_schema,
 )
+from sparkport.spark.lake.java_metadata import JavaMetadata
 from sparkport.spark.lake.lake import Lake
+from sparkport.spark.lake.shared_catalog import Beaten, Refused
 
 __all__ = ["create_table"]
 
@@ -41,6 +44,7 @@ _PROPERTIES: Mapping[str, str] = {
     "write.merge.mode": "merge-on-read",
     "write.metadata.previous-versions-max": "1000",  # so many changes can be travelled to
 }
+_ATTEMPTS = 10
 
 
 def create_table(
@@ -77,11 +81,10 @@ def _create_table(
     try:
         with translated(f"table {identifier}"):
             if lake.gateway.iceberg_catalog is None:
-                _create_with_spark(lake, identifier, columns, constraints, options)
+                make = _create_with_spark
             else:
-                _create_with_iceberg(
-                    lake, identifier, columns, constraints, options, is_new=known is None
-                )
+                make = _create_with_iceberg if known is None else _replace_with_iceberg
+            make(lake, identifier, columns, constraints, options)
     except AlreadyExists:
         if options.on_conflict is not OnConflict.IGNORE:
             raise
@@ -93,7 +96,7 @@ def _expect_place(lake: Lake, identifier: Identifier) -> Entry | None:
     """What is there under that name. Raises: NotFound when the schema is not there: Iceberg would
     not miss it.
     """
-    if lake.directory.contents().namespaces.get(identifier.schema_name) is None:
+    if lake.catalog.contents().namespaces.get(identifier.schema_name) is None:
         raise NotFound(f"schema {identifier.schema_name} does not exist")
     return find_entry(lake, identifier)
 
@@ -112,9 +115,46 @@ def _create_with_iceberg(
     columns: pa.Schema,
     constraints: Constraints,
     options: CreateTableOptions,
-    *,
-    is_new: bool,
 ) -> None:
+    folder = folders.new_folder(lake, identifier)
+    transaction = _drafted(lake, identifier, columns, constraints, options, folder)
+    try:
+        lake.catalog.create(identifier, _proposed(lake, transaction))
+    except SparkportError as error:
+        if not _is_made(lake, identifier, transaction.table(), folder, error):
+            raise
+
+
+def _replace_with_iceberg(
+    lake: Lake,
+    identifier: Identifier,
+    columns: pa.Schema,
+    constraints: Constraints,
+    options: CreateTableOptions,
+) -> None:
+    for attempt in range(_ATTEMPTS):
+        transaction = _drafted(lake, identifier, columns, constraints, options, is_new=False)
+        base = transaction.underlyingOps().current()
+        try:
+            return lake.catalog.swap(identifier, _proposed(lake, transaction, base))
+        except Refused as error:
+            raise error.__cause__ or error from None
+        except Beaten as error:
+            if not error.is_certain or attempt == _ATTEMPTS - 1:
+                raise
+
+
+def _drafted(
+    lake: Lake,
+    identifier: Identifier,
+    columns: pa.Schema,
+    constraints: Constraints,
+    options: CreateTableOptions,
+    folder: str | None = None,
+    *,
+    is_new: bool = True,
+) -> Any:
+    """org.apache.iceberg.Transaction that makes a table, or replaces it; nothing is committed."""
     stored, tokens = stored_schema(columns)
     properties = {**_PROPERTIES, **lake.settings.table_properties}
     if options.comment:
@@ -124,7 +164,6 @@ def _create_with_iceberg(
     builder = catalog.buildTable(
         lake.gateway.iceberg_identifier(identifier), java_schema(lake, stored)
     )
-    folder = folders.new_folder(lake, identifier) if is_new else None
     if folder is not None:
         builder = builder.withLocation(folder)
         properties[folders.FOLDER_PROPERTY] = folder
@@ -137,45 +176,35 @@ def _create_with_iceberg(
     theirs = staged_schema(lake, transaction).fields
     ids = {each for field in theirs for each in inner_ids(field)}
     old_tokens = {each: token for each, token in tokens_in(present).items() if each not in ids}
-    describe(
-        lake,
-        transaction,
-        columns,
-        constraints,
-        old_tokens | assigned(stored.fields, theirs, tokens),
-    )
-    try:
-        with translated(f"table {identifier}"):
-            transaction.commitTransaction()
-    except SparkportError as error:
-        if not is_new or not _is_made(
-            lake, identifier, str(transaction.table().uuid()), folder, error
-        ):
-            raise
+    tokens = old_tokens | assigned(stored.fields, theirs, tokens)
+    describe(lake, transaction, columns, constraints, tokens)
+    return transaction
+
+
+def _proposed(lake: Lake, transaction: Any, base: Any = None) -> JavaMetadata:
+    iceberg, table = lake.gateway.jvm.org.apache.iceberg, transaction.table()
+    after = table.operations().current()
+    return JavaMetadata(iceberg, table.io(), base, after, transaction.commitTransaction)
 
 
 def _is_made(
-    lake: Lake, identifier: Identifier, uuid: str, folder: str | None, error: SparkportError
+    lake: Lake, identifier: Identifier, table: Any, folder: str | None, error: SparkportError
 ) -> bool:
-    """Whether a new table is there all the same, and only the answer was lost; if another one is,
-    ours leaves nothing.
+    """Whether a new org.apache.iceberg.Table is there all the same, and only the answer was lost;
+    if another one is, ours leaves nothing.
     """
     try:
-        handle = lake.gateway.iceberg(identifier)
+        found = lake.current(identifier).metadata
     except SparkportError:
         return False
-    if handle is None:
-        return False
-    place = (
-        str(handle.table.location()).rstrip("/").rpartition("/")[2]
-    )  # file systems spell the rest in several ways
-    if str(handle.metadata.uuid()) == uuid or (
-        folder is not None and folder.rpartition("/")[2] == place
-    ):
+    if str(found.table_uuid) == str(table.uuid()):
+        return True
+    # File systems spell what comes before the last part in several ways.
+    if folder is not None and found.location.rstrip("/").endswith(folder[folder.rindex("/") :]):
         return True
     if folder is not None and isinstance(error, AlreadyExists):
         what = f"what is left of a table {identifier} that another server has made meanwhile"
-        lake.quietly(what, lambda: folders.remove_folder(handle.table.io(), folder))
+        lake.quietly(what, lambda: folders.remove_folder(table.io(), folder))
     return False
 
 

@@ -31,7 +31,7 @@ def expect_text(name: str, what: str) -> None:
 
 def find_namespace(lake: Lake, name: str) -> Namespace | None:
     """The namespace of that name, or else of one that differs in case."""
-    namespaces = lake.directory.contents().namespaces
+    namespaces = lake.catalog.contents().namespaces
     return namespaces.get(name) or next(
         (each for own, each in namespaces.items() if folded(own) == folded(name)), None
     )
@@ -42,7 +42,7 @@ def find_entry(lake: Lake, identifier: Identifier) -> Entry | None:
     found = lake.entry(identifier)
     if found is not None:
         return found
-    namespace = lake.directory.contents().namespaces.get(identifier.schema_name)
+    namespace = lake.catalog.contents().namespaces.get(identifier.schema_name)
     entries = {} if namespace is None else namespace.entries
     return next(
         (each for name, each in entries.items() if folded(name) == folded(identifier.name)), None

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from sparkport.catalog import DropTableOptions
 from sparkport.catalog.names import folded
-from sparkport.errors import AlreadyExists, NotFound, SparkportError
+from sparkport.errors import (
+    AlreadyExists,
+    NotFound,
+    SparkportError,
+)
 from sparkport.spark.ddl.names import expect_text, find_entry, naming
-from sparkport.spark.iceberg.identifiers import Identifier, quoted
+from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.jvm.gateway import IcebergHandle
 from sparkport.spark.lake import folders
@@ -25,29 +31,28 @@ def drop_table(lake: Lake, identifier: Identifier, options: DropTableOptions) ->
         if options.ignore_not_found:
             return
         raise NotFound(f"table {identifier} does not exist")
+    is_iceberg = entry.kind is Kind.ICEBERG and lake.gateway.iceberg_catalog is not None
     with translated(f"table {entry.identifier}"):
-        if entry.kind is Kind.ICEBERG:
-            _drop_iceberg_table(lake, entry.identifier, options)
+        if is_iceberg:
+            _drop_iceberg_table(lake, entry, options)
         elif entry.kind is Kind.VIEW:
             _drop_view(lake, entry)
         else:
-            lake.spark.sql(f"DROP TABLE {entry.identifier.sql}")
+            lake.catalog.drop(entry)
     lake.changed()
 
 
-def _drop_iceberg_table(lake: Lake, identifier: Identifier, options: DropTableOptions) -> None:
-    catalog = lake.gateway.iceberg_catalog
-    if catalog is None:
-        lake.spark.sql(f"DROP TABLE {identifier.sql}")
-        return
+def _drop_iceberg_table(lake: Lake, entry: Entry, options: DropTableOptions) -> None:
+    identifier = entry.identifier
     lake.changed()  # whether another table has files in the folder must not be told from memory
     handle = None if lake.settings.keep_files else _readable(lake, identifier)
     is_own = handle is not None and folders.folder_is_own(lake, identifier, handle)
     is_purged = handle is not None and not is_own and _may_purge(lake, identifier, handle)
-    if (
-        not catalog.dropTable(lake.gateway.iceberg_identifier(identifier), is_purged)
-        and not options.ignore_not_found
-    ):
+    if handle is not None and is_purged:
+        is_dropped = lake.catalog.purge(entry, partial(_remove_named_files, lake, entry, handle))
+    else:
+        is_dropped = lake.catalog.drop(entry)
+    if not is_dropped and not options.ignore_not_found:
         raise NotFound(f"table {identifier} does not exist")
     if handle is None:
         return
@@ -62,6 +67,14 @@ def _drop_iceberg_table(lake: Lake, identifier: Identifier, options: DropTableOp
         lake.quietly(
             f"the folder of table {identifier}", lambda: folders.remove_empty_folders(lake, folder)
         )
+
+
+def _remove_named_files(lake: Lake, entry: Entry, handle: IcebergHandle) -> None:
+    remove = lake.gateway.jvm.org.apache.iceberg.CatalogUtil.dropTableData
+    lake.quietly(
+        f"the files of table {entry.identifier}",
+        lambda: remove(handle.table.io(), handle.metadata),
+    )
 
 
 def _readable(lake: Lake, identifier: Identifier) -> IcebergHandle | None:
@@ -88,7 +101,7 @@ def _drop_view(lake: Lake, view: Entry) -> None:
     if view.location and not lake.settings.keep_files:
         # Dropped, it does not tell any more.
         files = _files_of_view(lake, view)
-    lake.spark.sql(f"DROP VIEW {view.identifier.sql}")
+    lake.catalog.drop(view)
     if files:
         folder = view.location.rsplit("/", 2)[0]
         lake.quietly(
@@ -123,14 +136,6 @@ def _rename_table(lake: Lake, entry: Entry, renamed: Identifier) -> Identifier:
         raise AlreadyExists(f"table {known.identifier} exists already")
     if renamed == entry.identifier:
         return renamed
-    catalog = lake.gateway.iceberg_catalog
-    with translated(f"table {renamed}"):
-        if entry.kind is Kind.ICEBERG and catalog is not None:
-            names = lake.gateway.iceberg_identifier
-            catalog.renameTable(names(entry.identifier), names(renamed))
-        else:
-            kind = "VIEW" if entry.kind is Kind.VIEW else "TABLE"
-            target = ".".join(map(quoted, (*renamed.namespace, renamed.name)))
-            lake.spark.sql(f"ALTER {kind} {entry.identifier.sql} RENAME TO {target}")
+    lake.catalog.rename(entry, renamed)
     lake.changed()
     return renamed

@@ -7,7 +7,6 @@ from sparkport.errors import AlreadyExists, BadRequest, NotFound, SchemaNotEmpty
 from sparkport.spark.ddl.names import expect_text, find_namespace, naming
 from sparkport.spark.ddl.objects import drop_table
 from sparkport.spark.iceberg.definition import COMMENT_PROPERTY
-from sparkport.spark.jvm.errors import translated
 from sparkport.spark.lake import folders
 from sparkport.spark.lake.lake import Lake
 
@@ -37,8 +36,7 @@ def create_schema(lake: Lake, name: str, options: CreateSchemaOptions) -> None:
     with naming(lake, name):
         if (known := find_namespace(lake, name)) is not None:
             raise AlreadyExists(f"schema {'.'.join(known.parts)} exists already")
-        with translated(f"schema {name}"):
-            lake.gateway.create_namespace(parts, properties)
+        lake.catalog.create_namespace(parts, properties)
         lake.changed()
 
 
@@ -53,7 +51,7 @@ def drop_schema(lake: Lake, name: str, options: DropSchemaOptions) -> None:
         raise NotFound(f"schema {name} does not exist")
     shown = ".".join(found.parts)
     inner = sorted(
-        each for each in lake.directory.contents().namespaces if each.startswith(f"{shown}.")
+        each for each in lake.catalog.contents().namespaces if each.startswith(f"{shown}.")
     )
     if found.entries and not options.cascade:
         raise SchemaNotEmpty(f"schema {shown} still contains tables: drop them first")
@@ -65,13 +63,12 @@ def drop_schema(lake: Lake, name: str, options: DropSchemaOptions) -> None:
 
 
 def _drop_namespace(lake: Lake, name: str) -> None:
-    namespace = lake.directory.contents().namespaces.get(name)
+    namespace = lake.catalog.contents().namespaces.get(name)
     if namespace is None:
         return
     for entry in namespace.entries.values():
         drop_table(lake, entry.identifier, DropTableOptions(ignore_not_found=True))
-    with translated(f"schema {name}"):
-        lake.gateway.drop_namespace(namespace.parts)
+    lake.catalog.drop_namespace(namespace.parts)
     lake.changed()
     folder = folders.namespace_folder(lake, namespace.parts)
     if folder is not None:

@@ -28,7 +28,7 @@ def find_for(
 
 
 def _find(ctx: Context, lake: Lake, namespace: tuple[str, ...], name: str) -> Entry | None:
-    found = lake.directory.contents().namespaces
+    found = lake.catalog.contents().namespaces
     # A name with dots in it may be cut at any of them; the function's own schema comes first.
     own = ".".join(namespace)
     cuts = [
@@ -43,7 +43,7 @@ def _find(ctx: Context, lake: Lake, namespace: tuple[str, ...], name: str) -> En
                 table = next((own for own in there.entries if _same(own, table_name, exact)), None)
                 # What the caller may not see must not stand before what it may.
                 if table is not None and ctx.access.may(Privilege.LIST, each, table):
-                    return lake.directory.entry(there.parts, table)
+                    return lake.catalog.entry(there.parts, table)
     return None
 
 

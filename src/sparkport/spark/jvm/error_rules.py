@@ -1,4 +1,4 @@
-"""What is said about which error of Spark, Iceberg, Hadoop or Arrow."""
+"""What is said about which error of Spark, Iceberg, Hadoop, SQLite or Arrow."""
 
 from __future__ import annotations
 
@@ -170,25 +170,30 @@ RULES: Sequence[Rule] = (
         "",
         Conflict,
         "{what}: the lake's catalog is locked by another process: try again",
-        "SQLITE_BUSY|SQLITE_LOCKED",
+        "SQLITE_BUSY|SQLITE_LOCKED|database (table )?is locked",
     ),
     _rule(
         "",
         LimitExceeded,
         "{what}: the storage is full: ask the administrator for room",
-        "No space left on device|Disk quota exceeded|File too large|SQLITE_FULL",
+        "No space left on device|Disk quota exceeded|File too large|SQLITE_FULL|database or disk is full",
     ),
     _rule(
         "",
         PreconditionFailed,
         "{what}: the lake's catalog is read-only for Spark",
-        "SQLITE_READONLY|SQLITE_PERM",
+        "SQLITE_READONLY|SQLITE_PERM|attempt to write a readonly database",
     ),
     _rule(
         "",
         CatalogFault,
         "{what}: the lake's catalog cannot be read: its database is damaged, restore it from a backup",
         "SQLITE_CORRUPT|SQLITE_NOTADB|SQLITE_CANTOPEN|SQLITE_IOERR",
+    ),
+    _rule(
+        "OperationalError DatabaseError",  # of Python's sqlite3
+        CatalogFault,
+        "{what}: the lake's catalog cannot be read: its database is damaged, restore it from a backup",
     ),
     _rule(
         "AccessControlException AccessDeniedException NotAuthorizedException ForbiddenException PermissionError",

@@ -1,14 +1,15 @@
-"""Spark's, Iceberg's and Arrow's errors in the words of the person who typed the SQL.
+"""Spark's, Iceberg's, SQLite's and Arrow's errors in the words of the person who typed the SQL.
 
 Strategy: an error of the JVM is a chain of causes, each with a Java class, a message, and, where
 Spark has named it, a condition such as UNRESOLVED_COLUMN. The tables of `error_rules` are asked
 about all links of the chain, first for what Spark has named, which it tells better than we could,
-then for what Iceberg, Hadoop or Arrow threw, which is told in a sentence of ours. Nothing
+then for what Iceberg, Hadoop, SQLite or Arrow threw, which is told in a sentence of ours. Nothing
 goes out but through `scrubbed`.
 """
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -136,7 +137,7 @@ def _python_name(error: BaseException) -> str:
         return "MemoryError"
     # Anything else is an error of the program, and not for the rules below.
     known = module in ("pyspark", "pyiceberg", "py4j") or isinstance(
-        error, OSError | pa.ArrowException
+        error, OSError | pa.ArrowException | sqlite3.Error
     )
     return type(error).__name__ if known else ""
 

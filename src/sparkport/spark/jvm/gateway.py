@@ -61,6 +61,21 @@ class Gateway:
 
         return release
 
+    def option(self, key: str) -> str | None:
+        """A setting of the catalog, such as `uri`; None where the session has none."""
+        return self.spark.conf.get(f"spark.sql.catalog.{self.catalog}.{key}", None)
+
+    @property
+    def warehouse(self) -> str | None:
+        """The folder that the catalog's tables are in, as its settings say."""
+        folder = self.option("warehouse")
+        return folder.rstrip("/") if folder else None
+
+    def forget(self, identifier: Identifier) -> None:
+        """Have Spark's catalog load a table anew that it may remember."""
+        with translated(f"table {identifier}"):
+            self.java_catalog.invalidateTable(self.java_identifier(identifier))
+
     @property
     def java_catalog(self) -> Any:
         """org.apache.spark.sql.connector.catalog.CatalogPlugin. Raises: NotFound."""

@@ -54,10 +54,8 @@ def new_folder(lake: Lake, identifier: Identifier) -> str | None:
 
     Names of users do not become paths as they are: `../..` is a name, too.
     """
-    if lake.spark.conf.get(f"spark.sql.catalog.{lake.gateway.catalog}.type", None) != "jdbc":
-        return None
-    warehouse = _warehouse(lake)
-    if warehouse is None:
+    warehouse = lake.catalog.warehouse
+    if warehouse is None or lake.catalog.chooses_folders:
         return None
     return "/".join(
         [
@@ -70,13 +68,8 @@ def new_folder(lake: Lake, identifier: Identifier) -> str | None:
 
 def namespace_folder(lake: Lake, parts: tuple[str, ...]) -> str | None:
     """Where the folders of a namespace's tables are; None where the catalog chooses them itself."""
-    folder = new_folder(lake, Identifier(lake.gateway.catalog, parts, "t"))
+    folder = new_folder(lake, Identifier(lake.catalog.name, parts, "t"))
     return None if folder is None else folder.rpartition("/")[0]
-
-
-def _warehouse(lake: Lake) -> str | None:
-    warehouse = lake.spark.conf.get(f"spark.sql.catalog.{lake.gateway.catalog}.warehouse", None)
-    return warehouse.rstrip("/") if warehouse else None
 
 
 def _safe(name: str) -> str:
@@ -102,7 +95,7 @@ def places_hold_all(lake: Lake, identifier: Identifier, handle: IcebergHandle) -
     So not if somebody has registered it from elsewhere or twice, or has imported files into it.
     """
     properties, location = dict(handle.table.properties()), str(handle.table.location()).rstrip("/")
-    warehouse = _warehouse(lake)
+    warehouse = lake.catalog.warehouse
     if (
         warehouse is None
         or not _may_collect(properties)
@@ -143,7 +136,7 @@ def _others_inside(lake: Lake, identifier: Identifier, folder: str) -> list[Entr
     """Other tables and views of the catalog whose metadata are in that folder."""
     return [
         entry
-        for namespace in lake.directory.contents().namespaces.values()
+        for namespace in lake.catalog.contents().namespaces.values()
         for entry in namespace.entries.values()
         if entry.identifier != identifier
         and _plain(entry.location).startswith(f"{_plain(folder)}/")
@@ -165,7 +158,7 @@ def remove_folder(io: Any, folder: str) -> None:
 
 def view_files(lake: Lake, identifier: Identifier, metadata: str) -> list[str]:
     """The files that describe a view in its present and in its former versions."""
-    warehouse = _warehouse(lake)
+    warehouse = lake.catalog.warehouse
     folder = metadata.rpartition("/")[0]
     if warehouse is None or not _plain(folder).startswith(f"{_plain(warehouse)}/"):
         return []

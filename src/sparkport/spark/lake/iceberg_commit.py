@@ -34,6 +34,7 @@ from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.iceberg.types.declared import TYPES_PROPERTY, tokens_in, written_tokens
 from sparkport.spark.iceberg.types.type_tags import union_members, union_token
 from sparkport.spark.jvm.errors import translated
+from sparkport.spark.lake.java_metadata import JavaMetadata
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.outcomes import OutcomeUnknown, is_made_in_spite_of, marked
 
@@ -171,9 +172,11 @@ def commit(draft: Draft, metadata: Any = None) -> bool:
     certainly not made.
     """
     after = draft.transaction.table().operations().current() if metadata is None else metadata
+    if after == draft.base:
+        return True
     after = marked(draft.lake, draft.base, after)
     try:
-        draft.table.operations().commit(draft.base, after)
+        draft.lake.catalog.swap(draft.identifier, _proposed(draft, after))
     except BaseException as error:  # noqa: BLE001 - an interrupt, too, leaves it open
         try:
             return is_made_in_spite_of(error, draft.lake, draft.state, after)
@@ -181,6 +184,14 @@ def commit(draft: Draft, metadata: Any = None) -> bool:
             draft.is_unknown.set()
             raise
     return True
+
+
+def _proposed(draft: Draft, after: Any) -> JavaMetadata:
+    def publish() -> None:
+        draft.table.operations().commit(draft.base, after)
+
+    iceberg = draft.lake.gateway.jvm.org.apache.iceberg
+    return JavaMetadata(iceberg, draft.table.io(), draft.base, after, publish)
 
 
 def forget(draft: Draft) -> None:

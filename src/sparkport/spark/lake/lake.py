@@ -32,8 +32,9 @@ from sparkport.spark.jvm.file_properties import file_properties
 from sparkport.spark.jvm.gateway import Gateway
 from sparkport.spark.jvm.relay.jobs import start_job
 from sparkport.spark.jvm.result_columns import presented
-from sparkport.spark.lake.directory import Directory, Entry, Kind
+from sparkport.spark.lake.directory import Entry, Kind
 from sparkport.spark.lake.settings import LakeSettings
+from sparkport.spark.lake.shared_catalog import SharedCatalog
 from sparkport.spark.lake.staging import StagingArea
 from sparkport.spark.lake.transactions import Transactions
 
@@ -55,13 +56,13 @@ class Lake:
     def __init__(
         self,
         gateway: Gateway,
-        directory: Directory,
+        catalog: SharedCatalog,
         relay: Relay,
         settings: LakeSettings,
         staging: Path,
     ) -> None:
         self.gateway = gateway
-        self.directory = directory
+        self.catalog = catalog
         self.relay = relay
         self.settings = settings
         self.states = States()
@@ -91,7 +92,7 @@ class Lake:
 
     def entry(self, identifier: Identifier) -> Entry | None:
         """An object as it is now; None if there is none."""
-        return self.directory.entry(identifier.namespace, identifier.name)
+        return self.catalog.entry(identifier.namespace, identifier.name)
 
     def current(self, identifier: Identifier) -> TableState:
         """An Iceberg table as it is now. Raises: NotFound, CatalogFault."""
@@ -208,7 +209,7 @@ class Lake:
         """Look again: this server has changed something, or has found that an object is not what it
         was.
         """
-        self.directory.changed(identifier)
+        self.catalog.changed(identifier)
 
     def complain(self, what: str) -> None:
         """Log it, once: a catalog is listed again and again."""

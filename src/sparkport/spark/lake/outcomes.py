@@ -17,6 +17,7 @@ from typing import Any
 from sparkport.errors import CatalogFault
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.lake.lake import Lake
+from sparkport.spark.lake.shared_catalog import Beaten, Refused
 
 __all__ = ["OutcomeUnknown", "is_made_in_spite_of", "marked"]
 
@@ -24,32 +25,6 @@ _log = logging.getLogger(__name__)
 
 _COMMIT_PROPERTY = "sparkport.commit"
 """The table property: names the last commit of ours that has made no snapshot."""
-_BEATEN = "CommitFailedException"
-_REFUSED = frozenset(
-    {
-        "AccessControlException",
-        "AccessDeniedException",
-        "AlreadyExistsException",
-        "BadRequestException",
-        "ForbiddenException",
-        "IllegalArgumentException",
-        "IllegalStateException",
-        "NoSuchNamespaceException",
-        "NoSuchTableException",
-        "NotAuthorizedException",
-        "NotFoundException",
-        "NullPointerException",
-        "RuntimeIOException",
-        "S3Exception",
-        "UncheckedIOException",
-        "UnprocessableEntityException",
-        "UnsupportedOperationException",
-        "ValidationException",
-    }
-)
-"""Java's exceptions after which a commit that is not there does not come later, either. After any
-other one it may.
-"""
 _PAUSES = (0.0, 0.2, 1.0)
 """In seconds, before each look at a table."""
 
@@ -72,16 +47,15 @@ def is_made_in_spite_of(error: BaseException, lake: Lake, base: TableState, afte
 
     Raises: OutcomeUnknown when nobody can tell; the error, when the commit was certainly not made.
     """
+    if isinstance(error, Beaten) and error.is_certain:
+        return False
     is_made = _looked_up(lake, base, after)
     if is_made:
         _log.warning(
             "table %s: a commit was made although the catalog did not say so", base.identifier
         )
         return True
-    exception = getattr(error, "java_exception", None)
-    name = "" if exception is None else str(exception.getClass().getSimpleName())
-    # SQLite is a database of this machine: what is not there now does not come later.
-    if is_made is None or not (name == _BEATEN or name in _REFUSED or "SQLITE" in str(error)):
+    if is_made is None or not isinstance(error, Beaten | Refused):
         _log.warning(
             "table %s: nobody knows whether a commit was made", base.identifier, exc_info=error
         )
@@ -89,8 +63,8 @@ def is_made_in_spite_of(error: BaseException, lake: Lake, base: TableState, afte
             f"the catalog did not say whether the change of table {base.identifier} was made: look at the table before "
             "you try again"
         ) from error
-    if name != _BEATEN:
-        raise error
+    if isinstance(error, Refused):
+        raise error.__cause__ or error
     return False
 
 
@@ -113,16 +87,15 @@ def _looked_up(lake: Lake, base: TableState, after: Any) -> bool | None:
 
 def _is_there(lake: Lake, base: TableState, after: Any) -> bool:
     """Raises: LookupError, and whatever keeps the catalog or the storage from answering."""
-    handle = lake.gateway.iceberg(base.identifier)
-    if handle is None or str(handle.metadata.uuid()) != str(base.metadata.table_uuid):
+    now = lake.current(base.identifier)
+    if now.metadata.table_uuid != base.metadata.table_uuid:
         raise LookupError("the table is another one now")
     added = {int(each.snapshot().snapshotId()) for each in after.changes() if _adds_snapshot(each)}
     number, mark = int(after.lastSequenceNumber()), after.properties().get(_COMMIT_PROPERTY)
-    now = lake.state(base.identifier, handle.location)
     # Others may have committed on top, and even have expired its snapshot: then the metadata in
     # between tell.
     for location in (
-        handle.location,
+        now.metadata_location,
         *(entry.metadata_file for entry in reversed(now.metadata.metadata_log)),
     ):
         if location == base.metadata_location:

@@ -50,7 +50,7 @@ def _sweep_folder(folder: Path, lake: Lake) -> None:
         try:
             journal = _Journal.read(file)
             if journal is None or (
-                journal.identifier.catalog == lake.gateway.catalog and _is_settled(journal, lake)
+                journal.identifier.catalog == lake.catalog.name and _is_settled(journal, lake)
             ):
                 file.remove()
         except Exception:  # noqa: BLE001 - one of many; the others do not depend on it
@@ -181,7 +181,7 @@ def _state_of(journal: _Journal, lake: Lake) -> TableState | None:
     except NotFound:
         pass
     folder = _plain(journal.metadata).rpartition("/")[0]
-    for namespace in lake.directory.contents().namespaces.values():
+    for namespace in lake.catalog.contents().namespaces.values():
         for entry in namespace.entries.values():
             if (
                 entry.kind is Kind.ICEBERG

@@ -1,0 +1,71 @@
+"""New metadata of a table, put together by Iceberg in the JVM."""
+
+from __future__ import annotations
+
+import logging
+import re
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sparkport.spark.lake.shared_catalog import NewMetadata
+
+__all__ = ["JavaMetadata"]
+
+_log = logging.getLogger(__name__)
+
+_VERSION = re.compile(r"(?:^|/)([0-9]+)-[^/]*$")
+_EXTENSION = ".metadata.json"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JavaMetadata(NewMetadata):
+    """What a transaction of Iceberg has made of a table, and no one has committed."""
+
+    iceberg: Any
+    """The package org.apache.iceberg"""
+    io: Any
+    """org.apache.iceberg.io.FileIO of the table"""
+    base: Any | None
+    """org.apache.iceberg.TableMetadata that it was made from; None for a new table"""
+    after: Any
+    """org.apache.iceberg.TableMetadata"""
+    commit: Callable[[], None]
+    """Has the JVM commit it."""
+
+    @property
+    def before(self) -> str:
+        return "" if self.base is None else str(self.base.metadataFileLocation())
+
+    def write(self) -> str:
+        """In the folder and under a name such as Iceberg gives: other engines, and the count of
+        versions, tell commits by the number in front.
+        """
+        number = _VERSION.search(self.before)
+        version = 0 if number is None else int(number[1]) + 1
+        codec = str(self.after.property("write.metadata.compression-codec", "none"))
+        parser = self.iceberg.TableMetadataParser
+        extension = _EXTENSION if codec == "none" else str(parser.getFileExtension(codec))
+        folder = self.after.property("write.metadata.path", None)
+        place = f"{self.after.location()}/metadata" if folder is None else str(folder).rstrip("/")
+        output = self.io.newOutputFile(f"{place}/{version:05}-{uuid.uuid4()}{extension}")
+        parser.overwrite(self.after, output)
+        return str(output.location())
+
+    def remove(self, location: str) -> None:
+        try:
+            self.io.deleteFile(location)
+        except Exception:  # noqa: BLE001 - nothing refers to it
+            _log.warning("metadata that no table has were not removed", exc_info=True)
+
+    def remove_outdated(self) -> None:
+        if self.base is None:
+            return
+        try:
+            self.iceberg.CatalogUtil.deleteRemovedMetadataFiles(self.io, self.base, self.after)
+        except Exception:  # noqa: BLE001 - the table has other metadata already
+            _log.warning("outdated metadata were not removed", exc_info=True)
+
+    def publish(self) -> None:
+        self.commit()
