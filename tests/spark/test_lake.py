@@ -9,6 +9,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -19,8 +20,8 @@ from sparkport.errors import BadRequest, Conflict, NotFound, SparkportError
 from sparkport.server import Server
 from sparkport.spark import LakeCatalog, LakeSettings
 from sparkport.spark.iceberg.parts import DeleteVector, FilePart
-from sparkport.spark.scan import routes, streams
-from sparkport.spark.scan.routes import planned_state
+from sparkport.spark.iceberg.table_state import States
+from sparkport.spark.scan.routes import planned_state, routes, streams
 from sparkport.testing import DuckDBClient
 
 CTX = Context()
@@ -138,6 +139,19 @@ def test_a_table_without_metadata_is_left_out_and_told_about_by_name(lake, names
     assert [table.name for table in schema.tables(CTX)] == ["t"]
     with pytest.raises(NotFound, match=rf"the metadata of table {namespace}\.gone is missing"):
         schema.table(CTX, "gone")
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_text("{")])
+def test_a_table_whose_metadata_are_gone_is_dropped_over_the_wire(
+    lake, namespace, sql, client, monkeypatch, damage
+):
+    sql(f"CREATE TABLE {{n}}.t (a INT) {_V3}")
+    assert client.count(namespace, "t") == 0
+    location = lake._lake.catalog.entry((namespace,), "t").location
+    damage(Path(location.removeprefix("file:").removeprefix("//")))
+    monkeypatch.setattr(lake._lake, "states", States())  # it must be read again
+    client.drop_table(namespace, "t")
+    assert lake._lake.catalog.entry((namespace,), "t") is None
 
 
 def test_a_scan_keeps_its_snapshot_while_others_commit_compact_and_drop_columns(

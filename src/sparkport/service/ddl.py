@@ -32,6 +32,7 @@ from sparkport.engine.types import refuse_unsupported
 from sparkport.errors import (
     AlreadyExists,
     BadRequest,
+    CatalogFault,
     NotFound,
     PermissionDenied,
     PreconditionFailed,
@@ -156,8 +157,8 @@ def drop_table(service: Service, call: Call, request: DropTable) -> Iterator[byt
         if not request.ignore_not_found:
             raise
     else:
-        known = table_named(ctx, schema, request.name)
-        name = request.name if known is None else known.name
+        known = _name_to_drop(ctx, schema, request.name)
+        name = known or request.name
         if known is None and not ctx.access.everything:  # it may be there, and kept from the caller
             if not request.ignore_not_found:
                 raise NotFound(f"table {request.schema}.{request.name} not found")
@@ -167,6 +168,18 @@ def drop_table(service: Service, call: Call, request: DropTable) -> Iterator[byt
         schema.drop_table(ctx, name, DropTableOptions(request.ignore_not_found))
         registered.changed()
     yield from ()
+
+
+def _name_to_drop(ctx: Context, schema: DynamicSchema, name: str) -> str | None:
+    """What a table is called; None if there is none, or none that the caller may see.
+
+    One that is there but cannot be described, since its metadata are gone, can still be dropped.
+    """
+    try:
+        known = table_named(ctx, schema, name)
+    except (CatalogFault, NotFound, PreconditionFailed):
+        return name
+    return None if known is None else known.name
 
 
 def alter_table(service: Service, call: Call, request: Alter) -> Iterator[bytes]:

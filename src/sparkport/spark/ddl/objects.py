@@ -8,8 +8,10 @@ from sparkport.catalog import DropTableOptions
 from sparkport.catalog.names import folded
 from sparkport.errors import (
     AlreadyExists,
+    CatalogFault,
     NotFound,
     SparkportError,
+    Unsupported,
 )
 from sparkport.spark.ddl.names import expect_text, find_entry, naming
 from sparkport.spark.iceberg.identifiers import Identifier
@@ -81,6 +83,12 @@ def _readable(lake: Lake, identifier: Identifier) -> IcebergHandle | None:
     """None for a table whose metadata are damaged: it can be dropped, but nobody knows which files
     were its own.
     """
+    try:
+        lake.current(identifier)  # Iceberg in the JVM tries for minutes to read what is damaged
+    except Unsupported:
+        pass  # columns that only Spark knows
+    except (CatalogFault, NotFound):
+        return None
     try:
         return lake.gateway.iceberg(identifier)
     except NotFound:
