@@ -24,7 +24,7 @@ PLACES = {
     "journal": ("sparkport.spark.lake.staging", "Staging.will_write"),
     "encode": ("sparkport.spark.write.statements", "encoded"),
     "file": ("sparkport.spark.iceberg.parquet_output", "ParquetOutput.write"),
-    "files": ("sparkport.spark.write.background_writer", "GatheringWriter.finish"),
+    "files": ("sparkport.spark.write.background_writer", "BackgroundWriter.finish"),
     "locate": ("sparkport.spark.write.rows", "locate"),
     "draft": ("sparkport.spark.write.commit", "begin"),
     "vectors": ("sparkport.spark.write.commit", "write_vectors"),

@@ -21,7 +21,8 @@ from sparkport.server import Server
 from sparkport.spark import LakeCatalog, LakeSettings
 from sparkport.spark.iceberg.parts import DeleteVector, FilePart
 from sparkport.spark.iceberg.table_state import States
-from sparkport.spark.scan.routes import planned_state, routes, streams
+from sparkport.spark.scan import routes, streams
+from sparkport.spark.scan.routes import planned_state
 from sparkport.testing import DuckDBClient
 
 CTX = Context()

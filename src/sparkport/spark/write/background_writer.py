@@ -1,8 +1,8 @@
 """Rows on their way to files: gathered by the caller, written by a thread.
 
-Strategy: one thread writes what was gathered last while the caller gathers more. There is never
-more than that, so memory stays flat, and a storage that is slow slows the client down. What is
-small is written without a thread.
+Strategy: one thread writes the last block of rows while the caller gathers the next. There are
+never more than two blocks, so memory stays flat, and a slow storage slows the client down. A
+statement with less than a block is written without a thread.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from sparkport.engine.gathered import Block, BlockSize, Gathered
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.parquet_output import writing
 from sparkport.spark.lake.changes import WrittenFile
 
-__all__ = ["GatheringWriter", "Sink"]
+__all__ = ["BackgroundWriter", "Sink"]
 
 
 class Sink(Protocol):
@@ -38,20 +39,13 @@ class Sink(Protocol):
         """Never raises."""
 
 
-class GatheringWriter:
-    """Writes rows of one statement. For one thread at a time; whoever begins it calls `finish` or
-    `abort`.
-    """
+class BackgroundWriter:
+    """Writes the rows of one statement. For one thread at a time; ended by `finish` or `abort`."""
 
-    def __init__(
-        self, identifier: Identifier, sink: Sink, *, block_rows: int, block_bytes: int
-    ) -> None:
+    def __init__(self, identifier: Identifier, sink: Sink, block: BlockSize) -> None:
         self._identifier = identifier
         self._sink = sink
-        self._block_rows = block_rows
-        self._block_bytes = block_bytes
-        self._gathered: list[pa.RecordBatch] = []
-        self._rows = self._bytes = 0
+        self._gathered = Gathered(block)
         self._thread: ThreadPoolExecutor | None = None
         self._last: Future[None] | None = None
 
@@ -63,13 +57,9 @@ class GatheringWriter:
         storage is full; PermissionDenied, PreconditionFailed.
         """
         for batch in rows.to_batches() if isinstance(rows, pa.Table) else [rows]:
-            if not batch.num_rows:
-                continue
-            self._gathered.append(self._sink.fitted(batch))
-            self._rows += batch.num_rows
-            self._bytes += batch.nbytes
-            if self._rows >= self._block_rows or self._bytes >= self._block_bytes:
-                self._hand_over()
+            if batch.num_rows:
+                for block in self._gathered.add(self._sink.fitted(batch)):
+                    self._hand_over(block)
 
     def finish(self) -> list[WrittenFile]:
         """Write what is left; then the files are complete, and survive a power cut. Raises: as
@@ -77,8 +67,9 @@ class GatheringWriter:
         """
         with writing(self._identifier):
             self._wait()
-            if self._gathered:
-                self._sink.add(self._taken())
+            rest = self._gathered.take()
+            if rest.rows:
+                self._sink.add(pa.Table.from_batches(rest.batches))
             files = self._sink.finish()
         self._stop()
         return files
@@ -87,26 +78,21 @@ class GatheringWriter:
         """Let go of everything; the files are left for the staging to discard. Never raises."""
         with suppress(Exception):
             self._wait()
-        self._taken()
+        self._gathered.take()
         self._sink.abandon()
         self._stop()
 
-    def _hand_over(self) -> None:
+    def _hand_over(self, block: Block) -> None:
         with writing(self._identifier):
             self._wait()
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="sparkport-writer")
-        self._last = self._thread.submit(self._sink.add, self._taken())
+        self._last = self._thread.submit(self._sink.add, pa.Table.from_batches(block.batches))
 
     def _wait(self) -> None:
         last, self._last = self._last, None
         if last is not None:
             last.result()
-
-    def _taken(self) -> pa.Table | None:
-        gathered, self._gathered = self._gathered, []
-        self._rows = self._bytes = 0
-        return pa.Table.from_batches(gathered) if gathered else None
 
     def _stop(self) -> None:
         if self._thread is not None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from sparkport.engine.gathered import BlockSize
 from sparkport.errors import NotWritable
 from sparkport.spark.iceberg.metrics import columns_without_bounds
 from sparkport.spark.iceberg.parquet_output import ParquetOutput
@@ -24,7 +25,7 @@ from sparkport.spark.iceberg.types.declared import encode
 from sparkport.spark.lake.changes import WrittenFile
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.staging import Staging
-from sparkport.spark.write.background_writer import GatheringWriter
+from sparkport.spark.write.background_writer import BackgroundWriter
 from sparkport.spark.write.java_files import java_content_files, java_file, java_partition
 from sparkport.spark.write.layout import FileLayout, layout_of
 from sparkport.spark.write.partition_spill import Spill
@@ -68,7 +69,7 @@ def encoded(state: TableState, rows: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
-class DataFileWriter(GatheringWriter):
+class DataFileWriter(BackgroundWriter):
     """New data files of one statement. `with_row_ids`: rows that have been there before, and bring
     along their `_row_id`.
     """
@@ -81,12 +82,8 @@ class DataFileWriter(GatheringWriter):
                 f"files of table {state.identifier} cannot be written here: change it in Spark"
             )
         block_bytes = layout.group_bytes // 4 if layout.partitioning.fields else layout.group_bytes
-        super().__init__(
-            state.identifier,
-            _Partitions(layout, staging),
-            block_rows=_GROUP_ROWS,
-            block_bytes=block_bytes,
-        )
+        block = BlockSize(_GROUP_ROWS, block_bytes)
+        super().__init__(state.identifier, _Partitions(layout, staging), block)
 
 
 def java_data_files(lake: Lake, table: Any, written: Sequence[WrittenFile]) -> list[Any]:
