@@ -55,7 +55,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, warehouse: Path) -> _Seen:
     monkeypatch.setattr(row_spool, "GROUP_BYTES", _GROUP, raising=False)
     monkeypatch.setattr(row_spool, "_PIECE_BYTES", 200_000)
     found = _Seen(warehouse / ".staging")
-    for module in ("catalog.constraints.enforce", "spark.write.key_groups", "spark.write.matching"):
+    for module in ("engine.constraints.enforce", "spark.write.key_groups", "spark.write.matching"):
         monkeypatch.setattr(sys.modules[f"sparkport.{module}"], "comparison", found.comparison)
     return found
 
