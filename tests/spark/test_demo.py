@@ -70,6 +70,7 @@ def test_its_orders_have_a_past(filled):
     assert one(filled, returned.format(last)) > 1000
 
 
+@pytest.mark.long
 def test_a_start_that_was_interrupted_is_completed_and_a_complete_one_left_alone(filled):
     namespace = f"{filled.spark_catalog}.demo"
     before = {table: snapshots(filled, table) for table in ("customers", "orders")}

@@ -78,7 +78,7 @@ def dump(catalog: LakeCatalog) -> dict[str, Any]:
     return found
 
 
-_COMMON = ("plain", "immediate", "in a query")
+_COMMON = ("plain", "immediate")
 _RARE = [pytest.param(form, marks=pytest.mark.long) for form in FORMS if form not in _COMMON]
 
 

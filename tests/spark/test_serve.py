@@ -14,7 +14,7 @@ from tests.spark.processes import java_of
 from sparkport.spark.jvm.session.jars import lake_jars
 from sparkport.testing import DuckDBClient
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(280)]
 
 _OF_GRPC = re.compile(r"[IWE]\d{4} [\d:.]+ +\d+ \w+\.cc:\d+\] ")
 """What gRPC's core says of its own accord, on stderr, where the machine is slow or full."""

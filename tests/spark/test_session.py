@@ -265,6 +265,7 @@ def test_java_ends_with_a_process_that_is_killed(tmp_path):
     wait_until_ended(java)
 
 
+@pytest.mark.long
 def test_a_spark_that_does_not_start_is_one_sentence_and_can_be_started_again(tmp_path):
     program = """
         from sparkport.errors import PreconditionFailed
