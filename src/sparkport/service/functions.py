@@ -34,8 +34,8 @@ from sparkport.service.calls import Call
 from sparkport.service.function_guard import Watched
 from sparkport.service.objects import find_schema, published_name
 from sparkport.service.registry import RegisteredCatalog
-from sparkport.wire.catalogs import encode_object_metadata
-from sparkport.wire.descriptors import Kind, ObjectPath, decode_path, encode_path
+from sparkport.wire.catalogs import ObjectKind, encode_object_metadata
+from sparkport.wire.descriptors import ObjectPath, decode_path, encode_path
 from sparkport.wire.flight import encode_flight_info
 from sparkport.wire.ipc import ONE_ROW
 from sparkport.wire.signing import Signer
@@ -81,7 +81,7 @@ class PublishedFunction:
     fingerprint: str
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ObjectKind:
         return "scalar_function" if isinstance(self.function, ScalarFunction) else "table_function"
 
     @property
@@ -150,7 +150,7 @@ def function_info(ctx: Context, published: PublishedFunction, signer: Signer) ->
 
 
 def bind_function(
-    service: Service, call: Call, descriptor: flight.FlightDescriptor, kind: Kind
+    service: Service, call: Call, descriptor: flight.FlightDescriptor, kind: ObjectKind
 ) -> tuple[Context, PublishedFunction]:
     """The overload that a descriptor means. Raises: NotFound, BadRequest, StaleDescriptor."""
     with service.refusing_strangers(call):
@@ -176,7 +176,7 @@ def find_function(
     ctx: Context,
     registered: RegisteredCatalog,
     schema_name: str,
-    kind: Kind,
+    kind: ObjectKind,
     name: str,
     fingerprint: str,
     values: int | None = None,
@@ -200,7 +200,7 @@ def functions_named(
     ctx: Context,
     registered: RegisteredCatalog,
     schema_name: str,
-    kind: Kind,
+    kind: ObjectKind,
     name: str,
     values: int | None = None,
 ) -> Iterator[PublishedFunction]:

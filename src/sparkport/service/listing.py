@@ -29,7 +29,7 @@ from sparkport.service.objects import PublishedTable, publish_table, published_s
 from sparkport.service.registry import RegisteredCatalog
 from sparkport.wire.bearers import bearer_text
 from sparkport.wire.catalogs import (
-    Contents,
+    SchemaContents,
     SchemaEntry,
     encode_contents,
     encode_object_metadata,
@@ -50,7 +50,7 @@ class _Remembered:
     infos: dict[str, tuple[pa.Schema, str, bytes]] = field(default_factory=dict)
     functions: dict[tuple[str, str, str, str], bytes] = field(default_factory=dict)
     objects: list[bytes] = field(default_factory=list)
-    contents: Contents = field(default_factory=lambda: encode_contents([]))
+    contents: SchemaContents = field(default_factory=lambda: encode_contents([]))
 
 
 _MOST_OBJECTS = 200_000
@@ -103,7 +103,9 @@ class Listing:
             seen.add(folded(name))
             yield schema
 
-    def contents(self, ctx: Context, registered: RegisteredCatalog, schema: Schema) -> Contents:
+    def contents(
+        self, ctx: Context, registered: RegisteredCatalog, schema: Schema
+    ) -> SchemaContents:
         """The schema's objects, packed."""
         bearer = "" if ctx.identity is None else bearer_text(ctx.identity)
         key = (registered, ctx.catalog_name, schema.name, bearer)

@@ -1,3 +1,1 @@
-"""Bytes ↔ values: Flight messages, MessagePack, Arrow IPC, descriptors, tickets, filter JSON,
-status.
-"""
+"""Bytes ↔ values: Flight, MessagePack, Arrow IPC, descriptors, tickets, filter JSON, status."""

@@ -1,8 +1,8 @@
-"""Whom a descriptor or ticket was handed out to: part of it, under its signature.
+"""The identity that a descriptor or ticket was handed out to, as part of its signed content.
 
-The client sends its token with half of its calls only, unless there is a secret for the address
-(airport §2.3). What it has been handed out comes back with the others, and says who it is: until it
-expires, and as long as the token that was shown for it is good.
+The client sends its token with only half of its calls, unless it has a secret for the address
+(airport §2.3). With the other calls it sends back a descriptor or ticket. The identity inside says
+who calls, until it expires, and as long as the token that was shown for it is valid.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def bearer_fields(identity: Identity | None) -> list[Any] | None:
 
 
 def bearer_of_fields(fields: tuple[Any, ...] | None) -> Identity | None:
-    """The identity again, from values whose signature has been verified."""
+    """Read the identity from `bearer_fields`. The signature has been verified before."""
     if fields is None:
         return None
     name, groups, attributes, expires, credential = fields
@@ -40,11 +40,11 @@ def bearer_of_fields(fields: tuple[Any, ...] | None) -> Identity | None:
 
 
 def bearer_text(identity: Identity) -> str:
-    """The same in characters that may stand in a header (T3)."""
+    """Encode an identity in characters that may stand in a header (T3)."""
     return base64.urlsafe_b64encode(msgpack.packb(bearer_fields(identity))).decode().rstrip("=")
 
 
 def bearer_of_text(text: str) -> Identity | None:
-    """The identity again, from a text whose signature has been verified."""
+    """Read the identity from `bearer_text`. The signature has been verified before."""
     packed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     return bearer_of_fields(msgpack.unpackb(packed, use_list=False))

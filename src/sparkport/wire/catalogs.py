@@ -1,6 +1,4 @@
-"""What the client asks about a catalog as a whole, and how schemas and their objects are described
-to it.
-"""
+"""Requests about a whole catalog, and the descriptions of schemas and their objects."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from sparkport.wire.packing import pack, read_fields
 
 __all__ = [
     "CatalogRequest",
-    "Contents",
+    "SchemaContents",
     "ObjectKind",
     "SchemaEntry",
     "compressed",
@@ -41,8 +39,9 @@ _LENGTH_LIMIT = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class CatalogRequest:
-    """A question about one catalog; the empty name is the server's default one, None where the body
-    does not say.
+    """A question about a catalog.
+
+    The empty name is the server's default catalog; None means that the body does not say.
     """
 
     catalog: str | None
@@ -62,9 +61,9 @@ def _decode_catalog_request(body: bytes, action: str) -> CatalogRequest:
 
 
 def compressed(content: bytes) -> bytes:
-    """The pair of length and Zstandard frame that the client unpacks in one step (airport §1.6).
+    """Compress into the pair of length and Zstandard frame that the client expects (airport §1.6).
 
-    Raises: LimitExceeded when the content is longer than the client can take.
+    Raises: LimitExceeded when the content is longer than the client accepts.
     """
     if len(content) >= _LENGTH_LIMIT:
         raise LimitExceeded(
@@ -75,9 +74,10 @@ def compressed(content: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
-    """The objects of one schema as they travel inside other messages; empty means "nothing"
-    (airport §3.3).
+class SchemaContents:
+    """The objects of a schema as they travel inside other messages (airport §3.3).
+
+    Without `serialized` they say nothing about the schema.
     """
 
     sha256: str = ""
@@ -91,21 +91,19 @@ class Contents:
         return pack(self.as_map())
 
 
-def encode_contents(objects: Sequence[bytes]) -> Contents:
-    """The contents of a schema with these objects, each a serialised FlightInfo with app_metadata
-    (airport §3.4).
-    """
+def encode_contents(objects: Sequence[bytes]) -> SchemaContents:
+    """Describe a schema with these objects, each a FlightInfo with app_metadata (airport §3.4)."""
     serialized = compressed(pack(list(objects)))
     # The hash is over the compressed form (T46).
-    return Contents(hashlib.sha256(serialized).hexdigest(), serialized)
+    return SchemaContents(hashlib.sha256(serialized).hexdigest(), serialized)
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaEntry:
-    """One schema in the answer of `list_schemas`."""
+    """A schema in the answer of `list_schemas`."""
 
     name: str
-    contents: Contents
+    contents: SchemaContents
     description: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
     is_default: bool = False
@@ -116,18 +114,18 @@ class SchemaEntry:
 
 
 def encode_schema_list(schemas: Sequence[SchemaEntry], version: CatalogVersion) -> bytes:
-    """The answer of `list_schemas` (airport §3.3).
+    """Encode the answer of `list_schemas` (airport §3.3).
 
-    Raises: CatalogFault when two schemas have the same name, which would make the client refuse all
-    of them (T45).
+    Raises: CatalogFault when two schemas have the same name: the client would refuse them all
+    (T45).
     """
     for name, count in Counter(schema.name for schema in schemas).items():
         if count > 1:
             raise CatalogFault(f"the catalog has {count} schemas called {name}")
     root = {
-        # No bundle for the whole catalog: the client would keep every version of it on its disk for
-        # ever (T44).
-        "contents": Contents().as_map(),
+        # No bundle for the whole catalog: the client would keep every version on its disk forever
+        # (T44).
+        "contents": SchemaContents().as_map(),
         "schemas": [
             {
                 "name": schema.name,
@@ -161,10 +159,10 @@ def encode_object_metadata(
     description: str | None = None,
     stability: Stability | None = None,
 ) -> bytes:
-    """The app_metadata of an object's FlightInfo (airport §3.5).
+    """Encode the app_metadata of an object's FlightInfo (airport §3.5).
 
-    `catalog` is the name as the client spelled it in ATTACH, which it compares letter by letter.
-    Functions must give their `input_schema`, even without parameters.
+    `catalog` is the name as ATTACH spelled it: the client compares it letter by letter. Functions
+    must give their `input_schema`, even without parameters.
     """
     return pack(
         {

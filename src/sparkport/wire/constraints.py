@@ -15,7 +15,7 @@ __all__ = ["merge_constraints", "parse_key", "with_not_null"]
 
 
 def merge_constraints(fields: Fields, arrow_schema: pa.Schema) -> Constraints:
-    """All constraints of the request, by column name as the Arrow schema spells it.
+    """Collect all constraints of the request, by column name as the Arrow schema spells it.
 
     The order of a composite primary key is lost on the wire, so its columns come in table order.
 
@@ -50,7 +50,7 @@ def merge_constraints(fields: Fields, arrow_schema: pa.Schema) -> Constraints:
 
 
 def with_not_null(arrow_schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
-    """The same columns, of which those named are not nullable."""
+    """Return the Arrow schema with the named columns made not nullable."""
     required = set(names)
     return pa.schema(
         [field.with_nullable(False) if field.name in required else field for field in arrow_schema],
@@ -59,9 +59,7 @@ def with_not_null(arrow_schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
 
 
 class _Columns:
-    """The columns that constraints may name: as in DuckDB, whatever the case of their ASCII
-    letters.
-    """
+    """The columns that constraints may name, found as in DuckDB without regard to ASCII case."""
 
     def __init__(self, arrow_schema: pa.Schema) -> None:
         self._names: list[str] = arrow_schema.names
@@ -75,7 +73,8 @@ class _Columns:
     def at(self, index: int) -> str:
         if index >= len(self._names):
             raise BadRequest(
-                f"create_table: a constraint is on column number {index}, but the last one is number "
+                f"create_table: a constraint is on column number {index}, but the last one is "
+                f"number "
                 f"{len(self._names) - 1}"
             )
         return self._names[index]
@@ -96,7 +95,7 @@ class _Columns:
 
 
 def _folded(name: str) -> bytes:
-    return name.encode().lower()  # of bytes, `lower` changes ASCII letters only
+    return name.encode().lower()  # `bytes.lower` changes ASCII letters only
 
 
 _KEY = re.compile(
@@ -108,10 +107,9 @@ _NEXT_NAME = re.compile(
 
 
 def parse_key(text: str) -> tuple[bool, tuple[str, ...]]:
-    """Read `UNIQUE(id, "odd ""name")` or `PRIMARY KEY(…)`: whether it is a primary key, and its
-    columns.
+    """Parse `UNIQUE(id, "odd ""name")` or `PRIMARY KEY(…)`.
 
-    Raises: BadRequest.
+    Returns whether it is a primary key, and the columns. Raises: BadRequest.
     """
     key = _KEY.fullmatch(text)
     if key is None:

@@ -15,7 +15,10 @@ __all__ = ["encode_data_uri"]
 
 
 def encode_data_uri(reference: Reference) -> str:
-    """Raises: CatalogFault for an argument that Arrow cannot hold."""
+    """Encode what DuckDB shall read as a data URI.
+
+    Raises: CatalogFault for an argument that Arrow cannot hold.
+    """
     if isinstance(reference, FileReference):
         content = pack({"format": reference.format, "uri": reference.uri})
         return "data:application/msgpack;base64," + base64.b64encode(content).decode()
@@ -33,7 +36,7 @@ def _arguments(call: FunctionCall) -> pa.RecordBatch:
         call.named_arguments
     )
     try:
-        # Without any row DuckDB's process would crash.
+        # DuckDB's process crashes on arguments without a row.
         return (
             pa.record_batch({name: _array(value) for name, value in values.items()})
             if values

@@ -1,6 +1,4 @@
-"""Requests that change the catalog itself: schemas, tables, columns, fields of structs (airport
-§4.10 – 4.14).
-"""
+"""Requests that change the catalog: schemas, tables, columns, fields (airport §4.10 – 4.14)."""
 
 from __future__ import annotations
 
@@ -60,9 +58,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class CreateSchema:
-    """CREATE SCHEMA. `on_conflict` is None where the request does not say, as DuckDB's never does
-    (airport §4.10).
-    """
+    """CREATE SCHEMA. `on_conflict` is None where absent, as always from DuckDB (airport §4.10)."""
 
     catalog: str
     name: str
@@ -83,9 +79,7 @@ class DropSchema:
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """CREATE TABLE. Columns that `constraints` says are NOT NULL are not nullable in
-    `arrow_schema`.
-    """
+    """CREATE TABLE. Where `constraints` has NOT NULL, the field of `arrow_schema` says so too."""
 
     catalog: str
     schema: str
@@ -176,7 +170,7 @@ def _on_conflict(fields: Fields) -> OnConflict | None:
 
 @dataclass(frozen=True, slots=True)
 class AlterTable:
-    """What all ALTERs say: the table, and whether it may be missing."""
+    """The fields that every ALTER has: the table, and whether it may be missing."""
 
     catalog: str
     schema: str
@@ -252,9 +246,7 @@ class AddField(AlterTable):
 
     @property
     def lost_its_name(self) -> bool:
-        """True for what DuckDB sends: the name of the column instead of the new field's (airport
-        §4.14, T34).
-        """
+        """Whether the field bears the column's name, as DuckDB sends it (airport §4.14, T34)."""
         return bool(self.column_schema.field(0).name == self.path[0])
 
 

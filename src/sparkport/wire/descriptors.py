@@ -1,10 +1,10 @@
 """Descriptors: the handles under which the client knows tables and functions (airport §3.7).
 
-Ours are paths, `sparkport/catalog/schema/kind/name/fingerprint/signature`, each percent-encoded,
-because the client copies them into a header and DuckDB's process aborts on anything but printable
-ASCII there (T3). The signature makes a descriptor proof that this server handed it out; where
-callers show who they are, it also says to whom. Other clients may name a table by `[schema, table]`
-or `[catalog, schema, table]`, in plain text.
+Ours are paths, `sparkport/catalog/schema/kind/name/fingerprint/signature`, each element
+percent-encoded: the client copies them into a header, where DuckDB's process aborts on anything but
+printable ASCII (T3). The signature proves that this server handed the descriptor out. Where callers
+authenticate, the descriptor also says to which of them. Other clients may name a table by `[schema,
+table]` or `[catalog, schema, table]`, in plain text.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 from dataclasses import dataclass
-from typing import Literal
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
@@ -21,11 +20,11 @@ import pyarrow.flight as flight
 from sparkport.catalog import Identity, find_rowid_column
 from sparkport.errors import BadRequest, NotFound, SparkportError
 from sparkport.wire.bearers import bearer_of_text, bearer_text
+from sparkport.wire.catalogs import ObjectKind
 from sparkport.wire.signing import Signer
 
 __all__ = [
     "DATABASES",
-    "Kind",
     "ObjectPath",
     "bearer_in_header",
     "decode_path",
@@ -34,8 +33,6 @@ __all__ = [
     "is_handle",
 ]
 
-Kind = Literal["table", "scalar_function", "table_function"]
-
 DATABASES = "__databases"
 """The path under which the client's `airport_databases` asks for the catalogs (airport §11)."""
 
@@ -43,34 +40,32 @@ _MARK = "sparkport"
 _KINDS: frozenset[str] = frozenset({"table", "scalar_function", "table_function"})
 _PURPOSE = "descriptor"
 _BEARER = "@"
-"""What the bearer begins with: in the other elements it is percent-encoded."""
+"""The first character of the bearer; in all other elements it is percent-encoded."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectPath:
     """Which object a descriptor means.
 
-    `catalog` None is the server's default one. `fingerprint` is that of the Arrow schema the client
-    has seen; empty when it has not said, as in plain descriptors. `signed` tells that this server
+    `catalog` None is the server's default catalog. `fingerprint` is the fingerprint of the Arrow
+    schema that the client has seen; empty in plain descriptors. `signed` says that this server
     handed the descriptor out.
     """
 
     catalog: str | None
     schema: str
-    kind: Kind
+    kind: ObjectKind
     name: str
     fingerprint: str = ""
     signed: bool = False
     attached_as: str | None = None
-    """What the client called the catalog in ATTACH, where that is not its name: it compares answers
-    with it (T9).
-    """
+    """The catalog's name in ATTACH, where it differs: the client compares answers with it (T9)."""
     bearer: Identity | None = None
-    """Whom a signed descriptor was handed out to."""
+    """The identity that a signed descriptor was handed out to."""
 
 
 def encode_path(path: ObjectPath, signer: Signer) -> flight.FlightDescriptor:
-    """A signed descriptor."""
+    """Encode a signed descriptor."""
     names = [path.catalog or "", path.schema, path.kind, path.name, path.fingerprint]
     if path.attached_as is not None and path.attached_as != path.catalog:
         names.append(path.attached_as)
@@ -81,8 +76,9 @@ def encode_path(path: ObjectPath, signer: Signer) -> flight.FlightDescriptor:
 
 
 def decode_path(descriptor: flight.FlightDescriptor, signer: Signer) -> ObjectPath:
-    """Raises: BadRequest for a descriptor that is forged, altered, from elsewhere, or of no known
-    form.
+    """Decode a descriptor, signed or plain.
+
+    Raises: BadRequest for a descriptor that is forged, altered, foreign, or of no known form.
     """
     if descriptor.descriptor_type != flight.DescriptorType.PATH:
         raise BadRequest(
@@ -98,7 +94,8 @@ def decode_path(descriptor: flight.FlightDescriptor, signer: Signer) -> ObjectPa
                 signature.encode(), _signature(elements[:-1], signer).encode()
             ):
                 raise BadRequest(
-                    "this table handle was not made by the running server, or was altered: DETACH the catalog and ATTACH "
+                    "this table handle was not made by the running server, or was altered: DETACH "
+                    "the catalog and ATTACH "
                     "it again"
                 )
             bearer = (
@@ -128,19 +125,17 @@ def decode_path(descriptor: flight.FlightDescriptor, signer: Signer) -> ObjectPa
 
 
 def bearer_in_header(text: str, signer: Signer) -> Identity | None:
-    """Whom the descriptor was handed out to that the client has copied into a header; None for any
-    other text.
-    """
+    """Return the bearer of a descriptor that a client copied into a header; None for other text."""
     if not text.startswith(f"{_MARK}/"):
         return None
-    try:  # the elements of ours hold no slash
+    try:  # the elements of a signed descriptor hold no slash
         return decode_path(flight.FlightDescriptor.for_path(*text.split("/")), signer).bearer
     except SparkportError:
         return None
 
 
 def is_handle(descriptor: flight.FlightDescriptor) -> bool:
-    """Whether it looks like one of ours, which nobody else's can be taken for."""
+    """Whether the descriptor begins like a signed descriptor."""
     return bool(
         descriptor.descriptor_type == flight.DescriptorType.PATH
         and (descriptor.path or [b""])[0] == _MARK.encode()
@@ -148,11 +143,10 @@ def is_handle(descriptor: flight.FlightDescriptor) -> bool:
 
 
 def fingerprint(arrow_schema: pa.Schema) -> str:
-    """A digest of what a client must know to read the table's columns by position: names, types,
-    and the row id.
+    """Digest what a client must know to read columns by position: names, types, and the row id.
 
-    Comments, defaults and nullability are left out: a client with an old idea of those still reads
-    right.
+    Comments, defaults and nullability are left out: a client that knows outdated values of these
+    still reads correctly.
     """
     rowid = find_rowid_column(arrow_schema)
     bare = pa.schema([pa.field(field.name, field.type) for field in arrow_schema])
@@ -163,7 +157,7 @@ def _signature(elements: list[str], signer: Signer) -> str:
     return signer.signature(_PURPOSE, *(element.encode() for element in elements)).hex()
 
 
-def _kind(text: str) -> Kind:
+def _kind(text: str) -> ObjectKind:
     if text not in _KINDS:
         raise BadRequest("the descriptor names no known kind of object")
     return text  # type: ignore[return-value]  # checked above

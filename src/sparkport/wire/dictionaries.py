@@ -1,5 +1,6 @@
-"""What the dictionaries of an incoming stream cost: they outlive their messages, and nothing makes
-clients send rows too.
+"""A limit on the memory that the dictionaries of an incoming stream take.
+
+Dictionaries outlive their messages, and a client may send them without ever sending rows.
 """
 
 from __future__ import annotations
@@ -10,35 +11,34 @@ from sparkport.wire.inflation import Dictionary
 __all__ = ["MOST_BYTES", "Dictionaries"]
 
 MOST_BYTES = 256 * 1024 * 1024
-"""Bytes of all dictionaries that one stream has at a time."""
+"""Bytes of all dictionaries that a stream may hold at a time."""
 _OVERHEAD = 1024
-"""What a message costs besides its bytes, however few they are."""
+"""Bytes that a message costs besides its content, however short it is."""
 
 
 class Dictionaries:
-    """Those of one stream. Not thread-safe."""
+    """Counts the dictionaries of a stream. Not thread-safe."""
 
     def __init__(self) -> None:
         self._read: dict[int, int] = {}
         self._waiting: list[tuple[Dictionary, int]] = []
         self.held_bytes = 0
-        """Of those that count, and of those that wait for the next batch, with which Arrow reads
-        them.
-        """
+        """Bytes of the dictionaries in use, and of those that Arrow reads with the next batch."""
 
     def add(self, dictionary: Dictionary, size: int) -> None:
-        """Raises: LimitExceeded."""
+        """Count a dictionary that has arrived. Raises: LimitExceeded."""
         size += _OVERHEAD
         if self.held_bytes + size > MOST_BYTES:
             raise LimitExceeded(
-                f"the dictionaries of this stream would take more than {MOST_BYTES / 1e6:.0f} MB, which is all that is "
+                f"the dictionaries of this stream would take more than {MOST_BYTES / 1e6:.0f} MB, "
+                f"which is all that is "
                 "allowed at once: send columns of so many different values as plain ones"
             )
         self._waiting.append((dictionary, size))
         self.held_bytes += size
 
     def settle(self) -> None:
-        """A batch has come: what waited counts, in place of what it replaces."""
+        """After a batch: the dictionaries that waited for it replace or extend the earlier ones."""
         if self._waiting:
             for dictionary, size in self._waiting:
                 before = self._read.get(dictionary.id, 0) if dictionary.is_delta else 0

@@ -1,8 +1,7 @@
-"""Discovery, of which there are two encodings: the contracts' actions (airport §15.3) and Flight
-SQL's commands.
+"""Discovery, in two encodings: the contracts' actions (airport §15.3) and Flight SQL's commands.
 
-What can be asked for, and the Arrow schemas of the answers, are the same for both, and are here; so
-are the bodies of the actions. The commands are decoded in `flight_sql`.
+Both share the requests and the Arrow schemas of the answers, which are here. The bodies of the
+actions are here too; `flight_sql` decodes the commands.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ __all__ = [
     "encode_discovery",
 ]
 
-# As FlightSql.proto documents them, nullability included: ADBC's driver refuses any other.
+# As FlightSql.proto documents them, nullability included: ADBC's driver refuses any difference.
 _CATALOG = pa.field("catalog_name", pa.string())
 _SCHEMA = pa.field("db_schema_name", pa.string())
 _TABLE_TYPE = pa.field("table_type", pa.string(), nullable=False)
@@ -42,9 +41,7 @@ TABLES_WITH_SCHEMA = TABLES.append(pa.field("table_schema", pa.binary(), nullabl
 TABLE_TYPES = pa.schema([_TABLE_TYPE])
 
 _LONGEST_PATTERN = 10_000
-"""Characters. It is tried on every name, so its length must cost whoever sends it more than the
-server.
-"""
+"""Characters. A pattern is tried on every name, so a long one would cost the server too much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +49,11 @@ class DiscoveryRequest:
     """Which objects are wanted; None means all. Patterns are those of SQL's LIKE, `%` and `_`."""
 
     catalog: str | None = None
-    """Exactly this one."""
+    """The exact name of a catalog."""
     schema_pattern: str | None = None
     table_pattern: str | None = None
     table_types: tuple[str, ...] = ()
-    """None of them means all."""
+    """Empty means all types."""
     include_schema: bool = False
 
     def __post_init__(self) -> None:
@@ -74,8 +71,9 @@ class DiscoveryRequest:
 
 
 def decode_discovery(body: bytes) -> DiscoveryRequest:
-    """The body may be empty, JSON or MessagePack: the contracts name the filters, not their
-    encoding. Raises: BadRequest.
+    """Decode an empty, JSON or MessagePack body: the contracts do not name the encoding.
+
+    Raises: BadRequest.
     """
     text = body.lstrip()
     what = "discovery"
@@ -92,7 +90,7 @@ def decode_discovery(body: bytes) -> DiscoveryRequest:
 
 
 def encode_discovery(arrow_schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> bytes:
-    """An Arrow IPC stream in one Zstandard frame; the contracts say no more about the framing."""
+    """Encode an Arrow IPC stream in a Zstandard frame; the contracts say no more about it."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, arrow_schema) as writer:
         for batch in batches:
@@ -101,8 +99,9 @@ def encode_discovery(arrow_schema: pa.Schema, batches: Iterable[pa.RecordBatch])
 
 
 def _like(pattern: str, name: str) -> bool:
-    """Piece by piece, each where it fits first: as one regular expression a pattern of many `%`
-    could take for ever.
+    """Match a LIKE pattern piece by piece, each at its first fit.
+
+    As a single regular expression, a pattern of many `%` could take forever.
     """
     first, *others = _pieces(pattern)
     if not others:
@@ -121,7 +120,7 @@ def _like(pattern: str, name: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _pieces(pattern: str) -> tuple[re.Pattern[str], ...]:
-    """What stands between the `%` of a pattern."""
+    """Compile the texts between the `%` of a pattern."""
     texts = (
         "".join("." if each == "_" else re.escape(each) for each in piece)
         for piece in pattern.split("%")

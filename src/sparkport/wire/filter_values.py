@@ -14,13 +14,11 @@ from sparkport.catalog.filters.literals import CONSTANTS
 from sparkport.catalog.filters.tree import Value
 
 DEEPEST_TYPE = 32
-"""Types and constants nested deeper are not understood."""
+"""A part of the filter has a shape that airport §6 does not define; never leaves the decoder."""
 
 
 class NotUnderstood(Exception):
-    """A part of the filter has a shape that airport §6 does not define; never leaves the
-    decoder.
-    """
+    """A part of the filter has a shape that airport §6 does not define; stays in the decoder."""
 
 
 def decode_type(node: Any, depth: int = 0) -> DuckType:
@@ -50,8 +48,8 @@ def decode_type(node: Any, depth: int = 0) -> DuckType:
                 (text_member(field, "first", ""), decode_type(field.get("second"), depth + 1))
                 for field in list_member(info, "child_types")
             )
-            # A union begins with an unnamed member for its tag; 2.0 calls an unnamed struct a
-            # tuple.
+            # A union begins with an unnamed member for its tag; DuckDB 2.0 calls an unnamed struct
+            # a tuple.
             return DuckType(
                 "UNION" if identifier == "UNION" else "STRUCT",
                 fields=fields[1:] if identifier == "UNION" else fields,
@@ -65,9 +63,7 @@ def decode_type(node: Any, depth: int = 0) -> DuckType:
 
 
 def decode_constant(node: Any, inherited: DuckType | None = None, depth: int = 0) -> Constant:
-    """`inherited` is the type that the parent of a nested value gives it; some versions do not
-    repeat it.
-    """
+    """Decode a constant. `inherited` is its type from its parent; some versions omit its own."""
     if depth > DEEPEST_TYPE:
         raise NotUnderstood("constant nested too deeply")
     mapping = object_of(node)

@@ -1,8 +1,8 @@
 """The filter JSON of DuckDB 1.4, 1.5 and 2.0 (airport §6) as a filter tree.
 
 Strategy: dispatch on `type`, which all versions write alike, and only then look where that version
-puts the operands (airport §6.9). Whatever has a shape that is not defined becomes an `Unknown` node
-where it stands; only text that is no filter at all is an error.
+puts the operands (airport §6.9). A node of an undefined shape becomes `Unknown` in its place; only
+text that is no filter at all is an error.
 """
 
 from __future__ import annotations
@@ -48,24 +48,20 @@ LARGEST_JSON = 16 * 1024 * 1024
 """Characters. A longer filter is not read; the client applies it alone."""
 
 DEEPEST_EXPRESSION = 100
-"""Expressions nested deeper are not understood. Python's JSON reader allows about three times
-that.
+"""Expressions nested deeper are not understood. Python's JSON reader allows about three times that.
 """
 
 MOST_EXPRESSIONS = 20_000
 """Expressions in one filter; those that come after are not understood."""
 
 LONGEST_INTEGER = 40
-"""Digits. Nothing in a filter has more, and Python refuses or takes very long to read a million of
-them.
-"""
+"""Digits. No integer in a filter has more; to read a million of them takes Python very long."""
 
 
 def decode_filter(text: str | bytes, columns: Collection[str] = ()) -> Filter | None:
-    """The filter of a scan; None if there is none (the empty text, airport §5.2, or an empty list).
+    """Decode the filter of a scan; None for the empty text (airport §5.2) and for an empty list.
 
-    It names columns as `columns`, those of the table, do, whatever the case in which they were
-    sent.
+    The filter spells columns as `columns`, those of the table, whatever their case was when sent.
 
     Raises: BadRequest if the text is not JSON or not of the shape of airport §6.2.
     """
@@ -111,19 +107,21 @@ def _document(source: str) -> Any:
     try:
         return json.loads(source, parse_int=_parse_integer)
     except ValueError:
-        # DuckDB 2.0 writes NAN where 1.x wrote NaN (airport §6.2); neither is JSON, and Python
-        # reads only one.
+        # DuckDB 2.0 writes NAN where 1.x wrote NaN (airport §6.2). Neither is JSON; Python reads
+        # NaN only.
         repaired = _BARE_FLOAT.sub(lambda match: "NaN" if match[1] else match[0], source)
         return json.loads(repaired, parse_int=_parse_integer)
 
 
 def _parse_integer(digits: str) -> int | None:
-    # None is not understood wherever an integer is needed.
+    # Where an integer is needed, None counts as not understood.
     return int(digits) if len(digits) <= LONGEST_INTEGER else None
 
 
 class _Decoder:
-    """`parameters`, in the methods, is the number of parameters of the lambda around a node; None
+    """Decodes the nodes of a filter.
+
+    In the methods, `parameters` is the number of parameters of the lambda around a node; None
     outside of lambdas.
     """
 
@@ -235,7 +233,7 @@ class _Decoder:
     def _operands(
         self, node: Any, names: tuple[str, ...], depth: int, parameters: int | None
     ) -> tuple[Expression, ...]:
-        """The operands by name as in 1.x, or as children in 2.0."""
+        """Decode the operands: by name as in 1.x, or as children in 2.0."""
         if names[0] in node:
             return tuple(self.expression(node.get(name), depth, parameters) for name in names)
         children = self._children(node, depth, parameters)
@@ -257,7 +255,7 @@ class _Decoder:
             and isinstance(children[1], dict)
             and children[1].get("type") == "LAMBDA"
         ):
-            # 2.0 leaves the lambda among the children; its body is the same as in the data.
+            # 2.0 leaves the lambda among the children; its body is equal to that in the data.
             children = [children[0], *children[2:]]
         if not children or bool_member(data, "has_initial", False):
             raise NotUnderstood("lambda function with an initial value")
@@ -276,7 +274,7 @@ def _qualified_name(node: Any) -> tuple[str, str]:
     return (path[0] if len(path) > 1 else ""), path[-1]
 
 
-# Strings are matched first, closed or not, so that nothing inside them is and no text takes long.
+# Strings are matched first, closed or not: nothing inside them is matched, and no text takes long.
 _BARE_FLOAT = re.compile(
     r'"(?:[^"\\]|\\.)*"?|(?<![\w.])-?(nan)(?![\w.])', re.IGNORECASE | re.DOTALL
 )

@@ -46,7 +46,7 @@ class Action(NamedTuple):
 
 
 def decode_action(message: bytes) -> Action:
-    """Raises: BadRequest."""
+    """Decode an Action message. Raises: BadRequest."""
     try:
         action = flight.Action.deserialize(message)
         return Action(action.type, action.body.to_pybytes())
@@ -55,7 +55,7 @@ def decode_action(message: bytes) -> Action:
 
 
 def decode_ticket(message: bytes) -> bytes:
-    """Raises: BadRequest."""
+    """Decode a Ticket message. Raises: BadRequest."""
     try:
         ticket: bytes = flight.Ticket.deserialize(message).ticket
     except (pa.ArrowException, ValueError) as error:
@@ -64,7 +64,7 @@ def decode_ticket(message: bytes) -> bytes:
 
 
 def decode_descriptor(message: bytes) -> flight.FlightDescriptor:
-    """Raises: BadRequest."""
+    """Decode a FlightDescriptor message. Raises: BadRequest."""
     try:
         return flight.FlightDescriptor.deserialize(message)
     except (pa.ArrowException, ValueError) as error:
@@ -72,7 +72,7 @@ def decode_descriptor(message: bytes) -> flight.FlightDescriptor:
 
 
 def decode_criteria(message: bytes) -> bytes:
-    """The expression of a Criteria message, which pyarrow does not expose. Raises: BadRequest."""
+    """Decode a Criteria message, which pyarrow does not expose. Raises: BadRequest."""
     expression = b""
     for number, value in protobuf_fields(memoryview(message)):
         if number == 1 and isinstance(value, memoryview):
@@ -81,30 +81,31 @@ def decode_criteria(message: bytes) -> bytes:
 
 
 def encode_result(body: bytes) -> bytes:
-    """A Result message of DoAction."""
+    """Encode a Result message of DoAction."""
     encoded: bytes = flight.Result(pa.py_buffer(body)).serialize()
     return encoded
 
 
 def encode_action_type(name: str, description: str) -> bytes:
-    """An ActionType message, which pyarrow does not serialise."""
+    """Encode an ActionType message, which pyarrow does not serialise."""
     return _field(1, name.encode()) + _field(2, description.encode())
 
 
 def encode_put_result(app_metadata: bytes) -> bytes:
-    """A PutResult message, which pyarrow does not expose."""
+    """Encode a PutResult message, which pyarrow does not expose."""
     return _field(1, app_metadata)
 
 
 def encode_schema_result(arrow_schema: pa.Schema) -> bytes:
-    """The answer of GetSchema."""
+    """Encode the answer of GetSchema."""
     encoded: bytes = flight.SchemaResult(arrow_schema).serialize()
     return encoded
 
 
 def encode_endpoint(ticket: bytes, location: str = REUSE_CONNECTION) -> bytes:
-    """An endpoint, read on the connection it was asked for on unless a location says otherwise;
-    without any the client fails (T48).
+    """Encode an endpoint, read on the caller's connection unless a location says otherwise.
+
+    Without any location the client fails (T48).
     """
     encoded: bytes = flight.FlightEndpoint(ticket, [location]).serialize()
     return encoded
@@ -118,8 +119,10 @@ def encode_flight_info(
     tickets: tuple[bytes, ...] = (),
     total_records: int = -1,
 ) -> bytes:
-    """A FlightInfo; in catalog listings the tickets are left out, since the client ignores them
-    there (airport §3.5).
+    """Encode a FlightInfo.
+
+    In catalog listings the tickets are left out, since the client ignores them there (airport
+    §3.5).
     """
     endpoints = [flight.FlightEndpoint(ticket, [REUSE_CONNECTION]) for ticket in tickets]
     info = flight.FlightInfo(
@@ -130,8 +133,7 @@ def encode_flight_info(
 
 
 def protobuf_fields(message: memoryview) -> Iterator[tuple[int, memoryview | int]]:
-    """The fields of a protobuf message in order: views for length-delimited ones, integers for all
-    others.
+    """Yield a protobuf message's fields in order: views where length-delimited, otherwise integers.
 
     Raises: BadRequest when the bytes are no protobuf message.
     """
@@ -159,7 +161,7 @@ def protobuf_fields(message: memoryview) -> Iterator[tuple[int, memoryview | int
 
 
 def varint(value: int) -> bytes:
-    """Protobuf's variable-length integer."""
+    """Encode an integer in protobuf's variable length."""
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)
@@ -169,9 +171,7 @@ def varint(value: int) -> bytes:
 
 
 def short_varint(message: bytes, position: int) -> tuple[int, int]:
-    """An integer of at most four bytes, and where it ends; 0 for the latter when there is none of
-    that kind.
-    """
+    """Read an integer of at most four bytes; returns it and its end, which is 0 if it is longer."""
     value = shift = 0
     for byte in message[position : position + 4]:
         value |= (byte & 0x7F) << shift

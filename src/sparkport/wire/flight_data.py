@@ -43,13 +43,12 @@ _PREFIX = 8  # continuation marker and length
 _SMALL_BATCH = 256 * 1024
 """Bytes below which copying a batch once more is quicker than collecting its buffers one by one."""
 _MAX_ROWS = 16_777_216
-"""Rows of one received message. Columns of type `null` cost no bytes, so a few bytes could claim
-any number.
+"""Rows of a received message. Columns of type `null` take no bytes, so any number could be claimed.
 """
 
 
 class FlightData(NamedTuple):
-    """One received message. The views point into the message that was received."""
+    """A received message. The views point into the bytes that were received."""
 
     descriptor: flight.FlightDescriptor | None
     header: memoryview
@@ -58,13 +57,13 @@ class FlightData(NamedTuple):
 
 
 def decode_flight_data(message: bytes) -> FlightData:
-    """Raises: BadRequest."""
+    """Decode a FlightData message. Raises: BadRequest."""
     view = memoryview(message)
     return _decode_batch(message, view) or _decode_any(view)
 
 
 def _decode_batch(message: bytes, view: memoryview) -> FlightData | None:
-    """A message of just a header and a body, as nearly all of them are; None for any other."""
+    """Decode a message of just a header and a body, as nearly all are; None for any other."""
     if message[:1] != _HEADER:
         return None
     length, start = short_varint(message, 1)
@@ -95,26 +94,25 @@ def _decode_any(message: memoryview) -> FlightData:
 
 
 def encode_schema(arrow_schema: pa.Schema) -> bytes:
-    """The message that opens a stream."""
+    """Encode the message that opens a stream."""
     header = arrow_schema.serialize()[_PREFIX:]
     return b"".join((_HEADER, varint(len(header)), header))
 
 
 def encode_metadata(app_metadata: bytes) -> bytes:
-    """A message without data. In a DoGet stream it would end the stream for the client (airport
-    §5.5).
-    """
+    """Encode a message without data. It ends a DoGet stream for the client (airport §5.5)."""
     return b"".join((_APP_METADATA, varint(len(app_metadata)), app_metadata))
 
 
 def with_metadata(message: bytes, app_metadata: bytes) -> bytes:
-    """A finished message that bears metadata too; protobuf's fields may come in any order."""
+    """Add metadata to an encoded message; protobuf's fields may come in any order."""
     return b"".join((_APP_METADATA, varint(len(app_metadata)), app_metadata, message))
 
 
 def frame_encoded(message: bytes | memoryview) -> list[_Part]:
-    """The message, in parts, of a batch that comes as an encapsulated Arrow IPC message. Raises:
-    CatalogFault.
+    """Frame a batch that is already an Arrow IPC message; returns the message in parts.
+
+    Raises: CatalogFault.
     """
     view = memoryview(message).cast("B")
     body = _PREFIX + int.from_bytes(view[4:_PREFIX], "little")
@@ -127,9 +125,7 @@ def frame_encoded(message: bytes | memoryview) -> list[_Part]:
 
 
 class BatchWriter:
-    """Encodes the batches of one stream. Not thread-safe: it remembers which dictionaries have been
-    sent.
-    """
+    """Encodes the batches of a stream. Not thread-safe: it remembers the dictionaries sent."""
 
     def __init__(self, arrow_schema: pa.Schema) -> None:
         self.arrow_schema = arrow_schema
@@ -139,17 +135,13 @@ class BatchWriter:
         self._schema_pending = True
 
     def messages(self, batch: pa.RecordBatch, app_metadata: bytes = b"") -> Iterable[bytes]:
-        """The messages of one batch: its dictionaries, where they are new, and the batch, which
-        bears the metadata.
-        """
+        """Encode a batch: its new dictionaries, then the batch itself, which bears the metadata."""
         if not self._has_dictionaries and batch.get_total_buffer_size() < _SMALL_BATCH:
             return (_frame_small(batch, app_metadata),)
         return map(b"".join, self._messages(batch, app_metadata))
 
     def parts(self, batch: pa.RecordBatch) -> Iterable[list[_Part]]:
-        """The same messages, each in the parts that joined would be the message; they point into
-        the batch.
-        """
+        """Encode a batch as `messages` does, but with each message in parts that point into it."""
         if not self._has_dictionaries and batch.get_total_buffer_size() < _SMALL_BATCH:
             return ([_frame_small(batch, b"")],)
         return self._messages(batch, b"")
@@ -179,7 +171,7 @@ class BatchReader:
     """
 
     def __init__(self, schema_message: FlightData) -> None:
-        """`schema_message` is the first message with a header. Raises: BadRequest."""
+        """Begin with `schema_message`, the first message that has a header. Raises: BadRequest."""
         self._feed = _Feed()
         self._feed.add(schema_message)
         try:
@@ -192,10 +184,11 @@ class BatchReader:
         self.dictionaries = Dictionaries()
 
     def read(self, message: FlightData) -> pa.RecordBatch | None:
-        """The batch of this message; None when it brings only a dictionary or metadata.
+        """Return the batch of this message; None when it brings only a dictionary or metadata.
 
-        The batch is checked to the last value, since Arrow trusts what it reads. Raises:
-        BadRequest, LimitExceeded.
+        Every value of the batch is checked, since Arrow trusts what it reads.
+
+        Raises: BadRequest, LimitExceeded.
         """
         if not message.header:
             return None
@@ -234,7 +227,7 @@ class BatchReader:
 
 
 class _Parts:
-    """A sink that keeps what is written, as it is."""
+    """A sink that keeps the parts that are written, without copying them."""
 
     closed = False
 
@@ -255,9 +248,7 @@ class _Parts:
 
 
 class _Feed:
-    """A source that holds whole messages; Arrow's reader asks for exactly the parts they are made
-    of.
-    """
+    """A source that holds whole messages; Arrow's reader asks for exactly their parts."""
 
     closed = False
 
@@ -282,7 +273,7 @@ class _Feed:
             self._parts.appendleft(part[size:])
         return part[:size]
 
-    read_buffer = read  # what Arrow calls where it can keep the memory instead of copying it
+    read_buffer = read  # Arrow calls this where it can keep the memory instead of copying it
 
     def readable(self) -> bool:
         return True
@@ -291,8 +282,9 @@ class _Feed:
 
 
 def _encapsulated(message: FlightData) -> bytes:
-    """The message as a file has it: one copy, which for small batches is quicker than to feed it to
-    a reader in parts.
+    """Join a message as a file has it.
+
+    For small batches this copy is quicker than feeding the parts to a reader.
     """
     padding = bytes(-len(message.header) % 8)
     length = (len(message.header) + len(padding)).to_bytes(4, "little")
@@ -308,9 +300,7 @@ def _has_dictionary(data_type: pa.DataType) -> bool:
 
 
 def _header_and_body(parts: list[_Part]) -> tuple[bytes, list[_Part]]:
-    """Divide the parts of one encapsulated message: marker, length, metadata (perhaps in pieces),
-    body.
-    """
+    """Divide an encapsulated message: marker, length, metadata (perhaps in pieces), body."""
     length = int.from_bytes(parts[1], "little")
     header, index = b"", 2
     while len(header) < length:
@@ -320,12 +310,12 @@ def _header_and_body(parts: list[_Part]) -> tuple[bytes, list[_Part]]:
 
 
 def _after_first_message(parts: list[_Part]) -> list[_Part]:
-    """What follows the schema message, which has no body."""
+    """Return the parts after the schema message, which has no body."""
     return _header_and_body(parts)[1]
 
 
 def _split(parts: list[_Part], app_metadata: bytes) -> Iterator[list[_Part]]:
-    """The messages of a batch with dictionaries, whose boundaries only their metadata tell."""
+    """Split the messages of a batch with dictionaries; their metadata tells where each ends."""
     messages = list(pa.ipc.MessageReader.open_stream(pa.py_buffer(b"".join(parts))))
     for message in messages:
         metadata = app_metadata if message is messages[-1] else b""
@@ -333,7 +323,7 @@ def _split(parts: list[_Part], app_metadata: bytes) -> Iterator[list[_Part]]:
 
 
 def _frame_small(batch: pa.RecordBatch, app_metadata: bytes) -> bytes:
-    """The same as `_frame`, for the many small batches of an exchange: as few steps as possible."""
+    """Frame a batch as `_frame` does, but faster: an exchange has many small batches."""
     message = memoryview(batch.serialize())
     body = _PREFIX + int.from_bytes(message[4:_PREFIX], "little")
     header = varint(body - _PREFIX)

@@ -1,8 +1,7 @@
-"""Flight SQL's commands: how they are decoded, and the Arrow schemas of their answers
-(FlightSql.proto).
+"""Flight SQL's commands and the Arrow schemas of their answers (FlightSql.proto).
 
 A command is a `google.protobuf.Any` in a CMD descriptor: the name of a message, and the message.
-They are small, and read by hand.
+The messages are small, and are decoded by hand.
 """
 
 from __future__ import annotations
@@ -112,17 +111,16 @@ SQL_INFO = pa.schema(
 
 
 class PackedCommand(NamedTuple):
-    """The name of a command, such as `CommandGetTables`, and its message, which has not been read
-    yet.
-    """
+    """A command's name, such as `CommandGetTables`, and its message, not decoded yet."""
 
     name: str
     message: memoryview
 
 
 def unpack_command(command: bytes) -> PackedCommand | None:
-    """None for what does not claim to be of Flight SQL: a command may be anything. Raises:
-    BadRequest.
+    """Unpack a Flight SQL command; None for other commands, which may be any bytes.
+
+    Raises: BadRequest.
     """
     type_url, message = "", memoryview(b"")
     try:
@@ -143,7 +141,7 @@ def unpack_command(command: bytes) -> PackedCommand | None:
 
 @dataclass(frozen=True, slots=True)
 class KeysRequest:
-    """The table whose keys are wanted; None means in any catalog, or in any schema."""
+    """Decode a command without fields. Raises: BadRequest."""
 
     catalog: str | None = None
     schema: str | None = None
@@ -151,8 +149,8 @@ class KeysRequest:
 
 
 def decode_get_catalogs(message: memoryview) -> DiscoveryRequest:
-    """Raises: BadRequest."""
-    _singular(message, {})
+    """Decode CommandGetDbSchemas. Raises: BadRequest."""
+    _text_fields(message, {})
     return DiscoveryRequest()
 
 
@@ -160,13 +158,13 @@ decode_get_table_types = decode_get_catalogs
 
 
 def decode_get_schemas(message: memoryview) -> DiscoveryRequest:
-    """Raises: BadRequest."""
-    return DiscoveryRequest(**_singular(message, {1: "catalog", 2: "schema_pattern"}))
+    """Decode CommandGetTables. Raises: BadRequest."""
+    return DiscoveryRequest(**_text_fields(message, {1: "catalog", 2: "schema_pattern"}))
 
 
 def decode_get_tables(message: memoryview) -> DiscoveryRequest:
     """Raises: BadRequest."""
-    texts = _singular(message, {1: "catalog", 2: "schema_pattern", 3: "table_pattern"})
+    texts = _text_fields(message, {1: "catalog", 2: "schema_pattern", 3: "table_pattern"})
     table_types: list[str] = []
     include_schema = False
     for number, value in _fields(message):
@@ -178,20 +176,20 @@ def decode_get_tables(message: memoryview) -> DiscoveryRequest:
 
 
 def decode_keys(message: memoryview) -> KeysRequest:
-    """Of CommandGetPrimaryKeys, …ImportedKeys and …ExportedKeys. Raises: BadRequest."""
-    return KeysRequest(**_singular(message, {1: "catalog", 2: "schema", 3: "table"}))
+    """Decode CommandGetPrimaryKeys, …ImportedKeys or …ExportedKeys. Raises: BadRequest."""
+    return KeysRequest(**_text_fields(message, {1: "catalog", 2: "schema", 3: "table"}))
 
 
 def decode_cross_reference(message: memoryview) -> tuple[KeysRequest, KeysRequest]:
-    """The table with the primary key, and the one that refers to it. Raises: BadRequest."""
-    parent = _singular(message, {1: "catalog", 2: "schema", 3: "table"})
+    """Return the table with the primary key, and the referring table. Raises: BadRequest."""
+    parent = _text_fields(message, {1: "catalog", 2: "schema", 3: "table"})
     return KeysRequest(**parent), KeysRequest(
-        **_singular(message, {4: "catalog", 5: "schema", 6: "table"})
+        **_text_fields(message, {4: "catalog", 5: "schema", 6: "table"})
     )
 
 
 def decode_sql_info(message: memoryview) -> frozenset[int]:
-    """The numbers of the infos that are wanted; none means all. Raises: BadRequest."""
+    """Return the numbers of the infos that are wanted; empty means all. Raises: BadRequest."""
     wanted: set[int] = set()
     for number, value in _fields(message):
         if number == 1:
@@ -200,7 +198,7 @@ def decode_sql_info(message: memoryview) -> frozenset[int]:
 
 
 def decode_type_info(message: memoryview) -> int | None:
-    """The number of the type that is wanted; None means all. Raises: BadRequest."""
+    """Return the number of the type that is wanted; None means all. Raises: BadRequest."""
     wanted: int | None = None
     for number, value in _fields(message):
         if number == 1:
@@ -212,9 +210,7 @@ def decode_type_info(message: memoryview) -> int | None:
 
 
 def encode_sql_info(infos: Mapping[int, tuple[str, Any]]) -> pa.RecordBatch:
-    """One row for each info, by its number: the member of the union, and the value; None is the
-    null of that member.
-    """
+    """Encode a row for each info, by its number: the member of the union, and the value or None."""
     members: dict[str, list[Any]] = {name: [] for name in _INFO_MEMBERS}
     offsets: list[int] = []
     for member, value in infos.values():
@@ -230,10 +226,8 @@ def encode_sql_info(infos: Mapping[int, tuple[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(list(infos), pa.uint32()), union], schema=SQL_INFO)
 
 
-def _singular(message: memoryview, names: Mapping[int, str]) -> dict[str, Any]:
-    """The texts among the fields, by the names given to their numbers; of one that is sent twice
-    the last counts.
-    """
+def _text_fields(message: memoryview, names: Mapping[int, str]) -> dict[str, Any]:
+    """Return text fields by the names given to their numbers. A later field replaces an earlier."""
     return {names[number]: _text(value) for number, value in _fields(message) if number in names}
 
 
@@ -245,9 +239,7 @@ def _fields(message: memoryview) -> Iterator[tuple[int, memoryview | int]]:
 
 
 def _packed_integers(values: memoryview) -> Iterator[int]:
-    """Protobuf packs repeated integers into one field: here each byte with its high bit clear ends
-    one.
-    """
+    """Yield integers that protobuf has packed into one field. A clear high bit ends each."""
     integer = shift = 0
     for byte in values:
         integer |= (byte & 0x7F) << shift

@@ -12,14 +12,12 @@ __all__ = ["RequestHeaders", "decode_headers"]
 
 _DUCKDB_AGENT = "airport/"
 _LONGEST_TRACE_ID = 100
-"""It is repeated in logs and in messages, which clients refuse when they are too long. DuckDB sends
-36 characters.
-"""
+"""Logs and messages repeat it, and clients refuse long messages. DuckDB sends 36 characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestHeaders:
-    """What the headers of a call say; None where they are silent."""
+    """The headers of a call; None for those that it does not have."""
 
     user_agent: str | None = None
     session_id: str | None = None
@@ -36,12 +34,12 @@ class RequestHeaders:
 
     @property
     def from_duckdb(self) -> bool:
-        """Whether the caller is DuckDB's airport client, by its own word."""
+        """Whether the caller says that it is DuckDB's airport client."""
         return (self.user_agent or "").startswith(_DUCKDB_AGENT)
 
     @property
     def write_operation(self) -> Operation:
-        """What a DoExchange is for. Raises: BadRequest."""
+        """The operation that a DoExchange is for. Raises: BadRequest."""
         try:
             return Operation(self.operation or "")
         except ValueError:
@@ -52,7 +50,7 @@ class RequestHeaders:
 
 
 def decode_headers(metadata: Iterable[tuple[str, str | bytes]]) -> RequestHeaders:
-    """Of a header that is sent twice the first counts (T38)."""
+    """Decode the headers of a call; of a header that is sent twice the first counts (T38)."""
     first: dict[str, str] = {}
     for key, value in metadata:
         if isinstance(value, str):
@@ -64,7 +62,8 @@ def decode_headers(metadata: Iterable[tuple[str, str | bytes]]) -> RequestHeader
         authorization=first.get("authorization"),
         trace_id=first.get("airport-trace-id", "")[:_LONGEST_TRACE_ID] or None,
         # The client's own name first, then that of the contracts; scalar functions may send it
-        # empty (airport §2.1).
+        # The client's own name first, then the contracts'; scalar functions may send it empty
+        # (airport §2.1).
         transaction_id=first.get("airport-transaction-id") or first.get("x-transaction-id") or None,
         operation=first.get("airport-operation"),
         action=first.get("airport-action-name"),

@@ -1,8 +1,7 @@
-"""How large a compressed Arrow message becomes, read off it before it is read: a few bytes may
-claim gigabytes.
+"""The size of a compressed Arrow message once unpacked, computed before it is unpacked.
 
-Arrow allocates what each compressed buffer claims to hold, and refuses it if it holds anything
-else; so the sum of those claims is what it costs.
+A few bytes may claim gigabytes. Arrow allocates what each compressed buffer claims to hold, and
+refuses a buffer that holds anything else. So the sum of the claims is the memory it takes.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from sparkport.errors import BadRequest, LimitExceeded
 __all__ = ["MOST_INFLATED", "Dictionary", "dictionary_of", "inflated_size", "refuse_inflated"]
 
 MOST_INFLATED = 1 << 30
-"""Bytes of one batch, once it is unpacked."""
+"""Bytes of a batch, once it is unpacked."""
 
 _DICTIONARY, _RECORD_BATCH = 2, 3  # of Arrow's union MessageHeader
 _SLOT_KIND, _SLOT_HEADER = (
@@ -26,7 +25,7 @@ _SLOT_ID, _SLOT_DATA, _SLOT_IS_DELTA = 4, 6, 8  # of DictionaryBatch
 _SLOT_BUFFERS, _SLOT_COMPRESSION = 8, 10  # RecordBatch.buffers, RecordBatch.compression
 _MOST_BUFFERS = 1 << 20
 _EXPERIMENTAL = b"ARROW:experimental_compression"
-"""How messages of old versions say so, which Arrow still understands."""
+"""The mark of a compressed message in old versions of Arrow, which Arrow still understands."""
 
 _offset = Struct("<I").unpack_from
 _back = Struct("<i").unpack_from
@@ -36,17 +35,18 @@ _claim = Struct("<q").unpack_from
 
 
 def refuse_inflated(size: int, limit: int = MOST_INFLATED) -> None:
-    """Raises: LimitExceeded when what a batch becomes is too much."""
+    """Refuse a batch that is too large once unpacked. Raises: LimitExceeded."""
     if size > limit:
         raise LimitExceeded(
-            f"a batch becomes {size / 1e6:.0f} MB when it is unpacked: send at most {limit / 1e6:.0f} MB at once"
+            f"a batch becomes {size / 1e6:.0f} MB when it is unpacked: send at most "
+            f"{limit / 1e6:.0f} MB at once"
         )
 
 
 def inflated_size(header: bytes | memoryview, body: bytes | memoryview) -> int:
-    """Bytes that unpacking a message takes, whose header is Arrow's; 0 when it is not compressed.
+    """Return the bytes that an Arrow message takes once unpacked; 0 when it is not compressed.
 
-    Raises: BadRequest for a header that cannot be followed.
+    Raises: BadRequest for a header that cannot be parsed.
     """
     try:
         return _inflated(header, body)
@@ -55,15 +55,16 @@ def inflated_size(header: bytes | memoryview, body: bytes | memoryview) -> int:
 
 
 class Dictionary(NamedTuple):
-    """Which dictionary a message brings, and whether it goes on with the one before."""
+    """The id of the dictionary that a message brings, and whether it extends the previous one."""
 
     id: int
     is_delta: bool
 
 
 def dictionary_of(header: bytes | memoryview) -> Dictionary | None:
-    """What an Arrow message says about its dictionary; None when it brings none. Raises:
-    BadRequest.
+    """Return the dictionary that an Arrow message brings; None when it brings none.
+
+    Raises: BadRequest.
     """
     try:
         kind, place = _content(header)
@@ -78,7 +79,7 @@ def dictionary_of(header: bytes | memoryview) -> Dictionary | None:
 
 
 def _content(header: bytes | memoryview) -> tuple[int, int]:
-    """Of which kind a message is, and where its content is."""
+    """Return the kind of a message, and the position of its content."""
     message = _offset(header, 0)[0]
     kind, place = _place(header, message, _SLOT_KIND), _place(header, message, _SLOT_HEADER)
     if kind is None or place is None:
@@ -110,12 +111,12 @@ def _inflated(header: bytes | memoryview, body: bytes | memoryview) -> int:
         if length >= 8:
             if not 0 <= start <= len(body) - 8:
                 raise IndexError(start)
-            size += max(_claim(body, start)[0], 0)  # -1: this one is not compressed
+            size += max(_claim(body, start)[0], 0)  # -1: this buffer is not compressed
     return size
 
 
 def _place(flatbuffer: bytes | memoryview, table: int, slot: int) -> int | None:
-    """Where a field of a table is: tables refer to their vtables backwards, and those say so."""
+    """Find a field of a flatbuffer table: the table points back to a vtable, which has offsets."""
     vtable = table - _back(flatbuffer, table)[0]
     if vtable < 0:
         raise IndexError(vtable)

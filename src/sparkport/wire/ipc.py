@@ -13,18 +13,16 @@ __all__ = ["ONE_ROW", "decode_arguments", "decode_arrow_schema", "encode_argumen
 
 
 _MOST_INFLATED = 64 * 1024 * 1024
-"""Bytes that arguments may become when they are unpacked, which happens before anybody has looked
-who sends them.
-"""
+"""Bytes of unpacked arguments. They are unpacked before the caller is authenticated."""
 
 ONE_ROW = pa.record_batch({"": [None]}).select([])
-"""One row without columns: what a function without parameters is called with."""
+"""A single row without columns: the arguments of a function without parameters."""
 
 
 def decode_arrow_schema(message: bytes, what: str) -> pa.Schema:
-    """An encapsulated schema message, whose names are all readable text.
+    """Decode an encapsulated schema message, whose names must all be readable text.
 
-    Raises: BadRequest, which calls it `what`, for instance "create_table: arrow_schema".
+    `what` names it in errors, for instance "create_table: arrow_schema". Raises: BadRequest.
     """
     try:
         arrow_schema = pa.ipc.read_schema(pa.py_buffer(message))
@@ -35,7 +33,7 @@ def decode_arrow_schema(message: bytes, what: str) -> pa.Schema:
 
 
 def decode_arguments(stream: bytes, what: str) -> pa.RecordBatch:
-    """The arguments of a function: one column for each, in one row. Raises: BadRequest."""
+    """Decode the arguments of a function: a row with a column for each. Raises: BadRequest."""
     try:
         messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(stream))
         sizes = (
@@ -55,7 +53,7 @@ def decode_arguments(stream: bytes, what: str) -> pa.RecordBatch:
 
 
 def encode_arguments(arguments: pa.RecordBatch) -> bytes:
-    """The same as bytes, to be carried by a ticket."""
+    """Encode the arguments of a function as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, arguments.schema) as writer:
         writer.write_batch(arguments)

@@ -13,23 +13,25 @@ from sparkport.errors import BadRequest
 __all__ = ["Fields", "pack", "read_fields", "unpack_json", "unpack_map", "unpack_text"]
 
 _LONGEST_ARRAY = 1 << 16
-"""msgpack allocates an array when it has read only its header, and such headers can be nested: a
-lower limit than the length of the body keeps a small request from reserving gigabytes."""
+"""msgpack allocates an array as soon as it has read the header, and headers can be nested.
+
+A limit below the length of the body keeps a small request from reserving gigabytes.
+"""
 
 _UNSIGNED_MAXIMUM = (1 << 64) - 1
 
 
 def pack(value: Any) -> bytes:
-    """MessagePack with `bin` for bytes and `str` for text."""
+    """Encode as MessagePack, with `bin` for bytes and `str` for text."""
     packed: bytes = msgpack.packb(value, use_bin_type=True)
     return packed
 
 
 def unpack_map(body: bytes, what: str = "the request") -> dict[str, Any]:
-    """The map in `body`; keys are text, values stay bytes, since the client sends binary data as
-    `str` (airport §1.3).
+    """Decode a map with text keys and bytes as values.
 
-    Of a key that occurs twice the last value counts (T37); bytes after the map are ignored.
+    The client sends binary data as `str`, so values are not decoded as text (airport §1.3). Of a
+    key that occurs twice the last value counts (T37). Bytes after the map are ignored.
 
     Raises: BadRequest for anything that is not a MessagePack map with text keys.
     """
@@ -37,14 +39,12 @@ def unpack_map(body: bytes, what: str = "the request") -> dict[str, Any]:
 
 
 def unpack_text(body: bytes, what: str = "the request") -> dict[str, Any]:
-    """The map in `body` where values are plain Python values: `str` is text, `bin` bytes. Raises:
-    BadRequest.
-    """
+    """Decode a map of plain Python values: `str` is text, `bin` is bytes. Raises: BadRequest."""
     return _text_keys(_unpack(body, what, raw=False), what)
 
 
 def unpack_json(body: bytes, what: str = "the request") -> dict[str, Any]:
-    """The JSON object in `body`. Raises: BadRequest."""
+    """Decode a JSON object. Raises: BadRequest."""
     try:
         value = json.loads(body.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -55,17 +55,15 @@ def unpack_json(body: bytes, what: str = "the request") -> dict[str, Any]:
 
 
 def read_fields(body: bytes, what: str) -> Fields:
-    """The fields of a MessagePack request. Raises: BadRequest."""
+    """Decode the fields of a MessagePack request. Raises: BadRequest."""
     return Fields(unpack_map(body, what), what)
 
 
 class Fields:
-    """Reads the fields of a map, each as the type it must have; a wrong one raises BadRequest that
-    names it.
+    """Reads the fields of a map as the types they must have; BadRequest names a wrong field.
 
-    Text may be `str` or `bin`, in UTF-8. Where several keys are given they are spellings of the
-    same field, and the first one present counts (airport §15.1). nil is the same as a missing
-    field.
+    Text may be `str` or `bin`, in UTF-8. Several keys are spellings of the same field, and the
+    first that is present counts (airport §15.1). nil counts as missing.
     """
 
     __slots__ = ("_values", "_what")
@@ -87,9 +85,7 @@ class Fields:
         return None if value is None else self._as_text(key, value)
 
     def name(self, *keys: str) -> str:
-        """A required text that names something: not empty, and without NUL, which DuckDB's C
-        strings would cut.
-        """
+        """A required name: not empty, and without NUL, where DuckDB's C strings would end."""
         key, value = self._required(keys)
         name = self._as_text(key, value)
         if not name:
@@ -104,9 +100,7 @@ class Fields:
         return self._as_bytes(key, value)
 
     def optional_blob(self, *keys: str) -> bytes | None:
-        """Bytes, or None where the field is missing or empty: the client has no other way to send
-        nothing.
-        """
+        """Bytes, or None where they are missing or empty: the client sends nothing as empty."""
         key, value = self._find(keys)
         return None if value is None else self._as_bytes(key, value) or None
 
@@ -184,7 +178,7 @@ class Fields:
             if isinstance(value, bytes):
                 return value.decode("utf-8")
             if isinstance(value, str):
-                value.encode("utf-8")  # JSON can spell half of a surrogate pair, which is no text
+                value.encode("utf-8")  # JSON can spell half of a surrogate pair, which is not text
                 return value
         except UnicodeError as error:
             raise self._wrong(key, "must be text in UTF-8") from error

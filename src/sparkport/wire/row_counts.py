@@ -1,7 +1,7 @@
-"""How many rows a FlightData message holds, read off its header without decoding anything else.
+"""The number of rows in a FlightData message, read from its header without decoding the rest.
 
-Counting at the edge of the server sees every route: also rows that were framed in another process
-and are only passed on.
+The server counts rows at its edge, so that every route is counted, also rows that another process
+framed and that are only passed on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _HEADER = 0x12  # field 2, length-delimited
 _BEFORE_HEADER = (0x0A, 0x1A)  # the descriptor and the metadata, which may come first
 _RECORD_BATCH = 3  # of Arrow's union MessageHeader
 _MOST_ROWS = 1 << 31
-"""What a client claims to have sent is not yet validated, and must not spoil the sums."""
+"""Counts that a client sends are not validated yet, and must not spoil the sums."""
 
 _offset = Struct("<I").unpack_from
 _back = Struct("<i").unpack_from
@@ -28,9 +28,7 @@ _length = Struct("<q").unpack_from
 
 
 def count_rows(message: bytes) -> int:
-    """The rows of a record batch; 0 for a schema, a dictionary, metadata alone, and anything that
-    is malformed.
-    """
+    """Return the rows of a record batch; 0 for other messages and for malformed ones."""
     try:
         position = 0
         while message[position] in _BEFORE_HEADER:
@@ -40,8 +38,8 @@ def count_rows(message: bytes) -> int:
             position = start + length
         if message[position] != _HEADER:
             return 0
-        # Arrow's header is a flatbuffer: tables refer to their vtables backwards, and those say
-        # where the fields are.
+        # Arrow's header is a flatbuffer: tables point back to their vtables, which say where the
+        # fields are.
         root = position + 2
         while message[root - 1] >= 0x80:  # the header's length
             root += 1

@@ -1,6 +1,4 @@
-"""Statistics of columns (airport §4.9): the client's question, and an answer that it cannot
-misread.
-"""
+"""Statistics of columns (airport §4.9): the client's request, and the server's answer."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ __all__ = ["ColumnStatisticsRequest", "decode_column_statistics", "encode_column
 
 @dataclass(frozen=True, slots=True)
 class ColumnStatisticsRequest:
-    """Ask for statistics of a column, whose `type` is given as DuckDB spells it."""
+    """Ask for the statistics of a column; `type` is its type as DuckDB spells it."""
 
     descriptor: flight.FlightDescriptor
     column: str
@@ -44,19 +42,18 @@ def decode_column_statistics(body: bytes) -> ColumnStatisticsRequest:
 
 
 _LARGEST_COUNT = 2**63 - 1
-"""The client fails on more for text."""
+"""For a text column, the client fails on a larger count."""
 _LARGEST_LENGTH = 2**32 - 1
-"""The client keeps 32 bits of a length, and forgets the others."""
+"""The client keeps 32 bits of a length and drops the others."""
 
 _WIDEST_TEXT = ("", "\U0010ffff" * 16)
-"""For text NULL would be read as the word "NULL". DuckDB keeps eight bytes of a bound and compares
-no more.
-"""
+"""For text, the client would read NULL as the word "NULL"; of a bound it compares eight bytes."""
 
 
 def encode_column_statistics(statistics: ColumnStatistics, data_type: pa.DataType) -> bytes:
-    """The answer for a column of that type; a bound that is not known, or cannot be sent, becomes
-    the widest there is.
+    """Encode the statistics of a column of that type.
+
+    A bound that is unknown or cannot be sent becomes the widest possible.
 
     Raises: CatalogFault when the statistics are not of that type, or contradict themselves.
     """
@@ -100,7 +97,7 @@ def _bounds(statistics: ColumnStatistics, data_type: pa.DataType) -> tuple[pa.Ar
     if low is not None and high is not None and _key(low, data_type) > _key(high, data_type):
         raise _fault(data_type, "a minimum that is greater than the maximum")
     if low is not None and pa.types.is_floating(storage) and math.isnan(low[0].as_py()):
-        # More likely computed from values of which one is NaN than that all of them are.
+        # A single NaN among the values is more likely than NaN everywhere.
         raise _fault(data_type, "NaN as the minimum")
     if travel is Bounds.UNKNOWN:
         low = high = None
@@ -119,7 +116,7 @@ def _travel(data_type: pa.DataType) -> Bounds:
 
 
 def _bound(value: Any, data_type: pa.DataType) -> pa.Array | None:
-    """One value as the column stores it; None for NULL. Raises: CatalogFault."""
+    """Convert a value to the column's storage type; None for NULL. Raises: CatalogFault."""
     if isinstance(value, pa.ExtensionScalar):
         value = value.value
     storage = storage_type(data_type)
@@ -177,7 +174,7 @@ def _key(bound: pa.Array, data_type: pa.DataType) -> tuple[bool, Any]:
 
 
 def _number(bound: pa.Array) -> int:
-    """The count of units, which Python's own types could not always hold."""
+    """Return the count of units, for which Python's own types are sometimes too small."""
     number: int = bound.view(pa.int32() if bound.type.bit_width == 32 else pa.int64())[0].as_py()
     return number
 
@@ -192,8 +189,9 @@ _MICROSECONDS: Mapping[str, int] = {"s": 1_000_000, "ms": 1_000}
 
 
 def _fits(bound: pa.Array) -> bool:
-    """Whether the client can convert it: it fails on instants outside its range, and Arrow has no
-    such times.
+    """Whether the client can convert the bound: it fails on instants outside its range.
+
+    Arrow has no times of day beyond 24 hours.
     """
     kind = bound.type
     if pa.types.is_time(kind):

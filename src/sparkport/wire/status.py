@@ -11,9 +11,7 @@ from sparkport.errors import SparkportError
 __all__ = ["Status", "internal_status", "status_of"]
 
 _MAX_MESSAGE = 1500
-"""Bytes of a message. It travels in a trailer, percent-encoded, and clients refuse trailers over 8
-KiB.
-"""
+"""Bytes. A message travels percent-encoded in a trailer, and clients refuse trailers over 8 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +24,12 @@ class Status:
 
 
 def status_of(error: SparkportError, *, from_duckdb: bool = True, action: bool = False) -> Status:
-    """The status of one of our errors; its class attributes are looked up along the MRO.
+    """Map an error of ours to a status; its class attributes are found along the MRO.
 
-    The exception that DuckDB should raise is left out for an action, where the client does not look
-    for it and would take the first trailer for a reason to try again for three seconds (airport
-    §4.1, §14.1). Other clients would lose sight of the code by it, so they are told only what no
-    code says.
+    For an action the trailers are left out: the client does not look for the exception there, and
+    would take the first trailer for a reason to retry for three seconds (airport §4.1, §14.1). To
+    other clients the trailers would hide the code, so they get them only for exceptions without a
+    code.
     """
     message = _readable(error.message)
     trailers: tuple[tuple[str, str | bytes], ...] = ()
@@ -48,8 +46,9 @@ def status_of(error: SparkportError, *, from_duckdb: bool = True, action: bool =
 
 
 def internal_status(trace_id: str, *, retried: bool) -> Status:
-    """The status of an error nobody foresaw: INTERNAL, but UNKNOWN where DuckDB would retry that
-    for three seconds (airport §14.1).
+    """Return the status of an unforeseen error.
+
+    It is INTERNAL, but UNKNOWN where DuckDB would retry INTERNAL for three seconds (airport §14.1).
     """
     return Status(
         "UNKNOWN" if retried else "INTERNAL",
@@ -62,9 +61,7 @@ _CONTROL = {
     for code in (*range(0x20), *range(0x7F, 0xA0))
     if chr(code) not in "\n\t"
 }
-"""Names in messages come from clients, and must not steer the terminal on which somebody reads
-them.
-"""
+"""Names in messages come from clients, and must not control the reader's terminal."""
 
 
 def _readable(message: str) -> str:

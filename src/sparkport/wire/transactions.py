@@ -61,8 +61,9 @@ def _decode_request(body: bytes, action: str) -> TransactionRequest:
 
 
 def _read(body: bytes, action: str) -> Fields:
-    """Bodies may be empty, JSON or MessagePack (airport §15.2); `{` never begins a MessagePack
-    map.
+    """Decode a body that is empty, JSON or MessagePack (airport §15.2).
+
+    No MessagePack map begins with `{`.
     """
     text = body.lstrip()
     if not text:
@@ -71,10 +72,9 @@ def _read(body: bytes, action: str) -> Fields:
 
 
 def encode_transaction(identifier: str | None) -> bytes:
-    """The answer of `create_transaction`; None where the catalog has no transactions.
+    """Encode the answer of `create_transaction`; None where the catalog has no transactions.
 
-    Raises: CatalogFault when the identifier could not be a header, which would end the DuckDB
-    process (T3).
+    Raises: CatalogFault when a header cannot hold the id: DuckDB's process would abort (T3).
     """
     if identifier is None:
         return pack({"identifier": None})
@@ -84,7 +84,7 @@ def encode_transaction(identifier: str | None) -> bytes:
 
 
 def encode_transaction_status(transaction_id: str, state: TransactionState | None) -> bytes:
-    """The answer of the other three actions; None for a transaction that does not exist."""
+    """Encode the answer of the other three actions; None for a transaction that does not exist."""
     return pack(
         {
             "transaction_id": transaction_id,

@@ -1,4 +1,4 @@
-"""The contracts' own way to change rows, and how both ways report the outcome (airport §15.2)."""
+"""The contracts' requests that change rows, and the outcome of both kinds (airport §15.2)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _check_row_ids(row_ids: tuple[int, ...]) -> None:
 
 
 def decode_put_command(command: bytes) -> InsertCommand | UpdateCommand:
-    """The JSON in the CMD descriptor of DoPut. Raises: BadRequest."""
+    """Decode the JSON in the CMD descriptor of DoPut. Raises: BadRequest."""
     values = unpack_json(command, "DoPut")
     operation = Fields(values, "DoPut").text("operation")
     if operation not in _PUT_COMMANDS:
@@ -98,7 +98,7 @@ _PUT_COMMANDS: Mapping[str, Callable[[Fields], InsertCommand | UpdateCommand]] =
 
 
 def decode_delete(body: bytes) -> DeleteCommand:
-    """The JSON body of the action `delete`. Raises: BadRequest."""
+    """Decode the JSON body of the action `delete`. Raises: BadRequest."""
     fields = Fields(unpack_json(body, "delete"), "delete")
     return DeleteCommand(
         fields.name("schema_name"),
@@ -115,8 +115,9 @@ def encode_dml_response(
     returning_data: bytes | None = None,
     error_message: str | None = None,
 ) -> bytes:
-    """The contracts' DMLResponse; empty members are left out. `returning_data` is an Arrow IPC
-    stream.
+    """Encode the contracts' DMLResponse without its empty members.
+
+    `returning_data` is an Arrow IPC stream.
     """
     response: Mapping[str, Any] = {
         "status": status,
@@ -128,7 +129,5 @@ def encode_dml_response(
 
 
 def encode_total_changed(count: int) -> bytes:
-    """The last message of an exchange: how many rows DuckDB's statement has changed (airport
-    §7.1).
-    """
+    """Encode the last message of an exchange: how many rows were changed (airport §7.1)."""
     return pack({"total_changed": count})
