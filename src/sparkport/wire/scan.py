@@ -51,8 +51,10 @@ class EndpointsRequest:
     json_filters: str = ""
     """Empty means none."""
     column_ids: tuple[int, ...] | None = None
-    """Positions among the columns without the row id; 2^63 and above are virtual, 2^64-1 the row id
-    (airport §5.2). None, from the contracts' form only, means all columns."""
+    """Positions among the columns without the row id; None, in the contracts' form, means all.
+
+    2^63 and above are virtual columns, 2^64-1 is the row id (airport §5.2).
+    """
     arguments: pa.RecordBatch | None = None
     """For a table function: one row with a column for each parameter."""
     input_schema: pa.Schema | None = None
@@ -90,7 +92,8 @@ class InOutParameters:
 
 
 def decode_endpoints(body: bytes) -> EndpointsRequest:
-    """Both the client's form and the contracts', told apart by the descriptor (airport §15.3).
+    """Decode the client's form or the contracts', which differ in the descriptor (airport §15.3).
+
     Raises: BadRequest.
     """
     what = "endpoints"
@@ -121,7 +124,7 @@ def decode_flight_info(body: bytes) -> FlightInfoRequest:
 
 
 def decode_table_function_flight_info(body: bytes) -> TableFunctionFlightInfoRequest:
-    """Both the client's form and the contracts' (airport §15.3). Raises: BadRequest."""
+    """Decode the client's form or the contracts' (airport §15.3). Raises: BadRequest."""
     what = "table_function_flight_info"
     fields = read_fields(body, what)
     if "descriptor" not in fields:
@@ -165,10 +168,9 @@ _UNITS: Mapping[str, Literal["timestamp", "version", "snapshot"]] = {
 
 
 def decode_time_point(unit: str, value: str) -> TimePoint | None:
-    """The client's upper case and the contracts' lower case (airport §15.3); None when both are
-    empty.
+    """Decode upper case, as the client sends it, or the contracts' lower case (airport §15.3).
 
-    Raises: BadRequest.
+    Returns None when both texts are empty. Raises: BadRequest.
     """
     if not unit and not value:
         return None
@@ -181,8 +183,9 @@ def decode_time_point(unit: str, value: str) -> TimePoint | None:
 
 
 def encode_endpoints(endpoints: Sequence[bytes]) -> bytes:
-    """The answer of `endpoints`: an array of serialised FlightEndpoints; empty means no rows
-    (airport §5.3).
+    """Encode the answer of `endpoints`, an array of FlightEndpoints (airport §5.3).
+
+    Without any endpoint there are no rows.
     """
     return pack(list(endpoints))
 
@@ -197,7 +200,7 @@ def _descriptor(fields: Fields, *keys: str) -> flight.FlightDescriptor:
 
 
 def _filters(fields: Fields) -> str:
-    """Filters are hints, so unreadable ones are none rather than an error (airport §6.1)."""
+    """Return the filters; unreadable ones count as none, since filters are hints (airport §6.1)."""
     try:
         return (fields.optional_blob("json_filters") or b"").decode("utf-8")
     except UnicodeDecodeError:

@@ -1,6 +1,4 @@
-"""Tickets: all that a DoGet needs, signed, since the client sends nothing else with it (airport
-§5.3).
-"""
+"""Tickets: all that a DoGet needs, signed; the client sends nothing else with it (airport §5.3)."""
 
 from __future__ import annotations
 
@@ -26,27 +24,19 @@ __all__ = [
 
 _PURPOSE = "ticket"
 _FORM = 3
-"""Changes with the fields below, so that a ticket of another version of the program is recognised
-as such.
-"""
+"""The version of the fields below: a ticket of another version of Sparkport is recognised."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanTicket:
-    """A scan of one partition of a table, or of what a table function or a flight of a catalog's
-    own gives.
-    """
+    """A scan of a partition of a table, of a table function's result, or of a catalog's own flight."""
 
     catalog: str
     schema: str
     table: str
-    """The name of the table or function; of a flight, its serialised descriptor in hexadecimal
-    digits.
-    """
+    """The name of the table or function; of a flight, its serialised descriptor in hexadecimal."""
     fingerprint: str
-    """Of the Arrow schema that the client has bound, whose columns the stream must have by
-    position.
-    """
+    """The fingerprint of the bound Arrow schema; the stream must have its columns by position."""
     columns: tuple[int, ...] | None
     """Positions in that Arrow schema of the columns that will be looked at; None means all."""
     filter: str = ""
@@ -57,9 +47,9 @@ class ScanTicket:
     function: str = ""
     """Which overload of a table function."""
     arguments: bytes | None = None
-    """Of a table function: the IPC stream with one row that the client has bound it with."""
+    """Of a table function: the IPC stream with the row of arguments that the client bound."""
     bearer: Identity | None = None
-    """Whom the ticket was made for, where callers show who they are; of the others too."""
+    """The identity that the ticket was made for, where callers authenticate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +73,21 @@ Ticket: TypeAlias = ScanTicket | DatabasesTicket | CommandTicket
 
 
 def encode_ticket(ticket: Ticket, signer: Signer) -> bytes:
-    """The signed bytes."""
+    """Encode and sign a ticket."""
     payload: bytes = msgpack.packb([_FORM, type(ticket).__name__, _fields(ticket)])
     return signer.signature(_PURPOSE, payload) + payload
 
 
 def decode_ticket(data: bytes, signer: Signer) -> Ticket:
-    """Raises: BadRequest for a ticket that this server did not make."""
+    """Decode a ticket and verify its signature.
+
+    Raises: BadRequest for a ticket that this server did not make.
+    """
     signature, payload = data[:SIGNATURE_LENGTH], data[SIGNATURE_LENGTH:]
     if not signer.verify(signature, _PURPOSE, payload):
         raise BadRequest(
-            "this ticket was not made by the running server, or was altered: run the query again, and if that does not "
+            "this ticket was not made by the running server, or was altered: run the query again, "
+            "and if that does not "
             "help DETACH the catalog and ATTACH it again"
         )
     form, *content = msgpack.unpackb(payload, use_list=False)
