@@ -147,15 +147,13 @@ class BatchWriter:
         return self._messages(batch, b"")
 
     def _messages(self, batch: pa.RecordBatch, app_metadata: bytes) -> Iterator[list[_Part]]:
-        if not batch.schema.equals(
-            self.arrow_schema
-        ):  # Arrow would refuse one that differs only in nullability
+        # Arrow would refuse a batch that differs only in nullability.
+        if not batch.schema.equals(self.arrow_schema):
             batch = pa.RecordBatch.from_arrays(batch.columns, schema=self.arrow_schema)
         self._writer.write_batch(batch)
         parts = self._parts.take()
-        if (
-            self._schema_pending
-        ):  # Arrow writes the schema with the first batch; `encode_schema` has sent it already
+        # Arrow writes the schema with the first batch; `encode_schema` has sent it already.
+        if self._schema_pending:
             self._schema_pending = False
             parts = _after_first_message(parts)
         if self._has_dictionaries:

@@ -202,9 +202,8 @@ def decode_type_info(message: memoryview) -> int | None:
     wanted: int | None = None
     for number, value in _fields(message):
         if number == 1:
-            low = (
-                _integer(value) & 0xFFFF_FFFF
-            )  # an int32 is sent as 64 bits, all set before a negative one
+            # A negative int32 is sent as 64 bits, of which the upper half is set.
+            low = _integer(value) & 0xFFFF_FFFF
             wanted = low - (1 << 32) if low >> 31 else low
     return wanted
 

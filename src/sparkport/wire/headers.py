@@ -61,7 +61,6 @@ def decode_headers(metadata: Iterable[tuple[str, str | bytes]]) -> RequestHeader
         catalog=first.get("airport-catalog"),
         authorization=first.get("authorization"),
         trace_id=first.get("airport-trace-id", "")[:_LONGEST_TRACE_ID] or None,
-        # The client's own name first, then that of the contracts; scalar functions may send it
         # The client's own name first, then the contracts'; scalar functions may send it empty
         # (airport §2.1).
         transaction_id=first.get("airport-transaction-id") or first.get("x-transaction-id") or None,

@@ -17,12 +17,10 @@ MOST_INFLATED = 1 << 30
 """Bytes of a batch, once it is unpacked."""
 
 _DICTIONARY, _RECORD_BATCH = 2, 3  # of Arrow's union MessageHeader
-_SLOT_KIND, _SLOT_HEADER = (
-    6,
-    8,
-)  # places of fields in the vtables: Message.header_type, Message.header
+# Offsets of fields in the vtables:
+_SLOT_KIND, _SLOT_HEADER = 6, 8  # of Message: header_type, header
 _SLOT_ID, _SLOT_DATA, _SLOT_IS_DELTA = 4, 6, 8  # of DictionaryBatch
-_SLOT_BUFFERS, _SLOT_COMPRESSION = 8, 10  # RecordBatch.buffers, RecordBatch.compression
+_SLOT_BUFFERS, _SLOT_COMPRESSION = 8, 10  # of RecordBatch
 _MOST_BUFFERS = 1 << 20
 _EXPERIMENTAL = b"ARROW:experimental_compression"
 """The mark of a compressed message in old versions of Arrow, which Arrow still understands."""

@@ -29,7 +29,7 @@ _FORM = 3
 
 @dataclass(frozen=True, slots=True)
 class ScanTicket:
-    """A scan of a partition of a table, of a table function's result, or of a catalog's own flight."""
+    """A scan of a partition of a table, of a function's result, or of a catalog's own flight."""
 
     catalog: str
     schema: str
