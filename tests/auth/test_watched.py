@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sparkport.auth import watched
-from sparkport.auth.watched import Watched
+from sparkport.auth.watched import WatchedFiles
 from sparkport.errors import BadRequest
 
 _log = logging.getLogger("of.the.test")
@@ -48,7 +48,7 @@ def write(path: Path, text: str, when: float) -> None:
     os.utime(path, (when, when))
 
 
-def watching(path: Path) -> Watched[str]:
+def watching(path: Path) -> WatchedFiles[str]:
     def read() -> str:
         text = path.read_text()
         if text == "broken":
@@ -57,7 +57,7 @@ def watching(path: Path) -> Watched[str]:
             raise RecursionError
         return text
 
-    return Watched([path], read, _log, "it stays as it was")
+    return WatchedFiles([path], read, _log, "it stays as it was")
 
 
 def test_a_change_is_noticed_within_a_second(file, clock):

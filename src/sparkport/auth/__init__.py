@@ -1,5 +1,6 @@
-"""Who asks, and what they may do: authenticators turn a bearer token into an identity, a policy
-says what it may do.
+"""Who asks, and what they may do.
+
+Authenticators turn a bearer token into an identity. A policy says what an identity may do.
 """
 
 from sparkport.auth.chain import AuthenticatorChain

@@ -1,4 +1,4 @@
-"""Several ways to say who one is, in one authenticator."""
+"""An authenticator that asks several others."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ __all__ = ["AuthenticatorChain"]
 
 
 class AuthenticatorChain:
-    """Asks one after the other; the first that knows a token says whose it is. As thread-safe as
-    they are.
+    """Asks authenticators in turn; the first that knows a token names its owner.
+
+    Thread-safe if all of them are.
     """
 
     def __init__(self, authenticators: Mapping[str, Authenticator]) -> None:
-        """Their names tell which of them a caller was admitted by; where a name is gone, so are its
-        callers.
+        """`authenticators` maps names to authenticators.
+
+        A caller's identity records the name of its authenticator. Without that name in the chain,
+        the caller is no longer recognised.
         """
         self._authenticators = dict(authenticators)
 
@@ -28,7 +31,7 @@ class AuthenticatorChain:
         for name, authenticate in self._authenticators.items():
             try:
                 found = authenticate(token)
-            except Unauthenticated as error:  # another one may know it
+            except Unauthenticated as error:  # another authenticator may know it
                 unavailable = error
                 continue
             if found is not None:
@@ -39,7 +42,7 @@ class AuthenticatorChain:
         return None
 
     def recognises(self, identity: Identity) -> bool:
-        """Whether the one who has admitted this caller would do so again, as far as it can tell."""
+        """Whether the authenticator that admitted this caller would admit it again."""
         name, _, credential = identity.credential.partition("/")
         authenticate = self._authenticators.get(name)
         if authenticate is None:

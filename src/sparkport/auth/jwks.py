@@ -1,4 +1,4 @@
-"""The public keys of an OpenID provider, fetched from it and kept for a while."""
+"""The public keys of an OpenID provider, fetched over HTTPS and cached."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ _ELLIPTIC = {"P-256": ("ES256",), "P-384": ("ES384",), "P-521": ("ES512",)}
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """A key, and the algorithms that a token may be signed with for it: never one that takes it for
-    a shared secret.
-    """
+    """A key and the algorithms of its signatures, never HMAC with the key as its secret."""
 
     kid: str | None
     key: Any
@@ -41,10 +39,10 @@ class PublicKey:
 class KeySet:
     """The keys at an address. Thread-safe.
 
-    They are fetched when the first one is asked for, `refresh_seconds` later in the background, and
-    when one is asked for that is not known, but not more often than once in `retry_seconds`. While
-    the provider does not answer, old keys are good for `stale_seconds`; after that, or before the
-    first answer, nobody can be admitted.
+    They are fetched for the first token, every `refresh_seconds` in the background, and when a
+    token names an unknown key, but at most once in `retry_seconds`. While the provider does not
+    answer, old keys are valid for `stale_seconds`. After that, or before the first answer, no
+    caller is admitted.
     """
 
     def __init__(
@@ -57,8 +55,10 @@ class KeySet:
         stale_seconds: float = 3600.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Raises: BadRequest for an address that keys must not come from; PreconditionFailed
-        without PyJWT.
+        """Remember the address; nothing is fetched yet.
+
+        Raises: BadRequest for an address that keys must not come from; PreconditionFailed without
+        PyJWT.
         """
         try:
             import cryptography  # noqa: F401 - PyJWT needs it for all algorithms that are used here
@@ -85,7 +85,7 @@ class KeySet:
         self._tried: float | None = None
 
     def candidates(self, kid: str | None) -> Sequence[PublicKey]:
-        """The keys that a token may be signed with which names this one, or none.
+        """Return the keys that may have signed a token with this `kid`; None means any key.
 
         Raises: Unauthenticated while there are no keys that can be trusted.
         """
@@ -111,8 +111,10 @@ class KeySet:
                 raise ValueError("more than a megabyte")
             keys = _keys(json.loads(body))
         except (OSError, ValueError, http.client.HTTPException) as error:
-            problem = f"the keys at {self._url} cannot be fetched: {getattr(error, 'reason', None) or error}"
-            raise PreconditionFailed(problem) from error
+            reason = str(getattr(error, "reason", None) or error)
+            raise PreconditionFailed(
+                f"the keys at {self._url} cannot be fetched: {reason}"
+            ) from error
         if not keys:
             raise PreconditionFailed(
                 f"among the keys at {self._url} there is none for RSA, ECDSA or EdDSA signatures"
@@ -126,7 +128,7 @@ class KeySet:
         return [each for each in self._keys if kid is None or each.kid == kid]
 
     def _fetch_unless_tried(self) -> None:
-        """Those who come while another one fetches wait for it, and do not fetch again."""
+        """Fetch the keys. Threads that arrive meanwhile wait, and do not fetch again."""
         with self._fetching:
             if self._tried_lately():
                 return
@@ -136,7 +138,7 @@ class KeySet:
                 _log.warning("%s", error.message)
 
     def _fetch_in_background(self) -> None:
-        """One thread is enough: whoever comes before it has begun leaves it to that one."""
+        """Start a thread that fetches the keys, unless it runs already."""
         with self._starting:
             if self._background is None or not self._background.is_alive():
                 self._background = threading.Thread(
@@ -152,9 +154,7 @@ class KeySet:
 
 
 def _keys(document: Any) -> tuple[PublicKey, ...]:
-    """Those of a JWKS that signatures can be checked with; others that it may hold are passed
-    over.
-    """
+    """Return the keys of a JWKS that can verify signatures; other keys are skipped."""
     if not isinstance(document, dict) or not isinstance(document.get("keys"), list):
         raise ValueError("it is no JWKS")
     found = [_key(each) for each in document["keys"] if isinstance(each, dict)]
@@ -175,9 +175,7 @@ def _key(values: Mapping[str, Any]) -> PublicKey | None:
     if values.get("kty") == "RSA" and key.key_size < _LEAST_RSA_BITS:
         _log.warning("a key of the provider is too short to be used")
         return None
-    if (
-        "private" in type(key).__name__.lower()
-    ):  # it has been published, so anybody can sign with it
+    if "private" in type(key).__name__.lower():  # it is public now: anybody can sign with it
         _log.error("the provider publishes a private key, which is not used")
         return None
     kid = values.get("kid")
@@ -185,7 +183,7 @@ def _key(values: Mapping[str, Any]) -> PublicKey | None:
 
 
 def _algorithms(values: Mapping[str, Any]) -> tuple[str, ...]:
-    """Those that suit the key's type; if it names its own, that one alone."""
+    """Return the algorithms that suit the key's type; only its own, if it names one."""
     kind, curve = values.get("kty"), str(values.get("crv"))
     if kind == "RSA":
         fitting: tuple[str, ...] = _RSA
@@ -198,7 +196,7 @@ def _algorithms(values: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """To addresses only that the keys might have been at in the first place."""
+    """Follows redirects only to addresses that the keys may come from."""
 
     def __init__(self, allow_http: bool) -> None:
         self._allow_http = allow_http
@@ -218,7 +216,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def _trustworthy(url: str, allow_http: bool) -> bool:
-    """Whoever can change the keys on their way can sign tokens."""
+    """Whether keys may come from there: a third party must not change them in transit."""
     try:
         parts = urlsplit(url)
     except ValueError:

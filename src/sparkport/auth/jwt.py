@@ -1,4 +1,4 @@
-"""Tokens of an OpenID provider: JWTs, checked by the keys that it publishes (JWKS)."""
+"""Tokens of an OpenID provider: JWTs, verified with the keys that it publishes (JWKS)."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _LEEWAY = 30.0
 """Seconds by which the provider's clock and ours may differ."""
 _LONGEST = 16 * 1024
 _NOT_IN_NAMES = re.compile(r"\W")
-"""The claim `address.country` is $address_country in row filters."""
+"""Row filters know the claim `address.country` as $address_country."""
 
 
 class JWTAuthenticator:
-    """Authenticates by signed tokens of one issuer for one audience. Thread-safe.
+    """Authenticates by signed tokens of an issuer for an audience. Thread-safe.
 
-    Keys are fetched at the first token, again now and then, and when a token names one that is not
-    known. Signatures are RSA's, ECDSA's or EdDSA's: `none`, and HMAC with a public key for its
-    secret, are refused.
+    Keys are fetched at the first token, then regularly, and when a token names an unknown key.
+    Signatures may be RSA, ECDSA or EdDSA. `none` is refused, and so is HMAC with a public key as
+    its secret.
     """
 
     def __init__(
@@ -42,12 +42,15 @@ class JWTAuthenticator:
         keys: KeySet | None = None,
         leeway: float = _LEEWAY,
     ) -> None:
-        """Raises: BadRequest for an address, issuer or audience that cannot be; PreconditionFailed
-        without PyJWT.
+        """Take the claims' names and the provider's addresses; nothing is fetched yet.
+
+        Raises: BadRequest for an unusable address, issuer or audience; PreconditionFailed without
+        PyJWT.
         """
         if not issuer or not audience:
             raise BadRequest(
-                "tokens of an OpenID provider need jwt_issuer and jwt_audience: else those for other services would be "
+                "tokens of an OpenID provider need jwt_issuer and jwt_audience: else those for "
+                "other services would be "
                 "good here, too"
             )
         self._keys = keys or KeySet(jwks_url)
@@ -60,14 +63,14 @@ class JWTAuthenticator:
 
     @property
     def keys(self) -> KeySet:
-        """Those of the provider, as far as they are known."""
+        """The provider's keys."""
         return self._keys
 
     def __call__(self, token: str) -> Identity | None:
         import jwt
 
         if token.count(".") != 2 or len(token) > _LONGEST:
-            return None  # of another kind
+            return None  # not a JWT
         try:
             header = jwt.get_unverified_header(token)
         except jwt.PyJWTError:
@@ -82,7 +85,7 @@ class JWTAuthenticator:
         return None if claims is None else self._identity(claims)
 
     def _claims(self, token: str, key: Any, algorithms: Sequence[str]) -> Mapping[str, Any] | None:
-        """What it says, if it is signed with this key and all is as it should be."""
+        """Return the claims, if this key has signed the token and they are valid."""
         import jwt
 
         try:
@@ -130,7 +133,7 @@ class JWTAuthenticator:
 
 
 def _claim(claims: Mapping[str, Any], name: str) -> object:
-    """A claim by its name, or by its way through others, such as `realm_access.roles`."""
+    """Look a claim up by its name, or by its path through others, such as `realm_access.roles`."""
     if name in claims:
         return claims[name]
     found: object = claims

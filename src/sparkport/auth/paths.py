@@ -1,7 +1,7 @@
-"""Patterns of paths such as `lake.sales.orders`, by which rules say what they are about.
+"""Patterns of paths such as `lake.sales.orders`, in which rules name their objects.
 
-`*` stands for any characters but dots, and `**`, where it is all that is between two dots, for any
-number of parts of the path, none included. What is said of a path holds for all that is in it.
+`*` stands for any characters but dots. `**` between two dots stands for any number of parts of the
+path, including none. A rule on a path applies to everything inside it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ _ANY_PARTS = "**"
 
 
 class PathPattern:
-    """One pattern. Names are compared as DuckDB does: the case of letters makes no difference.
-    Thread-safe.
-    """
+    """A pattern of paths. It ignores case, as DuckDB does in names. Thread-safe."""
 
     def __init__(self, text: str) -> None:
         steps = [_step(part) for part in text.split(".")]
@@ -30,22 +28,21 @@ class PathPattern:
         self._reaches = re.compile(reaches)
 
     def covers(self, path: str) -> bool:
-        """Whether it means the object of that path, or something that the object is in."""
+        """Whether the pattern matches the object of that path, or a container of it."""
         return self._covers.match(_plain(path) + ".") is not None
 
     def may_reach(self, path: str) -> bool:
-        """Whether it means that object, something that it is in, or something that might be in
-        it.
-        """
+        """Whether the pattern matches that object, a container, or perhaps an object in it."""
         return self._reaches.match(_plain(path) + ".") is not None
 
 
 def covering_nested(text: str) -> str | None:
-    """The pattern to write in place of one that means an object in any schema, but not in schemas
-    within those; None for one that needs no other.
+    """Suggest a pattern that also covers nested schemas.
+
+    Returns None for a pattern that covers them already.
     """
     parts, rest = text.split("."), []
-    while parts and parts[-1] == _ANY:  # it covers whatever there is, however deep
+    while parts and parts[-1] == _ANY:  # it covers everything, however deep
         rest.append(parts.pop())
     better: list[str] = []
     for index, part in enumerate(parts):
@@ -63,7 +60,7 @@ def covering_nested(text: str) -> str | None:
 
 
 def _step(part: str) -> str:
-    """What a part of the pattern matches of a path, in which each part ends with a dot."""
+    """Translate a part of the pattern to a regular expression; parts of a path end with a dot."""
     if part == _ANY_PARTS:
         return r"(?:[^.]*\.)*"
     return "[^.]*".join(re.escape(_plain(piece)) for piece in part.split(_ANY)) + r"\."

@@ -1,10 +1,8 @@
-"""Who may do what: grants, row filters and masks, and the Access that they make for one caller in
-one catalog.
+"""Who may do what: grants, row filters and masks, and a caller's Access to a catalog made of them.
 
-Objects are named by paths, `catalog`, `catalog.schema` or `catalog.schema.object`, or by patterns
-of such (`sparkport.auth.paths`). Whom a rule is for is the name of a principal, `group:` and the
-name of a group, or `*` for everybody. Nothing is ever taken away by a grant: what none allows is
-not allowed.
+Rules name objects by paths, `catalog`, `catalog.schema` or `catalog.schema.object`, or by patterns
+of paths (`sparkport.auth.paths`). They name callers by a principal's name, `group:` and a group's
+name, or `*` for everybody. A grant never takes anything away: what no grant allows is not allowed.
 """
 
 from __future__ import annotations
@@ -27,9 +25,7 @@ _MOST_REMEMBERED = 1000
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Lets somebody do something with a catalog, a schema, a table or a function, and all that is
-    in it.
-    """
+    """Lets callers use a catalog, schema, table or function and everything inside it."""
 
     to: tuple[str, ...]
     on: str
@@ -38,21 +34,23 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """Rows of a table that its readers see: a condition in DuckDB's SQL, with attributes of the
-    reader as `$name`.
+    """The rows of a table that its readers see.
+
+    The condition is DuckDB SQL, with attributes of the reader as `$name`.
     """
 
     on: str
     rows: str
     to: tuple[str, ...] = (EVERYBODY,)
     but: tuple[str, ...] = ()
-    """Those who see all rows nevertheless."""
+    """Callers who see all rows nevertheless."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """What readers see in place of a column's values: an expression in DuckDB's SQL, as in a row
-    filter.
+    """The values that readers see in place of a column's.
+
+    The expression is DuckDB SQL, with attributes of the reader as `$name`.
     """
 
     on: str
@@ -60,12 +58,13 @@ class Mask:
     value: str = "NULL"
     to: tuple[str, ...] = (EVERYBODY,)
     but: tuple[str, ...] = ()
-    """Those who see the values nevertheless."""
+    """Callers who see the values nevertheless."""
 
 
 class Policy:
-    """All that has been decided about who may do what. Without grants everybody may do everything
-    that is not filtered or masked. Thread-safe.
+    """All rules of a server about who may do what. Thread-safe.
+
+    Without grants, everybody may do everything that is not filtered or masked.
     """
 
     def __init__(
@@ -75,28 +74,29 @@ class Policy:
         masks: Iterable[Mask] = (),
         admins: Iterable[str] = (),
     ) -> None:
-        """`grants` None grants everything to everybody; an empty list nothing to nobody. Of several
-        masks for one caller and column the first counts.
+        """`grants` None grants everything to everybody; an empty list grants nothing.
 
-        Raises: BadRequest for masks on the same path that spell one column in two ways.
+        Of several masks for a caller and column the first counts.
+
+        Raises: BadRequest for masks on the same path that spell a column in two ways.
         """
         self._grants = (
             None if grants is None else tuple((each, PathPattern(each.on)) for each in grants)
         )
         self._row_filters = tuple((each, PathPattern(each.on)) for each in row_filters)
         self._masks = tuple((each, PathPattern(each.on)) for each in masks)
-        _expect_one_spelling(each for each, _ in self._masks)
+        _refuse_two_spellings(each for each, _ in self._masks)
         self._admins = tuple(admins)
         self._known: Cache[tuple[str, frozenset[str], str, str], Access] = Cache(_MOST_REMEMBERED)
 
     def access(self, identity: Identity | None, catalog: str) -> Access:
-        """What a caller may do in a catalog; None is one who has not said who it is."""
+        """Return what a caller may do in a catalog; None is a caller without an identity."""
         key = _key(identity, catalog)
         known = self._known.find(key, None)
         return known or self._known.add(key, self._make(identity, catalog))
 
     def is_admin(self, identity: Identity | None) -> bool:
-        """Whether a caller may see and cancel what others do."""
+        """Whether a caller may see and cancel the calls of others."""
         return identity is not None and _is_for(identity, self._admins)
 
     def _make(self, identity: Identity | None, catalog: str) -> Access:
@@ -162,10 +162,8 @@ class _Granted(Access):
         return ".".join([self._catalog, *filter(None, (schema, name))])
 
 
-def _expect_one_spelling(masks: Iterable[Mask]) -> None:
-    """Nobody means two columns by that, and who sees what would depend on which of them a table
-    has.
-    """
+def _refuse_two_spellings(masks: Iterable[Mask]) -> None:
+    """Refuse masks that spell a column in two ways: which one counts would depend on the table."""
     known: dict[tuple[bytes, bytes], str] = {}
     for each in masks:
         first = known.setdefault((folded(each.on), folded(each.column)), each.column)
@@ -179,9 +177,8 @@ def _is_for(identity: Identity | None, whom: Iterable[str]) -> bool:
     if identity is None:
         return EVERYBODY in whom
     mine = {EVERYBODY, *(f"{_GROUP}{group}" for group in identity.groups)}
-    if not identity.name.startswith(
-        _GROUP
-    ):  # where people choose their names, one must not be that of a group
+    # Where people choose their names, a name must not pass for a group.
+    if not identity.name.startswith(_GROUP):
         mine.add(identity.name)
     return not mine.isdisjoint(whom)
 
@@ -201,7 +198,7 @@ def _values(identity: Identity | None) -> Mapping[str, str | tuple[str, ...] | N
 
 
 def _key(identity: Identity | None, catalog: str) -> tuple[str, frozenset[str], str, str]:
-    """All that an Access depends on."""
+    """Return all that an Access depends on."""
     if identity is None:
         return "", frozenset(), "", catalog
     return f"={identity.name}", identity.groups, repr(sorted(identity.attributes.items())), catalog

@@ -1,8 +1,7 @@
-"""A file of tokens, of which it holds only hashes: one JSON object in a line, which people can read
-and programs compare.
+"""A file of hashed tokens, with a JSON object in each line.
 
-`sparkport token` writes it; a server reads it again when it changes, so that a new token works, and
-a revoked one does not, within a second. Empty lines and such that begin with # are left alone.
+`sparkport token` writes it. A server reads it again when it changes: a new token works, and a
+revoked token stops working, within a second. Empty lines and lines that begin with # are kept.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from sparkport.auth.watched import Watched
+from sparkport.auth.watched import WatchedFiles
 from sparkport.catalog import Identity
 from sparkport.errors import BadRequest, NotFound
 
@@ -30,17 +29,20 @@ __all__ = ["KnownToken", "TokenFile", "create_token", "read_tokens", "revoke_tok
 
 _log = logging.getLogger(__name__)
 
-_HEADER = "# Tokens of Sparkport, one in a line, and of each only its hash: see `sparkport token --help`.\n"
+_HEADER = (
+    "# Tokens of Sparkport, one in a line, and of each only its hash: "
+    "see `sparkport token --help`.\n"
+)
 _PREFIX = "spk_"
-"""Lets people, and scanners of repositories, see what it is."""
+"""Tells people, and scanners of repositories, that it is a token of Sparkport."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownToken:
-    """One line of the file."""
+    """A line of the file."""
 
     id: str
-    """What it is called where it must not be shown."""
+    """The token's name where the token itself must not be shown."""
     sha256: str
     principal: str
     groups: tuple[str, ...] = ()
@@ -49,12 +51,12 @@ class KnownToken:
     expires: datetime | None = None
 
     def expired(self, now: float) -> bool:
-        """Whether its time is over."""
+        """Whether the token has expired."""
         return self.expires is not None and self.expires.timestamp() <= now
 
     @property
     def identity(self) -> Identity:
-        """Who shows it."""
+        """The identity of a caller who shows the token."""
         expires = None if self.expires is None else self.expires.timestamp()
         return Identity(self.principal, frozenset(self.groups), self.attributes, expires, self.id)
 
@@ -62,15 +64,17 @@ class KnownToken:
 class TokenFile:
     """Authenticates by a file of tokens. Thread-safe.
 
-    While the file is broken or missing, what it held before goes on to hold; nobody is let in who
-    was not before.
+    While the file is broken or missing, the last readable content stays in force.
     """
 
     def __init__(self, path: str | Path, clock: Callable[[], float] = time.time) -> None:
-        """Raises: BadRequest when the file cannot be read, or has a line that is no token."""
+        """Read the file.
+
+        Raises: BadRequest when the file cannot be read, or has a line that is no token.
+        """
         self._clock = clock
         file = Path(path)
-        self._known = Watched(
+        self._known = WatchedFiles(
             [file], lambda: _Known(read_tokens(file)), _log, "tokens stay as they were"
         )
 
@@ -80,36 +84,32 @@ class TokenFile:
         return None if found is None or found.expired(self._clock()) else found.identity
 
     def recognises(self, identity: Identity) -> bool:
-        """Whether the token that this caller has shown is still good, and still says the same about
-        it.
-        """
+        """Whether the caller's token is valid and has the same name, groups and attributes."""
         self._known.look()
         found = self._known.value.by_id.get(identity.credential)
         return (
             found is not None
             and not found.expired(self._clock())
-            and _says(found.identity) == _says(identity)
+            and _permission_facts(found.identity) == _permission_facts(identity)
         )
 
 
 class _Known:
     def __init__(self, tokens: Iterable[KnownToken]) -> None:
         known = list(tokens)
-        # Looked up by hash: how long that takes tells only about hashes, and nobody can choose
-        # those.
+        # Looked up by hash: the time that takes tells only about hashes, which no caller can
+        # choose.
         self.by_hash = {each.sha256: each for each in known}
         self.by_id = {each.id: each for each in known}
 
 
-def _says(identity: Identity) -> tuple[object, ...]:
-    """What permissions depend on. When it expires may differ: what is handed out is good for a
-    shorter time.
-    """
+def _permission_facts(identity: Identity) -> tuple[object, ...]:
+    """Return what permissions depend on. Not `expires`: tickets expire earlier than tokens."""
     return identity.name, identity.groups, dict(identity.attributes)
 
 
 def read_tokens(path: Path) -> list[KnownToken]:
-    """All tokens of a file. Raises: BadRequest, which says in which line it is broken."""
+    """Return all tokens of a file. Raises: BadRequest, which names the broken line."""
     return [token for _, token in _lines(path) if token is not None]
 
 
@@ -120,16 +120,15 @@ def create_token(
     attributes: Mapping[str, str | tuple[str, ...]] | None = None,
     expires: datetime | None = None,
 ) -> tuple[str, KnownToken]:
-    """Add a token to the file, which is made where it is missing. The token itself is in no other
-    place than the answer.
+    """Add a token to the file, which is created where missing, and return it.
 
-    Raises: BadRequest when the file or the principal cannot be used.
+    The token is stored nowhere else. Raises: BadRequest when the file or the principal is unusable.
     """
     check_principal(principal)
-    # 256 random bits cannot be guessed, however quick the hash is: a slow one, as passwords need,
+    # 256 random bits cannot be guessed, however fast the hash is. A slow hash, as passwords need,
     # would only cost time.
     token = _PREFIX + secrets.token_urlsafe(32)
-    with _only_one(path):
+    with _locked(path):
         lines = _lines(path) if path.exists() else [(_HEADER, None)]
         taken = {known.id for _, known in lines if known is not None}
         name = next(each for each in iter(lambda: secrets.token_hex(4), "") if each not in taken)
@@ -142,32 +141,32 @@ def create_token(
 
 
 def revoke_tokens(path: Path, id_or_principal: str) -> list[KnownToken]:
-    """Take the token of that id, or all of that principal, out of the file. Raises: NotFound,
-    BadRequest.
-    """
-    with _only_one(path):
+    """Remove the token of that id, or all tokens of a principal. Raises: NotFound, BadRequest."""
+    with _locked(path):
         lines = _lines(path)
         tokens = [known for _, known in lines if known is not None]
         revoked = [each for each in tokens if each.id == id_or_principal]
         revoked = revoked or [each for each in tokens if each.principal == id_or_principal]
         if not revoked:
             raise NotFound(
-                f"{path} has no token of {id_or_principal!r}: `sparkport token list` shows those that there are"
+                f"{path} has no token of {id_or_principal!r}: `sparkport token list` shows those "
+                f"that there are"
             )
         _write(path, [line for line, known in lines if known not in revoked])
     return revoked
 
 
 def check_principal(name: str) -> None:
-    """Raises: BadRequest for names that mean something else in grants."""
+    """Refuse names that mean something else in grants. Raises: BadRequest."""
     if not name.strip() or name == "*" or name.startswith("group:") or not name.isprintable():
         raise BadRequest(
-            f"{name!r} cannot be the name of a principal: it must not be empty, * or begin with group:"
+            f"{name!r} cannot be the name of a principal: it must not be empty, * or begin with "
+            f"group:"
         )
 
 
 def _lines(path: Path) -> list[tuple[str, KnownToken | None]]:
-    """Each line as it is, and the token in it."""
+    """Return each line of the file and the token in it."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
@@ -204,18 +203,19 @@ def _decode(line: str, where: str) -> KnownToken:
             _text(values["principal"]),
             tuple(_text(each) for each in values.get("groups", [])),
             {_text(key): _attribute(value) for key, value in values.get("attributes", {}).items()},
-            _moment(values.get("created")),
-            _moment(values.get("expires")),
+            _timestamp(values.get("created")),
+            _timestamp(values.get("expires")),
         )
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise BadRequest(
             f"{where}: this is no token, which are lines that `sparkport token create` writes"
         ) from error
-    if unknown:  # perhaps a misspelt `expires`, without which it would be good for ever
+    if unknown:  # perhaps a misspelt `expires`: without it the token would never expire
         raise BadRequest(f"{where}: a token has no {min(unknown)!r}")
     if len(token.sha256) != 64:
         raise BadRequest(
-            f"{where}: sha256 must be 64 hexadecimal digits: the hash of a token, not the token itself"
+            f"{where}: sha256 must be 64 hexadecimal digits: the hash of a token, not the token "
+            f"itself"
         )
     check_principal(token.principal)
     return token
@@ -225,8 +225,8 @@ def _encode(token: KnownToken) -> str:
     values: dict[str, Any] = {"id": token.id, "principal": token.principal}
     values |= {"groups": list(token.groups)} if token.groups else {}
     values |= {"attributes": dict(token.attributes)} if token.attributes else {}
-    moments = {"created": token.created, "expires": token.expires}
-    values |= {name: moment.isoformat() for name, moment in moments.items() if moment is not None}
+    times = {"created": token.created, "expires": token.expires}
+    values |= {name: each.isoformat() for name, each in times.items() if each is not None}
     return json.dumps({**values, "sha256": token.sha256}, ensure_ascii=False) + "\n"
 
 
@@ -240,13 +240,12 @@ def _attribute(value: object) -> str | tuple[str, ...]:
     return tuple(_text(each) for each in value) if isinstance(value, list) else _text(value)
 
 
-def _moment(value: object) -> datetime | None:
+def _timestamp(value: object) -> datetime | None:
     if value is None:
         return None
-    moment = datetime.fromisoformat(
-        _text(value).replace("Z", "+00:00")
-    )  # Python 3.10 does not know Z
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
+    # Python 3.10 does not know Z.
+    timestamp = datetime.fromisoformat(_text(value).replace("Z", "+00:00"))
+    return timestamp if timestamp.tzinfo is not None else timestamp.replace(tzinfo=timezone.utc)
 
 
 def _hash(token: str) -> str:
@@ -254,9 +253,10 @@ def _hash(token: str) -> str:
 
 
 @contextmanager
-def _only_one(path: Path) -> Iterator[None]:
-    """Two commands at once must not lose each other's tokens. The lock ends with its process,
-    however that ends.
+def _locked(path: Path) -> Iterator[None]:
+    """Lock the file, so that two commands at once keep each other's tokens.
+
+    The lock ends with its process, even if that is killed.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -275,21 +275,18 @@ def _only_one(path: Path) -> Iterator[None]:
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:
-    """Put the new file in place of the old one, whole or not at all. Its owner and permissions
-    stay.
-    """
+    """Replace the file, whole or not at all. Its owner and permissions stay."""
     try:
-        target = path.resolve()  # a link stays one
-        handle, name = tempfile.mkstemp(
-            prefix=f".{path.name}.", dir=target.parent
-        )  # for the owner only
+        target = path.resolve()  # a symbolic link stays a link
+        # Only the owner can read a new temporary file.
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=target.parent)
         try:
             with open(handle, "w", encoding="utf-8") as file:
                 file.writelines(lines)
                 file.flush()
                 os.fsync(file.fileno())
             if target.exists():
-                _same_permissions(target, name)
+                _copy_permissions(target, name)
             os.replace(name, target)
         except BaseException:
             os.unlink(name)
@@ -300,10 +297,8 @@ def _write(path: Path, lines: Iterable[str]) -> None:
         ) from error
 
 
-def _same_permissions(old: Path, new: str) -> None:
-    """The server may run as another user than the one who manages its tokens, who has let it read
-    the file.
-    """
+def _copy_permissions(old: Path, new: str) -> None:
+    """Copy owner and permissions: the server may run as another user, who may read the old file."""
     found = old.stat()
     os.chmod(new, found.st_mode & 0o777)
     if (found.st_uid, found.st_gid) != (os.getuid(), os.getgid()):

@@ -13,22 +13,19 @@ from sparkport.errors import BadRequest
 __all__ = ["Authenticator", "TokenAuthenticator"]
 
 Authenticator: TypeAlias = Callable[[str], Identity | str | None]
-"""Tells who a bearer token belongs to, at least by name; None when it is nobody's.
+"""Returns the owner of a bearer token, or at least the owner's name; None for an unknown token.
 
-Called for every request, from many threads at once. One that can revoke tokens also has
-`recognises(identity) -> bool`, which is asked where the caller shows no token but what this server
-has handed out to it before."""
+Called for every request, from many threads at once. An authenticator that can revoke tokens also
+has `recognises(identity) -> bool`. It is asked for callers that show no token, only a descriptor or
+ticket that this server handed out to them.
+"""
 
 
 class TokenAuthenticator:
-    """A fixed set of tokens, each with the name of its owner. Only their hashes are kept in
-    memory.
-    """
+    """A fixed set of tokens, each with the name of its owner. Keeps only their hashes in memory."""
 
     def __init__(self, tokens: Mapping[str, str]) -> None:
-        """`tokens` maps each token to its owner's name. Raises: BadRequest for an empty token or
-        name.
-        """
+        """`tokens` maps tokens to owners' names. Raises: BadRequest for an empty token or name."""
         if not all(token and owner for token, owner in tokens.items()):
             raise BadRequest("a token and the name of its owner must not be empty")
         self._owners = [(_hash(token), owner) for token, owner in tokens.items()]

@@ -11,23 +11,22 @@ from typing import Generic, TypeAlias, TypeVar
 
 from sparkport.errors import SparkportError
 
-__all__ = ["LOOK_SECONDS", "SETTLE_SECONDS", "Watched"]
+__all__ = ["LOOK_SECONDS", "SETTLE_SECONDS", "WatchedFiles"]
 
 LOOK_SECONDS = 1.0
 SETTLE_SECONDS = 0.25
-"""A file that was changed more recently may be half written, and may change again without a new
-time.
+"""Seconds. A file changed more recently may be half written, or change again within its timestamp.
 """
 
 Value = TypeVar("Value")
 _Stamp: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 
 
-class Watched(Generic[Value]):
-    """What was read from files, as they were when they were last good. Thread-safe.
+class WatchedFiles(Generic[Value]):
+    """The last valid value that was read from files. Thread-safe.
 
-    There is no thread that looks: whoever wants to know calls `look` first, which looks at the
-    files once in a while. A change is so noticed by whoever asks a second later.
+    No thread watches the files: callers call `look` before they use the value, which checks the
+    files at most once in `look_seconds`.
     """
 
     def __init__(
@@ -40,8 +39,9 @@ class Watched(Generic[Value]):
         look_seconds: float | None = None,
         settle_seconds: float | None = None,
     ) -> None:
-        """`unchanged` says in the log that what was read before goes on to hold. Raises: what
-        `read` raises.
+        """`unchanged` says in the log that the earlier value stays in force.
+
+        Raises: all that `read` raises.
         """
         self._paths = paths
         self._read = read
@@ -53,14 +53,15 @@ class Watched(Generic[Value]):
         self._next = time.monotonic() + self._look_seconds
         self._stamp: _Stamp | None = self._now()
         if not self._settled(self._stamp):
-            self._stamp = None  # read it again, once it has
+            self._stamp = None  # read it again once it has settled
         self.value: Value = read()
         self.outdated = False
-        """Whether the files hold something else now, which cannot be used."""
+        """Whether the files have changed to something that cannot be used."""
 
     def look(self) -> bool:
-        """Read the files again if they have changed; whether there is a new value. Does not
-        raise.
+        """Read the files again if they have changed, and return whether there is a new value.
+
+        Does not raise.
         """
         now = time.monotonic()
         if now < self._next or not self._lock.acquire(blocking=False):
@@ -73,13 +74,13 @@ class Watched(Generic[Value]):
             if not settled or stamp == self._stamp:
                 return False
             value = self._read()
-            if self._now() != stamp:  # while they were read
+            if self._now() != stamp:  # they changed while they were read
                 self._next = now + self._settle_seconds
                 return False
             self._stamp, self.value, self.outdated = stamp, value, False
             return True
         except Exception as error:  # noqa: BLE001 - nobody who asks is to blame for what is in the files
-            self._stamp, self.outdated = stamp, True  # it is complained about once
+            self._stamp, self.outdated = stamp, True  # so that it is logged once
             said = error.message if isinstance(error, SparkportError) else type(error).__name__
             self._log.error("%s: %s", self._unchanged, said)
             return False

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparkport.auth import Policy
-from sparkport.auth.watched import Watched
+from sparkport.auth.watched import WatchedFiles
 from sparkport.cli.rule_doubts import doubts_about_patterns
 from sparkport.config import SETTINGS, Config, changed
 from sparkport.errors import BadRequest
@@ -45,7 +45,7 @@ class RuleFile:
         self._started = started
         self._load = load
         self._before = _Read(started, started.policy)
-        self._rules = Watched([file], self._read, _log, "the rules stay as they were")
+        self._rules = WatchedFiles([file], self._read, _log, "the rules stay as they were")
 
     def __call__(self) -> Policy | None:
         """What holds now; None where everybody may do everything."""

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import grpc
 
-from sparkport.auth.watched import Watched
+from sparkport.auth.watched import WatchedFiles
 from sparkport.errors import BadRequest
 
 __all__ = ["Certificates", "PEM", "check_files", "server_credentials"]
@@ -86,7 +86,7 @@ class _Reloading:
 
     def __init__(self, certificates: Certificates) -> None:
         self._certificates = certificates
-        self._loaded = Watched(
+        self._loaded = WatchedFiles(
             _files(certificates),
             self._load,
             _log,
