@@ -1,4 +1,4 @@
-"""What implementers see: interfaces, their options and results, the filter tree."""
+"""The contracts for implementers: interfaces, their options and results, the filter tree."""
 
 from sparkport.catalog.access import Access, Privilege, Restrictions
 from sparkport.catalog.actions_and_flights import (

@@ -1,5 +1,6 @@
-"""What the caller may do: asked by the service for all that it finds, and by catalogs for what only
-they know about.
+"""What a caller may do.
+
+The service asks for every object that it finds, a catalog for objects that only it knows about.
 """
 
 from __future__ import annotations
@@ -14,54 +15,45 @@ __all__ = ["Access", "Privilege", "Restrictions"]
 
 
 class Privilege(str, Enum):
-    """What can be granted on a catalog, a schema, a table or a function. Each of the others
-    includes LIST.
-    """
+    """A right that can be granted on a catalog, schema, table or function. Each includes LIST."""
 
     LIST = "list"
-    """See that it is there, and its columns."""
+    """See that the object exists, and its columns."""
     READ = "read"
-    """Read its rows; call a function."""
+    """Read a table's rows; call a function."""
     WRITE = "write"
-    """INSERT, UPDATE, DELETE. The latter two, and RETURNING, need READ as well: DuckDB reads the
-    rows first.
-    """
+    """INSERT, UPDATE, DELETE. All but plain INSERT need READ too: DuckDB reads the rows first."""
     ALTER = "alter"
-    """CREATE, DROP, ALTER in it or of it, and the care of tables."""
+    """CREATE, DROP and ALTER of the object and everything inside it, and table maintenance."""
     SPARK_SQL = "spark_sql"
-    """Ask Spark, in any query, about tables that may be read."""
+    """Run any query in Spark, on tables that may be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restrictions:
-    """Which rows of a table the caller sees, and how: conditions and values in DuckDB's SQL over
-    the table's columns.
-    """
+    """The rows and values of a table that a caller sees, in DuckDB SQL over the table's columns."""
 
     row_filters: tuple[str, ...] = ()
-    """Rows for which each of them is true are there; the others are not."""
+    """The caller sees the rows for which all of these conditions are true."""
     masks: Mapping[str, str] = field(default_factory=dict)
-    """What stands in place of a column's values."""
+    """By column: the expression whose value the caller sees instead."""
     values: Mapping[str, str | tuple[str, ...] | None] = field(default_factory=dict)
-    """What `$name` means in them: attributes of the caller."""
+    """The attributes of the caller that the SQL refers to as `$name`."""
 
 
 class Access:
-    """What a caller may do in one catalog. This one may do everything; names are as the catalog
-    spells them. Thread-safe.
+    """What a caller may do in a catalog: everything, unless a subclass says otherwise. Thread-safe.
+
+    Names are as the catalog spells them.
     """
 
     everything: bool = True
-    """Whether nothing is kept from the caller, so that there is no need to ask further."""
+    """Whether the caller may do everything, so that no further question is needed."""
     restricted: bool = False
-    """Whether there are tables of this catalog of which the caller sees only some rows, or masked
-    values.
-    """
+    """Whether the caller sees only some rows, or masked values, of any table of this catalog."""
 
     def may(self, privilege: Privilege, schema: str = "", name: str = "") -> bool:
-        """Whether it is granted: on a table or function, on a schema as a whole, or without names
-        on the catalog.
-        """
+        """Whether a privilege is granted on a table or function, a schema, or the whole catalog."""
         return True
 
     def sees_catalog(self) -> bool:
@@ -73,20 +65,19 @@ class Access:
         return True
 
     def restrictions(self, schema: str, table: str) -> Restrictions | None:
-        """What of the table is kept from the caller; None for nothing."""
+        """Return what is kept from the caller in this table; None means nothing."""
         return None
 
     def shows(self, schema: str, table: str) -> bool:
-        """Whether the caller may be told any value of the table: it may read all of it."""
+        """Whether the caller may read every row and value of the table."""
         return self.may(Privilege.READ, schema, table) and self.restrictions(schema, table) is None
 
     def require(
         self, privilege: Privilege, schema: str, table: str, *, whole: bool = False
     ) -> None:
-        """Refuse a caller who may not do that; with `whole` also one who does not see all of the
-        table.
+        """Refuse a caller without the privilege, or with `whole` without access to the whole table.
 
-        Raises: NotFound for what the caller may not even see, as if it were not there;
+        Raises: NotFound for an object that the caller may not see, as if it did not exist;
         PermissionDenied.
         """
         if not self.may(Privilege.LIST, schema, table):

@@ -1,4 +1,4 @@
-"""What a catalog may offer beside schemas: actions and flights of its own."""
+"""Optional parts of a catalog besides its schemas: actions and flights of its own."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from sparkport.catalog.interfaces import Catalog, Table
 __all__ = ["ActionCatalog", "CustomAction", "FlightCatalog", "FlightName"]
 
 FlightName: TypeAlias = tuple[str, ...] | bytes
-"""How a client names a flight: a path, or a command."""
+"""A client's name for a flight: a path, or a command."""
 
 
 @dataclass(frozen=True, slots=True)
 class CustomAction:
-    """An action beside those of the protocol. In SQL: `FROM airport_action('grpc://…', 'name',
-    'parameter')`.
+    """An action besides the protocol's: `FROM airport_action('grpc://…', 'name', 'parameter')`.
 
-    `run` gets the parameter's bytes, and each value that it returns or yields is one row for the
-    caller. It may raise the errors of `sparkport.errors`.
+    `run` gets the parameter's bytes. Each value that it returns or yields is a row for the caller.
+    It may raise the errors of `sparkport.errors`.
     """
 
     name: str
@@ -35,19 +34,22 @@ class ActionCatalog(Catalog):
 
     @abstractmethod
     def actions(self, ctx: Context) -> Sequence[CustomAction]:
-        """The actions that the caller may run. Names of the protocol's actions are taken; of
-        several catalogs with one of the same name, the first counts."""
+        """Return the actions that the caller may run.
+
+        The names of the protocol's actions are reserved. Of several catalogs with an action of the
+        same name, the first counts.
+        """
 
 
 class FlightCatalog(Catalog):
-    """A catalog with tables that are in no schema: `FROM airport_take_flight('grpc://…', ['name',
-    …])`.
+    """A catalog with flights: `FROM airport_take_flight('grpc://…', ['name'])`.
+
+    A flight is a table outside of the catalog's schemas.
     """
 
     @abstractmethod
     def flight(self, ctx: Context, name: FlightName) -> Table | None:
-        """The table under this path or command; None if it is not one of this catalog's.
+        """Return the table under this path or command; None if this catalog does not have it.
 
-        Asked again for every step of a scan, so it must be quick, and find the same table each
-        time.
+        Called for every step of a scan, so it must be quick, and find the same table each time.
         """

@@ -1,4 +1,4 @@
-"""What a table demands of its rows."""
+"""The constraints that a table puts on its rows."""
 
 from __future__ import annotations
 
@@ -12,17 +12,13 @@ __all__ = ["ConstrainedTable", "Constraints"]
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """Constraints by column name. A primary key implies NOT NULL on its columns, which are listed
-    in both.
-    """
+    """Constraints by column name. The columns of a primary key are listed in `not_null` too."""
 
     not_null: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
-    """SQL expressions of DuckDB, for instance `(v > 0)`; a row passes unless one is FALSE."""
+    """DuckDB SQL, for instance `(v > 0)`; a row passes unless an expression is FALSE."""
     unique: tuple[tuple[str, ...], ...] = ()
-    """Sets of columns whose values together are unique; rows with a NULL among them are not
-    compared.
-    """
+    """Sets of columns whose values together are unique, unless a NULL is among them."""
     primary_key: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
@@ -30,15 +26,14 @@ class Constraints:
 
 
 class ConstrainedTable(Table):
-    """A table that asks for its constraints to be enforced on INSERT and UPDATE by the framework's
-    own code.
+    """A table whose constraints the framework enforces on INSERT and UPDATE.
 
-    Where the table is a `StagedTable` it calls that code itself inside its commit, where no other
-    change can come between the check and the commit; for the simpler forms the service does so
-    before it hands the rows over.
+    A `StagedTable` calls the framework's code inside its commit, so that no other change comes
+    between the check and the commit. For the simpler forms the service calls it before it passes
+    the rows on.
     """
 
     @property
     @abstractmethod
     def constraints(self) -> Constraints:
-        """The present constraints."""
+        """The current constraints."""

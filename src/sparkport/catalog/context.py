@@ -1,4 +1,4 @@
-"""Who asks, in which transaction, and whether they are still waiting."""
+"""The context of a request: its caller, its transaction, and whether the caller still waits."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["Cancellation", "Context", "Progress"]
 
 _log = logging.getLogger(__name__)
 _LONGEST_QUERY = 10_000
-"""Characters of a query that are written down."""
+"""Characters of a query that are logged."""
 
 
 class Cancellation:
-    """A one-way switch that the service flips when the caller goes away. Thread-safe."""
+    """A switch that the service flips, for good, when the caller goes away. Thread-safe."""
 
     __slots__ = ("_callbacks", "_event", "_lock")
 
@@ -50,7 +50,7 @@ class Cancellation:
                 _log.exception("a callback of a cancelled request failed")
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Block until cancelled; True if it was."""
+        """Block until cancelled or timed out; returns whether it is cancelled."""
         return self._event.wait(timeout)
 
     def add_callback(self, callback: Callable[[], None]) -> None:
@@ -62,21 +62,19 @@ class Cancellation:
 
 
 class Progress:
-    """What a catalog tells about a request while it serves it; there is one for all contexts of a
-    request.
-    """
+    """What a catalog reports about a request. All contexts of a request share it."""
 
     __slots__ = ("fraction", "query", "route", "tables", "writes")
 
     def __init__(self) -> None:
         self.fraction: float | None = None
-        """How much of a scan is done, as its table says; shown by DuckDB's progress bar."""
+        """How much of a scan is done, as reported by its table. DuckDB's progress bar shows it."""
         self.route = ""
-        """Which way a scan has gone."""
+        """The route of a scan."""
         self.writes: list[tuple[str, str, int | None]] = []
-        """What has been changed: the kind of change, the object, how many rows."""
+        """The changes that were made: kind, object, number of rows."""
         self.query = ""
-        """What the caller has asked another engine in its own words."""
+        """A query of the caller in the language of another engine."""
         self.tables: tuple[str, ...] = ()
         """The tables that this query reads."""
 
@@ -87,46 +85,52 @@ _UNLIMITED = Quotas()
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a catalog may know about the request it is serving.
+    """What a catalog may know about the request that it serves.
 
-    Made by the service, one for each request; catalogs read it and pass it on. Safe to use from any
+    The service makes one for each request. Catalogs read it and pass it on. Safe to use from any
     thread.
     """
 
     catalog_name: str = ""
     """The catalog's name as the caller spelled it."""
     transaction_id: str | None = None
-    """The TransactionManager's id of the transaction this operation belongs to."""
+    """The id that the TransactionManager gave the transaction of this operation."""
     parent_transaction_id: str | None = None
-    """For a write that commits by itself inside a DuckDB transaction (airport §10): that
-    transaction's id, whose later scans should see this write."""
+    """For a write that commits by itself: the DuckDB transaction around it (airport §10).
+
+    Later scans in that transaction should see this write.
+    """
     principal: str | None = None
-    """Who asks, once authentication has said so."""
+    """The caller's name, if the caller is authenticated."""
     identity: Identity | None = None
-    """The same with groups and attributes."""
+    """The caller's name, groups and attributes, if the caller is authenticated."""
     access: Access = field(default=_EVERYTHING, compare=False, repr=False)
-    """What the caller may do in this catalog. The service asks it about all that it finds by name;
-    a catalog asks about what only it knows, such as a table that a function's argument names."""
+    """What the caller may do in this catalog.
+
+    The service checks every object that it finds by name. A catalog checks objects that only it
+    knows about, such as a table that a function's argument names.
+    """
     served: Callable[[], Sequence[tuple[Catalog, Access]]] = field(
         default=tuple, compare=False, repr=False
     )
-    """All catalogs of this server, with what the caller may do in each: for a catalog whose queries
-    reach into others.
+    """Returns all catalogs of this server with the caller's access to each.
+
+    For a catalog whose queries read other catalogs.
     """
     quotas: Quotas = field(default=_UNLIMITED, compare=False, repr=False)
     """How much the caller may use at once."""
     trace_id: str = ""
-    """One value for all calls of one scan or write; for logs and audit."""
+    """Shared by all calls of a scan or write; for logs and audit."""
     session_id: str = ""
-    """The caller's process, as it says itself: not a credential."""
+    """An id of the caller's process, as the caller gives it: not a credential."""
     from_duckdb: bool = False
-    """True when the caller introduced itself as DuckDB's airport client."""
+    """Whether the caller introduced itself as DuckDB's airport client."""
     cancellation: Cancellation = field(default_factory=Cancellation, compare=False, repr=False)
     progress: Progress = field(default_factory=Progress, compare=False, repr=False)
 
     @property
     def cancelled(self) -> bool:
-        """True once the caller has gone away. Long work must look at it, or use `on_cancel`."""
+        """Whether the caller has gone away. Long work must check it, or use `on_cancel`."""
         return self.cancellation.cancelled
 
     def check(self) -> None:
@@ -135,49 +139,40 @@ class Context:
             raise Cancelled("the request was cancelled")
 
     def on_cancel(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called, once and from any thread, when the caller goes away; at once if
-        it has already.
+        """Call `callback` once, from any thread, when the caller goes away or if it already has.
 
         It must be quick: the thread that calls it serves other requests too.
         """
         self.cancellation.add_callback(callback)
 
     def wait(self, seconds: float) -> None:
-        """Sleep, but no longer than the caller waits. Raises: Cancelled."""
+        """Sleep until the time is over or the caller goes away. Raises: Cancelled."""
         if self.cancellation.wait(seconds):
             raise Cancelled("the request was cancelled")
 
     def report_progress(self, fraction: float) -> None:
-        """Say how much of this scan, or of this partition of it, has been read: 0 is nothing, 1 all
-        of it.
-        """
+        """Report how much of this scan, or of this partition, has been read, from 0 to 1."""
         if not math.isnan(fraction):  # 0 of 0 rows
             self.progress.fraction = min(max(float(fraction), 0.0), 1.0)
 
     def report_route(self, route: str) -> None:
-        """Say which way a scan goes, where there are several: one of a few fixed words, by which
-        metrics count scans.
-        """
+        """Report the route of a scan, one of a few fixed words by which metrics count scans."""
         self.progress.route = route
 
     def report_write(self, kind: str, name: str, rows: int | None = None) -> None:
-        """Say that something has been changed, for the audit log: by what, such as `upsert`, which
-        object, how many rows.
+        """Report a change for the audit log: its kind, such as `upsert`, the object, how many rows.
 
-        The service says so of statements and DDL itself. Names only: values of rows do not belong
-        there.
+        The service itself reports statements and DDL. Report names only, never values of rows.
         """
         self.progress.writes.append((kind, name, rows))
 
     def report_query(self, text: str, tables: Sequence[str] = ()) -> None:
-        """Say what the caller asks in words of its own, and which tables that reads once it is
-        known, for the audit log.
-        """
-        # What has ended is remembered for a while, with this.
+        """Report a query in the caller's own words, and the tables it reads, for the audit log."""
+        # It is kept for a while after the request has ended.
         self.progress.query, self.progress.tables = text[:_LONGEST_QUERY], tuple(tables)
 
     def with_transaction(self, transaction_id: str | None) -> Context:
-        """The same request inside another transaction; the present one becomes its parent."""
+        """Return a context in another transaction; the present transaction is its parent."""
         return replace(
             self, transaction_id=transaction_id, parent_transaction_id=self.transaction_id
         )

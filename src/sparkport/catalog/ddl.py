@@ -1,4 +1,4 @@
-"""Changing the catalog itself: schemas, tables, columns."""
+"""Changes of the catalog itself: schemas, tables, columns."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ __all__ = [
 
 
 class OnConflict(str, Enum):
-    """What CREATE does when the object exists: fail, leave it as it is, or put a new one in its
-    place.
-    """
+    """What CREATE does when the object exists: fail, keep the object, or replace it."""
 
     ERROR = "error"
     IGNORE = "ignore"
@@ -50,9 +48,7 @@ class CreateSchemaOptions:
 
 @dataclass(frozen=True, slots=True)
 class DropSchemaOptions:
-    """`ignore_not_found`: a schema that is not there is no error. `cascade`: drop its tables with
-    it.
-    """
+    """`ignore_not_found`: a missing schema is no error. `cascade`: also drop its tables."""
 
     ignore_not_found: bool = False
     cascade: bool = False
@@ -60,11 +56,11 @@ class DropSchemaOptions:
 
 @dataclass(frozen=True, slots=True)
 class CreateTableOptions:
-    """What CREATE TABLE says besides the columns.
+    """The parts of CREATE TABLE other than its columns.
 
-    The contract's index lists (`NotNullConstraints`, `UniqueConstraints`) and the client's name
-    lists arrive merged in `constraints`; its NOT NULL columns are also `nullable=False` in the
-    Arrow schema given to `create_table`.
+    `constraints` merges the contract's index lists (`NotNullConstraints`, `UniqueConstraints`) and
+    the client's name lists. Its NOT NULL columns are also `nullable=False` in the Arrow schema
+    given to `create_table`.
     """
 
     on_conflict: OnConflict = OnConflict.ERROR
@@ -74,14 +70,14 @@ class CreateTableOptions:
 
 @dataclass(frozen=True, slots=True)
 class DropTableOptions:
-    """`ignore_not_found`: a table that is not there is no error."""
+    """`ignore_not_found`: a missing table is no error."""
 
     ignore_not_found: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class AddColumnOptions:
-    """`if_column_not_exists`: a column that is already there is no error."""
+    """`if_column_not_exists`: an existing column is no error."""
 
     if_column_not_exists: bool = False
     ignore_not_found: bool = False
@@ -89,9 +85,7 @@ class AddColumnOptions:
 
 @dataclass(frozen=True, slots=True)
 class RemoveColumnOptions:
-    """`if_column_exists`: a column that is not there is no error. `cascade`: drop the constraints
-    that use it too.
-    """
+    """`if_column_exists`: a missing column is no error. `cascade`: also drop its constraints."""
 
     if_column_exists: bool = False
     ignore_not_found: bool = False
@@ -100,96 +94,97 @@ class RemoveColumnOptions:
 
 @dataclass(frozen=True, slots=True)
 class AddFieldOptions:
-    """`if_field_not_exists`: a field that is already there is no error."""
+    """`if_field_not_exists`: an existing field is no error."""
 
     if_field_not_exists: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveFieldOptions:
-    """`if_field_exists`: a field that is not there is no error."""
+    """`if_field_exists`: a missing field is no error."""
 
     if_field_exists: bool = False
     cascade: bool = False
 
 
 class DynamicCatalog(Catalog):
-    """A catalog whose schemas can be created and dropped. A change is durable when the method
-    returns.
+    """A catalog whose schemas can be created and dropped.
+
+    A change is durable when the method returns.
     """
 
     @abstractmethod
     def create_schema(self, ctx: Context, name: str, options: CreateSchemaOptions) -> Schema:
-        """Raises: AlreadyExists."""
+        """Create a schema. Raises: AlreadyExists."""
 
     @abstractmethod
     def drop_schema(self, ctx: Context, name: str, options: DropSchemaOptions) -> None:
-        """Raises: NotFound unless `ignore_not_found`; SchemaNotEmpty while it holds tables, unless
+        """Drop a schema.
+
+        Raises: NotFound unless `ignore_not_found`; SchemaNotEmpty while it has tables, unless
         `cascade`.
         """
 
 
 class DynamicSchema(Schema):
-    """A schema whose tables can be created and dropped. A change is durable when the method
-    returns.
+    """A schema whose tables can be created and dropped.
+
+    A change is durable when the method returns.
     """
 
     @abstractmethod
     def create_table(
         self, ctx: Context, name: str, arrow_schema: pa.Schema, options: CreateTableOptions
     ) -> Table:
-        """Create a table; `arrow_schema` has no row id field, the returned table's has one if rows
-        can be changed.
+        """Create a table from an Arrow schema without a row id.
 
-        Raises: AlreadyExists when the table exists and `on_conflict` is ERROR; with IGNORE the
-        existing one is returned.
+        The returned table has a row id if its rows can be changed. With `on_conflict` IGNORE an
+        existing table is returned.
+
+        Raises: AlreadyExists when the table exists and `on_conflict` is ERROR.
         """
 
     @abstractmethod
     def drop_table(self, ctx: Context, name: str, options: DropTableOptions) -> None:
-        """Raises: NotFound unless `ignore_not_found`."""
+        """Drop a table. Raises: NotFound unless `ignore_not_found`."""
 
     @abstractmethod
     def rename_table(self, ctx: Context, name: str, new_name: str) -> Table:
-        """Raises: NotFound, AlreadyExists."""
+        """Rename a table. Raises: NotFound, AlreadyExists."""
 
 
 class DynamicTable(Table):
-    """A table whose columns can be changed. A change is durable when the method returns, and keeps
-    the rows.
+    """A table whose columns can be changed.
 
-    Columns that it has are named as it spells them, also where a new one of that name is asked for.
-
-    A method that the table cannot offer raises Unsupported, which is what the methods outside the
-    contract do unless they are overridden. Every method raises NotFound for a column or field that
-    does not exist, AlreadyExists for a new name that does, and Conflict when the table was changed
-    meanwhile.
+    A change is durable when the method returns, and keeps the rows. Existing columns are named as
+    the table spells them, even where a new column of that name is asked for. A method that the
+    table cannot offer raises Unsupported; the methods outside the contract do so by default. Every
+    method raises NotFound for a column or field that does not exist, AlreadyExists for a new name
+    that does, and Conflict when the table was changed meanwhile.
     """
 
     @abstractmethod
     def add_column(self, ctx: Context, column_schema: pa.Schema, options: AddColumnOptions) -> None:
-        """Add the one field of `column_schema` after the present columns; existing rows get
-        NULL.
-        """
+        """Add the only field of `column_schema` as the last column; existing rows get NULL."""
 
     @abstractmethod
     def remove_column(self, ctx: Context, name: str, options: RemoveColumnOptions) -> None:
-        """Raises: PreconditionFailed when a constraint uses the column, unless `cascade`, or when
-        it is the last one.
+        """Remove a column.
+
+        Raises: PreconditionFailed when it is the last column, or, without `cascade`, when a
+        constraint uses it.
         """
 
     def rename_column(self, ctx: Context, old_name: str, new_name: str) -> None:
-        """Give a column another name."""
+        """Rename a column."""
         raise _cannot(self, "rename a column")
 
     def set_default(self, ctx: Context, column: str, expression: str) -> None:
-        """Set the default, SQL text of DuckDB; it is published as field metadata `default` (airport
-        §3.6).
-        """
+        """Set the default, DuckDB SQL, published as field metadata `default` (airport §3.6)."""
         raise _cannot(self, "set a default")
 
     def set_not_null(self, ctx: Context, column: str) -> None:
-        """Raises: ConstraintViolation when the column holds NULLs."""
+        """Forbid NULLs in a column. Raises: ConstraintViolation when it holds NULLs."""
         raise _cannot(self, "set NOT NULL")
 
     def drop_not_null(self, ctx: Context, column: str) -> None:
@@ -197,29 +192,28 @@ class DynamicTable(Table):
         raise _cannot(self, "drop NOT NULL")
 
     def change_column_type(self, ctx: Context, column_schema: pa.Schema, expression: str) -> None:
-        """Give the column named by the one field its type; `expression` is DuckDB SQL that computes
-        the new values.
+        """Change a column to the only field of `column_schema`.
+
+        `expression` is DuckDB SQL that computes the new values.
         """
         raise _cannot(self, "change the type of a column")
 
     def add_field(
         self, ctx: Context, path: Sequence[str], column_schema: pa.Schema, options: AddFieldOptions
     ) -> None:
-        """Add the one field of `column_schema` to the struct at `path`."""
+        """Add the only field of `column_schema` to the struct at `path`."""
         raise _cannot(self, "add a field")
 
     def remove_field(self, ctx: Context, path: Sequence[str], options: RemoveFieldOptions) -> None:
-        """Remove the field at `path`, of which the first element is the column."""
+        """Remove the field at `path`, whose first element is the column."""
         raise _cannot(self, "remove a field")
 
     def rename_field(self, ctx: Context, path: Sequence[str], new_name: str) -> None:
-        """Give the field at `path` another name."""
+        """Rename the field at `path`."""
         raise _cannot(self, "rename a field")
 
     def add_constraint(self, ctx: Context, constraint: str) -> None:
-        """Add a constraint, given as SQL. Raises: ConstraintViolation when the rows do not fulfil
-        it.
-        """
+        """Add a constraint, given as SQL. Raises: ConstraintViolation when rows violate it."""
         raise _cannot(self, "add a constraint")
 
 

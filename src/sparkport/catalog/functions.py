@@ -30,7 +30,7 @@ __all__ = [
 
 
 class Stability(str, Enum):
-    """How far DuckDB may reuse a scalar function's result (airport §3.5)."""
+    """When DuckDB may reuse a scalar function's result (airport §3.5)."""
 
     CONSISTENT = "consistent"
     CONSISTENT_WITHIN_QUERY = "consistent_within_query"
@@ -38,16 +38,12 @@ class Stability(str, Enum):
 
 
 class NullHandling(str, Enum):
-    """What a scalar function sees of NULLs."""
+    """Whether a scalar function is called for NULLs."""
 
     PASS = "pass"  # noqa: S105 - no password
-    """NULLs are passed to it. A constant NULL is not: DuckDB makes the result NULL without calling
-    (airport §9.1).
-    """
+    """The function gets NULLs, but no constant NULL: DuckDB then returns NULL (airport §9.1)."""
     PROPAGATE = "propagate"
-    """A row with a NULL among its arguments has the result NULL; the function sees only the other
-    rows.
-    """
+    """A row with a NULL argument has the result NULL. The function gets only the other rows."""
 
 
 class ParameterKind(str, Enum):
@@ -60,8 +56,9 @@ class ParameterKind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of a function. `type` None accepts any type; a named parameter must have one
-    (DuckDB's client would read another argument's type for it).
+    """A parameter of a function. `type` None accepts any type.
+
+    A named parameter must have a type: DuckDB's client would read another argument's type for it.
     """
 
     name: str
@@ -71,12 +68,11 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class FunctionSignature:
-    """Parameters in order, and the result's type (None for table functions, whose columns depend on
-    the arguments).
+    """Parameters in order, and the type of the result.
 
-    There may be no parameters at all. With `variadic` the last one stands for one or more values.
-    DuckDB's client has no notion of that (airport §15.3), so it is shown overloads with up to eight
-    of them.
+    The type is None for table functions, whose columns depend on the arguments. There may be no
+    parameters. With `variadic` the last parameter stands for one or more values. DuckDB's client
+    does not know variadic functions (airport §15.3), so it sees overloads with up to eight values.
     """
 
     parameters: tuple[Parameter, ...] = ()
@@ -85,11 +81,10 @@ class FunctionSignature:
 
 
 class Arguments(tuple[Any, ...]):
-    """The arguments of a call, as Python values in the order of the parameters; a named one that
-    was left out is None.
+    """The arguments of a call, as Python values in the order of the parameters.
 
-    `arrow` holds the same in one row of Arrow values, for those who want to know the type of an
-    argument whose parameter accepts any.
+    A named argument that was left out is None. `arrow` holds the arguments as a row of Arrow
+    values: for the type of an argument whose parameter accepts any.
     """
 
     arrow: pa.RecordBatch
@@ -102,14 +97,18 @@ class Arguments(tuple[Any, ...]):
 
 class _Function(ABC):
     time_limit: float | None = 600.0
-    """Seconds that the function may take for one batch, or for telling its columns; then the call
-    fails, and the function is interrupted. None lets it take as long as it likes."""
+    """Seconds for a batch, or for `schema_for_…`; None means no limit.
+
+    After that the call fails, and the function is interrupted.
+    """
     privilege: Privilege = Privilege.READ
-    """What a caller needs to have been granted on the function, to see and call it."""
+    """The privilege that a caller needs on the function to see and call it."""
     interruptible: bool = True
-    """Whether Python may raise an exception in the midst of it, once its caller has been gone for
-    seconds or its time is up, and it has not looked at `ctx`. False for code that could not bear
-    that."""
+    """Whether Python may raise an exception inside the function.
+
+    It does so when the function has ignored `ctx` for seconds after its caller left, or its time is
+    up. False is for code that cannot be interrupted safely.
+    """
 
     @property
     @abstractmethod
@@ -130,7 +129,7 @@ class _Function(ABC):
 
 
 class ScalarFunction(_Function):
-    """One value for each row. Called from many threads at once."""
+    """A function that returns a value for each row. Called from many threads at once."""
 
     stability: Stability = Stability.VOLATILE
     null_handling: NullHandling = NullHandling.PASS
@@ -139,83 +138,80 @@ class ScalarFunction(_Function):
     def execute(
         self, ctx: Context, arguments: pa.RecordBatch
     ) -> pa.Array | pa.ChunkedArray | pa.RecordBatch | pa.Scalar:
-        """Compute a whole batch: one column for each parameter in, as many values of `return_type`
-        out.
+        """Compute a batch: a column for each parameter in, a value of `return_type` per row out.
 
-        The result may also be a batch of that one column, or one Arrow scalar for all rows. A
-        function without parameters learns from `arguments.num_rows` how many values are wanted.
+        The result may also be a batch of that column, or an Arrow scalar for all rows. A function
+        without parameters finds the number of values wanted in `arguments.num_rows`.
 
-        Raises: BadRequest for arguments it cannot take.
+        Raises: BadRequest for arguments that it does not accept.
         """
 
 
 class TableFunction(_Function):
-    """Rows from arguments. Where it is given `Arguments`, any sequence of values will do for those
-    who call it directly.
+    """A function that returns rows.
+
+    `parameters` are `Arguments`; callers in Python may pass any sequence of values.
     """
 
     applies_filters: bool = False
-    """As for `Table`: True when `execute` needs no help with `ScanOptions.filter`."""
+    """Whether `execute` applies `ScanOptions.filter` itself, as in `Table`."""
 
     @abstractmethod
     def schema_for_parameters(self, ctx: Context, parameters: Sequence[Any]) -> pa.Schema:
-        """The Arrow schema of the result for these arguments, without computing it. Raises:
-        BadRequest.
-        """
+        """Return the Arrow schema of the result without computing it. Raises: BadRequest."""
 
     @abstractmethod
     def execute(
         self, ctx: Context, parameters: Sequence[Any], options: ScanOptions
     ) -> RecordReader:
-        """Compute the rows; as for `Table.scan`, the caller owns and closes the reader."""
+        """Compute the rows. The caller owns and closes the reader, as in `Table.scan`."""
 
     def estimated_rows(self, ctx: Context, parameters: Sequence[Any]) -> int | None:
-        """About how many rows there will be, for DuckDB's plans; None when that is not known."""
+        """Estimate the number of rows for DuckDB's plans; None when it is not known."""
         return None
 
 
 class PartitionedTableFunction(TableFunction):
-    """A table function whose rows can be computed in parallel, each partition in its own stream."""
+    """A table function whose rows are computed in parallel, each partition in its own stream."""
 
     @abstractmethod
     def partitions(
         self, ctx: Context, parameters: Sequence[Any], options: ScanOptions
     ) -> Sequence[bytes]:
-        """Divide the work into disjoint parts; each value comes back as `ScanOptions.partition`
-        (see PartitionedTable).
+        """Divide the work into disjoint parts, as `PartitionedTable.partitions` does.
+
+        Each value comes back as `ScanOptions.partition`.
         """
 
 
 class TableInOutFunction(_Function):
-    """Rows from arguments and a subquery's rows; its last parameter is of kind TABLE."""
+    """A function that computes rows from a subquery's rows. Its last parameter is of kind TABLE."""
 
     @abstractmethod
     def schema_for_input(
         self, ctx: Context, parameters: Sequence[Any], arrow_schema: pa.Schema
     ) -> pa.Schema:
-        """The Arrow schema of the result for these arguments and this input. Raises: BadRequest."""
+        """Return the result's Arrow schema for these arguments and input. Raises: BadRequest."""
 
     @abstractmethod
     def process(self, ctx: Context, parameters: Sequence[Any], rows: RecordReader) -> RecordReader:
-        """Compute rows from `rows`, batch by batch; what is yielded after their end closes the
-        result.
+        """Compute rows from `rows`, batch by batch, and yield any last rows after their end.
 
         It runs in a thread of its own, which waits in `rows` until the client sends more.
         """
 
 
 class BatchwiseInOutFunction(TableInOutFunction):
-    """An in/out function that needs no more than one batch at a time, and has nothing to say at the
-    end.
+    """An in/out function that works on each batch alone and adds nothing at the end.
 
-    It is faster than a general one, because it needs no thread of its own.
+    It is faster than other in/out functions, because it needs no thread of its own.
     """
 
     @abstractmethod
     def process_batch(
         self, ctx: Context, parameters: Sequence[Any], batch: pa.RecordBatch
     ) -> RecordReader:
-        """Compute rows from one batch."""
+        """Compute rows from a batch."""
 
     def process(
         self, ctx: Context, parameters: Sequence[Any], rows: RecordReader

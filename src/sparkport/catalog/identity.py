@@ -1,4 +1,4 @@
-"""Who asks."""
+"""The identity of a caller."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["Identity"]
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A caller who has shown who it is, and what is known about it."""
+    """An authenticated caller, and what is known about it."""
 
     name: str
     groups: frozenset[str] = frozenset()
     attributes: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
-    """What row filters and masks may ask for, such as a region; one text or several."""
+    """Values for row filters and masks, such as a region; a text or several."""
     expires: float | None = None
-    """When what it has shown stops being good, in seconds since 1970; None for never."""
+    """When the caller's credential expires, in seconds since 1970; None means never."""
     credential: str = ""
-    """Which token it has shown, where that can be revoked: a name for it, which is no secret."""
+    """A name for the caller's token, if it can be revoked. Not a secret."""

@@ -43,14 +43,12 @@ class Table(ABC):
     """
 
     applies_filters: bool = False
-    """True when `scan` needs no help with `ScanOptions.filter`: the service then passes its rows on
-    as they are.
-    """
+    """Whether `scan` applies `ScanOptions.filter` itself; if not, the service filters its rows."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """Never empty; unique in its schema, whatever the case of its letters."""
+        """Never empty; unique in its schema, ignoring case."""
 
     @property
     def comment(self) -> str:
@@ -62,8 +60,8 @@ class Table(ABC):
     def arrow_schema(self) -> pa.Schema | None:
         """The columns, with the row id field where there is one (see `find_rowid_column`).
 
-        None means that it depends on the request: then the table is a `DynamicSchemaTable`. Return
-        the same object as long as nothing has changed: the service caches by identity.
+        None means that the columns depend on the request: then the table is a `DynamicSchemaTable`.
+        Return the same object until something changes: the service caches by identity.
         """
 
     @abstractmethod
@@ -72,18 +70,17 @@ class Table(ABC):
 
         The caller owns the reader, iterates it once and closes it. Each batch has at least the
         columns asked for, found by name, with exactly the types of `arrow_schema`. A generator is
-        the natural way to write it; it is closed when the client cancels, and `ctx.on_cancel` tells
-        those who block between batches.
+        the natural form. It is closed when the client cancels. Code that blocks between batches can
+        use `ctx.on_cancel`.
 
         Raises: NotFound for a time point that does not exist; Unsupported for a time point where
         there is no history.
         """
 
     def estimated_rows(self, ctx: Context, options: ScanOptions) -> int | None:
-        """About how many rows a scan would yield, for the client's plans; None when that is not
-        known.
+        """Estimate the number of rows of a scan for the client's plans; None when not known.
 
-        DuckDB asks only where it learns of a table while it plans: at a point in time, and for
+        DuckDB asks only for tables that it first sees while it plans: at a point in time, and for
         flights (airport §5.7).
         """
         return None
@@ -97,7 +94,7 @@ class Schema(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """Never empty; unique in its catalog, whatever the case of its letters."""
+        """Never empty; unique in its catalog, ignoring case."""
 
     @property
     def comment(self) -> str:
@@ -114,17 +111,15 @@ class Schema(ABC):
         """The tables that the caller may see."""
 
     def table(self, ctx: Context, name: str) -> Table | None:
-        """The table of that name, exactly as spelled; None if there is none."""
+        """Return the table of that name, exactly as spelled; None if there is none."""
         return next((table for table in self.tables(ctx) if table.name == name), None)
 
     def scalar_functions(self, ctx: Context) -> Sequence[ScalarFunction]:
-        """The scalar functions that the caller may see. Several of one name are overloads."""
+        """The scalar functions that the caller may see; equal names make overloads."""
         return ()
 
     def table_functions(self, ctx: Context) -> Sequence[TableFunction | TableInOutFunction]:
-        """The table functions that the caller may see, in/out ones among them. Several of one name
-        are overloads.
-        """
+        """The table and in/out functions that the caller may see; equal names make overloads."""
         return ()
 
 
@@ -133,26 +128,24 @@ class Catalog(ABC):
 
     @property
     def name(self) -> str:
-        """The name users give in ATTACH; printable ASCII. The empty name is that of a server's only
-        catalog.
-        """
+        """The name for ATTACH, printable ASCII; empty for a server's only catalog."""
         return ""
 
     @abstractmethod
     def schemas(self, ctx: Context) -> Sequence[Schema]:
-        """The schemas that the caller may see. The first is the default one for clients that have
-        such a thing.
-        """
+        """The schemas that the caller may see; the first is the default schema of some clients."""
 
     def schema(self, ctx: Context, name: str) -> Schema | None:
-        """The schema of that name, exactly as spelled; None if there is none."""
+        """Return the schema of that name, exactly as spelled; None if there is none."""
         return next((schema for schema in self.schemas(ctx) if schema.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogVersion:
-    """A number that rises with every change of the catalog's objects, and of the rows of tables
-    that offer statistics; `fixed` promises that it never will.
+    """A number that rises with every change of the catalog's objects.
+
+    It also rises with changes of the rows of tables that offer statistics. `fixed` promises that it
+    never rises.
     """
 
     number: int
@@ -160,11 +153,11 @@ class CatalogVersion:
 
 
 class VersionedCatalog(Catalog):
-    """A catalog that knows when its objects change, also by others than this server.
+    """A catalog that knows when its objects change, even if another server changes them.
 
     For any other catalog the server counts the changes that it makes itself.
     """
 
     @abstractmethod
     def version(self, ctx: Context) -> CatalogVersion:
-        """The present version. Cheap: asked once or twice for every statement (airport §3.8)."""
+        """Return the current version. Must be cheap: called for every statement (airport §3.8)."""

@@ -1,4 +1,4 @@
-"""How DuckDB compares names, and a table's own spelling of them."""
+"""How DuckDB compares names, and how a table spells them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ __all__ = ["folded", "own_spellings"]
 
 
 def folded(name: str) -> bytes:
-    """Equal for names that DuckDB takes for the same: only the case of ASCII letters makes no
-    difference.
-    """
-    return name.encode(
-        "utf-8", "surrogatepass"
-    ).lower()  # of bytes, `lower` changes ASCII letters only
+    """Fold a name so that names which DuckDB takes for equal are equal: ASCII case is ignored."""
+    # `bytes.lower` changes ASCII letters only.
+    return name.encode("utf-8", "surrogatepass").lower()
 
 
 def own_spellings(names: Iterable[str]) -> Callable[[str], str]:
-    """From a name as somebody has typed it to the one of `names` that is meant; the same where none
-    is, or where two are that differ only in case.
+    """Return a function from a name as typed to its spelling in `names`.
+
+    A name stays as it is where `names` lacks it, or has two that differ only in case.
     """
     exact = frozenset(names)
     same: dict[bytes, str | None] = {}

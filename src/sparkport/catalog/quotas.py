@@ -1,4 +1,4 @@
-"""How much of the server one caller may use at once."""
+"""How much of the server a caller may use at once."""
 
 from __future__ import annotations
 
@@ -12,35 +12,31 @@ __all__ = ["HELD_BYTES", "STAGED_BYTES", "Quotas", "StagedBytes", "bytes_of"]
 
 STAGED_BYTES, HELD_BYTES = "staged_bytes", "held_bytes"
 _BATCH_BYTES = 1024
-"""What a batch costs besides the bytes of its values, of which one of NULLs may have none."""
+"""Bytes that a batch costs besides its values: a batch of NULLs may have no bytes of values."""
 _SMALL_BYTES = 1024 * 1024
 
 
 def bytes_of(batch: pa.RecordBatch) -> int:
-    """What a batch counts as. Of a small one that is part of something larger it may be more than
-    its own.
-    """
-    size = batch.get_total_buffer_size()  # its exact size takes forty times as long to find out
+    """Return the bytes that a batch counts as; a slice may count as its whole buffer."""
+    size = batch.get_total_buffer_size()  # the exact size takes forty times as long
     return int(size if size < _SMALL_BYTES else batch.nbytes) + _BATCH_BYTES
 
 
 class Quotas:
-    """What is left for a caller of the things that the server has only so many of. This one has no
-    limits. Thread-safe.
-    """
+    """The limits of a caller on what the server has little of. This class has none. Thread-safe."""
 
     def hold(self, what: str, amount: int = 1) -> AbstractContextManager[None]:
-        """Take so many, such as `spark_jobs`, `transactions` or `staged_bytes`, and give them back
-        at the end of the block.
+        """Hold an amount of `spark_jobs`, `transactions`, `staged_bytes` … during the block.
 
-        Raises: LimitExceeded, which says what there are too many of, and whose.
+        Raises: LimitExceeded, which says what is exceeded, and whose limit it is.
         """
         return nullcontext()
 
 
 class StagedBytes:
-    """What one statement has received, and how much of it stays in memory. Used by one thread;
-    closed when it has ended.
+    """Counts the bytes that a statement has received, and those that it keeps in memory.
+
+    Used by a single thread, and closed when the statement ends.
     """
 
     def __init__(self, quotas: Quotas) -> None:
@@ -48,23 +44,21 @@ class StagedBytes:
         self._held = _Growing(quotas, HELD_BYTES)
 
     def add(self, amount: int) -> None:
-        """Raises: LimitExceeded."""
+        """Count received bytes. Raises: LimitExceeded."""
         self._received.add(amount)
 
     def hold(self, amount: int) -> None:
-        """So much of what was added stays in memory. Raises: LimitExceeded."""
+        """Count received bytes that stay in memory. Raises: LimitExceeded."""
         self._held.add(amount)
 
     def close(self) -> None:
-        """Give it all back."""
+        """Give everything back."""
         self._received.close()
         self._held.close()
 
 
 class _Growing:
-    """A large statement takes in advance what it will need next, so that it is not counted batch by
-    batch.
-    """
+    """Takes a quota ahead of need, so that a large statement is not counted batch by batch."""
 
     _STEP = 4 * 1024 * 1024
 

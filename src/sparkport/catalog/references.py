@@ -23,7 +23,7 @@ __all__ = ["Directly", "DirectTable", "FileReference", "FunctionCall", "Referenc
 class FileReference:
     """A file that DuckDB opens itself.
 
-    Parquet files go through its own reader, with all its file systems and secrets (`s3://…`,
+    Parquet files are read by DuckDB's own reader, with all its file systems and secrets (`s3://…`,
     `https://…`, paths). Arrow IPC files and streams must be URIs that Arrow's file systems know
     (`file:///…`), and hold exactly the table's columns.
     """
@@ -34,11 +34,9 @@ class FileReference:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """A call of one of DuckDB's own table functions, such as `read_parquet`, `read_csv` or
-    `iceberg_scan`.
+    """A call of a DuckDB table function, such as `read_parquet`, `read_csv` or `iceberg_scan`.
 
-    The extension that has it must be loaded already. Arguments are what Arrow can hold in one
-    value.
+    The client must have loaded the function's extension. Each argument must fit an Arrow value.
     """
 
     function: str
@@ -58,47 +56,44 @@ Reference: TypeAlias = FileReference | FunctionCall
 class TableRef(Table):
     """A table whose rows never pass through the server.
 
-    DuckDB matches columns by name and wants exactly the types that `arrow_schema` declares; a
-    column that a source lacks reads as NULL, and filters are DuckDB's own affair. It can have no
-    row id: DuckDB would end in an internal error (T40).
+    DuckDB matches columns by name and requires exactly the types that `arrow_schema` declares. A
+    column that a source lacks reads as NULL, and DuckDB applies the filters. The table can have no
+    row id: DuckDB would fail with an internal error (T40).
     """
 
     @abstractmethod
     def references(self, ctx: Context, options: ScanOptions) -> Sequence[Reference]:
-        """What DuckDB is to read; together, without overlap, all rows. None at all means that there
-        are no rows.
-        """
+        """Return what DuckDB must read: all rows together, without overlap; empty means no rows."""
 
     def scan(self, ctx: Context, options: ScanOptions) -> RecordReader:
-        """For clients that are not DuckDB: files are read here, and sent like any table's rows.
-        Raises: Unsupported.
-        """
+        """Read the files here, for clients other than DuckDB. Raises: Unsupported."""
         for reference in self.references(ctx, options):
             if isinstance(reference, FunctionCall):
                 raise Unsupported(
-                    f"table {self.name} can be read only by DuckDB, which calls {reference.function}"
+                    f"table {self.name} can be read only by DuckDB, "
+                    f"which calls {reference.function}"
                 )
             yield from _read(ctx, reference, options, self.arrow_schema)
 
 
 @dataclass(frozen=True, slots=True)
 class Directly:
-    """A scan of which DuckDB reads some rows by itself, and the server sends the others."""
+    """A scan of which DuckDB reads some rows itself, and the server sends the others."""
 
     references: tuple[Reference, ...]
     partitions: tuple[bytes, ...] = ()
-    """The rest; each comes back as `ScanOptions.partition`."""
+    """The other rows; each value comes back as `ScanOptions.partition`."""
 
 
 class DirectTable(PartitionedTable):
-    """A table of which DuckDB may read some rows by itself where that is better."""
+    """A table of which DuckDB may read some rows itself where that is better."""
 
     @abstractmethod
     def directly(self, ctx: Context, options: ScanOptions) -> Directly | None:
-        """What DuckDB reads by itself, and what it does not; together, without overlap, all rows.
-        None: nothing of it.
+        """Divide a scan into rows that DuckDB reads itself and rows that the server sends.
 
-        As with `TableRef`, columns are matched by name and exact type. Never asked when the row id
+        Together they are all rows, without overlap. None means that the server sends all of them.
+        As with `TableRef`, columns are matched by name and exact type. Not called when the row id
         is wanted (T40).
         """
 
@@ -127,7 +122,7 @@ def _parquet(
     options: ScanOptions,
     arrow_schema: pa.Schema | None,
 ) -> Iterator[pa.RecordBatch]:
-    # With the table's own columns, so that one which the file lacks reads as NULL, as in DuckDB.
+    # With the table's own columns: a column that the file lacks reads as NULL, as in DuckDB.
     dataset = ds.dataset(path, arrow_schema, format="parquet", filesystem=filesystem)
     yield from dataset.to_batches(
         columns=None if options.columns is None else list(options.columns)

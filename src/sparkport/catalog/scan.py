@@ -1,4 +1,4 @@
-"""Reading: what a scan is asked for, and the capabilities that refine it."""
+"""Reading: the options of a scan, and the capabilities that refine it."""
 
 from __future__ import annotations
 
@@ -29,15 +29,14 @@ __all__ = [
 RecordReader: TypeAlias = Iterable[pa.RecordBatch]
 """Anything that yields record batches; `pa.RecordBatchReader` is one.
 
-Whoever receives a reader iterates it at most once and closes it (`close()`, where it has one) when
-done or cancelled; generators thus see GeneratorExit at their `yield` and can free what they hold.
+The receiver of a reader iterates it at most once and closes it (`close()`, where it has one) when
+done or cancelled. A generator then sees GeneratorExit at its `yield` and can free what it holds.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class TimePoint:
-    """A point in a table's history. `unit` is one of "timestamp", "version", "snapshot", always
-    lower case.
+    """A point in a table's history. `unit` is "timestamp", "version" or "snapshot", in lower case.
 
     `value` is text as the user gave it: "2024-01-15T10:30:00Z" and "2024-01-15
     10:30:00[.ffffff][+00]" both occur (airport §5.9, §15.3); a timestamp without zone is UTC.
@@ -49,29 +48,32 @@ class TimePoint:
 
 @dataclass(frozen=True, slots=True)
 class ScanOptions:
-    """What a scan is asked for. Every field is a wish that a table may answer with more: more
-    columns, more rows.
-    """
+    """The options of a scan. A table may always yield more: more columns, more rows."""
 
     columns: tuple[str, ...] | None = None
-    """Names of the columns that will be used; None means all. A superset may be yielded, in any
-    order. May be empty: then only the number of rows matters."""
+    """Names of the columns that will be used; None means all.
+
+    A table may yield more, in any order. Empty means that only the number of rows matters.
+    """
     filter: Filter | None = None
-    """Rows that do not match it need not be yielded. Unless the table says `applies_filters`, the
-    service evaluates it on the batches, so a table can ignore it or use it only to skip work."""
+    """Rows that do not match it need not be yielded.
+
+    Unless the table has `applies_filters`, the service applies the filter to the batches. So a
+    table can ignore it, or use it only to skip work.
+    """
     limit: int = 0
-    """At most so many rows are wanted; 0 means all."""
+    """At most this many rows are wanted; 0 means all."""
     batch_size: int = 0
     """A hint; 0 means that the table chooses."""
     time_point: TimePoint | None = None
-    """Where in history to read; None means now."""
+    """The point in history to read; None means now."""
     partition: bytes | None = None
-    """One of the values that `PartitionedTable.partitions` returned; None means the whole table."""
+    """A value that `PartitionedTable.partitions` returned; None means the whole table."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaRequest:
-    """For which parameters, time and columns a dynamic Arrow schema is wanted."""
+    """The parameters, time and columns for which a dynamic Arrow schema is wanted."""
 
     parameters: tuple[Any, ...] = ()
     time_point: TimePoint | None = None
@@ -83,7 +85,7 @@ class DynamicSchemaTable(Table):
 
     @abstractmethod
     def schema_for_request(self, ctx: Context, request: SchemaRequest) -> pa.Schema:
-        """The Arrow schema that a scan with the same time point yields; the row id field included.
+        """Return the Arrow schema of a scan with this time point, including the row id field.
 
         Raises: NotFound when there is no such point in time; BadRequest when its text cannot be
         read.
@@ -97,38 +99,32 @@ class PartitionedTable(Table):
     def partitions(self, ctx: Context, options: ScanOptions) -> Sequence[bytes]:
         """Divide the scan into disjoint parts; an empty sequence means that there are no rows.
 
-        Each value comes back as `ScanOptions.partition`, to any thread, perhaps never, perhaps
-        after the table has changed: pin the version to be read in it, so that all parts read the
-        same one. It is signed on its way, so the client can read it but not alter it; keep it
-        small.
+        Each value comes back as `ScanOptions.partition`: in any thread, perhaps never, perhaps
+        after the table has changed. Put the version to be read into it, so that all parts read the
+        same version. It is signed, so the client can read it but not alter it. Keep it small.
         """
 
     def as_planned(self, ctx: Context, partition: bytes) -> Table:
-        """The table with the columns it had when it was divided, for a stream that begins after
-        they were changed.
+        """Return the table with the columns it had when it was divided into partitions.
 
-        By default it is this one; when its columns have changed since, the client is told to run
-        the query again.
+        For a stream that begins after the columns have changed. The default returns this table;
+        then the client is told to run the query again.
         """
         return self
 
 
 MessagePart: TypeAlias = bytes | memoryview | pa.Buffer
-"""A piece of a message; joined in order they are the message, and `socket.sendmsg` takes them as
-they are.
-"""
+"""A piece of a message. The pieces joined in order are the message; `socket.sendmsg` takes them."""
 
 
 class Framer(ABC):
-    """Makes the messages of batches. Not thread-safe; nothing is remembered from one batch to the
-    next.
-    """
+    """Encodes batches as messages. Not thread-safe, but keeps nothing from batch to batch."""
 
     @abstractmethod
     def frames(self, batch: pa.RecordBatch) -> Iterator[list[MessagePart]]:
-        """The messages of a batch, each in parts; none for a batch without rows.
+        """Yield the messages of a batch, each in parts; none for a batch without rows.
 
-        The batch is as `Table.scan` would yield it. The same batch always makes the same number of
+        The batch is as `Table.scan` would yield it. A batch always makes the same number of
         messages.
 
         Raises: CatalogFault when it lacks a wanted column, or has it with another type.
@@ -136,37 +132,36 @@ class Framer(ABC):
 
     @abstractmethod
     def frame_encoded(self, message: bytes | memoryview) -> list[MessagePart]:
-        """The message of a batch that is encoded already: an Arrow IPC record batch message, from
-        its continuation marker to the end of its body, whose columns are those of
-        `Framing.arrow_schema`. It is not looked into.
+        """Frame an encoded Arrow IPC record batch message, without decoding it.
+
+        `message` extends from its continuation marker to the end of its body. Its columns are those
+        of `Framing.arrow_schema`.
 
         Raises: CatalogFault when it is no such message.
         """
 
 
 class Framing(ABC):
-    """How the rows of one scan become messages for its client, wherever that is done.
+    """How the rows of a scan become messages for its client, in whichever process.
 
-    Made by the service. It can be pickled, so that other processes can make messages, and used by
-    any thread.
+    Made by the service. It can be pickled, so that other processes can make messages. Any thread
+    may use it.
     """
 
     @property
     @abstractmethod
     def arrow_schema(self) -> pa.Schema:
-        """Of the stream: every column in its place, those that nobody asked for with type
-        `null`.
-        """
+        """The stream's columns, all in place; a column that was not asked for has type `null`."""
 
     @abstractmethod
     def open(self) -> Framer: ...
 
 
 class FramedTable(Table):
-    """A table whose rows are made into messages by others, such as the workers of a cluster, and
-    only passed on here.
+    """A table whose rows arrive as messages, for instance from the workers of a cluster.
 
-    It applies filters itself: the service does not look into messages.
+    The server only passes them on. The table applies filters itself: the service does not look into
+    messages.
     """
 
     applies_filters = True
@@ -175,11 +170,10 @@ class FramedTable(Table):
     def scan_framed(
         self, ctx: Context, options: ScanOptions, framing: Framing
     ) -> Iterable[bytes | pa.RecordBatch]:
-        """Read rows for a client, instead of `scan`: messages that `framing` has made, or batches,
-        or some of each.
+        """Read rows for a client: messages that `framing` has made, or batches, or both.
 
-        Messages are passed on as they are. What holds for the reader of `scan` holds for this one
-        too.
+        Called instead of `scan`. Messages are passed on as they are. The reader is iterated and
+        closed as that of `scan` is.
 
         Raises: what `scan` raises.
         """

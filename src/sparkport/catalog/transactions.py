@@ -11,7 +11,7 @@ __all__ = ["TransactionManager", "TransactionState"]
 
 
 class TransactionState(str, Enum):
-    """The life of a transaction: active, then one of the other two."""
+    """The state of a transaction: first active, then committed or rolled back."""
 
     ACTIVE = "active"
     COMMITTED = "committed"
@@ -19,43 +19,37 @@ class TransactionState(str, Enum):
 
 
 class TransactionManager(ABC):
-    """A Catalog that is also a TransactionManager has transactions; every other works without.
+    """A Catalog that is also a TransactionManager has transactions; other catalogs have none.
 
-    Each write runs in a transaction, which its tables find in `Context.transaction_id`. The service
-    begins and ends one for each operation, unless a caller of the contracts' own actions says which
-    one it belongs to and when it ends. DuckDB never says COMMIT (airport §10): its transaction
-    identifies a snapshot for reads, and each of its writes is committed by itself, with that
-    transaction as `Context.parent_transaction_id`. Called from many threads at once.
+    Each write runs in a transaction, whose id its tables find in `Context.transaction_id`. The
+    service begins and ends a transaction for each operation, unless the contracts' own actions name
+    a transaction and end it. DuckDB never sends COMMIT (airport §10). Its transaction identifies a
+    snapshot for reads. Each of its writes commits by itself, with that transaction as
+    `Context.parent_transaction_id`. Called from many threads at once.
     """
 
     @abstractmethod
     def begin_transaction(self, ctx: Context) -> str:
-        """Begin a transaction; the id is unique for ever. The service makes it unguessable before
-        it hands it out.
+        """Begin a transaction and return its id, which is never used again.
+
+        The service makes the id unguessable before it hands it out.
         """
 
     def begin_statement(self, ctx: Context) -> str:
-        """Begin the transaction of one write, which commits by itself; `ctx` may be in a
-        transaction of DuckDB's.
+        """Begin the transaction of a single write, perhaps inside a DuckDB transaction in `ctx`.
 
-        Override it where a transaction that holds a single statement can be made cheaper than one
-        that may hold many.
+        Override it where a transaction with a single statement can be made cheaper than others.
         """
         return self.begin_transaction(ctx)
 
     @abstractmethod
     def commit_transaction(self, ctx: Context, transaction_id: str) -> None:
-        """Make all its changes visible at once. Committing a committed transaction does nothing.
-
-        Raises: TransactionNotActive when it was rolled back; Conflict when it cannot be committed
-        any more, which also rolls it back; NotFound when there never was one, or it has been
-        forgotten.
-        """
+        """Make all changes of a transaction visible at once; nothing if it is committed already."""
 
     @abstractmethod
     def rollback_transaction(self, ctx: Context, transaction_id: str) -> None:
-        """Undo all its changes. Rolling back what is not active does nothing."""
+        """Undo all changes of a transaction. Does nothing if it is not active."""
 
     @abstractmethod
     def transaction_status(self, ctx: Context, transaction_id: str) -> TransactionState | None:
-        """Its state; None when there never was one, or it has been forgotten. Changes nothing."""
+        """Return a transaction's state, or None when it never existed or has been forgotten."""

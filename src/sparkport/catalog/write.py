@@ -1,4 +1,4 @@
-"""Changing rows: the contracts' forms, and the staged form that they are all adapted to."""
+"""Changes of rows: the contracts' forms, and the staged form to which all are adapted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Operation(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class DMLOptions:
-    """Whether the statement wants rows back, and which of their columns; None means all."""
+    """Whether the statement returns rows, and which of their columns; None means all."""
 
     returning: bool = False
     returning_columns: tuple[str, ...] | None = None
@@ -46,9 +46,7 @@ class DMLOptions:
 
 @dataclass(frozen=True, slots=True)
 class DMLResult:
-    """The outcome of one change. The caller owns `returning_data`, iterates it once and closes
-    it.
-    """
+    """The outcome of a change. The caller owns `returning_data`, iterates it once and closes it."""
 
     affected_rows: int
     returning_data: RecordReader | None = None
@@ -62,8 +60,8 @@ class InsertableTable(Table):
         """Add rows: all of them or, when it raises, none.
 
         `rows` are batches of all columns but the row id, in table order, with the table's types;
-        the caller owns them. With `options.returning`, the rows as stored come back, in the same
-        order.
+        the caller owns them. With `options.returning`, the result has the rows as stored, in the
+        same order.
 
         Raises: ConstraintViolation, Conflict.
         """
@@ -79,22 +77,24 @@ class UpdatableTable(Table):
         """Give the rows of `row_ids` new values: all of them or, when it raises, none.
 
         `rows` are batches of the changed columns, as many rows as there are ids, in the same order.
-        `row_ids` is never empty. With `options.returning`, the rows as they are afterwards come
-        back, in the same order.
+        `row_ids` is never empty. With `options.returning`, the result has the new rows, in the same
+        order.
 
         Raises: NotFound when a row id does not exist; ConstraintViolation, Conflict.
         """
 
 
 class UpdatableBatchTable(Table):
-    """The same with the row id as a column of the rows; it wins over `UpdatableTable` when a table
-    offers both.
+    """A table whose rows can be changed, with the row id as a column of the new rows.
+
+    A table that is also an `UpdatableTable` is used in this form.
     """
 
     @abstractmethod
     def update_batch(self, ctx: Context, rows: RecordReader, options: DMLOptions) -> DMLResult:
-        """As `UpdatableTable.update`; the row id column (`find_rowid_column`) may stand anywhere in
-        `rows`.
+        """Update rows as `UpdatableTable.update` does.
+
+        The row id column (`find_rowid_column`) may stand anywhere in `rows`.
         """
 
 
@@ -106,72 +106,72 @@ class DeletableTable(Table):
         """Remove the rows of `row_ids`: all of them or, when it raises, none.
 
         Row ids that do not exist may be ignored, or raise NotFound. `row_ids` is never empty. With
-        `options.returning`, the rows as they were come back, in the same order.
+        `options.returning`, the result has the rows as they were, in the same order.
         """
 
 
 class DeletableBatchTable(Table):
-    """The same with the row ids as a column; it wins over `DeletableTable` when a table offers
-    both.
+    """A table whose rows can be removed, with the row ids as a column.
+
+    A table that is also a `DeletableTable` is used in this form.
     """
 
     @abstractmethod
     def delete_batch(self, ctx: Context, rows: RecordReader, options: DMLOptions) -> DMLResult:
-        """As `DeletableTable.delete`; `rows` has the row id column (`find_rowid_column`), perhaps
-        among others.
+        """Remove rows as `DeletableTable.delete` does.
+
+        `rows` has the row id column (`find_rowid_column`), perhaps among others.
         """
 
 
 class StagedWrite(ABC):
-    """One statement on its way. Used by one thread at a time; exactly one of `commit` and `abort`
-    ends it.
+    """A statement in progress. Used by a single thread at a time; `commit` or `abort` ends it.
 
     Batches hold what the statement sends, converted to the table's types: for INSERT all columns
     but the row id, for UPDATE the changed columns and the row id, for DELETE the row id. The row id
-    bears the name it has in the table.
+    has its name in the table.
     """
 
     @abstractmethod
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-        """Stage one batch, without making it visible to anyone.
+        """Stage a batch, without making it visible to any reader.
 
-        With RETURNING, the answer has one row for each row of `batch`, in its order, and every
-        column of the table (the row id may be missing after INSERT): the rows as inserted, as
-        updated, or as they were before the deletion. Without RETURNING it is None.
+        With RETURNING, the answer has a row for each row of `batch`, in its order, and every column
+        of the table (the row id may be missing after INSERT): the rows as inserted, as updated, or
+        as they were before the deletion. Without RETURNING it is None.
 
         Raises: ConstraintViolation, NotFound, Conflict; then the caller aborts.
         """
 
     def held_bytes(self, batch: pa.RecordBatch) -> int:
-        """How many bytes of a batch that is to be applied stay in memory until the statement ends:
-        all, unless it says less.
+        """Return how many bytes of a batch stay in memory until the statement ends.
 
-        They count against `max_held_mb`.
+        Without an override, all of them. They count against `max_held_mb`.
         """
         return bytes_of(batch)
 
     @abstractmethod
     def commit(self) -> int:
-        """Make everything visible at once and durable; how many rows were changed.
+        """Make everything visible at once and durable; returns how many rows were changed.
 
-        Inside a transaction (`Context.transaction_id`) it becomes visible to others when that is
+        Inside a transaction (`Context.transaction_id`), others see the changes when that is
         committed. When it raises, nothing has changed and `abort` is not called.
         """
 
     @abstractmethod
     def abort(self) -> None:
-        """Forget everything. Must not raise."""
+        """Discard everything. Must not raise."""
 
 
 class StagedTable(Table):
-    """A table that takes a statement batch by batch and makes it visible at once: the strongest
-    form, used first.
+    """A table that takes a statement batch by batch and makes it visible at once.
+
+    This is the strongest form. The service prefers it to all others.
     """
 
     @abstractmethod
     def stage(self, ctx: Context, operation: Operation, options: DMLOptions) -> StagedWrite:
-        """Begin a statement. Must not lock out readers: the scan that feeds it may start later
-        (airport §16 T24).
+        """Begin a statement. Must not block readers: its scan may start later (airport §16 T24).
 
         Raises: NotWritable when the table does not support the operation.
         """

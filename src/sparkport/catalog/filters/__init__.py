@@ -1,6 +1,4 @@
-"""Filters of scans: the tree that tables receive, its weakening, its SQL, and its evaluation on
-Arrow batches.
-"""
+"""Filters of scans: the tree that tables receive, its weakening, and its SQL."""
 
 from sparkport.catalog.filters.tree import (
     BOOLEAN,

@@ -17,9 +17,7 @@ from typing import Any
 from sparkport.catalog.filters.tree import Constant, DuckType, Interval
 
 LARGEST_TEXT = 1 << 20
-"""Longer SQL is refused: parsing it would cost more than the rows that the client then filters
-itself.
-"""
+"""Longer SQL is refused: parsing it would cost more than the filter saves."""
 
 
 class Inexpressible(Exception):
@@ -35,8 +33,10 @@ def quote_text(text: str) -> str:
 
 
 def type_sql(kind: DuckType) -> str:
-    """Raises: Inexpressible for types without a SQL name, and for aliases other than JSON, whose
-    casts are unknown.
+    """Write a type as SQL.
+
+    Raises: Inexpressible for types without a SQL name, and for aliases other than JSON, whose casts
+    are unknown.
     """
     if kind.alias == "JSON" and kind.id == "VARCHAR":
         return "JSON"
@@ -131,8 +131,7 @@ def _cast(text: str, kind: DuckType) -> str:
     try:
         return f"CAST({text} AS {type_sql(kind)})"
     except Inexpressible:
-        # Lists of unnamed structs have no type name, but say by themselves what they are unless
-        # empty.
+        # Lists of unnamed structs have no type name; unless empty, they need none.
         if (
             kind.id == "LIST"
             and kind.child is not None

@@ -2,8 +2,8 @@
 
 Strategy: the tree is already bound, casts and all, so the text repeats it operator by operator and
 leaves the binder nothing to decide: constants carry their types, functions are called by their
-quoted name, and every expression stands in parentheses. Whether the result may be trusted is not
-decided here but in `weaken.is_exact`.
+quoted name, and every expression stands in parentheses. `weaken.is_exact` decides whether the
+result may be trusted.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ def quoted_column(column: ColumnRef) -> str:
 
 
 def render(expression: Expression, column: Callable[[ColumnRef], str] = quoted_column) -> str:
-    """The SQL of an expression; `column` says how a column is written, and may itself raise
-    Inexpressible.
+    """Write an expression as SQL; `column` writes a column, and may itself raise Inexpressible.
 
     Raises: Inexpressible if no text means exactly this expression.
     """
@@ -56,7 +55,7 @@ def render(expression: Expression, column: Callable[[ColumnRef], str] = quoted_c
 class _Renderer:
     def __init__(self, column: Callable[[ColumnRef], str]) -> None:
         self._column = column
-        # The texts that LambdaParameters of the innermost lambda stand for.
+        # The texts of the innermost lambda's LambdaParameters.
         self._frame: tuple[str, ...] = ()
         self._lambdas = 0
 
@@ -73,7 +72,8 @@ class _Renderer:
             case Constant():
                 return constant_sql(expression)
             case Comparison():
-                return f"({self.text(expression.left)} {expression.kind.value} {self.text(expression.right)})"
+                left, right = self.text(expression.left), self.text(expression.right)
+                return f"({left} {expression.kind.value} {right})"
             case Between():
                 return self._between(expression)
             case Conjunction():
@@ -144,7 +144,7 @@ class _Renderer:
             case OperatorKind.NULLIF if len(rest) == 1:
                 return f"NULLIF({first}, {rest[0]})"
             case _:
-                # The others stand in the enum but are never sent: they become functions (airport
+                # The others are in the enum but are never sent: they become functions (airport
                 # §6.5).
                 raise Inexpressible(f"{operator.kind.value} of {len(texts)}")
 
@@ -157,7 +157,8 @@ class _Renderer:
             if len(names) != len(texts) or not all(names):
                 raise Inexpressible("struct_pack with other fields than its type")
             pairs = zip(names, texts, strict=True)
-            return f"struct_pack({', '.join(f'{quote_identifier(name)} := {text}' for name, text in pairs)})"
+            members = (f"{quote_identifier(name)} := {text}" for name, text in pairs)
+            return f"struct_pack({', '.join(members)})"
         call = f"{quote_identifier(function.name)}({', '.join(texts)})"
         if function.name in _TRUNCATIONS or (
             function.name in DECIMAL_ARITHMETIC and function.type.id == "DECIMAL"
@@ -171,7 +172,7 @@ class _Renderer:
                 outer = self._frame
                 subject_text = self.text(subject)
                 captures = tuple(self._several(argument.captures, 0))
-                # Names of its own for every lambda, so that a capture never means an inner
+                # Each lambda has names of its own, so that a capture never means an inner
                 # parameter.
                 names = tuple(
                     f"p{self._lambdas}_{position}" for position in range(argument.parameters)
@@ -182,12 +183,12 @@ class _Renderer:
                     body = self.text(argument.body)
                 finally:
                     self._frame = outer
-                return f"{quote_identifier(function.name)}({subject_text}, lambda {', '.join(names)}: {body})"
+                parameters = ", ".join(names)
+                call = quote_identifier(function.name)
+                return f"{call}({subject_text}, lambda {parameters}: {body})"
             case _:
                 raise Inexpressible(f"{function.name} with lambdas in other places")
 
 
 _TRUNCATIONS = frozenset({"date_trunc", "datetrunc"})
-"""DuckDB 1.4 truncates to DATE where 1.5 truncates to TIMESTAMP; the truncated value is the
-same.
-"""
+"""DuckDB 1.4 truncates to DATE where 1.5 truncates to TIMESTAMP; the values are equal."""

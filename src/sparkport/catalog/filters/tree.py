@@ -1,8 +1,8 @@
 """The filter of a scan as a typed tree, and the rules for reading it.
 
-Strategy: the tree says what the client wrote and nothing about how to run it. A backend translates
-what it understands exactly and lets `Filter.weaken` drop the rest; the client applies every filter
-again (airport §6.1), so a weaker filter is always right and a stronger one loses rows. This module
+Strategy: the tree says what the client wrote, not how to run it. A backend translates what it
+understands exactly and lets `Filter.weaken` drop the rest. The client applies every filter again
+(airport §6.1), so a weaker filter is always right and a stronger filter loses rows. This module
 imports no database.
 """
 
@@ -15,19 +15,16 @@ from enum import Enum
 from typing import TypeAlias
 
 ROWID = "rowid"
-"""The column name under which a filter reads the row id, whatever its Arrow field is called
-(airport §6.2).
-"""
+"""The column name of the row id in a filter, whatever its Arrow field is called (airport §6.2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class DuckType:
-    """A DuckDB type as the client names it (airport §6.7); members that do not belong to `id` keep
-    their defaults.
+    """A DuckDB type as the client names it (airport §6.7).
 
-    `fields` holds the members of STRUCT and UNION (without the union's hidden tag), the names of an
-    unnamed struct being empty; `child` the element of LIST and ARRAY, and for MAP a STRUCT of key
-    and value.
+    Members that do not belong to `id` keep their defaults. `fields` holds the members of STRUCT and
+    UNION (without the union's hidden tag); an unnamed struct has empty names. `child` is the
+    element of LIST and ARRAY, and for MAP a STRUCT of key and value.
     """
 
     id: str
@@ -41,15 +38,13 @@ class DuckType:
     collation: str = ""
 
     def contains(self, *identifiers: str) -> bool:
-        """Whether this type or a type nested in it has one of these ids."""
+        """Whether this type or a type nested in it has any of these ids."""
         if self.id in identifiers or (self.child is not None and self.child.contains(*identifiers)):
             return True
         return any(field.contains(*identifiers) for _, field in self.fields)
 
     def same_as(self, other: DuckType) -> bool:
-        """Whether values of both compare alike: collations are already functions in a bound tree
-        (airport §6.5).
-        """
+        """Whether values compare alike: in a bound tree collations are functions (airport §6.5)."""
         return _plain(self) == _plain(other)
 
 
@@ -98,11 +93,14 @@ class Interval:
 Value: TypeAlias = (
     "bool | int | float | str | bytes | uuid.UUID | Interval | tuple[Constant, ...] | None"
 )
-"""The value of a constant, by type: integers (also DECIMAL, unscaled; DATE, in days; TIME and
-TIMESTAMP, in their unit since midnight or the epoch; TIME WITH TIME ZONE, packed), floats, text
-(also ENUM, its label), bytes (BLOB; BIT and BIGNUM in DuckDB's internal form, airport §13.1), UUID,
-Interval; LIST, ARRAY and STRUCT are tuples of constants, MAP a tuple of STRUCT constants, UNION a
-tuple of one constant per member, all NULL but the chosen one (or all NULL)."""
+"""The value of a constant, by type.
+
+Integers (also DECIMAL, unscaled; DATE, in days; TIME and TIMESTAMP, in their unit since midnight or
+the epoch; TIME WITH TIME ZONE, packed), floats, text (also ENUM, its label), bytes (BLOB; BIT and
+BIGNUM in DuckDB's internal form, airport §13.1), UUID, Interval. LIST, ARRAY and STRUCT are tuples
+of constants, MAP a tuple of STRUCT constants. UNION is a tuple with a constant per member, all NULL
+but the chosen member (or all NULL).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +158,7 @@ class Function:
     """A scalar function; operators such as `+` and `~~` are functions too (airport §6.5).
 
     `catalog` is `system` or empty for DuckDB's own functions. `has_data` says that the client
-    attached state which the children do not show; only functions known to put nothing but types
+    attached state that the children do not show. Only functions known to put nothing but types
     there can be called again by name.
     """
 
@@ -180,9 +178,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Lambda:
-    """The lambda argument of a list function, `parameters` in number; `captures` are evaluated
-    outside of it.
-    """
+    """The lambda of a list function. `parameters` is their number; `captures` come from outside."""
 
     body: Expression
     parameters: int
@@ -191,9 +187,7 @@ class Lambda:
 
 @dataclass(frozen=True, slots=True)
 class LambdaParameter:
-    """Inside a lambda's body: parameter `index` in order of declaration, or past them the captures
-    in order.
-    """
+    """In a lambda's body: the parameter at `index`; after the parameters, the captures in order."""
 
     index: int
     type: DuckType
@@ -201,9 +195,7 @@ class LambdaParameter:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """An expression that is not understood; `reason` is for logs. It may be anything, also FALSE or
-    NULL.
-    """
+    """An expression that is not understood, of any value. `reason` is for logs."""
 
     reason: str
 
@@ -226,11 +218,10 @@ Expression: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What a scan was asked to keep: the rows for which every one of `expressions` is TRUE (airport
-    §6.4).
+    """What a scan should keep: rows for which all `expressions` are TRUE (airport §6.4).
 
-    It is a hint: a table may ignore it, or apply a weaker filter; it must never drop a row this
-    filter keeps. `json` is the text as the client sent it, also when this filter was weakened.
+    It is a hint. A table may ignore it, or apply a weaker filter. It must never drop a row that
+    this filter keeps. `json` is the text as the client sent it, even when this filter was weakened.
     """
 
     expressions: tuple[Expression, ...]
@@ -238,7 +229,7 @@ class Filter:
 
     @property
     def columns(self) -> frozenset[str]:
-        """The names of all columns the filter reads, the row id as `rowid`."""
+        """The names of all columns that the filter reads, the row id as `rowid`."""
         return frozenset(
             node.name
             for expression in self.expressions
@@ -248,15 +239,13 @@ class Filter:
 
     @property
     def conjuncts(self) -> tuple[Expression, ...]:
-        """The expressions with every AND at the top taken apart; each one alone is implied by the
-        filter.
-        """
+        """The expressions, with every AND at the top split. The filter implies each of them."""
         return tuple(part for expression in self.expressions for part in _flatten(expression))
 
     def weaken(self, can: Callable[[Expression], bool]) -> Filter:
-        """The strongest filter made only of what `can` accepts, by the rules of airport §6.1.
+        """Return the strongest filter made only of what `can` accepts, by airport §6.1.
 
-        `can` is asked about whole expressions that are not AND or OR; it must look at everything
+        `can` is called for whole expressions that are not AND or OR. It must check everything
         inside them.
         """
         from sparkport.catalog.filters.weaken import weaken
@@ -265,8 +254,9 @@ class Filter:
         return Filter(tuple(part for part in parts if part is not None), self.json)
 
     def sql(self) -> str | None:
-        """DuckDB SQL that is TRUE for every row this filter keeps, columns quoted by name; None if
-        nothing is exact.
+        """DuckDB SQL that is TRUE for every row this filter keeps; None if no part is exact.
+
+        Columns are quoted by name.
         """
         from sparkport.catalog.filters.sql import Inexpressible, render
         from sparkport.catalog.filters.weaken import is_exact
@@ -281,7 +271,7 @@ class Filter:
 
 
 def children_of(expression: Expression) -> tuple[Expression, ...]:
-    """The direct operands, in order of evaluation."""
+    """Return the direct operands, in order of evaluation."""
     match expression:
         case ColumnRef() | Constant() | LambdaParameter() | Unknown():
             return ()
@@ -303,7 +293,7 @@ def children_of(expression: Expression) -> tuple[Expression, ...]:
 
 
 def type_of(expression: Expression) -> DuckType | None:
-    """The type of an expression's value; None for what has none (lambdas, unknown expressions)."""
+    """Return the type of an expression's value; None for lambdas and unknown expressions."""
     match expression:
         case Comparison() | Between() | Conjunction():
             return BOOLEAN
@@ -316,7 +306,7 @@ def type_of(expression: Expression) -> DuckType | None:
 
 
 def walk(expression: Expression) -> Iterator[Expression]:
-    """The expression and everything inside it, without recursion."""
+    """Yield the expression and everything inside it, without recursion."""
     pending = [expression]
     while pending:
         node = pending.pop()

@@ -50,8 +50,9 @@ from sparkport.catalog.filters.tree import (
 
 
 def weaken(expression: Expression, can: Callable[[Expression], bool]) -> Expression | None:
-    """The strongest expression implied by this one and made only of what `can` accepts; None for
-    "any row".
+    """Return the strongest expression that is implied and made only of what `can` accepts.
+
+    None means "any row".
     """
     if not isinstance(expression, Conjunction):
         return expression if can(expression) else None
@@ -69,9 +70,7 @@ def weaken(expression: Expression, can: Callable[[Expression], bool]) -> Express
 
 
 def is_exact(expression: Expression) -> bool:
-    """Whether DuckDB on the server gives the value that the client's DuckDB gives, for every
-    row.
-    """
+    """Whether DuckDB on the server gives the client's value for every row."""
     return type_of(expression) == BOOLEAN and all(_is_exact_here(node) for node in walk(expression))
 
 
@@ -101,7 +100,7 @@ def _is_exact_here(node: Expression) -> bool:
                 results, node.type
             )
         case Lambda():
-            # A lambda as such is fine; `_is_exact_function` says which functions may have one.
+            # A lambda is fine by itself; `_is_exact_function` says which functions may have one.
             return True
         case _:
             assert_never(node)
@@ -140,7 +139,7 @@ def _is_exact_cast(cast: Cast) -> bool:
         return True
     match cast.child:
         case Constant(type=DuckType(id="VARCHAR"), value=str() as text) if not cast.try_cast:
-            # What the optimiser did not fold. With its offset written out, an instant needs no
+            # A cast that the optimiser did not fold. An instant with its offset written needs no
             # session.
             pattern = _CONSTANT_TEXT.get(cast.type.id)
             return pattern is not None and pattern.fullmatch(text) is not None
@@ -204,14 +203,14 @@ def _is_certainly_not_zero(divisor: Expression) -> bool:
 
 
 def _alike(expressions: tuple[Expression, ...], wanted: DuckType | None = None) -> bool:
-    """Whether all have one type, so that binding them again adds no cast."""
+    """Whether all have the same type, so that binding them again adds no cast."""
     types = [type_of(expression) for expression in expressions]
     first = wanted or (types[0] if types else None)
     return first is not None and all(kind is not None and kind.same_as(first) for kind in types)
 
 
 def _has_bits(expression: Expression) -> bool:
-    """BIT is ordered by its bytes in 1.x, by its bits in 2.0."""
+    """Whether it has type BIT, which 1.x orders by its bytes and 2.0 by its bits."""
     kind = type_of(expression)
     return kind is None or kind.contains("BIT")
 
@@ -226,7 +225,7 @@ _EQUALITIES = frozenset(
 )
 
 _JSON_FUNCTIONS = frozenset(name for name in REVIEWED if name.startswith("json_")) | {"->>"}
-"""What they make of a value that is not text has changed between versions."""
+"""Functions whose result for values that are not text has changed between versions."""
 
 _INTEGERS = frozenset(
     f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG", "HUGE")
