@@ -210,7 +210,7 @@ def test_many_connections_that_nobody_uses_are_no_hindrance(server):
 
 
 def test_connections_leave_files_to_those_who_read_them(monkeypatch, start):
-    monkeypatch.setattr("sparkport.server.listen._most_connections", lambda: 3)
+    monkeypatch.setattr("sparkport.server.options._most_connections", lambda: 3)
     server = start(sp.CatalogBuilder("cat"))
 
     def answers() -> bool:
@@ -228,7 +228,7 @@ def test_connections_leave_files_to_those_who_read_them(monkeypatch, start):
 
 
 def test_who_connects_and_says_nothing_at_all_is_let_go(monkeypatch, start):
-    monkeypatch.setattr("sparkport.server.listen._HANDSHAKE_SECONDS", 0.2)
+    monkeypatch.setattr("sparkport.server.options._HANDSHAKE_SECONDS", 0.2)
     server = start(sp.CatalogBuilder("cat"))
     host, port = server.location.removeprefix("grpc://").split(":")
     with socket.create_connection((host, int(port)), timeout=SOON) as connection:

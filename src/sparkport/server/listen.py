@@ -7,8 +7,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from types import FrameType, TracebackType
-from typing import TypeAlias
-from urllib.parse import urlsplit
 
 import grpc
 
@@ -31,14 +29,6 @@ __all__ = ["Server", "serve"]
 
 _log = logging.getLogger("sparkport.server")
 
-Catalogs: TypeAlias = (
-    Catalog
-    | CatalogBuilder
-    | Iterable[Catalog | CatalogBuilder]
-    | Mapping[str, Catalog | CatalogBuilder]
-)
-"""One catalog, several, or several by the name they are served under."""
-
 _LAST_WORDS_SECONDS = 0.5
 """For the last messages of calls that have ended to reach their clients."""
 _ROLL_BACK_SECONDS = 5.0
@@ -46,13 +36,6 @@ _LAST_THREADS_SECONDS = 5.0
 _LOOK_FOR_SIGNALS_SECONDS = 0.5
 
 DEFAULT_LOCATION = "grpc://127.0.0.1:50051"
-_HEADER_LIMIT = 1024 * 1024
-"""Bytes of one request's headers. The client copies descriptors into one (airport §2.1), and
-percent-encoded names of 500 emoji exceed gRPC's own limit of 8 KiB."""
-
-_HANDSHAKE_SECONDS = 10.0
-"""For a connection to be made, TLS included."""
-_MOST_UNHEARD = 10_000
 
 
 class Server:
@@ -73,7 +56,7 @@ class Server:
     ) -> None:
         """Raises: BadRequest for an address or a catalog name that cannot be served."""
         self._settings = settings or ServerSettings()
-        self._scheme, self._host, self._port = _parse(location)
+        self._scheme, self._host, self._port = parse_location(location)
         if self._settings.http is not None:
             parse_address(self._settings.http)
         if self._scheme == "grpc+tls" and not (
@@ -117,7 +100,7 @@ class Server:
 
     def add_catalog(self, catalog: Catalog | CatalogBuilder, name: str | None = None) -> None:
         """Serve one more catalog, at once. Raises: AlreadyExists, BadRequest."""
-        self._service.registry.add(_built(catalog), name)
+        self._service.registry.add(built_catalog(catalog), name)
 
     def remove_catalog(self, name: str) -> None:
         """Stop serving a catalog; calls under way go on. Raises: NotFound."""
@@ -144,7 +127,9 @@ class Server:
         health, executor = Health(), ElasticExecutor(settings.idle_thread_seconds)
         server = grpc.server(
             executor,  # type: ignore[arg-type]  # any Executor will do; the stubs name one
-            options=_options(settings),
+            options=grpc_options(
+                settings.keepalive_seconds, settings.service.limits.max_message_bytes
+            ),
         )
         methods = flight_methods(self._service)
         door = Door(self._service, watching, methods, settings.max_calls)
