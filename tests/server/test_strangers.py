@@ -380,7 +380,7 @@ def test_what_is_refused_at_the_door_is_noted_like_everything_else(server, stran
 
 
 def test_when_too_many_are_refused_they_are_told_at_once(monkeypatch, server, stranger):
-    monkeypatch.setattr(server._door._doorkeeper, "_line", threading.Semaphore(0))
+    monkeypatch.setattr(server._door._refusing_thread, "_line", threading.Semaphore(0))
     for _ in range(10):
         stranger.open(FLIGHT + "DoPut")
 

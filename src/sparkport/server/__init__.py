@@ -1,6 +1,4 @@
-"""The server: the only package that imports grpc. Threads, TLS, limits, and the one error
-boundary.
-"""
+"""The server: threads, TLS, limits, and the error boundary. No other package imports grpc."""
 
 from __future__ import annotations
 

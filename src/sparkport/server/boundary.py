@@ -1,4 +1,4 @@
-"""From gRPC to the service and back: one call, and the one place where errors become statuses."""
+"""From gRPC to the service and back: a call, and the only place where errors become statuses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import grpc
 from sparkport.catalog import Cancellation
 from sparkport.errors import BadRequest, Cancelled, SparkportError
 from sparkport.lines import one_line
-from sparkport.server.doorstep import Place
+from sparkport.server.doorstep import DoorstepPlace
 from sparkport.server.logs import REQUEST
 from sparkport.server.observability import Watching
 from sparkport.service.activity import Work
@@ -32,26 +32,25 @@ STOPPING = Status("UNAVAILABLE", "the server is being stopped: try again in a mo
 
 
 Answer: TypeAlias = Callable[[Call, Iterator[bytes], grpc.ServicerContext], Iterator[bytes]]
-"""From a call and the messages that its client sends to those that it gets."""
+"""Answers a call: from the messages that the client sends to the messages that it gets."""
 Behaviour: TypeAlias = Callable[[Iterator[bytes], grpc.ServicerContext], Iterator[bytes]]
-"""What gRPC calls."""
+"""The function that gRPC calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rpc:
-    """What all calls of a method have in common.
+    """The properties of a method that all its calls share.
 
-    To gRPC every method is one with a stream of messages on both sides, which looks the same on the
-    wire, so that it is decided here when the first message is read: after the headers have been
-    judged.
+    For gRPC every method has a stream of messages on both sides, which looks the same on the wire.
+    So the server decides when the first message is read: after it has checked the headers.
     """
 
     name: str
     admit: Callable[[Call], Call]
-    """Refuses a caller, or says who it is."""
+    """Refuses a caller, or adds its identity to the call."""
     run: Answer
     with_handles: bool = False
-    """Whether what was handed out to a caller can stand for its token."""
+    """Whether a descriptor or ticket that was handed out to a caller can stand for its token."""
 
     @property
     def is_action(self) -> bool:
@@ -59,12 +58,12 @@ class Rpc:
 
 
 def one_request(run: Callable[[Call, bytes], Iterator[bytes]]) -> Answer:
-    """For methods whose clients send one message."""
+    """Answer a method whose clients send a single message."""
 
     def answer(
         call: Call, messages: Iterator[bytes], _context: grpc.ServicerContext
     ) -> Iterator[bytes]:
-        with call.quotas.hold(ACTIONS):  # who waits with it takes a place too
+        with call.quotas.hold(ACTIONS):  # a call that waits for its message takes a place too
             request = next(messages, None)
         if request is None:
             raise BadRequest("the call has no message")
@@ -74,12 +73,12 @@ def one_request(run: Callable[[Call, bytes], Iterator[bytes]]) -> Answer:
 
 
 def answering(
-    rpc: Rpc, watching: Watching, place: Place | None, left: Callable[[], None]
+    rpc: Rpc, watching: Watching, place: DoorstepPlace | None, left: Callable[[], None]
 ) -> Behaviour:
-    """Serves a call. `place` is where it waits when its headers do not say who makes it; `left` is
-    told of its end.
+    """Serve a call.
 
-    Scans fail late, so errors are mapped around the iteration, not around the call.
+    `place` is where a call waits whose headers do not identify its caller. `left` is called at its
+    end. Scans fail late, so errors are mapped around the iteration, not around the call.
     """
 
     def handle(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
@@ -96,7 +95,7 @@ def answering(
                     yield message
                     work.goes_on()
             work.code = "OK"
-        except GeneratorExit:  # gRPC has let go of the call
+        except GeneratorExit:  # gRPC has dropped the call
             raise
         except BaseException as error:  # noqa: BLE001 - the one boundary; what gRPC does not catch hangs the client
             _abort(context, call, error, action=rpc.is_action)
@@ -110,7 +109,7 @@ def answering(
 
 
 def refusing(rpc: Rpc, watching: Watching, error: SparkportError) -> Behaviour:
-    """Tells a caller why not, without reading anything of what it sends."""
+    """Refuse a call without reading any of its messages."""
 
     def handle(_requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         call, finish = _begin(context, rpc, watching)
@@ -123,7 +122,7 @@ def refusing(rpc: Rpc, watching: Watching, error: SparkportError) -> Behaviour:
 
 
 def _admitted(call: Call, rpc: Rpc, watching: Watching) -> Call:
-    """Raises: _Stopping; what `admit` raises."""
+    """Admit the caller. Raises: _Stopping; what `admit` raises."""
     if watching.refuses(call.work):
         raise _Stopping
     call = rpc.admit(call)
@@ -132,21 +131,20 @@ def _admitted(call: Call, rpc: Rpc, watching: Watching) -> Call:
 
 
 class _Stopping(Exception):
-    """The server takes no new calls."""
+    """The server is stopping and takes no new calls."""
 
 
 def _iterate(
     run: Answer, call: Call, messages: Iterator[bytes], context: grpc.ServicerContext
 ) -> Generator[bytes, None, None]:
-    """A generator around `run`, so that there is always something to close."""
+    """Wrap `run` in a generator, which can always be closed."""
     yield from run(call, messages, context)
 
 
 def _received(
     messages: Iterator[bytes], context: grpc.ServicerContext, work: Work
 ) -> Iterator[bytes]:
-    """The messages of a client's stream. One that breaks off must not look like one that has been
-    closed.
+    """Yield the messages of a client's stream; a stream that breaks off is not taken for its end.
 
     Raises: Cancelled when the client has gone away.
     """
@@ -156,9 +154,9 @@ def _received(
             work.got(message)
             yield message
             work.waits()
-        # gRPC notes the end of the messages first and that the call was cancelled second; in
-        # between the stream looks closed. Asking again goes through the same queue, so that by the
-        # answer it has noted both.
+        # gRPC notes the end of the messages first, and then that the call was cancelled. In between
+        # the stream looks closed. Asking again goes through the same queue, so that gRPC has noted
+        # both by the time it answers.
         next(messages, None)
     except grpc.RpcError as error:
         raise Cancelled("the client went away") from error
@@ -171,7 +169,7 @@ def _received(
 def _begin(
     context: grpc.ServicerContext, rpc: Rpc, watching: Watching
 ) -> tuple[Call, Callable[[], None]]:
-    """The call, and what to do when it has ended by itself."""
+    """Return the call, and the function to call when it has ended by itself."""
     headers = decode_headers(context.invocation_metadata())
     cancellation = Cancellation()
     ended = False
@@ -192,7 +190,7 @@ def _begin(
         ended = True
         watching.end(work)
 
-    def terminated() -> None:  # gRPC calls it at every end; only an early one is a cancellation
+    def terminated() -> None:  # gRPC calls it at every end; only an early end is a cancellation
         if not ended:
             cancellation.cancel()
 
@@ -202,7 +200,7 @@ def _begin(
 
 
 def _log_unexpected(trace_id: str, error: BaseException) -> None:
-    """What goes wrong in here must not reach the client instead: it may say what the error says."""
+    """Log an unforeseen error. If logging fails, that must not reach the client either."""
     try:
         _log.error("trace %s: unexpected error", trace_id, exc_info=error)
     except Exception:  # noqa: BLE001 - an error that cannot be printed, or somebody's handler
@@ -217,9 +215,8 @@ def _abort(
     if isinstance(error, SparkportError):
         status = status_of(error, from_duckdb=call.headers.from_duckdb, action=action)
         if not isinstance(error, Cancelled):
-            line = one_line(
-                status.message
-            )  # also for the log of a program that has a format of its own
+            # A program that uses Sparkport may have a log format of its own.
+            line = one_line(status.message)
             _log.info("trace %s: %s: %s", call.trace_id, status.code, line)
     elif isinstance(error, _Stopping):
         status = STOPPING

@@ -1,9 +1,9 @@
-"""Who is let in, before anything of what they send is read and before a thread is theirs.
+"""Which calls are let in, before any of their messages is read and before they take a thread.
 
-gRPC asks here in the one thread in which it hears of calls, so nothing may take long. Headers with
-a token are let pass, and judged in a thread of the call's own. Without one, headers must show what
-was handed out to a caller who had one; else the call has to wait on the doorstep, where there is
-little room, or is refused.
+gRPC calls this code in its only thread for new calls, so nothing may take long. Headers with a
+token pass here, and are checked in the call's own thread. Headers without a token must show a
+descriptor or ticket that was handed out to an authenticated caller. Any other call waits on the
+doorstep, where there is little room, or is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import grpc
 
 from sparkport.errors import LimitExceeded, SparkportError, Unauthenticated
 from sparkport.server.boundary import Rpc, answering, refusing
-from sparkport.server.doorstep import Doorstep, Place
+from sparkport.server.doorstep import Doorstep, DoorstepPlace
 from sparkport.server.observability import Watching
 from sparkport.service.calls import HOW_TO_SIGN_IN
 from sparkport.service.service import Service
@@ -27,14 +27,15 @@ __all__ = ["Door"]
 
 _T = TypeVar("_T")
 _MOST_STRANGERS, _STRANGERS_AT_ONCE = 64, 2
-"""Who wait on the doorstep, and whose first message is received: each may take as much memory as
-any message.
+"""Calls that wait on the doorstep, and those whose first message is received.
+
+Each may take as much memory as any message.
 """
 _LONGEST_LINE = 1000
 
 
 class Door(grpc.GenericRpcHandler):
-    """Lets in so many calls at once. Thread-safe."""
+    """Lets in a limited number of calls at once. Thread-safe."""
 
     def __init__(
         self, service: Service, watching: Watching, rpcs: Mapping[str, Rpc], most_calls: int
@@ -45,7 +46,7 @@ class Door(grpc.GenericRpcHandler):
         self._most_calls = most_calls
         self._lock = threading.Lock()
         self._under_way = 0
-        self._doorkeeper = _Doorkeeper()
+        self._refusing_thread = _RefusingThread()
         self.doorstep = Doorstep(max(1, min(_MOST_STRANGERS, most_calls // 4)), _STRANGERS_AT_ONCE)
 
     def service(
@@ -58,19 +59,22 @@ class Door(grpc.GenericRpcHandler):
             place = self._place(rpc, decode_headers(handler_call_details.invocation_metadata))
         except SparkportError as error:
             refusal: Any = refusing(rpc, self._watching, error)
-            refusal.experimental_thread_pool = self._doorkeeper  # an attribute that gRPC looks for
+            refusal.experimental_thread_pool = (
+                self._refusing_thread
+            )  # gRPC looks for this attribute
             return grpc.stream_stream_rpc_method_handler(refusal)
         return grpc.stream_stream_rpc_method_handler(
             answering(rpc, self._watching, place, self._left)
         )
 
     def close(self) -> None:
-        """End its thread, when nobody calls any more."""
-        self._doorkeeper.shutdown()
+        """End the thread that refuses calls, after the last call."""
+        self._refusing_thread.shutdown()
 
-    def _place(self, rpc: Rpc, headers: RequestHeaders) -> Place | None:
-        """Where a call waits that does not say who makes it; None for others. Raises:
-        Unauthenticated, LimitExceeded.
+    def _place(self, rpc: Rpc, headers: RequestHeaders) -> DoorstepPlace | None:
+        """Return the place on the doorstep of a call without an identity; None for other calls.
+
+        Raises: Unauthenticated, LimitExceeded.
         """
         place = None
         if not self._service.is_told(headers):
@@ -88,7 +92,8 @@ class Door(grpc.GenericRpcHandler):
         if place is not None:
             place.leave()
         raise LimitExceeded(
-            f"{self._most_calls} calls are under way, and more are not allowed at once (max_calls): try again in a moment"
+            f"{self._most_calls} calls are under way, and more are not allowed at once "
+            f"(max_calls): try again in a moment"
         )
 
     def _left(self) -> None:
@@ -96,12 +101,11 @@ class Door(grpc.GenericRpcHandler):
             self._under_way -= 1
 
 
-class _Doorkeeper(ThreadPoolExecutor):
-    """Tells callers that they are refused, one after the other, so that they take no threads from
-    others.
+class _RefusingThread(ThreadPoolExecutor):
+    """Refuses calls in a single thread, so that they take no threads from others.
 
-    When too many stand in line, those who follow are told by whoever brings them, who is thereby
-    slowed down.
+    When too many calls wait to be refused, the thread that submits the next refuses it itself,
+    which slows new calls down.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,9 @@
-"""Where calls wait whose headers do not say who makes them, until their first message has come.
+"""Where calls wait whose headers do not identify their caller, until their first message arrives.
 
-gRPC has read a message, of any size that the server allows, before anybody here sees a byte of it.
-So only few are read at once, which bounds the memory that strangers can take; and as who has
-something to show sends it along with the headers, who keeps others waiting is cut off soon.
+gRPC reads a whole message, of any size that the server allows, before this code sees a byte of it.
+So only a few are read at once, which bounds the memory that unknown callers can take. A caller that
+has something to show sends it along with the headers. So a caller that keeps others waiting is cut
+off soon.
 """
 
 from __future__ import annotations
@@ -13,46 +14,47 @@ from collections.abc import Callable, Iterator
 
 from sparkport.errors import BadRequest, LimitExceeded
 
-__all__ = ["LONGEST_SECONDS", "Doorstep", "Place"]
+__all__ = ["LONGEST_SECONDS", "Doorstep", "DoorstepPlace"]
 
 LONGEST_SECONDS = 10.0
-"""For the first message to come, where nobody else waits."""
+"""For the first message to arrive, while no other call waits."""
 _PATIENCE_SECONDS = 0.5
-"""The same, where others do."""
+"""For the first message to arrive, while other calls wait."""
 _LARGEST_MESSAGE = 1024 * 1024
 
 _monotonic = time.monotonic
 
 
 class Doorstep:
-    """Has room for so many calls; of them so many are read at once. Thread-safe."""
+    """Has room for a limited number of calls, and reads fewer of them at once. Thread-safe."""
 
     def __init__(self, room: int, at_once: int) -> None:
         self._room = room
         self._at_once = at_once
         self._changed = threading.Condition()
-        self._places: set[Place] = set()
-        self._reading: dict[Place, None] = {}
-        """In the order in which they have begun."""
+        self._places: set[DoorstepPlace] = set()
+        self._reading: dict[DoorstepPlace, None] = {}
+        """In the order in which their reading has begun."""
 
-    def enter(self) -> Place | None:
-        """A place, which must be left; None when there is no room."""
+    def enter(self) -> DoorstepPlace | None:
+        """Return a place, which must be left; None when there is no room."""
         with self._changed:
             if len(self._places) >= self._room:
                 return None
-            place = Place(self)
+            place = DoorstepPlace(self)
             self._places.add(place)
             return place
 
     @property
     def occupied(self) -> int:
-        """How many calls are here now."""
+        """The number of calls that wait here."""
         with self._changed:
             return len(self._places)
 
     def cut_off_late(self, *, stood_still: bool = False) -> None:
-        """End the calls whose time is over; `stood_still`: all of this process did, and they begin
-        anew.
+        """End the calls whose time is over.
+
+        After the whole process `stood_still`, their time begins anew.
         """
         now = _monotonic()
         with self._changed:
@@ -65,8 +67,8 @@ class Doorstep:
         for place in late:
             place.cut(f"the caller has not said who it is for {LONGEST_SECONDS:g} s")
 
-    def begin(self, place: Place) -> None:
-        """Wait for the turn of a call to be read."""
+    def begin(self, place: DoorstepPlace) -> None:
+        """Wait until it is a call's turn to be read."""
         with self._changed:
             while len(self._reading) >= self._at_once:
                 oldest = next(iter(self._reading))
@@ -79,18 +81,18 @@ class Doorstep:
             place.since = _monotonic()
             self._reading[place] = None
 
-    def leave(self, place: Place) -> None:
+    def leave(self, place: DoorstepPlace) -> None:
         with self._changed:
             self._take_away(place)
 
-    def _take_away(self, place: Place) -> None:
+    def _take_away(self, place: DoorstepPlace) -> None:
         self._places.discard(place)
         self._reading.pop(place, None)
         self._changed.notify_all()
 
 
-class Place:
-    """That of one call. Used by the thread that serves it."""
+class DoorstepPlace:
+    """The place of a call. Used by the thread that serves the call."""
 
     __slots__ = ("_doorstep", "cut", "since")
 
@@ -100,11 +102,12 @@ class Place:
         self.cut: Callable[[str], object] = lambda _reason: None
 
     def first(self, messages: Iterator[bytes], cut: Callable[[str], object]) -> bytes:
-        """The first message; the place is left then. `cut` ends the call from another thread, for
-        the reason given.
+        """Receive the first message and leave the place.
 
-        Raises: BadRequest when there is none; LimitExceeded for one that is too large; what the
-        messages raise.
+        `cut` ends the call from another thread, for a given reason.
+
+        Raises: BadRequest when there is no message; LimitExceeded when it is too large; what
+        `messages` raises.
         """
         self.cut = cut
         self._doorstep.begin(self)
@@ -116,11 +119,11 @@ class Place:
             raise BadRequest("the call has no message")
         if len(message) > _LARGEST_MESSAGE:
             raise LimitExceeded(
-                f"the message has {len(message)} bytes, and {_LARGEST_MESSAGE} are all that is read of a caller who has not "
-                "said who it is: send the token with the call"
+                f"the message has {len(message)} bytes, and {_LARGEST_MESSAGE} are all that is "
+                "read of a caller who has not said who it is: send the token with the call"
             )
         return message
 
     def leave(self) -> None:
-        """Doing so again changes nothing."""
+        """Leave the place. Leaving it again does nothing."""
         self._doorstep.leave(self)

@@ -15,7 +15,7 @@ __all__ = ["flight_methods"]
 
 
 def flight_methods(service: Service) -> dict[str, Rpc]:
-    """By their paths. Messages are left as bytes: the wire layer reads and writes them itself."""
+    """Return the methods by their paths. Messages stay bytes: the wire layer decodes them."""
     admit, meet = service.admit, service.meet
     rpcs = [
         Rpc("DoAction", meet, one_request(service.do_action), with_handles=True),
@@ -38,11 +38,11 @@ def _streaming(run: Callable[[Call, Iterator[bytes]], Iterator[bytes]]) -> Answe
 def _handshake(
     call: Call, messages: Iterator[bytes], context: grpc.ServicerContext
 ) -> Iterator[bytes]:
-    """Drivers that were given a user name and a password (ADBC's, pyarrow's) ask here for a token
-    and give up without one.
+    """Answer drivers that ask for a token in exchange for a user name and password.
 
-    Where everybody is let in they get one that opens nothing, and nothing of what they sent comes
-    back. Where tokens are asked for, the handshake needs one like any other call.
+    ADBC's and pyarrow's drivers give up without a token. Where everybody is let in, they get a
+    token that opens nothing, and nothing of what they sent comes back. Where tokens are required,
+    the handshake needs a token like any other call.
     """
     if call.principal is None:
         context.send_initial_metadata((("authorization", "Bearer anonymous"),))

@@ -1,7 +1,6 @@
-"""gRPC's health service, for load balancers and orchestrators: SERVING until the server begins to
-stop.
+"""gRPC's health service for load balancers: SERVING until the server begins to stop.
 
-It is answered without a token: whoever can reach the port knows that much anyway.
+It needs no token: every caller that can reach the port knows that much anyway.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ __all__ = ["Health"]
 _SERVING, _NOT_SERVING, _SERVICE_UNKNOWN = 1, 2, 3
 _SERVICES = ("", FLIGHT_SERVICE)
 _MOST_WATCHERS = 100
-"""Each takes a thread, and anybody may watch."""
+"""Each takes a thread, and any caller may watch."""
 _MOST_QUESTIONS, _QUESTIONS_AT_ONCE = 32, 1
-"""Of which the message is waited for, and is read."""
+"""Requests whose message the server waits for, and those that it reads."""
 
 
 class Health:
-    """The state of one server. Thread-safe."""
+    """The state of a server. Thread-safe."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -45,7 +44,7 @@ class Health:
         return grpc.method_handlers_generic_handler("grpc.health.v1.Health", methods)
 
     def stop_serving(self) -> None:
-        """From now on the answer is NOT_SERVING."""
+        """Answer NOT_SERVING from now on."""
         with self._changed:
             self._serving = False
             self._changed.notify_all()
@@ -95,7 +94,7 @@ class Health:
             self._left()
 
     def _asked(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> str:
-        """The service that is asked about."""
+        """Return the service that the caller asks about."""
         place = self.doorstep.enter()
         if place is None:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many clients ask already")

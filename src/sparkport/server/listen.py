@@ -30,7 +30,7 @@ __all__ = ["Server", "serve"]
 _log = logging.getLogger("sparkport.server")
 
 _LAST_WORDS_SECONDS = 0.5
-"""For the last messages of calls that have ended to reach their clients."""
+"""For the last messages of ended calls to reach their clients."""
 _ROLL_BACK_SECONDS = 5.0
 _LAST_THREADS_SECONDS = 5.0
 _LOOK_FOR_SIGNALS_SECONDS = 0.5
@@ -39,12 +39,12 @@ DEFAULT_LOCATION = "grpc://127.0.0.1:50051"
 
 
 class Server:
-    """Serves catalogs to Flight clients, DuckDB's airport extension above all.
+    """Serves catalogs to Flight clients, above all to DuckDB's airport extension.
 
         with Server(catalog, "grpc://127.0.0.1:0") as server:
             print(server.location)
 
-    Port 0 picks a free one. Catalogs can be added and removed while it runs. All methods may be
+    Port 0 picks a free port. Catalogs can be added and removed while it runs. All methods may be
     called from any thread.
     """
 
@@ -54,7 +54,10 @@ class Server:
         location: str = DEFAULT_LOCATION,
         settings: ServerSettings | None = None,
     ) -> None:
-        """Raises: BadRequest for an address or a catalog name that cannot be served."""
+        """Check the location and the catalogs; `start` begins to listen.
+
+        Raises: BadRequest for an address or a catalog name that cannot be served.
+        """
         self._settings = settings or ServerSettings()
         self._scheme, self._host, self._port = parse_location(location)
         if self._settings.http is not None:
@@ -75,13 +78,13 @@ class Server:
 
     @property
     def location(self) -> str:
-        """Where clients find it; once started, with the port that was picked."""
+        """The URI for clients; once started, with the port that was picked."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"{self._scheme}://{host}:{self._port}"
 
     @property
     def greeting(self) -> str:
-        """One line for the person who has started it; it ends with the SQL to paste."""
+        """A line for the person who has started the server, with the SQL to paste."""
         names = [registered.name for registered in self._service.registry.all()]
         token = "" if self._settings.authenticate is None else ", auth_token '<your token>'"
         attach = [
@@ -94,16 +97,16 @@ class Server:
 
     @property
     def status_page(self) -> str | None:
-        """Where the status page is; None when there is none, or the server has not been started."""
+        """The address of the status page; None without one, or before the start."""
         http = self._http
         return None if http is None else http.address
 
     def add_catalog(self, catalog: Catalog | CatalogBuilder, name: str | None = None) -> None:
-        """Serve one more catalog, at once. Raises: AlreadyExists, BadRequest."""
+        """Serve another catalog at once. Raises: AlreadyExists, BadRequest."""
         self._service.registry.add(built_catalog(catalog), name)
 
     def remove_catalog(self, name: str) -> None:
-        """Stop serving a catalog; calls under way go on. Raises: NotFound."""
+        """Stop serving a catalog; running calls go on. Raises: NotFound."""
         registered = self._service.registry.remove(name)
         self._service.listing.forget(registered)
 
@@ -142,7 +145,7 @@ class Server:
                 self._http = StatusServer(settings.http, self._service, watching, self.location)
         except BaseException:
             watching.draining = True
-            server.start()  # one that was never started would keep its port
+            server.start()  # a server that was never started would keep its port
             server.stop(None).wait()
             watching.stop()
             door.close()
@@ -160,7 +163,7 @@ class Server:
         self._door = door
 
     def _listen(self, server: grpc.Server) -> int:
-        """Have the port, and tell which it is. Raises: OSError."""
+        """Bind the port and return it. Raises: OSError."""
         settings = self._settings
         address = (
             f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
@@ -180,15 +183,15 @@ class Server:
                 else ""
             )
             raise OSError(
-                f"cannot listen on {address}: the port is in use or not allowed, or the host is not this one{tls}"
+                f"cannot listen on {address}: the port is in use or not allowed, or the host is "
+                f"not this one{tls}"
             ) from error
 
     def stop(self, grace: float = 5.0, hurry: Callable[[], bool] = lambda: False) -> None:
-        """Take no more calls, let those under way finish for up to `grace` seconds, then cancel
-        them.
+        """Take no more calls; cancel running calls after `grace` seconds.
 
-        From its beginning on health is NOT_SERVING, and new calls are answered UNAVAILABLE. When
-        `hurry` says so, those under way are cancelled before their time is over.
+        From the beginning health is NOT_SERVING, and new calls are answered UNAVAILABLE. When
+        `hurry` returns True, running calls are cancelled at once.
         """
         with self._starting_or_stopping:
             server, executor, watching, health = (
@@ -216,7 +219,7 @@ class Server:
                     work.cut("the server was stopped")
             health.close()
             server.stop(_LAST_WORDS_SECONDS).wait()
-            # What was cancelled rolls back what it had staged, before the catalogs are closed.
+            # Cancelled calls roll back what they have staged, before the catalogs are closed.
             if not watching.activity.wait_until_idle(_ROLL_BACK_SECONDS):
                 _log.warning(
                     "%d calls do not end although they were cancelled",
@@ -228,8 +231,7 @@ class Server:
             door.close()
             threads = [*self._polling, *executor.threads]
             executor.shutdown(wait=False, cancel_futures=True)
-            # Python ends threads that outlive it in a way that C++ answers with an abort of the
-            # process.
+            # Threads that outlive Python make C++ abort the process.
             join_all(threads, _LAST_THREADS_SECONDS)
             self._grpc = self._executor = self._watching = self._health = self._door = (
                 self._http
@@ -242,10 +244,10 @@ class Server:
             server.wait_for_termination()
 
     def run_until_signal(self, announce: Callable[[], None] | None = None) -> None:
-        """Start, call `announce`, block until Ctrl-C or SIGTERM, then stop gracefully. Only for the
-        main thread.
+        """Start, call `announce`, wait for Ctrl-C or SIGTERM, and stop gracefully.
 
-        The process is taken to be a server and nothing else, and its memory is managed accordingly.
+        Only for the main thread of a process that does nothing but serve: its memory is managed
+        accordingly.
 
         Raises: OSError when the port cannot be had.
         """
@@ -255,7 +257,7 @@ class Server:
         def stop(_number: int, _frame: FrameType | None) -> None:
             (hurry if stopping.is_set() else stopping).set()
 
-        # First of all: whoever sees that the server is up may stop it at once.
+        # First of all: a signal may come as soon as the server is up.
         previous = {
             number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)
         }
@@ -263,7 +265,7 @@ class Server:
             self.start()
             if announce is not None:
                 announce()
-            # A signal that comes just before a wait without an end is noticed after it.
+            # A signal that comes just before a wait is noticed only after it, so the wait is short.
             while not stopping.wait(_LOOK_FOR_SIGNALS_SECONDS):
                 pass
             _log.info("stopping; calls under way may finish for %g s", self._settings.stop_seconds)
@@ -287,9 +289,7 @@ class Server:
 
 
 def _threads_of(start: Callable[[], None]) -> list[threading.Thread]:
-    """Those that a call has started, with which gRPC waits for events: it does not tell them
-    otherwise.
-    """
+    """Return the threads in which gRPC waits for events: gRPC itself does not expose them."""
     before = set(threading.enumerate())
     start()
     return [
@@ -304,10 +304,9 @@ def serve(
     location: str = DEFAULT_LOCATION,
     settings: ServerSettings | None = None,
 ) -> None:
-    """Serve until interrupted (Ctrl-C or SIGTERM), then stop gracefully. Call it from the main
-    thread.
+    """Serve until Ctrl-C or SIGTERM, then stop gracefully. Call it from the main thread.
 
-    When the server is ready it prints where it listens, and the SQL to paste into DuckDB.
+    When the server is ready, it prints its location and the SQL to paste into DuckDB.
 
     Raises: OSError when the port cannot be had; BadRequest for a location or name that cannot be
     served.

@@ -1,8 +1,7 @@
-"""The log: plain lines, or JSON, each with the trace id and the principal of the request that it
-belongs to.
+"""The log: plain lines or JSON, each with the trace id and the principal of its request.
 
-Names and messages are often chosen by others. Here, where lines are made, is where none of them can
-end a line, look like another one, or drive the terminal that shows it.
+Clients choose many of the names and messages. Here, where lines are made, the server ensures that
+none of them can end a line, look like another line, or control the terminal that shows it.
 """
 
 from __future__ import annotations
@@ -24,16 +23,13 @@ FORMATS = ("text", "json")
 _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 REQUEST: ContextVar[Work | None] = ContextVar("sparkport_request", default=None)
-"""The call that the present thread serves. gRPC runs each call in a context of its own, so nobody
-has to reset it.
-"""
+"""The call of the present thread. gRPC runs each call in its own context: no reset is needed."""
 
 
 def configure_logging(level: int, log_format: str = "text", stream: TextIO | None = None) -> None:
-    """Send the log of the whole process to a stream, standard error unless told otherwise, in one
-    of `FORMATS`.
+    """Send the log of the whole process to a stream, by default standard error.
 
-    Raises: BadRequest for a format that does not exist.
+    `log_format` is one of `FORMATS`. Raises: BadRequest for a format that does not exist.
     """
     if log_format not in FORMATS:
         raise BadRequest(f"the log format must be {' or '.join(FORMATS)}, not {log_format!r}")
@@ -43,7 +39,7 @@ def configure_logging(level: int, log_format: str = "text", stream: TextIO | Non
 
 
 class TextFormatter(logging.Formatter):
-    """One line for each entry; a stack trace follows it in lines that are set off."""
+    """Writes a line for each entry; the lines of a stack trace follow, indented."""
 
     def format(self, record: logging.LogRecord) -> str:
         record.message = record.getMessage()
@@ -61,7 +57,7 @@ def _set_off(trace: str) -> list[str]:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object in a line."""
+    """Writes a JSON object in a line."""
 
     def format(self, record: logging.LogRecord) -> str:
         work = REQUEST.get()
@@ -73,7 +69,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        # Threads that work for a request, Spark's for instance, hand it to the logger themselves.
+        # Threads that work for a request, Spark's for instance, pass it to the logger themselves.
         trace_id = getattr(record, "trace_id", None) or (
             work.trace_id if work is not None else None
         )

@@ -1,6 +1,4 @@
-"""Metrics for Prometheus. Labels are words that we know beforehand: never names of people, tables
-or traces.
-"""
+"""Metrics for Prometheus. Labels come from fixed sets: never names of people, tables, traces."""
 
 from __future__ import annotations
 
@@ -61,17 +59,15 @@ _GAUGE_NAME = re.compile(r"[a-z][a-z0-9_]{0,60}")
 
 @runtime_checkable
 class Measured(Protocol):
-    """A catalog with figures of its own; they become gauges `sparkport_catalog_…` with its name as
-    the label.
-    """
+    """A catalog with figures of its own: gauges `sparkport_catalog_…`, labelled with its name."""
 
     def gauges(self) -> Mapping[str, float]:
-        """The figures as of now, by names that do not change. Quick, and from any thread."""
+        """Return the current figures, under names that never change. Quick, and thread-safe."""
         ...
 
 
 class Metrics:
-    """The metrics of one server, in a registry of their own. Thread-safe."""
+    """The metrics of a server, in a registry of their own. Thread-safe."""
 
     def __init__(
         self,
@@ -126,18 +122,18 @@ class Metrics:
             self._scans.labels(self._known_route(work.progress.route)).inc()
 
     def _known_route(self, route: str) -> str:
-        """A catalog that invents ever new words does not fill our memory with them."""
+        """Return the label of a route, of which a catalog may invent only so many."""
         if len(self._routes) < _MOST_ROUTES:
             self._routes.add(route)
         return route if route in self._routes else _OTHER
 
     def exposition(self) -> bytes:
-        """All of them, in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
 
 class _State(Collector):
-    """What is not counted but looked at, whenever somebody asks."""
+    """Figures that are not counted, but read whenever Prometheus asks."""
 
     def __init__(
         self,
@@ -152,7 +148,7 @@ class _State(Collector):
         self._draining = draining
 
     def describe(self) -> list[Metric]:
-        return []  # catalogs are not asked before somebody wants to know
+        return []  # catalogs are not asked before a scrape
 
     def collect(self) -> Iterator[Metric]:
         totals = self._activity.totals()

@@ -1,6 +1,4 @@
-"""Those who watch the server: what is noted of every call, who is told when it ends, and clients
-that have gone quiet.
-"""
+"""What is recorded of every call, where it is reported at its end, and clients that went silent."""
 
 from __future__ import annotations
 
@@ -23,27 +21,27 @@ _log = logging.getLogger("sparkport.server")
 _ALLOWED_WHILE_DRAINING = frozenset({"DoGet", "DoAction"})
 _SHORTEST_PAUSE = 0.05
 _LATE_SECONDS = 1.0
-"""A round that comes later than that shows that the whole process stood still."""
+"""A round that comes later shows that the whole process stood still."""
 
 
 class Watching:
-    """Keeps the books of one server, from its start to its end. Thread-safe.
+    """Records the calls of a server, from its start to its end. Thread-safe.
 
     Its thread cuts off calls whose client has neither taken nor sent a message for too long, or has
-    not said in time who it is, and notes every few seconds how much has gone through.
+    not identified itself in time. Every few seconds it records the throughput.
     """
 
     def __init__(
         self, service: Service, *, idle_seconds: float, audit_file: str | Path | None
     ) -> None:
-        """Raises: BadRequest when the audit log cannot be written."""
+        """Open the audit log. Raises: BadRequest when it cannot be written."""
         self.activity = Activity()
         self.started_at = time.time()
         self.draining = False
         self.audit = None if audit_file is None else AuditLog(audit_file)
         self.metrics = Metrics(service, self.activity, self.audit, lambda: self.draining)
         self.doorsteps: list[Doorstep] = []
-        """Where callers wait who have not said who they are; set before the start."""
+        """Where callers wait who have not identified themselves; set before the start."""
         self._idle_seconds = idle_seconds
         self._stopped = threading.Event()
         self._thread = threading.Thread(
@@ -54,9 +52,7 @@ class Watching:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread and close the audit log. Calls that have not ended by now leave no
-        trace.
-        """
+        """End the thread and close the audit log. Calls that end later are not recorded."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -67,7 +63,7 @@ class Watching:
         self.activity.begin(work)
 
     def end(self, work: Work) -> None:
-        """A call has ended. Does not raise: whoever serves it has an error of its own to report."""
+        """Record the end of a call. Does not raise: the call has an error of its own to report."""
         work.ends()
         try:
             self.metrics.ended(work)
@@ -76,14 +72,13 @@ class Watching:
         except Exception:  # noqa: BLE001 - see above
             _log.exception("trace %s: the end of the call could not be noted", work.trace_id)
         finally:
-            self.activity.end(
-                work
-            )  # the last: whoever stops the server takes it that all is noted then
+            # The last step: `stop` relies on everything being recorded by then.
+            self.activity.end(work)
 
     def refuses(self, work: Work) -> bool:
         """Whether the server is stopping, and the call is a new one.
 
-        It is not, when it helps one under way to its end: DuckDB opens the exchange of an UPDATE
+        A call that helps another to its end is not new. DuckDB opens the exchange of an UPDATE
         before it reads the rows that it changes (airport §1.2, T24), and reads the parts of a scan
         one after the other.
         """
@@ -116,16 +111,14 @@ class Watching:
                 _log.exception("watching the calls failed")
 
     def _cut_off_idle(self, *, stood_still: bool = False) -> None:
-        """`stood_still`: all of this process did, so that nobody knows how long clients have really
-        waited.
-        """
+        """Cut off idle calls. If the process `stood_still`, their idle time begins anew."""
         running = self.activity.running()
         lively = Counter(
             work.session for work in running if work.waited_seconds <= self._idle_seconds
         )
         for work in running:
-            # INSERT … SELECT: the client has nothing to send while it waits for rows that we are
-            # still looking for.
+            # INSERT … SELECT: the client has nothing to send while it waits for rows of this
+            # server.
             others = lively[work.session] - (work.waited_seconds <= self._idle_seconds)
             if stood_still or (work.rpc == "DoExchange" and work.session and others > 0):
                 work.excuse()

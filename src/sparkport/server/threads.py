@@ -1,4 +1,4 @@
-"""One thread for each call that is under way."""
+"""A thread for each running call."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ _T = TypeVar("_T")
 
 
 class ElasticExecutor(Executor):
-    """Runs every task at once: in an idle thread if there is one, else in a new one, which ends
-    after an idle time.
+    """Runs every task at once, in an idle thread or else in a new one.
 
-    A pool of fixed size would deadlock: DuckDB opens the exchange of an UPDATE first, and starts
-    the scan that feeds it while that is open (airport §1.2, T24), so enough open exchanges would
-    leave no thread for the scans they wait for. How many calls there may be at once is limited by
-    the server, which refuses instead of waiting.
+    A thread ends when it has been idle for a while. A pool of fixed size would deadlock: DuckDB
+    opens the exchange of an UPDATE first, and starts the scan that feeds it while that is open
+    (airport §1.2, T24). So enough open exchanges would leave no thread for the scans that they wait
+    for. The server limits the number of calls, and refuses a call instead of letting it wait.
     """
 
     def __init__(self, idle_seconds: float = 10.0, name: str = "sparkport") -> None:
@@ -63,7 +62,7 @@ class ElasticExecutor(Executor):
 
     @property
     def threads(self) -> list[threading.Thread]:
-        """Those alive now, idle ones included."""
+        """The threads that are alive, including idle threads."""
         with self._condition:
             return list(self._threads)
 
@@ -80,11 +79,11 @@ class ElasticExecutor(Executor):
                     return
                 future, task = self._tasks.popleft()
             _run(future, task)
-            del future, task  # while idle, hold on to nothing of the last call
+            del future, task  # an idle thread must not keep the last call alive
 
 
 def join_all(threads: Iterable[threading.Thread], seconds: float) -> None:
-    """Wait for threads to end, other than this one, for so long in all."""
+    """Wait for all threads but the current one to end, for at most so many seconds in all."""
     deadline = time.monotonic() + seconds
     for thread in threads:
         if thread is not threading.current_thread():

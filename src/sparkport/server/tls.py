@@ -18,22 +18,21 @@ __all__ = ["Certificates", "PEM", "check_files", "server_credentials"]
 _log = logging.getLogger(__name__)
 
 PEM: TypeAlias = bytes | Path
-"""What is in a PEM file, or where that is: then it may be replaced while the server runs."""
+"""The content of a PEM file, or its path; a file may be replaced while the server runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """What a server shows, and what it wants to see."""
+    """The certificates that a server shows, and those that it requires."""
 
     certificate: PEM
     key: PEM
     client_ca: PEM | None = None
-    """Authorities one of which must have signed the certificate that each client then needs."""
+    """Authorities, one of which must have signed the certificate that each client then needs."""
 
 
 def server_credentials(certificates: Certificates) -> grpc.ServerCredentials:
-    """For gRPC. Connections that exist keep what they have begun with; new ones get what is in the
-    files by then.
+    """Make credentials for gRPC. Files are read again for each new connection.
 
     Raises: BadRequest when a file cannot be read, or certificate and key in files are no pair.
     """
@@ -49,8 +48,9 @@ def server_credentials(certificates: Certificates) -> grpc.ServerCredentials:
 
 
 def check_files(certificates: Certificates) -> None:
-    """Raises: BadRequest when a file cannot be read, or certificate and key in files are no pair in
-    PEM form.
+    """Check that files are readable and certificate and key are a pair in PEM form.
+
+    Raises: BadRequest.
     """
     _read(certificates)
     if isinstance(certificates.certificate, Path) and isinstance(certificates.key, Path):
@@ -61,7 +61,8 @@ def check_files(certificates: Certificates) -> None:
             )
         except (ssl.SSLError, ValueError) as error:
             raise BadRequest(
-                f"the TLS certificate {certificates.certificate} and the key {certificates.key} are no pair in PEM form"
+                f"the TLS certificate {certificates.certificate} and the key {certificates.key} "
+                f"are no pair in PEM form"
             ) from error
     if isinstance(certificates.client_ca, Path):
         try:
@@ -80,8 +81,9 @@ class _Read:
 
 
 class _Reloading:
-    """Files that somebody replaces, usually one after the other: until they are a pair again, the
-    old one is used.
+    """Certificates in files, which may be replaced one after the other.
+
+    Until they are a pair again, the old pair is used.
     """
 
     def __init__(self, certificates: Certificates) -> None:
@@ -91,14 +93,15 @@ class _Reloading:
             self._load,
             _log,
             "the TLS certificate stays as it was",
-            look_seconds=0.0,  # there is a handshake at a time, not a call
-            settle_seconds=0.0,  # what is half written is no pair
+            look_seconds=0.0,  # it is called for each handshake, not for each call
+            settle_seconds=0.0,  # a half-written file is no pair
         )
         self.first = self._loaded.value
 
     def changed(self) -> grpc.ServerCertificateConfiguration | None:
-        """Asked by gRPC before each handshake: what to use from now on, None for the same as
-        before.
+        """Return the certificates to use from now on, or None if they have not changed.
+
+        gRPC calls it before each handshake.
         """
         if not self._loaded.look():
             return None
@@ -133,4 +136,4 @@ def _content(pem: PEM) -> bytes:
 
 
 def _no_password() -> str:
-    raise ValueError("the key is encrypted")  # else OpenSSL would ask whoever sits at the terminal
+    raise ValueError("the key is encrypted")  # otherwise OpenSSL would prompt on the terminal

@@ -87,8 +87,7 @@ def decode_ticket(data: bytes, signer: Signer) -> Ticket:
     if not signer.verify(signature, _PURPOSE, payload):
         raise BadRequest(
             "this ticket was not made by the running server, or was altered: run the query again, "
-            "and if that does not "
-            "help DETACH the catalog and ATTACH it again"
+            "and if that does not help DETACH the catalog and ATTACH it again"
         )
     form, *content = msgpack.unpackb(payload, use_list=False)
     if form != _FORM:

@@ -1,5 +1,6 @@
-"""The status page: what the server is doing, for people and for Prometheus. Standard library
-only.
+"""The status page: what the server is doing, for people and for Prometheus.
+
+It needs only the standard library.
 """
 
 from sparkport.server.http.listen import StatusServer, parse_address

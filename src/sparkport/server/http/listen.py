@@ -1,8 +1,9 @@
-"""The pages of the status page, and who may have which.
+"""The pages of the status page, and who may see which.
 
-Open to everybody: the page itself, which says nothing, `/metrics` and `/healthz`. Where the server
-asks for tokens, the rest wants one too. Nothing is remembered between two requests, so there are no
-cookies to steal; what changes something wants a header that other sites' pages cannot send.
+Open to everybody are the page itself, which holds no data, `/metrics` and `/healthz`. Where the
+server asks for tokens, the rest needs one too. Nothing is remembered between two requests, so there
+are no cookies to steal. Requests that change something need a header that pages of other sites
+cannot send.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ _FILES = {
 }
 _HEADERS = {
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+        "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -61,8 +62,9 @@ class StatusServer:
     """Answers HTTP in threads of its own, until it is closed."""
 
     def __init__(self, address: str, service: Service, watching: Watching, location: str) -> None:
-        """`address` is `HOST:PORT`; port 0 picks a free one. Raises: BadRequest; OSError when the
-        port cannot be had.
+        """Listen on `address`, `HOST:PORT`; port 0 picks a free port.
+
+        Raises: BadRequest; OSError when the port cannot be had.
         """
         host, port = parse_address(address)
         self._host = host
@@ -82,7 +84,7 @@ class StatusServer:
 
     @property
     def address(self) -> str:
-        """Where it is, with the port that was picked."""
+        """The address, with the port that was picked."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self._server.server_port}"
 
@@ -95,7 +97,7 @@ class StatusServer:
 
 @dataclass(frozen=True, slots=True)
 class _Site:
-    """What the pages are about."""
+    """The server that the pages are about."""
 
     service: Service
     watching: Watching
@@ -103,7 +105,7 @@ class _Site:
     loopback_only: bool
 
     def viewer(self, authorization: str | None) -> Viewer:
-        """Raises: Unauthenticated."""
+        """Identify the viewer. Raises: Unauthenticated."""
         call = self.service.admit(Call(RequestHeaders(authorization=authorization)))
         if self.service.settings.authenticate is None:
             return Viewer(call, signed_in=False, sees_everything=True)
@@ -112,7 +114,7 @@ class _Site:
         return Viewer(call, signed_in=True, sees_everything=admin)
 
     def denied(self, what: str, code: str, reason: str, viewer: Viewer | None = None) -> None:
-        """Note that somebody was refused."""
+        """Log that a viewer was refused."""
         work = Work("http", operation=what)
         work.code, work.message = code, reason
         self._note(work, viewer)
@@ -120,13 +122,13 @@ class _Site:
             self.watching.metrics.logins_refused.inc()
 
     def cancel(self, number: int, viewer: Viewer) -> bool:
-        """End a call; False when there is none that this person may end."""
+        """End a call; False when there is no such call that the viewer may end."""
         work = self.watching.activity.find(number)
         if work is None:
             return False
         if not viewer.sees(work):
             self.denied("cancel", "PERMISSION_DENIED", "it is somebody else's", viewer)
-            return False  # as if it were not there
+            return False  # as if it did not exist
         by = viewer.call.principal or "somebody at the status page"
         _log.info("trace %s: %s is cancelled by %s", work.trace_id, work.rpc, by)
         noted = Work("http", operation="cancel", trace_id=work.trace_id)
@@ -155,9 +157,8 @@ class _Listener(ThreadingHTTPServer):
         super().__init__((host, port), _Request)
 
     def server_bind(self) -> None:
-        socketserver.TCPServer.server_bind(
-            self
-        )  # without the question to DNS that http.server asks
+        # Not http.server's own method, which asks DNS for the host's name.
+        socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -175,7 +176,7 @@ class _Listener(ThreadingHTTPServer):
             self._room.release()
 
     def hang_up(self) -> None:
-        """Browsers keep connections; none of them is to be served by a server that is gone."""
+        """Close the connections that browsers keep: a closed server must not answer on them."""
         for connection in tuple(self._open):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -240,7 +241,7 @@ class _Request(BaseHTTPRequestHandler):
                 self._say(HTTPStatus.NOT_FOUND, "no call of that number is under way")
 
     def _viewer(self, what: str) -> Viewer | None:
-        """Who asks; None after the answer that a token is needed."""
+        """Return the viewer; None after the answer that a token is needed."""
         authorization = self.headers.get("Authorization")
         try:
             return self._site.viewer(authorization)
@@ -262,8 +263,9 @@ class _Request(BaseHTTPRequestHandler):
         return None
 
     def _host_is_ours(self) -> bool:
-        """Whether the browser was sent to this host: else another site has had its name point here
-        (DNS rebinding).
+        """Whether the browser asked for this host; if not, another site's name points here.
+
+        That is DNS rebinding.
         """
         if not self._site.loopback_only:
             return True
@@ -295,7 +297,7 @@ class _Request(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What http.server itself objects to; its own page would come without our headers."""
+        """Answer a request that http.server refuses; its own page would lack our headers."""
         self.close_connection = True
         self._say(HTTPStatus(code), "the request cannot be answered")
 
@@ -304,7 +306,7 @@ class _Request(BaseHTTPRequestHandler):
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """Raises: BadRequest."""
+    """Return host and port. Raises: BadRequest."""
     problem = BadRequest(f"the address of the status page must be HOST:PORT, not {address!r}")
     try:
         parts = urlsplit(f"//{address.removeprefix('http://')}")

@@ -1,6 +1,4 @@
-"""What the status page shows, as JSON: to administrators everything, to others what they do
-themselves.
-"""
+"""The content of the status page as JSON: administrators see everything, others their own calls."""
 
 from __future__ import annotations
 
@@ -24,20 +22,20 @@ _MOST_ENDED = 50
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Who looks."""
+    """The person who looks at the page."""
 
     call: Call
     signed_in: bool
     sees_everything: bool
 
     def sees(self, work: Work) -> bool:
-        """Whether the call is this person's own, or nobody minds."""
+        """Whether this viewer may see the call."""
         own = self.call.principal is not None and work.principal == self.call.principal
         return self.sees_everything or own
 
 
 def status(service: Service, watching: Watching, viewer: Viewer, location: str) -> dict[str, Any]:
-    """All that the page shows. Raises: Unauthenticated."""
+    """Return all that the page shows. Raises: Unauthenticated."""
     activity = watching.activity
     running = [work for work in activity.running() if viewer.sees(work)]
     ended = [work for work in activity.ended() if viewer.sees(work)]
@@ -72,7 +70,7 @@ def status(service: Service, watching: Watching, viewer: Viewer, location: str) 
 
 
 def _work(work: Work) -> dict[str, Any]:
-    """Clients choose the names in it, which must not change how the rest of the page reads."""
+    """Describe a call. Clients choose the names in it, which must not garble the page."""
     shown = {
         "id": work.id,
         "rpc": work.rpc,
@@ -101,7 +99,7 @@ def _work(work: Work) -> dict[str, Any]:
 
 
 def _throughput(samples: list[Sample]) -> dict[str, Any]:
-    """Sums of a quarter of a minute each, so that an hour is a few kilobytes."""
+    """Return sums of a quarter of a minute each, so that an hour is a few kilobytes."""
     bins: dict[int, list[int]] = {}
     for sample in samples:
         sums = bins.setdefault(int(sample.time // _BIN_SECONDS), [0, 0, 0, 0])
