@@ -50,8 +50,7 @@ class JWTAuthenticator:
         if not issuer or not audience:
             raise BadRequest(
                 "tokens of an OpenID provider need jwt_issuer and jwt_audience: else those for "
-                "other services would be "
-                "good here, too"
+                "other services would be good here, too"
             )
         self._keys = keys or KeySet(jwks_url)
         self._issuer = issuer

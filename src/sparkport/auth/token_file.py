@@ -150,7 +150,7 @@ def revoke_tokens(path: Path, id_or_principal: str) -> list[KnownToken]:
         if not revoked:
             raise NotFound(
                 f"{path} has no token of {id_or_principal!r}: `sparkport token list` shows those "
-                f"that there are"
+                "that there are"
             )
         _write(path, [line for line, known in lines if known not in revoked])
     return revoked
@@ -161,7 +161,7 @@ def check_principal(name: str) -> None:
     if not name.strip() or name == "*" or name.startswith("group:") or not name.isprintable():
         raise BadRequest(
             f"{name!r} cannot be the name of a principal: it must not be empty, * or begin with "
-            f"group:"
+            "group:"
         )
 
 
@@ -215,7 +215,7 @@ def _decode(line: str, where: str) -> KnownToken:
     if len(token.sha256) != 64:
         raise BadRequest(
             f"{where}: sha256 must be 64 hexadecimal digits: the hash of a token, not the token "
-            f"itself"
+            "itself"
         )
     check_principal(token.principal)
     return token

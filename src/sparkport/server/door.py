@@ -93,7 +93,7 @@ class Door(grpc.GenericRpcHandler):
             place.leave()
         raise LimitExceeded(
             f"{self._most_calls} calls are under way, and more are not allowed at once "
-            f"(max_calls): try again in a moment"
+            "(max_calls): try again in a moment"
         )
 
     def _left(self) -> None:

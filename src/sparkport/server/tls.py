@@ -62,7 +62,7 @@ def check_files(certificates: Certificates) -> None:
         except (ssl.SSLError, ValueError) as error:
             raise BadRequest(
                 f"the TLS certificate {certificates.certificate} and the key {certificates.key} "
-                f"are no pair in PEM form"
+                "are no pair in PEM form"
             ) from error
     if isinstance(certificates.client_ca, Path):
         try:

@@ -74,8 +74,7 @@ class _Columns:
         if index >= len(self._names):
             raise BadRequest(
                 f"create_table: a constraint is on column number {index}, but the last one is "
-                f"number "
-                f"{len(self._names) - 1}"
+                f"number {len(self._names) - 1}"
             )
         return self._names[index]
 

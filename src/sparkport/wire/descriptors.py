@@ -95,8 +95,7 @@ def decode_path(descriptor: flight.FlightDescriptor, signer: Signer) -> ObjectPa
             ):
                 raise BadRequest(
                     "this table handle was not made by the running server, or was altered: DETACH "
-                    "the catalog and ATTACH "
-                    "it again"
+                    "the catalog and ATTACH it again"
                 )
             bearer = (
                 bearer_of_text(others.pop()[1:])

@@ -31,8 +31,8 @@ class Dictionaries:
         if self.held_bytes + size > MOST_BYTES:
             raise LimitExceeded(
                 f"the dictionaries of this stream would take more than {MOST_BYTES / 1e6:.0f} MB, "
-                f"which is all that is "
-                "allowed at once: send columns of so many different values as plain ones"
+                "which is all that is allowed at once: send columns of so many different values as "
+                "plain ones"
             )
         self._waiting.append((dictionary, size))
         self.held_bytes += size
