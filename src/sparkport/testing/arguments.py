@@ -1,4 +1,4 @@
-"""Which overload a call means, and its arguments as Arrow values (airport §3.6, §9)."""
+"""The overload that a call means, and its arguments as Arrow values (airport §3.6, §9)."""
 
 from __future__ import annotations
 
@@ -30,11 +30,9 @@ TABLE = "TABLE"
 _ANY = "ANY"
 
 _OWN_OPTIONS = frozenset({"auth_token", "secret", "ticket", "at_unit", "at_value", "headers"})
-"""Named arguments that the client takes for those of `airport_take_flight`, whatever function they
-are given to.
-"""
+"""Named arguments that the client takes as options of `airport_take_flight`, for any function."""
 
-# What DuckDB reckons for an implicit cast to a type; the overload with the smallest sum is called.
+# DuckDB's costs of an implicit cast to a type; the overload with the smallest sum is called.
 _COSTS = {
     "BIGINT": 101,
     "INTEGER": 102,
@@ -53,9 +51,7 @@ _NESTED_COST, _OTHER_COST = 160, 110
 
 @dataclass(frozen=True, slots=True)
 class FunctionParameter:
-    """One field of a function's `input_schema`. `sql_type` is None for a parameter that takes any
-    type.
-    """
+    """A field of a function's `input_schema`. `sql_type` is None where any type is accepted."""
 
     name: str
     sql_type: str | None
@@ -83,23 +79,22 @@ def parameters_of(function: AttachedFunction, line: Line) -> list[FunctionParame
 
 
 def sql_type(kind: pa.DataType, session: Session) -> str:
-    """DuckDB's type for Arrow values that are given to a function."""
+    """Return DuckDB's type for Arrow values that are passed to a function."""
     return duckdb_type(pa.field("", kind), session.headers.line, "an argument", quoted)
 
 
 def as_arrow(value: Any) -> pa.Array:
-    """One value as an array: a Python value has the type that DuckDB gives it as a parameter of a
-    statement.
+    """Return a value as an array; a Python value gets the type of a statement parameter.
 
     An int is INTEGER, BIGINT or HUGEINT by its size, a float DOUBLE, a `decimal.Decimal` DECIMAL of
-    just its digits. An array of one value is taken as it is: pyarrow cannot make one from every
-    scalar.
+    just its digits. An array of one value is returned as it is: pyarrow cannot make an array from
+    every scalar.
     """
     if isinstance(value, pa.Array):
         return value
     if isinstance(value, pa.Scalar):
         return pa.array([value], value.type)
-    if value is None:  # of which DuckDB 1 makes an INTEGER
+    if value is None:  # DuckDB 1 makes an INTEGER of it
         return pa.nulls(1)
     try:
         rows = _literals().cursor().sql("SELECT $1 AS value", params=[value]).to_arrow_table()
@@ -110,9 +105,7 @@ def as_arrow(value: Any) -> pa.Array:
 
 @functools.lru_cache(maxsize=1)
 def _literals() -> duckdb.DuckDBPyConnection:
-    """Lossless whatever the session's setting, so that no type gets lost before the arguments are
-    encoded.
-    """
+    """Return a lossless connection, so that no type gets lost before the arguments are encoded."""
     return duckdb.connect(
         ":memory:", config={"arrow_lossless_conversion": True, "autoload_known_extensions": False}
     )
@@ -129,7 +122,7 @@ def chosen(
     given: Sequence[str],
     named: Iterable[str] = (),
 ) -> AttachedFunction:
-    """The overload that DuckDB calls for positional arguments of these types.
+    """Return the overload that DuckDB calls for positional arguments of these types.
 
     Raises: ClientSideError when none fits, or none fits best.
     """
@@ -146,12 +139,14 @@ def chosen(
     if not best:
         candidates = "".join(f"\n\t{call}({_shown(session, function)})" for function in overloads)
         raise ClientSideError(
-            f"Binder Error: No function matches the given name and argument types '{call}({', '.join(given)})'. You might "
-            f"need to add explicit type casts.\n\tCandidate functions:{candidates}"
+            "Binder Error: No function matches the given name and argument types "
+            f"'{call}({', '.join(given)})'. You might need to add explicit type "
+            f"casts.\n\tCandidate functions:{candidates}"
         )
     if len(best) > 1:
         raise ClientSideError(
-            f'Binder Error: Could not choose a best candidate function for the function call "{call}({", ".join(given)})". '
+            "Binder Error: Could not choose a best candidate function for the function call "
+            f'"{call}({", ".join(given)})". '
             "In order to select one, please add explicit type casts."
         )
     _check_named(session, best[0], named)
@@ -180,14 +175,10 @@ def _cast_cost(session: Session, actual: str, wanted: str) -> int | None:
         return None
     base = wanted.partition("(")[0]
     if wanted != _ANY:
-        probe = {
-            "castable": f"can_cast_implicitly(CAST(NULL AS {actual}), CAST(NULL AS {wanted}))::TINYINT"
-        }
-        if (
-            not session.local.evaluate(pa.table({"": pa.nulls(1)}), probe)
-            .column("castable")[0]
-            .as_py()
-        ):
+        values = f"CAST(NULL AS {actual}), CAST(NULL AS {wanted})"
+        probe = {"castable": f"can_cast_implicitly({values})::TINYINT"}
+        answer = session.local.evaluate(pa.table({"": pa.nulls(1)}), probe)
+        if not answer.column("castable")[0].as_py():
             return None
         if base == actual.partition("(")[0] == "DECIMAL":
             return 0
@@ -209,7 +200,8 @@ def _check_named(session: Session, function: AttachedFunction, named: Iterable[s
         if name.casefold() in _OWN_OPTIONS:
             raise ProtocolViolation(
                 "§9.2",
-                f"{function.schema}.{function.name}: the client takes the argument {name!r} for an option of its own",
+                f"{function.schema}.{function.name}: the client takes the argument {name!r} for an "
+                "option of its own",
             )
 
 
@@ -225,8 +217,9 @@ def _shown(session: Session, function: AttachedFunction) -> str:
 def encoded(
     session: Session, columns: Sequence[pa.Array | pa.ChunkedArray], types: Sequence[str | None]
 ) -> pa.Table:
-    """The columns as DuckDB sends them under the session's settings, cast to those of `types` that
-    are not None.
+    """Encode columns as DuckDB sends them under the session's settings.
+
+    They are cast to `types` where that is not None.
     """
     if not columns:
         raise ValueError("a batch without columns has no encoding")

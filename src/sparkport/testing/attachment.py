@@ -1,6 +1,4 @@
-"""A client with an attached catalog: what there is before the first statement, and what all
-statements need.
-"""
+"""A client with an attached catalog: its state, and what all statements need."""
 
 from __future__ import annotations
 
@@ -63,7 +61,7 @@ class Attachment:
         self.close()
 
     def close(self) -> None:
-        """End the process, so to speak: nothing is sent."""
+        """Close the connections, as when the DuckDB process ends: nothing is sent."""
         self._session.close()
 
     def attach(self: A) -> A:
@@ -76,9 +74,7 @@ class Attachment:
         return self
 
     def detach(self) -> None:
-        """DETACH: the cached catalog is forgotten, so that the next ATTACH sees what others have
-        changed.
-        """
+        """DETACH: forget the cached catalog, so that the next ATTACH sees the changes of others."""
         self._attached = False
         self._cache.forget()
 
@@ -91,7 +87,7 @@ class Attachment:
         return {table.name: table for table in self._catalog().schema(schema).tables.values()}
 
     def table(self, schema: str, name: str) -> AttachedTable:
-        """DESCRIBE: one table, whatever the case of its letters."""
+        """DESCRIBE: return a table by its name, ignoring case."""
         return self._catalog().table(schema, name)
 
     def functions(self, schema: str) -> list[AttachedFunction]:
@@ -100,19 +96,15 @@ class Attachment:
 
     @property
     def catalog_version(self) -> tuple[int, bool] | None:
-        """The version that the server reported last, and whether it is fixed; None before the
-        first.
-        """
+        """The version that the server reported last, and whether it is fixed; None before that."""
         return self._session.version
 
     def begin(self) -> None:
-        """BEGIN: sends nothing; `create_transaction` follows at the first use of the catalog
-        (airport §10).
-        """
+        """BEGIN: sends nothing. `create_transaction` follows at the first use (airport §10)."""
         self._session.begin()
 
     def commit(self) -> None:
-        """COMMIT: sends nothing, the server never learns of it (trap T23)."""
+        """COMMIT: sends nothing. The server never learns of it (trap T23)."""
         self._session.end()
 
     def rollback(self) -> None:
@@ -125,9 +117,7 @@ class Attachment:
         return self._cache
 
     def _bound(self, schema: str, name: str, at: tuple[str, str] | None = None) -> AttachedTable:
-        """A table reference in FROM: the transaction, the catalog, the version (airport §3.2), and
-        perhaps the past.
-        """
+        """Bind a table in FROM: its transaction, catalog, version (airport §3.2) and time."""
         self._session.transaction()
         table = self._catalog().table(schema, name)
         if at is not None:
@@ -136,8 +126,9 @@ class Attachment:
         return table
 
     def _modified(self, schema: str, name: str) -> AttachedTable:
-        """The table of an UPDATE or DELETE: the version is asked for as that of the scan and of the
-        change (§3.8).
+        """Bind the table of an UPDATE or DELETE, which asks for the version twice (airport §3.8).
+
+        DuckDB asks once for the scan and once for the change.
         """
         table = self._bound(schema, name)
         self._session.check_version()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pyarrow.flight as flight
 
-from sparkport.testing.contents import Contents, DiskCache, decompressed, objects
+from sparkport.testing.contents import ContentsMap, DiskCache, decompressed, objects
 from sparkport.testing.failures import ClientSideError, ProtocolViolation
 from sparkport.testing.objects import (
     AttachedFunction,
@@ -29,15 +29,16 @@ class AttachedSchema:
     description: str
     tags: dict[str, str]
     is_default: bool
-    contents: Contents = field(repr=False)
+    contents: ContentsMap = field(repr=False)
     tables: dict[str, AttachedTable] = field(default_factory=dict)
     functions: list[AttachedFunction] = field(default_factory=list)
     loaded: bool = False
 
 
 class CatalogCache:
-    """Loaded once, and after that changed only by the client's own DDL: what others do stays
-    invisible (trap T10).
+    """The catalog, loaded once and then changed only by the client's own DDL (trap T10).
+
+    Changes by others stay invisible.
     """
 
     def __init__(self, session: Session) -> None:
@@ -61,7 +62,7 @@ class CatalogCache:
         )
         root = Fields.unpack(decompressed(body, "list_schemas"), "list_schemas")
         session.learn_version(root.map("version_info"))
-        bundle = Contents.read(root.map("contents"))
+        bundle = ContentsMap.read(root.map("contents"))
         self._disk.fill(bundle, "list_schemas: contents", session.connection.timeout)
         schemas: dict[str, AttachedSchema] = {}
         for element in root.array("schemas"):
@@ -99,7 +100,7 @@ class CatalogCache:
         return self.schema(schema).tables.get(name.casefold())
 
     def read_table(self, info: flight.FlightInfo, schema: str, action: str) -> AttachedTable:
-        """The table of a FlightInfo that an action returned."""
+        """Return the table of a FlightInfo that is the answer of an action."""
         if not info.app_metadata:
             raise ProtocolViolation(
                 "§4.12",
@@ -119,8 +120,8 @@ class CatalogCache:
     def remove_table(self, schema: str, name: str) -> None:
         self.schema(schema).tables.pop(name.casefold(), None)
 
-    def put_schema(self, name: str, contents: Contents) -> None:
-        """Take in a schema that this client created; one that it knows stays as it is."""
+    def put_schema(self, name: str, contents: ContentsMap) -> None:
+        """Add a schema that this client created; a schema that it knows stays as it is."""
         schema = AttachedSchema(name, "", {}, False, contents)
         if not contents.by_list_flights:
             self._load_objects(schema)
@@ -151,11 +152,12 @@ class CatalogCache:
             body = schema.contents.load(self._disk, where, self._session.connection.timeout)
             infos = objects(body, where)
         for info in infos:
-            # Without app_metadata the client skips it silently; inline, nobody can want that.
+            # Without app_metadata the client skips it silently, which no server can want inline.
             if not info.app_metadata:
                 raise ProtocolViolation(
                     "§3.5",
-                    f"schema {schema.name!r}: a FlightInfo without app_metadata is silently skipped",
+                    f"schema {schema.name!r}: a FlightInfo without app_metadata is silently "
+                    "skipped",
                 )
             _add(schema, self._object(info, schema.name))
         schema.loaded = True
@@ -179,7 +181,7 @@ def _schema(fields: Fields) -> AttachedSchema:
         description=fields.text("description", trap="T47"),
         tags=fields.texts("tags", trap="T47"),
         is_default=fields.optional_boolean("is_default") or False,
-        contents=Contents.read(fields.map("contents")),
+        contents=ContentsMap.read(fields.map("contents")),
     )
 
 

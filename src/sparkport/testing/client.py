@@ -1,4 +1,4 @@
-"""The client itself: what DuckDB does with an attached catalog, statement by statement."""
+"""The client: what DuckDB does with an attached catalog, statement by statement."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ __all__ = ["DuckDBClient"]
 
 
 class DuckDBClient(DDLStatements):
-    """DuckDB with one catalog attached, as strict as the real one and with clearer complaints.
+    """DuckDB with an attached catalog: as strict as the real client, with clearer errors.
 
     Every method that is an SQL statement sends exactly the calls that DuckDB sends for it, in that
     order, with those headers and bodies. It raises `ProtocolViolation` for a reply that would
-    crash, hang or confuse the real client, `ServerError` for the server's own errors,
+    crash, hang or confuse the real client, `ServerError` for the server's own errors, and
     `ClientSideError` for what DuckDB itself refuses. No call outlives `timeout` seconds.
 
-    `line` is the client's: "main" (for DuckDB 1.5) or "v1.4". `token` is that of a secret with the
-    location as its scope, sent with every call; `attach_token` that of the ATTACH option, which
-    DuckDB does not send with scans and writes (trap T12). `arrow_lossless` is DuckDB's setting
-    `arrow_lossless_conversion`; with `garbled_null_booleans` the client has the defect of DuckDB
-    1.5.0 under it (airport §13.3). `user_headers` go with `take_flight`.
+    `line` is the client's: "main" (for DuckDB 1.5) or "v1.4". `token` is the token of a secret with
+    the location as its scope, sent with every call. `attach_token` is the token of the ATTACH
+    option, which DuckDB does not send with scans and writes (trap T12). `arrow_lossless` is
+    DuckDB's setting `arrow_lossless_conversion`. With `garbled_null_booleans` the client has the
+    defect of DuckDB 1.5.0 under that setting (airport §13.3). `user_headers` go with `take_flight`.
 
     Conditions and expressions are DuckDB SQL, evaluated by DuckDB itself. Like a DuckDB connection,
     a client is for one thread at a time.
@@ -52,14 +52,13 @@ class DuckDBClient(DDLStatements):
         threads: int = 4,
         limit: int | None = None,
     ) -> pa.Table:
-        """SELECT: the columns of the rows that fulfil `where`, with the types that the server
-        published.
+        """SELECT: return columns of the rows that fulfil `where`, with the published types.
 
         `rowid` names the row id. `where` is SQL, which is pushed down as filter JSON and applied
-        again to what arrives, or a function from rows to a mask, which is not pushed down. `filter`
-        sends that filter JSON instead; without `where`, the rows then come back as the server sent
-        them. `at` is a unit and a value, for instance ("VERSION", "3"). Endpoints are read on up to
-        `threads` threads.
+        again to the rows that arrive, or a function from rows to a mask, which is not pushed down.
+        `filter` sends its filter JSON instead; without `where`, the rows then come back as the
+        server sent them. `at` is a unit and a value, for instance ("VERSION", "3"). Endpoints are
+        read on up to `threads` threads.
         """
         session = self._session
         with session.statement():
@@ -73,9 +72,7 @@ class DuckDBClient(DDLStatements):
             return scan.count(session, self._bound(schema, table), threads)
 
     def statistics(self, schema: str, table: str, column: str) -> ReportedStatistics | None:
-        """What the optimiser learns of a column; None where the table does not offer statistics of
-        it.
-        """
+        """Return what the optimiser learns of a column; None where the table has no statistics."""
         session = self._session
         with session.statement():
             bound = self._bound(schema, table)
@@ -101,14 +98,14 @@ class DuckDBClient(DDLStatements):
         return scan.take_flight(self._session, descriptor, sent, at or NOW, threads)
 
     def action(self, name: str, body: bytes | str = b"") -> list[bytes]:
-        """`airport_action`: the results, whatever they are."""
+        """`airport_action`: return the results as they are."""
         packed = body.encode() if isinstance(body, str) else body
         return self._session.connection.action(name, packed, self._session.headers.of_call(name))
 
     def list_flights(
         self, criteria: bytes = b"", *, json_filters: str = ""
     ) -> list[flight.FlightInfo]:
-        """`airport_flights`, without the bug that makes the real one fail afterwards (trap T49)."""
+        """`airport_flights`, without the bug that fails the real client afterwards (trap T49)."""
         headers = self._session.headers.of_call(airport_duckdb_json_filters=json_filters)
         return self._session.connection.flights(criteria, headers)
 
@@ -122,8 +119,7 @@ class DuckDBClient(DDLStatements):
         *,
         returning: bool = False,
     ) -> Changed:
-        """`INSERT INTO table BY NAME … [RETURNING *]`: columns that `rows` lacks get their default,
-        or NULL.
+        """`INSERT INTO table BY NAME … [RETURNING *]`: missing columns get their default, or NULL.
 
         An iterable of batches is consumed while the exchange is open. If it raises, the statement
         fails as in DuckDB: the exchange is half-closed as if all had been sent (trap T22).
@@ -142,11 +138,10 @@ class DuckDBClient(DDLStatements):
         where: str | None = None,
         returning: bool = False,
     ) -> Changed:
-        """`INSERT INTO table BY NAME SELECT … FROM source WHERE …`: first the exchange, then the
-        scan (trap T24).
+        """`INSERT INTO table BY NAME SELECT … FROM source WHERE …`.
 
-        `select` gives SQL over the source for columns of the table; by default columns of the same
-        name are copied.
+        The exchange opens first, then the scan (trap T24). `select` gives SQL over the source for
+        columns of the table; by default columns of the same name are copied.
         """
         session = self._session
         with session.statement():
@@ -162,8 +157,7 @@ class DuckDBClient(DDLStatements):
         *,
         returning: bool = False,
     ) -> Changed:
-        """`UPDATE table SET … WHERE … [RETURNING *]`: the exchange opens first, then the scan (trap
-        T24).
+        """`UPDATE table SET … WHERE … [RETURNING *]`: the exchange opens first (trap T24).
 
         A text is an SQL expression over the row; a function gets the scanned rows and returns the
         new values; anything else is a constant.
@@ -177,9 +171,7 @@ class DuckDBClient(DDLStatements):
     def update_rows(
         self, schema: str, table: str, rows: pa.Table, *, returning: bool = False
     ) -> Changed:
-        """The exchange of an UPDATE with rows of one's own, the column `rowid` among them, and no
-        scan.
-        """
+        """Run the exchange of an UPDATE without a scan: `rows` include the column `rowid`."""
         session = self._session
         with session.statement():
             return write.update_rows(session, self._modified(schema, table), rows, returning)
@@ -187,9 +179,7 @@ class DuckDBClient(DDLStatements):
     def delete(
         self, schema: str, table: str, where: Predicate | None = None, *, returning: bool = False
     ) -> Changed:
-        """`DELETE FROM table WHERE … [RETURNING *]`: the exchange opens first, then the scan (trap
-        T24).
-        """
+        """`DELETE FROM table WHERE … [RETURNING *]`: the exchange opens first (trap T24)."""
         session = self._session
         with session.statement():
             return write.delete(session, self._modified(schema, table), where, returning)
@@ -197,15 +187,13 @@ class DuckDBClient(DDLStatements):
     def delete_rows(
         self, schema: str, table: str, row_ids: Sequence[Any] | pa.Array, *, returning: bool = False
     ) -> Changed:
-        """The exchange of a DELETE with row ids of one's own, and no scan."""
+        """Run the exchange of a DELETE without a scan: the row ids are given."""
         session = self._session
         with session.statement():
             return write.delete_rows(session, self._modified(schema, table), row_ids, returning)
 
     def create_table_as(self, schema: str, name: str, rows: pa.Table) -> Changed:
-        """`CREATE TABLE name AS …`: `create_table`, then an INSERT into what it returned (airport
-        §4.12).
-        """
+        """`CREATE TABLE name AS …`: `create_table`, then INSERT into its answer (airport §4.12)."""
         session = self._session
         with session.statement():
             created = self._created(schema, name, rows.schema, TableOptions())
@@ -222,11 +210,12 @@ class DuckDBClient(DDLStatements):
         rows: int | None = None,
         threads: int = 1,
     ) -> pa.ChunkedArray:
-        """`SELECT function(…)` over many rows: the results in the order of the rows (airport §9.1).
+        """`SELECT function(…)` over many rows: return the results in their order (airport §9.1).
 
-        `arguments` are columns in the order of the parameters; their types choose the overload, and
-        they are cast to those of the parameters. Without any, `rows` says how many results are
-        wanted. The rows are divided among `threads` exchanges that are open at the same time.
+        `arguments` are columns in the order of the parameters. Their types choose the overload, and
+        they are cast to the types of its parameters. Without arguments, `rows` says how many
+        results are wanted. The rows are divided among `threads` exchanges that are open at the same
+        time.
         """
         session = self._session
         with session.statement():
@@ -247,8 +236,7 @@ class DuckDBClient(DDLStatements):
         threads: int = 4,
         limit: int | None = None,
     ) -> pa.Table:
-        """`SELECT columns FROM function(…, name := …) WHERE …`; everything but the arguments is as
-        for `scan`.
+        """`SELECT columns FROM function(…, name := …) WHERE …`; all but the arguments as in `scan`.
 
         Arguments are Arrow scalars, or Python values with the type that DuckDB gives them as
         parameters of a statement: 5 is an INTEGER, 5.5 a DOUBLE, Decimal("5.5") a DECIMAL(2,1).
@@ -269,8 +257,9 @@ class DuckDBClient(DDLStatements):
         rows: InputRows,
         where: Predicate | None = None,
     ) -> pa.Table:
-        """`SELECT * FROM function(…, (SELECT …)) WHERE …` with `rows` for the subquery (airport
-        §9.3).
+        """`SELECT * FROM function(…, (SELECT …)) WHERE …` (airport §9.3).
+
+        `rows` are those of the subquery.
         """
         session = self._session
         with session.statement():
@@ -288,11 +277,10 @@ class DuckDBClient(DDLStatements):
         rows: InputRows,
         where: Predicate | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """As `in_out`, but keeps neither input nor output: `rows` is consumed while the batches are
-        taken.
+        """Call an in/out function as `in_out` does, but yield batches while `rows` is consumed.
 
-        The statement lasts until the batches are exhausted or closed; whoever stops earlier has
-        DuckDB end the exchange as for LIMIT.
+        Neither input nor output is kept. The statement lasts until the batches are exhausted or
+        closed. If they are closed early, DuckDB ends the exchange as for LIMIT.
         """
         session = self._session
         with session.statement():

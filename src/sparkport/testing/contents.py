@@ -15,11 +15,11 @@ import zstandard
 from sparkport.testing.failures import ProtocolViolation
 from sparkport.testing.replies import Fields, as_bytes, as_text, unpack
 
-__all__ = ["Contents", "DiskCache", "decompressed", "flight_info", "objects"]
+__all__ = ["ContentsMap", "DiskCache", "decompressed", "flight_info", "objects"]
 
 
 def decompressed(body: bytes, where: str) -> bytes:
-    """The content of a `compressed(x)` pair."""
+    """Return the content of a `compressed(x)` pair."""
     return _decompressed_pair(unpack(body, where, "T46"), where)
 
 
@@ -41,7 +41,8 @@ def _decompressed_pair(pair: Any, where: str) -> bytes:
     if len(content) != length:
         raise ProtocolViolation(
             "§1.6",
-            f"{where}: the length is given as {length}, the data have {_size(content, length)} bytes",
+            f"{where}: the length is given as {length}, the data have {_size(content, length)} "
+            "bytes",
         )
     return content
 
@@ -51,7 +52,7 @@ def _size(content: bytes, length: int) -> str:
 
 
 def objects(serialized: bytes, where: str) -> list[flight.FlightInfo]:
-    """The FlightInfos of `compressed(objects)`."""
+    """Return the FlightInfos of `compressed(objects)`."""
     array = unpack(decompressed(serialized, where), where)
     if not isinstance(array, list):
         raise ProtocolViolation("§3.4", f"{where}: the objects are not an array")
@@ -59,7 +60,7 @@ def objects(serialized: bytes, where: str) -> list[flight.FlightInfo]:
 
 
 def flight_info(body: bytes, where: str) -> flight.FlightInfo:
-    """A serialised FlightInfo."""
+    """Deserialise a FlightInfo."""
     try:
         info = flight.FlightInfo.deserialize(body)
     except (pa.ArrowException, OSError) as error:
@@ -68,7 +69,7 @@ def flight_info(body: bytes, where: str) -> flight.FlightInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class ContentsMap:
     """A contents map (airport §3.3)."""
 
     sha256: str
@@ -76,14 +77,15 @@ class Contents:
     serialized: bytes | None
 
     @classmethod
-    def read(cls, fields: Fields) -> Contents:
+    def read(cls, fields: Fields) -> ContentsMap:
         contents = cls(
             fields.text("sha256"), fields.optional_text("url"), fields.optional_bytes("serialized")
         )
         if contents.sha256 and not _is_hash(contents.sha256):
             raise ProtocolViolation(
                 "T46",
-                f"{fields.where}: sha256 is not 64 lower-case hexadecimal digits: {contents.sha256!r}",
+                f"{fields.where}: sha256 is not 64 lower-case hexadecimal digits: "
+                f"{contents.sha256!r}",
             )
         return contents
 
@@ -92,9 +94,7 @@ class Contents:
         return not self.sha256 and self.url is None and self.serialized is None
 
     def load(self, cache: DiskCache, where: str, timeout: float) -> bytes:
-        """The bytes of `compressed(objects)`, from wherever the client takes them (airport §3.4, 1
-        to 3).
-        """
+        """Return the bytes of `compressed(objects)`, inline, cached or by URL (airport §3.4)."""
         if self.serialized is not None:
             if not self.sha256 or _hash(self.serialized) == self.sha256:
                 return self.serialized
@@ -131,7 +131,7 @@ class Contents:
 
 
 class DiskCache:
-    """What the client keeps in ~/.duckdb/airport_cache, here in memory and for one client only."""
+    """The client's ~/.duckdb/airport_cache, here in memory and for a single client."""
 
     def __init__(self) -> None:
         self._bodies: dict[str, bytes] = {}
@@ -142,8 +142,8 @@ class DiskCache:
     def put(self, sha256: str, body: bytes) -> None:
         self._bodies[sha256] = body
 
-    def fill(self, bundle: Contents, where: str, timeout: float) -> None:
-        """Take in the catalog-level bundle (airport §3.4, end)."""
+    def fill(self, bundle: ContentsMap, where: str, timeout: float) -> None:
+        """Add the objects of the catalog-level bundle (airport §3.4, end)."""
         if not bundle.sha256 or (bundle.serialized is None and bundle.url is None):
             return
         elements = unpack(bundle.load(self, where, timeout), where)

@@ -26,7 +26,7 @@ def is_data_uri(uri: str) -> bool:
 def read_data_uri(
     uri: str, bound: pa.Schema, wanted: Sequence[int], local: LocalDuckDB
 ) -> Iterator[pa.RecordBatch]:
-    """Read what the URI describes; columns are matched by name, a missing one reads as NULL."""
+    """Read what the URI describes. Columns are matched by name; a missing column is NULL."""
     if uri.startswith(_FILE):
         fields = Fields.unpack(_decoded(uri, _FILE), "data URI", trap="§5.8")
         kind, location = fields.text("format"), fields.text("uri")

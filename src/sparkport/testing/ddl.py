@@ -1,6 +1,4 @@
-"""CREATE, DROP and ALTER: their calls, their bodies, and what the client's cache makes of the
-answers (airport §4).
-"""
+"""CREATE, DROP and ALTER: calls, bodies, and answers in the client's cache (airport §4)."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from sparkport.testing.attachment import Attachment
-from sparkport.testing.contents import Contents, flight_info
+from sparkport.testing.contents import ContentsMap, flight_info
 from sparkport.testing.failures import ClientSideError, ProtocolViolation
 from sparkport.testing.objects import AttachedTable
 from sparkport.testing.replies import Fields
@@ -20,16 +18,12 @@ from sparkport.testing.requests import pack
 __all__ = ["Columns", "DDLStatements", "TableOptions"]
 
 Columns: TypeAlias = Mapping[str, str] | pa.Schema
-"""Names and SQL types, which DuckDB encodes by its settings; or an Arrow schema, which is sent as
-it is.
-"""
+"""Names and SQL types, encoded by DuckDB's settings; or an Arrow schema, which is sent as it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """What CREATE TABLE says besides columns; how it is spread over the body is told in airport
-    §4.12.
-    """
+    """The parts of CREATE TABLE besides columns; airport §4.12 tells where the body has them."""
 
     if_not_exists: bool = False
     not_null: Sequence[str] = ()
@@ -39,14 +33,12 @@ class TableOptions:
 
 
 class DDLStatements(Attachment):
-    """The statements that change the catalog. None of them carries the transaction (airport
-    §2.2).
-    """
+    """The statements that change the catalog. None of them sends the transaction (airport §2.2)."""
 
     # ------------------------------------------------------------------------------------- schemas
 
     def create_schema(self, name: str) -> None:
-        """`CREATE SCHEMA [IF NOT EXISTS] name`: the two are the same on the wire (trap T36)."""
+        """`CREATE SCHEMA [IF NOT EXISTS] name`: both send equal bytes (trap T36)."""
         with self._session.statement():
             self._session.check_version()
             self._session.transaction()
@@ -75,7 +67,7 @@ class DDLStatements(Attachment):
         session = self._session
         body = pack({"catalog_name": session.catalog, "schema": name, "comment": None, "tags": {}})
         answer = session.answer("create_schema", body, session.headers.of_catalog("create_schema"))
-        contents = Contents.read(Fields.unpack(answer, "create_schema"))
+        contents = ContentsMap.read(Fields.unpack(answer, "create_schema"))
         self._catalog().put_schema(name, contents)
 
     # -------------------------------------------------------------------------------------- tables
@@ -92,10 +84,10 @@ class DDLStatements(Attachment):
         primary_key: Sequence[str] = (),
         unique: Sequence[str | Sequence[str]] = (),
     ) -> AttachedTable:
-        """`CREATE TABLE [IF NOT EXISTS]`; the table is what the server returned, not what was asked
-        for.
+        """`CREATE TABLE [IF NOT EXISTS]`: return the table as the server answered it.
 
-        A text in `unique` is a column's own UNIQUE, a sequence one of the table.
+        A text in `unique` is a UNIQUE constraint of that column; a sequence is a UNIQUE constraint
+        of the table.
         """
         options = TableOptions(if_not_exists, not_null, checks, primary_key, unique)
         with self._session.statement():
@@ -223,10 +215,10 @@ class DDLStatements(Attachment):
         if_not_exists: bool = False,
         field_name: str | None = None,
     ) -> AttachedTable:
-        """`ALTER TABLE … ADD COLUMN path.name kind`: `path` is the struct; the new name is lost
-        (trap T34).
+        """`ALTER TABLE … ADD COLUMN path.name kind`, where `path` is the struct.
 
-        `field_name` stands for a corrected client that sends the name.
+        The client loses the new name (trap T34). `field_name` stands for a corrected client that
+        sends it.
         """
         extra = {
             "if_field_not_exists": if_not_exists,
@@ -257,7 +249,7 @@ class DDLStatements(Attachment):
         )
 
     def add_constraint(self, schema: str, table: str, constraint: str) -> AttachedTable:
-        """Defined by the client, though no SQL of DuckDB 1.4 and 1.5 reaches it."""
+        """Add a constraint, by an action that no SQL of DuckDB 1.4 and 1.5 sends."""
         return self._alter("add_constraint", schema, table, {"constraint": constraint})
 
     def _alter(
@@ -324,7 +316,7 @@ def _create_table(
 
 
 def _as_sent(schema: pa.Schema) -> pa.Schema:
-    """All fields nullable, and no metadata but that of extension types (airport §4.12)."""
+    """Make all fields nullable and drop metadata, but not of extension types (airport §4.12)."""
     fields = []
     for field in schema:
         kept = {

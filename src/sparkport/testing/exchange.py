@@ -1,4 +1,4 @@
-"""One DoExchange of an INSERT, UPDATE or DELETE, message by message (airport §7)."""
+"""The DoExchange of an INSERT, UPDATE or DELETE, message by message (airport §7)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from sparkport.testing.session import Session
 from sparkport.testing.transport import Exchange
 from sparkport.testing.types import difference
 
-__all__ = ["VECTOR", "Changed", "Statement", "end_quietly"]
+__all__ = ["VECTOR", "Changed", "Statement", "drain"]
 
 VECTOR = 2048
-"""DuckDB works in chunks of at most so many rows; the number is part of the protocol."""
+"""Rows of DuckDB's chunks, at most; the number is part of the protocol."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """How many rows the server says it changed, and with RETURNING the rows, in the table's
-    columns.
+    """The number of rows that the server says it changed, and with RETURNING the rows.
+
+    They have the table's columns.
     """
 
     total: int
@@ -35,8 +36,9 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A change of rows, ready to run. `source` is called once the exchange is open, so that its
-    scan comes second.
+    """A change of rows, ready to run.
+
+    `source` is called once the exchange is open, so that its scan comes second.
     """
 
     session: Session
@@ -86,19 +88,17 @@ class Statement:
         return returned
 
     def _next(self, exchange: Exchange, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch | None:
-        """The next batch of the source. When it fails, the server sees a normal end of the input
-        (trap T22).
-        """
+        """Return the next batch of the source; to the server a failure is its end (trap T22)."""
         try:
             return next(iter(batches), None)
         except ProtocolViolation:
             raise
         except Exception:
-            end_quietly(exchange)
+            drain(exchange)
             raise
 
     def _answer(self, exchange: Exchange, sent: pa.RecordBatch) -> pa.RecordBatch:
-        """The one batch that answers a batch."""
+        """Return the only batch that answers a batch."""
         chunk = exchange.read("T16")
         if chunk is None or chunk.data is None:
             raise self._violated("T16", "no batch came back for a batch")
@@ -153,13 +153,15 @@ class Statement:
                 raise self._violated("§7.4", f"column {column.field.name!r} is {problem}")
 
     def _check_echo(self, answered: pa.Schema) -> None:
-        """UPDATE … RETURNING is read by position in the schema that was sent, into columns of the
-        table's own types.
+        """Check an UPDATE's answer: it is read by position in the schema that was sent.
+
+        The values go into columns of the table's own types.
         """
         if answered.names != self.sent.names:
             raise self._violated(
                 "T17",
-                f"the columns are {answered.names}, but {self.sent.names} were sent: values are misread",
+                f"the columns are {answered.names}, but {self.sent.names} were sent: values are "
+                "misread",
             )
         for got, sent in zip(answered, self.sent, strict=True):
             column = self.table.column(sent.name)
@@ -194,10 +196,8 @@ def _total_changed(chunk: flight.FlightStreamChunk) -> int:
     return fields.unsigned("total_changed")
 
 
-def end_quietly(exchange: Exchange) -> None:
-    """What Arrow does for a client that drops an exchange: half-close, and read to the end without
-    looking.
-    """
+def drain(exchange: Exchange) -> None:
+    """Half-close and read to the end, as Arrow does for a client that drops an exchange."""
     try:
         exchange.half_close()
         while exchange.read("T22") is not None:

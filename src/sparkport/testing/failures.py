@@ -19,9 +19,7 @@ class ClientFailure(Exception):
 
 
 class ClientSideError(ClientFailure):
-    """DuckDB would refuse the statement, or give it up halfway, without the server being at
-    fault.
-    """
+    """DuckDB would refuse the statement, or abandon it halfway, without a fault of the server."""
 
 
 class ProtocolViolation(ClientFailure):
@@ -40,9 +38,7 @@ class ProtocolViolation(ClientFailure):
 
 
 class ClientHang(ProtocolViolation):
-    """The server said nothing for so long that the simulation gave up; the real client never
-    does.
-    """
+    """The server was silent until the simulation gave up. The real client never gives up."""
 
 
 @dataclass(eq=False)
@@ -51,8 +47,8 @@ class ServerError(ClientFailure):
 
     `code` is the gRPC status code. `message` is the server's text without what Arrow puts around
     it. `duckdb_exception` is the typed exception that DuckDB raises (airport §14.3), None for its
-    plain IO Error; `shown` is what the user reads. `stalls` tells that the real client would have
-    spent three seconds in useless retries first (trap T13).
+    plain IO Error. `shown` is the text that the user reads. `stalls` says that the real client
+    would have spent three seconds in useless retries first (trap T13).
     """
 
     code: str

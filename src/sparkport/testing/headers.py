@@ -1,4 +1,4 @@
-"""Request headers: which call carries what (airport §2)."""
+"""Request headers: which call carries which headers (airport §2)."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ HeaderList: TypeAlias = list[tuple[bytes, bytes]]
 
 USER_AGENT = "airport/20250723"
 PROCESS_SESSION = str(uuid.uuid4())
-"""The session id is the same for all clients of a process (airport §2.1)."""
+"""The session id, equal for all clients of a process (airport §2.1)."""
 
 
 def new_trace() -> str:
-    """One value for each scan, shared by its planning actions and DoGets, and for each exchange."""
+    """Return a trace id for a scan's planning actions and DoGets, or for an exchange."""
     return str(uuid.uuid4())
 
 
 def printable_ascii(text: str) -> bool:
-    """Whether gRPC takes the text as a header; on any other the DuckDB process aborts (trap T3)."""
+    """Whether gRPC accepts the text in a header; if not, the DuckDB process aborts (trap T3)."""
     return all(" " <= character <= "~" for character in text)
 
 
@@ -47,25 +47,23 @@ def flight_path(descriptor: flight.FlightDescriptor) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """Makes the headers of every call of one client. The three kinds are the rows of the matrix in
-    airport §2.2.
-    """
+    """Makes the headers of every call of a client, of the three kinds in airport §2.2."""
 
     location: str
     catalog: str
     line: Line
     session_id: str = PROCESS_SESSION
     token: str | None = None
-    """Of a secret whose scope is the location: sent with every call."""
+    """The token of a secret whose scope is the location: sent with every call."""
     attach_token: str | None = None
-    """Of the ATTACH option: sent with catalog actions and DDL only (trap T12)."""
+    """The token of the ATTACH option: sent with catalog actions and DDL only (trap T12)."""
     user: Mapping[str, str] = field(default_factory=dict)
-    """Of `airport_take_flight`."""
+    """The headers of `airport_take_flight`."""
 
     def of_catalog(
         self, action: str | None = None, *, twice: bool = False, **further: str
     ) -> HeaderList:
-        """Catalog actions, DDL and ListFlights: neither trace, path nor transaction."""
+        """Catalog actions, DDL and ListFlights: no trace, no path, no transaction."""
         return self._made(
             self.attach_token or self.token, {**self._of_attachment(), **further}, action, twice
         )

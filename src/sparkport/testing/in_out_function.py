@@ -13,7 +13,7 @@ import pyarrow.flight as flight
 
 from sparkport.engine.validation import validate
 from sparkport.testing.arguments import encoded, sql_type
-from sparkport.testing.exchange import VECTOR, end_quietly
+from sparkport.testing.exchange import VECTOR, drain
 from sparkport.testing.failures import ProtocolViolation, ServerError
 from sparkport.testing.headers import new_trace
 from sparkport.testing.objects import AttachedFunction
@@ -27,9 +27,7 @@ from sparkport.testing.types import difference
 __all__ = ["InOutCall", "InputRows", "in_out"]
 
 InputRows: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[pa.RecordBatch]
-"""What a subquery yields. Of an iterable, the first batch is taken before the call is bound, for
-its schema.
-"""
+"""What a subquery yields. The first batch of an iterable is taken early, for its schema."""
 
 _CONTINUES = b"chunk_continues"
 
@@ -42,8 +40,9 @@ def in_out(
     rows: InputRows,
     where: Predicate | None,
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """`SELECT * FROM name(…, (SELECT …)) WHERE where`, within a statement: its columns, and its
-    rows as they arrive.
+    """`SELECT * FROM name(…, (SELECT …)) WHERE where`: return columns, and rows as they arrive.
+
+    Call it within a statement.
     """
     schema, batches = _opened(rows)
     sent = _sent_schema(session, schema)
@@ -100,15 +99,12 @@ def _vectors(
 
 
 def _types(session: Session, schema: pa.Schema) -> list[str | None]:
-    # Cast, although they are of these types, so that DuckDB sends nothing as the dictionary that it
-    # came in.
+    # Cast even to types that they have, so that DuckDB sends no column as a dictionary.
     return [sql_type(field.type, session) for field in schema]
 
 
 def _pushed(session: Session, bound: BoundFunction, where: Predicate | None) -> str:
-    """The filter JSON; all columns of the result are bound, for there is no projection (airport
-    §9.3).
-    """
+    """Return the filter JSON, with all columns bound: none can be left out (airport §9.3)."""
     columns = {column.name: column.sql_type for column in bound.result.columns}
     if not isinstance(where, str):
         return no_filter(list(columns))
@@ -142,7 +138,7 @@ def _rebound(value: Any, places: Sequence[int]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class InOutCall:
-    """One call, ready to run."""
+    """A call, ready to run."""
 
     session: Session
     bound: BoundFunction
@@ -164,8 +160,9 @@ class InOutCall:
     def exchanged(
         self, exchange: Exchange, source: Iterator[pa.RecordBatch], metadata: bytes
     ) -> Iterator[pa.RecordBatch]:
-        """All that comes back in an exchange; it is closed in the end. `metadata` is the map that
-        opens it.
+        """Yield all that comes back in an exchange, and close it.
+
+        `metadata` is the map that opens the exchange.
         """
         try:
             yield from self._run(exchange, source, metadata)
@@ -173,9 +170,9 @@ class InOutCall:
             exchange.cancel()
             raise
         except BaseException:
-            # A failing subquery, or a caller with enough rows: Arrow ends the call for DuckDB,
+            # The subquery failed, or the caller has enough rows: Arrow ends the call for DuckDB,
             # which forgets it.
-            end_quietly(exchange)
+            drain(exchange)
             raise
         finally:
             exchange.close()
@@ -193,7 +190,7 @@ class InOutCall:
         yield from self._last(exchange)
 
     def _answers(self, exchange: Exchange) -> Iterator[pa.RecordBatch]:
-        """What comes back for one batch: up to one that the client takes for the last of it."""
+        """Yield the answers to a batch, up to the batch that the client takes for the last."""
         hang = "§9.3"
         while True:
             chunk = exchange.read(hang)
@@ -206,9 +203,7 @@ class InOutCall:
             hang = "T18" if _full(chunk) else "§9.3"
 
     def _last(self, exchange: Exchange) -> Iterator[pa.RecordBatch]:
-        """What comes after half-close: up to the end of the stream, or a batch that the client
-        takes for the last.
-        """
+        """Yield what comes after half-close, up to the client's last batch or the end."""
         hang = "§9.3"
         while (chunk := exchange.read(hang)) is not None:
             if chunk.data is not None:
@@ -219,7 +214,7 @@ class InOutCall:
             hang = "T18" if _full(chunk) else "§9.3"
 
     def _end(self, exchange: Exchange) -> None:
-        """After the last batch the client looks at nothing, so there must be nothing."""
+        """Check that nothing follows the last batch: the client would not look at it."""
         try:
             chunk = exchange.read("§9.3")
         except ServerError as error:
@@ -271,8 +266,9 @@ class InOutCall:
 
 
 def _goes_on(chunk: flight.FlightStreamChunk) -> bool:
-    """Whether the client reads on: after `chunk_continues`, and after a batch that fills its
-    vectors (trap T18).
+    """Whether the client reads on: after `chunk_continues`, and after a full batch (trap T18).
+
+    A full batch fills the client's vectors.
     """
     metadata = None if chunk.app_metadata is None else chunk.app_metadata.to_pybytes()
     return _full(chunk) or metadata == _CONTINUES

@@ -1,5 +1,6 @@
-"""What the real client does inside DuckDB, done by DuckDB: parse and evaluate expressions, encode
-rows as Arrow.
+"""The parts of the real client that run inside DuckDB, run by DuckDB.
+
+It parses and evaluates expressions, and encodes rows as Arrow.
 """
 
 from __future__ import annotations
@@ -41,16 +42,16 @@ class LocalDuckDB:
     @staticmethod
     @functools.lru_cache(maxsize=2)
     def shared(lossless: bool) -> LocalDuckDB:
-        """The one of this process."""
+        """Return the instance that this process shares."""
         return LocalDuckDB(lossless)
 
     def parses(self, expression: str) -> bool:
-        """Whether DuckDB's parser takes the text as one expression."""
+        """Whether DuckDB's parser accepts the text as an expression."""
         parsed = self._parsed(f"SELECT ({expression}\n)")
         return not parsed["error"] and len(parsed["statements"]) == 1
 
     def columns_in(self, expression: str, columns: Sequence[str]) -> list[str]:
-        """Which of the columns an expression mentions, in order of appearance."""
+        """Return the columns that an expression mentions, in order of appearance."""
         parsed = self._parsed(f"SELECT {expression}")
         if parsed["error"]:
             raise ClientSideError(f"Parser Error: {parsed.get('error_message', expression)}")
@@ -61,8 +62,9 @@ class LocalDuckDB:
         return list(dict.fromkeys(column for column in mentioned if column is not None))
 
     def filter_json(self, where: str, columns: Mapping[str, str]) -> str:
-        """The filters that DuckDB would push down for `where`; the binding names are the columns
-        that it mentions.
+        """Return the filters that DuckDB would push down for `where`.
+
+        The binding names are the columns that `where` mentions.
         """
         definitions = ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
         with self._cursor() as cursor:
@@ -95,7 +97,7 @@ class LocalDuckDB:
     def evaluate(
         self, rows: pa.Table, select: Mapping[str, str], where: str | None = None
     ) -> pa.Table:
-        """`SELECT … FROM rows WHERE …`, as DuckDB encodes it; the order of the rows is kept.
+        """Run `SELECT … FROM rows WHERE …`, encoded as by DuckDB, in the order of the rows.
 
         Raises: ClientSideError when DuckDB cannot evaluate it.
         """
@@ -116,21 +118,21 @@ class LocalDuckDB:
                 cursor.unregister("rows")
 
     def mask(self, rows: pa.Table, condition: str) -> pa.ChunkedArray:
-        """For each row whether the condition is TRUE."""
+        """Return for each row whether the condition is TRUE."""
         result = self.evaluate(
             rows, {"kept": f"CASE WHEN ({condition}) THEN 1::TINYINT ELSE 0::TINYINT END"}
         )
         return result.column("kept").cast(pa.bool_())
 
     def arrow_schema(self, columns: Mapping[str, str]) -> pa.Schema:
-        """The Arrow schema in which DuckDB sends columns of these SQL types."""
+        """Return the Arrow schema in which DuckDB sends columns of these SQL types."""
         nulls = {name: f"CAST(NULL AS {kind})" for name, kind in columns.items()}
         return self.evaluate(pa.table({"": pa.nulls(0)}), nulls).schema
 
     def table_function(
         self, name: str, positional: Sequence[Any], named: Mapping[str, Any]
     ) -> pa.Table:
-        """All rows of one of DuckDB's own table functions."""
+        """Return all rows of a table function of DuckDB's own."""
         places = ["?"] * len(positional) + [f"{quoted(argument)} := ?" for argument in named]
         with self._cursor() as cursor:
             try:
@@ -171,9 +173,7 @@ def _column_references(statements: Any) -> Iterator[str]:
 
 
 def _with_column_references(value: Any) -> Any:
-    """Plans name columns by `BOUND_REF`; the client's filters by `BOUND_COLUMN_REF` (airport
-    §6.4).
-    """
+    """Rename `BOUND_REF`, as plans have it, to the client's `BOUND_COLUMN_REF` (airport §6.4)."""
     if isinstance(value, list):
         return [_with_column_references(element) for element in value]
     if not isinstance(value, dict):

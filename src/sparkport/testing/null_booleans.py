@@ -1,6 +1,4 @@
-"""A defect of DuckDB 1.5.0: BOOLEANs that are all NULL, under `arrow_lossless_conversion` (airport
-§13.3).
-"""
+"""A defect of DuckDB 1.5.0: BOOLEANs that are all NULL, sent losslessly (airport §13.3)."""
 
 from __future__ import annotations
 
@@ -9,14 +7,14 @@ import pyarrow as pa
 __all__ = ["as_duckdb_1_5_0_sends"]
 
 _GARBAGE = b"\x5a\xba\x0d\xf0"
-"""What its memory may hold."""
+"""Bytes that uninitialised memory may hold."""
 
 
 def as_duckdb_1_5_0_sends(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch, but of a BOOLEAN column that is NULL throughout only the first row is marked so.
+    """Mark only the first row of a BOOLEAN column as NULL where all of its rows are.
 
-    DuckDB has one value for all rows of such a column, and takes it for one value for each: it
-    reads on behind it. A column whose values happen to be all NULL is here taken for such a one.
+    DuckDB has a single value for all rows of such a column, but takes it for a value per row, and
+    reads beyond it. Any column whose values are all NULL is treated so here.
     """
     columns = [_garbled(column) if _is_null_boolean(column) else column for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)

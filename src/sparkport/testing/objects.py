@@ -1,4 +1,4 @@
-"""What DuckDB makes of a FlightInfo in the catalog: a table or a function (airport §3.5–3.7)."""
+"""Tables and functions as DuckDB makes them from FlightInfos in the catalog (airport §3.5–3.7)."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class AttachedColumn:
-    """A column as DuckDB shows it. `position` is its place in the Arrow schema, row id field
-    included.
-    """
+    """A column as DuckDB shows it. `position` is its index in the Arrow schema with the row id."""
 
     name: str
     type: str
@@ -43,7 +41,7 @@ class AttachedColumn:
 
 @dataclass(frozen=True, slots=True)
 class AttachedTable:
-    """A table as DuckDB knows it until it is altered through this client, or attached again."""
+    """A table as DuckDB knows it, until this client alters it or attaches again."""
 
     schema: str
     name: str
@@ -57,7 +55,7 @@ class AttachedTable:
     total_records: int = -1
 
     def column(self, name: str) -> AttachedColumn | None:
-        """The column of that name, whatever the case of its letters; `rowid` is the row id."""
+        """Return the column of that name, ignoring case; `rowid` is the row id."""
         if name.casefold() == "rowid" and self.rowid is not None:
             return self.rowid
         return next(
@@ -87,8 +85,8 @@ def attached_object(
 ) -> AttachedObject:
     """Read the FlightInfo of an object.
 
-    Raises: ProtocolViolation for whatever would break the loading of its schema, or the object
-    itself.
+    Raises: ProtocolViolation for anything that would break the loading of its schema, or the
+    object.
     """
     where = f"an object of schema {schema!r}"
     fields = Fields.unpack(_bytes(info.app_metadata), f"app_metadata of {where}", trap="T9")
@@ -136,7 +134,7 @@ def bound_table(
     line: Line,
     local: LocalDuckDB,
 ) -> AttachedTable:
-    """The table that a FlightInfo describes, its app_metadata aside."""
+    """Return the table that a FlightInfo describes, without its app_metadata."""
     where = f"table {schema}.{name}"
     arrow_schema = _schema(info, where)
     positions = [index for index, field in enumerate(arrow_schema) if _marked(field, b"is_rowid")]
@@ -240,7 +238,8 @@ def _check_function(function: AttachedFunction, line: Line, where: str) -> None:
         if function.kind == "scalar_function" and not _sent_by_default(field.type):
             raise ProtocolViolation(
                 "T32",
-                f"{where}, parameter {field.name!r}: DuckDB does not send {field.type}, memory is misread",
+                f"{where}, parameter {field.name!r}: DuckDB does not send {field.type}, memory is "
+                "misread",
             )
     if function.kind == "scalar_function":
         if len(function.arrow_schema) != 1:
@@ -251,8 +250,9 @@ def _check_function(function: AttachedFunction, line: Line, where: str) -> None:
 
 
 def _sent_by_default(kind: pa.DataType) -> bool:
-    """Whether DuckDB itself sends this Arrow type (airport §13.1); its own extension types depend
-    on settings.
+    """Whether DuckDB itself sends this Arrow type (airport §13.1).
+
+    Its own extension types depend on settings.
     """
     if isinstance(kind, pa.BaseExtensionType):
         return True

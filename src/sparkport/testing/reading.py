@@ -1,4 +1,4 @@
-"""Endpoints and DoGet: the rows of one scan (airport §5)."""
+"""Endpoints and DoGet: the rows of a scan (airport §5)."""
 
 from __future__ import annotations
 
@@ -27,31 +27,30 @@ REUSE_CONNECTION = "arrow-flight-reuse-connection://?"
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One scan of one flight, planned."""
+    """A scan of a flight, planned."""
 
     session: Session
     descriptor: flight.FlightDescriptor
     bound: pa.Schema
     """The schema by whose positions columns are read (airport §5.4)."""
     wanted: tuple[int, ...]
-    """Positions of the columns that were asked for, without repetition."""
+    """Positions of the columns that are wanted, without repetition."""
     body: bytes
-    """Of the action `endpoints`."""
+    """The body of the action `endpoints`."""
     headers: Callable[[str | None], HeaderList]
-    """Of the action, whose name is given, and of DoGet."""
+    """Makes the headers of an action of this name, or, for None, of DoGet."""
     rowid: int | None = None
     hang: str = "§1.2"
-    """Which trap it is when nothing arrives."""
+    """The trap to report when nothing arrives."""
 
 
 def read(reading: Reading, threads: int, limit: int | None = None) -> pa.Table:
-    """Fetch the endpoints and read them on up to `threads` threads; the columns of the result are
-    those of `wanted`.
+    """Fetch the endpoints, read them on up to `threads` threads, and return the columns `wanted`.
 
     With a limit, streams are dropped as soon as there are enough rows.
     """
     endpoints = _endpoints(reading)
-    enough = _Enough(limit)
+    enough = _RowLimit(limit)
     remaining = iter(list(enumerate(endpoints)))
     lock = threading.Lock()
     parts: dict[int, list[pa.RecordBatch]] = {}
@@ -81,7 +80,7 @@ def read(reading: Reading, threads: int, limit: int | None = None) -> pa.Table:
     return table if limit is None else table.slice(0, limit)
 
 
-class _Enough:
+class _RowLimit:
     """Whether a scan may stop. Thread-safe."""
 
     def __init__(self, limit: int | None) -> None:
@@ -130,13 +129,13 @@ def _endpoint(body: bytes) -> flight.FlightEndpoint:
 
 
 def _uri(endpoint: flight.FlightEndpoint) -> str:
-    """The first location: the client uses no other."""
+    """Return the first location: the client uses no other."""
     uri: bytes = endpoint.locations[0].uri
     return uri.decode("utf-8", "replace")
 
 
 def _rows(
-    reading: Reading, endpoint: flight.FlightEndpoint, enough: _Enough
+    reading: Reading, endpoint: flight.FlightEndpoint, enough: _RowLimit
 ) -> Iterator[pa.RecordBatch]:
     uri = _uri(endpoint)
     if is_data_uri(uri):
@@ -161,7 +160,7 @@ def _rows(
         raise
 
 
-def _checked(reading: Reading, stream: Stream, enough: _Enough) -> Iterator[pa.RecordBatch]:
+def _checked(reading: Reading, stream: Stream, enough: _RowLimit) -> Iterator[pa.RecordBatch]:
     _check_stream_schema(reading, stream.schema)
     result = _result_schema(reading)
     while (chunk := stream.read()) is not None:
@@ -185,7 +184,8 @@ def _check_stream_schema(reading: Reading, actual: pa.Schema) -> None:
     if len(actual) < len(bound):
         raise ProtocolViolation(
             "T4",
-            f"{where}: {len(actual)} columns instead of {len(bound)}: the DuckDB process would crash",
+            f"{where}: {len(actual)} columns instead of {len(bound)}: the DuckDB process would "
+            "crash",
         )
     names = actual.names
     for position, expected in enumerate(bound):
@@ -197,7 +197,8 @@ def _check_stream_schema(reading: Reading, actual: pa.Schema) -> None:
         ):
             raise ProtocolViolation(
                 "T5",
-                f"{where}: column {expected.name!r} is not at position {position}: values are misread",
+                f"{where}: column {expected.name!r} is not at position {position}: values are "
+                "misread",
             )
         problem = difference(field, expected)
         if problem is None or (position not in reading.wanted and pa.types.is_null(field.type)):
@@ -242,8 +243,9 @@ def _result_schema(reading: Reading) -> pa.Schema:
 def check_statistics_hold(
     column: pa.ChunkedArray, low: object, high: object, nulls: bool
 ) -> str | None:
-    """How the values of a column contradict its statistics, which DuckDB trusts (trap T28); None if
-    they do not.
+    """Describe how values contradict their column's statistics (trap T28); None if they agree.
+
+    DuckDB trusts the statistics.
     """
     if not nulls and column.null_count:
         return "there are NULLs, but has_null is false"

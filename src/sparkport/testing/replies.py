@@ -1,4 +1,4 @@
-"""Reading MessagePack as strictly as the client does (airport §1.3)."""
+"""MessagePack replies, decoded as strictly as the client does (airport §1.3)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ UINT64_MAX = 2**64 - 1
 
 
 def unpack(body: bytes, where: str, trap: str = "§1.3") -> Any:
-    """The first MessagePack object of `body`; what follows it is ignored, as by the client.
+    """Decode the first MessagePack object of `body`; what follows is ignored, as by the client.
 
-    `bin` becomes bytes; `str` becomes str, with surrogates where it is not UTF-8: `as_bytes` and
-    `as_text` tell apart.
+    `bin` becomes bytes. `str` becomes str, with surrogates where it is not UTF-8; `as_bytes` and
+    `as_text` tell these apart.
     """
     try:
         return msgpack.unpackb(
@@ -32,7 +32,7 @@ def unpack(body: bytes, where: str, trap: str = "§1.3") -> Any:
 
 
 def as_bytes(value: Any, where: str, trap: str = "§1.3") -> bytes:
-    """A binary value; `str` and `bin` are interchangeable."""
+    """Return a binary value; `str` and `bin` are interchangeable."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
@@ -41,7 +41,7 @@ def as_bytes(value: Any, where: str, trap: str = "§1.3") -> bytes:
 
 
 def as_text(value: Any, where: str, trap: str = "§1.3") -> str:
-    """A text value; `str` and `bin` are interchangeable, but it has to be UTF-8."""
+    """Return a text value; `str` and `bin` are interchangeable, but it must be UTF-8."""
     try:
         return as_bytes(value, where, trap).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -49,9 +49,7 @@ def as_text(value: Any, where: str, trap: str = "§1.3") -> str:
 
 
 class Fields:
-    """A MessagePack map from the server, read field by field; every reader raises
-    ProtocolViolation.
-    """
+    """Reads a map from the server field by field; every method raises ProtocolViolation."""
 
     def __init__(self, value: Any, where: str, trap: str = "§1.3") -> None:
         self.where = where

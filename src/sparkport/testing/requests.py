@@ -24,8 +24,7 @@ NO_COLUMN = 2**64 - 2
 
 
 def pack(fields: Mapping[str, Any] | Sequence[tuple[str, Any]]) -> bytes:
-    """Pack a map in the order given. Binary values become MessagePack `str`, as from C++'s
-    `std::string` (trap T1).
+    """Pack a map in the order given, with bytes as MessagePack `str`, as C++ does (trap T1).
 
     A sequence of pairs may hold a key twice, as one of the client's messages does (trap T37).
     """
@@ -60,7 +59,7 @@ def endpoints(
 def table_function_flight_info(
     descriptor: bytes, parameters: bytes, table_input_schema: bytes
 ) -> bytes:
-    """Time travel does not exist for functions: both values are always empty (airport §4.7)."""
+    """Pack the request; functions have no time travel, so both values are empty (airport §4.7)."""
     return pack(
         {
             "descriptor": descriptor,
@@ -73,9 +72,7 @@ def table_function_flight_info(
 
 
 def in_out_parameters(json_filters: str, parameters: bytes) -> bytes:
-    """The map that opens the exchange of an in/out function; columns are never chosen there
-    (airport §9.3).
-    """
+    """Pack the map that opens an in/out exchange, where columns are never chosen (airport §9.3)."""
     return pack(
         {
             "json_filters": json_filters,
@@ -88,7 +85,7 @@ def in_out_parameters(json_filters: str, parameters: bytes) -> bytes:
 
 
 def no_filter(binding_names: Sequence[str]) -> str:
-    """The filter JSON of a scan without a filter (airport §6.2)."""
+    """Return the filter JSON of a scan without a filter (airport §6.2)."""
     return json_text({"filters": [], "column_binding_names_by_index": list(binding_names)})
 
 

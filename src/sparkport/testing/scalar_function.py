@@ -1,6 +1,4 @@
-"""A scalar function over many rows: one exchange for each thread, batch for batch (airport
-§9.1).
-"""
+"""A scalar function over many rows: an exchange for each thread, batch by batch (airport §9.1)."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ __all__ = ["Columns", "ScalarCall", "call"]
 Columns: TypeAlias = (
     pa.Table | pa.RecordBatch | Mapping[str, Sequence[Any]] | Sequence[pa.Array | pa.ChunkedArray]
 )
-"""The arguments of many calls: one column for each parameter, in their order; names do not
-matter.
-"""
+"""The arguments of many calls: a column for each parameter, in order; names do not matter."""
 
 
 def call(
@@ -52,7 +48,7 @@ def call(
             "T33", f"{function.schema}.{function.name}: the indices of the result are shown"
         )
     if any(kinds.is_null(column.type) for column in columns):
-        # DuckDB knows the result of a NULL without a type, and does not ask (airport §9.1).
+        # DuckDB knows the result for a NULL without a type, and does not call (airport §9.1).
         return pa.chunked_array([pa.nulls(count, result.type)])
     sent = _sent(session, function, columns, count)
     return ScalarCall(session, function, sent.schema).run(sent, max(1, threads))
@@ -80,13 +76,13 @@ def _row_count(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int | None) 
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """All rows under the schema with which they are sent; a batch may be without columns."""
+    """All rows, with the schema under which they are sent; a batch may have no columns."""
 
     schema: pa.Schema
     rows: pa.RecordBatch
 
     def shares(self, threads: int) -> list[list[pa.RecordBatch]]:
-        """The batches of each thread."""
+        """Return the batches of each thread."""
         size = -(-self.rows.num_rows // threads)
         shares = (self.rows.slice(number * size, size) for number in range(threads))
         return [
@@ -126,16 +122,15 @@ def _sent(
             if not _same_layout(actual.type, field.type):
                 raise ProtocolViolation(
                     "T32",
-                    f"{function.schema}.{function.name}, parameter {field.name!r}: with its settings DuckDB sends "
-                    f"{actual.type} under the name of {field.type}, and the server misreads memory",
+                    f"{function.schema}.{function.name}, parameter {field.name!r}: with its "
+                    f"settings DuckDB sends {actual.type} under the name of {field.type}, and the "
+                    "server misreads memory",
                 )
     return _Sent(schema, _labelled(batch, schema))
 
 
 class _Labelled:
-    """A batch whose buffers go under another schema without being looked at, as in the client's
-    `ImportRecordBatch`.
-    """
+    """Puts a batch under another schema unchecked, as the client's `ImportRecordBatch` does."""
 
     def __init__(self, batch: pa.RecordBatch, schema: pa.Schema) -> None:
         self._batch = batch
@@ -151,8 +146,9 @@ def _labelled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _same_layout(actual: pa.DataType, declared: pa.DataType) -> bool:
-    """Whether buffers of one type can be read as those of the other; extensions, zones and inner
-    names do not matter.
+    """Whether buffers of a type can be read as another type's.
+
+    Extensions, time zones and names of inner fields do not matter.
     """
     actual, declared = (
         kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
@@ -181,7 +177,7 @@ def _same_layout(actual: pa.DataType, declared: pa.DataType) -> bool:
 
 
 class ScalarCall:
-    """One call site of the function in one query."""
+    """A call site of the function in a query."""
 
     def __init__(self, session: Session, function: AttachedFunction, schema: pa.Schema) -> None:
         self._session = session
@@ -193,8 +189,7 @@ class ScalarCall:
     def run(self, sent: _Sent, threads: int) -> pa.ChunkedArray:
         shares = sent.shares(threads)
         with ExitStack() as opened:
-            # All are open before the first batch, as those of two calls of the function in one
-            # SELECT are.
+            # All are open before the first batch, as when a SELECT calls the function twice.
             exchanges = []
             for _ in shares:
                 exchange = self._open()
@@ -223,7 +218,7 @@ class ScalarCall:
         return self._session.connection.exchange(descriptor, headers)
 
     def begin(self, exchange: Exchange) -> None:
-        """Send the schema and check the one that comes back."""
+        """Send the schema and check the schema that comes back."""
         try:
             exchange.begin(self._schema)
             answered = exchange.schema()
@@ -236,7 +231,7 @@ class ScalarCall:
             raise
 
     def answers(self, exchange: Exchange, batches: Iterable[pa.RecordBatch]) -> list[pa.Array]:
-        """The results of one thread's batches, each sent when the one before is answered."""
+        """Return the results of a thread's batches; each is sent when the previous is answered."""
         results = []
         try:
             for batch in batches:
@@ -252,7 +247,7 @@ class ScalarCall:
         return results
 
     def _answer(self, exchange: Exchange, rows: int) -> pa.Array:
-        """The one batch that answers a batch."""
+        """Return the only batch that answers a batch."""
         chunk = exchange.read("§9.1")
         if chunk is None:
             raise self._violated(
@@ -260,7 +255,8 @@ class ScalarCall:
             )
         if chunk.data is None:
             raise self._violated(
-                "a message with metadata alone comes where a batch is due: the DuckDB process would crash"
+                "a message with metadata alone comes where a batch is due: the DuckDB process "
+                "would crash"
             )
         batch = chunk.data
         try:
@@ -270,7 +266,7 @@ class ScalarCall:
         if batch.num_rows == rows:
             return batch.column(0)
         if batch.num_rows == 1:
-            # The client makes a constant of it.
+            # The client turns it into a constant.
             return pa.concat_arrays([batch.column(0)] * rows)
         if batch.num_rows < rows:
             raise self._violated(
@@ -279,7 +275,7 @@ class ScalarCall:
         raise self._violated(f"{batch.num_rows} rows came back for {rows}: all others are dropped")
 
     def _end(self, exchange: Exchange) -> None:
-        """The client looks at nothing after the last answer, so there must be nothing."""
+        """Check that nothing follows the last answer: the client would not look at it."""
         try:
             chunk = exchange.read("§9.1")
         except ServerError as error:

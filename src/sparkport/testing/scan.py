@@ -45,9 +45,7 @@ def scan(
     threads: int,
     limit: int | None,
 ) -> pa.Table:
-    """`SELECT columns FROM table [AT …] WHERE where`, within a statement whose table is bound
-    already.
-    """
+    """`SELECT columns FROM table [AT …] WHERE where`, in a statement that has bound it."""
     selected = (
         [resolved(table, name) for name in columns] if columns is not None else list(table.columns)
     )
@@ -72,10 +70,9 @@ def scan_columns(
     tail: Sequence[str] = (),
     hang: str = "§1.2",
 ) -> pa.Table:
-    """The rows as the server sends them, with the columns of the condition first; nothing is
-    filtered here.
+    """Return the rows as the server sends them, not filtered, with the condition's columns first.
 
-    The columns of `tail` are asked for again even when they are there already, as by DuckDB's plans
+    The columns of `tail` are asked for again even when they are there already, as in DuckDB's plans
     of UPDATE.
     """
     names, filters = pushed(session, table, where, filter_json)
@@ -120,9 +117,7 @@ def scan_columns(
 
 
 def count(session: Session, table: AttachedTable, threads: int) -> int:
-    """`SELECT count(*)`: the row id, or column 0 where there is none, and no binding names (airport
-    §5.2).
-    """
+    """`SELECT count(*)`: ask for the row id or column 0, without binding names (airport §5.2)."""
     counted = table.rowid or table.columns[0]
     trace = new_trace()
     transaction = session.transaction()
@@ -146,7 +141,7 @@ def count(session: Session, table: AttachedTable, threads: int) -> int:
 
 
 def matching(session: Session, rows: pa.Table, where: Predicate | None) -> pa.Table:
-    """The rows that fulfil the condition: DuckDB applies every filter again (airport §6.1)."""
+    """Return the rows that fulfil the condition, as DuckDB filters again (airport §6.1)."""
     if where is None:
         return rows
     mask = session.local.mask(rows, where) if isinstance(where, str) else where(rows)
@@ -156,7 +151,7 @@ def matching(session: Session, rows: pa.Table, where: Predicate | None) -> pa.Ta
 def pushed(
     session: Session, table: AttachedTable, where: Predicate | None, filter_json: str | None
 ) -> tuple[list[str], str | None]:
-    """The columns that the condition needs, and the filter JSON to send, if there is one."""
+    """Return the columns that the condition needs, and the filter JSON to send, if any."""
     named = columns_by_name(table)
     if filter_json is not None:
         return _binding_names(filter_json, named), filter_json
@@ -176,9 +171,7 @@ def pushed(
 
 
 def _binding_names(filter_json: str, named: Mapping[str, AttachedColumn]) -> list[str]:
-    """The table's columns that a filter of the caller's own is bound to; none if it is no filter at
-    all.
-    """
+    """Return the table's columns that the caller's filter is bound to; none if it is no filter."""
     try:
         names = json.loads(filter_json)["column_binding_names_by_index"]
     except (ValueError, LookupError, TypeError, RecursionError):
@@ -191,7 +184,7 @@ def _binding_names(filter_json: str, named: Mapping[str, AttachedColumn]) -> lis
 def bind_at(
     session: Session, cache: CatalogCache, table: AttachedTable, at: tuple[str, str]
 ) -> AttachedTable:
-    """The table as of a point in time: `flight_info` twice (airport §4.6, §5.9)."""
+    """Bind the table as of a point in time: `flight_info` twice (airport §4.6, §5.9)."""
     body = pack({"descriptor": table.descriptor.serialize(), "at_unit": at[0], "at_value": at[1]})
     session.transaction()
     first = session.answer(
@@ -217,8 +210,9 @@ def take_flight(
     at: tuple[str, str],
     threads: int,
 ) -> pa.Table:
-    """`airport_take_flight`: GetFlightInfo, `endpoints`, DoGet, without catalog and transaction
-    (airport §11).
+    """`airport_take_flight`: GetFlightInfo, `endpoints`, DoGet (airport §11).
+
+    There is no catalog and no transaction.
     """
     trace = new_trace()
 
@@ -253,7 +247,7 @@ def same_descriptor(info: flight.FlightInfo, asked: flight.FlightDescriptor, cal
 
 
 def columns_by_name(table: AttachedTable) -> dict[str, AttachedColumn]:
-    """All columns, the row id last."""
+    """Return all columns by name, the row id last."""
     named = {column.name: column for column in table.columns}
     if table.rowid is not None:
         named.setdefault("rowid", table.rowid)
@@ -268,5 +262,5 @@ def resolved(table: AttachedTable, name: str) -> AttachedColumn:
 
 
 def column_id(table: AttachedTable, column: AttachedColumn) -> int:
-    """Ids count the columns without the row id field (airport §5.2)."""
+    """Return the id of a column; ids do not count the row id field (airport §5.2)."""
     return ROWID if column is table.rowid else table.columns.index(column)

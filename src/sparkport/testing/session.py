@@ -1,5 +1,6 @@
-"""What all statements of one client share: the connection, its headers, the transaction, the
-catalog's version.
+"""The state that all statements of a client share.
+
+It is the connection, its headers, the transaction, and the catalog's version.
 """
 
 from __future__ import annotations
@@ -28,9 +29,7 @@ _NO_ANSWER_CRASHES = frozenset(
 
 
 class Session:
-    """The state of one DuckDB connection with one attached catalog. Used by one statement at a
-    time.
-    """
+    """The state of a DuckDB connection with an attached catalog. For one statement at a time."""
 
     def __init__(self, connection: Connection, headers: Headers, lossless: bool) -> None:
         self.connection = connection
@@ -47,9 +46,7 @@ class Session:
         return self.headers.catalog
 
     def connection_to(self, location: str) -> Connection:
-        """The connection for an endpoint at another location; kept, as the client does (airport
-        §1.2).
-        """
+        """Return the connection for an endpoint at another location; it is kept (airport §1.2)."""
         if location not in self._others:
             self._others[location] = Connection(location, self.connection.timeout)
         return self._others[location]
@@ -62,7 +59,7 @@ class Session:
 
     @contextmanager
     def statement(self) -> Iterator[None]:
-        """One SQL statement: outside BEGIN … COMMIT it is a transaction of its own."""
+        """Run an SQL statement: outside BEGIN … COMMIT it is a transaction of its own."""
         try:
             yield
         finally:
@@ -85,9 +82,7 @@ class Session:
         self._forget_transaction()
 
     def transaction(self) -> str | None:
-        """The identifier of the present transaction; `create_transaction` is sent at its first use
-        of the catalog.
-        """
+        """Return the id of the transaction; the first use sends `create_transaction`."""
         if not self._has_transaction:
             body = self._ask("create_transaction")
             identifier = Fields.unpack(body, "create_transaction").optional_text("identifier")
@@ -133,7 +128,7 @@ class Session:
         crashes: bool | None = None,
         hang: str = "§1.2",
     ) -> bytes:
-        """The first result of an action that must have one."""
+        """Return the first result of an action that must have one."""
         results = self.connection.action(action, body, headers, hang)
         if not results:
             if crashes if crashes is not None else action in _NO_ANSWER_CRASHES:

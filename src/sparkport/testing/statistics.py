@@ -1,4 +1,4 @@
-"""`column_statistics`, which DuckDB's optimiser believes (airport §4.9)."""
+"""`column_statistics`, which DuckDB's optimiser trusts (airport §4.9)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
 
 @dataclass(frozen=True, slots=True)
 class ReportedStatistics:
-    """What the server says about a column. `minimum` and `maximum` are Arrow scalars, perhaps
-    NULL.
-    """
+    """The server's statistics of a column. The bounds are Arrow scalars, perhaps NULL."""
 
     minimum: pa.Scalar
     maximum: pa.Scalar
@@ -37,9 +35,7 @@ class ReportedStatistics:
 def column_statistics(
     session: Session, table: AttachedTable, column: AttachedColumn, trace: str
 ) -> ReportedStatistics | None:
-    """Ask for the statistics of a column; None for a nested type, whose answer the client
-    ignores.
-    """
+    """Ask for the statistics of a column; None for a nested type, whose answer is ignored."""
     body = pack(
         {
             "flight_descriptor": table.descriptor.serialize(),
@@ -101,7 +97,7 @@ class _Row:
             has_null=self._boolean("has_null"),
             has_not_null=self._boolean("has_not_null"),
             distinct_count=distinct.as_py(),
-            # Missing means pure ASCII: wrong as soon as one value is not.
+            # Missing means pure ASCII, which is wrong as soon as a value is not.
             contains_unicode=unicode,
             max_string_length=self._length() if text and self._has("max_string_length") else None,
         )

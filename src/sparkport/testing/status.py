@@ -13,9 +13,7 @@ __all__ = ["Step", "grpc_code", "server_error"]
 
 
 class Step(enum.Enum):
-    """Where the client noticed the error; typed exceptions are honoured on reads only (airport
-    §14.3).
-    """
+    """Where the client noticed the error; only reads honour typed exceptions (airport §14.3)."""
 
     ACTION = "action"
     READ = "read"
@@ -23,7 +21,7 @@ class Step(enum.Enum):
 
 
 # What Arrow's client puts before the text of a bare gRPC status (airport §14.1), and whether an
-# action that fails so is retried for three seconds.
+# action that fails with it is retried for three seconds.
 _CODES: dict[str, tuple[str, bool]] = {
     "INVALID_ARGUMENT": ("Flight returned invalid argument error, with message: ", False),
     "NOT_FOUND": ("Flight returned not found error, with message: ", False),
@@ -43,9 +41,7 @@ _CODES: dict[str, tuple[str, bool]] = {
     "DATA_LOSS": ("gRPC returned data loss error, with message: ", True),
 }
 _IO_ERROR = "5"
-"""`x-arrow-status` of Arrow's IOError class, the only one that the client retries (airport
-§4.1).
-"""
+"""`x-arrow-status` of Arrow's IOError, the only error that the client retries (airport §4.1)."""
 
 _TYPED = {
     "ConstraintException": "Constraint Error",
@@ -57,10 +53,10 @@ _DEBUG_CONTEXT = re.compile(r"\.? gRPC client debug context: .*", re.DOTALL)
 
 
 def grpc_code(bare: str) -> str:
-    """The status code that Arrow's text for a bare gRPC status stands for."""
+    """Return the status code that Arrow's text for a bare gRPC status stands for."""
     found = {code: bare.find(prefix) for code, (prefix, _) in _CODES.items()}
-    # pyarrow has no exception of its own for some statuses and puts their name first: "Already
-    # exists: Flight …".
+    # pyarrow has no exception for some statuses and puts their name first: "Already exists: Flight
+    # …".
     return min(
         (code for code in found if 0 <= found[code] <= 20), key=found.__getitem__, default="UNKNOWN"
     )
@@ -69,18 +65,18 @@ def grpc_code(bare: str) -> str:
 def server_error(
     bare: str, trailers: Mapping[str, str | bytes], step: Step, at: str
 ) -> ServerError:
-    """The error that the client makes of a status.
+    """Return the error that the client makes of a status.
 
-    `bare` is Arrow's text for the gRPC status alone, `trailers` what came with it, `at` the
-    beginning of what DuckDB shows.
+    `bare` is Arrow's text for the gRPC status alone, `trailers` came with it, and `at` is the
+    beginning of the text that DuckDB shows.
 
-    Raises: ProtocolViolation when the status itself is one that the client cannot show to anybody.
+    Raises: ProtocolViolation for a status that the client cannot show.
     """
     code = grpc_code(bare)
     prefix, stalls = _CODES[code]
     arrow_status = _text(trailers.get("x-arrow-status", ""))
     if arrow_status:
-        # The client rebuilds Arrow's own status and forgets the gRPC one (airport §14.2).
+        # The client rebuilds Arrow's own status and forgets the gRPC status (airport §14.2).
         stalls = arrow_status == _IO_ERROR
         message = _text(trailers.get("x-arrow-status-message-bin", "")) or bare.partition(prefix)[2]
         detail = _text(trailers.get("x-arrow-status-detail-bin", ""))

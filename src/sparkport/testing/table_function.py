@@ -1,6 +1,4 @@
-"""Table functions: binding, for those with and without a subquery, and the scan (airport §4.7,
-§9.2).
-"""
+"""Table functions: binding, with or without a subquery, and the scan (airport §4.7, §9.2)."""
 
 from __future__ import annotations
 
@@ -46,7 +44,7 @@ class BoundFunction:
     function: AttachedFunction
     result: AttachedTable
     parameters: bytes
-    """The arguments as an IPC stream of one row, sent again when the call is executed."""
+    """The arguments as an IPC stream with one row, sent again when the call is executed."""
     trace: str
 
 
@@ -58,9 +56,7 @@ def bind(
     named: Mapping[str, Any],
     table_input: pa.Schema | None = None,
 ) -> BoundFunction:
-    """Ask for the columns of a call; `table_input` is the schema in which a subquery's rows are
-    sent.
-    """
+    """Ask for the columns of a call; `table_input` is the schema of a subquery's rows as sent."""
     values = [as_arrow(argument) for argument in arguments]
     given = [sql_type(value.type, session) for value in values]
     if table_input is not None:
@@ -83,7 +79,7 @@ def bind(
 
 
 def result_of(session: Session, function: AttachedFunction, answer: bytes) -> AttachedTable:
-    """The columns that `table_function_flight_info` answers."""
+    """Return the columns in the answer of `table_function_flight_info`."""
     info = flight_info(answer, "table_function_flight_info")
     same_descriptor(info, function.descriptor, "table_function_flight_info")
     result = bound_table(
@@ -104,7 +100,8 @@ def _check_result(result: AttachedTable) -> None:
     if result.produces_statistics:
         raise ProtocolViolation(
             "§9.2",
-            f"{where}: can_produce_statistics has the client ask without parameters, and believe the answer",
+            f"{where}: can_produce_statistics has the client ask without parameters, and believe "
+            "the answer",
         )
     for column in result.columns:
         if pa.types.is_dictionary(column.field.type):
@@ -119,8 +116,9 @@ def _parameters(
     positional: Sequence[pa.Array],
     named: Mapping[str, pa.Array],
 ) -> bytes:
-    """One row of all parameters but the subquery, in the order and under the names of
-    `input_schema`.
+    """Return a row of all parameters but the subquery, in the order of `input_schema`.
+
+    The columns have its names.
     """
     by_name = {name.casefold(): value for name, value in named.items()}
     remaining = iter(positional)
@@ -134,7 +132,7 @@ def _parameters(
             columns.append(next(remaining))
             types.append(parameter.sql_type)
         else:
-            # Left out, it is NULL.
+            # A named argument that is left out is NULL.
             columns.append(by_name.get(parameter.name.casefold(), pa.nulls(1)))
             types.append(_named_type(session, function, parameter, positional, parameters))
     if not parameters:
@@ -154,7 +152,7 @@ def _named_type(
 ) -> str:
     if parameter.sql_type is not None:
         return parameter.sql_type
-    # Of a named parameter without a type, the client takes the type of the positional argument
+    # For a named parameter without a type, the client takes the type of the positional argument
     # before it.
     before = [
         each for each in parameters[: parameters.index(parameter)] if each.kind == "positional"
@@ -162,8 +160,9 @@ def _named_type(
     if not before:
         raise ProtocolViolation(
             "§9.2",
-            f"{function.schema}.{function.name}: for the type of the named parameter {parameter.name!r}, which is any, the "
-            "client looks at an argument before the first: the DuckDB instance becomes unusable",
+            f"{function.schema}.{function.name}: for the type of the named parameter "
+            f"{parameter.name!r}, which is any, the client looks at an argument before the first: "
+            "the DuckDB instance becomes unusable",
         )
     return sql_type(positional[len(before) - 1].type, session)
 
@@ -185,9 +184,7 @@ def scan(
     threads: int,
     limit: int | None,
 ) -> pa.Table:
-    """`SELECT columns FROM function(…) WHERE where`: as of a table, but without a transaction
-    (airport §9.2).
-    """
+    """`SELECT columns FROM function(…) WHERE where`, without a transaction (airport §9.2)."""
     result = bound.result
     selected = (
         [resolved(result, name) for name in columns]

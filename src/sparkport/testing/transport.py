@@ -1,6 +1,4 @@
-"""The calls themselves, over Arrow's Flight client, which is the real one's too: each ends, and
-each error is named.
-"""
+"""The calls, over Arrow's Flight client as in the real client: each ends, each error is named."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ _GRACE = 0.25
 
 
 class Connection:
-    """One gRPC channel. Safe to use from several threads; each call has a deadline of `timeout`
-    seconds.
-    """
+    """A gRPC channel. Thread-safe; each call has a deadline of `timeout` seconds."""
 
     def __init__(
         self,
@@ -39,7 +35,7 @@ class Connection:
         tls_root_certs: bytes | None = None,
         encoded: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda batch: batch,
     ) -> None:
-        """`encoded` is what becomes of a batch on its way into an exchange."""
+        """`encoded` changes each batch on its way into an exchange."""
         self.location = location
         self.timeout = timeout
         self._encoded = encoded
@@ -54,7 +50,7 @@ class Connection:
     def action(
         self, name: str, body: bytes, headers: HeaderList, hang: str = "§1.2"
     ) -> list[bytes]:
-        """All results of an action; the client reads one and drains the rest (airport §4.1)."""
+        """Return all results of an action; the client drains all but the first (airport §4.1)."""
         with self._calls.watch(self.timeout) as call:
             at = f"Airport @ {self.location}/: {name}: reading result"
             return call.run(
@@ -133,7 +129,7 @@ class Stream:
         self.schema: pa.Schema = call.run(lambda: reader.schema, Step.READ, at, hang)
 
     def read(self) -> flight.FlightStreamChunk | None:
-        """The next message; None at the end of the stream."""
+        """Return the next message; None at the end of the stream."""
         return self._call.run(
             lambda: _next_chunk(self._reader),
             Step.READ,
@@ -167,9 +163,7 @@ class Exchange:
         self._call.run(lambda: self._writer.begin(schema), Step.WRITE, self._at, "§7.1")
 
     def write_metadata(self, metadata: bytes) -> None:
-        """A message without a batch; the in/out exchange has one even before the schema (airport
-        §9.3).
-        """
+        """Send a message without a batch; an in/out exchange begins with one (airport §9.3)."""
         self._call.run(
             lambda: self._writer.write_metadata(pa.py_buffer(metadata)),
             Step.WRITE,
@@ -178,7 +172,7 @@ class Exchange:
         )
 
     def schema(self) -> pa.Schema:
-        """The server's schema, for which the client waits before it sends anything else."""
+        """Return the server's schema, for which the client waits before it sends anything else."""
         return self._call.run(lambda: self._reader.schema, Step.READ, self._at, "T15")
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -204,9 +198,7 @@ class Exchange:
 
 
 def described(descriptor: flight.FlightDescriptor) -> str:
-    """As in the client's error messages: a path joined by slashes, a command in quotes (airport
-    §3.7).
-    """
+    """Write a descriptor as the client does: path with slashes, command in quotes (§3.7)."""
     if descriptor.descriptor_type == flight.DescriptorType.PATH:
         return "/".join(element.decode("utf-8", "replace") for element in descriptor.path)
     return f"'{descriptor.command.decode('utf-8', 'replace')}'"
@@ -220,14 +212,14 @@ def _next_chunk(reader: flight.FlightStreamReader) -> flight.FlightStreamChunk |
 
 
 class _Calls(flight.ClientMiddlewareFactory):  # type: ignore[misc]
-    """Gives every call the record in which its status and trailers are kept."""
+    """Gives every call a record of its status and trailers."""
 
     def __init__(self) -> None:
         self._started = threading.local()
 
     @contextmanager
     def watch(self, timeout: float) -> Iterator[_Call]:
-        """The call started by this thread inside the block reports to the record."""
+        """Record the call that this thread starts inside the block."""
         call = _Call(timeout)
         self._started.call = call
         try:
@@ -247,13 +239,13 @@ class _Observer(flight.ClientMiddleware):  # type: ignore[misc]
         self._call.trailers.update({name: values[0] for name, values in headers.items() if values})
 
     def call_completed(self, exception: Exception | None) -> None:
-        # Made from the gRPC status alone, before Arrow looks at the trailers: the only place where
-        # the code survives.
+        # Made from the gRPC status alone, before Arrow looks at the trailers: only here is the code
+        # still known.
         self._call.bare = None if exception is None else str(exception)
 
 
 class _Call:
-    """What is known about one call."""
+    """The record of a call."""
 
     def __init__(self, timeout: float) -> None:
         self.trailers: dict[str, str | bytes] = {}
@@ -262,7 +254,7 @@ class _Call:
         self._started = time.monotonic()
 
     def run(self, step: Callable[[], T], kind: Step, at: str, hang: str) -> T:
-        """Run one step of the call.
+        """Run a step of the call.
 
         Raises: ServerError; ClientHang; ProtocolViolation when Arrow cannot read the reply.
         """
@@ -278,6 +270,7 @@ class _Call:
         if grpc_code(self.bare) == "DEADLINE_EXCEEDED" and waited > self._timeout - _GRACE:
             return ClientHang(
                 hang,
-                f"{at} no reply for {waited:.1f} s; the real client sets no deadline and waits for ever",
+                f"{at} no reply for {waited:.1f} s; the real client sets no deadline and waits for "
+                "ever",
             )
         return server_error(self.bare, self.trailers, kind, at)

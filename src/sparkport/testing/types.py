@@ -1,4 +1,4 @@
-"""Which Arrow types the client reads, and what DuckDB makes of them (airport §13.2)."""
+"""The Arrow types that the client reads, and the DuckDB types that they become (airport §13.2)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _SIMPLE_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 
 
 def quoted(name: str) -> str:
-    """An SQL identifier."""
+    """Quote an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -72,7 +72,7 @@ def _quoted_where_needed(name: str) -> str:
 def duckdb_type(
     field: pa.Field, line: Line, where: str, quote: _Quote = _quoted_where_needed
 ) -> str:
-    """DuckDB's name for the type of a field of a catalog schema.
+    """Return DuckDB's name for the type of a field of a catalog schema.
 
     Raises: ProtocolViolation for a type that breaks the loading of the whole schema (trap T9).
     """
@@ -82,17 +82,15 @@ def duckdb_type(
 def has_statistics(duckdb_name: str) -> bool:
     """Whether the client can hold statistics of a column of that type (airport §4.9, trap T29).
 
-    It fails on the others; only of a BLOB does it take bounds, but as text with escapes, so that
-    they are wrong.
+    It fails on the others. It accepts bounds of a BLOB, but as text with escapes, so that they are
+    wrong.
     """
     kind = duckdb_name.partition("(")[0]
     return duckdb_name.endswith("]") or kind not in _WITHOUT_STATISTICS
 
 
 def updates_in_place(field: pa.Field) -> bool:
-    """Whether DuckDB updates a column of that type alone, or sends all others with it (airport
-    §7.2).
-    """
+    """Whether DuckDB updates a column of that type alone, without the others (airport §7.2)."""
     kind = _storage(field.type)
     if kinds.is_dictionary(kind):
         kind = kind.value_type
@@ -120,9 +118,7 @@ class _Reader:
         return self._extension(name.decode(), metadata, kind) or self._plain(kind, nested)
 
     def _extension(self, name: str, metadata: bytes, storage: pa.DataType) -> str | None:
-        """The type of an extension that DuckDB knows on this storage; None leaves it to the storage
-        type.
-        """
+        """Return the type of an extension that DuckDB knows on this storage; None for any other."""
         if (
             name == "arrow.uuid"
             and kinds.is_fixed_size_binary(storage)
@@ -201,11 +197,10 @@ class _Reader:
 
 
 def difference(actual: pa.Field, expected: pa.Field) -> str | None:
-    """How `actual` differs in type from `expected` for a client that reads buffers without looking;
-    None: not at all.
+    """Describe how `actual` differs in type from `expected`, for buffers that are read unchecked.
 
-    Names, nullability and metadata of nested fields do not matter, except that they show when
-    fields changed places.
+    Returns None if it does not. Names, nullability and metadata of nested fields do not matter,
+    except that they show when fields have changed places.
     """
     return next(_differences(actual, expected), None)
 

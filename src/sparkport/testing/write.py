@@ -1,6 +1,4 @@
-"""INSERT, UPDATE and DELETE: which columns are sent, and where their values come from (airport
-§7.2).
-"""
+"""INSERT, UPDATE and DELETE: the columns that are sent, and their values (airport §7.2)."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ __all__ = [
 Rows: TypeAlias = (
     pa.Table | pa.RecordBatch | Mapping[str, Any] | Iterable[pa.RecordBatch | pa.Table]
 )
-"""What can be inserted: a table, a batch, columns by name, or batches one after the other."""
+"""Rows to insert: a table, a batch, columns by name, or batches one after the other."""
 
 
 def insert(session: Session, table: AttachedTable, rows: Rows, returning: bool) -> Changed:
@@ -156,7 +154,7 @@ def _insert_statement(
 
 
 def _provided(table: AttachedTable, names: Sequence[str]) -> dict[str, str]:
-    """The table's columns that the rows bring along, with the rows' spelling of them."""
+    """Return the table's columns that the rows have, with the rows' spelling."""
     provided = {}
     for name in names:
         column = table.column(name)
@@ -171,9 +169,7 @@ def _provided(table: AttachedTable, names: Sequence[str]) -> dict[str, str]:
 def _inserted(
     session: Session, table: AttachedTable, rows: pa.Table, select: Mapping[str, str]
 ) -> Iterator[pa.RecordBatch]:
-    """All columns in table order, with defaults, as DuckDB encodes them, once they fulfil what
-    DuckDB checks.
-    """
+    """Yield all columns in table order, with defaults, encoded and checked as by DuckDB."""
     complete = {
         column.name: _cast(select.get(column.name, column.default or "NULL"), column)
         for column in table.columns
@@ -184,7 +180,7 @@ def _inserted(
 
 
 def _check_constraints(session: Session, table: AttachedTable, batch: pa.RecordBatch) -> None:
-    """NOT NULL and CHECK, which the client enforces for INSERT only (airport §7.5)."""
+    """Check NOT NULL and CHECK, which the client enforces for INSERT only (airport §7.5)."""
     for column, array in zip(table.columns, batch.columns, strict=True):
         if not column.nullable and array.null_count:
             raise ClientSideError(
@@ -194,7 +190,8 @@ def _check_constraints(session: Session, table: AttachedTable, batch: pa.RecordB
         failed = session.local.mask(pa.Table.from_batches([batch]), f"NOT ({check})")
         if failed.combine_chunks().true_count:
             raise ClientSideError(
-                f"Constraint Error: CHECK constraint failed on table {table.name} with expression CHECK({check})"
+                f"Constraint Error: CHECK constraint failed on table {table.name} with expression "
+                f"CHECK({check})"
             )
 
 
@@ -204,8 +201,9 @@ def _check_constraints(session: Session, table: AttachedTable, batch: pa.RecordB
 def _added(
     session: Session, table: AttachedTable, assigned: list[AttachedColumn], returning: bool
 ) -> list[AttachedColumn]:
-    """The columns that UPDATE sends besides those it sets; their order is arbitrary, so it is
-    reversed here.
+    """Return the columns that UPDATE sends besides those it sets, in reverse order.
+
+    DuckDB's order is arbitrary; no server may rely on it.
     """
     others = [column for column in reversed(table.columns) if column not in assigned]
     if returning or not all(updates_in_place(column.field) for column in assigned):
@@ -222,8 +220,8 @@ def _added(
 def _rowid(table: AttachedTable) -> AttachedColumn:
     if table.rowid is None:
         raise ClientSideError(
-            "INTERNAL Error: BindRowIdColumns could not find the row id column in the virtual columns list of the table"
-            " (trap T39: publish a row id)"
+            "INTERNAL Error: BindRowIdColumns could not find the row id column in the virtual "
+            "columns list of the table (trap T39: publish a row id)"
         )
     return table.rowid
 

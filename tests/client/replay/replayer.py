@@ -16,7 +16,7 @@ import pyarrow.flight as flight
 from tests.client.replay.recording import Call, Omitted, Step
 
 from sparkport.testing.catalogs import CatalogCache
-from sparkport.testing.contents import Contents, flight_info
+from sparkport.testing.contents import ContentsMap, flight_info
 from sparkport.testing.exchange import Changed, Statement
 from sparkport.testing.failures import ServerError
 from sparkport.testing.headers import (
@@ -162,7 +162,7 @@ class Replayer:
         elif action == "catalog_version":
             self._learn_version(answer)
         elif action == "create_schema":
-            self._cache.put_schema(body["schema"], Contents.read(Fields.unpack(answer, action)))
+            self._cache.put_schema(body["schema"], ContentsMap.read(Fields.unpack(answer, action)))
             # IF NOT EXISTS cannot be told apart: the schema may have been there.
         elif action == "create_table":
             info = flight_info(answer, action)
