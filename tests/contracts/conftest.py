@@ -12,7 +12,7 @@ from tests.contracts.contract_client import ContractClient
 
 from sparkport.memory import MemoryCatalog, MemoryTable
 from sparkport.server import Server, ServerSettings
-from sparkport.server.listen import Catalogs
+from sparkport.server.options import Catalogs
 
 Serve: TypeAlias = Callable[..., ContractClient]
 

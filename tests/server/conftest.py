@@ -10,7 +10,7 @@ import pytest
 from tests.server.raw_client import RawClient
 
 from sparkport.server import Server, ServerSettings
-from sparkport.server.listen import Catalogs
+from sparkport.server.options import Catalogs
 
 Start: TypeAlias = Callable[..., Server]
 Connect: TypeAlias = Callable[[Server], RawClient]
