@@ -173,14 +173,14 @@ def _refuse_two_spellings(masks: Iterable[Mask]) -> None:
             )
 
 
-def _is_for(identity: Identity | None, whom: Iterable[str]) -> bool:
+def _is_for(identity: Identity | None, callers: Iterable[str]) -> bool:
     if identity is None:
-        return EVERYBODY in whom
+        return EVERYBODY in callers
     mine = {EVERYBODY, *(f"{_GROUP}{group}" for group in identity.groups)}
     # Where people choose their names, a name must not pass for a group.
     if not identity.name.startswith(_GROUP):
         mine.add(identity.name)
-    return not mine.isdisjoint(whom)
+    return not mine.isdisjoint(callers)
 
 
 def _applies(identity: Identity | None, rule: RowFilter | Mask) -> bool:

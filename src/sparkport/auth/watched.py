@@ -79,7 +79,7 @@ class WatchedFiles(Generic[Value]):
                 return False
             self._stamp, self.value, self.outdated = stamp, value, False
             return True
-        except Exception as error:  # noqa: BLE001 - nobody who asks is to blame for what is in the files
+        except Exception as error:  # noqa: BLE001 - callers are not to blame for the files
             self._stamp, self.outdated = stamp, True  # so that it is logged once
             said = error.message if isinstance(error, SparkportError) else type(error).__name__
             self._log.error("%s: %s", self._unchanged, said)

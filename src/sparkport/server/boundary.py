@@ -88,7 +88,7 @@ def answering(
             call = _admitted(call, rpc, watching)
             messages = _received(requests, context, work)
             if place is not None:
-                messages = chain([place.first(messages, work.cut)], messages)
+                messages = chain([place.first_message(messages, work.cut)], messages)
             with closing(_iterate(rpc.run, call, messages, context)) as answers:
                 for message in answers:
                     work.gives(message)
@@ -203,7 +203,7 @@ def _log_unexpected(trace_id: str, error: BaseException) -> None:
     """Log an unforeseen error. If logging fails, that must not reach the client either."""
     try:
         _log.error("trace %s: unexpected error", trace_id, exc_info=error)
-    except Exception:  # noqa: BLE001 - an error that cannot be printed, or somebody's handler
+    except Exception:  # noqa: BLE001 - an error that cannot be printed, or a broken handler
         _log.error(
             "trace %s: unexpected error %s, which cannot be shown", trace_id, type(error).__name__
         )

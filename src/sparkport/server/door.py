@@ -59,12 +59,11 @@ class Door(grpc.GenericRpcHandler):
             place = self._place(rpc, decode_headers(handler_call_details.invocation_metadata))
         except SparkportError as error:
             refusal: Any = refusing(rpc, self._watching, error)
-            refusal.experimental_thread_pool = (
-                self._refusing_thread
-            )  # gRPC looks for this attribute
+            # gRPC looks for this attribute.
+            refusal.experimental_thread_pool = self._refusing_thread
             return grpc.stream_stream_rpc_method_handler(refusal)
         return grpc.stream_stream_rpc_method_handler(
-            answering(rpc, self._watching, place, self._left)
+            answering(rpc, self._watching, place, self._call_ended)
         )
 
     def close(self) -> None:
@@ -96,7 +95,7 @@ class Door(grpc.GenericRpcHandler):
             "(max_calls): try again in a moment"
         )
 
-    def _left(self) -> None:
+    def _call_ended(self) -> None:
         with self._lock:
             self._under_way -= 1
 

@@ -63,7 +63,7 @@ class Doorstep:
                     place.since = now
             late = [place for place in self._reading if now - place.since > LONGEST_SECONDS]
             for place in late:
-                self._take_away(place)
+                self._remove(place)
         for place in late:
             place.cut(f"the caller has not said who it is for {LONGEST_SECONDS:g} s")
 
@@ -76,16 +76,16 @@ class Doorstep:
                 if left > 0:
                     self._changed.wait(left)
                 else:
-                    self._take_away(oldest)
+                    self._remove(oldest)
                     oldest.cut("the caller has not said who it is, and others wait to do so")
             place.since = _monotonic()
             self._reading[place] = None
 
     def leave(self, place: DoorstepPlace) -> None:
         with self._changed:
-            self._take_away(place)
+            self._remove(place)
 
-    def _take_away(self, place: DoorstepPlace) -> None:
+    def _remove(self, place: DoorstepPlace) -> None:
         self._places.discard(place)
         self._reading.pop(place, None)
         self._changed.notify_all()
@@ -101,7 +101,7 @@ class DoorstepPlace:
         self.since = 0.0
         self.cut: Callable[[str], object] = lambda _reason: None
 
-    def first(self, messages: Iterator[bytes], cut: Callable[[str], object]) -> bytes:
+    def first_message(self, messages: Iterator[bytes], cut: Callable[[str], object]) -> bytes:
         """Receive the first message and leave the place.
 
         `cut` ends the call from another thread, for a given reason.

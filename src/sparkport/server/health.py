@@ -75,7 +75,7 @@ class Health:
             self._watchers += not full
         if full or not context.add_callback(leave):
             if not full:
-                self._left()
+                self._stop_watching()
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many clients watch already")
         try:
             told: int | None = None
@@ -86,12 +86,12 @@ class Health:
                     yield _response(status)
                 with self._changed:
                     self._changed.wait_for(
-                        lambda told=told: self._news(service, told) or gone.is_set()  # type: ignore[misc]
+                        lambda told=told: self._has_changed(service, told) or gone.is_set()  # type: ignore[misc]
                     )
                     if self._closed and self._status(service) == told:
                         return
         finally:
-            self._left()
+            self._stop_watching()
 
     def _asked(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> str:
         """Return the service that the caller asks about."""
@@ -99,7 +99,7 @@ class Health:
         if place is None:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many clients ask already")
         try:
-            request = place.first(requests, lambda _reason: context.cancel())
+            request = place.first_message(requests, lambda _reason: context.cancel())
             names = [value for field, value in protobuf_fields(memoryview(request)) if field == 1]
             return bytes(names[-1]).decode() if names and not isinstance(names[-1], int) else ""
         except LimitExceeded as error:
@@ -111,10 +111,10 @@ class Health:
         finally:
             place.leave()
 
-    def _news(self, service: str, told: int | None) -> bool:
+    def _has_changed(self, service: str, told: int | None) -> bool:
         return self._closed or self._status(service) != told
 
-    def _left(self) -> None:
+    def _stop_watching(self) -> None:
         with self._changed:
             self._watchers -= 1
 

@@ -52,7 +52,7 @@ _IN_USE = {
     "transactions": "Transactions with changes that wait for a commit.",
     "staged_bytes": "Bytes of rows in statements that have not ended.",
     "held_bytes": "Bytes of such rows that are in memory.",
-    "spark_jobs": "What Spark computes for somebody just now.",
+    "spark_jobs": "Jobs that Spark is running for callers.",
 }
 _GAUGE_NAME = re.compile(r"[a-z][a-z0-9_]{0,60}")
 
@@ -87,12 +87,10 @@ class Metrics:
         self._errors = self._counter(
             "errors", "Calls that have failed, by gRPC code; not those cancelled.", "code"
         )
-        self._scans = self._counter("scans", "Scans, by the way they have gone.", "route")
-        self.logins_refused = self._counter(
-            "logins_refused", "Calls of somebody who did not show a valid token."
-        )
+        self._scans = self._counter("scans", "Scans, by the route they took.", "route")
+        self.logins_refused = self._counter("logins_refused", "Calls without a valid token.")
         self.idle_cut_offs = self._counter(
-            "idle_cut_offs", "Calls that were ended because their client was quiet."
+            "idle_cut_offs", "Calls that were ended because their client was silent."
         )
         self._seconds = Histogram(
             "sparkport_rpc_seconds",

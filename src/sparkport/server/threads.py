@@ -95,7 +95,7 @@ def _run(future: Future[Any], task: Callable[[], Any]) -> None:
         return
     try:
         result = task()
-    except BaseException as error:  # noqa: BLE001 - it is handed to whoever waits for the future
+    except BaseException as error:  # noqa: BLE001 - the future passes it on
         future.set_exception(error)
     else:
         future.set_result(result)

@@ -1,5 +1,4 @@
-"""A strict simulation of DuckDB's airport client, and the suite that an implementer runs on a
-catalog.
+"""A strict simulation of DuckDB's airport client, and a test suite for implementers of catalogs.
 
     from sparkport.testing import DuckDBClient
 

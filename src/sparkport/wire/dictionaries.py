@@ -37,7 +37,7 @@ class Dictionaries:
         self._waiting.append((dictionary, size))
         self.held_bytes += size
 
-    def settle(self) -> None:
+    def batch_received(self) -> None:
         """After a batch: the dictionaries that waited for it replace or extend the earlier ones."""
         if self._waiting:
             for dictionary, size in self._waiting:

@@ -208,7 +208,7 @@ class BatchReader:
                 return None  # Arrow reads it together with the next batch
             self._feed.add(message)
             batch = self._reader.read_next_batch()
-            self.dictionaries.settle()
+            self.dictionaries.batch_received()
             return self._checked(batch)
         except (pa.ArrowException, OSError, EOFError, ValueError, StopIteration) as error:
             raise BadRequest("the stream holds an invalid Arrow batch") from error

@@ -20,9 +20,8 @@ _MOST_ROWS = 1 << 31
 
 _offset = Struct("<I").unpack_from
 _back = Struct("<i").unpack_from
-_message = Struct(
-    "<HHHHH"
-).unpack_from  # sizes of the vtable and the table; version, header's type, header
+# Sizes of the vtable and the table; version, header's type, header.
+_message = Struct("<HHHHH").unpack_from
 _field = Struct("<H").unpack_from
 _length = Struct("<q").unpack_from
 

@@ -100,7 +100,7 @@ class _Renderer:
                     raise Inexpressible("a lambda parameter outside of its lambda")
                 return self._frame[expression.index]
             case Lambda():
-                raise Inexpressible("a lambda that is nobody's argument")
+                raise Inexpressible("a lambda that is not an argument")
             case Unknown():
                 raise Inexpressible(expression.reason)
             case _:

@@ -117,7 +117,7 @@ class _Site:
         """Log that a viewer was refused."""
         work = Work("http", operation=what)
         work.code, work.message = code, reason
-        self._note(work, viewer)
+        self._record(work, viewer)
         if code == "UNAUTHENTICATED":
             self.watching.metrics.logins_refused.inc()
 
@@ -134,11 +134,11 @@ class _Site:
         noted = Work("http", operation="cancel", trace_id=work.trace_id)
         noted.code = "OK"
         noted.progress.writes.append(("cancel", work.object or work.rpc, None))
-        self._note(noted, viewer)
+        self._record(noted, viewer)
         work.cut(f"it was cancelled by {by}")
         return True
 
-    def _note(self, work: Work, viewer: Viewer | None) -> None:
+    def _record(self, work: Work, viewer: Viewer | None) -> None:
         work.principal = None if viewer is None else viewer.call.principal
         if self.watching.audit is not None:
             self.watching.audit.record(work)
@@ -198,7 +198,7 @@ class _Request(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = urlsplit(self.path).path
         if not self._host_is_ours():
-            self._say(HTTPStatus.MISDIRECTED_REQUEST, "this page is for localhost only")
+            self._answer_text(HTTPStatus.MISDIRECTED_REQUEST, "this page is for localhost only")
         elif path in _FILES:
             name, kind = _FILES[path]
             self._send(
@@ -206,7 +206,7 @@ class _Request(BaseHTTPRequestHandler):
             )
         elif path == "/healthz":
             draining = self._site.watching.draining
-            self._say(
+            self._answer_text(
                 HTTPStatus.SERVICE_UNAVAILABLE if draining else HTTPStatus.OK,
                 "stopping" if draining else "ok",
             )
@@ -219,7 +219,7 @@ class _Request(BaseHTTPRequestHandler):
                 shown = status(site.service, site.watching, viewer, site.location)
                 self._send(HTTPStatus.OK, json.dumps(shown).encode(), "application/json")
         else:
-            self._say(HTTPStatus.NOT_FOUND, "there is no such page")
+            self._answer_text(HTTPStatus.NOT_FOUND, "there is no such page")
 
     do_HEAD = do_GET  # noqa: N815 - the name that http.server looks for
 
@@ -228,17 +228,19 @@ class _Request(BaseHTTPRequestHandler):
         path = urlsplit(self.path).path
         number = path.removeprefix("/cancel/")
         if not self._host_is_ours():
-            self._say(HTTPStatus.MISDIRECTED_REQUEST, "this page is for localhost only")
+            self._answer_text(HTTPStatus.MISDIRECTED_REQUEST, "this page is for localhost only")
         elif number == path or not (number.isascii() and number.isdigit() and len(number) < 20):
-            self._say(HTTPStatus.NOT_FOUND, "there is no such page")
+            self._answer_text(HTTPStatus.NOT_FOUND, "there is no such page")
         elif self.headers.get(_CANCEL_HEADER) != "cancel":
-            self._say(HTTPStatus.FORBIDDEN, f"cancelling needs the header {_CANCEL_HEADER}: cancel")
+            self._answer_text(
+                HTTPStatus.FORBIDDEN, f"cancelling needs the header {_CANCEL_HEADER}: cancel"
+            )
         else:
             viewer = self._viewer("cancel")
             if viewer is not None and self._site.cancel(int(number), viewer):
-                self._say(HTTPStatus.OK, "cancelled")
+                self._answer_text(HTTPStatus.OK, "cancelled")
             elif viewer is not None:
-                self._say(HTTPStatus.NOT_FOUND, "no call of that number is under way")
+                self._answer_text(HTTPStatus.NOT_FOUND, "no call of that number is under way")
 
     def _viewer(self, what: str) -> Viewer | None:
         """Return the viewer; None after the answer that a token is needed."""
@@ -253,10 +255,10 @@ class _Request(BaseHTTPRequestHandler):
                 if authorization
                 else "sign in with a token"
             )
-            self._say(HTTPStatus.UNAUTHORIZED, message, {"WWW-Authenticate": "Bearer"})
-        except Exception:  # noqa: BLE001 - an authenticator that fails lets nobody in
+            self._answer_text(HTTPStatus.UNAUTHORIZED, message, {"WWW-Authenticate": "Bearer"})
+        except Exception:  # noqa: BLE001 - an authenticator that fails admits no caller
             _log.exception("the status page could not tell who asks")
-            self._say(
+            self._answer_text(
                 HTTPStatus.INTERNAL_SERVER_ERROR,
                 "it cannot be told who asks; the log has the details",
             )
@@ -275,7 +277,9 @@ class _Request(BaseHTTPRequestHandler):
             return False
         return is_loopback(host)
 
-    def _say(self, code: HTTPStatus, message: str, headers: dict[str, str] | None = None) -> None:
+    def _answer_text(
+        self, code: HTTPStatus, message: str, headers: dict[str, str] | None = None
+    ) -> None:
         self._send(code, message.encode() + b"\n", "text/plain; charset=utf-8", headers)
 
     def _send(
@@ -299,7 +303,7 @@ class _Request(BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer a request that http.server refuses; its own page would lack our headers."""
         self.close_connection = True
-        self._say(HTTPStatus(code), "the request cannot be answered")
+        self._answer_text(HTTPStatus(code), "the request cannot be answered")
 
     def log_message(self, format: str, *args: Any) -> None:
         _log.debug("%s: %s", self.address_string(), format % args)
