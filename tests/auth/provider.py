@@ -21,7 +21,7 @@ ED = ed25519.Ed25519PrivateKey.generate()
 
 
 class Provider:
-    """What an OpenID provider publishes, and how often it was asked."""
+    """The keys that an OpenID provider publishes, and a count of the requests for them."""
 
     def __init__(self) -> None:
         self.keys: list[dict[str, Any]] = []

@@ -46,7 +46,7 @@ def test_each_is_asked_about_those_whom_it_has_admitted(tmp_path, monkeypatch):
     assert bob is not None
 
     assert chain.recognises(ada)
-    assert chain.recognises(bob)  # it cannot revoke anything, so what it has said stands
+    assert chain.recognises(bob)  # it cannot revoke anything, so its answer stands
     revoke_tokens(path, "ada")
     assert not chain.recognises(ada)
     assert chain.recognises(bob)

@@ -166,6 +166,8 @@ def forged_tokens() -> dict[str, str]:
     )
     other = json.loads(base64.urlsafe_b64decode(body + "==")) | {"sub": "root"}
     own = public(OTHER_RSA, "one")
+    no_algorithm = part({"alg": ["RS256"], "kid": "one"})
+    no_name = part({"alg": "RS256", "kid": {"a": 1}})
     content = {"sub": "root", "iss": ISSUER, "aud": AUDIENCE, "exp": int(time.time()) + 60}
     return {
         "no signature": f"{part({'alg': 'none', 'kid': 'one'})}.{body}.",
@@ -176,8 +178,8 @@ def forged_tokens() -> dict[str, str]:
         "another kind of key": token(P256, "ES256"),
         "its own key": jwt.encode(content, OTHER_RSA, "RS256", {"jwk": own, "kid": "one"}),
         "an unknown algorithm": f"{part({'alg': 'RS999', 'kid': 'one'})}.{body}.{signature}",
-        "an algorithm that is no text": f"{part({'alg': ['RS256'], 'kid': 'one'})}.{body}.{signature}",
-        "a name of a key that is no text": f"{part({'alg': 'RS256', 'kid': {'a': 1}})}.{body}.{signature}",
+        "an algorithm that is no text": f"{no_algorithm}.{body}.{signature}",
+        "a name of a key that is no text": f"{no_name}.{body}.{signature}",
         "unknown key": token(kid="two"),
         "garbage": "a.b.c",
         "no token": "spk_abc",
@@ -263,11 +265,10 @@ def test_keys_are_fetched_again_now_and_then(provider):
     assert authenticate(token()) is not None
 
     provider.keys = []
-    provider.body = json.dumps(
-        {"keys": [public(OTHER_RSA, "one")]}
-    ).encode()  # what was stolen is replaced
+    # What was stolen is replaced.
+    provider.body = json.dumps({"keys": [public(OTHER_RSA, "one")]}).encode()
     clock.now += 301
-    assert authenticate(token()) is not None  # nobody waits for it
+    assert authenticate(token()) is not None  # no caller waits for it
     deadline = time.monotonic() + 60
     while authenticate(token()) is not None:
         assert time.monotonic() < deadline
@@ -307,7 +308,7 @@ def test_a_provider_that_answers_nonsense_lets_nobody_in(provider, body):
 
 def test_without_a_provider_nobody_is_let_in():
     with socket.socket() as deaf:
-        deaf.bind(("127.0.0.1", 0))  # it does not listen, and nobody else can
+        deaf.bind(("127.0.0.1", 0))  # it does not listen, and no other process can
         authenticate = JWTAuthenticator(
             f"http://127.0.0.1:{deaf.getsockname()[1]}/jwks", ISSUER, AUDIENCE
         )

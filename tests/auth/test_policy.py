@@ -1,4 +1,4 @@
-"""What a policy makes of grants, row filters and masks."""
+"""The access that a policy makes of grants, row filters and masks."""
 
 from __future__ import annotations
 

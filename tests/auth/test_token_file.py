@@ -1,4 +1,4 @@
-"""The file of tokens: what it keeps, who may read it, and how soon a change counts."""
+"""The file of tokens: its content, who may read it, and how soon a change counts."""
 
 from __future__ import annotations
 
@@ -115,9 +115,8 @@ def test_who_is_no_longer_in_a_group_is_not_recognised_as_its_member(path):
     authenticate = TokenFile(path)
     identity = authenticate(token)
     assert identity is not None
-    assert authenticate.recognises(
-        replace(identity, expires=7.0)
-    )  # what is handed out expires sooner
+    # What is handed out expires sooner.
+    assert authenticate.recognises(replace(identity, expires=7.0))
 
     path.write_text(path.read_text().replace('"groups": ["admins"], ', ""))
 
@@ -185,7 +184,8 @@ def test_the_file_is_looked_at_once_a_second(path):
             "cannot be the name of a principal",
         ),
         (
-            '{"id": "a", "principal": "b", "sha256": "%s"}\n{"id": "a", "principal": "b", "sha256": "%s"}',
+            '{"id": "a", "principal": "b", "sha256": "%s"}\n{"id": "a", "principal": "b", '
+            '"sha256": "%s"}',
             "line 3: there is",
         ),
     ],
@@ -235,7 +235,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
 
 
 def test_many_commands_at_once_lose_no_token(path):
-    """The lock is one of files, so threads are as good as processes to try it with."""
+    """The lock is a file lock, so threads test it as well as processes do."""
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(lambda number: create_token(path, f"p{number}"), range(30), timeout=50))
 
@@ -259,9 +259,7 @@ def server(path: Path) -> Iterator[str]:
 
 @pytest.mark.usefixtures("at_once")
 def test_revoking_ends_also_what_was_handed_out(path, server):
-    """The option of ATTACH sends the token with half of the calls only; the others show what was
-    handed out, signed.
-    """
+    """With the option of ATTACH, half of the calls show signed handles in place of the token."""
     token, known = create_token(path, "ada")
     shown = flight.FlightCallOptions(
         timeout=60, headers=[(b"authorization", f"Bearer {token}".encode())]

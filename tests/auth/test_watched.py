@@ -1,6 +1,4 @@
-"""Files that are read again when they change: when they are looked at, and what a half-written or
-broken one does.
-"""
+"""Files that are read again when they change: when they are checked, and broken files."""
 
 from __future__ import annotations
 
@@ -115,7 +113,7 @@ def test_a_file_of_the_future_is_read_nevertheless(file, clock):
 
 
 def test_what_was_new_when_it_was_first_read_is_read_again(file, clock):
-    """It may have been changed in the same tick of the file system's clock, in the same length."""
+    """It may have changed within a tick of the file system's clock, without changing its length."""
     write(file, "first", clock.now)
     seen = watching(file)
     write(file, "other", clock.now)

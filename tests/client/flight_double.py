@@ -1,5 +1,4 @@
-"""A small Flight server of its own, on pyarrow, that serves one catalog as the protocol wants it,
-or in one point not.
+"""A small Flight server on pyarrow that follows the protocol, except at a chosen point.
 
 `server.spoil[point]` is called with what an honest server would send at that point, and returns
 what is sent instead.
@@ -241,7 +240,7 @@ class FlightDouble(flight.FlightServerBase):
         return [self.info(schema, new_name)]
 
     def alter(self, body: dict[str, Any]) -> list[bytes]:
-        """Changes nothing: what the table becomes is of no interest to the client simulation."""
+        """Change nothing: the client simulation does not look at the altered table."""
         if "schema" not in body:
             return [b"one", b"two"]
         return [self.info(body["schema"].decode(), body["name"].decode())]
@@ -283,7 +282,7 @@ class FlightDouble(flight.FlightServerBase):
 
 
 class Change:
-    """One honest exchange; batches are applied at the end."""
+    """An honest exchange; batches are applied at the end."""
 
     def __init__(
         self, server: FlightDouble, key: tuple[str, str], operation: str, returning: bool

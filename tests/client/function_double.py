@@ -1,5 +1,6 @@
-"""The Flight double with functions; `server.spoil` has the points `functions`, `bind`, `scalar` and
-`in_out` for them.
+"""The Flight double with functions.
+
+`server.spoil` has the points `functions`, `bind`, `scalar` and `in_out` for them.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,8 +26,9 @@ def result(kind: pa.DataType) -> pa.Schema:
 
 @dataclass(frozen=True)
 class Function:
-    """One overload. A scalar function computes an array; the others make batches of a schema that
-    depends on arguments.
+    """An overload. A scalar function computes an array; other functions make batches.
+
+    The schema of the batches depends on the arguments.
     """
 
     name: str
@@ -289,7 +291,7 @@ class InOut:
 
 
 def arguments_of(parameters: bytes) -> pa.RecordBatch:
-    """The one row of arguments; the stream has to be just that."""
+    """Return the row of arguments; the stream must hold nothing else."""
     with pa.ipc.open_stream(parameters) as stream:
         (batch,) = list(stream)
     assert batch.num_rows == 1

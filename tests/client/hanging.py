@@ -13,11 +13,10 @@ LONGEST_PAUSE = 20.0
 
 
 def hangs(client: DuckDBClient, trap: str, act: Callable[[], Any]) -> None:
-    """Fails unless the client waits in vain where the trap says, and gives up when its time is
-    over.
+    """Check that the client waits in vain at the trap, and gives up when its time is over.
 
-    Two seconds are enough, unless the machine takes them for itself: then the client gives up
-    before it has come to the trap, and tries again with more of them.
+    Two seconds are enough, unless the machine is busy: then the client gives up before it has come
+    to the trap. It is tried again with more time.
     """
     found = _given_up(client, 2.0, act)
     if found.trap != trap:

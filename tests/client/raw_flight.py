@@ -1,6 +1,4 @@
-"""A Flight server on bare gRPC, for replies that pyarrow's own server cannot make: every status
-code, every message.
-"""
+"""A Flight server on bare gRPC, for status codes and messages that pyarrow's cannot send."""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +14,9 @@ Handler = Callable[[Any, grpc.ServicerContext], Iterable[bytes]]
 
 @contextmanager
 def raw_flight(**handlers: Handler) -> Iterator[str]:
-    """Serve the named methods; each gets the request, or an iterator of requests, as bytes. Yields
-    the location.
+    """Serve the named methods and yield the location.
+
+    Each method gets the request, or an iterator of requests, as bytes.
     """
     methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
     for name, handler in handlers.items():
@@ -40,7 +39,7 @@ def raw_flight(**handlers: Handler) -> Iterator[str]:
 
 
 def message(number: int, content: bytes) -> bytes:
-    """One length-delimited protobuf field."""
+    """Encode a length-delimited protobuf field."""
     return _varint(number << 3 | 2) + _varint(len(content)) + content
 
 

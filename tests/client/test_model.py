@@ -1,5 +1,4 @@
-"""Random DDL and DML through the client simulation and through DuckDB in process, compared after
-every step.
+"""Random DDL and DML in the client simulation and in DuckDB, compared after every step.
 
 A step compares the columns of all tables, and the rows of those that it named; the end compares all
 rows.
@@ -69,12 +68,13 @@ LIMITS_OF_DUCKDB = re.compile(
             "an index depends on it",
             "an index depends on a column",
             "Cannot (alter|drop|change).*because there are entries that depend on it",
-            "Cannot change the type of a column that has a (CHECK|UNIQUE or PRIMARY KEY) constraint",
+            "Cannot change the type of a column that has a (CHECK|UNIQUE or PRIMARY KEY) "
+            "constraint",
             "Cannot change type of this column",
         ]
     )
 )
-"""DuckDB's own tables refuse some changes of columns that have an index. Nobody else need."""
+"""DuckDB's own tables refuse some changes of columns that have an index. Servers need not."""
 DELETED_IN_DUCKDB = re.compile(LIMITS_OF_DUCKDB.pattern + "|^Conversion Error")
 """DuckDB's own tables convert rows, too, that have been deleted."""
 CASCADE_IN_DUCKDB = re.compile(
@@ -84,9 +84,7 @@ CASCADE_IN_DUCKDB = re.compile(
 
 
 class Statements(RuleBasedStateMachine):
-    """Every rule runs one statement on both sides; they agree whether it fails, and on all tables
-    afterwards.
-    """
+    """Every rule runs a statement on both sides, which agree on its failure and on all tables."""
 
     server: Server
     numbers = itertools.count()
@@ -122,9 +120,8 @@ class Statements(RuleBasedStateMachine):
             if self.agreed:
                 everything = frozenset(self._known_tables())
                 self._compare(self.client, everything)
-                self._compare(
-                    fresh, everything
-                )  # what another client attaches is what this one made of the answers
+                # Another client that attaches sees what this client made of the answers.
+                self._compare(fresh, everything)
         self.server.remove_catalog(self.catalog)
 
     # ------------------------------------------------------------------------------------- schemas
@@ -173,7 +170,8 @@ class Statements(RuleBasedStateMachine):
             definitions = definitions.replace(
                 f"{column} {columns[column]}", f"{column} {columns[column]} NOT NULL", 1
             )
-        sql = f"CREATE TABLE {'IF NOT EXISTS ' if if_not_exists else ''}{schema}.{name} ({definitions})"
+        condition = "IF NOT EXISTS " if if_not_exists else ""
+        sql = f"CREATE TABLE {condition}{schema}.{name} ({definitions})"
         self._both(
             sql,
             lambda: self.client.create_table(
@@ -197,7 +195,7 @@ class Statements(RuleBasedStateMachine):
     def drop_table(self, data: st.DataObject, if_exists: bool) -> None:
         schema, name = self._table(data)
         if if_exists and schema not in self.client.schemas():
-            return  # the simulation complains of the schema, which the real client does not
+            return  # the simulation refuses the schema, which the real client does not
         sql = f"DROP TABLE {'IF EXISTS ' if if_exists else ''}{schema}.{name}"
         self._both(sql, lambda: self.client.drop_table(schema, name, if_exists=if_exists))
 
@@ -233,7 +231,8 @@ class Statements(RuleBasedStateMachine):
     def add_column(self, data: st.DataObject, column: str, kind: str, if_not_exists: bool) -> None:
         schema, name = self._table(data)
         self._alter(
-            f"ALTER TABLE {schema}.{name} ADD COLUMN {'IF NOT EXISTS ' if if_not_exists else ''}{column} {kind}",
+            f"ALTER TABLE {schema}.{name} ADD COLUMN "
+            f"{'IF NOT EXISTS ' if if_not_exists else ''}{column} {kind}",
             lambda: self.client.add_column(schema, name, column, kind, if_not_exists=if_not_exists),
         )
 
@@ -282,7 +281,8 @@ class Statements(RuleBasedStateMachine):
             label="using",
         )
         self._alter(
-            f"ALTER TABLE {schema}.{name} ALTER {column} TYPE {kind}{f' USING {using}' if using else ''}",
+            f"ALTER TABLE {schema}.{name} ALTER {column} TYPE "
+            f"{kind}{f' USING {using}' if using else ''}",
             lambda: self.client.change_column_type(schema, name, column, kind, using),
             DELETED_IN_DUCKDB
             if self._converts(schema, name, using or column, kind)
@@ -329,7 +329,8 @@ class Statements(RuleBasedStateMachine):
             return
         where = data.draw(condition(scanned), label="where")
         self._both(
-            f"INSERT INTO {schema}.{name} BY NAME SELECT {', '.join(copied)} FROM {'.'.join(source)}{_where(where)}",
+            f"INSERT INTO {schema}.{name} BY NAME SELECT {', '.join(copied)} FROM "
+            f"{'.'.join(source)}{_where(where)}",
             lambda: self.client.insert_select(
                 schema,
                 name,
@@ -370,7 +371,7 @@ class Statements(RuleBasedStateMachine):
         )
 
     def _table(self, data: st.DataObject) -> tuple[str, str]:
-        """Mostly one that there is."""
+        """Return a table, mostly one that exists."""
         known = sorted(self._known_tables())
         if known and not data.draw(ONE_IN_EIGHT, label="any table"):
             return self._name(*data.draw(st.sampled_from(known), label="table"))
@@ -381,7 +382,7 @@ class Statements(RuleBasedStateMachine):
         return schema, name
 
     def _column(self, data: st.DataObject) -> tuple[str, str, str]:
-        """Mostly one that there is."""
+        """Return a column, mostly one that exists."""
         schema, name = self._table(data)
         known = list(self._columns(schema, name))
         if known and not data.draw(ONE_IN_EIGHT, label="any column"):
@@ -402,8 +403,8 @@ class Statements(RuleBasedStateMachine):
             table: [] for table in self._known_tables()
         }
         columns = self.duckdb.execute(
-            "SELECT schema_name, table_name, column_name, data_type, is_nullable FROM duckdb_columns() "
-            "WHERE database_name = ? ORDER BY column_index",
+            "SELECT schema_name, table_name, column_name, data_type, is_nullable FROM "
+            "duckdb_columns() WHERE database_name = ? ORDER BY column_index",
             [self.catalog],
         )
         for schema, name, *column in columns.fetchall():
@@ -423,10 +424,10 @@ class Statements(RuleBasedStateMachine):
         return self.duckdb.execute(sql, [self.catalog]).fetchall()
 
     def _columns(self, schema: str, name: str) -> dict[str, str]:
-        """Of a table that exists, else nothing."""
+        """Return the columns of a table that exists, else nothing."""
         found = self.duckdb.execute(
-            "SELECT column_name, data_type FROM duckdb_columns() WHERE database_name = ? AND schema_name = ? "
-            "AND lower(table_name) = lower(?) ORDER BY column_index",
+            "SELECT column_name, data_type FROM duckdb_columns() WHERE database_name = ? AND "
+            "schema_name = ? AND lower(table_name) = lower(?) ORDER BY column_index",
             [self.catalog, schema, name],
         )
         return dict(found.fetchall())
@@ -455,9 +456,7 @@ class Statements(RuleBasedStateMachine):
         returning: bool = False,
         limits: re.Pattern[str] | None = None,
     ) -> None:
-        """Run a statement on both sides; they agree whether it fails, how many rows it changed, and
-        which.
-        """
+        """Run a statement on both sides, which agree on its failure and on the changed rows."""
         theirs: Any = None
         failure: str | None = None
         try:
@@ -504,7 +503,7 @@ def _unordered(rows: pa.Table) -> list[str]:
 
 @st.composite
 def constraints(draw: st.DrawFn, columns: dict[str, str]) -> tuple[dict[str, Any], list[str]]:
-    """Options of the client's CREATE TABLE, and the clauses of SQL that say the same."""
+    """Return options of the client's CREATE TABLE, and the SQL clauses that say the same."""
     plain = [
         column
         for column, kind in columns.items()
@@ -566,15 +565,14 @@ def condition(draw: st.DrawFn, columns: dict[str, str]) -> str | None:
         f"{column} = {value}",
         f"{column} > {value}",
     ]
-    forms.append(
-        f"{column} IS NULL AND {column} IS NOT NULL"
-    )  # never; the simulation has no filter JSON for `false`
+    # Never; the simulation has no filter JSON for `false`.
+    forms.append(f"{column} IS NULL AND {column} IS NOT NULL")
     return draw(st.sampled_from(forms))
 
 
 @st.composite
 def expression(draw: st.DrawFn, column: str, columns: dict[str, str]) -> str:
-    """Of the column's type, over the columns of the same type."""
+    """Return an expression of the column's type, over the columns of that type."""
     kind = columns[column]
     same = [other for other, its in columns.items() if its == kind]
     forms = [f"CAST({value} AS {kind})" for value in VALUES.get(kind, ["NULL"])] + same

@@ -1,6 +1,4 @@
-"""BOOLEANs of DuckDB 1.5.0 under `arrow_lossless_conversion`: a column of NULLs comes with garbage
-(airport §13.3).
-"""
+"""BOOLEANs of DuckDB 1.5.0, sent losslessly: a column of NULLs has garbage (airport §13.3)."""
 
 # mypy: disable-error-code="valid-type"
 
@@ -27,7 +25,7 @@ Connect = Callable[..., DuckDBClient]
 
 @pytest.fixture
 def connect() -> Iterator[Connect]:
-    """Serves what it is given, and connects the client of DuckDB 1.5.0 to it."""
+    """Serves the given table, and connects the client of DuckDB 1.5.0 to it."""
     with ExitStack() as stack:
 
         def connect(

@@ -1,5 +1,4 @@
-"""Every recorded statement of the real client that changes something, replayed against the memory
-backend.
+"""Every recorded statement of the real client that changes something, replayed on memory.
 
 The requests are the recorded ones (`replay/README.md`); the replies are read as strictly as DuckDB
 reads them. Afterwards the tables hold what the same SQL does to tables of DuckDB itself. Where the
@@ -39,7 +38,7 @@ from sparkport.server import Server
 from sparkport.testing import ClientSideError, DuckDBClient
 
 Refusal = tuple[str, str | None]
-"""The gRPC code, and the exception that DuckDB raises for it, where it is typed."""
+"""The gRPC code, and DuckDB's exception for it, where it is typed."""
 
 EXISTS: Refusal = ("ALREADY_EXISTS", None)
 MISSING: Refusal = ("NOT_FOUND", None)
@@ -56,9 +55,7 @@ ELSEWHERE = {scenario.name for scenario in reading.SCENARIOS} | {"types"}
 
 @dataclass(frozen=True)
 class Scenario:
-    """What there is to say about a recording. Statements are named by their SQL, the second of a
-    kind with `#2`.
-    """
+    """Remarks about a recording. Statements are named by their SQL, repeated ones with `#2`."""
 
     name: str
     catalog: str = "cat"
@@ -66,11 +63,11 @@ class Scenario:
     between: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Statements of the setup that were run in between, before the statement named."""
     refused: Mapping[str, Refusal] = field(default_factory=dict)
-    """What the server refuses; everything else it accepts."""
+    """Statements that the server refuses; it accepts all others."""
     accepted: Mapping[str, str] = field(default_factory=dict)
-    """What it accepts although the recording server did not, and why."""
+    """Statements that it accepts although the recording server did not, and why."""
     instead: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """What the requests say, where that is not what the SQL says."""
+    """What the requests say, where that differs from the SQL."""
     other_result: Mapping[str, str] = field(default_factory=dict)
     """Where the recorded result was the recording server's doing, and how."""
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -81,7 +78,7 @@ class Scenario:
     functions: bool = False
     """Whether the schema `utils` has the functions of the recording server."""
     left_out: frozenset[str] = frozenset()
-    """Statements about what the catalog does not have."""
+    """Statements about objects that the catalog does not have."""
 
 
 def test_every_file_of_the_folder_is_replayed() -> None:
@@ -101,9 +98,7 @@ def test_recorded_statements_do_to_the_memory_backend_what_their_sql_says(name: 
 
 
 def replay(scenario: Scenario, make_catalog: Callable[[Scenario, Expected], Catalog]) -> None:
-    """Send what was recorded to a catalog that has the same tables, and compare what comes of it,
-    there and in DuckDB.
-    """
+    """Send the recording to a catalog with equal tables, and compare it with DuckDB."""
     recording = load(scenario.name)
     with closing(Expected(scenario.catalog)) as expected:
         _set_up(scenario, recording, expected)
@@ -126,9 +121,7 @@ def replay(scenario: Scenario, make_catalog: Callable[[Scenario, Expected], Cata
 
 @pytest.mark.parametrize("name", ["rid_first", "rid_named", "rid_str", "rid_notnull"])
 def test_update_returning_goes_on_where_the_recorded_client_gave_up(name: str) -> None:
-    """The recording server answered with its own name for the row id, which the client could not
-    find.
-    """
+    """The recording server answered with its own name for the row id, unknown to the client."""
     catalog = MemoryCatalog("cat")
     columns = pa.schema([("id", pa.int32()), ("name", pa.string()), ("v", pa.float64())])
     catalog.add_schema("s1").add_table(keyed_table(name, columns))
@@ -174,7 +167,7 @@ def _set_up(scenario: Scenario, recording: Recording, expected: Expected) -> Non
     later = [sql for statements in scenario.between.values() for sql in statements]
     setup = recording.setup[::-1]
     for sql in later:
-        setup.remove(sql)  # the last of them: equal ones may come earlier
+        setup.remove(sql)  # the last of them: equal statements may come earlier
     setup.reverse()
     expected.run([*setup, *scenario.more_setup])
 
@@ -297,12 +290,15 @@ NUMBERED = "SELECT i, 'n' || i FROM range({}) r(i)"
 
 # --------------------------------------------------------------------------------------- scenarios
 
-BOOM = "INSERT INTO t SELECT CASE WHEN i = 5000 THEN error('boom') ELSE i END, 'n' || i FROM range(10000) r(i)"
+BOOM = (
+    "INSERT INTO t SELECT CASE WHEN i = 5000 THEN error('boom') ELSE i END, 'n' || i "
+    "FROM range(10000) r(i)"
+)
 HALF_CLOSED = [f"INSERT INTO t {NUMBERED.format(4096)}"]
 C1 = (
-    "CREATE TABLE c1 (id INTEGER PRIMARY KEY, code VARCHAR UNIQUE, qty INTEGER NOT NULL CHECK (qty > 0 AND qty < 1000), "
-    "price DECIMAL(10,2) DEFAULT 9.99, note VARCHAR DEFAULT 'none', made TIMESTAMP DEFAULT current_timestamp, "
-    "CHECK (price > qty))"
+    "CREATE TABLE c1 (id INTEGER PRIMARY KEY, code VARCHAR UNIQUE, qty INTEGER NOT NULL CHECK (qty "
+    "> 0 AND qty < 1000), price DECIMAL(10,2) DEFAULT 9.99, note VARCHAR DEFAULT 'none', made "
+    "TIMESTAMP DEFAULT current_timestamp, CHECK (price > qty))"
 )
 RID = "CREATE TABLE {}(id integer, name varchar, v double)"
 
@@ -310,7 +306,9 @@ SCENARIOS = (
     Scenario(
         "schema_ddl",
         accepted={
-            "CREATE SCHEMA cat.a #2": "the same on the wire as IF NOT EXISTS, which must work (airport §4.10)",
+            "CREATE SCHEMA cat.a #2": (
+                "the same on the wire as IF NOT EXISTS, which must work (airport §4.10)"
+            ),
             "CREATE SCHEMA IF NOT EXISTS cat.a": "as SQL says; the recording server could not know",
         },
         refused={
@@ -326,8 +324,7 @@ SCENARIOS = (
             "CREATE TABLE c3 (id INTEGER)": EXISTS,
             "CREATE TABLE c9 (rowid INTEGER, v VARCHAR)": INVALID,  # the name is the row's identity
             "INSERT INTO c1 (id, code, qty) VALUES (1, 'b', 5)": CONSTRAINT,
-            # The recording server had neither, and did not publish them, so that the client did not
-            # check them.
+            # The recording server had and published neither, so the client did not check them.
             "INSERT INTO c1 (id, code, qty) VALUES (2, 'c', -5)": CONSTRAINT,
             "INSERT INTO c1 (id, code, qty) VALUES (3, 'c', NULL)": CONSTRAINT,
         },
@@ -380,15 +377,17 @@ SCENARIOS = (
     Scenario(
         "insert",
         sources={
-            "INSERT INTO t SELECT i, 'n' || i, i * 0.5 FROM range(10000) r(i)": "SELECT i, 'n' || i, i * 0.5 "
-            "FROM range(10000) r(i)"
+            "INSERT INTO t SELECT i, 'n' || i, i * 0.5 FROM range(10000) r(i)": (
+                "SELECT i, 'n' || i, i * 0.5 FROM range(10000) r(i)"
+            )
         },
     ),
     Scenario(
         "insert_returning",
         sources={
-            "INSERT INTO t SELECT i, 'n' || i, i * 0.5 FROM range(5000) r(i) RETURNING id": "SELECT i, 'n' || i, i * 0.5 "
-            "FROM range(5000) r(i)"
+            "INSERT INTO t SELECT i, 'n' || i, i * 0.5 FROM range(5000) r(i) RETURNING id": (
+                "SELECT i, 'n' || i, i * 0.5 FROM range(5000) r(i)"
+            )
         },
     ),
     Scenario(
@@ -425,7 +424,7 @@ SCENARIOS = (
         catalog="tx",
         functions=True,
         more_setup=["CREATE SCHEMA utils"],
-        instead={  # of which DuckDB itself knows nothing
+        instead={  # DuckDB itself does not know them
             "SELECT * FROM t AT (VERSION => 1)": (),
             "SELECT utils.test_add(1::bigint, 2::bigint)": (),
             "SELECT * FROM utils.test_echo('x')": (),
@@ -485,7 +484,7 @@ SCENARIOS = (
                 f"INSERT INTO t {NUMBERED.format(10000)}",
             ]
         },
-        # The client half-closes as if all had been sent (trap T22): what it had sent stays.
+        # The client half-closes as if all had been sent (trap T22): the rows that it sent stay.
         instead={
             BOOM: HALF_CLOSED,
             f"{BOOM} #2": HALF_CLOSED,
@@ -503,10 +502,15 @@ SCENARIOS = (
         sources={
             BOOM: NUMBERED.format(4096),
             f"{BOOM} RETURNING id": NUMBERED.format(4096),
-            "UPDATE t SET name = CASE WHEN id = 5000 THEN error('boom') ELSE 'upd' END": "SELECT 'upd', rowid FROM t "
-            "LIMIT 4096",
-            "DELETE FROM t WHERE CASE WHEN id = 5000 THEN error('boom') ELSE true END": "SELECT rowid FROM t LIMIT 4096",
-            "INSERT INTO u SELECT id, name FROM slow": "SELECT i, 'v' || i FROM range(15) r(i), range(10) ORDER BY i",
+            "UPDATE t SET name = CASE WHEN id = 5000 THEN error('boom') ELSE 'upd' END": (
+                "SELECT 'upd', rowid FROM t LIMIT 4096"
+            ),
+            "DELETE FROM t WHERE CASE WHEN id = 5000 THEN error('boom') ELSE true END": (
+                "SELECT rowid FROM t LIMIT 4096"
+            ),
+            "INSERT INTO u SELECT id, name FROM slow": (
+                "SELECT i, 'v' || i FROM range(15) r(i), range(10) ORDER BY i"
+            ),
         },
         endless=frozenset({"slow"}),
     ),

@@ -1,9 +1,8 @@
-"""Every recorded statement of the real client that only reads or calls something, replayed against
-the memory backend.
+"""Every recorded statement of the real client that reads or calls, replayed on memory.
 
 The requests are the recorded ones (`replay/README.md`); the replies are read as strictly as DuckDB
-reads them, and what DuckDB makes of them is the recorded result. Where the recording server behaved
-otherwise than a server should, or answered in a shape that was to be tried out, the scenario says
+reads them, and DuckDB's result equals the recorded result. Where the recording server behaved
+otherwise than a server should, or answered in a shape that was being tried out, the scenario says
 so.
 """
 
@@ -92,7 +91,7 @@ def _check(scenario: ReadingScenario, label: str, step: Step, outcome: Outcome) 
     if due is None:
         due = None if step.rows is None else [[_plain(value) for value in row] for row in step.rows]
     if due is None or not (outcome.answered or outcome.computed or outcome.scanned):
-        return  # DuckDB refused it, or needed nobody for it
+        return  # DuckDB refused it, or made no call for it
     shown = _shown(scenario, label, step, outcome)
     assert not Counter(map(repr, due)) - Counter(map(repr, shown)), label
     assert len(shown) == (
@@ -101,7 +100,7 @@ def _check(scenario: ReadingScenario, label: str, step: Step, outcome: Outcome) 
 
 
 def _shown(scenario: ReadingScenario, label: str, step: Step, outcome: Outcome) -> Rows:
-    """What DuckDB makes of the replies."""
+    """Return DuckDB's result from the replies."""
     if outcome.answered:
         return [[body] for body in outcome.answered]
     with duckdb.connect(config={"autoload_known_extensions": False}) as database:
@@ -121,7 +120,7 @@ def _shown(scenario: ReadingScenario, label: str, step: Step, outcome: Outcome) 
 
 
 def _plain(value: Any) -> Any:
-    """A recorded value; what JSON cannot hold is a map with the name of its kind."""
+    """Return a recorded value; what JSON cannot hold is a map with the name of its kind."""
     if isinstance(value, list):
         return [_plain(element) for element in value]
     if isinstance(value, dict) and len(value) == 1:

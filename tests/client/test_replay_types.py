@@ -1,5 +1,4 @@
-"""Every type of DuckDB that was recorded, under every setting: created, filled and read as the real
-client did it.
+"""Every recorded type of DuckDB, under every setting: created, filled and read as recorded.
 
 `replay/types.json` holds, for each setting and type, the field that the real client sent, and what
 it read back: the type of the column and the value as text.
@@ -39,7 +38,8 @@ def _skip_what_duckdb_1_cannot_do(case: dict[str, Any]) -> None:
         pytest.skip("DuckDB 1 stumbles over its own buffers")
     if case["duckdb_type"] == '"NULL"':
         pytest.skip(
-            "DuckDB 1 makes an INTEGER of a column that is only NULL when it is asked for its schema"
+            "DuckDB 1 makes an INTEGER of a column that is only NULL when it is asked for its "
+            "schema"
         )
 
 
@@ -53,7 +53,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def clients(server: Server) -> Iterator[dict[str, DuckDBClient]]:
-    """One for each setting."""
+    """A client for each setting."""
     made = {}
     for setting in RECORDED:
         client = DuckDBClient(
@@ -86,9 +86,8 @@ def test_values_of_a_type_come_back(setting, number, case, clients):
             client.create_table("s1", name, {"v": kind})
         assert refused.value.code == "UNIMPLEMENTED"
         return
-    created = client.create_table(
-        "s1", name, {"v": kind.partition(" COLLATE ")[0]}
-    )  # collations are not sent
+    # Collations are not sent.
+    created = client.create_table("s1", name, {"v": kind.partition(" COLLATE ")[0]})
     assert created.columns[0].type == case["column_type_afterwards"]
     if "Conversion Error" in case.get("insert_error", ""):
         with pytest.raises(ClientSideError, match="Conversion Error"):
@@ -96,7 +95,7 @@ def test_values_of_a_type_come_back(setting, number, case, clients):
     else:
         client.insert("s1", name, _rows(case["value_sql"]))
     rows = client.scan("s1", name).cast(pa.schema([created.columns[0].field]))
-    # Of a BIT that DuckDB 1 could not send, there is no record.
+    # There is no record of a BIT that DuckDB 1 could not send.
     assert _texts(rows) == (
         ["0101101", None]
         if "Expected 3 buffers" in case.get("insert_error", "")
@@ -110,7 +109,7 @@ def test_a_setting_changes_what_is_sent_as_recorded(setting, number, case, clien
     field = clients[setting]._session.local.arrow_schema({"v": case["duckdb_type"]}).field("v")
     kind = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
 
-    # DuckDB 1 announced `binary` for a BIT, and then sent the buffers of what DuckDB 2 announces.
+    # DuckDB 1 announced `binary` for a BIT, and then sent the buffers that DuckDB 2 announces.
     assert str(kind) == (
         "binary_view" if "Expected 3 buffers" in case.get("insert_error", "") else case["sent"]
     )

@@ -1,4 +1,4 @@
-"""The client simulation against an honest server: what it returns, and what it keeps to itself."""
+"""The client simulation against an honest server: what it returns, and what it refuses to send."""
 
 import base64
 import hashlib
@@ -463,7 +463,10 @@ def test_the_simulation_shares_no_code_with_the_server_it_judges():
 
 
 def test_the_client_works_without_pytest():
-    program = "import sys; sys.modules['pytest'] = None; from sparkport.testing import DuckDBClient; print('fine')"
+    program = (
+        "import sys; sys.modules['pytest'] = None; "
+        "from sparkport.testing import DuckDBClient; print('fine')"
+    )
 
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60

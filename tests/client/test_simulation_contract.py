@@ -1,6 +1,4 @@
-"""The contract suite itself: on a catalog that can do everything, on one that can do little, and on
-broken ones.
-"""
+"""The contract suite itself: on capable, simple and broken catalogs."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,6 +1,4 @@
-"""Errors as the client sees them: codes, typed exceptions, stalls, and replies that only bare gRPC
-can send.
-"""
+"""Errors as the client sees them: codes, typed exceptions, stalls, replies of bare gRPC."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -107,7 +105,7 @@ def test_the_code_survives_arrows_own_trailers():
 
 
 def serving(do_get: Callable[..., Iterable[bytes]], **further: Any) -> Any:
-    """The table `orders`, whose DoGet is the given one."""
+    """Serve the table `orders` with the given DoGet."""
     double = FlightDouble()
     honest = {"list_schemas": double.list_schemas()[0]}
     double.shutdown()

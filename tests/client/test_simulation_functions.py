@@ -1,6 +1,4 @@
-"""Function calls of the client simulation against an honest server: what comes back, and what is
-sent.
-"""
+"""Function calls of the client simulation against an honest server: results and requests."""
 
 import datetime
 import json
@@ -94,7 +92,8 @@ def test_the_types_of_the_arguments_choose_the_overload(client, argument, chosen
         (
             "twice",
             {"x": [1.5]},
-            r"Binder Error: No function matches .*Candidate functions:\n\tshop.sales.twice\(BIGINT\)",
+            r"Binder Error: No function matches .*Candidate "
+            r"functions:\n\tshop.sales.twice\(BIGINT\)",
         ),
         ("kind", [pa.array([datetime.date(2020, 1, 1)])], "Binder Error: No function matches"),
         ("nosuch", {"x": [1]}, "Catalog Error: Scalar Function with name nosuch does not exist"),

@@ -1,6 +1,4 @@
-"""Function calls of the simulation are what the real client was recorded to send: calls, headers,
-bodies, messages.
-"""
+"""Function calls of the simulation equal the recorded calls, headers, bodies and messages."""
 
 import base64
 from collections.abc import Callable, Iterator
@@ -120,7 +118,8 @@ STATEMENTS: list[tuple[str, str, Callable[[DuckDBClient], Any]]] = [
     ),
     (
         "table_function",
-        "SELECT * FROM utils.test_dynamic_schema_named_parameters('Elliott', 555.2222, 'Princeton', location='Main Street')",
+        "SELECT * FROM utils.test_dynamic_schema_named_parameters('Elliott', 555.2222, "
+        "'Princeton', location='Main Street')",
         select(
             "test_dynamic_schema_named_parameters",
             "Elliott",
@@ -195,8 +194,7 @@ def test_filter_and_projection_of_a_table_function_are_those_of_the_real_client(
     assert {key: value for key, value in sent.items() if key != b"json_filters"} == {
         key: value for key, value in due.items() if key != b"json_filters"
     }
-    # DuckDB 2 writes comparisons otherwise, and the simulation binds only the columns of the
-    # condition.
+    # DuckDB 2 writes comparisons otherwise, and the simulation binds only the condition's columns.
     names = b'"column_binding_names_by_index":["result_6","result_3","result_5"]'
     assert names in due[b"json_filters"]
     assert b'"column_binding_names_by_index":["result_6"]' in sent[b"json_filters"]
@@ -253,7 +251,7 @@ def test_the_messages_of_an_exchange_are_those_of_the_real_client(scenario, sql,
         yield schema_message(schema)
         for request in requests:
             received.append(request)
-            # One row is broadcast; no row at all ends the answer of an in/out function.
+            # A single row is broadcast; no row at all ends the answer of an in/out function.
             yield batch_message(
                 pa.RecordBatch.from_pylist([] if in_out else [{}], schema=schema), b"chunk_finished"
             )

@@ -1,6 +1,4 @@
-"""The proof that the client simulation is unforgiving to functions: one misbehaviour after the
-other, each by its name.
-"""
+"""The client simulation catches every misbehaviour of functions, each by its name."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -379,9 +377,7 @@ def lockstep(
     last: list[tuple[int | None, bytes | None]],
     schema: pa.Schema = TEXTS,
 ) -> Run:
-    """A server that answers each batch with batches of so many rows and that metadata, and the end
-    likewise.
-    """
+    """A server that answers each batch, and the end, with batches of these sizes and metadata."""
 
     def run(reader: Any, writer: Any) -> None:
         next(reader)

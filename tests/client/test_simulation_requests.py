@@ -1,5 +1,4 @@
-"""What the simulation sends is what the real client was recorded to send: calls, headers, bodies,
-bytes.
+"""The simulation sends what the real client was recorded to send: calls, headers, bytes.
 
 `recorded.json` holds statements of the recorded traffic of the real client, line main, copied
 without their replies.

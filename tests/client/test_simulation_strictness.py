@@ -1,6 +1,4 @@
-"""The proof that the client simulation is unforgiving: one misbehaviour after the other, each
-caught by its name.
-"""
+"""The client simulation catches every misbehaviour of a server, each by its name."""
 
 import base64
 import hashlib
@@ -46,7 +44,7 @@ def client(server: FlightDouble) -> Iterator[DuckDBClient]:
 
 @dataclass(frozen=True)
 class Case:
-    """A server that is honest except at one point, and what the client says to it."""
+    """A server that is honest except at one point, and the client's error."""
 
     name: str
     trap: str
@@ -137,7 +135,7 @@ def packed(value: Any) -> Callable[[Any], list[bytes]]:
 
 
 def field(kind: pa.DataType, **metadata: str) -> Callable[[pa.Schema], pa.Schema]:
-    """The table has one more column, before the row id."""
+    """Give the table another column, before the row id."""
     added = pa.field("odd", kind, metadata=metadata or None)
     return lambda schema: schema.insert(0, added)
 

@@ -1,5 +1,4 @@
-"""DuckDB's types on the wire: those that the simulation sends and reads are those of the real
-client.
+"""The simulation sends and reads DuckDB's types as the real client does.
 
 `recorded_types.json` holds, for each SQL type, the field that the real client sent in CREATE TABLE
 under both values of `arrow_lossless_conversion`, and the type of the column that it made of the
@@ -32,7 +31,8 @@ NESTED_DICTIONARY = "ENUM('red','green','blue')[]"
 def test_a_type_is_sent_and_read_as_recorded(lossless, case):
     if case["duckdb_type"] == '"NULL"' and duckdb.__version__.startswith("1."):
         pytest.skip(
-            "DuckDB 1 makes an INTEGER of a column that is only NULL when it is asked for its schema"
+            "DuckDB 1 makes an INTEGER of a column that is only NULL when it is asked for its "
+            "schema"
         )
     field = LocalDuckDB.shared(lossless).arrow_schema({"v": case["duckdb_type"]}).field("v")
     unwrapped, metadata = _unwrapped(field)
@@ -44,9 +44,7 @@ def test_a_type_is_sent_and_read_as_recorded(lossless, case):
 
 
 def _plain(text: str) -> str:
-    """As in the recording, which names extension types inside nested types by their storage, and
-    has another zone.
-    """
+    """Normalise a type as in the recording: storage for nested extension types, another zone."""
     text = re.sub(r"extension<arrow\.opaque\[storage_type=([^,]+), [^>]*\]>", r"\1", text)
     for name, storage in {
         "uuid": "fixed_size_binary[16]",

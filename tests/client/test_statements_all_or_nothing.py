@@ -1,6 +1,4 @@
-"""A change happens as a whole or not at all, and nobody hears of it before it has happened (airport
-§7).
-"""
+"""A change happens as a whole or not at all, and is invisible until then (airport §7)."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ Serve = Callable[[MemoryTable], DuckDBClient]
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Serves one table, `s.t`, and connects a client to it. Every further call with that table is
-    one more client.
-    """
+    """Serve the table `s.t` and connect a client; a further call with it adds a client."""
     with ExitStack() as stack:
         servers: dict[int, Server] = {}
 
@@ -134,9 +130,8 @@ def test_without_returning_an_early_failure_surfaces_typed_at_the_end(serve):
 
     with pytest.raises(ServerError) as caught:
         client.insert(*NAME, batches())
-    assert (
-        len(taken) == 200
-    )  # no write failed: there the client would have made an IO Error of it (airport §7.6)
+    # No write failed: there the client would have made an IO Error of it (airport §7.6).
+    assert len(taken) == 200
     assert caught.value.duckdb_exception == "ConstraintException"
 
 
@@ -197,7 +192,7 @@ def send_batches(exchange: Exchange, table: WatchedTable, count: int) -> None:
 def test_clients_that_cancel_in_mid_insert_leave_nothing_behind(serve):
     table = WatchedTable("t", numbered(3))
     client = serve(table)
-    # gRPC can take a cancelled stream for one that was closed, one time in twenty: so once is not
+    # gRPC may take a cancelled stream for a closed stream, one time in twenty: so once is not
     # enough.
     for attempt in range(100):
         exchange = open_insert(client)

@@ -1,6 +1,4 @@
-"""UPDATE, DELETE and INSERT … SELECT over the table being scanned: the exchange opens first, then
-the scan (trap T24).
-"""
+"""Statements that change the table they scan: the exchange opens before the scan (trap T24)."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ ROWS = PARTS * ROWS_OF_A_PART
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """One table: `part` 0 … 99, fifty rows each; `n` counts how often a row was changed."""
+    """Serve a table: `part` 0 … 99, fifty rows each; `n` counts the changes of a row."""
     rows = pa.table(
         {
             "id": pa.array(range(ROWS), pa.int64()),
@@ -48,9 +46,7 @@ Statement = Callable[[DuckDBClient, int, threading.Barrier], Any]
 
 
 def at_once(server: Server, statement: Statement, count: int = PARTS) -> list[Any]:
-    """Run the statement on as many clients, each in its thread. They meet at the barrier in the
-    middle of it.
-    """
+    """Run the statement in as many clients, each in a thread; they wait for each other halfway."""
     barrier = threading.Barrier(count, timeout=100)
 
     def run(number: int) -> Any:
@@ -152,7 +148,7 @@ LARGE = 300_000
 
 @pytest.fixture
 def large() -> Iterator[Server]:
-    """A table whose scan has several parts, so that it is still read while its changes arrive."""
+    """Serve a table whose scan has several parts, still being read while its changes arrive."""
     rows = pa.table(
         {"id": pa.array(range(LARGE), pa.int64()), "n": pa.array([0] * LARGE, pa.int32())}
     )
@@ -163,8 +159,7 @@ def large() -> Iterator[Server]:
 
 
 class Interleaved:
-    """What the real client does and the simulation does not: one batch is read from the scan, then
-    sent, then the next.
+    """Reads a batch of the scan, sends it, reads the next, as only the real client does.
 
     The exchange, the planning of the scan and its streams are calls of plain Flight.
     """

@@ -1,6 +1,4 @@
-"""Names as users type them: to DuckDB the case of letters makes no difference, and its DDL sends
-what was typed.
-"""
+"""Names as users type them: DuckDB ignores case, and its DDL sends what was typed."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ def client() -> Iterator[DuckDBClient]:
 
 
 def alter(client: DuckDBClient, action: str, **more: object) -> dict[str, object]:
-    """ALTER TABLE sALES.oRDERS: the simulation would send the names it knows, the real client sends
-    those typed.
-    """
+    """ALTER TABLE sALES.oRDERS as the real client sends it: with the names as typed."""
     body = {
         "catalog": CATALOG,
         "schema": "sALES",
@@ -50,7 +46,7 @@ def alter(client: DuckDBClient, action: str, **more: object) -> dict[str, object
 def test_a_table_is_altered_whatever_the_case_of_its_name(client):
     column = pa.schema([("extra", pa.int32())]).serialize().to_pybytes()
     described = alter(client, "add_column", if_column_not_exists=False, column_schema=column)
-    # The answer bears the names it is listed by, which the client compares (trap T9).
+    # The answer has the listed names, which the client compares (trap T9).
     assert (described["schema"], described["name"]) == ("Sales", "Orders")
     alter(client, "rename_column", old_name="iD", new_name="number")
     assert client.scan("sales", "orders").column_names == ["number", "extra"]

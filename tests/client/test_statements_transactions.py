@@ -1,4 +1,4 @@
-"""BEGIN … COMMIT: one identifier is one snapshot, in which one's own writes show (airport §10)."""
+"""BEGIN … COMMIT: an identifier is a snapshot that shows the client's own writes (airport §10)."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def connect(clock: Clock) -> Iterator[Connect]:
-    """Clients of a server with two tables, `s.t` and `s.u`, of one row each; every client is
-    another process.
-    """
+    """Connect clients, each like another process, to a server with `s.t` and `s.u` of one row."""
     settings = MemorySettings(monotonic=clock, transaction_idle_seconds=100)
     catalog = MemoryCatalog(CATALOG, settings=settings)
     schema = catalog.add_schema("s")

@@ -1,5 +1,6 @@
-"""A real Chromium without a window, driven by its DevTools protocol over a pipe: no driver, no
-port, no package.
+"""A real Chromium without a window, driven by its DevTools protocol over a pipe.
+
+It needs no driver, no port, no package.
 """
 
 from __future__ import annotations
@@ -36,8 +37,7 @@ _SWITCHES = [
     ),
     *("--disable-extensions", "--mute-audio", "--remote-debugging-pipe"),
 ]
-# Chromium reads commands from 3 and writes what happens to 4; neither may be in the way of the
-# other.
+# Chromium reads commands from descriptor 3 and writes events to 4; the two must not collide.
 _LAUNCH = """
 import fcntl, os, sys
 ends = [fcntl.fcntl(int(number), fcntl.F_DUPFD, 10) for number in sys.argv[1:3]]
@@ -47,14 +47,14 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 
 def chromium() -> str | None:
-    """Where Chromium is, if it is installed."""
+    """Return the path of Chromium, if it is installed."""
     return next(
         filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
     )
 
 
 class Browser:
-    """One process, for several pages."""
+    """A browser process, for several pages."""
 
     def __init__(self, program: str, folder: Path) -> None:
         to_read, self._output = os.pipe()
@@ -127,7 +127,7 @@ class Browser:
 
 
 class Page:
-    """One page, and what went wrong on it."""
+    """A page, and the errors that occurred on it."""
 
     def __init__(self, browser: Browser, session: str) -> None:
         self._browser = browser
@@ -177,7 +177,7 @@ class Page:
 
     @property
     def text(self) -> str:
-        """What a reader sees."""
+        """Return the text that a reader sees."""
         return str(self.run("document.body ? document.body.innerText : ''"))
 
     def screenshot(self, file: Path) -> None:

@@ -16,7 +16,7 @@ NUMBERS = pa.schema(
 
 
 class ListedTable(Table):
-    """An Arrow table that yields what is asked of it."""
+    """An Arrow table that yields the columns and rows that are asked for."""
 
     def __init__(self, name: str, rows: pa.Table, comment: str = "") -> None:
         self._name = name
@@ -95,7 +95,7 @@ class ListedCatalog(Catalog):
 
 
 def catalog_of(*tables: Table, name: str = "", schema: str = "s") -> ListedCatalog:
-    """One schema with these tables."""
+    """Return a catalog with a schema of these tables."""
     return ListedCatalog(name, [ListedSchema(schema, tables)])
 
 
@@ -128,7 +128,7 @@ class Endless:
 
 
 class Silent:
-    """A scan that never yields; it waits until its caller goes away, or until it is let go."""
+    """A scan that never yields; it waits until its caller goes away, or until it is released."""
 
     def __init__(self) -> None:
         self.started = threading.Event()

@@ -23,7 +23,7 @@ class Pair:
     key: bytes
 
     def write(self, folder: Path, name: str = "tls") -> tuple[Path, Path]:
-        """Into two files, one after the other, as administrators do it."""
+        """Write two files, one after the other, as administrators do."""
         files = folder / f"{name}.crt", folder / f"{name}.key"
         files[0].write_bytes(self.certificate)
         files[1].write_bytes(self.key)
@@ -43,7 +43,7 @@ class Authority:
         self.certificate = _pem(builder.sign(self._key, hashes.SHA256()))
 
     def sign(self, name: str = "localhost", lasts: datetime.timedelta = 30 * _DAY) -> Pair:
-        """A pair for localhost and 127.0.0.1; the name tells one from the other."""
+        """Make a pair for localhost and 127.0.0.1; `name` tells the pairs apart."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]

@@ -1,6 +1,6 @@
-"""The server that gets mutated requests, as a process of its own: if it crashes, only it does.
+"""The server that gets mutated requests, as a process of its own, which may crash alone.
 
-`cat` can be changed by whatever a mutated request happens to mean; `steady` cannot.
+Mutated requests may change `cat`, but not `steady`.
 """
 
 from __future__ import annotations

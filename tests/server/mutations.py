@@ -1,6 +1,4 @@
-"""Real requests and ways to spoil them, at each level: the stream, the message, the bytes inside
-it.
-"""
+"""Real requests and ways to spoil them: the stream, the message, the bytes inside it."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ STREAMS = ("DoExchange", "DoPut", "Handshake")
 
 
 def requests(client: RawClient, columns: pa.Schema) -> dict[str, list[Request]]:
-    """By method: what DuckDB was recorded to send, and what is valid for this server."""
+    """Return requests by method: recorded from DuckDB, and valid for this server."""
     found: list[Request] = []
     for scenario in SCENARIOS:
         for call in calls(scenario):
@@ -151,7 +149,7 @@ def aimed(
     operation: str,
     returning: str = "0",
 ) -> Request:
-    """An exchange whose first message names this object."""
+    """Return an exchange whose first message names this object."""
     first = (
         {**dict(split(messages[0])), 1: descriptor.serialize()}
         if messages
@@ -220,7 +218,7 @@ def _encoded(value: int) -> bytes:
 
 @dataclass(frozen=True)
 class Mutation:
-    """What to do with some bytes; places are given as fractions, so that they fit any of them."""
+    """A change of some bytes; positions are fractions, so that they fit any length."""
 
     kind: str
     place: float
@@ -268,16 +266,14 @@ KINDS: Mapping[str, _Kind] = {
 def spoil_message(
     request: Request, index: int, other: Request, mutations: Sequence[Mutation]
 ) -> Request:
-    """Spoil the bytes of one message as they are."""
+    """Spoil the bytes of a message."""
     return _with_message(request, index, lambda data: _apply(data, _pick(other, index), mutations))
 
 
 def spoil_field(
     request: Request, index: int, other: Request, mutations: Sequence[Mutation]
 ) -> Request:
-    """Spoil one field of a message, which stays a well-formed one: an action's body, a ticket, a
-    header of Arrow.
-    """
+    """Spoil a field of a message that stays well-formed: a body, a ticket, Arrow's header."""
 
     def spoil(data: bytes) -> bytes:
         fields = split(data)
@@ -295,7 +291,7 @@ def spoil_field(
 def spoil_value(
     request: Request, index: int, other: Request, mutations: Sequence[Mutation]
 ) -> Request:
-    """Spoil one value inside the MessagePack body of an action, which stays MessagePack."""
+    """Spoil a value inside the MessagePack body of an action, which stays MessagePack."""
     if request.method != "DoAction":
         return spoil_field(request, index, other, mutations)
 
@@ -336,9 +332,7 @@ def spoil_value(
 def spoil_stream(
     request: Request, index: int, other: Request, mutations: Sequence[Mutation]
 ) -> Request:
-    """Spoil the order of messages: leave some out, repeat them, mix them with those of another
-    call.
-    """
+    """Spoil the order of messages: drop some, repeat some, mix in those of another call."""
     messages = list(request.messages)
     for mutation in mutations:
         at = int(mutation.place * len(messages))

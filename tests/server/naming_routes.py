@@ -1,6 +1,4 @@
-"""Every request in which a caller names a catalog, a schema, a table, a function, a flight or an
-action.
-"""
+"""Every request that names a catalog, a schema, a table, a function, a flight or an action."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ Headers: TypeAlias = dict[str, str]
 
 @dataclass(frozen=True)
 class Named:
-    """What a request names."""
+    """The object that a request names."""
 
     catalog: str
     schema: str

@@ -11,7 +11,8 @@ __all__ = ["start_again"]
 
 
 def start_again(stopped: Callable[[], Server]) -> Server:
-    """Start a server that has been stopped; another one, up to twice, where its port is in use.
+    """Start a stopped server, or, up to twice, another server if its port is in use.
+
     Raises: OSError.
     """
     for _ in range(2):

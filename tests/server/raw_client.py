@@ -1,5 +1,6 @@
-"""A Flight client on plain grpc: it shows codes, trailers and bytes as they are. Every call has a
-deadline.
+"""A Flight client on plain grpc, which shows codes, trailers and bytes as they are.
+
+Every call has a deadline.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Stream:
-    """What a DoGet sent: the schema it declared, and its batches."""
+    """The result of a DoGet: the schema it declared, and its batches."""
 
     arrow_schema: pa.Schema
     batches: list[pa.RecordBatch]
@@ -52,22 +53,19 @@ class Stream:
 
 
 class RawClient:
-    """One channel of its own to a server."""
+    """A client with a channel of its own to a server."""
 
     def __init__(self, location: str, credentials: grpc.ChannelCredentials | None = None) -> None:
         options = [
             ("grpc.max_receive_message_length", -1),
             ("grpc.max_send_message_length", -1),
-            (
-                "grpc.use_local_subchannel_pool",
-                1,
-            ),  # else two clients of one process share a connection
+            # Without it, two clients of a process share a connection.
+            ("grpc.use_local_subchannel_pool", 1),
         ]
         target = location.split("://", 1)[1]
         if credentials is None:
-            self.channel: Any = grpc.insecure_channel(
-                target, options
-            )  # the stubs want serializers; bytes need none
+            # The stubs want serializers; bytes need none.
+            self.channel: Any = grpc.insecure_channel(target, options)
         else:
             self.channel = grpc.secure_channel(target, credentials, options)
 
@@ -131,7 +129,7 @@ class RawClient:
     # -- actions
 
     def action(self, name: str, body: Any, headers: Headers | None = None) -> list[bytes]:
-        """The bodies of an action's results; `body` is packed unless it is bytes."""
+        """Return the bodies of an action's results; `body` is packed unless it is bytes."""
         answers = self.call("DoAction", action_message(name, body), headers)
         return [flight.Result.deserialize(answer).body.to_pybytes() for answer in answers]
 
@@ -180,7 +178,7 @@ class RawClient:
         headers: Headers | None = None,
         **parameters: Any,
     ) -> Stream:
-        """All endpoints of a scan, one after the other."""
+        """Read all endpoints of a scan, one after the other."""
         streams = [
             self.get(endpoint.ticket.ticket, headers)
             for endpoint in self.endpoints(descriptor, column_ids, headers, **parameters)
@@ -240,9 +238,7 @@ def decompress(pair: bytes) -> bytes:
 
 
 def decode_stream(messages: Iterable[bytes]) -> Stream:
-    """FlightData messages, put together as the IPC stream they are made of; none may bear
-    app_metadata (T20).
-    """
+    """Decode FlightData messages as an IPC stream; none may have app_metadata (T20)."""
     parts = []
     for message in messages:
         fields = dict(_fields(message))

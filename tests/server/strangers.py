@@ -1,6 +1,4 @@
-"""Somebody who speaks just enough HTTP/2 to be a nuisance: opens calls, and sends as much or as
-little as it likes.
-"""
+"""A hostile client that speaks just enough HTTP/2 to open calls and send what it likes."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ _LARGEST_FRAME = 16_384
 
 
 class Stranger:
-    """One connection. Its calls go on until the server ends them, or the connection is closed."""
+    """A connection. Its calls go on until the server ends them, or the connection is closed."""
 
     def __init__(self, location: str) -> None:
         host, port = location.split("://", 1)[1].rsplit(":", 1)
@@ -118,7 +116,7 @@ class Stranger:
 
 
 def announced(length: int) -> bytes:
-    """What a gRPC message of so many bytes begins with."""
+    """Return the beginning of a gRPC message of that length."""
     return b"\0" + struct.pack(">I", length)
 
 

@@ -1,6 +1,4 @@
-"""A catalog attached without a name is answered without one, in every reply that names it (airport
-§3.5, T9).
-"""
+"""Replies to a catalog attached without a name have no name either (airport §3.5, T9)."""
 
 import msgpack
 import pyarrow as pa

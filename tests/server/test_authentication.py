@@ -1,4 +1,4 @@
-"""Tokens: every call needs one that the server knows, and catalogs learn whose it is."""
+"""Tokens: every call needs a token that the server knows, and catalogs learn its owner."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sparkport as sp
 from sparkport.testing import DuckDBClient, ServerError
 
 TOKEN = "correct-horse"
-REFUSED = (flight.FlightError, OSError)  # while it reads a stream, pyarrow raises the latter
+REFUSED = (flight.FlightError, OSError)  # while it reads a stream, pyarrow raises OSError
 SEEN: list[str | None] = []
 
 

@@ -1,6 +1,6 @@
-"""Filters are hints: what cannot be understood in one costs no row and no error (airport §6.1).
+"""Filters are hints: a part that is not understood costs no row and no error (airport §6.1).
 
-Only what is no filter at all, which DuckDB never sends, is refused, and that by the plan.
+Only text that is no filter at all, which DuckDB never sends, is refused, by the plan.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def test_a_filter_that_is_no_text_is_none_or_refused(client, sent):
 
 
 def test_a_filter_reads_columns_that_were_not_asked_for(serve):
-    """Its columns are read for it, and stay of type null in what is sent."""
+    """The filter's columns are read for it, and have type null in the stream."""
     table = ListedTable("t", numbers(5))
 
     stream = serve(catalog_of(table)).scan(T, [1], json_filters=filters(less_than(2)))

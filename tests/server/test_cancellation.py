@@ -1,6 +1,4 @@
-"""Clients that stop reading, cancel, or vanish: the table's reader is closed, and the server goes
-on.
-"""
+"""Clients that stop reading, cancel, or vanish: the reader is closed, and the server goes on."""
 
 from __future__ import annotations
 
@@ -81,9 +79,7 @@ def test_a_client_process_that_dies_closes_the_reader_of_the_table(start):
 
 
 def test_a_client_that_does_not_read_on_stops_the_scan_by_flow_control(serve):
-    """LIMIT: the client reads a little and drops the stream; until then the server must not run far
-    ahead.
-    """
+    """LIMIT: the client reads a little and drops the stream. The server must not run far ahead."""
     scan = Endless(rows=100_000)
     client = serve(served(scan))
     call = open_scan(client)
@@ -162,7 +158,7 @@ def test_a_server_can_stop_while_a_scan_ignores_everything(start):
 
     server = start(served(scan))
     with RawClient(server.location) as client:
-        call = open_scan(client)  # kept: a call that nobody holds is cancelled
+        call = open_scan(client)  # kept: gRPC cancels a call without references
         assert started.wait(SOON)
 
         server.stop(grace=0)

@@ -13,7 +13,7 @@ from sparkport.engine.databases import _watch
 
 LONG = "b" * 300
 ROWS = pa.table({"id": pa.arange(0, 150_000), "s": pa.repeat("a" * 300, 150_000)})
-"""With `LONG` minutes of work, in one batch."""
+"""With `LONG`, minutes of work in a single batch."""
 RULES = {
     "row filter": sp.Policy(row_filters=[sp.RowFilter("lake", f"levenshtein(s, '{LONG}') = 0")]),
     "mask": sp.Policy(masks=[sp.Mask("lake", "s", f"levenshtein(s, '{LONG}')")]),

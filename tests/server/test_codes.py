@@ -1,4 +1,4 @@
-"""What goes wrong gets the code of airport §14.4, and a message that says what."""
+"""Errors have the code of airport §14.4, and a message that says what is wrong."""
 
 from __future__ import annotations
 

@@ -79,8 +79,9 @@ def _leaves_no_trace(monkeypatch):
 
 
 def refusal(capfd, *arguments: str) -> str:
-    """What it says when it cannot serve: exactly one line, and exit code 2. gRPC's own log is not
-    ours.
+    """Return what the command says when it cannot serve: a single line, with exit code 2.
+
+    gRPC's own log is not ours.
     """
     assert main(["serve", *arguments]) == 2
     captured = capfd.readouterr()
@@ -261,7 +262,7 @@ def test_arguments_that_make_no_sense_end_with_exit_code_2(capfd):
 
 
 def test_a_configuration_may_come_out_of_a_pipe(tmp_path):
-    """It is read once, and cannot be read again when it changes."""
+    """A pipe is read once, and cannot be read again when it changes."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "shop.py").write_text(CATALOG)
     rules = '[[grants]]\nto="*"\non="cat"\nmay="read"\n'

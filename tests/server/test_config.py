@@ -1,6 +1,4 @@
-"""Where settings come from: flags win over the environment, that over the file, that over the
-defaults.
-"""
+"""Sources of settings: flags win over the environment, that over the file and the defaults."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The contracts' discovery actions: Arrow IPC in a Zstandard frame (contracts/catalog-interfaces,
-airport §15.3).
-"""
+"""The contracts' discovery actions: Arrow IPC in a Zstandard frame (airport §15.3)."""
 
 import json
 
@@ -74,10 +72,8 @@ def test_without_include_schema_there_is_none(client):
     ("filters", "expected"),
     [
         ({"catalog": "lake"}, []),
-        (
-            {"catalog": ""},
-            ["t", "old_orders", "orders"],
-        ),  # the default catalog, as in other actions
+        # The default catalog, as in other actions.
+        ({"catalog": ""}, ["t", "old_orders", "orders"]),
         ({"catalog_name": "shop", "schema_filter_pattern": "main%"}, ["t"]),
         (
             {"db_schema_filter_pattern": "sales", "table_name_filter_pattern": "_ld%"},

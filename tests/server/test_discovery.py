@@ -1,6 +1,4 @@
-"""GetFlightInfo, GetSchema, ListFlights, ListActions and the list of catalogs, as other Flight
-clients use them.
-"""
+"""GetFlightInfo, GetSchema, ListFlights, ListActions and the list of catalogs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What errors tell those who see only part of a table, or may not read it: which constraint, and
-none of its values.
-"""
+"""Errors for callers who may not read all of a table: the constraint's name, but no values."""
 
 from __future__ import annotations
 
@@ -57,7 +55,7 @@ KEPT_BACK = ("777", "778", "54321", "secret")
 
 
 class Talkative(StagedTable):
-    """A table of somebody else's, whose errors tell everything."""
+    """A foreign implementation of a table, whose errors tell everything."""
 
     name = "other"
     arrow_schema = pa.schema([*PAY.schema, rowid_field()])
@@ -216,7 +214,7 @@ def test_those_who_see_everything_are_told_the_values(server: sp.Server) -> None
 
 
 def test_those_who_may_not_read_are_told_none(client: ContractClient) -> None:
-    """PostgreSQL does the same for those without SELECT."""
+    """PostgreSQL does so too for users without SELECT."""
     row = pa.table({"id": [1], "region": ["north"], "bonus": [5], "salary": [6], "note": ["n"]})
     message = message_of(lambda: client.put(insert_command("shop.pay"), row, headers("writer")))
     assert message == BROKEN["primary key"][2]

@@ -23,7 +23,7 @@ def serve_scan(serve, scan, arrow_schema=NUMBERS) -> RawClient:
 
 
 def read_until_failure(client: RawClient):
-    """What a DoGet sent before it failed, and how it failed."""
+    """Return what a DoGet sent before it failed, and the failure."""
     (endpoint,) = client.endpoints(T)
     received = []
     call = client.open("DoGet", ticket_message(endpoint.ticket.ticket))
@@ -91,7 +91,7 @@ def test_any_other_error_halfway_is_only_a_trace_id(serve, caplog, error):
         == "internal error; the server's log has the details under trace id trace-4711"
     )
     # Where PySpark has put its own formatter on pytest's handlers, an error that cannot be shown is
-    # logged once more.
+    # logged twice.
     record, *more = [each for each in caplog.records if each.name == "sparkport.server"]
     assert "trace-4711" in record.getMessage()
     assert record.exc_info is not None

@@ -1,4 +1,4 @@
-"""Flight SQL's commands for discovery: as ADBC's driver sends them, and one by one as bytes."""
+"""Flight SQL's commands for discovery: as ADBC's driver sends them, and each as bytes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class BrokenSchema(ListedSchema):
 
 
 class DiscreetCatalog(ListedCatalog):
-    """One whose schema `secret` only one session may see."""
+    """A catalog whose schema `secret` only one session may see."""
 
     def schemas(self, ctx: Context) -> Sequence[Schema]:
         return [
@@ -72,9 +72,8 @@ def server() -> Iterator[sp.Server]:
     sales = ListedSchema(
         "sales", [KeyedTable("orders", documented(numbers())), ListedTable("old_orders", numbers())]
     )
-    halves = ScriptedTable(
-        "halves", pa.schema([("x", pa.float16())])
-    )  # DuckDB cannot take it, so it is not published
+    # DuckDB cannot read it, so it is not published.
+    halves = ScriptedTable("halves", pa.schema([("x", pa.float16())]))
     weird = ListedSchema(WEIRD, [halves, ListedTable(DUCK, pa.table({'a"b': [1], "ü": ["x"]}))])
     secret = ListedSchema("secret", [ListedTable("plans", numbers())])
     shop = DiscreetCatalog(
@@ -113,7 +112,7 @@ def connect(server: sp.Server, **options: str) -> dbapi.Connection:
 
 
 def objects(connection, depth="tables", **filters):
-    """The names that the driver has found, as paths of one to four elements."""
+    """Return the names that the driver has found, as paths of one to four elements."""
     found = connection.adbc_get_objects(depth=depth, **filters).read_all().to_pylist()
     for catalog in found:
         yield (catalog["catalog_name"],)
@@ -311,7 +310,7 @@ def command(name: str, *fields: tuple[int, str | bytes | int]) -> bytes:
 
 
 def ask(client, name: str, *fields: tuple[int, str | bytes | int]) -> pa.Table:
-    """The answer of a command; that its schema is the same everywhere is checked on the way."""
+    """Return the answer of a command, after a check that its schema is equal everywhere."""
     descriptor = flight.FlightDescriptor.for_command(command(name, *fields))
     info = client.get_flight_info(descriptor, OPTIONS)
     (endpoint,) = info.endpoints
@@ -688,7 +687,7 @@ def test_a_pattern_of_many_wildcards_costs_little(start):
         began = time.monotonic()
         assert ask(client, "CommandGetTables", (3, "%a" * 500 + "%b")).num_rows == 0
         assert ask(client, "CommandGetTables", (3, "%a" * 500 + "%")).num_rows == 1
-        assert time.monotonic() - began < 30  # by trying all ways it would never end
+        assert time.monotonic() - began < 30  # to try all ways would never end
 
 
 def test_a_header_that_names_no_catalog_of_the_server_is_not_found(raw):

@@ -1,6 +1,4 @@
-"""Tickets and descriptors that were forged, altered, or made by another server or for another Arrow
-schema.
-"""
+"""Tickets and descriptors that are forged, altered, or of another server or Arrow schema."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What one may not see is, word for word, what is not there: on every route by which something can
-be named.
-"""
+"""A hidden object looks exactly like an absent one, on every route that names objects."""
 
 from __future__ import annotations
 

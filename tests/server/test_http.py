@@ -1,4 +1,4 @@
-"""The status page's server: what it tells to whom, and what it does not fall for."""
+"""The status page's server: what it shows to which viewer, and attacks that it withstands."""
 
 from __future__ import annotations
 

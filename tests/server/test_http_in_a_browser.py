@@ -82,9 +82,8 @@ def test_a_running_scan_is_shown_with_its_progress_and_can_be_cancelled(browser,
     assert page.run("document.getElementById('state').textContent") == "serving"
     assert page.run("document.getElementById('location').textContent") == server.location
     assert "shop" in page.run("document.getElementById('catalogs').innerText")
-    page.run(
-        "window.kept = document.querySelector('#running tbody tr')"
-    )  # refreshing must not make it anew
+    # Refreshing must not make it anew.
+    page.run("window.kept = document.querySelector('#running tbody tr')")
     before = page.run("kept.cells[6].innerText")
     page.wait_for(f"kept.cells[6].innerText !== {before!r}")
     assert page.run("kept === document.querySelector('#running tbody tr')")
@@ -113,7 +112,8 @@ def test_names_and_errors_are_text_and_never_executed(browser, start, connect):
     page = browser.open(server.status_page)
 
     page.wait_for(
-        "document.querySelector('#running tbody tr') && document.querySelectorAll('#errors li').length === 2"
+        "document.querySelector('#running tbody tr') && document.querySelectorAll('#errors "
+        "li').length === 2"
     )
 
     assert EVIL in page.run("document.querySelector('#running tbody').innerText")
@@ -189,13 +189,11 @@ def test_signing_in_and_out(browser, start, connect):
     sign_in("token-a")
     page.wait_for("document.querySelectorAll('#running tbody tr').length === 2")
     assert page.run("document.getElementById('chart').checkVisibility()") is True
-    assert (
-        page.run("location.href") == server.status_page + "/"
-    )  # a token never gets into an address
+    # A token never gets into an address.
+    assert page.run("location.href") == server.status_page + "/"
     assert page.run("document.cookie + localStorage.length") == "0"
-    assert all(
-        "401" in complaint for complaint in page.complaints
-    )  # the browser itself says so, and only that
+    # The browser itself says so, and only that.
+    assert all("401" in complaint for complaint in page.complaints)
     for call in calls:
         call.cancel()
 

@@ -174,7 +174,7 @@ def test_stopping_lets_a_running_scan_finish_and_takes_no_new_calls():
 
 
 def first_refusal(client: RawClient) -> Failure:
-    """Calls until the server has noticed that it is being stopped."""
+    """Call until the server has noticed that it is being stopped."""
     while True:
         try:
             client.endpoints(T)
@@ -203,9 +203,8 @@ def test_more_calls_than_allowed_are_refused_and_not_kept_waiting(start, connect
     server = start(catalog_of(*tables), ServerSettings(max_calls=3))
     client = connect(server)
     (endpoint,) = client.endpoints(T)
-    assert eventually(
-        lambda: server._grpc._state.active_rpc_count == 0
-    )  # gRPC counts a call a moment longer
+    # gRPC counts a call a moment longer.
+    assert eventually(lambda: server._grpc._state.active_rpc_count == 0)
     calls = [client.open("DoGet", ticket_message(endpoint.ticket.ticket)) for _ in range(3)]
     for call in calls:
         next(call)
@@ -296,7 +295,7 @@ def test_serve_stops_gracefully_on_a_signal(number):
     ) as process:
         try:
             assert process.stdout is not None
-            greeting = process.stdout.readline()  # said when it is ready
+            greeting = process.stdout.readline()  # printed when it is ready
             location = greeting.partition(" on ")[2].partition(" until ")[0]
             assert f"ATTACH 'cat' (TYPE airport, LOCATION '{location}');" in greeting
             with RawClient(location) as client:
@@ -305,7 +304,7 @@ def test_serve_stops_gracefully_on_a_signal(number):
             process.send_signal(number)
 
             assert process.wait(30) == 0
-            # Not by `communicate`, which knows nothing of what `readline` has read ahead.
+            # Not by `communicate`, which does not know what `readline` has read ahead.
             assert process.stdout.read() == "stopped\n"
         finally:
             process.kill()

@@ -1,6 +1,4 @@
-"""Limits: how much may be used at once, in all and by one principal; over one of them it is said
-which, and why.
-"""
+"""Limits on use at once, in all and by a principal; errors name the limit and the reason."""
 
 from __future__ import annotations
 
@@ -76,7 +74,8 @@ def test_a_principal_has_only_so_many_scans_and_others_do_not_suffer(start, conn
     failure = scan_failure(client, ADA)
     assert failure.code == "RESOURCE_EXHAUSTED"
     assert failure.message == (
-        "you have 2 scans under way, and 2 are all that is allowed at once (max_scans_per_principal): wait for one to end"
+        "you have 2 scans under way, and 2 are all that is allowed at once "
+        "(max_scans_per_principal): wait for one to end"
     )
     assert can_scan(client, BOB)
     assert server._service.keeper.of_each("scans") == {"ada": 2}
@@ -109,7 +108,7 @@ def test_callers_without_a_name_share_what_one_may_have(start, connect):
         call = open_scan(other, {})
         assert "callers without a token have 1 scans" in scan_failure(connect(server), {}).message
         assert call.is_active()
-    # The other has gone without a word.
+    # The other client has gone without a word.
     assert eventually(lambda: in_use(server) == NOTHING)
     assert can_scan(connect(server), {})
 

@@ -1,6 +1,4 @@
-"""Limits on what is asked other than rows: actions, listings, and transactions that wait for their
-commit.
-"""
+"""Limits on actions, listings, and transactions that wait for their commit."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from sparkport.server import Server
 
 
 class Slow:
-    """An action that goes on until it is told to end."""
+    """An action that goes on until it is released."""
 
     def __init__(self) -> None:
         self.end = threading.Event()
@@ -116,7 +114,7 @@ INSERT = b'{"operation": "insert", "schema_name": "s", "table_name": "notes"}'
 
 
 class Caller:
-    """Somebody who inserts rows in transactions that it commits later."""
+    """A caller that inserts rows in transactions that it commits later."""
 
     def __init__(self, client: RawClient, token: dict[str, str]) -> None:
         self._client = client
@@ -166,8 +164,8 @@ def test_a_principal_has_only_so_many_transactions_with_changes(notes, connect, 
 
     assert ada.insert(third) == "RESOURCE_EXHAUSTED"
     assert ada.refusal == (
-        "you have 2 transactions with changes that wait for a commit, and 2 are all that is allowed at once "
-        "(max_transactions_per_principal): commit one, or roll it back"
+        "you have 2 transactions with changes that wait for a commit, and 2 are all that is "
+        "allowed at once (max_transactions_per_principal): commit one, or roll it back"
     )
     assert bob.insert(bob.begin()) == "OK"
 

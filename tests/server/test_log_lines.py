@@ -1,6 +1,4 @@
-"""What others choose (names, messages, tokens' owners) is part of a line of the log, and never a
-line of its own.
-"""
+"""Names, messages and owners that clients choose never make a log line of their own."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ TERMINAL = [
 
 @pytest.fixture
 def logged() -> Iterator[io.StringIO]:
-    """The log of the process, as text, into which it is configured by the test."""
+    """The log of the process as text, once the test has configured it."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield io.StringIO()
@@ -89,7 +87,7 @@ def test_json_is_one_line_too(logged):
 
 
 def test_a_client_cannot_forge_a_line(start, connect, logged):
-    """A table's name, a schema's, and the name that a provider has let somebody choose."""
+    """The names of a table, a schema, and a user as a provider has let them be chosen."""
     name = f"t\n{FORGED}\u2028{FORGED}"
     authenticate = sp.TokenAuthenticator({"token": f"eve\n{FORGED}"})
     configure_logging(logging.DEBUG, stream=logged)

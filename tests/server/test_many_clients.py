@@ -1,4 +1,4 @@
-"""Many clients at once, some of whom cancel: no error, and nothing stays behind."""
+"""Many clients at once, some of which cancel: no error, and nothing stays behind."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ CLIENTS, SCANS, CANCELLING = 64, 40, 8
 @pytest.mark.long
 @pytest.mark.timeout(120)
 def test_64_clients_with_40_scans_each_leave_nothing_behind(start):
-    others = {
-        thread.name for thread in threading.enumerate()
-    }  # a lake that other tests share has threads, too
+    # A lake that other tests share has threads, too.
+    others = {thread.name for thread in threading.enumerate()}
     endless = Endless(rows=200)
     tables = [
         ListedTable("t", numbers(20)),
@@ -33,7 +32,7 @@ def test_64_clients_with_40_scans_each_leave_nothing_behind(start):
     ]
     server = start(catalog_of(*tables), ServerSettings(idle_thread_seconds=0.2))
     expected = numbers(20)
-    with RawClient(server.location) as client:  # whatever is made once is made now
+    with RawClient(server.location) as client:  # things that are made once are made now
         assert client.scan(path("s", "t")).table.equals(expected)
     assert eventually(lambda: not _server_threads() - others)
     gc.collect()

@@ -1,6 +1,4 @@
-"""What a caller who may change rows can make the server keep: it is counted, and there is an end to
-it.
-"""
+"""Memory that a caller with write access can make the server keep is counted and limited."""
 
 from __future__ import annotations
 
@@ -50,7 +48,7 @@ def server(start) -> Server:
 
 
 def only_dictionaries(descriptor: flight.FlightDescriptor, count: int) -> list[bytes]:
-    """The beginning of a stream, and then the same dictionary again and again, without any rows."""
+    """Begin a stream, then repeat a dictionary without sending any rows."""
     opening, schema, dictionary, _ = flight_data(SIZES, [{"size": "x" * 1000}])
     return [*aimed([opening], descriptor, "insert").messages, schema, *[dictionary] * count]
 

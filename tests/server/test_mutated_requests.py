@@ -1,6 +1,4 @@
-"""Whatever a client sends, the answer is a status that can be read, of the right kind, and the
-server goes on.
-"""
+"""Any bytes from a client get a readable status of the right kind, and the server goes on."""
 
 from __future__ import annotations
 
@@ -32,8 +30,7 @@ from tests.server.raw_client import Failure, RawClient, failure_of, path
 
 ROOT = Path(__file__).parents[2]
 
-# Of §14.4: what can be wrong with a request. Not INTERNAL or UNKNOWN, which say that the server is
-# to blame.
+# Codes of §14.4 for wrong requests. Not INTERNAL or UNKNOWN, which blame the server.
 CODES = {
     "INVALID_ARGUMENT",
     "NOT_FOUND",
@@ -44,7 +41,8 @@ CODES = {
 }
 
 UNREADABLE = re.compile(
-    r"Traceback|File \"|\.py\b|/work/|site-packages|\b0x[0-9a-fA-F]{6,}|object at|[\x00-\x08\x0b-\x1f]"
+    r"Traceback|File \"|\.py\b|/work/|site-packages|\b0x[0-9a-fA-F]{6,}|object "
+    r"at|[\x00-\x08\x0b-\x1f]"
 )
 
 EXAMPLES = {
@@ -69,7 +67,7 @@ class Target:
     log: Path
 
     def restore(self) -> None:
-        """Have the table that requests are about, whatever became of it."""
+        """Restore the table that requests are about."""
         arrow_schema = COLUMNS.serialize().to_pybytes()
         schema = {"catalog_name": "cat", "schema": "s1", "on_conflict": "ignore"}
         table = {
@@ -86,9 +84,8 @@ class Target:
             self.client.call(request.method, request.sent, request.headers)
         except grpc.RpcError as error:
             return failure_of(error)
-        if (
-            request.method == "DoAction"
-        ):  # the only ones that can drop something, and only if they succeed
+        # Only actions can drop something, and only if they succeed.
+        if request.method == "DoAction":
             self.restore()
         return None
 
@@ -186,9 +183,7 @@ def test_the_same_byte_many_times_gets_a_readable_status(target, byte, length):
 
 
 def test_a_batch_that_claims_to_be_huge_is_refused(target):
-    """Columns of type null cost no bytes, so a message of a few bytes can claim any number of
-    rows.
-    """
+    """Columns of type null take no bytes, so a short message can claim any number of rows."""
     batch = pa.RecordBatch.from_arrays([pa.nulls(2**28)] * len(COLUMNS), COLUMNS.names)
     message = pa.ipc.read_message(batch.serialize())
     stream = [*flight_data(batch.schema, [])[:2], join([(2, message.metadata.to_pybytes())])]

@@ -1,6 +1,4 @@
-"""Awkward names, many columns and every Arrow type: each works, or is left out without harm to the
-rest (T9).
-"""
+"""Awkward names, many columns, every Arrow type: each works, or is left out harmlessly (T9)."""
 
 from __future__ import annotations
 
@@ -306,7 +304,7 @@ def test_a_table_of_columns_that_cannot_be_published_is_left_out(serve, rows):
 
 
 def test_columns_whose_names_differ_only_in_case_are_told_apart(serve):
-    """DuckDB gives the second one a suffix; columns are found by position (airport §3.6)."""
+    """DuckDB gives the second column a suffix; columns are found by position (airport §3.6)."""
     client = serve(catalog_of(ListedTable("t", pa.table({"a": [1], "A": ["x"]}))))
 
     stream = client.scan(client.list_schemas()["s"]["t"].descriptor, [1])

@@ -1,6 +1,4 @@
-"""Actions and flights of a catalog's own: `airport_action` and `airport_take_flight` (airport
-§11).
-"""
+"""A catalog's own actions and flights: `airport_action`, `airport_take_flight` (airport §11)."""
 
 from __future__ import annotations
 
@@ -49,7 +47,7 @@ class Served:
         ]
 
     def fly(self, descriptor: flight.FlightDescriptor, headers: Any = ()) -> pa.Table:
-        """What another client reads: GetFlightInfo, then DoGet of each endpoint."""
+        """Read as another client does: GetFlightInfo, then DoGet of each endpoint."""
         options = flight.FlightCallOptions(timeout=15, headers=list(headers))
         info = self.arrow.get_flight_info(descriptor, options)
         assert info.descriptor == descriptor
@@ -84,7 +82,7 @@ def acting(function: Callable[..., Any], name: str = "act") -> sp.CatalogBuilder
 
 def test_an_action_gets_the_parameter_and_answers_with_text_or_bytes(serve):
     def act(ctx, parameter):
-        """Says what it was told."""
+        """Return what it was told."""
         return "told: " + parameter.decode()
 
     builder = acting(act)
@@ -278,8 +276,7 @@ def test_every_catalog_has_its_own_actions(serve):
         )
     served = serve(builders, "second")
 
-    # `airport_action` names no catalog (airport §11): then all are looked through, and the first
-    # counts.
+    # `airport_action` names no catalog (airport §11): all are searched, and the first counts.
     assert served.duckdb.action("both") == [b"both, first"]
     assert served.duckdb.action("only_second") == [b"own, second"]
     assert served.raw.action("both", b"", {"airport-catalog": "second"}) == [b"both, second"]

@@ -1,7 +1,6 @@
-"""Who may do what, over the wire: principals × objects × operations, each allowed or refused as
-granted.
+"""Who may do what, over the wire: principals × objects × operations, allowed as granted.
 
-What one may not see looks, to the letter, like what is not there.
+A hidden object looks exactly like an absent one.
 """
 
 from __future__ import annotations
@@ -200,7 +199,7 @@ def test_each_operation_is_allowed_or_refused_as_granted(
             assert failure is None, (table, failure)
             continue
         assert failure is not None, table
-        # What can be created need not be there; everything else must not give away that it is.
+        # An object that can be created need not exist; any other must not reveal that it does.
         hidden = not held and name != "create or replace"
         expected = {"NOT_FOUND"} if hidden else {"PERMISSION_DENIED", "NOT_FOUND"}
         assert failure.code in expected, (table, failure)
@@ -289,9 +288,7 @@ def test_functions_are_there_for_those_who_may_call_them(server: sp.Server) -> N
 
 
 def test_what_was_handed_out_stands_for_the_token(server: sp.Server) -> None:
-    """ATTACH … (auth_token …): DuckDB does not send the token with scans and writes (airport
-    §2.3).
-    """
+    """ATTACH … (auth_token …): DuckDB sends no token with scans and writes (airport §2.3)."""
     with DuckDBClient(
         server.location, "lake", attach_token="token-of-editor", timeout=60
     ) as duckdb:
@@ -401,7 +398,7 @@ def test_servers_that_share_a_key_take_what_the_others_hand_out() -> None:
 
 
 def test_grants_count_at_the_moment_of_reading(server: sp.Server, client: ContractClient) -> None:
-    """A ticket says who asked, not what that one may do."""
+    """A ticket says who asked, not what that caller may do."""
     (endpoint,) = client.flight_info("lake.shop.orders", token("reader")).endpoints
     service = server._service
     object.__setattr__(
@@ -449,7 +446,7 @@ def test_a_filter_is_about_what_the_caller_sees(
     part: DuckDBClient, where: str | None, ids: list[int]
 ) -> None:
     assert [row[0] for row in rows(part.scan("shop", "orders", where=where))] == ids
-    # As the server sends them, without the client's own filter: not a row more than may be seen.
+    # As the server sends them, without the client's own filter: only rows that may be seen.
     assert {row[0] for row in rows(part.scan("shop", "orders", filter=None))} <= {1, 2}
 
 
@@ -599,7 +596,7 @@ def test_a_rule_that_cannot_be_applied_shows_nothing(rule: str) -> None:
         sp.Server(lake, "grpc://127.0.0.1:0", settings) as server,
         ContractClient(server.location) as client,
     ):
-        if rule in ("1", "id"):  # numbers are conditions to DuckDB
+        if rule in ("1", "id"):  # DuckDB takes numbers for conditions
             assert (
                 len(client.read(client.flight_info("lake.shop.orders", token("a")), token("a")))
                 == 4

@@ -1,6 +1,4 @@
-"""Progress of scans: the only metadata that DoGet may bear, and only for DuckDB (airport §5.5,
-T20).
-"""
+"""Progress of scans: DoGet's only metadata, and only for DuckDB (airport §5.5, T20)."""
 
 # mypy: disable-error-code="valid-type"
 
@@ -28,7 +26,7 @@ BATCH = pa.record_batch({"n": [1, 2]}, schema=NUMBERS)
 def reporting(
     fractions: Sequence[Any], rows: Sequence[pa.RecordBatch] | None = None
 ) -> Callable[..., Any]:
-    """A scan that says of each batch how far it is."""
+    """Return a scan that reports progress with each batch."""
 
     def scan(ctx: sp.Context, _options: sp.ScanOptions) -> Iterator[pa.RecordBatch]:
         for fraction, batch in zip(fractions, rows or [BATCH] * len(fractions), strict=True):
@@ -40,7 +38,7 @@ def reporting(
 
 
 def streams(source: Any, headers: Any = DUCKDB, **options: Any) -> list[list[FlightData]]:
-    """What DoGet sends of each partition of a table."""
+    """Return what DoGet sends of each partition of a table."""
     builder = sp.CatalogBuilder("c")
     builder.schema("s").table("t", source, **options)
     with sp.Server(builder, LOCAL) as server, RawClient(server.location) as client:
@@ -52,13 +50,13 @@ def streams(source: Any, headers: Any = DUCKDB, **options: Any) -> list[list[Fli
 
 
 def messages(source: Any, headers: Any = DUCKDB, **options: Any) -> list[FlightData]:
-    """What DoGet sends of a table that is read in one piece."""
+    """Return what DoGet sends of a table without partitions."""
     (sent,) = streams(source, headers, **options)
     return sent
 
 
 def progress(sent: Sequence[FlightData]) -> list[Any]:
-    """What the messages say, after a check that they say it in the only form allowed."""
+    """Return the progress in the messages, after a check that its form is the only one allowed."""
     told: list[Any] = []
     for message in sent:
         if not message.app_metadata:
@@ -175,5 +173,5 @@ def test_duckdb_reads_a_scan_that_reports_as_any_other():
         assert client.scan("s", "t").num_rows == 6
         assert client.scan("s", "t", where="n = 2").num_rows == 3
         assert client.table_function("s", "f", 5).num_rows == 10
-        # An exchange bears other metadata, and must not bear this.
+        # An exchange has other metadata, and must not have this.
         assert client.in_out("s", "g", rows=pa.table({"n": range(5000)})).num_rows == 5000

@@ -1,4 +1,4 @@
-"""Whom the server cuts off because its client is quiet: by a clock that the test moves."""
+"""Calls that the server cuts off because their client is silent, by a clock that tests move."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 @pytest.fixture
 def watching() -> Watching:
-    """Whose thread does not run."""
+    """A `Watching` whose thread does not run."""
     return Watching(sp.Server(sp.MemoryCatalog("m"))._service, idle_seconds=LIMIT, audit_file=None)
 
 

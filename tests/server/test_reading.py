@@ -78,7 +78,7 @@ def test_the_row_id_is_published_last_and_marked(serve, field, position):
     assert info.schema.names == ["id", "name", "value", field.name]
     assert find_rowid_column(info.schema) == 3
     assert info.schema.field(3).metadata[b"is_rowid"] == b"1"
-    # Ids do not count the row id, which has one of its own (T6).
+    # Ids do not count the row id, which has its own id (T6).
     stream = client.scan(info.descriptor, [0, ROWID])
     assert stream.arrow_schema.types == [pa.int64(), pa.null(), pa.null(), field.type]
     assert stream.table["id"].to_pylist() == [0, 1, 2]
@@ -181,7 +181,7 @@ def test_a_single_row_larger_than_any_usual_limit_arrives(serve):
 
 
 class History(DynamicSchemaTable):
-    """Version n has n columns and n rows; version 3 is the present one."""
+    """Version n has n columns and n rows; version 3 is the current version."""
 
     def __init__(self) -> None:
         self.seen: list[TimePoint | None] = []

@@ -32,7 +32,7 @@ REUSE = "arrow-flight-reuse-connection://?"
 
 @pytest.fixture
 def serve(request):
-    """Starts a server with one table `s.t`, and attaches a client to it."""
+    """Start a server with a table `s.t`, and attach a client to it."""
 
     def serve(source: Any, arrow_schema: pa.Schema | None = ROWS.schema) -> DuckDBClient:
         builder = sp.CatalogBuilder("c")
@@ -300,7 +300,7 @@ def test_reading_files_for_others_leaves_none_open(serve, tmp_path):
 
 
 def test_a_row_id_is_refused_and_the_other_tables_stay(tmp_path, caplog):
-    """With one, count(*) would make the DuckDB instance unusable (T40)."""
+    """With a row id, count(*) would make the DuckDB instance unusable (T40)."""
     builder = sp.CatalogBuilder("c")
     schema = builder.schema("s").table("good", ROWS)
     reference = written(tmp_path, "parquet")

@@ -1,4 +1,4 @@
-"""Several catalogs behind one server: which one a call means, and how they come and go."""
+"""Several catalogs behind a server: the catalog that a call means, adding and removing."""
 
 from __future__ import annotations
 

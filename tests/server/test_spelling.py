@@ -1,6 +1,4 @@
-"""Names of columns in any case, on every route: a rule is about the column, however somebody spells
-it.
-"""
+"""Column names in any case, on every route: a rule is about the column, however it is spelled."""
 
 from __future__ import annotations
 
@@ -47,7 +45,7 @@ MASK = "0"
 
 
 class Noting(DynamicTable):
-    """A table of somebody else's that notes what it is asked for, and is particular about names."""
+    """A foreign implementation of a table, which records requests and compares names exactly."""
 
     def __init__(self, name: str, rows: pa.Table) -> None:
         self._name = name
@@ -126,9 +124,8 @@ def server(noting: Noting) -> Iterator[sp.Server]:
         [sp.RowFilter("lake.shop.twins", "Salary = 777", ("filtered",))],
         [
             sp.Mask("lake.*.*", "SALARY", MASK, ("masked",)),
-            sp.Mask(
-                "lake.shop.*", "Salary", "salary", ("masked",)
-            ),  # comes later, and does not count
+            # Comes later, and does not count.
+            sp.Mask("lake.shop.*", "Salary", "salary", ("masked",)),
         ],
     )
     settings = sp.ServerSettings(authenticate=sp.Identity, policy=policy)

@@ -1,4 +1,4 @@
-"""Stopping: what is under way may finish for a while, nothing new begins, and nothing is left."""
+"""Stopping: running calls may finish for a while, none begins, and nothing is left."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 class Held:
-    """A scan that goes on until it is let go."""
+    """A scan that goes on until it is released."""
 
     def __init__(self) -> None:
         self.started, self.release = threading.Event(), threading.Event()
@@ -102,9 +102,7 @@ def test_what_is_under_way_finishes_while_nothing_new_begins(start, connect):
 
 
 def test_a_call_that_helps_one_under_way_is_not_a_new_one(start, connect):
-    """DuckDB reads the parts of a scan one after the other, and opens exchanges before it reads
-    what they are fed with.
-    """
+    """DuckDB reads a scan's parts in turn, and opens exchanges before the scans that feed them."""
     scan = Held()
     server = start(catalog_of(ScriptedTable("t", NUMBERS, scan), ListedTable("good", numbers())))
     client = connect(server)
@@ -223,11 +221,14 @@ catalog = sp.MemoryCatalog("cat")
 schema = catalog.add_schema("s")
 builder = sp.CatalogBuilder("scans")
 columns = pa.schema([("id", pa.int64())])
-builder.schema("s").table("held", held, arrow_schema=columns).table("endless", endless, arrow_schema=columns)
+tables = builder.schema("s")
+tables.table("held", held, arrow_schema=columns).table("endless", endless, arrow_schema=columns)
 schema.add_table(sp.MemoryTable("t", columns))
-server = Server([catalog, builder], "grpc://127.0.0.1:0", sp.ServerSettings(stop_seconds=float(sys.argv[1])))
+settings = sp.ServerSettings(stop_seconds=float(sys.argv[1]))
+server = Server([catalog, builder], "grpc://127.0.0.1:0", settings)
 server.run_until_signal(lambda: print(server.location, flush=True))
-count = sum(batch.num_rows for batch in schema.table(sp.Context(), "t").scan(sp.Context(), sp.ScanOptions()))
+batches = schema.table(sp.Context(), "t").scan(sp.Context(), sp.ScanOptions())
+count = sum(batch.num_rows for batch in batches)
 print("stopped", count, flush=True)
 """
 
@@ -325,9 +326,8 @@ def test_no_thread_that_python_does_not_wait_for_outlives_the_server(start, conn
     left = [
         thread.name for thread in threading.enumerate() if thread.daemon and thread not in before
     ]
-    assert [
-        name for name in left if "sparkport" in name or "_serve" in name
-    ] == []  # the client has threads too
+    # The client has threads too.
+    assert [name for name in left if "sparkport" in name or "_serve" in name] == []
 
 
 @pytest.mark.parametrize("finishes", [True, False])

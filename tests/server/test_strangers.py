@@ -1,6 +1,4 @@
-"""Callers without a token, who hold as much of the server as they can get, and do not get in the
-way of those with one.
-"""
+"""Callers without a token take what they can get, and do not hinder callers with a token."""
 
 from __future__ import annotations
 
@@ -56,7 +54,7 @@ def stranger(server: Server) -> Iterator[Stranger]:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is cut off in favour of others."""
+    """No caller is cut off in favour of others."""
     monkeypatch.setattr(doorstep, "_PATIENCE_SECONDS", SOON)
 
 
@@ -70,7 +68,7 @@ def reads(server: Server, **tokens: Any) -> bool:
         return client.scan("s", "t").to_pylist() == [{"a": 1}, {"a": 2}, {"a": 3}]
 
 
-# -- those who say nothing
+# -- callers that say nothing
 
 
 @pytest.mark.parametrize(
@@ -157,9 +155,7 @@ def test_a_first_message_that_does_not_say_who_it_is_is_the_last(server, strange
 
 
 def test_only_so_many_may_wait_and_they_do_not_stop_others_for_long(patient, server, connect):
-    """Whoever reads by a ticket alone waits with them; DuckDB does not, as it repeats in headers
-    what it was handed out.
-    """
+    """A caller with only a ticket waits with them. DuckDB does not: it sends handles in headers."""
     client = connect(server)
     (endpoint,) = client.endpoints(path("s", "t"), headers=ADA)
     ticket = ticket_message(endpoint.ticket.ticket)
@@ -236,7 +232,7 @@ def test_who_connects_and_says_nothing_at_all_is_let_go(monkeypatch, start):
             pass
 
 
-# -- those who say much
+# -- callers that say much
 
 
 @pytest.mark.parametrize("method", WITH_HANDLES)
@@ -251,9 +247,7 @@ def test_of_a_stranger_only_a_small_message_is_read(server, connect, method):
 
 
 def test_only_a_few_large_messages_of_strangers_are_received_at_once(patient, server):
-    """What a message takes before its last byte has come, only gRPC knows; so it is asked for few
-    of them.
-    """
+    """Only gRPC knows the memory of an incomplete message, so few are received at once."""
     with ExitStack() as stack:
         strangers = [stack.enter_context(Stranger(server.location)) for _ in range(20)]
         for stranger in strangers:
@@ -271,7 +265,7 @@ def test_a_known_caller_sends_large_messages_with_its_token_or_what_it_was_hande
             assert client.insert("s", "t", rows).total == 300_000
 
 
-# -- those who show what was handed out to somebody
+# -- callers that show a handle of another caller
 
 
 def handed_out(client: RawClient) -> dict[str, str]:

@@ -15,7 +15,7 @@ SOON = 30.0
 
 
 def eventually(condition, timeout: float = SOON) -> bool:
-    """Whether a condition that nobody announces becomes true in time."""
+    """Whether a condition becomes true in time; it is polled."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:

@@ -1,6 +1,4 @@
-"""Encryption: certificates in files that are replaced while the server runs, and those of
-clients.
-"""
+"""TLS: certificates in files that are replaced while the server runs, and client certificates."""
 
 from __future__ import annotations
 
@@ -76,7 +74,7 @@ def test_a_certificate_in_a_file_is_replaced_without_a_restart(tmp_path):
             assert shown_by(server) == "second"
             assert shown_by(server) == "second"
             assert asks(server)
-            assert old.list_actions(options)  # what was connected stays so
+            assert old.list_actions(options)  # existing connections stay
 
 
 def test_a_folder_that_is_swapped_as_kubernetes_does_it_is_noticed(tmp_path):

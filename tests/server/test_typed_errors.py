@@ -1,4 +1,4 @@
-"""Typed exceptions: which calls bring them, in what form, and to whom (airport §14.3)."""
+"""Typed exceptions: the calls that bring them, their form, and their readers (airport §14.3)."""
 
 # mypy: disable-error-code="valid-type"
 
@@ -189,7 +189,7 @@ def test_the_exception_travels_in_two_trailers(catalog, raw):
     failure = scan_failure(raw, DUCKDB)
 
     assert failure.code == "INVALID_ARGUMENT"
-    assert failure.trailers["x-arrow-status"] == "5"  # without it the other one is ignored
+    assert failure.trailers["x-arrow-status"] == "5"  # without it the other trailer is ignored
     details = failure.trailers["grpc-status-details-bin"]
     assert isinstance(details, bytes)
     assert msgpack.unpackb(details) == {

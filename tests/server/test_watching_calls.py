@@ -1,6 +1,4 @@
-"""What the server notes of its calls: who does what, how far it is, what has ended, and clients
-that have gone quiet.
-"""
+"""Records of calls: who does what, how far it is, what has ended, and silent clients."""
 
 from __future__ import annotations
 
@@ -98,16 +96,15 @@ def test_a_scan_under_way_is_shown_with_all_that_is_known_of_it(start, connect):
     )
     assert work.progress.fraction == 0.25
     assert work.messages_out >= 3
-    assert eventually(
-        lambda: work.rows_out == (work.messages_out - 1) * 1000
-    )  # when nothing is on its way
+    # When nothing is on its way.
+    assert eventually(lambda: work.rows_out == (work.messages_out - 1) * 1000)
     assert work.bytes_out > work.rows_out * 16
     assert metrics_of(server)['sparkport_calls_running{method="DoGet"}'] == 1
     assert metrics_of(server)["sparkport_scans_in_use"] == 1
     call.cancel()
     assert eventually(lambda: not activity_of(server).running())
     assert activity_of(server).ended()[0].code == "CANCELLED"
-    assert activity_of(server).failures() == []  # that a client goes away is nobody's fault
+    assert activity_of(server).failures() == []  # a client that goes away is no failure
     assert eventually(
         lambda: metrics_of(server).get('sparkport_scans_total{route="in_place"}') == 1
     )

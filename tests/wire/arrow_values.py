@@ -1,6 +1,4 @@
-"""Arrow types from their spelling, arrays of types that pyarrow cannot build by itself, and their
-conversion.
-"""
+"""Arrow types from their spelling, and arrays that pyarrow cannot build by itself."""
 
 from __future__ import annotations
 
@@ -82,8 +80,9 @@ def _split(text: str) -> list[str]:
 
 
 def array_of(values: list[Any], data_type: pa.DataType) -> pa.Array:
-    """As `pa.array`, also for extension types inside nested types, and for unions of which the last
-    member is meant.
+    """Build as `pa.array`, also for extension types inside nested types, and for unions.
+
+    Of a union the last member is used.
     """
     if data_type.id == pa.lib.Type_SPARSE_UNION:
         members = [data_type.field(index) for index in range(data_type.num_fields)]
@@ -151,9 +150,7 @@ def converted(array: pa.Array, target: pa.DataType, **options: bool) -> list[Any
 
 
 def in_python(array: pa.Array) -> list[Any]:
-    nanoseconds = array.type in (
-        pa.timestamp("ns"),
-        pa.time64("ns"),
-    )  # Python's own types end at microseconds
+    # Python's own types end at microseconds.
+    nanoseconds = array.type in (pa.timestamp("ns"), pa.time64("ns"))
     values: list[Any] = (array.view(pa.int64()) if nanoseconds else array).to_pylist()
     return values

@@ -50,7 +50,8 @@ def test_serialised_descriptors() -> None:
 
 def test_serialised_endpoint() -> None:
     expected = bytes.fromhex(
-        "0a 05 0a 03 616263 12 23 0a 21 6172726f772d666c696768742d72657573652d636f6e6e656374696f6e3a2f2f3f"
+        "0a 05 0a 03 616263 12 23 0a 21 "
+        "6172726f772d666c696768742d72657573652d636f6e6e656374696f6e3a2f2f3f"
     )
     assert encode_endpoint(b"abc") == expected
     assert msgpack.unpackb(scan.encode_endpoints([expected, expected])) == [expected, expected]
@@ -82,8 +83,8 @@ def test_encapsulated_schema_message() -> None:
 
 def test_drop_schema_if_exists() -> None:
     body = bytes.fromhex(
-        "85 a4 74797065 a6 736368656d61 ac 636174616c6f675f6e616d65 a3 636174 ab 736368656d615f6e616d65 a0"
-        "a4 6e616d65 a4 6e6f7065 b0 69676e6f72655f6e6f745f666f756e64 c3"
+        "85 a4 74797065 a6 736368656d61 ac 636174616c6f675f6e616d65 a3 636174 ab "
+        "736368656d615f6e616d65 a0a4 6e616d65 a4 6e6f7065 b0 69676e6f72655f6e6f745f666f756e64 c3"
     )
     assert ddl.decode_drop_schema(body) == ddl.DropSchema("cat", "nope", ignore_not_found=True)
 
@@ -111,7 +112,7 @@ def test_endpoints_of_count_star() -> None:
 
 
 def unpacked(pair: bytes) -> bytes:
-    """As the client does it: exactly `length` bytes, in one step."""
+    """Unpack as the client does: exactly `length` bytes, in a single step."""
     length, frame = msgpack.unpackb(pair)
     content = zstandard.ZstdDecompressor().decompress(frame, max_output_size=length)
     assert len(content) == length

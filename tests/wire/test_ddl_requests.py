@@ -1,6 +1,4 @@
-"""DDL requests in the client's spelling and the contracts', and what is wrong with the wrong
-ones.
-"""
+"""DDL requests in the client's spelling and the contracts', and the errors of wrong requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dictionaries of incoming streams: what they hold in memory is bounded, with rows and without."""
+"""Dictionaries of incoming streams: the memory they hold is bounded, with rows and without."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _messages(batch: pa.RecordBatch) -> list[FlightData]:
 
 
 def _deltas(count: int) -> Iterator[FlightData]:
-    """Batches whose dictionaries go on with those before."""
+    """Yield batches whose dictionaries extend the previous ones."""
     sink = pa.BufferOutputStream()
     schema = pa.schema([("a", KIND)])
     options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)

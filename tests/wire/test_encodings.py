@@ -1,6 +1,4 @@
-"""Whatever encoding a client's settings lead to, the table gets its own type and the same values
-(airport §13.3).
-"""
+"""For every encoding of a client, the table gets its own type and equal values (airport §13.3)."""
 
 from __future__ import annotations
 
@@ -60,9 +58,7 @@ FOREIGN = (
     "timetz",
     "STRUCT(u UUID, h HUGEINT, t TIMETZ, n STRUCT(b BOOLEAN, bi BIT))",
 )
-"""Types that the client with default settings did not send: the table that it had made has BLOB and
-TIME instead.
-"""
+"""Types that the client did not send by default: it had made a table with BLOB and TIME instead."""
 OTHERS = [
     pytest.param(entry, LOSSLESS[key], id=f"{setting}: {entry['duckdb_type']}")
     for setting, entries in TYPES.items()
@@ -76,9 +72,8 @@ OTHERS = [
 @pytest.mark.parametrize("entry", [*LOSSLESS.values()], ids=lambda entry: entry["duckdb_type"])
 def test_a_column_that_arrives_in_the_tables_type_is_passed_on_as_it_is(entry) -> None:
     array = recorded_values(entry)
-    nested_booleans = (
-        "bool8" in str(array.type) and array.type != pa.bool8()
-    )  # the others are looked at, and kept
+    # The others are looked at, and kept.
+    nested_booleans = "bool8" in str(array.type) and array.type != pa.bool8()
     assert (convert_array(array, array.type, "v") is array) is not nested_booleans
     assert convert_array(array, array.type, "v", from_duckdb=False) is array
 

@@ -1,6 +1,4 @@
-"""Encodings inside nested types: lists, structs, maps, unions, and the booleans that DuckDB packs
-(airport §13.1).
-"""
+"""Encodings inside nested types, and DuckDB's packed booleans (airport §13.1)."""
 
 from __future__ import annotations
 
@@ -142,9 +140,9 @@ def test_null_becomes_any_type(target) -> None:
 
 
 def packed(values: list[bool | None], filler: int) -> pa.Array:
-    """What DuckDB sends before 1.5.4: bits, in a buffer that claims to have one byte for each.
+    """Build what DuckDB sends before 1.5.4: bits, in a buffer that claims a byte for each.
 
-    Those that are not used are ones, and what follows is whatever its memory holds.
+    Unused bits are ones, and the rest of the buffer is whatever the memory holds.
     """
     bits = pa.array(values, pa.bool_())
     used = (len(values) + 7) // 8
@@ -159,7 +157,7 @@ def packed(values: list[bool | None], filler: int) -> pa.Array:
 
 
 def whole(values: list[bool | None]) -> pa.Array:
-    """What DuckDB sends since 1.5.4: what its type says."""
+    """Build what DuckDB sends since 1.5.4: booleans as their type says."""
     return pa.ExtensionArray.from_storage(pa.bool8(), pa.array(values, pa.bool_()).cast(pa.int8()))
 
 
@@ -188,7 +186,7 @@ def test_booleans_of_whole_bytes_in_lists_are_read_as_such_or_refused(rows) -> N
         pa.array(ends, pa.int32()), whole([value for row in rows for value in row])
     )
     flat = [value for row in rows for value in row]
-    # The only case in which bits would look the same, and mean something else.
+    # The only case in which bits would look alike, and mean something else.
     if (
         len(flat) % 8 == 0
         and True in flat[1 : len(flat) // 8]
@@ -259,9 +257,7 @@ def bytes_of(octets: bytes, nulls: bytes | None = None) -> pa.Array:
 
 
 GARBAGE = bytes_of(b"\x00\x5a\x01\xba", nulls=b"\xfe")
-"""Of a column that is NULL in all rows, as DuckDB 1.5.0 sends it: the first row is marked as NULL
-(airport §13.3).
-"""
+"""A column of NULLs as DuckDB 1.5.0 sends it: only its first row is NULL (airport §13.3)."""
 ENDS = pa.array([0, 4], pa.int32())
 KEYS = pa.array(list("abcd"))
 

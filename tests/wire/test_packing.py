@@ -1,6 +1,4 @@
-"""Bodies of requests are untrusted: they decode, or raise BadRequest with a sentence, and nothing
-else.
-"""
+"""Bodies of requests are untrusted: they decode, or raise BadRequest with a sentence."""
 
 from __future__ import annotations
 

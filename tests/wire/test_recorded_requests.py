@@ -1,6 +1,4 @@
-"""Every request that the real client was seen to send decodes to what the recording says it
-means.
-"""
+"""Every recorded request of the real client decodes to what the recording says it means."""
 
 from __future__ import annotations
 
@@ -311,8 +309,7 @@ def check_ticket(call: Call) -> None:
     [message] = call.messages
     ticket = decode_ticket(message.data)
     assert len(ticket) == message.decoded["ticket_len"]
-    # The ticket is that of the recording's server; that the bytes are right shows in what it had
-    # packed into them.
+    # The ticket is that of the recording's server; its content shows that the bytes are right.
     shown = message.decoded.get("ticket_msgpack")
     if shown is not None:
         assert set(msgpack.unpackb(ticket)) == set(shown)

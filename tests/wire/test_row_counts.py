@@ -1,4 +1,4 @@
-"""Counting the rows of messages that nobody has checked yet."""
+"""Counting the rows of messages that are not validated yet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparkport.wire.row_counts import count_rows
     "length", [b"", b"\xff", b"\xff" * 4, b"\xff" * 20, b"\x80" * 4, b"\x00", b"\x7f"]
 )
 def test_a_length_that_is_none_counts_as_no_rows(field, length):
-    """One that does not end within four bytes once sent the count back to the start, for ever."""
+    """A length longer than four bytes once sent the count back to the start, forever."""
     assert count_rows(field + length) == 0
     assert count_rows(b"\x0a\x00" + field + length) == 0
 

@@ -214,7 +214,7 @@ def test_nan_is_an_upper_bound_only() -> None:
 def test_text_never_has_null_as_bounds(data_type: pa.DataType) -> None:
     row = answered(ColumnStatistics(), data_type).to_pylist()[0]
     assert row["min"] == ""
-    # DuckDB compares the first eight bytes, of which no text has higher ones.
+    # DuckDB compares the first eight bytes; no text has higher bytes.
     assert row["max"].encode()[:8] == b"\xf4\x8f\xbf\xbf" * 2
     assert row["contains_unicode"] is True
     assert "max_string_length" not in row

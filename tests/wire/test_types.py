@@ -1,6 +1,4 @@
-"""What DuckDB's client cannot take is refused before it is published, with column and remedy
-(airport §13.2).
-"""
+"""Types that DuckDB's client cannot read are refused with column and remedy (airport §13.2)."""
 
 from __future__ import annotations
 
@@ -140,9 +138,7 @@ def test_other_geometries_are_refused(field, problem) -> None:
 
 
 def with_raw_name(name: bytes) -> pa.Schema:
-    """A schema that only a file or a network can bring: pyarrow itself makes none whose names are
-    not text.
-    """
+    """Make a schema whose names are not text, as only a file or a network can bring it."""
     message = pa.schema([("N" * len(name), pa.int8())]).serialize().to_pybytes()
     return pa.ipc.read_schema(pa.py_buffer(message.replace(b"N" * len(name), name)))
 

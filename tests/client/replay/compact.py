@@ -1,9 +1,8 @@
-"""Makes the files of this folder from recordings: `python tests/client/replay/compact.py FOLDER
-SCENARIO …`.
+"""Makes this folder's files from recordings: `python tests/client/replay/compact.py FOLDER …`.
 
-FOLDER holds the recorded traffic of DuckDB's airport client as one JSON file for each scenario.
-Only what the client sent is kept, and how it went for the client; equal messages and header sets
-are kept once.
+The arguments are FOLDER and the scenarios. FOLDER holds the recorded traffic of DuckDB's airport
+client as a JSON file for each scenario. Only what the client sent is kept, and the outcome for the
+client; equal messages and header sets are kept once.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ HERE = Path(__file__).parent
 
 
 class Compact:
-    """One scenario on its way into a small file."""
+    """A scenario on its way into a small file."""
 
     def __init__(self, recorded: dict[str, Any]) -> None:
         self.recorded = recorded
@@ -44,9 +43,8 @@ class Compact:
         messages: list[Any] = []
         rows = 0
         for message in call["messages"]:
-            if (
-                "note" in message
-            ):  # "113 messages left out here": those of an exchange are batches like the one before
+            # "113 messages left out here": those of an exchange are batches like the one before.
+            if "note" in message:
                 messages.append({"left_out": int(message["note"].split()[0]), "of_rows": rows})
             elif message["dir"] == "request" and "event" not in message:
                 messages.append(self.message(message))
@@ -84,7 +82,7 @@ class Compact:
 
 
 def write(value: dict[str, Any], path: Path) -> None:
-    """One line for each step, header set and message, so that a change can be read."""
+    """Write a line for each step, header set and message, so that a change can be read."""
     lines = [
         f' "about": {json.dumps(value["about"])}',
         f' "setup": {json.dumps(value["setup"], ensure_ascii=False)}',
@@ -98,9 +96,7 @@ def write(value: dict[str, Any], path: Path) -> None:
 
 
 def write_types(recorded: dict[str, Any], path: Path) -> None:
-    """The scenario `types`, which has a form of its own: one line for each type under each of
-    DuckDB's settings.
-    """
+    """Write the scenario `types` in its own form: a line for each type under each setting."""
     settings = {key: recorded[key] for key in ("lossless_true", "lossless_false")} | recorded[
         "settings"
     ]

@@ -1,6 +1,4 @@
-"""What a scenario's SQL does in DuckDB itself: the truth that the server's tables are compared
-with.
-"""
+"""What a scenario's SQL does in DuckDB itself: the server's tables are compared with it."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ class Expected:
         self.duckdb.close()
 
     def run(self, statements: Iterable[str]) -> list[tuple[Any, ...]]:
-        """Run statements; the rows of the last. Transactions are not heard of: each statement
-        commits (trap T23).
-        """
+        """Run statements and return the rows of the last; each statement commits (trap T23)."""
         rows: list[tuple[Any, ...]] = []
         for sql in statements:
             if not OF_THE_CLIENT.match(sql):
@@ -45,7 +41,8 @@ class Expected:
     def tables(self) -> dict[tuple[str, str], pa.Table]:
         """All tables by schema and name."""
         found = self.duckdb.execute(
-            "SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = ? AND NOT temporary",
+            "SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = ? AND NOT "
+            "temporary",
             [self.catalog],
         ).fetchall()
         return {
@@ -68,7 +65,8 @@ class Expected:
 
     def schemas(self) -> set[str]:
         found = self.duckdb.execute(
-            "SELECT schema_name FROM duckdb_schemas() WHERE database_name = ? AND schema_name <> 'main'",
+            "SELECT schema_name FROM duckdb_schemas() WHERE database_name = ? AND schema_name <> "
+            "'main'",
             [self.catalog],
         )
         return {name for (name,) in found.fetchall()}
@@ -77,7 +75,7 @@ class Expected:
 def assert_same_contents(
     client: DuckDBClient, expected: Expected, unread: frozenset[str] = frozenset()
 ) -> None:
-    """Every table of the server holds what DuckDB's has, in columns of the same names and types."""
+    """Check that every table of the server equals DuckDB's in names, types and rows."""
     schemas = client.schemas()
     served = {(s.name, t.name): t for s in schemas.values() for t in s.tables.values()}
     assert set(schemas) == expected.schemas()
@@ -100,9 +98,7 @@ def unordered(rows: pa.Table) -> list[str]:
 def shown(
     step: Step, scanned: Mapping[str, pa.Table], changed: Changed | None, schema: str
 ) -> list[list[Any]]:
-    """The result that DuckDB makes of what the server sent: of a SELECT, of RETURNING, or the
-    number of rows.
-    """
+    """Return DuckDB's result from the server's replies: of SELECT, RETURNING, or a row count."""
     database = duckdb.connect(config={"autoload_known_extensions": False})
     try:
         if changed is None:

@@ -1,6 +1,4 @@
-"""The functions and actions of the recording server, as far as the recorded statements call
-them.
-"""
+"""The recording server's functions and actions that the recorded statements call."""
 
 from __future__ import annotations
 
@@ -176,7 +174,7 @@ class Unavailable(SparkportError):
 
 
 def catalog_with_actions() -> CatalogBuilder:
-    """`echo` and its likes; `create_database` knows one name at a time."""
+    """Return a catalog with `echo` and other actions; `create_database` keeps a single name."""
     catalog = CatalogBuilder("cat")
     created: set[bytes] = set()
 

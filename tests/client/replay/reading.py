@@ -1,6 +1,4 @@
-"""The recorded scenarios that change nothing: the catalogs to replay them against, and what DuckDB
-makes of the replies.
-"""
+"""The recorded scenarios that change nothing: their catalogs, and DuckDB's results."""
 
 from __future__ import annotations
 
@@ -25,32 +23,27 @@ from sparkport.memory import MemoryCatalog, MemorySchema, MemoryTable
 from sparkport.testing import DuckDBClient
 
 Refusal = tuple[str, str | None]
-"""The gRPC code, and the exception that DuckDB raises for it, where it is typed."""
+"""The gRPC code, and DuckDB's exception for it, where it is typed."""
 Rows = Sequence[Sequence[Any]]
 
 
 @dataclass(frozen=True)
 class ReadingScenario:
-    """What there is to say about a recording. Statements are named by their SQL, the second of a
-    kind with `#2`.
-    """
+    """Remarks about a recording. Statements are named by their SQL, repeated ones with `#2`."""
 
     name: str
     catalogs: Callable[[Path], list[Catalog]]
-    """Makes the catalogs, of which the first is the one attached; the folder is for files."""
+    """Makes the catalogs, of which the first is attached; the folder is for files."""
     prepare: Callable[[DuckDBClient], None] = lambda client: None
     shown: Mapping[str, str] = field(default_factory=dict)
-    """What DuckDB still does with a function's result, where it is not shown as it is: SQL over
-    `computed`.
-    """
+    """SQL over `computed`, where DuckDB still changes a function's result."""
     refused: Mapping[str, Refusal] = field(default_factory=dict)
-    """What the server refuses; everything else it answers."""
+    """Statements that the server refuses; it answers all others."""
     accepted: frozenset[str] = frozenset()
-    """What it answers although the recording server did not, so that there are no further calls to
-    replay.
+    """Statements that it answers but the recording server refused: no further calls are recorded.
     """
     other_result: Mapping[str, Rows] = field(default_factory=dict)
-    """Where the recorded result was the recording server's doing: the right one."""
+    """The right result, where the recording server's was wrong."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """SELECTs that give the rows of batches that were not kept."""
 
@@ -222,27 +215,33 @@ SCENARIOS = (
         "scalar_function",
         lambda folder: [memory({"t": pa.table({"name": ["a", "b", None]})}, functions=True)],
         shown={
-            "SELECT sum(utils.test_add(i, 1)) FROM range(5000) r(i)": "SELECT sum(result)::BIGINT FROM computed",
-            "SELECT utils.test_no_op(5::bigint), utils.test_no_op(6::bigint)": "FROM computed_0, computed_1",
-            "SELECT name FROM t WHERE utils.test_uppercase(name) = 'A'": "SELECT lower(result) FROM computed "
-            "WHERE result = 'A'",
+            "SELECT sum(utils.test_add(i, 1)) FROM range(5000) r(i)": (
+                "SELECT sum(result)::BIGINT FROM computed"
+            ),
+            "SELECT utils.test_no_op(5::bigint), utils.test_no_op(6::bigint)": (
+                "FROM computed_0, computed_1"
+            ),
+            "SELECT name FROM t WHERE utils.test_uppercase(name) = 'A'": (
+                "SELECT lower(result) FROM computed WHERE result = 'A'"
+            ),
         },
         other_result={
-            "SELECT utils.test_any_type(true)": [
-                ["true"]
-            ],  # a boolean is one, whatever it was sent as
+            "SELECT utils.test_any_type(true)": [["true"]],  # a boolean, however it was sent
             "SELECT utils.test_time()": [[datetime.datetime(2026, 11, 15, 20, 12, 54)]],
         },
         sources={
-            "SELECT sum(utils.test_add(i, 1)) FROM range(5000) r(i)": "SELECT i, 1::BIGINT FROM range(5000) r(i)"
+            "SELECT sum(utils.test_add(i, 1)) FROM range(5000) r(i)": (
+                "SELECT i, 1::BIGINT FROM range(5000) r(i)"
+            )
         },
     ),
     ReadingScenario(
         "table_function",
         lambda folder: [memory({}, functions=True)],
         shown={
-            "SELECT result_3, result_5 FROM utils.test_wide(4) WHERE result_6 > 5": "SELECT result_3, result_5 "
-            "FROM computed WHERE result_6 > 5",
+            "SELECT result_3, result_5 FROM utils.test_wide(4) WHERE result_6 > 5": (
+                "SELECT result_3, result_5 FROM computed WHERE result_6 > 5"
+            ),
             "SELECT count(*) FROM utils.test_long('x')": "SELECT count(*) FROM computed",
         },
     ),
@@ -250,36 +249,43 @@ SCENARIOS = (
         "table_in_out_function",
         lambda folder: [memory({"t": PEOPLE}, functions=True)],
         shown={
-            "SELECT count(*) FROM utils.test_table_in_out_long((SELECT name FROM t))": "SELECT count(*) FROM computed",
-            "SELECT count(*), count(DISTINCT value) FROM utils.test_table_in_out_huge((SELECT name FROM t))": "SELECT "
-            "count(*), count(DISTINCT value) FROM computed",
-            "SELECT count(*) FROM utils.test_table_in_out_long((SELECT i FROM range(5000) r(i)))": "SELECT count(*) "
-            "FROM computed",
-            "SELECT result_1, result_19 FROM utils.test_table_in_out_wide('x', (SELECT * FROM t)) WHERE result_2 = 2": ""
-            "SELECT result_1, result_19 FROM computed WHERE result_2 = 2",
-            "SELECT * FROM utils.test_table_in_out('Sloane', (SELECT name FROM t)) LIMIT 1": "FROM computed LIMIT 1",
+            "SELECT count(*) FROM utils.test_table_in_out_long((SELECT name FROM t))": (
+                "SELECT count(*) FROM computed"
+            ),
+            "SELECT count(*), count(DISTINCT value) FROM utils.test_table_in_out_huge((SELECT "
+            "name FROM t))": ("SELECT count(*), count(DISTINCT value) FROM computed"),
+            "SELECT count(*) FROM utils.test_table_in_out_long((SELECT i FROM range(5000) r(i)))": (
+                "SELECT count(*) FROM computed"
+            ),
+            "SELECT result_1, result_19 FROM utils.test_table_in_out_wide('x', (SELECT * FROM t)) "
+            "WHERE result_2 = 2": ("SELECT result_1, result_19 FROM computed WHERE result_2 = 2"),
+            "SELECT * FROM utils.test_table_in_out('Sloane', (SELECT name FROM t)) LIMIT 1": (
+                "FROM computed LIMIT 1"
+            ),
         },
         sources={
-            "SELECT count(*) FROM utils.test_table_in_out_long((SELECT i FROM range(5000) r(i)))": "FROM range(5000)"
+            "SELECT count(*) FROM utils.test_table_in_out_long((SELECT i FROM range(5000) r(i)))": (
+                "FROM range(5000)"
+            )
         },
     ),
     ReadingScenario(
         "table_in_out_2048",
-        # The statement that is not for the attached catalog goes to it as well: only the name of
-        # the other is needed.
+        # The statement for another catalog goes to the attached catalog too: only the name is
+        # needed.
         lambda folder: [memory({}, functions=True), memory({}, name="nosplit")],
         shown=dict.fromkeys(
             (
-                f"SELECT count(*) FROM {catalog}.utils.test_table_in_out_wide('x', (SELECT i FROM range(3000) r(i)))"
+                f"SELECT count(*) FROM {catalog}.utils.test_table_in_out_wide('x', (SELECT i FROM "
+                "range(3000) r(i)))"
                 for catalog in ("nosplit", "cat")
             ),
             "SELECT count(*) FROM computed",
         ),
-        # the client hung after its first batch; here the server answers that, and the end
+        # The client hung after its first batch; here the server answers that, and the end.
         other_result={
-            "SELECT count(*) FROM nosplit.utils.test_table_in_out_wide('x', (SELECT i FROM range(3000) r(i)))": [
-                [2048]
-            ]
+            "SELECT count(*) FROM nosplit.utils.test_table_in_out_wide('x', (SELECT i FROM "
+            "range(3000) r(i)))": [[2048]]
         },
     ),
     ReadingScenario(
@@ -288,7 +294,7 @@ SCENARIOS = (
         prepare=changed_thrice,
         refused={
             "SELECT * FROM t AT (VERSION => 'a-string-version')": ("INVALID_ARGUMENT", None),
-            # The recording server took no notice of timestamps; in 2025 there was no such table.
+            # The recording server ignored timestamps; in 2025 there was no such table.
             "SELECT * FROM t AT (TIMESTAMP => TIMESTAMP '2025-01-02 03:04:05.678901')": MISSING,
             "SELECT * FROM t AT (TIMESTAMP => TIMESTAMPTZ '2025-01-02 03:04:05+02')": MISSING,
             "SELECT * FROM t AT (TIMESTAMP => DATE '2025-01-02')": MISSING,
@@ -321,8 +327,8 @@ SCENARIOS = (
         ],
         shown={
             f"{FLIGHT}['cat/s1/table/t'])": "FROM flight",
-            "SELECT name FROM airport_take_flight('grpc://server:50801', ['cat/s1/table/t']) WHERE id = 2": "SELECT name "
-            "FROM flight WHERE id = 2",
+            "SELECT name FROM airport_take_flight('grpc://server:50801', ['cat/s1/table/t']) "
+            "WHERE id = 2": ("SELECT name FROM flight WHERE id = 2"),
         },
         refused={
             f"{FLIGHT}'cat/s1/table/t')": ("NOT_FOUND", "InvalidInputException"),

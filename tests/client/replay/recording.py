@@ -1,5 +1,6 @@
-"""Recorded statements of the real client, decoded: what it sent, in which order, and how it went
-(see README.md).
+"""Recorded statements of the real client, decoded: requests, their order, and the outcome.
+
+See README.md.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ class Omitted:
 
 @dataclass(frozen=True)
 class Call:
-    """One RPC as the client made it. `status` is None when the client cancelled it."""
+    """An RPC as the client made it. `status` is None when the client cancelled it."""
 
     method: str
     action: str | None
     headers: Mapping[str, str | list[str]]
-    """One that was sent twice is a list."""
+    """The value is a list where a header was sent twice."""
     messages: list[bytes | Omitted]
     status: str | None
 
@@ -50,7 +51,7 @@ class Call:
 
     @property
     def body(self) -> bytes:
-        """Of an action."""
+        """The body of an action."""
         assert self.action is not None
         return _fields(self._message(0)).get(2, b"")
 
@@ -67,7 +68,7 @@ class Call:
 
     @property
     def descriptor(self) -> flight.FlightDescriptor:
-        """The recorded one."""
+        """The recorded descriptor."""
         if self.method == "GetFlightInfo":
             return flight.FlightDescriptor.deserialize(self._message(0))
         if self.method == "DoExchange":
@@ -78,15 +79,13 @@ class Call:
         )
 
     def body_with(self, descriptor: flight.FlightDescriptor) -> bytes:
-        """The body with another descriptor in place of the recorded one, and everything else as it
-        was.
-        """
+        """Return the body with the recorded descriptor replaced, and nothing else changed."""
         replaced = dict.fromkeys(("descriptor", "flight_descriptor"), descriptor.serialize())
         return _packed(_Map((key, replaced.get(key, value)) for key, value in _pairs(self.body)))
 
     @property
     def sent_schema(self) -> pa.Schema:
-        """Of an exchange."""
+        """The schema that was sent in an exchange."""
         return pa.ipc.read_schema(pa.py_buffer(_encapsulated(self._message(self._schema_at))))
 
     @property
@@ -99,7 +98,7 @@ class Call:
         return 2 if self.operation == "table_function_in_out" else 1
 
     def batches(self) -> Iterator[pa.RecordBatch | Omitted]:
-        """Of an exchange."""
+        """Yield the batches that were sent in an exchange."""
         for message in self.messages[self._schema_at + 1 :]:
             if isinstance(message, Omitted):
                 yield message
@@ -115,7 +114,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Step:
-    """One SQL statement. `rows` are the first 20 of its result, None when it failed."""
+    """An SQL statement. `rows` are the first 20 of its result, None when it failed."""
 
     sql: str
     calls: list[Call]
@@ -167,7 +166,7 @@ def load(scenario: str) -> Recording:
 
 
 class _Map(list[tuple[Any, Any]]):
-    """A MessagePack map with its keys in order, those that come twice included."""
+    """A MessagePack map with its keys in order, repeated keys included."""
 
 
 def _pairs(body: bytes) -> list[tuple[str, Any]]:
@@ -177,7 +176,7 @@ def _pairs(body: bytes) -> list[tuple[str, Any]]:
 
 
 def _packed(value: Any) -> bytes:
-    """As the client packs: bytes and text alike as MessagePack str."""
+    """Pack as the client does: bytes and text alike as MessagePack str."""
     packer = msgpack.Packer(unicode_errors="surrogateescape")
     if isinstance(value, _Map):
         head = packer.pack_map_header(len(value))

@@ -1,6 +1,4 @@
-"""Sends recorded requests to a server, and reads the replies as strictly as the simulation of the
-client does.
-"""
+"""Sends recorded requests to a server, and reads the replies as strictly as the simulation."""
 
 from __future__ import annotations
 
@@ -42,16 +40,12 @@ TIMEOUT = 20.0
 DML = ("insert", "update", "delete")
 LIMIT = re.compile(r" LIMIT (\d+)$")
 Omissions = Callable[[str, pa.Schema, dict[str, pa.Table]], pa.Table]
-"""Makes the rows of batches that were not kept: from the SQL, the schema sent, and the tables
-scanned for it.
-"""
+"""Makes rows of batches that were not kept, from the SQL, the schema, and the scanned tables."""
 
 
 @dataclass
 class Outcome:
-    """What came of one statement: the rows of its scans by table, the change it made, or the
-    server's refusal.
-    """
+    """The outcome of a statement: rows of its scans by table, its change, or the refusal."""
 
     scanned: dict[str, pa.Table] = field(default_factory=dict)
     changed: Changed | None = None
@@ -63,8 +57,9 @@ class Outcome:
 
 
 class Replayer:
-    """The client of one recording. Descriptors, tickets and transaction ids are those of the server
-    it talks to.
+    """The client of a recording.
+
+    Descriptors, tickets and transaction ids are those of the server it talks to.
     """
 
     def __init__(self, location: str, catalog: str, omissions: Omissions) -> None:
@@ -84,9 +79,9 @@ class Replayer:
         self._session.close()
 
     def run(self, step: Step) -> Outcome:
-        """Make the calls of a statement in their order, up to the first that the server refuses.
+        """Make the calls of a statement in order, up to the first that the server refuses.
 
-        Raises: ProtocolViolation for a reply that the real client could not take.
+        Raises: ProtocolViolation for a reply that the real client could not accept.
         """
         outcome = Outcome()
         calls = deque(step.calls)
@@ -163,7 +158,7 @@ class Replayer:
             self._learn_version(answer)
         elif action == "create_schema":
             self._cache.put_schema(body["schema"], ContentsMap.read(Fields.unpack(answer, action)))
-            # IF NOT EXISTS cannot be told apart: the schema may have been there.
+            # IF NOT EXISTS cannot be told apart: the schema may have existed.
         elif action == "create_table":
             info = flight_info(answer, action)
             self._cache.put_table(self._cache.read_table(info, body["schema_name"], action))
@@ -175,9 +170,7 @@ class Replayer:
             self._changed(body)
 
     def _changed(self, body: dict[str, Any]) -> None:
-        """From now on the version is a higher one, unless the statement may have found nothing to
-        do.
-        """
+        """Expect a higher version, unless the statement may have found nothing to do."""
         conditional = (
             "ignore_not_found",
             "if_column_exists",
@@ -203,8 +196,9 @@ class Replayer:
         return self._cache.table(schema, name)
 
     def _scan(self, call: Call, rest: deque[Call], table: AttachedTable, sent: int = 1) -> pa.Table:
-        """The rows of the columns that were asked for. A DoGet that was cancelled is cancelled
-        after `sent` rows.
+        """Return the rows of the columns that were asked for.
+
+        A DoGet that was cancelled is cancelled after `sent` rows.
         """
         gets = []
         while rest and rest[0].method == "DoGet":
@@ -235,9 +229,7 @@ class Replayer:
         return rows
 
     def _travel(self, call: Call, rest: deque[Call]) -> pa.Table:
-        """AT: `flight_info` to look the table up, `flight_info` to bind it, then the scan (airport
-        §4.6).
-        """
+        """AT: `flight_info` to find the table, `flight_info` to bind it, then the scan (§4.6)."""
         now = self._table(call)
         answer = self._session.answer(
             "flight_info", call.body_with(now.descriptor), self._headers(call), crashes=False
@@ -261,9 +253,7 @@ class Replayer:
         return self._scan(endpoints, rest, then)
 
     def _take_flight(self, call: Call) -> None:
-        """The table that `airport_take_flight` names by its descriptor, here by the one that this
-        server gives it.
-        """
+        """Take the flight of `airport_take_flight`, under this server's descriptor."""
         asked = call.descriptor
         name = asked.path[0].decode().split("/") if asked.path else []
         if len(name) == 4 and (known := self._cache.known_table(name[1], name[3])) is not None:
@@ -287,9 +277,7 @@ class Replayer:
         )
 
     def _check_statistics(self, table: AttachedTable, rows: pa.Table) -> None:
-        """What was asked before the scan holds for its rows: the client has believed it (trap
-        T28).
-        """
+        """Check that statistics asked for before the scan hold for its rows (trap T28)."""
         for name in rows.column_names:
             known = self._statistics.get((table.name, name))
             if known is not None:
@@ -355,9 +343,7 @@ class Replayer:
     # ------------------------------------------------------------------------------------- writing
 
     def _exchange(self, sql: str, call: Call, rest: deque[Call], outcome: Outcome) -> Changed:
-        """First the exchange, then the calls of the scan that feeds it (trap T24), then the
-        recorded batches.
-        """
+        """Replay the exchange, the calls of the scan that feeds it (trap T24), then the batches."""
         table = self._table(call)
         operation = call.operation
         assert operation in DML
@@ -415,7 +401,7 @@ class Replayer:
     # ------------------------------------------------------------------------------------- headers
 
     def _headers(self, call: Call, descriptor: flight.FlightDescriptor | None = None) -> HeaderList:
-        """The recorded ones, with this session's values where the recording has placeholders."""
+        """Return the recorded headers, with this session's values in place of placeholders."""
         made: HeaderList = []
         for name, recorded in call.headers.items():
             for value in recorded if isinstance(recorded, list) else [recorded]:

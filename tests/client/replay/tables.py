@@ -1,6 +1,4 @@
-"""Tables that are served as those of the recording server were: odd row ids, fail points, a scan
-that takes its time.
-"""
+"""Tables like those of the recording server: odd row ids, points of failure, a slow scan."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ ROWID = {b"is_rowid": b"1"}
 
 
 class KeyedTable(InsertableTable, UpdatableBatchTable, DeletableBatchTable):
-    """Rows under keys of any type; `schema` has the row id field wherever it likes, or none at
-    all.
-    """
+    """Rows under keys of any type; `schema` has the row id field at any place, or none."""
 
     def __init__(self, name: str, schema: pa.Schema, key: Callable[[int], Any] = int) -> None:
         self._name = name
@@ -114,9 +110,7 @@ def keyed_table(name: str, columns: pa.Schema) -> Table:
 
 
 class FailingTable(MemoryTable):
-    """Fails when a statement starts, at its batch of that number (the first is 1), or at its
-    commit.
-    """
+    """Fails when a statement starts, at its batch of that number (from 1), or at its commit."""
 
     def __init__(
         self, name: str, data: pa.Table, point: str | int, error: SparkportError | Exception
@@ -157,7 +151,7 @@ class FailingWrite(StagedWrite):
 
 
 class SlowTable(Table):
-    """Ten rows at a time, with a pause after each ten, until nobody reads any more."""
+    """Yields ten rows at a time, with a pause after each ten, until the reader is closed."""
 
     def __init__(self, name: str, columns: pa.Schema) -> None:
         self._name = name
