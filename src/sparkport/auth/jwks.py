@@ -111,6 +111,7 @@ class KeySet:
                 raise ValueError("more than a megabyte")
             keys = _keys(json.loads(body))
         except (OSError, ValueError, http.client.HTTPException) as error:
+            # As text: a local name for the error would keep its socket open in a cycle.
             reason = str(getattr(error, "reason", None) or error)
             raise PreconditionFailed(
                 f"the keys at {self._url} cannot be fetched: {reason}"

@@ -97,7 +97,7 @@ def answering(
             work.code = "OK"
         except GeneratorExit:  # gRPC has dropped the call
             raise
-        except BaseException as error:  # noqa: BLE001 - the one boundary; what gRPC does not catch hangs the client
+        except BaseException as error:  # noqa: BLE001 - uncaught, it would hang the client
             _abort(context, call, error, action=rpc.is_action)
         finally:
             if place is not None:

@@ -6,7 +6,7 @@ import logging
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import grpc
 
@@ -43,8 +43,8 @@ def server_credentials(certificates: Certificates) -> grpc.ServerCredentials:
             [(found.key, found.certificate)], found.client_ca, wants_clients
         )
     reloading = _Reloading(certificates)
-    fetcher = reloading.changed
-    return grpc.dynamic_ssl_server_credentials(reloading.first, fetcher, wants_clients)  # type: ignore[arg-type]
+    changed: Any = reloading.changed  # the stubs do not allow None
+    return grpc.dynamic_ssl_server_credentials(reloading.first, changed, wants_clients)
 
 
 def check_files(certificates: Certificates) -> None:

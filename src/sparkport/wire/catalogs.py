@@ -18,8 +18,8 @@ from sparkport.wire.packing import pack, read_fields
 
 __all__ = [
     "CatalogRequest",
-    "SchemaContents",
     "ObjectKind",
+    "SchemaContents",
     "SchemaEntry",
     "compressed",
     "decode_catalog_version",

@@ -28,8 +28,8 @@ def status_of(error: SparkportError, *, from_duckdb: bool = True, action: bool =
 
     For an action the trailers are left out: the client does not look for the exception there, and
     would take the first trailer for a reason to retry for three seconds (airport §4.1, §14.1). To
-    other clients the trailers would hide the code, so they get them only for exceptions without a
-    code.
+    other clients the trailers would hide the code, so they get them only where the exception says
+    more than the code.
     """
     message = _readable(error.message)
     trailers: tuple[tuple[str, str | bytes], ...] = ()
