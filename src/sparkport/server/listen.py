@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from types import FrameType, TracebackType
 
 import grpc
@@ -19,6 +19,13 @@ from sparkport.server.flight import flight_methods
 from sparkport.server.health import Health
 from sparkport.server.http import StatusServer, parse_address
 from sparkport.server.observability import Watching
+from sparkport.server.options import (
+    Catalogs,
+    built_catalog,
+    grpc_options,
+    named_catalogs,
+    parse_location,
+)
 from sparkport.server.settings import ServerSettings
 from sparkport.server.threads import ElasticExecutor, join_all
 from sparkport.server.tls import Certificates, server_credentials
@@ -66,7 +73,7 @@ class Server:
             self._settings.tls_certificate and self._settings.tls_key
         ):
             raise BadRequest(f"the location {location!r} needs a TLS certificate and its key")
-        self._service = Service(CatalogRegistry(_named(catalogs)), self._settings)
+        self._service = Service(CatalogRegistry(named_catalogs(catalogs)), self._settings)
         self._executor: ElasticExecutor | None = None
         self._grpc: grpc.Server | None = None
         self._watching: Watching | None = None
@@ -130,9 +137,7 @@ class Server:
         health, executor = Health(), ElasticExecutor(settings.idle_thread_seconds)
         server = grpc.server(
             executor,  # type: ignore[arg-type]  # any Executor will do; the stubs name one
-            options=grpc_options(
-                settings.keepalive_seconds, settings.service.limits.max_message_bytes
-            ),
+            options=grpc_options(settings.keepalive_seconds, settings.max_message_bytes),
         )
         methods = flight_methods(self._service)
         door = Door(self._service, watching, methods, settings.max_calls)
@@ -313,66 +318,3 @@ def serve(
     """
     server = Server(catalogs, location, settings)
     server.run_until_signal(lambda: print(server.greeting, flush=True))  # noqa: T201 - this is a program's main function
-
-
-def _named(catalogs: Catalogs) -> Iterable[tuple[str, Catalog]]:
-    if isinstance(catalogs, Mapping):
-        return [(name, _built(each)) for name, each in catalogs.items()]
-    several = [catalogs] if isinstance(catalogs, Catalog | CatalogBuilder) else catalogs
-    return [(each.name, _built(each)) for each in several]
-
-
-def _built(catalog: Catalog | CatalogBuilder) -> Catalog:
-    return catalog.build() if isinstance(catalog, CatalogBuilder) else catalog
-
-
-def _parse(location: str) -> tuple[str, str, int]:
-    problem = BadRequest(
-        f"the location {location!r} must be of the form grpc://host:port or grpc+tls://host:port"
-    )
-    try:
-        parts = urlsplit(location)
-        scheme, host, port = parts.scheme.replace("grpc+tcp", "grpc"), parts.hostname, parts.port
-    except ValueError:
-        raise problem from None
-    if scheme not in ("grpc", "grpc+tls") or not host or port is None or parts.path.strip("/"):
-        raise problem
-    return scheme, host, port
-
-
-def _most_connections() -> int:
-    """Each takes a file descriptor, and whoever connects must leave some to those who read
-    files.
-    """
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit
-        return 2**31 - 1
-    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return (
-        2**31 - 1 if allowed == resource.RLIM_INFINITY else max(1, min(allowed // 4 * 3, 2**31 - 1))
-    )
-
-
-def _options(settings: ServerSettings) -> list[tuple[str, int]]:
-    keepalive = int(settings.keepalive_seconds * 1000)
-    return [
-        # The protocol has no limit on the size of messages (airport §1.2).
-        ("grpc.max_receive_message_length", settings.max_message_bytes or -1),
-        ("grpc.max_send_message_length", -1),
-        ("grpc.max_metadata_size", _HEADER_LIMIT),
-        ("grpc.absolute_max_metadata_size", _HEADER_LIMIT),
-        # Calls of which nobody has heard yet. Beyond that gRPC lets some of them fall, whoever
-        # makes them.
-        ("grpc.server.max_pending_requests", _MOST_UNHEARD),
-        ("grpc.server.max_pending_requests_hard_limit", 2 * _MOST_UNHEARD),
-        ("grpc.server_handshake_timeout_ms", int(_HANDSHAKE_SECONDS * 1000)),
-        ("grpc.max_allowed_incoming_connections", _most_connections()),
-        # A second server on a busy port must fail, not share it.
-        ("grpc.so_reuseport", 0),
-        ("grpc.keepalive_time_ms", keepalive),
-        ("grpc.keepalive_timeout_ms", max(keepalive // 3, 1000)),
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_ping_interval_without_data_ms", 5000),
-        ("grpc.http2.max_ping_strikes", 0),
-    ]
