@@ -42,7 +42,7 @@ def test_an_exchange_has_its_full_time_after_the_scan_that_its_client_was_waitin
     clock, watching
 ):
     exchange, scan = begun(watching, "DoExchange"), begun(watching, "DoGet")
-    exchange.waits()
+    exchange.start_waiting()
     clock.now += 2 * LIMIT
     assert cut_off(watching) == []
 
@@ -55,7 +55,7 @@ def test_an_exchange_has_its_full_time_after_the_scan_that_its_client_was_waitin
 
 def test_a_scan_that_takes_less_than_the_limit_costs_the_exchange_nothing_either(clock, watching):
     exchange, scan = begun(watching, "DoExchange"), begun(watching, "DoGet")
-    exchange.waits()
+    exchange.start_waiting()
     clock.now += LIMIT - 1
     assert cut_off(watching) == []
     watching.end(scan)
@@ -67,16 +67,16 @@ def test_calls_of_others_are_no_excuse(clock, watching):
     exchange = begun(watching, "DoExchange")
     begun(watching, "DoGet", session="another")
     begun(watching, "DoGet", session="")
-    exchange.waits()
+    exchange.start_waiting()
     clock.now += LIMIT + 1
     assert cut_off(watching) == [exchange]
 
 
 def test_two_that_are_quiet_do_not_excuse_each_other(clock, watching):
     both = [begun(watching, "DoExchange"), begun(watching, "DoExchange")]
-    both[0].waits()
+    both[0].start_waiting()
     clock.now += LIMIT / 2
-    both[1].waits()
+    both[1].start_waiting()
     for _ in range(10):
         clock.now += LIMIT / 4
         cut_off(watching)
@@ -85,7 +85,7 @@ def test_two_that_are_quiet_do_not_excuse_each_other(clock, watching):
 
 def test_nobody_is_cut_off_for_time_in_which_the_server_itself_stood_still(clock, watching):
     scan = begun(watching, "DoGet")
-    scan.gives(b"")
+    scan.note_sending(b"")
     clock.now += 2 * LIMIT
     assert cut_off(watching, stood_still=True) == []
     clock.now += LIMIT + 1

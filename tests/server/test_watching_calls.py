@@ -309,8 +309,8 @@ def test_noting_a_message_costs_little():
     work = Work("DoGet")
 
     def note() -> None:
-        work.gives(message)
-        work.goes_on()
+        work.note_sending(message)
+        work.stop_waiting()
 
     note()
     assert lines_run(note) < 40

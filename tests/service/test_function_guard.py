@@ -14,14 +14,16 @@ import pytest
 from sparkport.catalog import Context
 from sparkport.errors import Cancelled, LimitExceeded
 from sparkport.service import function_guard
-from sparkport.service.function_guard import Guard, Watch
+from sparkport.service.function_guard import FunctionGuard, FunctionWatch
 
 
 def test_a_call_is_let_go_once_however_long_its_function_stays(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     ctx, let_go = Context(trace_id="t"), []
-    guard = Guard(ctx, "function s.f", None, False, lambda: let_go.append(1), time.monotonic)
+    guard = FunctionGuard(
+        ctx, "function s.f", None, False, lambda: let_go.append(1), time.monotonic
+    )
 
     def stuck() -> None:
         ctx.cancellation.cancel()
@@ -37,7 +39,7 @@ def test_a_call_is_let_go_once_however_long_its_function_stays(
 
 
 def test_a_function_that_ends_in_time_is_left_alone() -> None:
-    guard = Guard(Context(), "function s.f", 10.0, True, lambda: None, time.monotonic)
+    guard = FunctionGuard(Context(), "function s.f", 10.0, True, lambda: None, time.monotonic)
 
     def quick() -> int:
         guard.look(time.monotonic() + 9.0)
@@ -48,7 +50,7 @@ def test_a_function_that_ends_in_time_is_left_alone() -> None:
 
 def test_one_that_takes_too_long_is_interrupted_between_two_bytecodes() -> None:
     ctx = Context()
-    guard = Guard(ctx, "function s.f", 10.0, True, lambda: None, time.monotonic)
+    guard = FunctionGuard(ctx, "function s.f", 10.0, True, lambda: None, time.monotonic)
 
     def slow() -> None:
         now = time.monotonic()
@@ -67,7 +69,7 @@ def test_one_that_takes_too_long_is_interrupted_between_two_bytecodes() -> None:
 
 def test_what_ends_too_late_by_itself_has_taken_too_long_all_the_same() -> None:
     ctx = Context()
-    guard = Guard(ctx, "function s.f", 10.0, True, lambda: None, time.monotonic)
+    guard = FunctionGuard(ctx, "function s.f", 10.0, True, lambda: None, time.monotonic)
 
     def slow() -> int:
         guard.look(time.monotonic() + 10.5)
@@ -100,7 +102,7 @@ def test_nobody_is_blamed_for_time_in_which_the_process_stood_still(
     monkeypatch.setattr(
         function_guard, "time", SimpleNamespace(monotonic=lambda: clock() + jump, sleep=sleep)
     )
-    with Watch().guard(Context(), "function s.f", 30.0) as guard:
+    with FunctionWatch().guard(Context(), "function s.f", 30.0) as guard:
 
         def slow() -> int:
             assert looked.wait(30)

@@ -91,9 +91,9 @@ def answering(
                 messages = chain([place.first_message(messages, work.cut)], messages)
             with closing(_iterate(rpc.run, call, messages, context)) as answers:
                 for message in answers:
-                    work.gives(message)
+                    work.note_sending(message)
                     yield message
-                    work.goes_on()
+                    work.stop_waiting()
             work.code = "OK"
         except GeneratorExit:  # gRPC has dropped the call
             raise
@@ -149,11 +149,11 @@ def _received(
     Raises: Cancelled when the client has gone away.
     """
     try:
-        work.waits()
+        work.start_waiting()
         for message in messages:
-            work.got(message)
+            work.note_received(message)
             yield message
-            work.waits()
+            work.start_waiting()
         # gRPC notes the end of the messages first, and then that the call was cancelled. In between
         # the stream looks closed. Asking again goes through the same queue, so that gRPC has noted
         # both by the time it answers.
@@ -161,7 +161,7 @@ def _received(
     except grpc.RpcError as error:
         raise Cancelled("the client went away") from error
     finally:
-        work.goes_on()
+        work.stop_waiting()
     if not context.is_active():
         raise Cancelled("the client went away")
 

@@ -76,8 +76,8 @@ class Door(grpc.GenericRpcHandler):
         Raises: Unauthenticated, LimitExceeded.
         """
         place = None
-        if not self._service.is_told(headers):
-            if not rpc.with_handles or not self._service.may_tell_later(headers):
+        if not self._service.says_who_calls(headers):
+            if not rpc.with_handles or not self._service.may_identify_later(headers):
                 raise Unauthenticated(HOW_TO_SIGN_IN)
             place = self.doorstep.enter()
             if place is None:

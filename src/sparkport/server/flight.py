@@ -16,11 +16,11 @@ __all__ = ["flight_methods"]
 
 def flight_methods(service: Service) -> dict[str, Rpc]:
     """Return the methods by their paths. Messages stay bytes: the wire layer decodes them."""
-    admit, meet = service.admit, service.meet
+    admit, authenticate = service.admit, service.authenticate
     rpcs = [
-        Rpc("DoAction", meet, one_request(service.do_action), with_handles=True),
-        Rpc("DoGet", meet, one_request(service.do_get), with_handles=True),
-        Rpc("DoExchange", meet, _streaming(service.do_exchange), with_handles=True),
+        Rpc("DoAction", authenticate, one_request(service.do_action), with_handles=True),
+        Rpc("DoGet", authenticate, one_request(service.do_get), with_handles=True),
+        Rpc("DoExchange", authenticate, _streaming(service.do_exchange), with_handles=True),
         Rpc("DoPut", admit, _streaming(service.do_put)),
         Rpc("ListFlights", admit, one_request(service.list_flights)),
         Rpc("ListActions", admit, one_request(lambda call, _message: service.list_actions(call))),

@@ -64,7 +64,7 @@ class Watching:
 
     def end(self, work: Work) -> None:
         """Record the end of a call. Does not raise: the call has an error of its own to report."""
-        work.ends()
+        work.end()
         try:
             self.metrics.ended(work)
             if self.audit is not None:
@@ -121,7 +121,7 @@ class Watching:
             # server.
             others = lively[work.session] - (work.waited_seconds <= self._idle_seconds)
             if stood_still or (work.rpc == "DoExchange" and work.session and others > 0):
-                work.excuse()
+                work.excuse_client()
         for work in running:
             if work.idle_seconds > self._idle_seconds and not work.cut_off:
                 reason = (

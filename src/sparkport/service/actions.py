@@ -1,4 +1,4 @@
-"""The actions: one table, name → how to decode the body and what to run."""
+"""The table of actions: how to decode the body of each, and what to run."""
 
 from __future__ import annotations
 
@@ -76,22 +76,22 @@ class ActionType:
 
 
 def run_action(service: Service, call: Call, action: Action) -> Iterator[bytes]:
-    """Result messages. Raises: Unsupported for an action that does not exist."""
+    """Yield the result messages of an action. Raises: Unsupported for an unknown action."""
     action_type = ACTIONS.get(action.type)
     if action_type is None:
         for body in _run_custom(service, call, action):
             yield encode_result(body)
         return
-    # The body is decoded before the first result is asked for, so that a bad one is a plain error.
-    with service.refusing_strangers(call):
+    # The body is decoded before the first result is asked for, so that a bad body is a plain error.
+    with service.authentication_first(call):
         request = action_type.decode(action.body)
-    call.work.asks(request)
+    call.work.note_request(request)
     for body in action_type.run(service, call, request):
         yield encode_result(body)
 
 
 def list_actions(service: Service, call: Call) -> Iterator[bytes]:
-    """ActionType messages, for ListActions."""
+    """Yield the ActionType messages, for ListActions."""
     for name, action_type in ACTIONS.items():
         yield encode_action_type(name, action_type.description)
     for _, action in _custom_actions(service, call):
@@ -99,15 +99,16 @@ def list_actions(service: Service, call: Call) -> Iterator[bytes]:
 
 
 def _custom_actions(service: Service, call: Call) -> Iterator[tuple[Context, CustomAction]]:
-    """The actions of the catalog that the header names, or of all of them: `airport_action` names
-    none (airport §11).
+    """Yield the custom actions of the catalog that the header names, or of all catalogs.
+
+    `airport_action` names no catalog (airport §11).
     """
     named = call.headers.catalog
     seen = set(ACTIONS)
     for registered in service.catalogs(call) if named is None else (service.catalog(call, named),):
         if isinstance(registered.catalog, ActionCatalog):
             ctx, _ = service.enter(call, registered.name)
-            if not ctx.access.may(Privilege.READ):  # what they do only the catalog knows
+            if not ctx.access.may(Privilege.READ):  # only the catalog knows what they do
                 continue
             for action in registered.catalog.actions(ctx):
                 if action.name not in seen:
@@ -116,8 +117,9 @@ def _custom_actions(service: Service, call: Call) -> Iterator[tuple[Context, Cus
 
 
 def _run_custom(service: Service, call: Call, action: Action) -> Iterator[bytes]:
-    """Raises: Unsupported for an action that nobody has; CatalogFault when it gives anything but
-    bytes.
+    """Run an action of a catalog.
+
+    Raises: Unsupported when no catalog has it; CatalogFault when it returns anything but bytes.
     """
     offered = _custom_actions(service, call)
     found = next((each for each in offered if each[1].name == action.type), None)

@@ -1,9 +1,8 @@
-"""What the server is doing: every call under way, those that have ended, errors, and how much has
-gone in and out.
+"""What the server is doing: calls under way, calls that have ended, errors, rows and bytes.
 
-Strategy: a call notes what happens to it in an object of its own, without locks, since one thread
-serves it. Whoever wants to know adds that up, a few times a second at most; nothing is added up
-while rows are on their way.
+Strategy: each call notes its own progress in an object of its own, without locks, because one
+thread serves it. A reader adds these notes up, a few times a second at most. Nothing is added up
+while rows are being sent.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ _MOST_FAILURES = 100
 _SAMPLES = 720  # an hour
 SAMPLE_SECONDS = 5.0
 _LONGEST_NAME = 200
-"""Clients choose them, and hundreds of calls are remembered."""
+"""Longest name kept: clients choose names, and hundreds of calls are remembered."""
 _STREAMS = frozenset({"DoGet", "DoExchange", "DoPut"})
-"""The calls whose messages hold rows, on their way to clients."""
+"""The calls whose messages to the client hold rows."""
 _STREAMS_IN = frozenset({"DoExchange", "DoPut"})
-"""The same for messages of clients."""
+"""The calls whose messages from the client hold rows."""
 
 _monotonic = time.monotonic
 
 
 class Work:
-    """One call, and how far it is. Written by the thread that serves it, read by anybody."""
+    """One call and its progress. The thread that serves it writes here; any thread may read."""
 
     __slots__ = (
         "abandon",
@@ -88,88 +87,89 @@ class Work:
         self.started = _monotonic()
         self.started_at = time.time()
         self.ended: float | None = None
-        self.code = "CANCELLED"  # unless it comes to another end
+        self.code = "CANCELLED"  # until the call ends otherwise
         self.message = ""
         self.cut_off = ""
-        """Why the server has ended it, if it has."""
+        """Why the server has ended the call; empty if it has not."""
         self.messages_in = self.messages_out = 0
         self.bytes_in = self.bytes_out = 0
         self.rows_in = self.rows_out = 0
         self.waits_since = 0.0
-        """Since when it waits for the client to take a message, or to send one; 0 while it works by
-        itself.
+        """Since when the call has waited for the client to take or send a message; 0 while it
+        works.
         """
         self.excused_at = 0.0
 
-    def concerns(self, *names: str | None) -> None:
-        """Note the object that is asked for: catalog, schema, and table or function, as far as they
-        are known.
-        """
+    def note_object(self, *names: str | None) -> None:
+        """Note the object that the call is about: catalog, schema, table or function, if known."""
         self.object = ".".join(name[:_LONGEST_NAME] for name in names if name)
 
-    def is_in(self, catalog: str) -> None:
-        """Note the catalog that is meant by a request that names none."""
+    def note_catalog(self, catalog: str) -> None:
+        """Note the catalog of a request that names none."""
         if self.object != catalog and not self.object.startswith(f"{catalog}."):
-            self.concerns(catalog, self.object)
+            self.note_object(catalog, self.object)
 
-    def asks(self, request: object) -> None:
-        """Note the object that a decoded request names, where it does so by these fields."""
+    def note_request(self, request: object) -> None:
+        """Note the object that a decoded request names in its fields."""
         names = [getattr(request, field, None) for field in ("catalog", "schema", "table", "name")]
-        self.concerns(*(name for name in names if isinstance(name, str)))
+        self.note_object(*(name for name in names if isinstance(name, str)))
 
-    def gives(self, message: bytes) -> None:
-        """A message is about to be sent; `goes_on` is called when the client has room for more."""
+    def note_sending(self, message: bytes) -> None:
+        """Note a message that is about to be sent.
+
+        `stop_waiting` is called when the client has room for more.
+        """
         self.messages_out += 1
         self.bytes_out += len(message)
         if self.rpc in _STREAMS:
             self.rows_out += count_rows(message)
         self.waits_since = _monotonic()
 
-    def goes_on(self) -> None:
+    def stop_waiting(self) -> None:
         self.waits_since = 0.0
 
-    def waits(self) -> None:
-        """The client's next message is waited for."""
+    def start_waiting(self) -> None:
+        """Note that the call now waits for the client's next message."""
         self.waits_since = _monotonic()
 
-    def got(self, message: bytes) -> None:
-        """A message of the client has come."""
+    def note_received(self, message: bytes) -> None:
+        """Note a message that has come from the client."""
         self.waits_since = 0.0
         self.messages_in += 1
         self.bytes_in += len(message)
         if self.rpc in _STREAMS_IN:
             self.rows_in += count_rows(message)
 
-    def excuse(self) -> None:
-        """That the client was quiet until now was not its fault."""
+    def excuse_client(self) -> None:
+        """Note that the client's silence until now was not its fault."""
         self.excused_at = _monotonic()
 
-    def ends(self) -> None:
-        """Nothing more will be done."""
+    def end(self) -> None:
+        """Note that the call has ended."""
         if self.ended is None:
             self.ended = _monotonic()
         self.message = self.cut_off or self.message
 
     @property
     def waited_seconds(self) -> float:
-        """How long it has been waiting for the client; 0 while the server is at work."""
+        """How long the call has been waiting for the client; 0 while the server works."""
         since = self.waits_since
         return 0.0 if not since else max(0.0, _monotonic() - since)
 
     @property
     def idle_seconds(self) -> float:
-        """How much of that is the client's fault."""
+        """How long the call has been waiting through the client's own fault."""
         return min(self.waited_seconds, _monotonic() - self.excused_at)
 
     @property
     def seconds(self) -> float:
-        """How long it takes, or took."""
+        """How long the call has been running, or ran."""
         return (self.ended or _monotonic()) - self.started
 
     def cut(self, reason: str) -> None:
-        """End it from outside, as if the client had gone away."""
+        """End the call from another thread, as if the client had gone away."""
         self.cut_off = self.cut_off or reason
-        cancellation = self.cancellation  # which its end removes
+        cancellation = self.cancellation  # the end of the call removes it
         if cancellation is not None:
             cancellation.cancel()
         self.abandon()
@@ -177,7 +177,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An error as the client was told."""
+    """An error, as the client was told of it."""
 
     time: float
     code: str
@@ -187,7 +187,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What has gone through, since the server was started or in some time."""
+    """How much has gone through the server since its start, or in some span of time."""
 
     rows_out: int = 0
     bytes_out: int = 0
@@ -213,7 +213,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What has gone through in the seconds before a time."""
+    """How much went through the server in the seconds before a given time."""
 
     time: float
     seconds: float
@@ -240,16 +240,16 @@ class Activity:
             self._running[work.id] = work
 
     def end(self, work: Work) -> None:
-        """A call has ended, with the code that it bears; doing so again changes nothing."""
+        """Note that a call has ended, with the code that it holds. May be called again."""
         with self._changed:
             if self._running.pop(work.id, None) is None:
                 return
-            work.ends()
+            work.end()
             self._finished = self._finished.plus(work)
             self._ended.append(work)
             if work.cut_off or work.code not in ("OK", "CANCELLED"):
                 self._failures.append(Failure(time.time(), work.code, work.message, work))
-            # What is remembered of it must not keep the call itself alive.
+            # The memory of an ended call must not keep the call itself alive.
             work.cancellation, work.abandon = None, _nothing
             self._changed.notify_all()
 
@@ -269,12 +269,12 @@ class Activity:
             return list(reversed(self._failures))
 
     def find(self, number: int) -> Work | None:
-        """A call under way."""
+        """Return a call under way by its id."""
         with self._changed:
             return self._running.get(number)
 
     def totals(self) -> Totals:
-        """What has gone through since the server was started."""
+        """How much has gone through since the server was started."""
         with self._changed:
             totals = self._finished
             for work in self._running.values():
@@ -282,7 +282,7 @@ class Activity:
             return totals
 
     def sample(self) -> None:
-        """Note what has gone through since the last time; called every few seconds."""
+        """Note what has gone through since the last sample. Called every few seconds."""
         now, totals = _monotonic(), self.totals()
         with self._changed:
             before, known = self._last
@@ -290,14 +290,14 @@ class Activity:
             self._samples.append(Sample(time.time(), now - before, totals.minus(known)))
 
     def samples(self) -> list[Sample]:
-        """What has gone through in the last hour, oldest first."""
+        """The samples of the last hour, oldest first."""
         with self._changed:
             return list(self._samples)
 
     def wait_until_idle(
         self, seconds: float, stop_waiting: Callable[[], bool] = lambda: False
     ) -> bool:
-        """Whether all calls have ended in so many seconds."""
+        """Wait at most this many seconds; return whether all calls have ended."""
         deadline = _monotonic() + seconds
         with self._changed:
             while self._running:

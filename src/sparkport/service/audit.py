@@ -1,5 +1,7 @@
-"""The audit log: who has changed what, who has asked Spark what, and who was refused; a line of
-JSON for each. No tokens, and no values of rows but those that a caller writes into a query.
+"""The audit log: who changed what, who asked Spark what, and who was refused.
+
+Each entry is a line of JSON. It holds no tokens, and no values of rows but those that a caller
+writes into a query.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ _CHANGES = frozenset(
 class AuditLog:
     """Appends lines to a file that only its owner may read. Thread-safe.
 
-    Whoever rotates logs may rename the file: the next line goes into a new one of the old name.
+    Log rotation may rename the file: the next line goes into a new file of the old name.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -58,8 +60,9 @@ class AuditLog:
             raise BadRequest(f"the audit log {path} cannot be written: {error.strerror}") from error
 
     def record(self, work: Work) -> None:
-        """Write down what a call has changed, or what was refused to it. That it cannot be written
-        is logged and counted.
+        """Write down what a call has changed, or what was refused to it.
+
+        A line that cannot be written is logged and counted.
         """
         for entry in entries_of(work):
             line = json.dumps(entry, ensure_ascii=True, separators=(",", ":")) + "\n"
@@ -86,7 +89,7 @@ class AuditLog:
     def _reopen_if_renamed(self) -> None:
         if (
             self._file >= 0
-        ):  # a call may outlive the server, and what it has done belongs into the log
+        ):  # a call may outlive the server, and what it has done belongs in the log
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.stat(self._path), os.fstat(self._file)):
                     return
@@ -102,7 +105,7 @@ def _write(file: int, line: bytes) -> None:
 
 
 def entries_of(work: Work) -> Iterator[dict[str, Any]]:
-    """What is to be written down about a call that has ended; most are not worth a line."""
+    """Return the entries for a call that has ended; most calls need none."""
     common = {
         "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
         "principal": work.principal,
@@ -113,21 +116,21 @@ def entries_of(work: Work) -> Iterator[dict[str, Any]]:
     if work.progress.query:
         asked |= {"query": work.progress.query, "tables": list(work.progress.tables)}
     if work.code in _DENIED:
-        # What was changed before it was refused follows.
+        # What was changed before the refusal follows.
         yield common | asked | {"rows": None, "outcome": work.code, "reason": work.message}
     elif work.progress.query and (work.rpc == "DoGet" or work.code != "OK"):
-        # Its rows are read by DoGet; before that it is only planned, and may be refused then.
+        # DoGet reads its rows; before that it is only planned, and may then be refused.
         yield (
             common
             | asked
             | {"rows": work.rows_out, "outcome": "ok" if work.code == "OK" else work.code}
         )
     for kind, name, rows in work.progress.writes:
-        # It is done, whatever became of the answer.
+        # The change is made, whatever became of the answer.
         yield common | {"what": kind, "object": name or work.object, "rows": rows, "outcome": "ok"}
     if not work.progress.writes and work.code not in _DENIED and _changes_something(work):
-        # An action answers when it is done, so one that has answered has done it, even if nobody
-        # took the answer.
+        # An action answers when it is done. One that has answered is done, even if the client did
+        # not take the answer.
         done = work.code == "OK" or (work.rpc == "DoAction" and work.messages_out > 0)
         yield common | asked | {"rows": None, "outcome": "ok" if done else work.code}
 

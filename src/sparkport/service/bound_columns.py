@@ -1,8 +1,8 @@
 """Fitting a table's batches to the Arrow schema that the client has bound (airport §5.4).
 
 The client reads columns by position and checks neither their number nor their types, so what is
-sent must have every column of the bound schema in its place. Columns nobody asked for are of type
-`null`, which costs no bytes.
+sent must have every column of the bound schema in its place. Columns that were not asked for are of
+type `null`, which costs no bytes.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ from sparkport.errors import CatalogFault
 __all__ = ["Fit", "slices"]
 
 MESSAGE_BYTES = 1024 * 1024
-"""What one message should hold. gRPC copies each message, and waits for it to be sent before it
-takes the next. Messages of 1 to 2 MiB streamed faster than those of half or of several times that
-size (decision 0001 has the figures)."""
+"""How many bytes a message should hold.
+
+gRPC copies each message, and waits for it to be sent before it takes the next. Messages of 1 to 2
+MiB streamed faster than those of half or of several times that size (decision 0001 has the
+figures).
+"""
 
 
 class Fit:
@@ -41,9 +44,7 @@ class Fit:
         self._columns: list[tuple[int, pa.DataType | None] | None] = []
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Raises: CatalogFault when the batch lacks a wanted column, or has it with another
-        type.
-        """
+        """Raises: CatalogFault when the batch lacks a wanted column, or has another type for it."""
         if self._source is None or not (
             batch.schema is self._source or batch.schema.equals(self._source)
         ):
@@ -65,7 +66,7 @@ class Fit:
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
 
     def _locate(self, source: pa.Schema, index: int) -> tuple[int, pa.DataType | None] | None:
-        """Where a column of the bound schema is found, and the type it must be decoded to; None for
+        """The position in the batch of a bound column, and the type to decode it to; None for
         nulls.
         """
         if index not in self._wanted:
@@ -81,16 +82,16 @@ class Fit:
         if found.type == field.type:
             return positions[0], None
         if publishable_schema(pa.schema([found])).field(0).type == field.type:
-            return positions[
-                0
-            ], field.type  # a dictionary, which is published as plain values (T33)
+            # A dictionary, which is published as plain values (T33).
+            return positions[0], field.type
         raise CatalogFault(
-            f"table {self._title}: its scan yields column {field.name!r} as {found.type}, but declares it as {field.type}"
+            f"table {self._title}: its scan yields column {field.name!r} as {found.type}, but "
+            f"declares it as {field.type}"
         )
 
 
 def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The batch in pieces of a size that is good to send."""
+    """Cut the batch into pieces of a size that is good to send."""
     if batch.nbytes <= 2 * MESSAGE_BYTES or batch.num_rows <= 1:
         yield batch
         return

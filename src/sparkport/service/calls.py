@@ -1,4 +1,4 @@
-"""One call of a client: its headers, and whether it still waits."""
+"""A client's call: its headers, who makes it, and whether the client still waits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from sparkport.wire.headers import RequestHeaders
 
 __all__ = ["HOW_TO_SIGN_IN", "Call"]
 
-HOW_TO_SIGN_IN = "this server wants a token: CREATE SECRET (TYPE airport, auth_token '…', SCOPE 'grpc://…') with its address"
+HOW_TO_SIGN_IN = (
+    "this server wants a token: "
+    "CREATE SECRET (TYPE airport, auth_token '…', SCOPE 'grpc://…') with its address"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,27 +27,24 @@ class Call:
     headers: RequestHeaders = field(default_factory=RequestHeaders)
     cancellation: Cancellation = field(default_factory=Cancellation)
     trace_id: str = field(default_factory=lambda: str(uuid.uuid4()))
-    """The caller's own where it sent one: the key to the log for errors nobody foresaw."""
+    """The caller's own if it sent one: under this id the log has the details of unexpected errors.
+    """
     identity: Identity | None = None
     """Who calls, where the server asks for tokens."""
     admitted: bool = True
-    """False while the caller has not shown who it is, and may yet do so by what this server has
-    handed out to it.
-    """
+    """False until the caller has shown who it is; it may still do so by a handle of this server."""
     shown: Identity | None = None
-    """Who it is by what its headers show, which a handle in its first message has yet to say as
-    well.
-    """
+    """Who the headers show it to be; a handle in the first message must then say so too."""
     abandon: Callable[[], object] = field(default=lambda: None, compare=False, repr=False)
-    """Ends the call from outside of the thread that serves it."""
+    """Ends the call from a thread other than the one that serves it."""
     work: Work = field(default_factory=Work, compare=False, repr=False)
-    """Where what it does is noted, for those who watch the server."""
+    """Where the call notes its progress, for the views of the server's activity."""
     keeper: LimitKeeper | None = field(default=None, compare=False, repr=False)
     """Counts what callers use at once."""
 
     @property
     def principal(self) -> str | None:
-        """The name of who calls."""
+        """The name of the caller."""
         return None if self.identity is None else self.identity.name
 
     @property
@@ -62,10 +62,10 @@ class Call:
         access: Access | None = None,
         served: Callable[[], Sequence[tuple[Catalog, Access]]] = tuple,
     ) -> Context:
-        """The context that catalogs see. Without one nothing can be asked of a catalog, so here is
-        the last check.
+        """The context that catalogs see.
 
-        Raises: Unauthenticated.
+        Nothing can be asked of a catalog without a context, so this is the last check. Raises:
+        Unauthenticated.
         """
         if not self.admitted:
             raise Unauthenticated(HOW_TO_SIGN_IN)

@@ -1,4 +1,4 @@
-"""Readers, and other iterables, that catalogs hand over: whoever has received one closes it."""
+"""Closing the readers and other iterables that catalogs return; the receiver closes them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ _T = TypeVar("_T")
 def closing_reader(
     reader: Iterable[_T], run: Callable[[Callable[[], object]], object] = lambda close: close()
 ) -> Iterator[Iterator[_T]]:
-    """Close what can be closed, also when the client has cancelled: generators then see
-    GeneratorExit.
+    """Close a reader after use, also when the client has cancelled: generators see GeneratorExit.
 
-    `run` is what calls `close`, which for a function is watched like every other step of it.
+    `run` calls `close`. For a function this is a guarded step like every other.
     """
     iterator = iter(reader)
     try:

@@ -1,6 +1,4 @@
-"""Constraints of tables that take rows in the contracts' forms: checked before the table gets the
-rows.
-"""
+"""Checking constraints for tables that take rows in the contracts' forms, before they get them."""
 
 from __future__ import annotations
 
@@ -16,22 +14,19 @@ from sparkport.errors import NotFound
 from sparkport.service.closing import closing_reader
 from sparkport.service.objects import PublishedTable
 
-__all__ = ["Guard"]
+__all__ = ["ConstraintChecks"]
 
 _ROWS_AT_ONCE = 65_536
-"""So many rows are checked together: enough that DuckDB's start does not count, and little
-memory.
-"""
+"""How many rows are checked at once: enough to outweigh DuckDB's start, and little memory."""
 
 
-class Guard:
-    """Checks the rows of one statement against the constraints of a `ConstrainedTable`; any other
-    has none.
+class ConstraintChecks:
+    """Checks the rows of one statement against the constraints of a `ConstrainedTable`.
 
-    `add` every batch, and `check` before the table gets them. Keys are compared with the rows that
-    the table had at the first `check`, so rows that were handed over meanwhile do not count twice.
-    What others change between the check and the write goes unnoticed: a `StagedTable` checks inside
-    its commit. Not thread-safe.
+    Other tables have no constraints. `add` every batch, and `check` before the table gets them.
+    Keys are compared with the rows that the table had at the first `check`, so rows that were
+    handed over meanwhile do not count twice. A change by another statement between the check and
+    the write goes unnoticed: a `StagedTable` checks inside its commit. Not thread-safe.
     """
 
     def __init__(self, ctx: Context, bound: PublishedTable, operation: Operation) -> None:
@@ -50,7 +45,7 @@ class Guard:
         self._existing: pa.Table | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Raises: as `check`, for what each row must fulfil by itself."""
+        """Check a batch, perhaps with later batches. Raises: ConstraintViolation, NotFound."""
         if not self._constraints or not batch.num_rows:
             return
         if self._given is None:
@@ -66,13 +61,15 @@ class Guard:
             self._check_rows()
 
     def held_bytes(self, batch: pa.RecordBatch) -> int:
-        """What is kept of a batch until the statement ends: its keys."""
+        """How many bytes of a batch are kept until the statement ends: its keys."""
         keys = self._key_columns()
         return int(batch.select([name for name in batch.schema.names if name in keys]).nbytes)
 
     def check(self) -> None:
-        """Raises: ConstraintViolation; NotFound for a row id that does not exist, where its row had
-        to be read.
+        """Check all rows that were added.
+
+        Raises: ConstraintViolation; NotFound for a row id that does not exist, where its row was
+        read.
         """
         self._check_rows()
         if not self._keys:
@@ -96,9 +93,7 @@ class Guard:
             self._keys.append(rows.select(keys))
 
     def _completed(self, rows: pa.Table) -> pa.Table:
-        """The rows of an UPDATE with the present values of columns that constraints need and it
-        does not change.
-        """
+        """Add to the rows of an UPDATE the present values of unchanged columns that are checked."""
         missing = [
             name
             for name in columns_of(self._constraints, self._columns)
@@ -143,7 +138,7 @@ class Guard:
 
 
 def _last_of_each(rows: pa.Table, row_id: str) -> pa.Table:
-    """When a row is updated twice, its later values count."""
+    """The last values of each row: when a row is updated twice, its later values count."""
     numbered = pa.table(
         {"id": rows.column(row_id), "number": pa.array(range(rows.num_rows), pa.int64())}
     )

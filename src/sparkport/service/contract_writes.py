@@ -1,12 +1,12 @@
-"""The contracts' forms of writing, adapted to the staged one; nothing else knows them.
+"""The contracts' forms of writing, adapted to the staged form; nothing else knows them.
 
 The batch form wins over the form with row ids (contracts/batch-tables). Without RETURNING the table
 is called once, with all rows, when the statement is complete. With RETURNING the protocol wants an
-answer to every batch before the next one (airport §7.4), so the table is called for each; a failure
+answer to every batch before the next (airport §7.4), so the table is called for each; a failure
 halfway is then undone only by a TransactionManager.
 
-The rows are the caller's, who closes their reader when the table has returned; rows that it returns
-are closed here too.
+The caller owns the rows and closes their reader when the table has returned. Rows that the table
+returns are closed here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sparkport.catalog import (
 )
 from sparkport.errors import BadRequest, CatalogFault, NotWritable
 from sparkport.service.closing import closing_reader
-from sparkport.service.constraints import Guard
+from sparkport.service.constraints import ConstraintChecks
 from sparkport.service.objects import PublishedTable
 from sparkport.service.spool import Spool
 
@@ -46,7 +46,7 @@ _Write: TypeAlias = Callable[[RecordReader], DMLResult]
 def stage(
     ctx: Context, bound: PublishedTable, operation: Operation, options: DMLOptions
 ) -> StagedWrite:
-    """Begin a statement on whatever form of writing the table offers. Raises: NotWritable."""
+    """Begin a statement on a table by the form of writing that it offers. Raises: NotWritable."""
     table = bound.table
     if operation is not Operation.INSERT and bound.rowid_name is None:
         raise _not_writable(bound, operation)
@@ -55,10 +55,10 @@ def stage(
     write = _write_of(ctx, table, operation, options, bound.rowid_name or "")
     if write is None:
         raise _not_writable(bound, operation)
-    guard = Guard(ctx, bound, operation)
+    checks = ConstraintChecks(ctx, bound, operation)
     if options.returning:
-        return _BatchByBatch(write, guard, bound)
-    return _AllAtOnce(write, guard, takes_row_ids=_takes_row_ids(table, operation))
+        return _BatchByBatch(write, checks, bound)
+    return _AllAtOnce(write, checks, takes_row_ids=_takes_row_ids(table, operation))
 
 
 def _not_writable(bound: PublishedTable, operation: Operation) -> NotWritable:
@@ -92,17 +92,13 @@ def _write_of(
 
 
 def _takes_row_ids(table: Table, operation: Operation) -> bool:
-    """Whether the table wants row ids apart from their rows: both are in memory then, all of
-    them.
-    """
+    """Whether the table takes row ids apart from their rows: all of both are then in memory."""
     batch_form = UpdatableBatchTable if operation is Operation.UPDATE else DeletableBatchTable
     return operation is not Operation.INSERT and not isinstance(table, batch_form)
 
 
 def _without_row_ids(rows: RecordReader, rowid: str) -> tuple[list[int], RecordReader]:
-    """Divide rows into their ids and the other columns. Raises: BadRequest unless the ids are
-    integers.
-    """
+    """Divide rows into ids and other columns. Raises: BadRequest unless ids are integers."""
     row_ids: list[int] = []
     rest: list[pa.RecordBatch] = []
     for batch in rows:
@@ -115,29 +111,29 @@ def _without_row_ids(rows: RecordReader, rowid: str) -> tuple[list[int], RecordR
 
 
 class _AllAtOnce(StagedWrite):
-    """Calls the table once, with everything, at the end."""
+    """Calls the table once, with all rows, at the end."""
 
-    def __init__(self, write: _Write, guard: Guard, *, takes_row_ids: bool) -> None:
+    def __init__(self, write: _Write, checks: ConstraintChecks, *, takes_row_ids: bool) -> None:
         self._write = write
-        self._guard = guard
+        self._checks = checks
         self._takes_row_ids = takes_row_ids
         self._spool = Spool()
 
     def held_bytes(self, batch: pa.RecordBatch) -> int:
-        return super().held_bytes(batch) if self._takes_row_ids else self._guard.held_bytes(batch)
+        return super().held_bytes(batch) if self._takes_row_ids else self._checks.held_bytes(batch)
 
     def apply(self, batch: pa.RecordBatch) -> None:
-        self._guard.add(batch)
+        self._checks.add(batch)
         self._spool.add(batch)
 
     def commit(self) -> int:
         try:
             if not self._spool.num_rows:
                 return 0
-            self._guard.check()
+            self._checks.check()
             with closing_reader(self._spool.read()) as rows:
                 result = self._write(rows)
-            with closing_reader(result.returning_data or ()):  # nobody asked for it
+            with closing_reader(result.returning_data or ()):  # they were not asked for
                 return result.affected_rows
         finally:
             self._spool.close()
@@ -147,22 +143,22 @@ class _AllAtOnce(StagedWrite):
 
 
 class _BatchByBatch(StagedWrite):
-    """Calls the table for every batch, because its rows must be answered at once."""
+    """Calls the table for every batch, because RETURNING wants its rows at once."""
 
-    def __init__(self, write: _Write, guard: Guard, bound: PublishedTable) -> None:
+    def __init__(self, write: _Write, checks: ConstraintChecks, bound: PublishedTable) -> None:
         self._write = write
-        self._guard = guard
+        self._checks = checks
         self._bound = bound
         self._affected = 0
 
     def held_bytes(self, batch: pa.RecordBatch) -> int:
-        return self._guard.held_bytes(batch)
+        return self._checks.held_bytes(batch)
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if not batch.num_rows:  # tables are never called without rows
             return pa.RecordBatch.from_pylist([], self._bound.arrow_schema)
-        self._guard.add(batch)
-        self._guard.check()
+        self._checks.add(batch)
+        self._checks.check()
         result = self._write([batch])
         self._affected += result.affected_rows
         if result.returning_data is None:
@@ -181,4 +177,4 @@ class _BatchByBatch(StagedWrite):
         return self._affected
 
     def abort(self) -> None:
-        """What the table has done already is undone by its transaction, where it has one."""
+        """Do nothing: the table's transaction, if it has one, undoes what the table has done."""

@@ -77,7 +77,7 @@ __all__ = ["alter_table", "create_schema", "create_table", "drop_schema", "drop_
 
 
 def create_schema(service: Service, call: Call, request: CreateSchema) -> Iterator[bytes]:
-    """Create a schema; the answer describes its (no) objects."""
+    """Create a schema; the answer describes its objects, of which there are none."""
     ctx, registered = service.enter(call, request.catalog)
     catalog = _dynamic_catalog(registered)
     _require_alter(ctx, request.name)
@@ -100,7 +100,9 @@ def create_schema(service: Service, call: Call, request: CreateSchema) -> Iterat
 
 
 def _ignores_existing_schema(service: Service, call: Call, request: CreateSchema) -> bool:
-    """DuckDB sends the same for CREATE SCHEMA with and without IF NOT EXISTS; the former must work
+    """Whether CREATE SCHEMA of a schema that exists succeeds.
+
+    DuckDB sends the same request with and without IF NOT EXISTS; with it, the statement must work
     (airport §4.10).
     """
     if request.on_conflict is not None:
@@ -113,9 +115,8 @@ def drop_schema(service: Service, call: Call, request: DropSchema) -> Iterator[b
     ctx, registered = service.enter(call, request.catalog)
     catalog = _dynamic_catalog(registered)
     try:
-        name = find_schema(
-            ctx, registered, request.name
-        ).name  # `main` is published under another name
+        # The catalog's own name: `main` is published under another.
+        name = find_schema(ctx, registered, request.name).name
     except NotFound:
         if not request.ignore_not_found:
             raise
@@ -123,7 +124,8 @@ def drop_schema(service: Service, call: Call, request: DropSchema) -> Iterator[b
         _require_alter(ctx, name)
         if request.cascade and ctx.access.restricted:
             raise PermissionDenied(
-                f"you see only part of some tables, and so cannot drop schema {name} with all that is in it"
+                f"you see only part of some tables, and so cannot drop schema {name} with all "
+                f"that is in it"
             )
         catalog.drop_schema(ctx, name, DropSchemaOptions(request.ignore_not_found, request.cascade))
         registered.changed()
@@ -131,9 +133,7 @@ def drop_schema(service: Service, call: Call, request: DropSchema) -> Iterator[b
 
 
 def create_table(service: Service, call: Call, request: CreateTable) -> Iterator[bytes]:
-    """Create a table; the answer describes it as it is now, which the client believes over its own
-    statement.
-    """
+    """Create a table; the client believes the answer's description over its own statement."""
     ctx, registered = service.enter(call, request.catalog)
     schema = _dynamic_schema(ctx, registered, request.schema)
     _require_alter(ctx, schema.name, request.name)
@@ -159,7 +159,7 @@ def drop_table(service: Service, call: Call, request: DropTable) -> Iterator[byt
     else:
         known = _name_to_drop(ctx, schema, request.name)
         name = known or request.name
-        if known is None and not ctx.access.everything:  # it may be there, and kept from the caller
+        if known is None and not ctx.access.everything:  # it may exist, hidden from the caller
             if not request.ignore_not_found:
                 raise NotFound(f"table {request.schema}.{request.name} not found")
             return
@@ -171,9 +171,9 @@ def drop_table(service: Service, call: Call, request: DropTable) -> Iterator[byt
 
 
 def _name_to_drop(ctx: Context, schema: DynamicSchema, name: str) -> str | None:
-    """What a table is called; None if there is none, or none that the caller may see.
+    """The own name of a table; None if there is none that the caller may see.
 
-    One that is there but cannot be described, since its metadata are gone, can still be dropped.
+    A table that cannot be described, because its metadata are gone, can still be dropped.
     """
     try:
         known = table_named(ctx, schema, name)
@@ -183,8 +183,9 @@ def _name_to_drop(ctx: Context, schema: DynamicSchema, name: str) -> str | None:
 
 
 def alter_table(service: Service, call: Call, request: Alter) -> Iterator[bytes]:
-    """Alter a table; the answer describes it afterwards. IF EXISTS on a missing table has nothing
-    to describe.
+    """Alter a table; the answer describes it afterwards.
+
+    With IF EXISTS there is no answer for a missing table.
     """
     ctx, registered = service.enter(call, request.catalog)
     try:
@@ -193,7 +194,7 @@ def alter_table(service: Service, call: Call, request: Alter) -> Iterator[bytes]
         if not request.ignore_not_found:
             raise
         return
-    # Who sees only part of it could take it out of the reach of the rules that say so.
+    # A caller who sees only part of the table could put it out of reach of the rules that say so.
     ctx.access.require(Privilege.ALTER, found.schema_name, found.table.name, whole=True)
     if isinstance(request, RenameTable):
         _require_alter(ctx, found.schema_name, request.new_name)
@@ -224,9 +225,7 @@ _Change = (
 
 
 def _alter(ctx: Context, table: DynamicTable, names: Sequence[str], request: _Change) -> None:
-    """Hand it to the table, with its own spelling of its columns, of which it is told as
-    `names`.
-    """
+    """Apply a change to a table. `names` are the table's own spellings of its columns."""
 
     own = own_spellings(names)
 
@@ -262,7 +261,8 @@ def _alter(ctx: Context, table: DynamicTable, names: Sequence[str], request: _Ch
         case AddField():
             if request.lost_its_name:
                 raise PreconditionFailed(
-                    "DuckDB did not send the name of the new field (a defect of its airport extension), so it cannot be "
+                    "DuckDB did not send the name of the new field (a defect of its airport "
+                    "extension), so it cannot be "
                     "added; add it with Spark SQL, or create the table anew"
                 )
             refuse_unsupported(request.column_schema, f"table {table.name}")
@@ -284,11 +284,10 @@ def _alter(ctx: Context, table: DynamicTable, names: Sequence[str], request: _Ch
 
 
 def _describe(service: Service, call: Call, ctx: Context, published: PublishedTable) -> bytes:
-    """The table's FlightInfo with a ticket that reads all of it, as the contracts promise, also
-    while it has no rows.
+    """The table's FlightInfo with a ticket that reads all of it, as the contracts promise.
 
-    DuckDB gets the signed descriptor, which carries the fingerprint; others the contracts'
-    `[schema, table]`.
+    There is a ticket even while the table has no rows. DuckDB gets the signed descriptor, which
+    carries the fingerprint; other clients get the contracts' `[schema, table]`.
     """
     if call.headers.from_duckdb:
         descriptor = published.descriptor(ctx, service.signer)
@@ -322,7 +321,7 @@ def _dynamic_schema(ctx: Context, registered: RegisteredCatalog, name: str) -> D
 
 
 def _require_alter(ctx: Context, schema_name: str, name: str = "") -> None:
-    """Raises: PermissionDenied."""
+    """Raises: PermissionDenied unless the caller may alter the object."""
     if not ctx.access.may(Privilege.ALTER, schema_name, name):
         raise PermissionDenied(
             f"you have no alter permission on {'.'.join(filter(None, (schema_name, name)))}"
@@ -330,9 +329,7 @@ def _require_alter(ctx: Context, schema_name: str, name: str = "") -> None:
 
 
 def _require_whole(ctx: Context, schema_name: str, name: str) -> None:
-    """Who does not see all rows of a table does not throw all of them away. Raises:
-    PermissionDenied.
-    """
+    """Raises: PermissionDenied for a caller who does not see all rows of the table."""
     if ctx.access.restrictions(schema_name, name) is not None:
         raise PermissionDenied(
             f"you see only part of {schema_name}.{name}, and that takes all of it"
@@ -354,5 +351,6 @@ def _check_columns(arrow_schema: pa.Schema, what: str) -> None:
 def _refuse_rowid(name: str, what: str) -> None:
     if name.lower() == ROWID_NAME:
         raise BadRequest(
-            f"{what}: a column cannot be called rowid, which is the row's identity; choose another name"
+            f"{what}: a column cannot be called rowid, which is the row's identity; choose "
+            f"another name"
         )

@@ -1,7 +1,7 @@
 """Discovery: catalogs, schemas, tables and their types, in the order that Flight SQL prescribes.
 
-The functions named for what they list yield record batches, for Flight SQL's commands; those called
-`get_…` are the contracts' actions, which send the same in another encoding.
+The functions named for what they list yield record batches, for Flight SQL's commands. Those called
+`get_…` are the contracts' actions, which send the same rows in another encoding.
 """
 
 from __future__ import annotations
@@ -56,48 +56,42 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _TABLE = "TABLE"
-"""The only type there is: the protocol publishes nothing but tables and functions (airport
-§3.5).
-"""
+"""The only table type: the protocol publishes nothing but tables and functions (airport §3.5)."""
 _BATCH_BYTES = 1024 * 1024
-"""About as much is sent at once: clients refuse messages that are too large, ADBC's those of more
-than 16 MiB.
-"""
+"""About how many bytes a batch holds: ADBC's client refuses messages of more than 16 MiB."""
 
 
 def get_catalogs(service: Service, call: Call, request: DiscoveryRequest) -> Iterator[bytes]:
-    """All catalogs of the server."""
+    """Answer the action that lists all catalogs of the server."""
     yield encode_discovery(CATALOGS, catalogs(service, call, _resolved(service, call, request)))
 
 
 def get_schemas(service: Service, call: Call, request: DiscoveryRequest) -> Iterator[bytes]:
-    """The schemas that match."""
+    """Answer the action that lists the schemas that match."""
     yield encode_discovery(SCHEMAS, schemas(service, call, _resolved(service, call, request)))
 
 
 def get_tables(service: Service, call: Call, request: DiscoveryRequest) -> Iterator[bytes]:
-    """The tables that match; with `include_schema` each with its Arrow schema as an IPC message."""
+    """Answer the action that lists the tables that match, with their Arrow schemas if asked for."""
     yield encode_discovery(
         tables_schema(request), tables(service, call, _resolved(service, call, request))
     )
 
 
 def get_table_types(service: Service, call: Call, request: DiscoveryRequest) -> Iterator[bytes]:
-    """What there is."""
+    """Answer the action that lists the types of tables."""
     yield encode_discovery(TABLE_TYPES, table_types(service, call, request))
 
 
 def _resolved(service: Service, call: Call, request: DiscoveryRequest) -> DiscoveryRequest:
-    """An action may ask for the default catalog by an empty name, as all others may. Raises:
-    NotFound.
-    """
+    """Name the default catalog where an action names it by an empty name. Raises: NotFound."""
     if request.catalog is None:
         return request
     return replace(request, catalog=service.catalog(call, request.catalog).name)
 
 
 def catalogs(service: Service, call: Call, request: DiscoveryRequest) -> Iterator[pa.RecordBatch]:
-    """Their names."""
+    """The names of the catalogs."""
     return _batches(
         CATALOGS, ((registered.name,) for registered in _catalogs(service, call, request.catalog))
     )
@@ -123,15 +117,16 @@ def tables(service: Service, call: Call, request: DiscoveryRequest) -> Iterator[
 def table_types(
     _service: Service, _call: Call, _request: DiscoveryRequest
 ) -> Iterator[pa.RecordBatch]:
-    """What there is."""
+    """The types of tables: there is one."""
     return _batches(TABLE_TYPES, [(_TABLE,)])
 
 
 def each_schema(
     service: Service, call: Call, catalog: str | None
 ) -> Iterator[tuple[Context, RegisteredCatalog, Schema]]:
-    """The schemas of the catalog of exactly that name, or of all; no such catalog is no error, but
-    none.
+    """The schemas of the catalog of exactly this name, or of all catalogs.
+
+    There are none if there is no such catalog.
     """
     for each in _catalogs(service, call, catalog):
         ctx, registered = service.enter(call, each.name)
@@ -142,7 +137,7 @@ def each_schema(
 def listed_table(
     ctx: Context, registered: RegisteredCatalog, schema: Schema, name: str
 ) -> Table | None:
-    """The table of that name, if it is one that is listed."""
+    """The table of this name, if it is listed."""
 
     def look() -> Table | None:
         table = table_named(ctx, schema, name)
@@ -152,7 +147,7 @@ def listed_table(
 
 
 def batch_of(arrow_schema: pa.Schema, rows: Iterable[tuple[Any, ...]]) -> pa.RecordBatch:
-    """The rows, of which there is at least one."""
+    """Make a batch of rows; there must be at least one row."""
     columns = zip(arrow_schema, zip(*rows, strict=True), strict=True)
     return pa.RecordBatch.from_arrays(
         [pa.array(values, field.type) for field, values in columns], schema=arrow_schema

@@ -1,4 +1,4 @@
-"""How the streams that clients send begin: a descriptor, perhaps metadata, and a schema."""
+"""The first messages of a client's stream: a descriptor, perhaps metadata, and a schema."""
 
 from __future__ import annotations
 
@@ -15,23 +15,21 @@ __all__ = ["Opening", "first_schema", "named_descriptor"]
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What was said before the first batch."""
+    """What the client sent before the first batch."""
 
     schema_message: FlightData
     descriptor: flight.FlightDescriptor | None
     app_metadata: bytes
-    """Of the messages before the schema; only the exchange of an in/out function has any (airport
-    §9.3).
-    """
+    """From the messages before the schema; only in/out functions send any (airport §9.3)."""
 
     @property
     def named(self) -> flight.FlightDescriptor:
-        """Raises: BadRequest when there is no descriptor."""
+        """The descriptor. Raises: BadRequest when there is none."""
         return _named(self.descriptor)
 
 
 def named_descriptor(message: bytes) -> flight.FlightDescriptor:
-    """That of the first message. Raises: BadRequest when there is none."""
+    """The descriptor of the first message. Raises: BadRequest when there is none."""
     return _named(decode_flight_data(message).descriptor)
 
 

@@ -1,7 +1,7 @@
 """Flight SQL's commands for discovery, so that drivers such as ADBC's can browse a server.
 
-GetFlightInfo answers with a ticket that holds the command, and DoGet carries it out. Commands that
-need SQL are refused.
+GetFlightInfo answers with a ticket that holds the command, and DoGet runs it. Commands that need
+SQL are refused.
 """
 
 from __future__ import annotations
@@ -58,16 +58,12 @@ SQL_ACTIONS = frozenset(
         *("BeginTransaction", "EndTransaction", "BeginSavepoint", "EndSavepoint"),
     }
 )
-"""The actions of Flight SQL, none of which is served: they are about statements and their
-transactions.
-"""
+"""Flight SQL's actions. None is served: they are about SQL statements and their transactions."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandType:
-    """How a command is decoded and carried out; the answer's Arrow schema may depend on what is
-    asked for.
-    """
+    """How a command is decoded and run; the answer's Arrow schema may depend on the request."""
 
     decode: Callable[[memoryview], Any]
     arrow_schema: Callable[[Any], pa.Schema]
@@ -87,9 +83,7 @@ class Command:
 
 
 def command_of(descriptor: flight.FlightDescriptor) -> Command | None:
-    """The command in a descriptor; None when it is no command of Flight SQL. Raises: BadRequest,
-    Unsupported.
-    """
+    """The command in a descriptor, if it is Flight SQL's. Raises: BadRequest, Unsupported."""
     if descriptor.descriptor_type != flight.DescriptorType.CMD:
         return None
     return _decode(descriptor.command)
@@ -98,9 +92,7 @@ def command_of(descriptor: flight.FlightDescriptor) -> Command | None:
 def flight_info(
     service: Service, call: Call, descriptor: flight.FlightDescriptor, command: Command
 ) -> bytes:
-    """Where to get the answer. Raises: NotFound when the header names a catalog that is not
-    there.
-    """
+    """The FlightInfo of a command's answer. Raises: NotFound for a catalog that is not served."""
     header = call.headers.catalog
     catalog = None if header is None else service.catalog(call, header).name
     ticket = encode_ticket(
@@ -110,12 +102,12 @@ def flight_info(
 
 
 def read(service: Service, call: Call, ticket: CommandTicket) -> Iterator[bytes]:
-    """The answer of a command, as FlightData messages."""
+    """Yield the answer to a command as FlightData messages."""
     command = _decode(ticket.command)
     if command is None:
         raise BadRequest("this ticket holds no command of Flight SQL")
     request = command.request
-    # Where the command does not say which catalog is meant, the header does (airport §12).
+    # Where the command does not name a catalog, the header does (airport §12).
     if isinstance(request, DiscoveryRequest | KeysRequest) and request.catalog is None:
         request = replace(request, catalog=ticket.catalog)
     yield encode_schema(command.arrow_schema)
@@ -125,9 +117,10 @@ def read(service: Service, call: Call, ticket: CommandTicket) -> Iterator[bytes]
 
 
 def no_sql(name: str) -> Unsupported:
-    """The refusal of a command or action that is about statements."""
+    """The error for a command or action that needs SQL."""
     return Unsupported(
-        f"{name[:60]} is not served: this server serves tables, and SQL is what DuckDB runs: ATTACH this server there"
+        f"{name[:60]} is not served: this server serves tables, and SQL is what DuckDB runs: "
+        f"ATTACH this server there"
     )
 
 
@@ -142,9 +135,7 @@ def _decode(command: bytes) -> Command | None:
 
 
 def _sql_info(_service: Service, _call: Call, wanted: frozenset[int]) -> Iterator[pa.RecordBatch]:
-    """Those that are known among the wanted: what is missing tells that the server does not
-    know.
-    """
+    """The wanted facts that are known. A missing fact tells the driver that it is unknown."""
     infos = {number: info for number, info in sql_info().items() if not wanted or number in wanted}
     if infos:
         yield encode_sql_info(infos)
@@ -174,7 +165,7 @@ def _primary_keys(service: Service, call: Call, request: KeysRequest) -> Iterato
 
 
 def _no_keys(_service: Service, _call: Call, _request: Any) -> Iterator[pa.RecordBatch]:
-    """DuckDB's client cannot create foreign keys, and no table has any."""
+    """The empty list of foreign keys: DuckDB's client cannot create any, and no table has any."""
     return iter(())
 
 

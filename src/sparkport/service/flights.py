@@ -30,7 +30,7 @@ _DATABASES_SCHEMA = pa.schema(
 
 
 def list_flights(service: Service, call: Call) -> Iterator[bytes]:
-    """Every object, or those of the catalog and schema that the headers name (airport §3.4)."""
+    """Yield the FlightInfo of every object, or of those that the headers choose (airport §3.4)."""
     wanted_catalog, wanted_schema = call.headers.filter_catalog, call.headers.filter_schema
     names = (
         [each.name for each in service.catalogs(call)]
@@ -45,8 +45,9 @@ def list_flights(service: Service, call: Call) -> Iterator[bytes]:
 
 
 def get_flight_info(service: Service, call: Call, descriptor: flight.FlightDescriptor) -> bytes:
-    """A table or the answer of a command, with tickets that read it; the descriptor comes back as
-    it was sent (T42).
+    """The FlightInfo of a table, or of a command's answer, with tickets that read it.
+
+    The descriptor comes back as it was sent (T42).
     """
     if service.is_databases(descriptor):
         ticket = encode_ticket(DatabasesTicket(call.identity), service.signer)
@@ -60,7 +61,7 @@ def get_flight_info(service: Service, call: Call, descriptor: flight.FlightDescr
 
 
 def get_schema(service: Service, call: Call, descriptor: flight.FlightDescriptor) -> bytes:
-    """The Arrow schema of a table, or of the answer of a command."""
+    """The Arrow schema of a table, or of a command's answer."""
     if service.is_databases(descriptor):
         return encode_schema_result(_DATABASES_SCHEMA)
     if (command := flight_sql.command_of(descriptor)) is not None:
@@ -69,7 +70,7 @@ def get_schema(service: Service, call: Call, descriptor: flight.FlightDescriptor
 
 
 def read_databases(service: Service, call: Call) -> Iterator[bytes]:
-    """The names of the catalogs; that is all that a Catalog says about itself."""
+    """Yield the names of the catalogs, which is all that a Catalog says about itself."""
     yield encode_schema(_DATABASES_SCHEMA)
     names = [registered.name for registered in service.catalogs(call)]
     columns = [pa.array(names, pa.string()), pa.nulls(len(names), pa.string())]
@@ -80,7 +81,7 @@ def read_databases(service: Service, call: Call) -> Iterator[bytes]:
 def _bind(
     service: Service, call: Call, descriptor: flight.FlightDescriptor
 ) -> tuple[Context, PublishedTable]:
-    """Raises: BadRequest, NotFound, also for a command that no catalog knows."""
+    """The table that a descriptor names. Raises: BadRequest, NotFound."""
     is_command = descriptor.descriptor_type == flight.DescriptorType.CMD
     if is_command and own_flights.of_descriptor(service, call, descriptor) is None:
         if not descriptor.command:

@@ -1,4 +1,4 @@
-"""Making the messages of a scan somewhere else: what `FramedTable.scan_framed` is given."""
+"""Making the messages of a scan in another process: the argument of `FramedTable.scan_framed`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["ScanFraming"]
 class ScanFraming(Framing):
     """The framing of one scan of a table with a given bound Arrow schema.
 
-    Published columns are never dictionaries (T33), so that a message depends on no other, whoever
-    has made that one.
+    Published columns are never dictionaries (T33), so no message depends on another, and each may
+    be made by a different process.
     """
 
     def __init__(self, bound: pa.Schema, wanted: Sequence[int] | None, title: str) -> None:
@@ -35,7 +35,7 @@ class ScanFraming(Framing):
         return _Framer(Fit(self._bound, self._wanted, self._title))
 
     def __reduce__(self) -> tuple[object, ...]:
-        # As IPC: it brings the extension types along, by their names.
+        # As IPC, which keeps the extension types by their names.
         return _unpickled, (self._bound.serialize().to_pybytes(), self._wanted, self._title)
 
 

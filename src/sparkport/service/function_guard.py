@@ -1,10 +1,10 @@
-"""Watching over functions that implementers wrote: none may keep a caller, or a thread, for ever.
+"""Guarding functions that implementers wrote: none may hold a caller, or a thread, for ever.
 
-A function that looks at its context needs no watching. For others there are three steps, each for
-those whom the one before does not reach: the context is cancelled; an exception is raised in the
-function's thread, which Python delivers between two of its bytecodes; and if it is deep in foreign
-code, where Python cannot interrupt it, the call is ended without it. Its thread is then lost until
-the foreign code returns.
+A function that looks at its context needs no guard. For the others there are three steps, each
+taken when the step before has not ended the function. First, the context is cancelled. Second, an
+exception is raised in the function's thread; Python delivers it between two bytecodes. Third, if
+the function is deep in foreign code, where Python cannot interrupt it, the call is ended without
+it. Its thread is then lost until the foreign code returns.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from sparkport.catalog import Context
 from sparkport.errors import Cancelled, CatalogFault, LimitExceeded, SparkportError
 
-__all__ = ["Guard", "Watch", "Watched"]
+__all__ = ["FunctionGuard", "FunctionWatch", "WatchedGuard"]
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -29,26 +29,27 @@ _T = TypeVar("_T")
 _POLL_SECONDS = 0.25
 _LINGER_SECONDS = 5.0
 _GRACE_SECONDS = 1.0
-"""For a function to notice by itself that it is cancelled."""
+"""How long a cancelled function has to notice it by itself."""
 _ABANDON_SECONDS = 5.0
-"""After which whatever it is in cannot be interrupted."""
+"""How long after that time began a function counts as one that cannot be interrupted."""
 _LONGEST_ROUND_SECONDS = 1.0
-"""Of the watch. When one takes longer, the whole process stood still, for which no function is to
-blame.
+"""The longest round of the watching thread. A longer round means that the whole process stood
+still, for which no function is to blame.
 """
 
 
 class Interrupted(BaseException):
-    """Raised in the thread of a function that must end. Not an Exception, so that few functions
-    catch it by mistake.
+    """Raised in the thread of a function that must end.
+
+    It is not an Exception, so that few functions catch it by mistake.
     """
 
 
-class Guard:
+class FunctionGuard:
     """Runs one function for one caller, in one thread at a time.
 
-    `call` and `iterate` run a step of it: what it raises becomes an error that may be shown, and
-    while it is outside of a step (waiting for the client, say) the time does not count.
+    `call` and `iterate` run a step of it. What the step raises becomes an error that may be shown.
+    Time outside of a step (waiting for the client, say) does not count.
     """
 
     __slots__ = (
@@ -89,8 +90,10 @@ class Guard:
         self._abandoned = False
 
     def call(self, function: Callable[..., _T], *arguments: Any) -> _T:
-        """Run one step. Raises: CatalogFault when the function fails unexpectedly, LimitExceeded
-        when it takes too long.
+        """Run one step.
+
+        Raises: CatalogFault when the function fails unexpectedly; LimitExceeded when it takes too
+        long.
         """
         try:
             self._enter()
@@ -98,7 +101,7 @@ class Guard:
                 result = function(*arguments)
             finally:
                 self._leave()
-            if self._overdue:  # too late: its caller's request is cancelled
+            if self._overdue:  # too late: the caller's request is cancelled
                 raise Cancelled("the request was cancelled")
             return result
         except SparkportError as error:
@@ -112,20 +115,19 @@ class Guard:
                 raise self._translated(Cancelled("the request was cancelled")) from error
             _log.error("trace %s: %s failed", self._ctx.trace_id, self.title, exc_info=error)
             raise CatalogFault(
-                f"{self.title} failed; the server's log has the details under trace id {self._ctx.trace_id}"
+                f"{self.title} failed; the server's log has the details under trace id "
+                f"{self._ctx.trace_id}"
             ) from error
 
     def iterate(self, steps: Iterator[_T]) -> Iterator[_T]:
-        """What an iterator yields, each step watched."""
+        """Yield what an iterator yields, each step guarded."""
         nothing: Any = object()
         while (step := self.call(next, steps, nothing)) is not nothing:
             yield step
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Something inside a step that the function is not to blame for, and that must not be
-        interrupted.
-        """
+        """Pause the guard, for work inside a step that is not the function's own."""
         self._leave()
         try:
             yield
@@ -138,12 +140,12 @@ class Guard:
 
     def _leave(self) -> None:
         self._entered = None
-        if self._since is not None:  # always so a grace period before anybody is interrupted
-            with self._lock:  # whoever is about to interrupt the step has done so by now …
+        if self._since is not None:  # always set a grace period before an interruption
+            # An interruption that is under way takes the lock, so it has been raised by now. Python
+            # delivers it at the latest when the loop jumps back.
+            with self._lock:
                 pass
-            for _ in range(
-                2
-            ):  # … and Python raises what is pending at the latest when it jumps back
+            for _ in range(2):
                 pass
 
     def look(self, now: float) -> None:
@@ -182,14 +184,15 @@ class Guard:
         return error
 
 
-class Watch:
-    """One thread that looks after all functions that are running; it ends when there have been none
-    for a while.
+class FunctionWatch:
+    """One thread that watches the guards of all running functions.
+
+    It ends when there have been none for a while.
     """
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
-        self._guards: set[Guard] = set()
+        self._guards: set[FunctionGuard] = set()
         self._running = False
         self._stood_still = 0.0
 
@@ -204,11 +207,13 @@ class Watch:
         limit: float | None,
         interruptible: bool = True,
         abandon: Callable[[], object] = lambda: None,
-    ) -> Watched:
-        """A guard, watched as long as the `with` statement around it lasts."""
-        return Watched(self, Guard(ctx, title, limit, interruptible, abandon, self.clock))
+    ) -> WatchedGuard:
+        """Make a guard that is watched while the `with` statement around it lasts."""
+        return WatchedGuard(
+            self, FunctionGuard(ctx, title, limit, interruptible, abandon, self.clock)
+        )
 
-    def add(self, guard: Guard) -> None:
+    def add(self, guard: FunctionGuard) -> None:
         with self._condition:
             self._guards.add(guard)
             if not self._running:
@@ -217,7 +222,7 @@ class Watch:
             elif len(self._guards) == 1:
                 self._condition.notify()
 
-    def remove(self, guard: Guard) -> None:
+    def remove(self, guard: FunctionGuard) -> None:
         with self._condition:
             self._guards.discard(guard)
 
@@ -239,14 +244,14 @@ class Watch:
             self._stood_still += max(0.0, time.monotonic() - began - _LONGEST_ROUND_SECONDS)
 
 
-class Watched:
+class WatchedGuard:
     """Has a guard watched while a `with` statement lasts."""
 
-    def __init__(self, watch: Watch, guard: Guard) -> None:
+    def __init__(self, watch: FunctionWatch, guard: FunctionGuard) -> None:
         self._watch = watch
         self._guard = guard
 
-    def __enter__(self) -> Guard:
+    def __enter__(self) -> FunctionGuard:
         self._watch.add(self._guard)
         return self._guard
 

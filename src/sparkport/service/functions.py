@@ -1,6 +1,4 @@
-"""Functions as clients see them: published signatures, and the way back from a descriptor and
-arguments.
-"""
+"""Functions as clients see them: their published signatures, and finding them by a descriptor."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ from sparkport.engine.signatures import FunctionForm, form_of, refuse_unusable
 from sparkport.engine.types import publishable_schema
 from sparkport.errors import BadRequest, NotFound, StaleDescriptor
 from sparkport.service.calls import Call
-from sparkport.service.function_guard import Watched
+from sparkport.service.function_guard import WatchedGuard
 from sparkport.service.objects import find_schema, published_name
 from sparkport.service.registry import RegisteredCatalog
 from sparkport.wire.catalogs import ObjectKind, encode_object_metadata
@@ -59,11 +57,10 @@ __all__ = [
 Function: TypeAlias = ScalarFunction | TableFunction | TableInOutFunction
 
 RESULT = "result"
-"""What the one column of a scalar function's result is called: fixed, since the client compares it
-(airport §15.3).
+"""The column of a scalar function's result: fixed, because the client compares it (airport §15.3).
 """
 MOST_VARIADIC = 8
-"""How many values of a variadic parameter DuckDB is offered, each as an overload."""
+"""How many values of a variadic parameter DuckDB is offered, each number as an overload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +71,11 @@ class PublishedFunction:
     schema_name: str
     function: Function
     parameters: tuple[Parameter, ...]
-    """The signature's, with a variadic one repeated as often as this overload takes it."""
+    """The signature's parameters, with a variadic one repeated as often as this overload takes it.
+    """
     input_schema: pa.Schema
     arrow_schema: pa.Schema
-    """A scalar function's result; empty for the others."""
+    """A scalar function's result; empty for other functions."""
     fingerprint: str
 
     @property
@@ -86,7 +84,7 @@ class PublishedFunction:
 
     @property
     def title(self) -> str:
-        """How messages name it."""
+        """The function's name in messages."""
         return f"function {self.schema_name}.{self.function.name}"
 
     @property
@@ -111,11 +109,7 @@ class PublishedFunction:
 def publish_function(
     registered: RegisteredCatalog, schema_name: str, function: Function, values: int | None = None
 ) -> list[PublishedFunction]:
-    """Its overloads: one, or several for a variadic function, unless it is known how many `values`
-    it is to take.
-
-    Raises: BadRequest or Unsupported for what the client could not take.
-    """
+    """The overloads of a function: several if it is variadic and `values` is not given."""
     signature, form = function.signature, form_of(function)
     repetitions: Iterable[tuple[Parameter, ...]] = (signature.parameters,)
     if signature.variadic:
@@ -152,10 +146,10 @@ def function_info(ctx: Context, published: PublishedFunction, signer: Signer) ->
 def bind_function(
     service: Service, call: Call, descriptor: flight.FlightDescriptor, kind: ObjectKind
 ) -> tuple[Context, PublishedFunction]:
-    """The overload that a descriptor means. Raises: NotFound, BadRequest, StaleDescriptor."""
-    with service.refusing_strangers(call):
+    """Find the overload that a descriptor names. Raises: NotFound, BadRequest, StaleDescriptor."""
+    with service.authentication_first(call):
         path = decode_path(descriptor, service.signer)
-    call.work.concerns(path.catalog, path.schema, path.name)
+    call.work.note_object(path.catalog, path.schema, path.name)
     if path.kind != kind:
         raise NotFound(f"{path.schema}.{path.name} is not a {kind.replace('_', ' ')}")
     call = service.identified(call, path.bearer)
@@ -164,8 +158,10 @@ def bind_function(
     return ctx, find_function(ctx, registered, path.schema, kind, path.name, path.fingerprint)
 
 
-def guarded(service: Service, call: Call, ctx: Context, published: PublishedFunction) -> Watched:
-    """What looks after the function while it runs."""
+def guarded(
+    service: Service, call: Call, ctx: Context, published: PublishedFunction
+) -> WatchedGuard:
+    """The guard of the function while it runs."""
     function = published.function
     return service.watch.guard(
         ctx, published.title, function.time_limit, function.interruptible, call.abandon
@@ -181,8 +177,9 @@ def find_function(
     fingerprint: str,
     values: int | None = None,
 ) -> PublishedFunction:
-    """Raises: NotFound; StaleDescriptor when there is one of that name, but with other
-    parameters.
+    """Find an overload.
+
+    Raises: NotFound; StaleDescriptor when the function of that name has other parameters.
     """
     known = False
     for published in functions_named(ctx, registered, schema_name, kind, name, values):
@@ -191,7 +188,8 @@ def find_function(
         known = True
     if known:
         raise StaleDescriptor(
-            f"function {schema_name}.{name} has been changed since it was attached: DETACH the catalog and ATTACH it again"
+            f"function {schema_name}.{name} has been changed since it was attached: DETACH the "
+            f"catalog and ATTACH it again"
         )
     raise NotFound(f"function {schema_name}.{name} not found")
 
@@ -204,8 +202,9 @@ def functions_named(
     name: str,
     values: int | None = None,
 ) -> Iterator[PublishedFunction]:
-    """All overloads of that name, or those of a variadic one for so many values. Raises: NotFound
-    without the schema.
+    """Yield the overloads of that name; of a variadic function those for so many values.
+
+    Raises: NotFound when the schema does not exist.
     """
     schema = find_schema(ctx, registered, schema_name)
     functions: Sequence[Function] = (
@@ -217,7 +216,7 @@ def functions_named(
 
 
 def may_call(ctx: Context, schema: Schema, function: Function) -> bool:
-    """Whether the caller may use the function; otherwise it is not there for it."""
+    """Whether the caller may use the function; if not, it is hidden from the caller."""
     return ctx.access.may(function.privilege, schema.name, function.name)
 
 
@@ -227,8 +226,7 @@ def may_call(ctx: Context, schema: Schema, function: Function) -> bool:
 def convert_arguments(
     published: PublishedFunction, row: pa.RecordBatch, *, from_duckdb: bool
 ) -> Arguments:
-    """The arguments of a table function from the row that the client sent, each in the type of its
-    parameter.
+    """Convert the row that the client sent to the arguments of a table function, by their types.
 
     Raises: BadRequest.
     """
@@ -251,10 +249,9 @@ def convert_arguments(
 
 
 def arguments_of(published: PublishedFunction, values: Sequence[Any]) -> Arguments:
-    """The arguments from plain values, as the contracts' requests bring them; named ones may be
-    left out at the end.
+    """Make arguments from plain values, as the contracts' requests bring them.
 
-    Raises: BadRequest.
+    Named arguments may be left out at the end. Raises: BadRequest.
     """
     parameters = published.values
     least = sum(each.kind is not ParameterKind.NAMED for each in parameters)
@@ -282,14 +279,15 @@ def _array(published: PublishedFunction, parameter: Parameter, value: Any) -> pa
     except (pa.ArrowException, ValueError, TypeError, OverflowError, BadRequest):
         expected = "a value" if target is None else str(target)
         raise BadRequest(
-            f"{published.title}: parameter {parameter.name} must be {expected}, not {type(value).__name__}"
+            f"{published.title}: parameter {parameter.name} must be {expected}, not "
+            f"{type(value).__name__}"
         ) from None
 
 
 def _arguments(
     parameters: Sequence[Parameter], arrays: Sequence[pa.Array], sent: pa.Schema | None = None
 ) -> Arguments:
-    """`sent` tells what only metadata does, such as that bytes are a GEOMETRY."""
+    """Make arguments. `sent` has what only metadata tells, such as that bytes are a GEOMETRY."""
     fields = pa.schema(
         [
             pa.field(
@@ -316,8 +314,9 @@ def _repeated(signature: FunctionSignature, count: int) -> tuple[Parameter, ...]
 def _shape(
     parameters: tuple[Parameter, ...], return_type: pa.DataType | None, form: FunctionForm
 ) -> tuple[pa.Schema, pa.Schema, str]:
-    """The published input schema, the result, and a fingerprint of both. Raises: BadRequest,
-    Unsupported.
+    """The published input schema, the result, and a fingerprint of both.
+
+    Raises: BadRequest, Unsupported.
     """
     refuse_unusable(FunctionSignature(parameters, return_type), form)
     input_schema = pa.schema([_field(parameter, form) for parameter in parameters])

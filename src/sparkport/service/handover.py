@@ -1,4 +1,4 @@
-"""Messages handed over between the thread of a call and another one."""
+"""Handing messages over between the thread of a call and another thread."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 from sparkport.errors import Cancelled
 
-__all__ = ["Ahead", "Handover"]
+__all__ = ["NextMessage", "Handover"]
 
 
-class Ahead:
+class NextMessage:
     """Waits for the next message in a thread of its own, which ends with the call at the latest."""
 
     def __init__(self, messages: Iterator[bytes]) -> None:
@@ -26,7 +26,7 @@ class Ahead:
         return self._done.is_set() and self._message is None
 
     def take(self) -> bytes | None:
-        """The message; None at the end. Raises: Cancelled."""
+        """Return the message; None at the end. Raises: Cancelled."""
         self._done.wait()
         if self._failure is not None:
             raise self._failure
@@ -53,7 +53,7 @@ class Handover:
         self._failure: BaseException | None = None
 
     def put(self, message: bytes) -> None:
-        """Wait for room. Raises: Cancelled when nobody takes any more."""
+        """Add a message, when there is room. Raises: Cancelled when the queue has been closed."""
         with self._condition:
             while len(self._messages) >= self._LENGTH and not self._closed:
                 self._condition.wait()
@@ -78,7 +78,7 @@ class Handover:
             self._condition.notify()
 
     def take_all(self) -> Iterator[bytes]:
-        """All messages until the end. Raises: what the other side failed with."""
+        """Yield all messages until the end. Raises: the error that was passed to `fail`."""
         while True:
             with self._condition:
                 while not self._messages and not self._ended and self._failure is None:

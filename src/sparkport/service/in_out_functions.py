@@ -1,14 +1,15 @@
-"""Table in/out functions: rows of a subquery in, rows out, in lockstep with the client (airport
-§9.3).
+"""Table in/out functions: rows in, rows out, in lockstep with the client (airport §9.3).
 
-For every batch it sends, the client reads batches until one says that it was the last. It takes one
-of a multiple of 2048 rows for one that is not, whatever it says (T18). Such a one could be followed
-by an empty one, but two messages cost twice as much as one, and 2048 rows are what a function that
-keeps all rows answers with. So its last row is kept for the next answer instead.
+For every batch it sends, the client reads batches until it gets the last of the answer. It takes a
+batch for not the last if its number of rows is a multiple of 2048, whatever its metadata says
+(T18). An empty batch could follow, but two messages cost twice as much as one, and 2048 rows are
+what a function that keeps all rows answers with. So the last row of such a batch is kept for the
+next answer.
 
-A function that works batch by batch is called in the thread that serves the exchange. Any other is
-an iterator that asks for its input when it wants to, deep inside its own code, where the end of an
-answer cannot be sent from: it runs in a thread of its own and hands its messages over.
+A function that works batch by batch is called in the thread that serves the exchange. Any other
+function is an iterator that asks for its input when it wants to, deep inside its own code, where
+the end of an answer cannot be sent from. It runs in a thread of its own and hands its messages
+over.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from sparkport.service.bound_columns import Fit, slices
 from sparkport.service.calls import Call
 from sparkport.service.closing import closing_reader
 from sparkport.service.first_messages import Opening
-from sparkport.service.function_guard import Guard, Watched
+from sparkport.service.function_guard import FunctionGuard, WatchedGuard
 from sparkport.service.functions import PublishedFunction, bind_function, convert_arguments, guarded
-from sparkport.service.handover import Ahead, Handover
+from sparkport.service.handover import Handover, NextMessage
 from sparkport.service.objects import published_result_schema
 from sparkport.wire.flight_data import BatchReader, BatchWriter, decode_flight_data, encode_schema
 from sparkport.wire.scan import TableFunctionFlightInfoRequest, decode_in_out_parameters
@@ -47,9 +48,9 @@ if TYPE_CHECKING:
 __all__ = ["exchange", "result_schema"]
 
 VECTOR = 2048
-"""DuckDB's vectors have so many rows; the number is part of the protocol (T18)."""
+"""How many rows DuckDB's vectors have; the number is part of the protocol (T18)."""
 _LONG_ANSWER = 4
-"""Messages after which one looks whether the client still wants the rest."""
+"""After so many messages it is checked whether the client still wants the rest."""
 _CONTINUES = b"chunk_continues"
 _FINISHED = b"chunk_finished"
 
@@ -102,7 +103,7 @@ def exchange(
 def _columns(
     ctx: Context,
     published: PublishedFunction,
-    guard: Guard,
+    guard: FunctionGuard,
     arguments: Arguments,
     arrow_schema: pa.Schema,
 ) -> pa.Schema:
@@ -121,7 +122,7 @@ def _batch_by_batch(
     ctx: Context,
     arguments: Arguments,
     rows: _Rows,
-    guard: Guard,
+    guard: FunctionGuard,
     answers: _Answers,
 ) -> Iterator[bytes]:
     for batch in rows:
@@ -135,7 +136,7 @@ def _batch_by_batch(
     yield from answers.ending_all(None)
 
 
-def _reader(result: RecordReader | None, guard: Guard) -> RecordReader:
+def _reader(result: RecordReader | None, guard: FunctionGuard) -> RecordReader:
     if not isinstance(result, Iterable):
         raise CatalogFault(
             f"{guard.title} returned {type(result).__name__}, which yields no batches"
@@ -144,18 +145,16 @@ def _reader(result: RecordReader | None, guard: Guard) -> RecordReader:
 
 
 class _Rows:
-    """The input, in the types that functions are shown: what a client's settings encode otherwise
-    is the same to them.
-    """
+    """The input in the types that functions are shown, whatever the client's settings."""
 
     def __init__(
         self, reader: BatchReader, messages: Iterator[bytes], *, from_duckdb: bool
     ) -> None:
         self._reader = reader
         self._messages = messages
-        self._ahead: Ahead | None = None
+        self._ahead: NextMessage | None = None
         self.arrow_schema = canonical_schema(reader.arrow_schema)
-        # Columns of a subquery may share a name, so they are told apart by their position.
+        # Columns of a subquery may share a name, so their positions tell them apart.
         numbers = [str(index) for index in range(len(self.arrow_schema))]
         source, target = (
             pa.schema(
@@ -174,14 +173,13 @@ class _Rows:
                 yield self._convert(batch)
 
     def has_ended_early(self) -> bool:
-        """Whether the client ends its input while it is still being answered: a LIMIT has got its
-        rows.
+        """Whether the client has ended its input during an answer: a LIMIT has got its rows.
 
-        It does not cancel the call then, but reads on to the end without looking, be it ever so far
-        away.
+        The client does not cancel the call then. It reads on to the end without looking, however
+        far away that is.
         """
         if self._ahead is None:
-            self._ahead = Ahead(self._messages)
+            self._ahead = NextMessage(self._messages)
         return self._ahead.has_ended
 
     def _next(self) -> bytes | None:
@@ -196,7 +194,7 @@ class _Rows:
 
 
 class _Answers:
-    """Encodes what a function yields for one batch of its input, or after the last one."""
+    """Encodes what a function yields for a batch of its input, or after the last batch."""
 
     def __init__(self, arrow_schema: pa.Schema, title: str) -> None:
         self._title = title
@@ -208,7 +206,7 @@ class _Answers:
         )
 
     def of(self, results: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-        """All messages of one answer; there is at least one."""
+        """Yield all messages of one answer, at least one."""
         last: pa.RecordBatch | None = None
         for piece in self.pieces(results):
             if last is not None:
@@ -217,9 +215,7 @@ class _Answers:
         yield from self.ending(last)
 
     def pieces(self, results: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Batches with the columns that were promised, of a size that is good to send, and none of
-        them empty.
-        """
+        """Yield non-empty batches with the promised columns, of a size that is good to send."""
         for batch in results:
             if not isinstance(batch, pa.RecordBatch):
                 raise CatalogFault(
@@ -231,11 +227,11 @@ class _Answers:
                 yield from slices(fitted if kept is None else pa.concat_batches([kept, fitted]))
 
     def going_on(self, piece: pa.RecordBatch) -> Iterable[bytes]:
-        """A piece that is not the last of its answer."""
+        """Encode a piece that is not the last of its answer."""
         return self._writer.messages(piece, _CONTINUES)
 
     def ending(self, last: pa.RecordBatch | None) -> Iterable[bytes]:
-        """The last piece of an answer, if there was any."""
+        """Encode the last piece of an answer, if there was any."""
         if last is None:
             last = self._empty
         elif last.num_rows % VECTOR == 0:
@@ -244,7 +240,7 @@ class _Answers:
         return self._writer.messages(last, _FINISHED)
 
     def ending_all(self, last: pa.RecordBatch | None) -> Iterator[bytes]:
-        """The last piece of all: nothing is kept any more."""
+        """Encode the last piece of all: nothing more is kept back."""
         for piece in (last, self._kept):
             if piece is not None:
                 yield from self.going_on(piece)
@@ -252,13 +248,11 @@ class _Answers:
 
 
 class _Enough(Exception):
-    """The client wants no more rows."""
+    """Raised when the client wants no more rows."""
 
 
 class _Thread:
-    """Runs a function in a thread of its own, which reads the input and hands over what is to be
-    sent.
-    """
+    """Runs a function in a thread of its own, which reads the input and hands over messages."""
 
     def __init__(
         self,
@@ -266,7 +260,7 @@ class _Thread:
         ctx: Context,
         arguments: Arguments,
         rows: _Rows,
-        watched: Callable[[], Watched],
+        watched: Callable[[], WatchedGuard],
         answers: _Answers,
     ) -> None:
         self._function = function
@@ -279,13 +273,13 @@ class _Thread:
         self._owed = False
         """Whether the client waits for the end of an answer to a batch that it has sent."""
         self._last: pa.RecordBatch | None = None
-        """Held back until it is known whether more follows."""
+        """The last piece, held back until it is known whether more follows."""
         self._answered = 0
         """How many pieces of the present answer have been handed over."""
         self._handover = Handover()
 
     def messages(self) -> Iterator[bytes]:
-        """What the function's thread hands over; closing this ends it."""
+        """Yield what the function's thread hands over; closing this ends the function."""
         threading.Thread(target=self._work, name="sparkport-in-out", daemon=True).start()
         try:
             yield from self._handover.take_all()
@@ -296,8 +290,8 @@ class _Thread:
         try:
             with self._watched() as guard:
                 self._run(guard)
-            # The function may have ended before its input: the client still wants an answer to all
-            # that it sends.
+            # The function may have ended before its input; the client still wants an answer to
+            # every batch.
             while self._owed:
                 self._end_answer()
                 self._receive()
@@ -309,7 +303,7 @@ class _Thread:
         else:
             self._handover.end()
 
-    def _run(self, guard: Guard) -> None:
+    def _run(self, guard: FunctionGuard) -> None:
         first = self._receive()  # nothing may be sent before the client has (airport §9.3)
         result = guard.call(
             self._function.process, self._ctx, self._arguments, self._input(guard, first)
@@ -327,13 +321,13 @@ class _Thread:
                         raise _Enough
                 self._last = piece
 
-    def _input(self, guard: Guard, batch: pa.RecordBatch | None) -> Iterator[pa.RecordBatch]:
-        """The input as the function sees it. Asking for the next batch ends the answer to the one
-        before.
-        """
+    def _input(
+        self, guard: FunctionGuard, batch: pa.RecordBatch | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the function's input. Asking for the next batch ends the present answer."""
         while batch is not None:
             yield batch
-            with guard.paused():  # the time that the client takes is not the function's
+            with guard.paused():  # the client's time is not counted as the function's
                 self._end_answer()
                 batch = self._receive()
 

@@ -1,9 +1,9 @@
-"""How much of the server may be used at once, in all and by one principal.
+"""How much of the server may be used at once, in all and by each principal.
 
-Strategy: whoever uses something holds it for the length of a block, and the counts are adjusted at
-both of its ends; so they are right on every way out of it. Over a limit a caller is refused and
-told why, never made to wait: DuckDB opens the exchange of an UPDATE before the scan that feeds it
-(airport §1.2, T24), and would wait for itself.
+Strategy: a user of something holds it for the length of a block, and the counts are adjusted at
+both ends of the block, so they are right on every way out of it. Over a limit a caller is refused
+and told why, never made to wait: DuckDB opens the exchange of an UPDATE before the scan that feeds
+it (airport §1.2, T24), and would wait for itself.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ class LimitKeeper:
         self._of_each: Counter[tuple[str, str | None]] = Counter()
 
     def quotas(self, principal: str | None) -> Quotas:
-        """What is left for a caller; None is everybody without a name."""
+        """The quotas of a caller; None stands for all callers without a name."""
         return _Share(self, principal)
 
     def snapshot(self) -> Mapping[str, int]:
-        """What is in use now, in all."""
+        """How much is in use now, in all."""
         with self._lock:
             return {what: self._in_all[what] for what in _COUNTED}
 
     def of_each(self, what: str) -> Mapping[str | None, int]:
-        """How much of it each principal uses now; those who use nothing are left out."""
+        """How much each principal uses now, without those that use nothing."""
         with self._lock:
             return {
                 principal: count
@@ -63,7 +63,7 @@ class LimitKeeper:
 
     @contextmanager
     def hold(self, principal: str | None, what: str, amount: int) -> Iterator[None]:
-        """Raises: LimitExceeded."""
+        """Count so much as in use during a block. Raises: LimitExceeded."""
         self._take(principal, what, amount)
         try:
             yield
@@ -94,14 +94,14 @@ class LimitKeeper:
             self._forget(what, principal)
 
     def _forget(self, what: str, principal: str | None) -> None:
-        """There may be any number of principals over time."""
+        """Drop a count of zero: there may be any number of principals over time."""
         if not self._of_each[what, principal]:
             del self._of_each[what, principal]
 
 
 @dataclass(frozen=True, slots=True)
 class _Share(Quotas):
-    """What is left for one principal."""
+    """The quotas of one principal."""
 
     keeper: LimitKeeper
     principal: str | None
@@ -128,7 +128,7 @@ _NAMES: Mapping[str, tuple[str, str]] = {
         "change fewer rows in one statement, or wait for others to end",
     ),
 }
-"""What there are too many of, and what to do about it."""
+"""What there is too much of, and the remedy."""
 
 
 def _refusal(what: str, whose: str, count: int, limit: int, scope: str = "") -> str:
@@ -136,7 +136,8 @@ def _refusal(what: str, whose: str, count: int, limit: int, scope: str = "") -> 
     setting = "_".join(filter(None, ("max", what, scope)))
     if what in (STAGED_BYTES, HELD_BYTES):
         return (
-            f"{whose} {_megabytes(count)} {name}, and this would make it more than the {_megabytes(limit)} that are "
+            f"{whose} {_megabytes(count)} {name}, and this would make it more than the "
+            f"{_megabytes(limit)} that are "
             f"allowed at once ({setting}): {remedy}"
         )
     return (
@@ -151,7 +152,7 @@ def _megabytes(count: int) -> str:
 def while_holding(
     quotas: Quotas, what: str, messages: Callable[[], Iterator[bytes]]
 ) -> Iterator[bytes]:
-    """The messages, for as long as they are taken; an iterator that nobody begins holds nothing.
+    """Yield messages, counted as in use until the end; nothing is counted before the first.
 
     Raises: LimitExceeded, and what the messages raise.
     """

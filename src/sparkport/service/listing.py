@@ -1,8 +1,8 @@
 """The contents of catalogs as clients load them: list_schemas and ListFlights.
 
-Enumerating a catalog is left to the catalog every time, because only it knows what a caller may see
-now. What is made of each object is remembered as long as the object gives the same Arrow schema and
-comment, so a second listing costs little more than the enumeration.
+The catalog is enumerated every time, because only it knows what a caller may see now. The encoding
+of each object is remembered as long as the object gives the same Arrow schema and comment, so a
+second listing costs little more than the enumeration.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Remembered:
-    """What was made of one schema of one catalog, under one spelling of the catalog's name."""
+    """What was encoded of a schema of a catalog, under one spelling of the catalog's name."""
 
     infos: dict[str, tuple[pa.Schema, str, bytes]] = field(default_factory=dict)
     functions: dict[tuple[str, str, str, str], bytes] = field(default_factory=dict)
@@ -54,8 +54,9 @@ class _Remembered:
 
 
 _MOST_OBJECTS = 200_000
-"""Tables and functions that are remembered, a kilobyte each, for each caller: what is handed out
-says to whom.
+"""How many tables and functions are remembered, a kilobyte each.
+
+They are remembered for each caller: a handle names the caller that it was given to.
 """
 
 
@@ -70,12 +71,12 @@ class Listing:
         self._refused: set[tuple[str, str]] = set()
 
     def schema_list(self, ctx: Context, registered: RegisteredCatalog) -> bytes:
-        """The answer of list_schemas. It never fails for one bad object: that would hide all others
-        (T9, T11).
-        """
+        """The answer of list_schemas. A bad object is left out, not raised (T9, T11)."""
         version = registered.version(
             ctx
-        )  # before the objects: a number too old binds once too often, never too rarely
+            # Read before the objects: a number too old makes clients bind too often, never too
+            # rarely.
+        )
         entries: list[SchemaEntry] = []
         for schema in self.schemas(ctx, registered):
             try:
@@ -88,9 +89,7 @@ class Listing:
         return encode_schema_list(entries, version)
 
     def schemas(self, ctx: Context, registered: RegisteredCatalog) -> Iterator[Schema]:
-        """The schemas that can be published: named, and each name once, as DuckDB compares them
-        (T45).
-        """
+        """The schemas that can be published: named, and each name once, case aside (T45)."""
         seen: set[bytes] = set()
         for number, schema in enumerate(registered.catalog.schemas(ctx), 1):
             try:
@@ -128,9 +127,8 @@ class Listing:
                 ctx, each, self._signer
             )
         objects = [*(encoded for _, _, encoded in infos.values()), *functions.values()]
-        if (
-            objects != remembered.objects
-        ):  # bytes objects, compared by identity where they are the same
+        # Quick: unchanged objects are the identical bytes objects.
+        if objects != remembered.objects:
             remembered = _Remembered(infos, functions, objects, encode_contents(objects))
         self._remember(key, remembered)
         return remembered.contents
@@ -147,7 +145,7 @@ class Listing:
     def flight_infos(
         self, ctx: Context, registered: RegisteredCatalog, schema: Schema
     ) -> Iterator[bytes]:
-        """The schema's objects one by one, for ListFlights."""
+        """Yield the FlightInfo of each object of the schema, for ListFlights."""
         try:
             published_tables = list(self.tables(ctx, registered, schema))
             published_functions = list(self.functions(ctx, registered, schema))
@@ -205,7 +203,7 @@ class Listing:
             yield from overloads
 
     def forget(self, registered: RegisteredCatalog) -> None:
-        """Drop what is remembered of a catalog that is no longer served."""
+        """Forget what is remembered of a catalog that is no longer served."""
         with self._lock:
             self._remembered = {
                 key: value for key, value in self._remembered.items() if key[0] is not registered
@@ -213,7 +211,7 @@ class Listing:
             self._objects = sum(len(each.objects) for each in self._remembered.values())
 
     def _refuse(self, registered: RegisteredCatalog, what: str, error: Exception) -> None:
-        if (registered.name, what) in self._refused:  # once, not at every ATTACH
+        if (registered.name, what) in self._refused:  # logged once, not at every ATTACH
             return
         self._refused.add((registered.name, what))
         if isinstance(error, SparkportError):
@@ -236,11 +234,10 @@ def table_info(
     tickets: tuple[bytes, ...] = (),
     rows: int | None = None,
 ) -> bytes:
-    """A table's FlightInfo with all that the client needs to know (airport §3.5); `rows` is about
-    how many there are.
+    """A table's FlightInfo with all that the client needs (airport §3.5); `rows` is an estimate.
 
-    The catalog is named as the client spelled it, and the schema as it is published: it compares
-    both (T9).
+    The catalog is named as the client spelled it, and the schema as it is published: the client
+    compares both (T9).
     """
     metadata = encode_object_metadata(
         "table",
@@ -260,14 +257,14 @@ def table_info(
 
 
 def _free_name(name: str, taken: set[bytes]) -> str:
-    """Raises: CatalogFault for a name that nobody could look up."""
+    """Raises: CatalogFault for a name that no client could look up."""
     if not _text(name) or folded(name) in taken:
         raise CatalogFault("its name is empty, or taken already")
     return name
 
 
 def _text(value: str) -> str:
-    """Raises: CatalogFault for what cannot be sent as text, though the interface asks for it."""
+    """Raises: CatalogFault for a value that cannot be sent as text."""
     try:
         value.encode()
     except (AttributeError, UnicodeEncodeError) as error:  # the latter for half of a surrogate pair

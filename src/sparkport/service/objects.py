@@ -1,4 +1,4 @@
-"""Finding what a request is about, once, at the top; nothing below asks again."""
+"""Finding the objects that a request names, once, at the top; nothing below asks again."""
 
 from __future__ import annotations
 
@@ -50,18 +50,17 @@ __all__ = [
 
 MAIN = "main"
 MAIN_PUBLISHED = "main_"
-"""DuckDB lists a schema called `main` but cannot look it up (airport §3.9), so it is published
-under this name.
+"""The published name of a schema `main`: DuckDB lists `main`, but cannot look it up (airport §3.9).
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How a table is found again by a ticket."""
+    """How a ticket finds a table again."""
 
     kind: Literal["table", "table_function", "flight"]
     name: str
-    """Of the table or function; a flight's serialised descriptor, in hexadecimal digits."""
+    """Of the table or function; for a flight, its serialised descriptor in hexadecimal digits."""
     function: str = ""
     arguments: bytes | None = None
 
@@ -76,7 +75,7 @@ class PublishedTable:
     arrow_schema: pa.Schema
     fingerprint: str
     reached_by: Reached | None = None
-    """Where that is not simply its name."""
+    """How a ticket finds the table again, where its name is not enough."""
 
     @property
     def reached(self) -> Reached:
@@ -84,29 +83,29 @@ class PublishedTable:
 
     @property
     def title(self) -> str:
-        """How messages name it."""
+        """The table's name in messages."""
         return f"{self.schema_name}.{self.table.name}" if self.schema_name else self.table.name
 
     @property
     def published_schema(self) -> str:
-        """What clients call its schema."""
+        """The clients' name of its schema."""
         return published_name(self.schema_name)
 
     @property
     def rowid_index(self) -> int | None:
-        """Always the last column, where there is one."""
+        """The position of the row id, which is the last column, if there is one."""
         last = len(self.arrow_schema) - 1
         return last if (self.arrow_schema.field(last).metadata or {}).get(ROWID_MARKER) else None
 
     @property
     def column_names(self) -> list[str]:
-        """Without the row id, which clients know by another name."""
+        """The names of the columns, without the row id, which clients know by another name."""
         names: list[str] = self.arrow_schema.names
         return names if self.rowid_index is None else names[:-1]
 
     @property
     def rowid_name(self) -> str | None:
-        """What the table calls its row id."""
+        """The table's own name of its row id."""
         index = self.rowid_index
         return None if index is None else str(self.arrow_schema.field(index).name)
 
@@ -124,31 +123,29 @@ class PublishedTable:
         return encode_path(path, signer)
 
     def require(self, ctx: Context, privilege: Privilege) -> None:
-        """Refuse a caller who may not do that with a table of a schema. Raises:
-        PermissionDenied.
-        """
+        """Refuse a caller without a privilege on a table of a schema. Raises: PermissionDenied."""
         if (
             self.reached_by is None
-        ):  # functions and flights of a catalog's own have been looked at when they were found
+        ):  # functions and a catalog's own flights were checked when they were found
             ctx.access.require(privilege, self.schema_name, self.table.name)
 
     def expect(self, seen: str) -> None:
-        """Refuse a client that has bound another Arrow schema: it reads columns by position
-        (airport §3.7).
+        """Refuse a client that has bound another Arrow schema: it reads by position (airport §3.7).
 
         Raises: StaleDescriptor.
         """
         if seen and seen != self.fingerprint:
             raise StaleDescriptor(
-                f"table {self.title} has been altered since it was attached: DETACH the catalog and ATTACH it again"
+                f"table {self.title} has been altered since it was attached: DETACH the catalog "
+                f"and ATTACH it again"
             )
 
 
 def find_schema(ctx: Context, registered: RegisteredCatalog, name: str) -> Schema:
-    """The schema of that name, as clients call it. Raises: NotFound."""
+    """Find the schema by its published name. Raises: NotFound."""
     schema = None
-    # Asked before the catalog is: also an error of looking it up, or the time that takes, would
-    # tell that it is there.
+    # The rules are asked before the catalog: an error of the lookup, or the time that it takes,
+    # would tell that the schema exists.
     if name and ctx.access.sees_schema(name):
         schema = registered.catalog.schema(ctx, name)
     if schema is None and name == MAIN_PUBLISHED and ctx.access.sees_schema(MAIN):
@@ -163,7 +160,7 @@ def find_schema(ctx: Context, registered: RegisteredCatalog, name: str) -> Schem
 def find_table(
     ctx: Context, registered: RegisteredCatalog, schema_name: str, name: str
 ) -> PublishedTable:
-    """The table of that name, as it is now. Raises: NotFound, Unsupported."""
+    """Find the table of that name, as it is now. Raises: NotFound, Unsupported."""
     schema = find_schema(ctx, registered, schema_name)
     table = table_named(ctx, schema, name)
     if table is None:
@@ -172,12 +169,14 @@ def find_table(
 
 
 def table_named(ctx: Context, schema: Schema, name: str) -> Table | None:
-    """The table of that name, as clients call it; None if there is none, or none that the caller
-    may see.
-    """
+    """The table of that name, as clients call it; None if there is none that the caller may see."""
     if not name or not ctx.access.may(
-        Privilege.LIST, schema.name, name
-    ):  # before the schema is asked, as above
+        Privilege.LIST,
+        schema.name,
+        name,
+        # The rules are asked before the schema: an error, or the time, would tell that the table
+        # exists.
+    ):
         return None
     table = schema.table(ctx, name)
     if table is None and ctx.from_duckdb:
@@ -189,14 +188,18 @@ _Named = TypeVar("_Named", Schema, Table)
 
 
 def _whatever_its_case(objects: Sequence[_Named], name: str) -> _Named | None:
-    """DuckDB's DDL sends names as they were typed, and to its users the case of letters makes no
-    difference.
+    """Find an object without regard to case.
+
+    DuckDB's DDL sends names as they were typed, and for its users case makes no difference.
     """
     return next((each for each in objects if folded(each.name) == folded(name)), None)
 
 
 def table_at(ctx: Context, found: PublishedTable, time_point: TimePoint | None) -> PublishedTable:
-    """The table as it was. Raises: NotFound, BadRequest, Unsupported when it has no history."""
+    """Find the table as it was then.
+
+    Raises: NotFound, BadRequest; Unsupported when the table has no history.
+    """
     if time_point is None:
         return found
     if not isinstance(found.table, DynamicSchemaTable):
@@ -214,10 +217,9 @@ def publish_table(
     time_point: TimePoint | None = None,
     reached: Reached | None = None,
 ) -> PublishedTable:
-    """The table as the caller may see it.
+    """Make the table as the caller may see it.
 
-    Raises: Unsupported for a table that the client could not take, before it can break the rest
-    (T9).
+    Raises: Unsupported for a table that the client could not take: it would break the rest (T9).
     """
     if reached is None:
         table = as_seen(ctx, schema_name, table)
@@ -227,14 +229,15 @@ def publish_table(
             raise Unsupported(f"table {schema_name}.{table.name} has no Arrow schema")
         own = table.schema_for_request(ctx, SchemaRequest(time_point=time_point))
     checks = table.constraints.checks if isinstance(table, ConstrainedTable) else ()
-    # The client asks for statistics without saying of which time (airport §4.9).
+    # The client asks for statistics without saying as of what time (airport §4.9).
     statistics = (
         time_point is None and isinstance(table, StatisticsTable) and table.offers_statistics
     )
     published, digest = _published(own, checks, statistics, f"{schema_name}.{table.name}")
     if isinstance(table, TableRef) and find_rowid_column(own) is not None:
         raise Unsupported(
-            f"table {schema_name}.{table.name} is read by DuckDB itself, so it can have no row id (T40)"
+            f"table {schema_name}.{table.name} is read by DuckDB itself, so it can have no row id "
+            f"(T40)"
         )
     return PublishedTable(registered, schema_name, table, published, digest, reached)
 
@@ -242,7 +245,7 @@ def publish_table(
 def publish_result(
     registered: RegisteredCatalog, schema_name: str, table: Table, reached: Reached, title: str
 ) -> PublishedTable:
-    """A table that is in no schema: what a function gives. Raises: Unsupported."""
+    """Publish the result of a function, a table that is in no schema. Raises: Unsupported."""
     own = table.arrow_schema
     assert own is not None
     published = published_result_schema(own, title)
@@ -252,8 +255,7 @@ def publish_result(
 
 
 def published_result_schema(own: pa.Schema, title: str) -> pa.Schema:
-    """The columns of a function's result as clients see them: all of them plain, without row id and
-    statistics.
+    """The columns of a function's result as clients see them: plain, without row id and statistics.
 
     Raises: Unsupported, BadRequest.
     """
@@ -270,7 +272,7 @@ def published_schema_name(schema: Schema) -> str:
 
 
 def published_name(name: str) -> str:
-    """What clients call the schema of that name."""
+    """The clients' name of the schema of that name."""
     return MAIN_PUBLISHED if name.lower() == MAIN else name
 
 
@@ -289,10 +291,9 @@ _cache: Cache[tuple[int, bool], tuple[pa.Schema, tuple[str, ...], tuple[pa.Schem
 def _published(
     own: pa.Schema, checks: tuple[str, ...], statistics: bool, title: str
 ) -> tuple[pa.Schema, str]:
-    """The published Arrow schema and its fingerprint, remembered by the identity of the table's own
-    one.
+    """The published Arrow schema and its fingerprint, remembered by the table schema's identity.
 
-    Arrow schemas are immutable, and the cache keeps them alive, so the same identity means the same
+    Arrow schemas are immutable, and the cache keeps them alive, so equal identity means an equal
     schema.
     """
     entry = _cache.find((id(own), statistics), None)

@@ -1,6 +1,4 @@
-"""Flights of a catalog's own: tables in no schema, which clients name by a path or command of the
-catalog's choice.
-"""
+"""A catalog's own flights: tables in no schema, named by a path or command of its choice."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ __all__ = ["of_descriptor", "of_ticket"]
 def of_descriptor(
     service: Service, call: Call, descriptor: flight.FlightDescriptor
 ) -> tuple[Context, PublishedTable] | None:
-    """The first catalog's table that goes by this descriptor; None if no catalog knows it."""
+    """The table of the first catalog that knows this descriptor; None if no catalog does."""
     if is_handle(descriptor):
         return None
     wanted = call.headers.catalog
@@ -41,7 +39,7 @@ def of_descriptor(
 
 
 def of_ticket(ctx: Context, registered: RegisteredCatalog, reached: Reached) -> PublishedTable:
-    """Raises: NotFound when the catalog does not know it any more."""
+    """The table of a ticket. Raises: NotFound when the catalog no longer knows it."""
     descriptor = decode_descriptor(bytes.fromhex(reached.name))
     if isinstance(registered.catalog, FlightCatalog):
         found = _find(ctx, registered, registered.catalog, descriptor)
@@ -59,7 +57,7 @@ def _find(
     name = _name(descriptor)
     seen = (
         ctx.access.may(Privilege.READ) and not ctx.access.restricted
-    )  # what they hold only the catalog knows
+    )  # only the catalog knows what they hold
     table = catalog.flight(ctx, name) if seen and name is not None else None
     if table is None:
         return None

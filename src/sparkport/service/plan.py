@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 __all__ = ["Wanted", "endpoints_of", "scan_options", "tickets"]
 
 LARGEST_FILTER = 1024 * 1024
-"""Filters are hints (airport §6.1). A larger one is left to the client: every ticket of the scan
+"""The largest filter that is used.
+
+Filters are hints (airport §6.1). A larger filter is left to the client: every ticket of the scan
 would carry it.
 """
 
@@ -91,7 +93,9 @@ def _signed(
 
 
 def _wants_row_id(bound: PublishedTable, wanted: Wanted) -> bool:
-    """Then DuckDB must not read by itself: it would ask a file for the row id, and end in an
+    """Whether the row id is wanted.
+
+    Then DuckDB must not read files by itself: it would ask a file for the row id, and end in an
     internal error (T40).
     """
     return bound.rowid_index is not None and (
@@ -118,16 +122,14 @@ def _ticket(
         arguments=reached.arguments,
         bearer=ctx.identity,
     )
-    # By every plan: a filter that cannot be read is refused before rows flow.
+    # At every plan: a filter that cannot be read is refused before rows flow.
     return ticket, decode_filter(json_filters, bound.arrow_schema.names)
 
 
 def scan_options(
     bound: PublishedTable, ticket: ScanTicket, row_filter: Filter | None
 ) -> ScanOptions:
-    """What the table is asked for: the columns that the client looks at, and those that the filter
-    needs.
-    """
+    """What the table is asked for: the columns that the client or the filter needs."""
     names: tuple[str, ...] | None = None
     if ticket.columns is not None:
         wanted = set(ticket.columns)
@@ -141,8 +143,9 @@ def scan_options(
 
 
 def _filter_columns(bound: PublishedTable, row_filter: Filter) -> set[int]:
-    """Positions of the columns a filter reads; the client says `rowid` whatever the field is called
-    (airport §6.2).
+    """Positions of the columns that a filter reads.
+
+    The client always calls the row id `rowid` (airport §6.2).
     """
     positions = {field.name: index for index, field in enumerate(bound.arrow_schema)}
     if bound.rowid_index is not None:

@@ -1,8 +1,7 @@
-"""INSERT, UPDATE and DELETE as the contracts define them: DoPut with JSON commands, and the action
-`delete`.
+"""INSERT, UPDATE and DELETE as the contracts define them: by DoPut, and by the action `delete`.
 
-Here, and only here, several operations can share a transaction that the caller ends
-(contracts/dml-transactions): those that bear its id in the header become visible together when it
+Only here can several operations share a transaction that the caller ends
+(contracts/dml-transactions): operations with its id in the header become visible together when it
 is committed.
 """
 
@@ -40,7 +39,7 @@ __all__ = ["delete", "put"]
 
 
 def put(service: Service, call: Call, messages: Iterator[bytes]) -> Iterator[bytes]:
-    """INSERT or UPDATE by DoPut; one PutResult with a DMLResponse."""
+    """Run INSERT or UPDATE by DoPut; return one PutResult with a DMLResponse."""
     opening = first_schema(messages, refuse=flight_sql.command_of)
     if opening.descriptor is None or opening.descriptor.command is None:
         raise BadRequest(
@@ -48,7 +47,7 @@ def put(service: Service, call: Call, messages: Iterator[bytes]) -> Iterator[byt
         )
     command = decode_put_command(opening.descriptor.command)
     call.work.operation = "insert" if isinstance(command, InsertCommand) else "update"
-    call.work.asks(command)
+    call.work.note_request(command)
     with _operation(service, call, command) as (ctx, bound):
         reader = BatchReader(opening.schema_message)
         received = (
@@ -70,7 +69,7 @@ def put(service: Service, call: Call, messages: Iterator[bytes]) -> Iterator[byt
 
 
 def delete(service: Service, call: Call, command: DeleteCommand) -> Iterator[bytes]:
-    """DELETE by the action of that name; one Result with a DMLResponse."""
+    """Run DELETE by the action of that name; return one Result with a DMLResponse."""
     arrow_schema = pa.schema([rowid_field()])
     rows = pa.RecordBatch.from_arrays([pa.array(command.row_ids, pa.int64())], schema=arrow_schema)
     with _operation(service, call, command) as (ctx, bound):
@@ -84,9 +83,10 @@ def delete(service: Service, call: Call, command: DeleteCommand) -> Iterator[byt
 def _operation(
     service: Service, call: Call, command: InsertCommand | UpdateCommand | DeleteCommand
 ) -> Iterator[tuple[Context, PublishedTable]]:
-    """The table, in the transaction that the header names.
+    """Find the table, in the transaction that the header names.
 
-    When the operation fails, that is rolled back: what follows must not rest on half of it.
+    When the operation fails, the transaction is rolled back: later operations must not rest on half
+    of it.
 
     Raises: TransactionNotActive, Unsupported, NotFound.
     """
@@ -135,9 +135,7 @@ def _run(
 def _with_row_ids(
     batches: Iterator[pa.RecordBatch], row_ids: tuple[int, ...], arrow_schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Put the ids beside their rows. Raises: BadRequest unless there are as many of one as of the
-    other.
-    """
+    """Put row ids beside their rows. Raises: BadRequest unless there are as many ids as rows."""
     ids = pa.array(row_ids, pa.int64())
     position = 0
     for batch in batches:
@@ -151,18 +149,14 @@ def _with_row_ids(
 
 
 def _in_one_piece(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows that are answered in one piece can also be handed to the table so, and it is called once
-    for all of them.
-    """
+    """Join the batches: one piece is answered, so the table is called once for all of them."""
     received = list(batches)
     if received:
         yield pa.concat_batches(received)
 
 
 def _ipc_stream(bound: PublishedTable, batches: list[pa.RecordBatch]) -> bytes:
-    """The rows as an Arrow IPC stream, which is never empty: a statement that changed nothing
-    returns no rows.
-    """
+    """The rows as an Arrow IPC stream; without rows it has a schema still."""
     arrow_schema = batches[0].schema if batches else bound.arrow_schema
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, arrow_schema) as writer:

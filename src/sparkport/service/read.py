@@ -32,8 +32,9 @@ __all__ = ["read"]
 
 
 def read(service: Service, call: Call, ticket: ScanTicket) -> Iterator[bytes]:
-    """Stream the rows of a ticket as FlightData messages. Closing the iterator closes the table's
-    reader.
+    """Yield the rows of a ticket as FlightData messages.
+
+    Closing the iterator closes the table's reader.
     """
     registered = service.handed_out(call, ticket.catalog)
     ctx = service.context(call, registered, ticket.catalog, ticket.transaction_id)
@@ -59,7 +60,8 @@ def read(service: Service, call: Call, ticket: ScanTicket) -> Iterator[bytes]:
                 continue
             if not isinstance(batch, pa.RecordBatch):
                 raise CatalogFault(
-                    f"table {bound.title}: its scan yields {type(batch).__name__}, not record batches"
+                    f"table {bound.title}: its scan yields {type(batch).__name__}, not record "
+                    f"batches"
                 )
             batch = keep(batch)
             if batch.num_rows:
@@ -70,7 +72,7 @@ def read(service: Service, call: Call, ticket: ScanTicket) -> Iterator[bytes]:
 def _find(
     service: Service, call: Call, ctx: Context, registered: RegisteredCatalog, ticket: ScanTicket
 ) -> PublishedTable:
-    """The table that a ticket was made for. Raises: NotFound, StaleDescriptor."""
+    """Find the table that a ticket was made for. Raises: NotFound, StaleDescriptor."""
     reached = Reached(ticket.kind, ticket.table, ticket.function, ticket.arguments)
     match ticket.kind:
         case "table_function":
@@ -97,9 +99,7 @@ def _batches(
     row_filter: Filter | None,
     resources: ExitStack,
 ) -> Iterator[pa.RecordBatch | bytes]:
-    """The batches, or messages, that the table yields; what must be closed is left to
-    `resources`.
-    """
+    """The batches, or messages, that the table yields; `resources` closes what must be closed."""
     table, options = bound.table, scan_options(bound, ticket, row_filter)
     if isinstance(table, FunctionResult):
         guard = resources.enter_context(table.watched())
@@ -121,18 +121,17 @@ _Yielded = TypeVar("_Yielded")
 
 
 def _reader(result: Iterable[_Yielded], bound: PublishedTable) -> Iterable[_Yielded]:
-    """Raises: CatalogFault."""
+    """Ask the table for its reader. Raises: CatalogFault."""
     if not isinstance(result, Iterable):
         raise CatalogFault(
-            f"table {bound.title}: its scan returns {type(result).__name__}, which yields no batches"
+            f"table {bound.title}: its scan returns {type(result).__name__}, which yields no "
+            f"batches"
         )
     return result
 
 
 class _Keep:
-    """Keeps the rows that match, for a table that does not look after that itself. Not
-    thread-safe.
-    """
+    """Keeps the rows that match, where the table leaves filters to the service. Not thread-safe."""
 
     def __init__(self, ctx: Context, bound: PublishedTable, row_filter: Filter | None) -> None:
         self._check = ctx.check
@@ -143,8 +142,7 @@ class _Keep:
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self._filter is None:
             return batch
-        # A table may yield its columns in any order, so what the evaluator needs to know comes with
-        # the first batch.
+        # A table may yield its columns in any order, which the first batch tells.
         if self._evaluator is None or not batch.schema.equals(self._evaluator[0]):
             self._evaluator = (
                 batch.schema,
@@ -154,7 +152,7 @@ class _Keep:
 
 
 class _Progress:
-    """What the table says about how far it is, for messages that go out anyway (airport §5.5)."""
+    """How far the table says it is, sent with messages that go out anyway (airport §5.5)."""
 
     _STEP = 0.01
 

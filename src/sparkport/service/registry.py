@@ -12,12 +12,13 @@ from sparkport.errors import AlreadyExists, BadRequest, NotFound
 __all__ = ["CatalogRegistry", "RegisteredCatalog", "no_longer_served"]
 
 _CHANGE_OF_RULES = 1 << 32
-"""So that no number is met again when the catalog goes on to count."""
+"""How far other rules move the version: far enough that the catalog's own count never reaches it.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RegisteredCatalog:
-    """A catalog under the name it is served by."""
+    """A catalog and the name that it is served by."""
 
     name: str
     catalog: Catalog
@@ -26,22 +27,22 @@ class RegisteredCatalog:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def changed(self) -> None:
-        """Note that this server has changed the catalog's objects, so that prepared statements bind
-        again.
+        """Note that this server has changed the catalog's objects.
+
+        The version changes, so prepared statements bind again.
         """
         with self._lock:
             self._version[0] += 1
 
     def rules_changed(self) -> None:
-        """Note that other rules hold now about who sees what, so that prepared statements bind
-        again.
-        """
+        """Note that other rules say who sees what: prepared statements bind again."""
         with self._lock:
             self._rules[0] += 1
 
     def version(self, ctx: Context) -> CatalogVersion:
-        """The catalog's own version where it has one, else the number of changes made here; other
-        rules are another.
+        """The catalog's own version, or else the number of changes made here.
+
+        A change of rules changes it too.
         """
         own = CatalogVersion(self._version[0])
         if isinstance(self.catalog, VersionedCatalog):
@@ -50,9 +51,7 @@ class RegisteredCatalog:
 
 
 class CatalogRegistry:
-    """Finds a catalog by the name a client gives. Thread-safe: readers see one immutable
-    mapping.
-    """
+    """Finds a catalog by a client's name for it. Thread-safe: readers see an immutable mapping."""
 
     def __init__(self, catalogs: Iterable[tuple[str, Catalog]] = ()) -> None:
         """Raises: as `add`."""
@@ -64,8 +63,7 @@ class CatalogRegistry:
     def add(self, catalog: Catalog, name: str | None = None) -> None:
         """Serve a catalog, under its own name unless another is given.
 
-        Raises: AlreadyExists; BadRequest for a name that DuckDB could not send (it travels in a
-        header, T3).
+        Raises: AlreadyExists; BadRequest for a name that DuckDB could not send in a header (T3).
         """
         name = catalog.name if name is None else name
         if not (name.isascii() and (name.isprintable() or not name)):
@@ -91,10 +89,9 @@ class CatalogRegistry:
         return tuple(self._catalogs.values())
 
     def resolve(self, name: str | None) -> RegisteredCatalog:
-        """The catalog a client means; no name or an empty one means the first, unless one has that
-        name.
+        """The catalog that a client means; no name, or an empty one, means the first.
 
-        Raises: NotFound.
+        A catalog whose name is empty comes before the first. Raises: NotFound.
         """
         catalogs = self._catalogs
         registered = catalogs.get(name or "")
@@ -109,8 +106,9 @@ class CatalogRegistry:
         return registered
 
     def named(self, name: str) -> RegisteredCatalog:
-        """The catalog of exactly this name: a handle of one that is gone must not mean the default
-        one. Raises: NotFound.
+        """The catalog of exactly this name. Raises: NotFound.
+
+        A handle of a removed catalog must not mean the default catalog.
         """
         registered = self._catalogs.get(name)
         if registered is None:
@@ -119,5 +117,5 @@ class CatalogRegistry:
 
 
 def no_longer_served(name: str) -> NotFound:
-    """What is said of a catalog that is gone, to whoever has seen it."""
+    """The error for a caller who has seen a catalog that is gone."""
     return NotFound(f"catalog {name!r} is no longer being served")

@@ -1,11 +1,9 @@
-"""Tables of which a caller sees only part: some rows, or other values in place of those that are
-there.
+"""Tables of which a caller sees only part: some of the rows, or masked values.
 
-The caller is given a table of its own in place of the catalog's. It offers less than that one may:
-no finished messages, no files to read directly, no statistics, no constraints, so that there is no
-way around it. What the client asks for is looked at after the rules, on what they have left; only
-conditions that cannot fail, on columns that are shown as they are, are passed on to the table, to
-save it work.
+The caller gets a table of its own in place of the catalog's. It offers no finished messages, no
+files to read directly, no statistics and no constraints, so there is no way around it. The client's
+filter is evaluated after the rules, on what they have left. Only conditions that cannot fail, on
+columns that are not masked, are passed on to the table, to save it work.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ __all__ = ["as_seen"]
 
 
 def as_seen(ctx: Context, schema_name: str, table: Table) -> Table:
-    """The table that the caller is given: the catalog's own where nothing of it is kept back."""
+    """The table as the caller may see it: the catalog's own where nothing is withheld."""
     if isinstance(table, _RestrictedTable):
         return table
     restrictions = ctx.access.restrictions(schema_name, table.name)
@@ -96,8 +94,10 @@ class _RestrictedTable(DynamicSchemaTable, StagedTable):
                 yield visibility.rows(batch, ctx.check)
 
     def stage(self, ctx: Context, operation: Operation, options: DMLOptions) -> StagedWrite:
-        """Raises: PermissionDenied for a table that cannot be asked about rows before it changes
-        them; NotWritable.
+        """Begin a statement.
+
+        Raises: NotWritable; PermissionDenied for a table that cannot tell rows before it changes
+        them.
         """
         if not isinstance(self._table, StagedTable):
             raise PermissionDenied(
@@ -133,8 +133,9 @@ class _RestrictedPartitionedTable(_RestrictedTable, PartitionedTable):
 
 
 class _RestrictedWrite(StagedWrite):
-    """A statement of somebody who sees only part of the table: it changes what the caller sees,
-    into what it sees.
+    """A statement of a caller who sees only part of the table.
+
+    It changes only rows that the caller sees, into rows that the caller sees.
     """
 
     def __init__(
@@ -150,13 +151,13 @@ class _RestrictedWrite(StagedWrite):
         self._returning = options.returning
         self._visibility = visibility
         self._title = table.name
-        # The rows as they become, or as they were, are what tells whether the caller sees them.
+        # The rows as they become, or as they were, tell whether the caller sees them.
         asks = operation is not Operation.INSERT or options.returning
         self._write = table.stage(ctx, operation, replace(options, returning=asks))
         self._before: StagedWrite | None = None
         if operation is Operation.UPDATE and visibility.filtered_by:
             try:
-                # A deletion that is never committed: it tells the rows as they were.
+                # A deletion that is never committed: it returns the rows as they were.
                 self._before = table.stage(ctx, Operation.DELETE, DMLOptions(returning=True))
             except BaseException:
                 self._write.abort()
@@ -168,7 +169,8 @@ class _RestrictedWrite(StagedWrite):
             if masked:
                 # For RETURNING the client sends all columns, as it has read them (airport §7.4).
                 raise PermissionDenied(
-                    f"column {masked[0]} of table {self._title} is masked for you: UPDATE cannot set it, nor have RETURNING"
+                    f"column {masked[0]} of table {self._title} is masked for you: UPDATE cannot "
+                    f"set it, nor have RETURNING"
                 )
         if self._operation is Operation.INSERT:
             self._expect_visible(batch)
@@ -181,7 +183,7 @@ class _RestrictedWrite(StagedWrite):
         except NotFound as error:
             if self._operation is Operation.INSERT:
                 raise
-            # rows that are not there must look like those that are kept back
+            # rows that do not exist must look like rows that are withheld
             raise self._unseen() from error
         if self._operation is not Operation.INSERT:
             self._expect_visible(changed)
@@ -219,7 +221,8 @@ class _RestrictedWrite(StagedWrite):
 
     def _unseen(self) -> PermissionDenied:
         return PermissionDenied(
-            f"the {self._operation.value.upper()} is about rows of table {self._title} that you do not see"
+            f"the {self._operation.value.upper()} is about rows of table {self._title} that you "
+            f"do not see"
         )
 
 
@@ -228,15 +231,15 @@ def _passed_on(options: ScanOptions, visibility: Visibility) -> ScanOptions:
     row_filter = None
     if options.filter is not None:
         row_filter = options.filter.weaken(lambda expression: _harmless(expression, visibility))
-    # The columns of the client's filter are among those that the service asks for, as it looks at
-    # it afterwards.
+    # The service evaluates the client's filter afterwards, so it asks for the filter's columns
+    # anyway.
     return replace(
         options, columns=visibility.needed_for(options.columns), filter=_some(row_filter), limit=0
     )
 
 
 def _some(row_filter: Filter | None) -> Filter | None:
-    # Without the text that the client sent, which tells what was left out.
+    # Without the text that the client sent: it tells what was left out.
     return (
         replace(row_filter, json="") if row_filter is not None and row_filter.expressions else None
     )
@@ -254,8 +257,9 @@ _CANNOT_FAIL = frozenset(
 
 
 def _harmless(expression: Expression, visibility: Visibility) -> bool:
-    """Whether it can be evaluated on rows that the caller does not see without telling anything of
-    them: not by an error, nor by values that are masked.
+    """Whether a condition tells nothing of rows or values that the caller does not see.
+
+    It must not fail, and must not read masked columns.
     """
     for node in walk(expression):
         match node:

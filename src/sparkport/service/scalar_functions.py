@@ -1,5 +1,6 @@
-"""Scalar functions: one exchange for each of the client's threads, one batch back for each batch
-(airport §9.1).
+"""Scalar functions: a batch back for each batch (airport §9.1).
+
+Each thread of the client has an exchange of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from sparkport.engine.encodings import Converter, convert_array
 from sparkport.errors import BadRequest, CatalogFault
 from sparkport.service.calls import Call
 from sparkport.service.first_messages import Opening
-from sparkport.service.function_guard import Guard
+from sparkport.service.function_guard import FunctionGuard
 from sparkport.service.functions import PublishedFunction, bind_function, guarded
 from sparkport.wire.flight_data import BatchReader, BatchWriter, decode_flight_data, encode_schema
 
@@ -29,7 +30,7 @@ __all__ = ["exchange"]
 def exchange(
     service: Service, call: Call, opening: Opening, messages: Iterator[bytes]
 ) -> Iterator[bytes]:
-    """Answer every batch with one of as many rows."""
+    """Answer every batch with a batch of as many rows."""
     ctx, published = bind_function(service, call, opening.named, "scalar_function")
     function = published.function
     assert isinstance(function, ScalarFunction)
@@ -56,23 +57,31 @@ def _read(reader: BatchReader, message: bytes) -> pa.RecordBatch | None:
         return reader.read(decode_flight_data(message))
     except BadRequest as error:
         raise BadRequest(
-            f"{error.message}. Under DuckDB's settings arrow_large_buffer_size, produce_arrow_string_view and "
-            "arrow_output_version it mislabels arguments of typed parameters: RESET them, or declare the parameter as ANY"
+            f"{error.message}. Under DuckDB's settings arrow_large_buffer_size, "
+            f"produce_arrow_string_view and "
+            "arrow_output_version it mislabels arguments of typed parameters: RESET them, or "
+            "declare the parameter as ANY"
         ) from error
 
 
 def _run(
-    guard: Guard, function: ScalarFunction, ctx: Context, arguments: pa.RecordBatch, result: _Result
+    guard: FunctionGuard,
+    function: ScalarFunction,
+    ctx: Context,
+    arguments: pa.RecordBatch,
+    result: _Result,
 ) -> pa.Array:
     return result.check(guard.call(function.execute, ctx, arguments), arguments.num_rows)
 
 
 def _skip_nulls(
-    guard: Guard, function: ScalarFunction, ctx: Context, arguments: pa.RecordBatch, result: _Result
+    guard: FunctionGuard,
+    function: ScalarFunction,
+    ctx: Context,
+    arguments: pa.RecordBatch,
+    result: _Result,
 ) -> pa.Array:
-    """NULL in, NULL out: the function sees the rows without any, and its values are put back where
-    they belong.
-    """
+    """Call the function on rows without NULLs, and put its values back: NULL in, NULL out."""
     columns = [column for column in arguments.columns if column.null_count]
     if not columns:
         return _run(guard, function, ctx, arguments, result)
@@ -93,7 +102,7 @@ def _skip_nulls(
 
 
 def _take(values: pa.Array, places: pa.Array) -> pa.Array:
-    """The values at these places, and NULL where there is none."""
+    """The values at these positions, and NULL where the position is NULL."""
     try:
         return values.take(places)
     except pa.ArrowNotImplementedError:  # of views, for instance
@@ -105,8 +114,9 @@ def _take(values: pa.Array, places: pa.Array) -> pa.Array:
 
 
 class _Incoming:
-    """Arguments in the types that the function declares, whatever the client encodes them as
-    (airport §13.3).
+    """Converts arguments to the types that the function declares (airport §13.3).
+
+    The client's encoding depends on its settings.
     """
 
     def __init__(
@@ -140,7 +150,7 @@ class _Incoming:
 
 
 class _Result:
-    """What a function may return, checked: the client believes whatever it gets."""
+    """Checks what a function returns: the client believes whatever it gets."""
 
     def __init__(self, published: PublishedFunction, function: ScalarFunction) -> None:
         self._title = published.title

@@ -1,4 +1,4 @@
-"""Reading tables: what `endpoints` and `flight_info` ask for."""
+"""Planning reads of tables: the actions `endpoints` and `flight_info`."""
 
 from __future__ import annotations
 
@@ -46,8 +46,9 @@ def endpoints(service: Service, call: Call, request: EndpointsRequest) -> Iterat
 
 
 def flight_info(service: Service, call: Call, request: FlightInfoRequest) -> Iterator[bytes]:
-    """Describe a table as of a point in time; the descriptor must come back as it was sent (airport
-    §4.6, T42).
+    """Describe a table as of a point in time.
+
+    The descriptor must come back as it was sent (airport §4.6, T42).
     """
     ctx, bound = bind(service, call, request.descriptor, request.time_point)
     readable = bound.reached_by is not None or ctx.access.may(
@@ -67,7 +68,7 @@ def bind(
     target: flight.FlightDescriptor | ObjectName,
     time_point: TimePoint | None,
 ) -> tuple[Context, PublishedTable]:
-    """The table a request means, with the Arrow schema that its caller has bound.
+    """Find the table that a request names, with the Arrow schema that its caller has bound.
 
     Raises: NotFound, BadRequest, StaleDescriptor, TransactionNotActive.
     """
@@ -77,9 +78,9 @@ def bind(
         own = own_flights.of_descriptor(service, call, target)
         if own is not None:
             return own[0], table_at(*own, time_point)
-        with service.refusing_strangers(call):
+        with service.authentication_first(call):
             path = decode_path(target, service.signer)
-    call.work.concerns(path.catalog, path.schema, path.name)
+    call.work.note_object(path.catalog, path.schema, path.name)
     if path.kind != "table":
         raise NotFound(f"{path.schema}.{path.name} is not a table")
     call = service.identified(call, path.bearer)
@@ -95,10 +96,9 @@ def bind(
 
 
 def _positions(bound: PublishedTable, column_ids: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """Positions in the bound Arrow schema; the client's ids do not count the row id, which is last
-    (T6, T7).
+    """Positions in the bound Arrow schema. Raises: BadRequest.
 
-    Raises: BadRequest.
+    The client's ids do not count the row id, which is last (T6, T7).
     """
     if column_ids is None:
         return None

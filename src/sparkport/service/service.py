@@ -1,4 +1,4 @@
-"""The Flight service: each RPC as a function from bytes to bytes, for whoever has a socket."""
+"""The Flight service: each RPC as a function from bytes to bytes, independent of sockets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sparkport.service import (
 from sparkport.service.actions import list_actions, run_action
 from sparkport.service.calls import HOW_TO_SIGN_IN, Call
 from sparkport.service.first_messages import first_schema, named_descriptor
-from sparkport.service.function_guard import Watch
+from sparkport.service.function_guard import FunctionWatch
 from sparkport.service.limits import ACTIONS, EXCHANGES, SCANS, LimitKeeper, while_holding
 from sparkport.service.listing import Listing
 from sparkport.service.registry import CatalogRegistry, RegisteredCatalog, no_longer_served
@@ -44,8 +44,8 @@ __all__ = ["Service"]
 class Service:
     """All RPCs of one server. Thread-safe; every method may be called from many threads at once.
 
-    The streaming methods return iterators that must be closed when the client goes away; errors of
-    `sparkport.errors` may come at any step of them.
+    The streaming methods return iterators that must be closed when the client goes away. Any step
+    of them may raise errors of `sparkport.errors`.
     """
 
     def __init__(self, registry: CatalogRegistry, settings: ServiceSettings | None = None) -> None:
@@ -54,41 +54,37 @@ class Service:
         self.signer = Signer(self.settings.secret)
         self.listing = Listing(self.signer)
         self.transactions = Transactions(self.signer, self.settings.transaction_seconds)
-        self.watch = Watch()
+        self.watch = FunctionWatch()
         self.keeper = LimitKeeper(self.settings)
         self._policy = self._present_policy()
 
     def admit(self, call: Call) -> Call:
-        """The call with who makes it; asked before anything else is done. Raises:
-        Unauthenticated.
-        """
-        met = self.meet(call)
-        self.expect_admitted(met)
-        return met
+        """Return the call with its caller, before any work is done. Raises: Unauthenticated."""
+        authenticated = self.authenticate(call)
+        self.expect_admitted(authenticated)
+        return authenticated
 
-    def is_told(self, headers: RequestHeaders) -> bool:
-        """Whether headers say who calls, where that is asked. Whether it is true `meet` finds out,
-        which may take long.
-        """
+    def says_who_calls(self, headers: RequestHeaders) -> bool:
+        """Whether the headers say who calls, or need not. `authenticate` checks it, slowly."""
         return (
             self.settings.authenticate is None
             or headers.authorization is not None
             or self._bearer_in(headers) is not None
         )
 
-    def may_tell_later(self, headers: RequestHeaders) -> bool:
-        """Whether the first message of a call that comes without a token may say who makes it."""
+    def may_identify_later(self, headers: RequestHeaders) -> bool:
+        """Whether the first message may say who calls, for a call without a token."""
         return headers.action is None or headers.action in _WITH_HANDLES
 
     def _bearer_in(self, headers: RequestHeaders) -> Identity | None:
-        """To whom that was handed out which the client repeats in headers: the descriptor, or the
-        transaction's id.
-        """
+        """Whose handle the client repeats in headers: the descriptor's, or the transaction id's."""
         bearer = bearer_in_header(headers.flight_path or "", self.signer)
         return self.transactions.bearer_in(headers) if bearer is None else bearer
 
-    def meet(self, call: Call) -> Call:
-        """The same where a caller without a token may yet show what was handed out to it. Raises:
+    def authenticate(self, call: Call) -> Call:
+        """Return the call with its caller, not admitted if it is without token.
+
+        A caller without a token may still send a handle that this server gave to it. Raises:
         Unauthenticated.
         """
         authenticate = self.settings.authenticate
@@ -113,9 +109,7 @@ class Service:
         return replace(call, identity=replace(identity, expires=self._end_of_handles(identity)))
 
     def _end_of_handles(self, identity: Identity) -> float:
-        """When what is handed out to a caller expires. It moves in steps, so that listings can be
-        remembered.
-        """
+        """When handles given to a caller expire; in steps, so that listings can be remembered."""
         lifetime = self.settings.handle_seconds
         step = lifetime / _STEPS_OF_LIFETIME
         end = (time.time() // step) * step + lifetime
@@ -127,9 +121,8 @@ class Service:
             raise Unauthenticated(HOW_TO_SIGN_IN)
 
     @contextmanager
-    def refusing_strangers(self, call: Call) -> Iterator[None]:
-        """For reading what a caller has sent, who may not have said who it is: then that is what is
-        wrong.
+    def authentication_first(self, call: Call) -> Iterator[None]:
+        """While reading a message: report a missing token before any other error in it.
 
         Raises: Unauthenticated.
         """
@@ -140,11 +133,10 @@ class Service:
             raise
 
     def identified(self, call: Call, bearer: Identity | None) -> Call:
-        """The call of somebody who shows what was handed out to `bearer`, under our signature
-        (airport §2.3).
+        """The call of a caller who sends a handle that was given to `bearer` (airport §2.3).
 
-        Raises: Unauthenticated when that has expired, or its token has been revoked;
-        PermissionDenied when it is somebody else's.
+        This server has signed the handle. Raises: Unauthenticated when the handle has expired, or
+        its token has been revoked; PermissionDenied when the handle was given to another caller.
         """
         authenticate = self.settings.authenticate
         if authenticate is None:
@@ -162,15 +154,14 @@ class Service:
             recognises is not None and not recognises(bearer)
         ):
             raise Unauthenticated(
-                "the token that this catalog was attached with is no longer valid here: DETACH it and ATTACH it again"
+                "the token that this catalog was attached with is no longer valid here: DETACH it "
+                "and ATTACH it again"
             )
         return replace(call, identity=bearer, admitted=True)
 
     @property
     def policy(self) -> Policy | None:
-        """Who may do what, as of now. It is asked for with each call: nothing that was allowed
-        before is remembered.
-        """
+        """Who may do what, as of now. Every call asks anew: no earlier permission is remembered."""
         policy = self._present_policy()
         if policy is not self._policy:
             self._policy = policy
@@ -180,9 +171,7 @@ class Service:
 
     @property
     def rules_outdated(self) -> bool:
-        """Whether there are newer rules, which cannot be used: if the function that gives them
-        tells, as `outdated`.
-        """
+        """Whether newer rules exist that cannot be used, if the policy function has `outdated`."""
         return bool(getattr(self.settings.policy, "outdated", False))
 
     def _present_policy(self) -> Policy | None:
@@ -201,7 +190,7 @@ class Service:
         shown: str,
         transaction_id: str | None = None,
     ) -> Context:
-        """The context for calling a catalog, of which the caller calls it `shown`. Raises:
+        """The context for calling a catalog, known to the caller as `shown`. Raises:
         Unauthenticated.
         """
 
@@ -211,13 +200,14 @@ class Service:
         return call.context(shown, transaction_id, self.access(call, registered), served)
 
     def catalogs(self, call: Call) -> list[RegisteredCatalog]:
-        """The catalogs of which the caller may see something. Raises: Unauthenticated."""
+        """The catalogs in which the caller may see something. Raises: Unauthenticated."""
         self.expect_admitted(call)
         return [each for each in self.registry.all() if self.access(call, each).sees_catalog()]
 
     def catalog(self, call: Call, name: str | None) -> RegisteredCatalog:
-        """The catalog a caller means, as `CatalogRegistry.resolve` does, among those that it may
-        see. Raises: NotFound.
+        """The catalog that a caller means, among those that it may see. Raises: NotFound.
+
+        The name is resolved as in `CatalogRegistry.resolve`.
         """
         self.expect_admitted(call)
         registered = self.registry.resolve(name)
@@ -227,9 +217,7 @@ class Service:
         return registered
 
     def handed_out(self, call: Call, name: str) -> RegisteredCatalog:
-        """The catalog that a handle or ticket of the caller's is about, while it may see it.
-        Raises: NotFound.
-        """
+        """The catalog of a caller's handle or ticket, if the caller sees it. Raises: NotFound."""
         registered = self.registry.named(name)
         if not self.access(call, registered).sees_catalog():
             raise no_longer_served(name)
@@ -246,10 +234,10 @@ class Service:
         return while_holding(call.quotas, ACTIONS, lambda: list_actions(self, call))
 
     def do_get(self, call: Call, message: bytes) -> Iterator[bytes]:
-        with self.refusing_strangers(call):
+        with self.authentication_first(call):
             ticket = decode_signed_ticket(decode_ticket(message), self.signer)
         if isinstance(ticket, ScanTicket) and ticket.kind != "flight":
-            call.work.asks(ticket)
+            call.work.note_request(ticket)
         call = self.identified(call, ticket.bearer)
         return while_holding(call.quotas, SCANS, lambda: self._read(call, ticket))
 
@@ -264,10 +252,10 @@ class Service:
 
     def do_exchange(self, call: Call, messages: Iterator[bytes]) -> Iterator[bytes]:
         exchange = _EXCHANGES.get(call.headers.operation or "", write.exchange)
-        if not call.admitted:  # who it is must be known before more than one message is read
+        if not call.admitted:  # the caller must be known before a second message is read
             with call.quotas.hold(EXCHANGES):
                 first = next(messages, b"")
-            with self.refusing_strangers(call):
+            with self.authentication_first(call):
                 call = self.identified(
                     call, decode_path(named_descriptor(first), self.signer).bearer
                 )
@@ -294,16 +282,16 @@ class Service:
     def enter(
         self, call: Call, catalog_name: str | None, attached_as: str | None = None
     ) -> tuple[Context, RegisteredCatalog]:
-        """The catalog a request names, and the context for calling it.
+        """The catalog that a request names, and the context for calling it.
 
-        Where neither body nor descriptor says which catalog is meant, the header does (airport
-        §12). `attached_as` is what the client calls it, where that is something else. Raises:
-        NotFound, TransactionNotActive.
+        Where neither body nor descriptor names a catalog, the header does (airport §12).
+        `attached_as` is the client's name for it, if that differs. Raises: NotFound,
+        TransactionNotActive.
         """
         name = call.headers.catalog if catalog_name is None else catalog_name
         registered = self.catalog(call, name)
         if catalog_name is None:
-            call.work.is_in(registered.name)
+            call.work.note_catalog(registered.name)
         shown = name or "" if attached_as is None else attached_as
         return self.context(
             call, registered, shown, self.transactions.of_reader(call, registered)
@@ -321,11 +309,9 @@ _STEPS_OF_LIFETIME = 24
 _WITH_HANDLES = frozenset(
     {"endpoints", "flight_info", "column_statistics", "table_function_flight_info"}
 )
-"""Actions with which the client does not send the token of ATTACH, but what it was handed out
-(airport §2.2).
-"""
+"""Actions for which the client sends a handle, not the token of ATTACH (airport §2.2)."""
 _EXCHANGES = {
     "scalar_function": scalar_functions.exchange,
     "table_function_in_out": in_out_functions.exchange,
 }
-"""By the header `airport-operation`; any other is a change of rows."""
+"""By the header `airport-operation`; any other value is a change of rows."""

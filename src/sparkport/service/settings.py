@@ -1,4 +1,4 @@
-"""What can be chosen about the service. Without what it takes to serve: `--help` reads it, too."""
+"""Settings of the service. Imports little, because `--help` reads it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _GIGABYTE = 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much of each there may be at once; 0 is no limit. Callers without a name share what one
-    principal may have.
+    """How much of each there may be at once; 0 means no limit.
 
-    The defaults are far above what people do, and below what would bring the server down.
+    Callers without a name share the quota of one principal. The defaults are far above what people
+    do, and below what would bring the server down.
     """
 
     max_scans: int = setting(1000, LIMITS, "scans under way at once; 0 for no limit", "N", least=0)
@@ -109,15 +109,20 @@ class ServiceSettings(Limits):
     """What an operator may decide about the service."""
 
     authenticate: Authenticator | None = None
-    """Tells who a bearer token belongs to. Every call then needs one that it knows, or what was
-    handed out to a caller who has shown one; None serves everybody."""
+    """Tells who a bearer token belongs to; None serves every caller.
+
+    Every call then needs a known token, or a handle that was given to a caller with a known token.
+    """
     policy: Policy | Callable[[], Policy | None] | None = None
-    """Says who may do what; None lets everybody who is let in do everything. A function is asked
-    with each call, for rules that change while the server runs: it is quick, and returns the same
-    object as long as they are the same."""
+    """Says who may do what; None lets every admitted caller do everything.
+
+    A function is asked with each call, for rules that change while the server runs. It must be
+    quick, and return the same object as long as the rules are the same.
+    """
     secret: bytes | None = None
-    """Signs descriptors, tickets and transaction ids; None draws one, and clients attach again
-    after a restart.
+    """Signs descriptors, tickets and transaction ids.
+
+    None draws a random secret; clients then attach again after a restart.
     """
     handle_seconds: float = setting(
         24 * 3600.0,

@@ -1,4 +1,4 @@
-"""Batches of one statement, kept until all of them are there."""
+"""Batches of one statement, kept until the statement is complete."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ _IN_MEMORY = 64 * 1024 * 1024
 
 class Spool:
     """Keeps batches of one Arrow schema in memory, and past 64 MiB in an unnamed temporary file.
+
     Not thread-safe.
     """
 
@@ -35,7 +36,7 @@ class Spool:
             self._flush()
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """All batches, in order. Nothing can be added afterwards."""
+        """Yield all batches, in order. Nothing can be added afterwards."""
         if self._file is not None and self._writer is not None:
             self._flush()
             self._writer.close()
@@ -45,7 +46,7 @@ class Spool:
         yield from self._batches
 
     def close(self) -> None:
-        """Let go of memory and file."""
+        """Release memory and file."""
         self._batches = []
         if self._file is not None:
             self._file.close()

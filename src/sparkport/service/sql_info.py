@@ -1,4 +1,4 @@
-"""What the server says about itself to Flight SQL's drivers (FlightSql.proto, SqlInfo)."""
+"""What the server tells Flight SQL's drivers about itself (FlightSql.proto, SqlInfo)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["sql_info"]
 def sql_info() -> Mapping[int, tuple[str, Any]]:
     """By number, ascending: the member of the answer's union, and the value.
 
-    All that Flight SQL defines: of SQL, which it does not run, the server says that it supports
-    nothing, and of names what DuckDB does with them.
+    All numbers that Flight SQL defines are there. The server runs no SQL, so it says that it
+    supports none. Of names it says what DuckDB does with them.
     """
     infos: dict[int, tuple[str, Any]] = {}
 
@@ -44,7 +44,7 @@ def _ranges(*bounds: tuple[int, int]) -> Iterable[int]:
 
 
 _READ_ONLY = 3
-"""Tables may well be writable, but not by way of Flight SQL."""
+"""Flight SQL cannot write tables, though other calls can."""
 _TRUE_FLAGS = (524, 532)
 """Columns can be NOT NULL; the catalog comes first in a table's full name."""
 _FLAGS = _ranges(
@@ -67,7 +67,7 @@ _NUMBERS = _ranges(
     (
         8,
         8,
-    ),  # transactions: SQL_SUPPORTED_TRANSACTION_NONE, by which ADBC's driver knows that it cannot begin one
+    ),  # SQL_SUPPORTED_TRANSACTION_NONE: it tells ADBC's driver that it cannot begin a transaction
     (100, 101),
     (522, 522),
     (525, 526),
@@ -82,10 +82,10 @@ _NUMBERS = _ranges(
 _CHOICES = {503: 1, 505: 1, 507: 3}
 """Names, quoted or not, are compared without regard to case; NULLs are sorted last."""
 _LIMITS = _ranges((541, 555), (557, 561))
-"""Zero stands for no limit, or none that is known."""
+"""Zero stands for no limit, or an unknown limit."""
 _WORDS = range(508, 513)
 _CONVERSIONS = 517
 _TEXTS = {6: None, 7: None, 504: '"', 513: "", 514: "", 529: "schema", 530: "", 531: "catalog"}
-"""No versions of Substrait; the quote of names; no escape in patterns, no special characters; what
-things are called.
+"""No versions of Substrait; the quote of names; no escape in patterns, no special characters; the
+words for schemas, procedures and catalogs.
 """

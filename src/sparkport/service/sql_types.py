@@ -1,6 +1,4 @@
-"""Types as Flight SQL's drivers want to know them: by DuckDB's names, and by the numbers of ODBC
-and JDBC.
-"""
+"""Types as Flight SQL's drivers know them: DuckDB's names, and the numbers of ODBC and JDBC."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ __all__ = ["described_schema", "duckdb_type", "type_info"]
 
 
 def described_schema(arrow_schema: pa.Schema) -> bytes:
-    """A published Arrow schema as an IPC message, with what Flight SQL wants to know of each column
-    in its metadata.
-    """
+    """A published Arrow schema as an IPC message, with Flight SQL's metadata for each column."""
     fields = [
         field.with_metadata({**(field.metadata or {}), **_description(field)})
         for field in arrow_schema

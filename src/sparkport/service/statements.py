@@ -1,6 +1,4 @@
-"""One INSERT, UPDATE or DELETE, from whichever call it comes: conversion, transaction, all or
-nothing.
-"""
+"""An INSERT, UPDATE or DELETE, from whichever call: conversion, transaction, all or nothing."""
 
 from __future__ import annotations
 
@@ -28,11 +26,11 @@ __all__ = ["Statement"]
 
 
 class Statement:
-    """A statement on its way. Used by one thread; ended by `commit` or `abort`, the latter also
-    after a failed commit.
+    """An INSERT, UPDATE or DELETE under way. Used by one thread.
 
-    It runs in a transaction of its own that is committed or rolled back with it, unless it joins
-    one, which is its caller's to end.
+    It ends with `commit` or `abort`; after a failed commit, `abort` must follow. It runs in a
+    transaction of its own that is committed or rolled back with it, unless it joins a transaction,
+    which its caller ends.
     """
 
     def __init__(
@@ -45,9 +43,7 @@ class Statement:
         *,
         joins_transaction: bool = False,
     ) -> None:
-        """Raises: PermissionDenied; NotWritable; BadRequest when the received columns do not fit
-        the table.
-        """
+        """Raises: PermissionDenied; NotWritable; BadRequest unless the columns fit the table."""
         bound.require(ctx, Privilege.WRITE)
         if operation is not Operation.INSERT or options.returning:
             bound.require(ctx, Privilege.READ)
@@ -71,9 +67,7 @@ class Statement:
             raise
 
     def received(self, batch: pa.RecordBatch, *, is_held: bool = False) -> pa.RecordBatch:
-        """The batch, once it counts among what the caller has staged, and has in memory. Raises:
-        LimitExceeded.
-        """
+        """Count a batch as staged by the caller, and as held in memory. Raises: LimitExceeded."""
         size = bytes_of(batch)
         self._bytes.add(size)
         if is_held:
@@ -81,9 +75,7 @@ class Statement:
         return batch
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-        """Stage a batch as it was received; with RETURNING the rows come back with the table's own
-        columns.
-        """
+        """Stage a batch as received; with RETURNING, return its rows in the table's columns."""
         self._ctx.check()
         assert self._staged is not None
         with discreet(self._shows, f"table {self._bound.title}"):
@@ -99,8 +91,9 @@ class Statement:
         return returned
 
     def commit(self) -> int:
-        """Make it durable, before anyone is told (airport §7.1, T21). Raises: Conflict,
-        ConstraintViolation.
+        """Make the changes durable, before the client is told (airport §7.1, T21).
+
+        Raises: Conflict, ConstraintViolation.
         """
         self._ctx.check()  # a caller who has gone away must not find the change made
         assert self._staged is not None
@@ -131,15 +124,13 @@ class Statement:
 
 
 class _Incoming:
-    """Converts what is received to the table's own columns, in the order that tables are
-    promised.
-    """
+    """Converts received batches to the table's own columns, in the table's order."""
 
     def __init__(
         self, bound: PublishedTable, operation: Operation, received: pa.Schema, *, from_duckdb: bool
     ) -> None:
-        """Raises: BadRequest with the contracts' wording when the columns do not match."""
-        # From here on columns are called as the table calls them, whatever the client has typed.
+        """Raises: BadRequest, with the contracts' wording, when the columns do not match."""
+        # From here on columns have the table's spelling of their names, whatever the client typed.
         self._names = list(map(own_spellings(bound.column_names), received.names))
         self._selected: list[int] | None = None
         self._rowid: str | None = None
@@ -159,7 +150,7 @@ class _Incoming:
                 raise BadRequest("rowid must be integer type")
             self._rowid = rowid_field.name
             self._names[rowid] = rowid_field.name
-            if operation is Operation.DELETE:  # there may be more columns, which do not matter
+            if operation is Operation.DELETE:  # more columns do no harm
                 self._selected = [rowid]
                 columns = [rowid_field]
             else:
@@ -175,17 +166,15 @@ class _Incoming:
         if self._selected is not None:
             source = pa.schema([source.field(index) for index in self._selected])
         converter = Converter(source, pa.schema(columns), from_duckdb=from_duckdb)
-        # An UPDATE may bring its columns as they are where a table finds them by name, the row id
-        # among them.
+        # An UPDATE may bring its columns in any order where the table finds them by name, row id
+        # included.
         as_they_are = (
             operation is Operation.UPDATE and self._rowid == ROWID_NAME and converter.keeps_columns
         )
         self._converter = None if as_they_are else converter
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Raises: BadRequest for values that the table's types cannot hold, and for row ids that
-        are NULL.
-        """
+        """Raises: BadRequest for values that do not fit the table's types, and NULL row ids."""
         if batch.schema.names != self._names:
             batch = batch.rename_columns(self._names)
         if self._selected is not None:
@@ -197,9 +186,7 @@ class _Incoming:
 
 
 def _with_own_types(bound: PublishedTable) -> pa.Schema:
-    """The columns as published, with the types they have in the table: dictionaries are published
-    as plain values (T33).
-    """
+    """The published columns with the table's own types: dictionaries are published plain (T33)."""
     own = bound.table.arrow_schema
     if own is None:
         return bound.arrow_schema

@@ -1,6 +1,4 @@
-"""`column_statistics`: what DuckDB's optimiser learns of a column, and trusts (airport §4.9,
-T28).
-"""
+"""`column_statistics`: what DuckDB's optimiser learns and trusts (airport §4.9, T28)."""
 
 from __future__ import annotations
 
@@ -37,12 +35,13 @@ _log = logging.getLogger(__name__)
 def column_statistics(
     service: Service, call: Call, request: ColumnStatisticsRequest
 ) -> Iterator[bytes]:
-    """Answer with what the table says of the column, or else with what holds for every column of
-    its type.
+    """Answer with what the table says of the column, or else with what holds for its type.
 
     An error would fail a query that could do without statistics, so a table that tells nonsense
-    does not raise one. Raises: NotFound, StaleDescriptor, TransactionNotActive; Unsupported for a
-    type that the client would misread.
+    does not raise one.
+
+    Raises: NotFound, StaleDescriptor, TransactionNotActive; Unsupported for a type that the client
+    would misread.
     """
     ctx, bound = scan.bind(service, call, request.descriptor, None)
     bound.require(ctx, Privilege.READ)
@@ -65,7 +64,7 @@ def _answer(service: Service, ctx: Context, bound: PublishedTable, field: pa.Fie
     try:
         return _encoded(_known(service, ctx, bound, field), field.type)
     except CatalogFault as fault:
-        _complain(service, bound, field.name, fault)
+        _log_once(service, bound, field.name, fault)
         return _encoded(_UNKNOWN, field.type)
 
 
@@ -75,9 +74,7 @@ _answers: dict[tuple[int, pa.DataType], tuple[ColumnStatistics, bytes]] = {}
 
 
 def _encoded(known: ColumnStatistics, data_type: pa.DataType) -> bytes:
-    """The answer, remembered by the identity of the statistics: a table that has cached them gives
-    the same again.
-    """
+    """The encoded answer, remembered by the identity of the statistics, which tables cache."""
     key = (id(known), data_type)
     answer = _answers.get(key)
     if answer is None:
@@ -104,20 +101,20 @@ def _known(
     except SparkportError:
         raise
     except Exception as error:  # noqa: BLE001 - see above
-        _complain(service, bound, field.name, error)
+        _log_once(service, bound, field.name, error)
         return _UNKNOWN
 
 
-_MOST_COMPLAINTS = 1_000
-_complaints: WeakKeyDictionary[Service, set[tuple[str, str, str]]] = WeakKeyDictionary()
+_MOST_LOGGED = 1_000
+_logged: WeakKeyDictionary[Service, set[tuple[str, str, str]]] = WeakKeyDictionary()
 
 
-def _complain(service: Service, bound: PublishedTable, column: str, error: Exception) -> None:
-    """Log it once: the client asks several times for every statement."""
-    known, key = _complaints.setdefault(service, set()), (bound.title, column, str(error)[:200])
+def _log_once(service: Service, bound: PublishedTable, column: str, error: Exception) -> None:
+    """Log an error once: the client asks several times for every statement."""
+    known, key = _logged.setdefault(service, set()), (bound.title, column, str(error)[:200])
     if key in known:
         return
-    if len(known) >= _MOST_COMPLAINTS:
+    if len(known) >= _MOST_LOGGED:
         known.clear()
     known.add(key)
     _log.warning(

@@ -1,6 +1,4 @@
-"""Table functions: their result for given arguments is a table, and is read like any other (airport
-§9.2).
-"""
+"""Table functions: the result for given arguments is read like a table (airport §9.2)."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from sparkport.catalog import (
 from sparkport.errors import BadRequest, CatalogFault, NotFound, Unsupported
 from sparkport.service import in_out_functions
 from sparkport.service.calls import Call
-from sparkport.service.function_guard import Watched
+from sparkport.service.function_guard import WatchedGuard
 from sparkport.service.functions import (
     PublishedFunction,
     arguments_of,
@@ -50,8 +48,9 @@ __all__ = ["bind_call", "flight_info", "result_of_ticket"]
 def flight_info(
     service: Service, call: Call, request: TableFunctionFlightInfoRequest
 ) -> Iterator[bytes]:
-    """The columns of a call's result (airport §4.7), or of the contracts' `{name, parameters}`
-    (airport §15.3).
+    """The columns of a call's result (airport §4.7).
+
+    The contracts' form of the request is `{name, parameters}` (airport §15.3).
     """
     if isinstance(request.target, ObjectName):
         yield _by_name(service, call, request.target, request.arguments)
@@ -74,8 +73,9 @@ def flight_info(
 def bind_call(
     service: Service, call: Call, request: EndpointsRequest
 ) -> tuple[Context, PublishedTable]:
-    """The result that a scan of a table function is planned on. Raises: BadRequest, NotFound,
-    StaleDescriptor.
+    """Find the result on which a scan of a table function is planned.
+
+    Raises: BadRequest, NotFound, StaleDescriptor.
     """
     assert not isinstance(request.target, ObjectName)
     ctx, published = bind_function(service, call, request.target, "table_function")
@@ -99,7 +99,7 @@ def result_of_ticket(
     reached: Reached,
     schema_name: str,
 ) -> PublishedTable:
-    """The result that a ticket was made for. Raises: NotFound, StaleDescriptor."""
+    """Find the result that a ticket was made for. Raises: NotFound, StaleDescriptor."""
     row = decode_arguments(reached.arguments or b"", "the ticket")
     published = find_function(
         ctx,
@@ -110,7 +110,7 @@ def result_of_ticket(
         reached.function,
         row.num_columns,
     )
-    # Whoever asked for the ticket: its arguments were checked then, and are signed.
+    # The arguments were checked when the ticket was made, and the ticket is signed.
     arguments = convert_arguments(published, row, from_duckdb=ctx.from_duckdb)
     return _result(service, call, ctx, published, arguments, reached.arguments or b"")
 
@@ -118,7 +118,7 @@ def result_of_ticket(
 def _by_name(
     service: Service, call: Call, target: ObjectName, values: Sequence[object] | pa.RecordBatch
 ) -> bytes:
-    """The contracts' form: the first function of that name that takes these values."""
+    """Find the first function of a name that takes these values, for the contracts' form."""
     ctx, registered = service.enter(call, target.catalog)
     schemas = (
         [target.schema] if target.schema is not None else _schema_names(service, ctx, registered)
@@ -165,7 +165,8 @@ def _result(
         arrow_schema = guard.call(function.schema_for_parameters, ctx, arguments)
     if not isinstance(arrow_schema, pa.Schema):
         raise CatalogFault(
-            f"{published.title} told {type(arrow_schema).__name__} as its columns, not an Arrow schema"
+            f"{published.title} told {type(arrow_schema).__name__} as its columns, not an Arrow "
+            f"schema"
         )
     form = PartitionedResult if isinstance(function, PartitionedTableFunction) else FunctionResult
     reached = Reached("table_function", function.name, published.fingerprint, encoded)
@@ -186,16 +187,16 @@ def _estimated_rows(
 
 
 class FunctionResult(Table):
-    """A table function with its arguments."""
+    """The result of a table function for given arguments, as a table."""
 
     def __init__(
         self,
         function: TableFunction,
         arguments: Arguments,
         arrow_schema: pa.Schema,
-        watched: Callable[[], Watched],
+        watched: Callable[[], WatchedGuard],
     ) -> None:
-        """`watched` makes what looks after the function while it runs."""
+        """`watched` makes the guard of the function while it runs."""
         self.function = function
         self.watched = watched
         self.applies_filters = function.applies_filters
@@ -215,7 +216,7 @@ class FunctionResult(Table):
 
 
 class PartitionedResult(FunctionResult, PartitionedTable):
-    """One whose function can be computed in parts."""
+    """The result of a table function that can be computed in parts."""
 
     def partitions(self, ctx: Context, options: ScanOptions) -> Sequence[bytes]:
         assert isinstance(self.function, PartitionedTableFunction)

@@ -1,10 +1,10 @@
 """Transaction ids on their way to and from clients.
 
-A catalog's own id is wrapped before it is handed out: unguessable and unalterable, because it is
-signed; bound to the catalog, the caller and the client's session; and with a date after which it is
-refused (airport §2.3, §10). Where callers show who they are, it says by whom it was begun: of what
-the client sends with `column_statistics` after ATTACH with a token, nothing else in the headers
-does (airport §2.2).
+A catalog's own id is wrapped before a client gets it. The wrapped id is signed, so that it can be
+neither guessed nor altered. It is bound to the catalog, the caller and the client's session, and
+has a date after which it is refused (airport §2.3, §10). Where callers show who they are, the id
+says who began the transaction: after ATTACH with a token, nothing else in the headers of
+`column_statistics` says who calls (airport §2.2).
 """
 
 from __future__ import annotations
@@ -46,13 +46,11 @@ __all__ = [
 _PURPOSE = "transaction"
 _BEARER_PURPOSE = "bearer of a transaction"
 _BEARER = "@"
-"""What an id begins with that says who has begun the transaction: in a catalog's own it is
-percent-encoded.
-"""
+"""Begins an id that names the transaction's owner; in a catalog's own id `@` is percent-encoded."""
 
 
 def manager_of(registered: RegisteredCatalog) -> TransactionManager:
-    """Raises: Unsupported when the catalog has no transactions."""
+    """The catalog as a TransactionManager. Raises: Unsupported when it has no transactions."""
     if not isinstance(registered.catalog, TransactionManager):
         raise Unsupported("transaction manager not configured")
     return registered.catalog
@@ -69,8 +67,9 @@ class Transactions:
         self._clock = clock
 
     def begin(self, call: Call, registered: RegisteredCatalog, ctx: Context) -> str | None:
-        """The wrapped id of a new transaction; None when the catalog has none, which DuckDB accepts
-        (airport §4.5).
+        """Begin a transaction; return its wrapped id, or None if there are none (airport §4.5).
+
+        DuckDB accepts that a catalog has no transactions.
         """
         own = ""
         if isinstance(registered.catalog, TransactionManager):
@@ -83,9 +82,7 @@ class Transactions:
         return f"{own}.{expires}.{self._signature(call, registered, own, expires)}"
 
     def bearer_in(self, headers: RequestHeaders) -> Identity | None:
-        """Who has begun the transaction that a header names, in the same session; None when nobody
-        is known to have.
-        """
+        """Who began the transaction that a header names, in the same session; None if unknown."""
         shown = (headers.transaction_id or "").partition(".")[0]
         text = shown[1:].partition("~")[0]
         known = shown[:1] == _BEARER and hmac.compare_digest(
@@ -100,8 +97,9 @@ class Transactions:
         return f"{_BEARER}{text}~{signature.hex()}"
 
     def unwrap(self, call: Call, registered: RegisteredCatalog, wrapped: str) -> str:
-        """The catalog's own id. Raises: TransactionNotActive for one that is forged, foreign or
-        expired.
+        """The catalog's own id.
+
+        Raises: TransactionNotActive for an id that is forged, foreign or expired.
         """
         own, expires, signature = (
             wrapped.rsplit(".", 2) if wrapped.count(".") >= 2 else ("", "", "")
@@ -116,10 +114,10 @@ class Transactions:
         return unquote(_without_bearer(own))
 
     def of_reader(self, call: Call, registered: RegisteredCatalog) -> str | None:
-        """The own id of the transaction a read belongs to, by its header.
+        """The catalog's own id of the transaction that a read belongs to, by its header.
 
-        DuckDB uses one id for all statements of a transaction and never says COMMIT, so a committed
-        one is still good (airport §15.2). Raises: TransactionNotActive.
+        DuckDB uses one id for all statements of a transaction and never says COMMIT, so the id of a
+        committed transaction is still good (airport §15.2). Raises: TransactionNotActive.
         """
         wrapped = call.headers.transaction_id
         if wrapped is None or not isinstance(registered.catalog, TransactionManager):
@@ -149,13 +147,13 @@ def not_active(wrapped: str, state: TransactionState | None) -> TransactionNotAc
 
 
 def create_transaction(service: Service, call: Call, request: CreateTransaction) -> Iterator[bytes]:
-    """Begin a transaction; must succeed for DuckDB even where there are none (airport §4.1)."""
+    """Begin a transaction. For DuckDB it must succeed even where there are none (airport §4.1)."""
     ctx, registered = service.enter(call, request.catalog)
     yield encode_transaction(service.transactions.begin(call, registered, ctx))
 
 
 def status(service: Service, call: Call, request: TransactionRequest) -> Iterator[bytes]:
-    """The state of a transaction; one that nobody knows has none."""
+    """The state of a transaction; an unknown transaction has none."""
     ctx, registered, own = _find(service, call, request)
     manager = manager_of(registered)
     yield encode_transaction_status(
@@ -164,8 +162,9 @@ def status(service: Service, call: Call, request: TransactionRequest) -> Iterato
 
 
 def commit(service: Service, call: Call, request: TransactionRequest) -> Iterator[bytes]:
-    """Commit; doing so again changes nothing. Raises: TransactionNotActive, Conflict,
-    ConstraintViolation.
+    """Commit; a second commit changes nothing.
+
+    Raises: TransactionNotActive, Conflict, ConstraintViolation.
     """
     ctx, registered, own = _find(service, call, request)
     manager = manager_of(registered)
@@ -179,8 +178,9 @@ def commit(service: Service, call: Call, request: TransactionRequest) -> Iterato
 
 
 def rollback(service: Service, call: Call, request: TransactionRequest) -> Iterator[bytes]:
-    """Roll back; doing so again changes nothing. Raises: TransactionNotActive when it was
-    committed, or is unknown.
+    """Roll back; a second rollback changes nothing.
+
+    Raises: TransactionNotActive when the transaction was committed, or is unknown.
     """
     ctx, registered, own = _find(service, call, request)
     manager = manager_of(registered)
@@ -194,8 +194,9 @@ def rollback(service: Service, call: Call, request: TransactionRequest) -> Itera
 def _find(
     service: Service, call: Call, request: TransactionRequest
 ) -> tuple[Context, RegisteredCatalog, str | None]:
-    """The catalog, and its manager's own id of the transaction; None when the id is not one of
-    ours. Raises: Unsupported.
+    """The catalog, and its manager's own id of the transaction; None when the id is not ours.
+
+    Raises: Unsupported.
     """
     name = call.headers.catalog if request.catalog is None else request.catalog
     registered = service.catalog(call, name)

@@ -36,9 +36,7 @@ __all__ = ["exchange"]
 def exchange(
     service: Service, call: Call, opening: Opening, messages: Iterator[bytes]
 ) -> Iterator[bytes]:
-    """Run one statement; the count of changed rows is the last message, sent after everything is
-    durable (T21).
-    """
+    """Run one statement. The last message counts the changed rows, after the commit (T21)."""
     operation, returning = call.headers.write_operation, call.headers.returning
     ctx, bound = scan.bind(service, call, opening.named, None)
     reader = BatchReader(opening.schema_message)
@@ -61,8 +59,8 @@ def exchange(
             except SparkportError as error:
                 if returning:
                     raise
-                # Without RETURNING the client looks only at the end, and an error that meets one of
-                # its writes loses its type: so it is held back until the client has sent everything
+                # Without RETURNING the client looks only at the end, and an error during its writes
+                # loses its type. So the error is held back until the client has sent everything
                 # (airport §7.6). That may be much, and what has been staged does not wait for it.
                 failure = error
                 statement.abort()
@@ -84,15 +82,15 @@ def _typed_as(field: pa.Field, known: pa.Field | None) -> pa.Field:
 
 
 class _Answer:
-    """RETURNING: one batch for each received batch."""
+    """Makes the answers of RETURNING: a batch for each received batch."""
 
     def __init__(self, bound: PublishedTable, operation: Operation, received: pa.Schema) -> None:
         self._title = bound.title
         self._rowid = bound.rowid_name
         if operation is Operation.UPDATE:
             # Read by position against what the client has sent (airport §7.4, T17), but with the
-            # types that it knows the columns by: under some settings it sends others, UUIDs as text
-            # for instance, and would take that for a UUID.
+            # types that the client knows the columns by. Under some settings it sends others, such
+            # as UUIDs as text, and would take that for a UUID.
             known = {
                 ROWID_NAME if field.name == bound.rowid_name else field.name: field
                 for field in bound.arrow_schema
@@ -103,7 +101,7 @@ class _Answer:
                 [_typed_as(field, known.get(name)) for field, name in fields]
             )
         else:
-            # Found by name; the row id cannot be asked for, and tables need not know it after
+            # Found by name. The row id cannot be asked for, and tables need not know it after
             # INSERT.
             self._names = bound.column_names
             self.arrow_schema = pa.schema([bound.arrow_schema.field(name) for name in self._names])
@@ -122,8 +120,8 @@ class _Answer:
         )
 
     def _locate(self, source: pa.Schema) -> None:
-        """Look at the columns once: all answers of a table have the same."""
-        # The client calls the row id so, whatever the table does (airport §7.2).
+        """Find the columns once: all answers of a table have the same."""
+        # The client's name for the row id, whatever the table's is (airport §7.2).
         names = [ROWID_NAME if name == self._rowid else name for name in source.names]
         try:
             self._positions = [names.index(name) for name in self._names]
