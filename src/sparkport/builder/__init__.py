@@ -1,6 +1,4 @@
-"""Catalogs without subclassing: Arrow tables, datasets, Parquet files and Python functions, by
-name.
-"""
+"""Catalogs without subclassing: Arrow tables, datasets, Parquet files and Python functions."""
 
 from sparkport.builder.catalog import CatalogBuilder, SchemaBuilder
 from sparkport.builder.signatures import RowCount

@@ -1,4 +1,4 @@
-"""The builder: most people describe a catalog with it and subclass nothing."""
+"""The builder: it describes most catalogs without any subclass."""
 
 from __future__ import annotations
 
@@ -48,22 +48,20 @@ class CatalogBuilder:
     """
 
     def __init__(self, name: str = "", settings: MemorySettings | None = None) -> None:
-        """`name` is what users give in ATTACH; printable ASCII. `settings` are for what it keeps in
-        memory.
-        """
+        """`name`, in printable ASCII, is what users give in ATTACH. `settings` limit the memory."""
         self._catalog = MemoryCatalog(name, settings=settings)
 
     def schema(
         self, name: str, comment: str = "", tags: dict[str, str] | None = None
     ) -> SchemaBuilder:
-        """A new schema. Raises: AlreadyExists, BadRequest."""
+        """Add a schema. Raises: AlreadyExists, BadRequest."""
         return SchemaBuilder(self._catalog.add_schema(name, comment=comment, tags=tags or {}))
 
     def action(self, function: Callable[..., Any] | None = None, *, name: str | None = None) -> Any:
         """Decorate a function `(ctx, parameter: bytes)` that clients can run as an action.
 
-        In SQL: `FROM airport_action('grpc://…', 'name', 'parameter')`. What it returns is one row:
-        text or bytes; or, if it is a generator, one row for each value. Raises: AlreadyExists.
+        In SQL: `FROM airport_action('grpc://…', 'name', 'parameter')`. The function returns a row,
+        as text or bytes; a generator yields a row for each value. Raises: AlreadyExists.
         """
 
         def add(function: _Function) -> _Function:
@@ -82,10 +80,10 @@ class CatalogBuilder:
         *,
         arrow_schema: pa.Schema | None = None,
     ) -> CatalogBuilder:
-        """Add a table that is in no schema, for `airport_take_flight`: a list of texts is a path, a
-        text a command.
+        """Add a table that is in no schema, for `airport_take_flight`.
 
-        Its `source` is as for `SchemaBuilder.table`. Raises: AlreadyExists, BadRequest.
+        A list of texts is a path, a text is a command. `source` is as for `SchemaBuilder.table`.
+        Raises: AlreadyExists, BadRequest.
         """
         name: FlightName = (
             path.encode()
@@ -100,11 +98,11 @@ class CatalogBuilder:
 
     @property
     def name(self) -> str:
-        """What users give in ATTACH."""
+        """The name that users give in ATTACH."""
         return self._catalog.name
 
     def build(self) -> Catalog:
-        """The catalog, for those who want more than to serve it."""
+        """Return the catalog, for programs that do more than serve it."""
         return self._catalog
 
 
@@ -128,8 +126,8 @@ class SchemaBuilder:
         `source` is an Arrow table, a record batch, or an Arrow schema for an empty table: these can
         be written to, in memory. Or an Arrow dataset, the path of a Parquet file or folder, or a
         function `(ctx, options) -> batches` together with its `arrow_schema`: these can be read. Or
-        files and calls that DuckDB itself is to read: one `FileReference` or `FunctionCall`, or a
-        list of them, together with the `arrow_schema`. Or any `Table`, which keeps its own name and
+        files and calls that DuckDB itself reads: a `FileReference` or `FunctionCall`, or a list of
+        them, together with the `arrow_schema`. Or any `Table`, which keeps its own name and
         comment.
 
         Raises: AlreadyExists; BadRequest or Unsupported for columns that DuckDB could not take.
@@ -148,8 +146,7 @@ class SchemaBuilder:
         time_limit: float | None = 600.0,
         interruptible: bool = True,
     ) -> Any:
-        """Decorate a function of Arrow arrays; its annotations are Arrow types (see `describe` for
-        all they can be).
+        """Decorate a function of Arrow arrays, annotated with Arrow types (see `describe`).
 
         It returns as many values as it gets, or one Arrow scalar for all rows. With
         `nulls="propagate"` a row with a NULL among its arguments has the result NULL, and is not
@@ -188,9 +185,9 @@ class SchemaBuilder:
 
         With a `pa.Table` parameter it is an in/out function, which gets an iterator over the
         batches of a subquery; with a `pa.RecordBatch` parameter it is called for each of them.
-        `returns` is the Arrow schema of the result, or a function that tells it from the arguments.
-        `partitions` tells from the arguments how the work is divided: the function is called once
-        for each, with a `ScanOptions` whose `partition` is that value.
+        `returns` is the Arrow schema of the result, or a function that makes it from the arguments.
+        `partitions` makes from the arguments a list of partitions: the function is called once for
+        each, with a `ScanOptions` whose `partition` is that value.
 
         Raises: BadRequest.
         """

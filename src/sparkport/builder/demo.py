@@ -22,9 +22,7 @@ _MOST_DAYS = 10_000
 
 
 def demo_catalog(name: str = "demo", settings: MemorySettings | None = None) -> CatalogBuilder:
-    """A shop: customers, 100,000 orders, and notes with a CHECK, all of which can be changed, in
-    memory; and functions.
-    """
+    """A shop in memory: customers, 100,000 orders, notes with a CHECK, and functions."""
     builder = CatalogBuilder(name, settings)
     shop = builder.schema(
         "shop", comment="A shop to try things with; changes last until the server stops"
@@ -62,10 +60,11 @@ def _add_functions(shop: SchemaBuilder) -> None:
 
     @shop.table_function(returns=pa.schema([("day", pa.date32())]))
     def days(first: pa.date32(), count: pa.int64(), *, step: pa.int64() = 1) -> pa.Table:  # type: ignore[valid-type]
-        """So many days from the first one on, each so many days after the one before."""
+        """Days from the first one on: how many is count, how far apart is step."""
         if first is None or count is None or not 0 <= count <= _MOST_DAYS:
             raise BadRequest(
-                f"days wants a first day, and a count from 0 to {_MOST_DAYS}, not {first} and {count}"
+                f"days wants a first day, and a count from 0 to {_MOST_DAYS}, not {first} and "
+                f"{count}"
             )
         wanted = [first + datetime.timedelta(days=index * step) for index in range(count)]
         return pa.table({"day": pa.array(wanted, pa.date32())})

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from sparkport.builder.signatures import Described, RowCount
+from sparkport.builder.signatures import DescribedFunction, RowCount
 from sparkport.catalog import (
     BatchwiseInOutFunction,
     Context,
@@ -38,14 +38,12 @@ __all__ = [
 _Any: TypeAlias = ScalarFunction | TableFunction | TableInOutFunction
 
 Returns: TypeAlias = pa.Schema | Callable[..., pa.Schema]
-"""The columns of a result, or a function that tells them from the arguments, by the names of their
-parameters.
-"""
+"""The columns of a result, or a function that makes them from the arguments, passed by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionOptions:
-    """What a decorator says beside the function itself."""
+    """What a decorator says about a function, beside the function itself."""
 
     name: str
     comment: str
@@ -53,10 +51,10 @@ class FunctionOptions:
     interruptible: bool = True
 
 
-class _Described:
-    """What all of them tell about themselves."""
+class _PythonFunction:
+    """The name, comment and signature that all kinds of Python functions share."""
 
-    def __init__(self, described: Described, options: FunctionOptions) -> None:
+    def __init__(self, described: DescribedFunction, options: FunctionOptions) -> None:
         self._described = described
         self._options = options
         self.time_limit = options.time_limit
@@ -75,12 +73,12 @@ class _Described:
         return self._described.signature
 
 
-class PythonScalarFunction(_Described, ScalarFunction):
-    """Arrays in, an array out."""
+class PythonScalarFunction(_PythonFunction, ScalarFunction):
+    """A scalar function: arrays in, an array out."""
 
     def __init__(
         self,
-        described: Described,
+        described: DescribedFunction,
         options: FunctionOptions,
         stability: Stability,
         null_handling: NullHandling,
@@ -96,10 +94,12 @@ class PythonScalarFunction(_Described, ScalarFunction):
         return described.call(arguments.columns, {Context: ctx, RowCount: arguments.num_rows})
 
 
-class PythonTableFunction(_Described, TableFunction):
-    """Values in, batches out."""
+class PythonTableFunction(_PythonFunction, TableFunction):
+    """A table function: values in, batches out."""
 
-    def __init__(self, described: Described, options: FunctionOptions, returns: Returns) -> None:
+    def __init__(
+        self, described: DescribedFunction, options: FunctionOptions, returns: Returns
+    ) -> None:
         super().__init__(described, options)
         self._returns = returns
 
@@ -115,11 +115,11 @@ class PythonTableFunction(_Described, TableFunction):
 
 
 class PartitionedPythonFunction(PythonTableFunction, PartitionedTableFunction):
-    """The same in several parts, which another function names."""
+    """A table function that runs in several parts, which another function names."""
 
     def __init__(
         self,
-        described: Described,
+        described: DescribedFunction,
         options: FunctionOptions,
         returns: Returns,
         divide: Callable[..., Iterable[bytes]],
@@ -133,10 +133,12 @@ class PartitionedPythonFunction(PythonTableFunction, PartitionedTableFunction):
         return list(_by_name(self._divide, self._described.values_by_name(parameters)))
 
 
-class PythonTableInOutFunction(_Described, TableInOutFunction):
-    """Values and a stream of batches in, batches out."""
+class PythonTableInOutFunction(_PythonFunction, TableInOutFunction):
+    """An in/out function: values and a stream of batches in, batches out."""
 
-    def __init__(self, described: Described, options: FunctionOptions, returns: Returns) -> None:
+    def __init__(
+        self, described: DescribedFunction, options: FunctionOptions, returns: Returns
+    ) -> None:
         super().__init__(described, options)
         self._returns = returns
 
@@ -153,7 +155,7 @@ class PythonTableInOutFunction(_Described, TableInOutFunction):
 
 
 class PythonBatchwiseFunction(PythonTableInOutFunction, BatchwiseInOutFunction):
-    """Values and one batch in, batches out."""
+    """An in/out function that is called batch by batch: values and one batch in, batches out."""
 
     def process_batch(
         self, ctx: Context, parameters: Sequence[Any], batch: pa.RecordBatch
@@ -167,15 +169,16 @@ class PythonBatchwiseFunction(PythonTableInOutFunction, BatchwiseInOutFunction):
 
 
 def python_table_function(
-    described: Described,
+    described: DescribedFunction,
     options: FunctionOptions,
     returns: Returns,
     partitions: Callable[..., Iterable[bytes]] | None,
 ) -> TableFunction | TableInOutFunction:
-    """The kind of function that the signature asks for. Raises: BadRequest."""
+    """Make the kind of function that the signature asks for. Raises: BadRequest."""
     if not isinstance(returns, pa.Schema) and (not callable(returns) or isinstance(returns, type)):
         raise BadRequest(
-            f"function {options.name}: returns= must be an Arrow schema, or a function that tells it"
+            f"function {options.name}: returns= must be an Arrow schema, or a function that tells "
+            f"it"
         )
     takes_rows = any(
         parameter.kind is ParameterKind.TABLE for parameter in described.signature.parameters
@@ -193,9 +196,7 @@ def python_table_function(
 
 
 def refuse_repeated(made: Sequence[_Any], known: Sequence[_Any]) -> None:
-    """Raises: AlreadyExists for a function of the same name and arguments as another, which could
-    never be called.
-    """
+    """Raises: AlreadyExists for a function that another, of equal name and arguments, hides."""
     for function in made:
         types = [parameter.type for parameter in function.signature.parameters]
         for other in known:
@@ -208,7 +209,7 @@ def refuse_repeated(made: Sequence[_Any], known: Sequence[_Any]) -> None:
 
 
 def _batches(result: Any, name: str) -> RecordReader:
-    """What a function returned as a reader: a table, one batch or nothing at all will do too."""
+    """A reader of what a function returned: batches, a table, a single batch, or None."""
     if result is None:
         return ()
     if isinstance(result, pa.RecordBatch):
@@ -228,8 +229,9 @@ def _result_schema(returns: Returns, values: Mapping[str, Any]) -> pa.Schema:
 
 
 def _by_name(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
-    """Call it with those of the arguments that it names; one that names others gets all of them in
-    order.
+    """Call a function with those of the arguments that it names.
+
+    A function that names others gets all of them, in order.
     """
     parameters = inspect.signature(function).parameters.values()
     names = [

@@ -1,4 +1,4 @@
-"""From Python's parameters to SQL's: what annotations say, and how a call is put together again."""
+"""From Python's parameters to SQL's: what annotations say, and how a call is made from SQL."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from sparkport.catalog import (
 from sparkport.engine.signatures import refuse_unusable
 from sparkport.errors import BadRequest, Unsupported
 
-__all__ = ["Described", "RowCount", "describe"]
+__all__ = ["DescribedFunction", "RowCount", "describe"]
 
 
 class RowCount(int):
-    """Annotates the parameter by which a scalar function learns how many rows it computes."""
+    """Annotates the parameter that tells a scalar function how many rows it computes."""
 
 
 _INJECTED = (Context, ScanOptions, RowCount)
 _TABLES = (pa.Table, pa.RecordBatch)
 
 
-class Described:
-    """A Python function and one SQL signature of it: one with optional parameters has several."""
+class DescribedFunction:
+    """A Python function and one of its SQL signatures; optional parameters make several."""
 
     def __init__(
         self,
@@ -47,8 +47,8 @@ class Described:
         names = [parameter.name for parameter in signature.parameters]
         self._steps = list(_steps(takes, annotations, names))
         self._wants_scalars = {name for name in names if annotations.get(name) is pa.Scalar}
-        # Most functions take their arguments as they come; a batch of them must not cost more than
-        # it has to.
+        # Most functions take their arguments as they come; a batch must not cost more than
+        # necessary.
         self.takes_all_in_order = all(
             step.kind in ("value", "rest") and not step.by_name for step in self._steps
         ) and (len(self._steps) == len(takes) and not self._wants_scalars)
@@ -59,9 +59,7 @@ class Described:
         injected: Mapping[type, Any] | None = None,
         subquery: Any = None,
     ) -> Any:
-        """Call the function with SQL's arguments, in the order of the signature, and what it wants
-        to know besides.
-        """
+        """Call the function with SQL's arguments, in their order, and what the server passes."""
         if self.takes_all_in_order:
             return self.function(*values)
         remaining = iter(self._values(values))
@@ -100,7 +98,7 @@ class Described:
         return dict(zip(names, self._values(values), strict=False))
 
     def _values(self, values: Sequence[Any]) -> Iterator[Any]:
-        """Python's values, but Arrow's where the annotation asks for them."""
+        """Arrow scalars as Python values, unless the annotation asks for Arrow's."""
         last = len(self.signature.parameters) - 1
         for index, value in enumerate(values):
             wanted = self.signature.parameters[min(index, last)].name in self._wants_scalars
@@ -111,7 +109,7 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Where one of Python's parameters gets its value from."""
+    """Where a Python parameter gets its value from."""
 
     name: str
     kind: Literal["value", "rest", "injected", "subquery"]
@@ -124,8 +122,9 @@ class _Step:
 def _steps(
     takes: Sequence[inspect.Parameter], annotations: Mapping[str, Any], names: Sequence[str]
 ) -> Iterator[_Step]:
-    """One for each parameter, but for those that this signature leaves out: what follows such a one
-    is passed by name.
+    """Yield a step for each parameter of the signature.
+
+    Parameters that come after a left-out parameter are passed by name.
     """
     left_out = False
     for parameter in takes:
@@ -148,7 +147,7 @@ def _steps(
 
 
 def _is_one_of(annotation: Any, classes: Sequence[Any]) -> bool:
-    """By identity: Arrow types compare themselves with whatever they are asked about."""
+    """Compare by identity: Arrow types compare themselves with whatever they are given."""
     return any(annotation is each for each in classes)
 
 
@@ -157,16 +156,15 @@ def describe(
     name: str,
     form: Literal["scalar", "table"],
     returns: pa.DataType | None = None,
-) -> list[Described]:
-    """The signatures that annotations tell, the longest first; `name` is what SQL calls the
-    function.
+) -> list[DescribedFunction]:
+    """The signatures that a function's annotations make, the longest first.
 
-    A parameter is annotated with an Arrow type, with `typing.Any` (any type, as a Python value) or
-    `pa.Scalar` (any type, as an Arrow scalar), or as a subquery with `pa.Table` (an iterator over
-    all its batches) or `pa.RecordBatch` (one batch for each call). `*values` takes one or more.
-    What comes after `*` is passed by name (`name := value`) and may be left out if it has a
-    default; so may positional parameters at the end. `Context`, `ScanOptions` and `RowCount` are
-    passed by the server, not by SQL.
+    `name` is the function's name in SQL. A parameter is annotated with an Arrow type, with
+    `typing.Any` (any type, as a Python value) or `pa.Scalar` (any type, as an Arrow scalar), or as
+    a subquery with `pa.Table` (an iterator over all its batches) or `pa.RecordBatch` (one batch for
+    each call). `*values` takes one or more. What comes after `*` is passed by name (`name :=
+    value`) and may be left out if it has a default; so may positional parameters at the end.
+    `Context`, `ScanOptions` and `RowCount` are passed by the server, not by SQL.
 
     Raises: BadRequest, Unsupported.
     """
@@ -185,7 +183,7 @@ def describe(
     positional = [each for each in values if each.kind is ParameterKind.POSITIONAL]
     others = [each for each in values if each.kind is not ParameterKind.POSITIONAL]
     if not variadic and any(each.kind is ParameterKind.TABLE for each in values):
-        # Where the subquery stands matters, unless it is passed by name in Python.
+        # The place of the subquery matters, unless it is passed by name in Python.
         others, positional = _around_subquery(values, takes)
     optional = 0 if variadic else _optional(takes, positional)
     described = []
@@ -193,16 +191,14 @@ def describe(
         parameters = (*positional[:kept], *others)
         made = FunctionSignature(tuple(values) if variadic else parameters, returns, variadic)
         _refuse(name, form, made, takes)
-        described.append(Described(function, made, takes, annotations))
+        described.append(DescribedFunction(function, made, takes, annotations))
     return described
 
 
 def _around_subquery(
     values: Sequence[Parameter], takes: Sequence[inspect.Parameter]
 ) -> tuple[list[Parameter], list[Parameter]]:
-    """What follows the values of an in/out function, and the values themselves, in the order in
-    which SQL sees them.
-    """
+    """The subquery and what follows it, and the values before it, in SQL's order."""
     by_name = {each.name for each in takes if each.kind is each.KEYWORD_ONLY}
     tables = [each for each in values if each.kind is ParameterKind.TABLE]
     first = next(index for index, each in enumerate(values) if each.kind is ParameterKind.TABLE)
@@ -226,9 +222,7 @@ def _refuse(
     signature: FunctionSignature,
     takes: Sequence[inspect.Parameter],
 ) -> None:
-    """Raises: BadRequest, Unsupported for what could never be called, or never be told what it
-    wants to know.
-    """
+    """Raises: BadRequest, Unsupported for a function that could not be called."""
     takes_rows = any(each.kind is ParameterKind.TABLE for each in signature.parameters)
     for parameter in takes:
         told = {
@@ -239,7 +233,8 @@ def _refuse(
             parameter.annotation, told
         ):
             raise BadRequest(
-                f"function {name}: there is no {parameter.annotation.__name__} for parameter {parameter.name}"
+                f"function {name}: there is no {parameter.annotation.__name__} for parameter "
+                f"{parameter.name}"
             )
     try:
         refuse_unusable(signature, "in/out" if takes_rows and form == "table" else form)
@@ -265,6 +260,7 @@ def _parameter(name: str, parameter: inspect.Parameter) -> Parameter:
     if isinstance(annotation, pa.DataType):
         return Parameter(parameter.name, annotation, kind)
     raise BadRequest(
-        f"function {name}: annotate parameter {parameter.name} with an Arrow type such as pa.int64(), "
+        f"function {name}: annotate parameter {parameter.name} with an Arrow type such as "
+        f"pa.int64(), "
         "with typing.Any, or with pa.Table for a subquery"
     )

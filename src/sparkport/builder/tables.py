@@ -1,4 +1,4 @@
-"""Read-only tables made of things Python programs have: datasets, files, functions."""
+"""Read-only tables made of what Python programs have: datasets, files, functions."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ _MAX_PARTITIONS = 4
 _BATCH_ROWS = 131_072
 
 
-class _Described(Table):
-    """What all of them tell about themselves."""
+class _DescribedTable(Table):
+    """The name, comment and columns that all these tables share."""
 
     def __init__(self, name: str, arrow_schema: pa.Schema, comment: str) -> None:
         refuse_unsupported(arrow_schema, f"table {name}")
@@ -80,10 +80,8 @@ class _Described(Table):
         return self._arrow_schema
 
 
-class DatasetTable(_Described, PartitionedTable):
-    """An Arrow dataset, read in parallel by fragments. Columns that nobody asks for are not
-    read.
-    """
+class DatasetTable(_DescribedTable, PartitionedTable):
+    """An Arrow dataset, read in parallel by fragments. Only the wanted columns are read."""
 
     def __init__(self, name: str, dataset: ds.Dataset, comment: str = "") -> None:
         super().__init__(name, dataset.schema, comment)
@@ -116,7 +114,7 @@ class DatasetTable(_Described, PartitionedTable):
                 yield batch
 
 
-class FunctionTable(_Described):
+class FunctionTable(_DescribedTable):
     """A table whose scan is a Python function."""
 
     def __init__(
@@ -129,7 +127,7 @@ class FunctionTable(_Described):
         return self._scan(ctx, options)
 
 
-class ReferencedTable(_Described, TableRef):
+class ReferencedTable(_DescribedTable, TableRef):
     """A table that DuckDB reads by itself."""
 
     def __init__(
@@ -143,7 +141,7 @@ class ReferencedTable(_Described, TableRef):
 
 
 def parquet_dataset(path: str | Path) -> ds.Dataset:
-    """A Parquet file, or all of them below a folder. Raises: NotFound, BadRequest."""
+    """A dataset of a Parquet file, or of all those below a folder. Raises: NotFound, BadRequest."""
     try:
         return ds.dataset(str(path), format="parquet", partitioning="hive")
     except FileNotFoundError as error:
@@ -159,7 +157,7 @@ def table_of(
     arrow_schema: pa.Schema | None,
     constraints: Constraints | None,
 ) -> Table:
-    """A table made of whatever it is. Raises: BadRequest, NotFound, Unsupported."""
+    """Make a table of any source. Raises: BadRequest, NotFound, Unsupported."""
     if isinstance(source, Table):
         return source
     if isinstance(source, pa.RecordBatch):

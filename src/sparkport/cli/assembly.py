@@ -1,4 +1,4 @@
-"""From settings to the objects that a server is made of."""
+"""Making the objects of a server from its settings."""
 
 from __future__ import annotations
 
@@ -31,20 +31,21 @@ _log = logging.getLogger("sparkport.cli")
 
 
 def catalogs(config: Config, targets: Sequence[str]) -> list[Catalog | CatalogBuilder]:
-    """All that is served but the lake, which takes longer. Raises: BadRequest."""
+    """All catalogs but the lake, which takes longer to make. Raises: BadRequest."""
     found = [load_catalog(target) for target in targets]
     _expect_used(config)
     if not config.warehouse:
         found += [demo_catalog(settings=config.memory)] if config.demo else []
         if not found:
             raise BadRequest(
-                "name a catalog to serve, for instance shop.py:catalog, or a --warehouse, or try --demo"
+                "name a catalog to serve, for instance shop.py:catalog, or a --warehouse, or try "
+                "--demo"
             )
     return found
 
 
 def _expect_used(config: Config) -> None:
-    """Refuse settings of what is not there: that they are ignored would not be noticed."""
+    """Refuse settings for a lake or memory that is not served: users would not notice that."""
     given = changed(config, Config())
     if not config.warehouse:
         of_lake = [
@@ -66,11 +67,10 @@ def _expect_used(config: Config) -> None:
 
 
 def server_settings(config: Config, rules: RuleFile | None = None) -> ServerSettings:
-    """`rules` are those of the configuration, where they may change. What others could read is
-    logged.
+    """The settings of the server. `rules` give the policy, where it may change.
 
-    Raises: BadRequest for files that cannot be read, or that others can change; PreconditionFailed
-    for packages that are missing.
+    Secrets that others can read are logged. Raises: BadRequest for files that cannot be read, or
+    that others can change; PreconditionFailed for packages that are missing.
     """
     secret = read_secret(config.secret_file) if config.secret_file else None
     if config.tokens_file:
@@ -79,7 +79,7 @@ def server_settings(config: Config, rules: RuleFile | None = None) -> ServerSett
             _log.warning("%s", doubt)
     tls = certificates(config)
     if tls is not None:
-        check_files(tls)  # here, so that what is wrong is said before Spark starts
+        check_files(tls)  # checked here, so that errors show before Spark starts
     return replace(
         config.server,
         authenticate=authenticator(config),
@@ -89,7 +89,7 @@ def server_settings(config: Config, rules: RuleFile | None = None) -> ServerSett
 
 
 def certificates(config: Config) -> Certificates | None:
-    """The files of certificates; None where nothing is encrypted."""
+    """The certificate files; None where nothing is encrypted."""
     server = config.server
     if not server.tls_certificate or not server.tls_key:
         return None
@@ -97,8 +97,9 @@ def certificates(config: Config) -> Certificates | None:
 
 
 def authenticator(config: Config) -> Authenticator | None:
-    """All ways to say who one is; None where nobody is asked. Raises: BadRequest,
-    PreconditionFailed.
+    """All configured ways to sign in; None if there are none.
+
+    Raises: BadRequest, PreconditionFailed.
     """
     ways: dict[str, Authenticator] = {}
     if config.tokens_file:
@@ -111,7 +112,7 @@ def authenticator(config: Config) -> Authenticator | None:
 
 
 def jwt_authenticator(config: Config) -> JWTAuthenticator:
-    """The one for tokens of an OpenID provider. Raises: BadRequest, PreconditionFailed."""
+    """The authenticator for an OpenID provider's tokens. Raises: BadRequest, PreconditionFailed."""
     return JWTAuthenticator(
         config.jwks_url,
         config.jwt_issuer,

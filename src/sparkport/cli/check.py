@@ -1,4 +1,4 @@
-"""`sparkport check`: what would go wrong, before it does."""
+"""`sparkport check`: find what would go wrong, before it does."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ examples:
 
 
 class _Mark(Enum):
-    """How good something is: in a sign, and in ASCII."""
+    """How good a finding is, as a sign and in ASCII."""
 
     GOOD = ("✓", "ok ")
     DOUBTFUL = ("!", "?  ")
@@ -78,7 +78,7 @@ def add_command(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    logging.basicConfig(level=logging.CRITICAL)  # what is wrong is said here
+    logging.basicConfig(level=logging.CRITICAL)  # the findings say what is wrong
     good = True
     for finding in _findings(options):
         good = good and finding.mark is not _Mark.WRONG
@@ -97,9 +97,8 @@ def _findings(options: argparse.Namespace) -> Iterator[_Finding]:
     for what, inspect in _inspections(config, options):
         said: list[str] = []
         try:
-            with contextlib.redirect_stdout(
-                sys.stderr
-            ):  # catalogs may print when they are imported
+            # Catalogs may print when they are imported.
+            with contextlib.redirect_stdout(sys.stderr):
                 said += inspect()
         except SparkportError as error:
             yield _Finding(_Mark.WRONG, what, error.message)
@@ -116,7 +115,7 @@ _Inspection = tuple[str, Callable[[], Sequence[str]]]
 
 
 def _inspections(config: Config, options: argparse.Namespace) -> Iterator[_Inspection]:
-    """What to look at, in this order; each answers what is good, or doubtful, or raises."""
+    """What to inspect, in this order. Each returns what is good or doubtful, or raises."""
     from sparkport.cli import inspections
 
     found, targets = inspections.Found(), options.catalog

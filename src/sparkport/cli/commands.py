@@ -1,4 +1,4 @@
-"""All commands, and what becomes of their errors: one sentence, and exit code 2."""
+"""All commands, and how their errors end: in a sentence, and exit code 2."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ sparkport COMMAND --help explains each command.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code is 0, 1 where a check has failed, or 2 after one sentence
-    that says what to do.
+    """Run the command line and return the exit code.
+
+    It is 0, or 1 where a check has failed, or 2 after a sentence that says what to do.
     """
     options = _parsed(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -46,13 +47,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (SparkportError, OSError) as error:
         print(one_line(f"sparkport: {error}"), file=sys.stderr)
         return 2
-    except KeyboardInterrupt:  # before it was ready; Spark takes some seconds
+    except KeyboardInterrupt:  # before the server was ready; Spark takes some seconds
         return 130
     return code
 
 
 def parser() -> argparse.ArgumentParser:
-    """Everything that can be typed."""
+    """The parser of all commands."""
     made = argparse.ArgumentParser(
         prog="sparkport",
         description=_DESCRIPTION,
@@ -76,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     known = parser()
-    if "_ARGCOMPLETE" in os.environ:  # a shell asks how to go on: see completion.py
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks for completions: see completion.py
         complete(known)
     options, rest = known.parse_known_args(arguments)
     if rest:

@@ -1,4 +1,4 @@
-"""`sparkport completion`, and what the shell is answered that has loaded its script.
+"""`sparkport completion`, and the answers to a shell that has loaded its script.
 
 The script runs `sparkport` again with `_ARGCOMPLETE` in its environment; argcomplete then answers
 from the parser.
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def complete(parser: argparse.ArgumentParser) -> None:
-    """Answer a shell that asks how to go on, and end the process."""
+    """Answer a shell that asks for completions, and end the process."""
     import argcomplete
 
     argcomplete.autocomplete(
@@ -56,7 +56,7 @@ def complete(parser: argparse.ArgumentParser) -> None:
 
 
 def _values(prefix: str, action: argparse.Action, **_known: Any) -> Iterable[str]:
-    """Words that can follow a flag without `choices` of its own."""
+    """The words that can follow a flag without `choices` of its own."""
     from argcomplete.completers import FilesCompleter
 
     choices = next((each.choices for each in SETTINGS if each.name == action.dest), ())

@@ -16,8 +16,10 @@ def add_command(commands: Commands) -> None:
         "config",
         run,
         help="print an example of a configuration file",
-        description="Print a TOML file with every setting in it, explained and commented out, to begin with.",
-        examples="example:\n  sparkport config > sparkport.toml && sparkport serve --config sparkport.toml\n",
+        description="Print a TOML file with every setting in it, explained and commented out, to "
+        "begin with.",
+        examples="example:\n"
+        "  sparkport config > sparkport.toml && sparkport serve --config sparkport.toml\n",
     )
     parser.add_argument(
         "--markdown", action="store_true", help="print the reference of all settings instead"

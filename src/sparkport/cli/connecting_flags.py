@@ -1,4 +1,4 @@
-"""Flags of the commands that are clients of a server; without what it takes to be one."""
+"""Flags of the commands that are clients of a server; imports nothing of the client."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ TOKEN_VARIABLE = "SPARKPORT_TOKEN"  # noqa: S105 - where it is, not what it is
 
 
 def add_client_flags(parser: argparse.ArgumentParser) -> None:
-    """Who one is, and whom one trusts."""
+    """Add the flags for the token and for the trusted authority."""
     parser.add_argument(
         "--token",
-        help=f"to say who you are; better as {TOKEN_VARIABLE}, which other users of the machine do not see",
+        help=f"to say who you are; better as {TOKEN_VARIABLE}, which other users of the machine "
+        f"do not see",
     )
     parser.add_argument(
         "--ca",

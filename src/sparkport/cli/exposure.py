@@ -1,6 +1,4 @@
-"""Whether a server may be started as it is configured: nobody serves the whole network by
-accident.
-"""
+"""Checking that a server is safe to start: it must not serve the network by accident."""
 
 from __future__ import annotations
 
@@ -13,8 +11,7 @@ __all__ = ["expect_safe"]
 
 
 def expect_safe(config: Config) -> None:
-    """Refuse what is contradictory, and what others could reach without encryption or tokens unless
-    that was said.
+    """Refuse contradictions, and an unprotected address that others can reach unless allowed.
 
     Raises: BadRequest, which says what to do.
     """
@@ -42,7 +39,8 @@ def _expect_guarded(config: Config) -> None:
     if problems:
         host = urlsplit(config.location).hostname
         raise BadRequest(
-            f"others can reach {host}, and {' and '.join(problems)}: name {', and '.join(remedies)}, or "
+            f"others can reach {host}, and {' and '.join(problems)}: name "
+            f"{', and '.join(remedies)}, or "
             f"listen on 127.0.0.1, or if you want it like that say {' '.join(words)}"
         )
 
@@ -59,19 +57,19 @@ def _expect_consistent(config: Config) -> None:
         raise BadRequest("tls_client_ca needs encryption: name tls_certificate and tls_key, too")
     if config.anonymous and config.wants_tokens:
         raise BadRequest(
-            "anonymous serves everybody, but tokens_file, jwks_url and authenticator want tokens: choose one"
+            "anonymous serves everybody, but tokens_file, jwks_url and authenticator want tokens: "
+            "choose one"
         )
     if (config.jwt_issuer or config.jwt_audience) and not config.jwks_url:
         raise BadRequest(
-            "jwt_issuer and jwt_audience need jwks_url: where the keys are that tokens are signed with"
+            "jwt_issuer and jwt_audience need jwks_url: where the keys are that tokens are signed "
+            "with"
         )
 
 
 def _reachable(location: str) -> bool:
-    """Whether others can reach it. What cannot be understood the server complains about in its own
-    words.
-    """
-    from sparkport.auth.loopback import is_loopback  # brings pyarrow, which `--help` need not
+    """Whether others can reach an address. The server itself refuses a malformed address."""
+    from sparkport.auth.loopback import is_loopback  # imports pyarrow, which `--help` need not
 
     try:
         parts = urlsplit(location)

@@ -1,4 +1,4 @@
-"""Flags of commands; those that are settings come from the table of settings."""
+"""Flags of commands; the table of settings makes those that are settings."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ def command(
     examples: str = "",
     usage: str | None = None,
 ) -> argparse.ArgumentParser:
-    """A command that runs a function. `help` is its line among others; `usage` is for those with
-    very many flags.
+    """Add a command that runs a function.
+
+    `help` is its line among others; `usage` is for commands with very many flags.
     """
     made = commands.add_parser(
         name,
@@ -48,7 +49,7 @@ def command(
 
 
 class _Flags(Collection[str]):
-    """All flags of a command, when somebody asks for them: more are added after it was made."""
+    """All flags of a command, listed when asked for: more are added after it was made."""
 
     def __init__(self, of: argparse.ArgumentParser) -> None:
         self._of = of
@@ -65,17 +66,18 @@ class _Flags(Collection[str]):
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    """`--config`."""
+    """Add `--config`."""
     parser.add_argument(
         "--config",
         type=Path,
         metavar="FILE",
-        help=f"TOML file with settings, also as {_CONFIG_VARIABLE}; `sparkport config` prints one to begin with",
+        help=f"TOML file with settings, also as {_CONFIG_VARIABLE}; `sparkport config` prints one "
+        f"to begin with",
     )
 
 
 def add_settings(parser: argparse.ArgumentParser, names: Collection[str] | None = None) -> None:
-    """A flag for each setting, or for those of some names."""
+    """Add a flag for each setting, or for those of some names."""
     for section in SECTIONS:
         settings = [
             each
@@ -91,7 +93,7 @@ def add_settings(parser: argparse.ArgumentParser, names: Collection[str] | None 
 
 
 def chosen(options: argparse.Namespace) -> Config:
-    """The settings that flags, the environment and the file make. Raises: BadRequest."""
+    """The settings from flags, the environment and the file. Raises: BadRequest."""
     flags: Mapping[str, Any] = vars(options)
     return load_config(flags, os.environ, config_file(options))
 
@@ -103,7 +105,7 @@ def config_file(options: argparse.Namespace) -> Path | None:
 
 
 def _add_setting(group: Any, setting: Setting) -> None:
-    """Unless it is given, the choice is left to the environment and the file."""
+    """Add a flag. A flag that is not given leaves the choice to the environment and the file."""
     meaning = (setting.help + _default(setting)).replace("%", "%%")
     if setting.kind is bool:
         group.add_argument(

@@ -1,5 +1,6 @@
-"""What `sparkport check` looks at. Each returns sentences about what is good, or doubtful, and
-raises for what is not.
+"""What `sparkport check` inspects.
+
+Each function returns sentences about what is good or doubtful, and raises for what is wrong.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ _SOON = 14
 
 
 class Doubt(str):
-    """A sentence about what would work, and is perhaps not what was meant."""
+    """A sentence about what would work, but is perhaps not what was meant."""
 
 
 @dataclass(slots=True)
 class Found:
-    """What would be served, as far as it was looked at."""
+    """What would be served, as far as it was inspected."""
 
     names: list[str] = field(default_factory=list)
     catalogs: list[Catalog] = field(default_factory=list)
@@ -56,9 +57,8 @@ class Found:
 def location(config: Config) -> None:
     from sparkport.server import Server, ServerSettings
 
-    settings = ServerSettings(
-        tls_certificate=b"-", tls_key=b"-"
-    )  # only whether it can be understood
+    # Only the location's syntax is checked.
+    settings = ServerSettings(tls_certificate=b"-", tls_key=b"-")
     Server([], config.location, settings)
 
 
@@ -73,8 +73,9 @@ def certificate(config: Config) -> list[str]:
 
 
 def _validity(path: Path) -> str:
-    """Until when a certificate is valid, if there is a library to tell. Raises: PreconditionFailed
-    when it is not.
+    """Until when a certificate is valid, if the library is there.
+
+    Raises: PreconditionFailed when it has expired.
     """
     try:
         from cryptography import x509
@@ -159,13 +160,14 @@ def jars() -> list[str]:
     missing = [each.name for each in wanted if not each.is_file()]
     if missing:
         return [
-            f"{' and '.join(missing)} will be fetched from Maven when Spark is started for the first time"
+            f"{' and '.join(missing)} will be fetched from Maven when Spark is started for the "
+            f"first time"
         ]
     return [f"all are in {wanted[0].parent}"]
 
 
 def warehouse(config: Config, found: Found) -> list[str]:
-    """Without Spark: the catalog is a file of SQLite."""
+    """Inspect the warehouse without Spark: its catalog is a file of SQLite."""
     from sparkport.spark.jvm.session.warehouse import DATABASE, open_warehouse
     from sparkport.spark.lake.sqlite_catalog import SqliteCatalog
 
@@ -193,9 +195,7 @@ def warehouse(config: Config, found: Found) -> list[str]:
 
 
 def permissions(config: Config, found: Found) -> list[str]:
-    """Grants on catalogs that are not there are probably misspelt, and filters then protect
-    nothing.
-    """
+    """Inspect the rules. A rule on an unknown catalog is probably misspelt, and is an error."""
     rules: dict[str, Sequence[Grant | RowFilter | Mask]]
     rules = {
         "grants": config.grants or (),

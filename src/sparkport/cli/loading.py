@@ -21,9 +21,7 @@ _log = logging.getLogger("sparkport.cli")
 
 
 def load_catalog(target: str) -> CatalogBuilder | Catalog:
-    """The catalog that a target means, or that the function makes which it means. Raises:
-    BadRequest.
-    """
+    """The catalog that a target names, or that the named function makes. Raises: BadRequest."""
     place, name, catalog = _load(target)
     if callable(catalog) and not isinstance(catalog, Catalog | CatalogBuilder):
         catalog = catalog()
@@ -33,9 +31,7 @@ def load_catalog(target: str) -> CatalogBuilder | Catalog:
 
 
 def load_authenticator(target: str) -> Authenticator:
-    """The function that a target means, or an object of the class which it means. Raises:
-    BadRequest.
-    """
+    """The function that a target names, or an object of the named class. Raises: BadRequest."""
     place, name, found = _load(target)
     if isinstance(found, type):
         found = found()
@@ -48,7 +44,7 @@ def load_authenticator(target: str) -> Authenticator:
 
 
 def _load(target: str) -> tuple[str, str, Any]:
-    """Where it is, what it is called, and what it is; None for nothing."""
+    """The module, the name and the object of a target; the object is None if there is none."""
     place, _, name = target.rpartition(":")
     if not place or not name:
         raise BadRequest(f"{target!r} must be of the form module:name or file.py:name")

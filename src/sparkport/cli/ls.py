@@ -43,19 +43,19 @@ def add_command(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from sparkport.cli.connecting import catalog_names, place_of, plain_errors
+    from sparkport.cli.connecting import catalog_names, plain_errors, remote_server
 
     locations = [each for each in options.what if "://" in each]
     paths = [each for each in options.what if "://" not in each]
     if len(locations) > 1 or len(paths) > 1:
         raise BadRequest("name one location, and one catalog, schema or table")
-    place = place_of(options, locations[0] if locations else DEFAULT_LOCATION)
+    server = remote_server(options, locations[0] if locations else DEFAULT_LOCATION)
     wanted = paths[0].split(".", 2) if paths else []
-    with plain_errors(place):
-        names = [wanted[0]] if wanted else catalog_names(place)
+    with plain_errors(server):
+        names = [wanted[0]] if wanted else catalog_names(server)
         catalogs = {}
         for name in names:
-            with place.client(name) as client:
+            with server.client(name) as client:
                 catalogs[name] = {
                     schema.name: _schema(schema, wanted) for schema in client.schemas().values()
                 }
@@ -86,7 +86,7 @@ def _only(schemas: dict[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
 
 
 def _schema(schema: Any, wanted: Sequence[str]) -> dict[str, Any]:
-    """What JSON shows of it."""
+    """A schema as JSON shows it."""
 
     def is_wanted(name: str) -> bool:
         return len(wanted) < 3 or name.lower() == wanted[2].lower()

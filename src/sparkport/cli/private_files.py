@@ -1,6 +1,4 @@
-"""Files that others must not read, or change: they could be whoever they like, or give themselves
-what they like.
-"""
+"""Files that others must not read or change: they could pose as anyone, or grant themselves all."""
 
 from __future__ import annotations
 
@@ -18,10 +16,10 @@ _CHANGEABLE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def read_secret(name: str) -> bytes:
-    """The key that signs what clients are handed, out of a file that is for its owner only.
+    """Read the key that signs handles, from a file that only its owner can read.
 
-    One that is root's may be read by the group of a server that is not: so Kubernetes mounts
-    secrets. Raises: BadRequest, which says what to do.
+    A file of root's may be readable by the group of a server that is not root's: so Kubernetes
+    mounts secrets. Raises: BadRequest, which says what to do.
     """
     try:
         with open(name, "rb") as file:
@@ -34,30 +32,30 @@ def read_secret(name: str) -> bytes:
         if found.st_mode & bits:
             raise BadRequest(f"others than its owner can {what} {name}: chmod 600 {name}")
     if len(content) < _LEAST_BYTES or not content.strip():
-        remedy = f"fill it with at least {_LEAST_BYTES} random ones: head -c {_LEAST_BYTES} /dev/urandom > {name}"
+        command = f"head -c {_LEAST_BYTES} /dev/urandom > {name}"
+        remedy = f"fill it with at least {_LEAST_BYTES} random ones: {command}"
         raise BadRequest(f"{name} holds {len(content)} bytes, which can be guessed: {remedy}")
     return content
 
 
 def expect_unchangeable(name: str) -> None:
-    """Raises: BadRequest when everybody can write the file; one that is missing is for others to
-    complain about.
-    """
+    """Raises: BadRequest when everybody can write the file. A missing file is not an error here."""
     if _mode(name) & stat.S_IWOTH:
         raise BadRequest(_changeable(name))
 
 
 def doubt_changeable(name: str) -> list[str]:
-    """The same as a warning."""
+    """A warning when everybody can write the file."""
     return [_changeable(name)] if _mode(name) & stat.S_IWOTH else []
 
 
 def doubt_readable(name: str) -> list[str]:
-    """What to say of a file of hashes that everybody can read."""
+    """A warning when everybody can read a file of hashes."""
     if not _mode(name) & stat.S_IROTH:
         return []
     return [
-        f"everybody on this machine can read {name}, and so who there is, though no token: chmod o-r {name}"
+        f"everybody on this machine can read {name}, and so who there is, though no token: "
+        f"chmod o-r {name}"
     ]
 
 

@@ -1,4 +1,4 @@
-"""Something that moves while a person waits. It is on stderr, and only where that is a terminal."""
+"""A moving line while a person waits: on stderr, and only if that is a terminal."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["spinner"]
 _CLEAR = "\r\x1b[K"
 _EVERY = 0.1
 _FIRST = 0.5
-"""What is quicker than that needs no line."""
+"""Seconds before the first line: what is quicker needs none."""
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _PLAIN_FRAMES = "|/-\\"
 
 
 class spinner:  # noqa: N801 - a context manager, named as those of contextlib are
-    """A line that says what goes on, and for how long."""
+    """A line that says what is being done, and for how long."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -67,7 +67,7 @@ class spinner:  # noqa: N801 - a context manager, named as those of contextlib a
 
 
 class _Clearing(logging.Formatter):
-    """Takes the line away with what is logged, which is one write; it is drawn again below."""
+    """Clears the line in the same write as what is logged; the line is drawn again below."""
 
     def __init__(self, usual: logging.Formatter | None) -> None:
         super().__init__()

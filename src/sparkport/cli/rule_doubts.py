@@ -1,5 +1,6 @@
-"""Row filters and masks that protect nothing, or less than they seem to. Grants need no such
-doubts: they fail closed.
+"""Warnings of row filters and masks that protect nothing, or less than they seem to.
+
+Grants need no such warnings: they fail closed.
 """
 
 from __future__ import annotations
@@ -18,9 +19,7 @@ _log = logging.getLogger("sparkport.cli")
 
 
 def doubts(config: Config, tables: Iterable[str]) -> Iterator[str]:
-    """What to warn of, where these are the paths of all tables. They are gone through no further
-    than necessary.
-    """
+    """Yield warnings, given the paths of all tables, which are read only as far as necessary."""
     yield from doubts_about_patterns(config)
     without = {where: rule.on for where, rule in _rules(config)}
     patterns = {where: PathPattern(on) for where, on in without.items()}
@@ -40,18 +39,19 @@ def doubts(config: Config, tables: Iterable[str]) -> Iterator[str]:
 
 
 def doubts_about_patterns(config: Config) -> Iterator[str]:
-    """What to warn of, whatever tables there are."""
+    """Yield warnings that do not depend on the tables."""
     for where, rule in _rules(config):
         better = covering_nested(rule.on)
         if better is not None:
             yield (
-                f"{where}: {rule.on} does not cover schemas within schemas, whose tables are then shown as they are: "
+                f"{where}: {rule.on} does not cover schemas within schemas, whose tables are then "
+                f"shown as they are: "
                 f"write {better}"
             )
 
 
 def tables_of(catalogs: Iterable[Catalog]) -> Iterator[str]:
-    """The paths of all tables. Raises: whatever the catalogs raise."""
+    """Yield the paths of all tables. Raises: whatever the catalogs raise."""
     for catalog in catalogs:
         ctx = Context(catalog_name=catalog.name)
         for schema in catalog.schemas(ctx):

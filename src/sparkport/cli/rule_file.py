@@ -1,6 +1,4 @@
-"""The rules of a configuration file, while a server runs: who may do what can change without a
-restart.
-"""
+"""The rules of a configuration file: who may do what can change without a restart."""
 
 from __future__ import annotations
 
@@ -29,18 +27,14 @@ class _Read:
 
 
 class RuleFile:
-    """Gives the policy of a configuration file, to whoever asks with each call: the file is read
-    again when it changes.
+    """Gives the policy of a configuration file at each call, and reads the file when it changes.
 
-    While the file is broken or missing, the rules that it held before go on to hold. Only the rules
-    are taken from it: of other settings that have changed the log says that they need a restart.
-    Thread-safe.
+    While the file is broken or missing, its earlier rules stay in force. Only the rules are taken
+    from it: when other settings have changed, the log says that they need a restart. Thread-safe.
     """
 
     def __init__(self, file: Path, started: Config, load: Callable[[], Config]) -> None:
-        """`started` is what the server was started with, `load` reads that again. Raises:
-        BadRequest.
-        """
+        """`started` are the settings at the start; `load` reads them again. Raises: BadRequest."""
         self._file = file
         self._started = started
         self._load = load
@@ -48,23 +42,24 @@ class RuleFile:
         self._rules = WatchedFiles([file], self._read, _log, "the rules stay as they were")
 
     def __call__(self) -> Policy | None:
-        """What holds now; None where everybody may do everything."""
+        """The policy in force; None where every caller may do everything."""
         if self._rules.look():
             self._tell(self._rules.value)
         return self._rules.value.policy
 
     @property
     def outdated(self) -> bool:
-        """Whether the file holds something else now, which cannot be used."""
+        """Whether the file has changed, but cannot be used."""
         self()
         return self._rules.outdated
 
     def _read(self) -> _Read:
         config, before = self._load(), self._before
         if config.grants is None and before.config.grants is not None:
-            # More likely somebody is still writing the file.
+            # Most likely the file is still being written.
             raise BadRequest(
-                f"{self._file} has no [[grants]] any more, so that everybody might do everything: if that is meant, restart "
+                f"{self._file} has no [[grants]] any more, so that everybody might do everything: "
+                f"if that is meant, restart "
                 "the server"
             )
         same = all(getattr(config, name) == getattr(before.config, name) for name in _RULES)

@@ -66,7 +66,8 @@ def add_command(commands: Commands) -> None:
     parser.add_argument(
         "catalog",
         nargs="*",
-        help="module:name or file.py:name of a CatalogBuilder or Catalog; several are served together",
+        help="module:name or file.py:name of a CatalogBuilder or Catalog; several are served "
+        "together",
     )
     add_config(parser)
     add_settings(parser)
@@ -86,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
 
     file = config_file(options)
     rules = None
-    if file is not None and file.is_file():  # what comes out of a pipe can be read once
+    if file is not None and file.is_file():  # a pipe can be read only once
         rules = RuleFile(file, config, lambda: chosen(options))
     with ExitStack() as open_until_the_end:
         found = catalogs(config, options.catalog)
@@ -105,7 +106,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def set_up_logging(config: Config) -> None:
-    """Everything goes to stderr."""
+    """Log everything to stderr."""
     from sparkport.server.logs import configure_logging
 
     configure_logging(_LEVELS[config.log_level], config.log_format)
@@ -113,7 +114,7 @@ def set_up_logging(config: Config) -> None:
 
 @contextmanager
 def lake(config: Config) -> Iterator[LakeCatalog]:
-    """The embedded lake, while it is served. Raises: SparkportError."""
+    """Open the embedded lake while it is served. Raises: SparkportError."""
     from sparkport.spark import LakeCatalog
     from sparkport.spark.demo import fill
     from sparkport.spark.jvm.session.jars import lake_jars
@@ -121,7 +122,7 @@ def lake(config: Config) -> Iterator[LakeCatalog]:
 
     open_warehouse(
         Path(config.warehouse)
-    )  # what is wrong with it is known at once, the rest takes a while
+    )  # this finds what is wrong at once; the rest takes a while
     with spinner("fetching what Spark needs"):
         lake_jars()
     _log.info("starting Spark")

@@ -107,7 +107,8 @@ def _create(options: argparse.Namespace) -> int:
     print(token, flush=True)
     until = "never expires" if expires is None else f"expires on {_day(expires)}"
     print(
-        f"Above is the token of {known.principal}; it {until}. Keep it: it is not stored, and not shown again. Its id is "
+        f"Above is the token of {known.principal}; it {until}. Keep it: it is not stored, and not "
+        f"shown again. Its id is "
         f"{known.id}. In DuckDB:\n"
         f"  CREATE PERSISTENT SECRET sparkport (TYPE airport, auth_token '<token>', "
         f"SCOPE '{chosen(options).location}');",

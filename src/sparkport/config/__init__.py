@@ -1,6 +1,4 @@
-"""Settings of a server: one table of them, and what flags, the environment and a TOML file say
-about each.
-"""
+"""Settings of a server: a table of them, and their values from flags, environment and file."""
 
 from sparkport.config.load import LISTEN, LISTEN_HELP, load_config
 from sparkport.config.render import example_toml, settings_markdown

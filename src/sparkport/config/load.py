@@ -1,8 +1,8 @@
 """Settings from flags, the environment and a TOML file: one frozen Config.
 
-Flags win over the environment, that over the file, that over the defaults. `listen` is short for a
-location, encrypted if there is a certificate. A name that nobody knows is refused: a `token_file`
-that is silently ignored would serve everybody.
+Flags win over the environment, the environment over the file, the file over the defaults. `listen`
+is short for a location, encrypted if there is a certificate. An unknown name is refused: a
+`token_file` that is silently ignored would serve everybody.
 """
 
 from __future__ import annotations
@@ -36,16 +36,19 @@ _BY_NAME = {each.name: each for each in SETTINGS}
 _NAMES = (LISTEN, *_BY_NAME)
 _OTHER_VARIABLES = {"SPARKPORT_CONFIG", "SPARKPORT_JARS", "SPARKPORT_TOKEN"}
 _TYPING_ERROR = 0.8
-"""How like a setting's a variable's name is that was meant to be one. Others may have their own
-SPARKPORT_ variables: Kubernetes makes up SPARKPORT_SERVICE_HOST and more where a service is called
-sparkport."""
+"""How similar to a setting's name an unknown variable is that was probably meant to be one.
+
+Others may have their own SPARKPORT_ variables: Kubernetes makes SPARKPORT_SERVICE_HOST and more for
+a service called sparkport.
+"""
 
 
 def load_config(
     flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None = None
 ) -> Config:
-    """Combine the sources; a flag that is None was not given. Raises: BadRequest, which says what
-    to correct.
+    """Combine the sources; a flag that is None was not given.
+
+    Raises: BadRequest, which says what to correct.
     """
     values: dict[str, Any] = {}
     if file is not None:
@@ -94,14 +97,14 @@ def _of_file(file: Path) -> dict[str, Any]:
 
 
 def _place(file: Path, text: str, name: str) -> str:
-    """Where a key is in a file, as far as that can be told."""
+    """The file and, if it can be found, the line of a key."""
     written = re.compile(rf"""\s*(\[\s*)*["']?{re.escape(name)}["']?\s*[=.\]]""")
     lines = [number for number, line in enumerate(text.splitlines(), 1) if written.match(line)]
     return f"{file}, line {lines[0]}" if lines else str(file)
 
 
 def _converted(given: Mapping[str, tuple[Any, str]]) -> dict[str, Any]:
-    """Settings of one source, each with what the source calls it."""
+    """The settings of one source, given with the source's name for each."""
     values = {
         name: converted(_BY_NAME[name], value, source)
         for name, (value, source) in given.items()
@@ -111,11 +114,12 @@ def _converted(given: Mapping[str, tuple[Any, str]]) -> dict[str, Any]:
         address, source = given[LISTEN]
         if "location" in given or not isinstance(address, str):
             raise BadRequest(
-                f"{source}: {LISTEN} must be text of the form HOST:PORT, and takes the place of location"
+                f"{source}: {LISTEN} must be text of the form HOST:PORT, and takes the place of "
+                f"location"
             )
         values[LISTEN] = address
     elif "location" in given:
-        values[LISTEN] = None  # that of a source further away does not count
+        values[LISTEN] = None  # overrides a `listen` of a weaker source
     return values
 
 

@@ -14,18 +14,20 @@ __all__ = ["example_toml", "settings_markdown"]
 
 _WIDTH = 100
 _RULES = """\
-# Who may do what: without grants, everybody everything. `on` is catalog, catalog.schema or catalog.schema.object; * stands
-# for any characters but dots, ** for any number of parts, so also for schemas within schemas. `to` names principals,
-# "group:…", or "*" for everybody. Privileges: list, read, write, alter, spark_sql. These rules, and admins, are read again
-# when this file changes.
+# Who may do what: without grants, everybody everything. `on` is catalog, catalog.schema or
+# catalog.schema.object; * stands for any characters but dots, ** for any number of parts, so also
+# for schemas within schemas. `to` names principals, "group:…", or "*" for everybody. Privileges:
+# list, read, write, alter, spark_sql. These rules, and admins, are read again when this file
+# changes.
 
 # [[grants]]
 # to = ["ada", "group:analysts"]
 # on = "lake.sales"
 # may = ["read", "write"]
 
-# Rows that readers see: a condition in DuckDB's SQL over the table's columns, with what is known about the reader as
-# $principal, $groups and $attribute. `but` are those who see all rows nevertheless.
+# Rows that readers see: a condition in DuckDB's SQL over the table's columns, with what is known
+# about the reader as $principal, $groups and $attribute. `but` are those who see all rows
+# nevertheless.
 
 # [[row_filters]]
 # on = "lake.sales.orders"
@@ -43,12 +45,12 @@ _RULES = """\
 
 
 def example_toml() -> str:
-    """A file with every setting in it, explained and commented out, with its default or an example
-    as its value.
-    """
+    """A file with every setting, explained and commented out, with a default or an example."""
     lines = [
-        "# Settings of `sparkport serve --config FILE`. Every one is also a flag, --max-calls, and an environment variable,",
-        "# SPARKPORT_MAX_CALLS. Flags win over the environment, that over this file. Take away the # of what you change.",
+        "# Settings of `sparkport serve --config FILE`. Each is also a flag, --max-calls, and an",
+        "# environment variable, SPARKPORT_MAX_CALLS. Flags win over the environment, the "
+        "environment",
+        "# over this file. Take away the # of what you change.",
     ]
     for section in SECTIONS:
         lines += ["", f"# ---- {section}"]
@@ -66,7 +68,7 @@ def example_toml() -> str:
 
 
 def settings_markdown() -> str:
-    """The reference: a table of Markdown for each section."""
+    """The reference: a Markdown table for each section."""
     tables = []
     for section in SECTIONS:
         rows = ["| setting | default | meaning |", "|---|---|---|"]

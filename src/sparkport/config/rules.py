@@ -17,8 +17,9 @@ __all__ = ["RULES", "read_rules"]
 
 
 def read_rules(given: Mapping[str, Any], file: Path, text: str) -> dict[str, tuple[Any, ...]]:
-    """The rules of a file, whose text tells where each of them is. Raises: BadRequest, which says
-    where and why.
+    """Read the rules of a file; its text gives the line of each.
+
+    Raises: BadRequest, which says where and why.
     """
     found: dict[str, tuple[Any, ...]] = {}
     for section in RULES.keys() & given.keys():
@@ -46,7 +47,7 @@ def _expect_consistent(masks: Sequence[Mask], file: Path) -> None:
 
 
 class _Rule:
-    """One table of the file, key by key."""
+    """A rule of the file, read key by key."""
 
     def __init__(self, table: Mapping[str, Any], where: str) -> None:
         self.where = where
@@ -83,7 +84,7 @@ class _Rule:
         return path
 
     def expression(self, key: str, default: str | None = None) -> str:
-        """SQL over one row, in which attributes of the caller stand as `$name`."""
+        """An SQL expression over one row, in which `$name` is an attribute of the caller."""
         from sparkport.engine.constraints.expressions import expect_rule
 
         text = self.text(key, default)
@@ -134,7 +135,7 @@ RULES: Mapping[str, tuple[tuple[str, ...], Callable[[_Rule], Any]]] = {
     "row_filters": (("on", "rows", "to", "but"), _row_filter),
     "masks": (("on", "column", "value", "to", "but"), _mask),
 }
-"""The keys of each, and what is made of them."""
+"""The keys of each kind of rule, and the function that makes the rule."""
 
 
 def _place(file: Path, text: str, section: str, index: int) -> str:

@@ -1,8 +1,8 @@
 """All settings of `sparkport serve`, in one table.
 
-The fields of Config, and of the settings of server, lake and memory that it holds, are that table:
-flags, environment variables, the check of the file, the help and the reference are made from them,
-so that nothing is written twice. A new one is a field in its class.
+The fields of Config, and of the settings of server, lake and memory that it holds, are that table.
+Flags, environment variables, the check of the file, the help and the reference are made from them,
+so nothing is written twice. A new setting is a new field.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sparkport.settings import (
 )
 from sparkport.spark import LakeSettings
 
-if TYPE_CHECKING:  # pyarrow comes with them, which is a second that `--help` need not take
+if TYPE_CHECKING:  # they import pyarrow, which takes a second that `--help` need not wait
     from sparkport.auth import Grant, Mask, Policy, RowFilter
 
 __all__ = ["SETTINGS", "Config", "changed", "combined", "value_of"]
@@ -36,9 +36,7 @@ __all__ = ["SETTINGS", "Config", "changed", "combined", "value_of"]
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """All settings of a server. Flags win over the environment, that over the file, that over these
-    defaults.
-    """
+    """All settings of a server, with their defaults."""
 
     location: str = setting(
         "grpc://127.0.0.1:50051",
@@ -73,12 +71,14 @@ class Config:
     demo: bool = setting(
         False,
         LAKE,
-        "have something to try things with: a schema in the lake; without a lake, a catalog in memory",
+        "have something to try things with: a schema in the lake; without a lake, a catalog in "
+        "memory",
     )
     tokens_file: str = setting(
         "",
         WHO,
-        "file of hashed tokens, which `sparkport token` writes, and not everybody; read again when it changes",
+        "file of hashed tokens, which `sparkport token` writes, and not everybody; read again "
+        "when it changes",
         "FILE",
         example='"/etc/sparkport/tokens"',
     )
@@ -121,7 +121,8 @@ class Config:
     insecure: bool = setting(
         False,
         ENCRYPTION,
-        "allow an address that others can reach without encryption: whoever listens in has all tokens",
+        "allow an address that others can reach without encryption: whoever listens in has all "
+        "tokens",
     )
     anonymous: bool = setting(
         False,
@@ -131,7 +132,8 @@ class Config:
     admins: tuple[str, ...] = setting(
         (),
         WHAT,
-        "principals, or group:NAME, who may see and cancel what others do; in the file, read again when it changes",
+        "principals, or group:NAME, who may see and cancel what others do; in the file, read "
+        "again when it changes",
         "NAME",
         example='["group:operators"]',
     )
@@ -148,23 +150,25 @@ class Config:
     secret_file: str = setting(
         "",
         OTHER,
-        "file whose bytes sign what clients are handed: at least 32, random, in a file that only its owner can read; "
-        "without it they attach again after a restart, and several servers do not understand each other's clients",
+        "file whose bytes sign what clients are handed: at least 32, random, in a file that only "
+        "its owner can read; "
+        "without it they attach again after a restart, and several servers do not understand each "
+        "other's clients",
         "FILE",
         example='"/etc/sparkport/secret"',
     )
     lake: LakeSettings = field(default_factory=LakeSettings)
-    """Of the lake in the warehouse."""
+    """Settings of the lake in the warehouse."""
     memory: MemorySettings = field(default_factory=MemorySettings)
-    """Of the catalog in memory that `demo` serves."""
+    """Settings of the catalog in memory that `demo` serves."""
     grants: tuple[Grant, ...] | None = None
-    """Who may do what; None lets everybody do everything."""
+    """Who may do what; None lets every caller do everything."""
     row_filters: tuple[RowFilter, ...] = ()
     masks: tuple[Mask, ...] = ()
 
     @property
     def policy(self) -> Policy | None:
-        """What was decided about who may do what; None when nothing was."""
+        """The rules on who may do what; None when there are none."""
         from sparkport.auth import Policy
 
         if self.grants is None and not (self.row_filters or self.masks or self.admins):
@@ -182,7 +186,7 @@ _PARTS: Mapping[str, tuple[type, str]] = {
     "lake": (LakeSettings, "lake_"),
     "memory": (MemorySettings, "memory_"),
 }
-"""By field of Config: a class with settings of its own, and how their names begin."""
+"""By field of Config: a class with settings of its own, and the prefix of their names."""
 
 
 def _settings() -> Iterator[Setting]:
@@ -199,7 +203,7 @@ SETTINGS = tuple(_settings())
 
 
 def combined(values: Mapping[Setting, Any], **others: Any) -> Config:
-    """The configuration with these values of settings, and these of other fields."""
+    """Make a Config of these values of settings, and of other fields."""
     for part, (described, _) in _PARTS.items():
         chosen = {each.field: value for each, value in values.items() if each.part == part}
         others[part] = described(**chosen)
@@ -208,7 +212,7 @@ def combined(values: Mapping[Setting, Any], **others: Any) -> Config:
 
 
 def value_of(config: Config, setting: Setting) -> Any:
-    """What a setting is, as the program has it: bytes, where the setting is in megabytes."""
+    """The value of a setting in the program's unit: bytes, where the setting is in megabytes."""
     holder = getattr(config, setting.part) if setting.part else config
     return getattr(holder, setting.field)
 
@@ -216,5 +220,5 @@ def value_of(config: Config, setting: Setting) -> Any:
 def changed(
     config: Config, before: Config, settings: Iterable[Setting] = SETTINGS
 ) -> list[Setting]:
-    """The settings that are not what they were."""
+    """The settings whose values differ."""
     return [each for each in settings if value_of(config, each) != value_of(before, each)]

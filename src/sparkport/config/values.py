@@ -1,4 +1,4 @@
-"""Values of settings, from whatever source: checked, and in their type."""
+"""Values of settings, from any source: checked, and in their type."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no"
 
 
 def converted(setting: Setting, value: Any, source: str) -> Any:
-    """The value as the setting's field holds it. Raises: BadRequest, which begins with the
-    source.
+    """Convert a value to the type of the setting's field.
+
+    Raises: BadRequest, which begins with the source.
     """
     found = _FORMS[setting.kind](setting, value, source)
     return None if setting.optional and not found else found
@@ -66,9 +67,7 @@ def _path(setting: Setting, value: Any, source: str) -> Path | None:
 
 
 def _texts(setting: Setting, value: Any, source: str) -> tuple[str, ...]:
-    """One text, several with commas between them, or a list of such: a flag may be given several
-    times.
-    """
+    """Split texts at commas. A list comes from a flag that was given several times."""
     several = [value] if isinstance(value, str) else value
     if not isinstance(several, list) or not all(isinstance(each, str) for each in several):
         raise BadRequest(f"{source}: {setting.name} must be a list of texts, not {value!r}")
@@ -91,7 +90,7 @@ def _pairs(setting: Setting, value: Any, source: str) -> dict[str, str]:
 def _flattened(
     name: str, table: Mapping[str, Any], source: str, prefix: str = ""
 ) -> Iterator[tuple[str, str]]:
-    """TOML takes the dots in `spark.executor.memory = "2g"` for nested tables."""
+    """Flatten tables: TOML takes the dots in `spark.executor.memory = "2g"` for nested tables."""
     for key, value in table.items():
         if isinstance(value, dict):
             yield from _flattened(name, value, source, f"{prefix}{key}.")
