@@ -1,6 +1,6 @@
 """The one cache: values that cost something to make, bounded by weight and by time.
 
-A pure function of small arguments is remembered by `functools.lru_cache`; everything else by this.
+`functools.lru_cache` remembers pure functions of small arguments; this remembers all else.
 """
 
 from __future__ import annotations
@@ -18,21 +18,20 @@ Missing = TypeVar("Missing")
 
 
 class Cache(Generic[Key, Value]):
-    """Values by key, of a limited weight together; the longest unused are forgotten first.
-    Thread-safe.
-    """
+    """Values by key, of a limited total weight; the longest unused go first. Thread-safe."""
 
     def __init__(
         self, most: int, unused_seconds: float = 600.0, *, kept_by_use: bool = True
     ) -> None:
-        """Values are forgotten after `unused_seconds`: after their last use, or after they were
-        made where `kept_by_use` is False.
+        """Forget values `unused_seconds` after their last use.
+
+        Where `kept_by_use` is False, forget them so long after they were made.
         """
         self._unused_seconds = unused_seconds
         self._kept_by_use = kept_by_use
         self._lock = threading.Lock()
         self._known: OrderedDict[Key, tuple[Value, int, float]] = OrderedDict()
-        """With their weight and the time of their last use, in its order."""
+        """Values with their weight and the time of their last use, in the order of that time."""
         self._most = most
         self._weight = 0
 
@@ -50,8 +49,10 @@ class Cache(Generic[Key, Value]):
             return value
 
     def add(self, key: Key, value: Value, weight: int = 1) -> Value:
-        """Remember a value, and return what is remembered: of two that are made at once the first
-        one counts. The last one added stays, whatever its weight.
+        """Remember a value, and return the value that is remembered.
+
+        If two threads add a value under a key, the first counts. The value added last stays,
+        whatever its weight.
         """
         with self._lock:
             if key not in self._known:
@@ -62,7 +63,7 @@ class Cache(Generic[Key, Value]):
         return kept
 
     def replace(self, key: Key, value: Value, weight: int = 1) -> None:
-        """Remember a value instead of the one that was known under the key."""
+        """Remember a value in place of the value under the key."""
         with self._lock:
             if key in self._known:
                 self._weight -= self._known.pop(key)[1]

@@ -1,6 +1,4 @@
-"""The columns of tables that are made by DDL: which can be, how they are found, what is kept of
-them.
-"""
+"""The columns of tables made by DDL: which are possible, how they are found, their defaults."""
 
 from __future__ import annotations
 
@@ -26,13 +24,13 @@ DEFAULT = b"default"
 
 
 def default_of(field: pa.Field) -> str:
-    """The default of a column, SQL of DuckDB; empty if it has none."""
+    """The default of a column, as SQL of DuckDB; empty if it has none."""
     text: bytes = (field.metadata or {}).get(DEFAULT, b"")
     return text.decode()
 
 
 def find_column(columns: pa.Schema, name: str) -> int | None:
-    """Where a column is, as DuckDB compares names: whatever the case of ASCII letters."""
+    """The position of a column. As in DuckDB, the case of ASCII letters makes no difference."""
     position = columns.get_field_index(name)
     if position >= 0:
         return int(position)
@@ -41,7 +39,7 @@ def find_column(columns: pa.Schema, name: str) -> int | None:
 
 
 def expect_column(columns: pa.Schema, name: str, table: object) -> int:
-    """As `find_column`. Raises: NotFound."""
+    """The position of a column, as by `find_column`. Raises: NotFound."""
     position = find_column(columns, name)
     if position is None:
         raise NotFound(f"column {name} does not exist in table {table}")
@@ -49,7 +47,7 @@ def expect_column(columns: pa.Schema, name: str, table: object) -> int:
 
 
 def expect_name(name: str) -> None:
-    """Raises: BadRequest for what cannot be the name of a column."""
+    """Raises: BadRequest for a name that a column cannot have."""
     if not name:
         raise BadRequest("a column needs a name")
     if folded(name) == folded(ROWID_NAME):
@@ -57,7 +55,7 @@ def expect_name(name: str) -> None:
 
 
 def expect_columns(columns: pa.Schema) -> None:
-    """Raises: BadRequest for columns that cannot be those of a table."""
+    """Raises: BadRequest for columns that a table cannot have."""
     if len(columns) == 0:
         raise BadRequest("a table needs at least one column")
     seen: set[bytes] = set()
@@ -73,9 +71,7 @@ def expect_columns(columns: pa.Schema) -> None:
 
 
 def one_field(column_schema: pa.Schema) -> pa.Field:
-    """The field, with plain values where it is dictionary encoded. Raises: BadRequest unless there
-    is exactly one.
-    """
+    """The only field of a schema, with a dictionary decoded. Raises: BadRequest for several."""
     if len(column_schema) != 1:
         raise BadRequest(
             f"the column schema must contain exactly one field, not {len(column_schema)}"

@@ -1,20 +1,20 @@
-"""Every DuckDB of this process: opened here, shut in the same way, and interrupted when nobody
-waits any longer.
+"""Every DuckDB of this process: opened and locked down here, and interrupted when need be.
 
 There are four databases in memory. None of them loads an extension, sees a variable of Python or
 can have its settings changed. What else they may do depends on whose SQL they run:
 
-| database      | runs                                               | files | memory, threads | spills |
-|---------------|----------------------------------------------------|-------|-----------------|--------|
-| `EXPRESSIONS` | CHECK, DEFAULT, USING, masks and row filters       | none  | 1 GB, one       | no     |
-| `FILTERS`     | the filters that clients push                      | none  | 1 GB, one       | no     |
-| `ROWS`        | our own SQL: compares keys and hashes of rows      | none  | DuckDB's own    | yes    |
-| `FILES`       | our own SQL: reads rows of data files by position  | reads | 1 GB, one       | no     |
+| database      | runs                                          | files | memory, threads | spills |
+|---------------|-----------------------------------------------|-------|-----------------|--------|
+| `EXPRESSIONS` | CHECK, DEFAULT, USING, masks and row filters  | none  | 1 GB, one       | no     |
+| `FILTERS`     | the filters that clients push                 | none  | 1 GB, one       | no     |
+| `ROWS`        | our own SQL: compares keys and hashes of rows | none  | DuckDB's own    | yes    |
+| `FILES`       | our own SQL: reads data files by position     | reads | 1 GB, one       | no     |
 
 With one thread a query runs in the thread that asks for it; the server's threads are the
-parallelism. The limit of memory is DuckDB's, which does not count the values that an expression
-computes on its way: those are bounded by the review of expressions (`constraints/review.py`).
-DuckDB looks at an interruption after each vector of at most 2048 rows.
+parallelism. The limit of memory is DuckDB's, which does not count intermediate values of an
+expression: the review of expressions bounds those (`constraints/review.py`). DuckDB notices an
+interruption after each vector of at most 2048 rows. A query is interrupted when its result is no
+longer waited for.
 """
 
 from __future__ import annotations
@@ -35,14 +35,13 @@ if TYPE_CHECKING:
 __all__ = ["EXPRESSIONS", "FILES", "FILTERS", "ROWS", "TIME_LIMIT", "Check", "Database"]
 
 Check: TypeAlias = Callable[[], None]
-"""Raises when nobody waits for the result any longer, as `Context.check` does. Called from another
-thread.
+"""Raises, as `Context.check` does, when the result is no longer waited for.
+
+It is called from another thread.
 """
 
 TIME_LIMIT = 60.0
-"""Seconds for one evaluation of somebody's expression on one batch, for which milliseconds are
-usual.
-"""
+"""Seconds for one evaluation of a user's expression on one batch; milliseconds are usual."""
 
 _POLL_SECONDS = 0.1
 _LINGER_SECONDS = 2.0
@@ -66,14 +65,17 @@ _LOSSLESS = "SET GLOBAL arrow_lossless_conversion = true"
 _NO_PUSHDOWN = "SET GLOBAL disabled_optimizers = 'filter_pushdown,join_filter_pushdown'"
 """DuckDB 1.5 hands conditions on Arrow tables to pyarrow, which knows them only for some types."""
 _FOR_MASKS = frozenset({"common_subexpressions", "expression_rewriter", "in_clause", "regex_range"})
-"""A mask is one projection: the other optimisers find nothing in it, and planning is the cost of a
-small batch.
+"""The optimisers for filters.
+
+A mask is one projection, in which the other optimisers find nothing; for a small batch, planning is
+the main cost.
 """
 
 
 class Database:
-    """One DuckDB in memory for the process, opened when it is first used. Thread-safe; a forked
-    worker opens its own.
+    """One DuckDB in memory for the process, opened at its first use.
+
+    Thread-safe; a forked worker opens its own.
     """
 
     def __init__(
@@ -88,13 +90,12 @@ class Database:
         self._lock = threading.Lock()
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._inherited: list[duckdb.DuckDBPyConnection | None] = []
-        # While the interpreter still stands: DuckDB 2.0 reports what it finds alive after that as
-        # leaked.
+        # While the interpreter still runs: DuckDB 2.0 reports what lives longer as leaked.
         atexit.register(self.forget)
         os.register_at_fork(after_in_child=self._start_after_fork)
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        """A connection of one's own, for one thread at a time; to be closed."""
+        """A new connection, for one thread at a time; the caller closes it."""
         with self._lock:
             if self._connection is None:
                 self._connection = self._connect()
@@ -104,10 +105,9 @@ class Database:
     def session(
         self, check: Check | None = None, limit: float | None = None
     ) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A cursor for a `with` statement, in which it is interrupted when `check` raises or the
-        seconds are over.
+        """A cursor that is interrupted when `check` raises or the seconds are over.
 
-        Raises: what `check` raises; LimitExceeded.
+        It is closed at the end of the `with` statement. Raises: what `check` raises; LimitExceeded.
         """
         cursor = self.cursor()
         try:
@@ -123,7 +123,10 @@ class Database:
         check: Check | None = None,
         limit: float | None = None,
     ) -> Iterator[None]:
-        """Likewise, for a cursor that is used again afterwards."""
+        """Interrupt a cursor when `check` raises or the seconds are over; the cursor stays open.
+
+        Raises: what `check` raises; LimitExceeded.
+        """
         import duckdb
 
         evaluation = _Evaluation(cursor.interrupt, check, limit)
@@ -141,7 +144,7 @@ class Database:
             _watch.remove(evaluation)
 
     def forget(self) -> None:
-        """Start afresh next time: after an internal error DuckDB refuses all further work."""
+        """Open a new database at the next use: after an internal error DuckDB refuses all work."""
         with self._lock:
             self._connection = None
 
@@ -162,8 +165,10 @@ class Database:
         return connection
 
     def _start_after_fork(self) -> None:
-        """A forked worker has its parent's memory but not its threads: it may neither use nor close
-        that database.
+        """Leave the parent's database alone in a forked worker.
+
+        The worker has its parent's memory but not its threads, so it may neither use nor close that
+        database.
         """
         self._lock = threading.Lock()
         self._inherited.append(self._connection)
@@ -171,7 +176,7 @@ class Database:
 
 
 class _Evaluation:
-    """What somebody computes at the moment."""
+    """An evaluation under way, and what may interrupt it."""
 
     def __init__(
         self, interrupt: Callable[[], None], check: Check | None, limit: float | None
@@ -181,13 +186,13 @@ class _Evaluation:
         self._limit = limit
         self._began = time.monotonic()
         self.reason: Exception | None = None
-        """Why it was interrupted."""
+        """Why the evaluation was interrupted."""
 
     def look(self) -> None:
         if self.reason is None:
             self.reason = self._why_not()
         if self.reason is not None:
-            self._interrupt()  # again and again: one that comes between two queries is lost
+            self._interrupt()  # repeated, because an interruption between two queries is lost
 
     def _why_not(self) -> Exception | None:
         if self._limit is not None and time.monotonic() - self._began > self._limit:
@@ -202,10 +207,8 @@ class _Evaluation:
         return None
 
 
-class _Watch:
-    """One thread that looks after all evaluations; it ends when there have been none for a
-    while.
-    """
+class _InterruptThread:
+    """One thread that watches all evaluations; it ends after a while without any."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -222,7 +225,7 @@ class _Watch:
                 ).start()
 
     def remove(self, evaluation: _Evaluation) -> None:
-        with self._lock:  # after this it is not interrupted any more
+        with self._lock:  # after this there is no more interruption
             self._evaluations.discard(evaluation)
 
     def start_after_fork(self) -> None:
@@ -246,7 +249,7 @@ class _Watch:
             return not self._running
 
 
-_watch = _Watch()
+_watch = _InterruptThread()
 os.register_at_fork(after_in_child=_watch.start_after_fork)
 
 EXPRESSIONS = Database({**_NO_FILES, **_SMALL}, _LOSSLESS, _NO_PUSHDOWN)

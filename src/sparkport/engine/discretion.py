@@ -1,5 +1,6 @@
-"""What errors tell a caller who may not see all of a table: which constraint or column it is about,
-and no value.
+"""What errors tell a caller who may not see all of a table: no values of its rows.
+
+They name only the constraint or column.
 """
 
 from __future__ import annotations
@@ -21,19 +22,16 @@ __all__ = ["discreet"]
 _log = logging.getLogger(__name__)
 
 _MAY_TELL = frozenset({BadRequest, PreconditionFailed, CatalogFault})
-"""What may be said of a row that cannot be read; the errors derived from these are not about
-rows.
-"""
+"""Errors that may quote a row that cannot be read; errors derived from these are not about rows."""
 
 
 @contextmanager
 def discreet(shows: bool, what: str, *, reading: bool = False) -> Iterator[None]:
-    """Raise errors in the words for a caller who is shown the values of a table or not; `what`
-    names the table.
+    """Reword errors for a caller, unless the caller is shown all values of the table `what`.
 
-    `reading` is for rows that come from the table only: what went wrong with them is told in no
-    words but ours, because it may be somebody else's words, or have lost on the way from another
-    process what it says `without_values`.
+    With `reading`, for rows that come from the table only, every error is told in our words. Its
+    own words may come from another program, or may have lost `without_values` on the way from
+    another process.
     """
     try:
         yield
@@ -51,11 +49,14 @@ def discreet(shows: bool, what: str, *, reading: bool = False) -> Iterator[None]
 
 
 def _words(error: SparkportError, what: str, reading: bool) -> str | None:
-    """What is said instead; None for the same."""
+    """The message in place of the error's own; None to keep that."""
     if error.without_values is not None:
         return error.without_values
     if isinstance(error, ConstraintViolation):
         return f"the change would break a constraint of {what}"
     if reading and type(error) in _MAY_TELL:
-        return f"{what} cannot be read, for a reason that may tell of what you do not see: ask its administrator"
+        return (
+            f"{what} cannot be read, for a reason that may tell of what you do not see: "
+            "ask its administrator"
+        )
     return None

@@ -23,8 +23,7 @@ __all__ = ["FunctionForm", "form_of", "refuse_unusable"]
 FunctionForm: TypeAlias = Literal["scalar", "table", "in/out"]
 
 _RESERVED_NAMES = frozenset({"auth_token", "secret", "ticket", "at_unit", "at_value", "headers"})
-"""Options of `airport_take_flight`, which the client looks for among the named arguments of every
-table function.
+"""Options of `airport_take_flight`: the client takes them out of any table function's arguments.
 """
 
 
@@ -35,9 +34,7 @@ def form_of(function: ScalarFunction | TableFunction | TableInOutFunction) -> Fu
 
 
 def refuse_unusable(signature: FunctionSignature, form: FunctionForm) -> None:
-    """Raises: BadRequest or Unsupported for what the client could not call, or would
-    misunderstand.
-    """
+    """Raises: BadRequest or Unsupported for a signature that the client cannot call correctly."""
     parameters = signature.parameters
     kinds = [parameter.kind for parameter in parameters]
     if len({folded(parameter.name) for parameter in parameters}) < len(parameters):
@@ -61,7 +58,7 @@ def refuse_unusable(signature: FunctionSignature, form: FunctionForm) -> None:
 
 
 def _refuse_in_out(kinds: list[ParameterKind]) -> None:
-    """The client passes neither of these correctly (airport §9.3, T41)."""
+    """Refuse two kinds of parameters that the client passes wrongly (airport §9.3, T41)."""
     if ParameterKind.NAMED in kinds:
         raise BadRequest(
             "beside a table parameter none can be named: DuckDB would pass NULL for it"
@@ -75,7 +72,8 @@ def _refuse_parameter(parameter: Parameter) -> None:
         raise BadRequest(f"the named parameter {parameter.name} must have a type")
     if parameter.kind is ParameterKind.NAMED and parameter.name.lower() in _RESERVED_NAMES:
         raise BadRequest(
-            f"DuckDB's client keeps the named parameter {parameter.name} for itself: choose another name"
+            f"DuckDB's client keeps the named parameter {parameter.name} for itself: choose "
+            f"another name"
         )
     if parameter.type is not None:
         refuse_unsupported(pa.schema([pa.field(parameter.name, parameter.type)]), "its parameters")

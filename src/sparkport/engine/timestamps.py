@@ -1,4 +1,4 @@
-"""Timestamps as they are written in AT (TIMESTAMP => …)."""
+"""Timestamps as AT (TIMESTAMP => …) has them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ __all__ = ["parse_timestamp"]
 
 _TIMESTAMP = re.compile(
     r"(?P<date>[0-9]{4}-[0-9]{1,2}-[0-9]{1,2})"
-    r"(?:[T ](?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]{1,9}))?)?)?"
+    r"(?:[T ](?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})"
+    r"(?::(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]{1,9}))?)?)?"
     r"\s*(?P<zone>Z|UTC|[+-][0-9]{1,2}(?::?[0-9]{2}(?::?[0-9]{2})?)?)?",
     re.IGNORECASE,
 )
 
 
 def parse_timestamp(text: str) -> datetime:
-    """Read both notations of airport §15.3, and a bare date; without a zone it is UTC. Raises:
-    BadRequest.
+    """Read both notations of airport §15.3, and a bare date; the default zone is UTC.
+
+    Raises: BadRequest.
     """
     match = _TIMESTAMP.fullmatch(text.strip())
     try:

@@ -11,23 +11,22 @@ __all__ = ["validate"]
 
 
 def validate(data: pa.RecordBatch | pa.Array) -> None:
-    """Check that no offset, index or text can lead outside of the buffers, or is not what its type
-    says.
+    """Check that offsets and indices stay inside the buffers, and that values fit their types.
 
     Raises: pa.ArrowInvalid, pa.ArrowIndexError.
     """
     try:
         data.validate(full=True)
     except pa.ArrowInvalid:
-        # Some values that DuckDB has are beyond what Arrow thinks proper, though nobody comes to
-        # harm by them: 24:00:00 as a TIME, and HUGEINTs of 39 digits, which are sent as decimals of
-        # 38. So these are looked at as plain bytes.
+        # Arrow refuses some of DuckDB's values, though they do no harm: 24:00:00 as a TIME, and
+        # HUGEINTs of 39 digits, which are sent as decimals of 38. So such columns are checked as
+        # plain bytes.
         for column in data.columns if isinstance(data, pa.RecordBatch) else (data,):
             _as_plain(column).validate(full=True)
 
 
 def _as_plain(array: pa.Array) -> pa.Array:
-    """The same buffers under types whose values Arrow has no opinion about."""
+    """View an array's buffers under types whose values Arrow does not check."""
     if isinstance(array.type, pa.BaseExtensionType):
         return _as_plain(array.storage)
     plain = _plain(array.type)
@@ -35,7 +34,7 @@ def _as_plain(array: pa.Array) -> pa.Array:
 
 
 def _plain(data_type: pa.DataType) -> pa.DataType:
-    """The type itself, the very object, where there is nothing to replace in it."""
+    """A type without checked values; the identical type object where nothing is replaced."""
     if isinstance(data_type, pa.BaseExtensionType):
         return _plain(data_type.storage_type)
     if data_type.id in _PLAIN:
@@ -55,4 +54,4 @@ _PLAIN = {
 _VIEWED = frozenset(
     {lib.Type_STRUCT, lib.Type_MAP, lib.Type_LIST, lib.Type_LARGE_LIST, lib.Type_FIXED_SIZE_LIST}
 )
-"""Nested types whose buffers Arrow can show under another type."""
+"""Nested types whose buffers Arrow can view under another type."""

@@ -1,7 +1,7 @@
-"""What a caller sees of a table's rows: row filters and masks, computed by DuckDB, batch by batch.
+"""What a caller sees of a table's rows: row filters and masks, computed by DuckDB per batch.
 
-Unlike a client's filter, which is a hint, a rule that cannot be applied shows nothing: every doubt
-is an error.
+A client's filter is a hint. A rule is not: a rule that cannot be applied shows nothing, and is an
+error.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _lock = threading.Lock()
 
 
 class Visibility:
-    """What a caller sees of one table with these columns. Thread-safe."""
+    """What a caller sees of a table with these columns. Thread-safe."""
 
     def __init__(self, restrictions: Restrictions, columns: pa.Schema, table: str) -> None:
-        """Raises: PermissionDenied when the table has not the columns that the rules are about."""
+        """Raises: PermissionDenied when the table lacks columns that the rules need."""
         self._table = table
         self._columns = columns
         self._values = {
@@ -70,19 +70,19 @@ class Visibility:
         except (KeyError, BadRequest, duckdb.Error) as error:
             raise self._inapplicable(error) from error
         self.arrow_schema = _with_nullable(columns, self.masks)
-        """The columns as the caller sees them: what is masked may be NULL."""
+        """The columns as the caller sees them: masked columns are nullable."""
 
     @classmethod
     def of(cls, restrictions: Restrictions, columns: pa.Schema, table: str) -> Visibility:
-        """The same, remembered as long as the columns are the same object. Raises:
-        PermissionDenied.
+        """Make a Visibility, or return the one made before of the same columns object.
+
+        Raises: PermissionDenied.
         """
         key = (id(columns), table, repr(restrictions))
         with _lock:
             known = _known.get(key)
-        if (
-            known is None or known._columns is not columns
-        ):  # it keeps them alive, so the same id means the same columns
+        # A Visibility keeps its columns alive, so an equal id means the same columns.
+        if known is None or known._columns is not columns:
             known = cls(restrictions, columns, table)
             with _lock:
                 _known[key] = known
@@ -91,7 +91,7 @@ class Visibility:
         return known
 
     def shows(self, name: str) -> bool:
-        """Whether the caller sees the values of the column of exactly that name as they are."""
+        """Whether the caller sees the unmasked values of the column of exactly that name."""
         return name not in self.masks and (name == ROWID or name in self._columns.names)
 
     def needed_for(self, columns: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -112,8 +112,9 @@ class Visibility:
         return self.masked(batch if keep is None else batch.filter(keep), check)
 
     def keep(self, batch: pa.RecordBatch, check: Check | None = None) -> pa.BooleanArray | None:
-        """TRUE for the rows that the caller sees, never NULL; None for all of them. Raises: as
-        `rows`.
+        """TRUE for each row that the caller sees, never NULL; None if it sees all.
+
+        Raises: PermissionDenied; LimitExceeded; what `check` raises.
         """
         try:
             return self._keep(batch, check)
@@ -121,7 +122,10 @@ class Visibility:
             raise self._inapplicable(error) from error
 
     def masked(self, batch: pa.RecordBatch, check: Check | None = None) -> pa.RecordBatch:
-        """The same rows with masked values. Raises: as `rows`."""
+        """All rows of the batch, with masked values.
+
+        Raises: PermissionDenied; LimitExceeded; what `check` raises.
+        """
         names = [name for name in self.masks if name in batch.schema.names]
         if not names:
             return batch
@@ -142,7 +146,7 @@ class Visibility:
         rows = pa.Table.from_batches([batch]).select(
             list(self.filtered_by) or batch.schema.names[:1]
         )
-        # As a number: DuckDB's booleans leave it in a type of their own, without loss.
+        # As a number: without loss, DuckDB sends booleans in a type of its own.
         kept = self._compute(
             f"CAST(CASE WHEN {condition} THEN 1 ELSE 0 END AS TINYINT)",
             self._conditions,
@@ -175,7 +179,7 @@ class Visibility:
         effort = Effort(sum(each.times for each in efforts), sum(each.fixed for each in efforts))
         with sandbox(check, rows=in_small_chunks(rows, effort)) as connection:
             (statement,) = connection.extract_statements(query)
-            # An attribute that the caller does not have is NULL, with which nothing is equal.
+            # An attribute that the caller does not have is NULL, which equals nothing.
             values: dict[str, Any] = {
                 name: self._values.get(name) for name in statement.named_parameters
             }
@@ -189,7 +193,8 @@ class Visibility:
             str(error).splitlines()[:1],
         )
         return PermissionDenied(
-            f"what you may see of table {self._table} cannot be told for this version of it: ask its administrator"
+            f"what you may see of table {self._table} cannot be told for this version of it: ask "
+            f"its administrator"
         )
 
 

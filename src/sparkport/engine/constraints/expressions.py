@@ -1,6 +1,4 @@
-"""SQL expressions as text: whether they may be used, which columns they use, and how to rename
-those.
-"""
+"""SQL expressions as text: whether they may be used, which columns they use, renaming those."""
 
 from __future__ import annotations
 
@@ -38,30 +36,22 @@ __all__ = [
 
 
 def expect_default(text: str, what: str) -> Effort:
-    """Raises: BadRequest unless `text` gives a value without any row, by functions of the reviewed
-    list.
-    """
+    """Raises: BadRequest unless `text` gives a value without any row, by allowed functions."""
     return _expect_reviewed(text, what, (), changing=True)
 
 
 def expect_stored(text: str, what: str, columns: Sequence[str]) -> Effort:
-    """Raises: BadRequest unless `text` gives a value for each row that may be stored, as that of
-    ALTER … USING.
-    """
+    """Raises: BadRequest unless `text` gives for each row a value to store, as in ALTER … USING."""
     return _expect_reviewed(text, what, columns, changing=True)
 
 
 def expect_per_row(text: str, what: str, columns: Sequence[str]) -> Effort:
-    """Raises: BadRequest unless `text` gives the same value for the same row every time, as a CHECK
-    must.
-    """
+    """Raises: BadRequest unless `text` always gives the same value for a row, as a CHECK must."""
     return _expect_reviewed(text, what, columns)
 
 
 def expect_rule(text: str, what: str, columns: Sequence[str] | None = None) -> Effort:
-    """Raises: BadRequest unless `text` is an expression over one row, in which `$name` may stand
-    for a value.
-    """
+    """Raises: BadRequest unless `text` is an expression over one row, perhaps with `$name`."""
     return _expect_reviewed(text, what, columns, parameters=True)
 
 
@@ -102,9 +92,7 @@ def expect_check(text: str, columns: pa.Schema, what: str, table: str = "") -> N
 
 
 def expect_computable(text: str, columns: pa.Schema, what: str, table: str = "rows") -> None:
-    """Raises: BadRequest unless `text` gives one value for each row, computed from that row
-    alone.
-    """
+    """Raises: BadRequest unless `text` gives one value for each row, from that row alone."""
     expect_stored(text, what, columns.names)
     with sandbox(rows=pa.Table.from_batches([], columns)) as connection:
         try:
@@ -120,9 +108,7 @@ def column_types(columns: pa.Schema) -> list[str]:
 
 
 def used_columns(expression: str, columns: Sequence[str]) -> tuple[str, ...]:
-    """Those of `columns` that the expression uses; names that are only parameters of a lambda may
-    be among them.
-    """
+    """Those of `columns` that the expression uses; names of lambda parameters may be among them."""
     own = {folded(column) for column in columns}
     used = set()
     for first, *rest in _references(expression):
@@ -132,14 +118,15 @@ def used_columns(expression: str, columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def renamed_in(expression: str, column: str, new_name: str) -> str:
-    """The same expression with another name for one column.
+    """The expression with another name for a column.
 
-    Raises: PreconditionFailed when it cannot be told where the column is meant.
+    Raises: PreconditionFailed when it is unclear where the column is meant.
     """
     tree = parse(expression)
     if any(node.get("class") == "LAMBDA" for node in nodes(tree)):
         raise PreconditionFailed(
-            f"column {column} is used by CHECK({expression}), which has a lambda and cannot be rewritten: "
+            f"column {column} is used by CHECK({expression}), which has a lambda and cannot be "
+            f"rewritten: "
             "drop the constraint first"
         )
     for node in column_references(tree):
@@ -149,9 +136,7 @@ def renamed_in(expression: str, column: str, new_name: str) -> str:
 
 
 def unqualified(expression: str, table: str, columns: Collection[str]) -> str:
-    """The same expression with `column` for `table.column`, so that it outlives a renaming of the
-    table.
-    """
+    """The expression with `column` for `table.column`: it then survives a renaming of the table."""
     if folded(table) not in {
         folded(reference[0]) for reference in _references(expression) if len(reference) > 1
     }:

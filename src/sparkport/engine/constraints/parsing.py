@@ -1,6 +1,4 @@
-"""SQL expressions as the trees that DuckDB makes of them; those of DuckDB 1 and 2 differ in details
-that end here.
-"""
+"""SQL expressions as DuckDB's trees; the details in which DuckDB 1 and 2 differ end here."""
 
 from __future__ import annotations
 
@@ -34,11 +32,11 @@ __all__ = [
 Node: TypeAlias = dict[str, Any]
 
 DatabaseError = duckdb.Error
-"""What DuckDB raises, for those who use it through the engine only."""
+"""What DuckDB raises, for modules that use it only through the engine."""
 
 
 class NotAnExpression(BadRequest):
-    """What is wrong with the text."""
+    """The text is not an SQL expression; the message says why."""
 
 
 def parse(expression: str) -> Any:
@@ -48,7 +46,7 @@ def parse(expression: str) -> Any:
         duckdb.SQLExpression(expression)
         duckdb.SQLExpression(
             f"{expression}\nIS NULL"
-        )  # alone, DuckDB takes `7,` and `7 AS x` for expressions too
+        )  # by itself, DuckDB takes `7,` and `7 AS x` for expressions too
         with EXPRESSIONS.session() as connection:
             row = connection.execute(
                 "SELECT json_serialize_sql(?)", [f"SELECT (\n{expression}\n)"]
@@ -75,9 +73,7 @@ def parse(expression: str) -> Any:
 
 
 def _turn_into_call(method: Node) -> None:
-    """Make `upper(x)` of `x.upper()`, which is a function in a schema x until DuckDB looks for
-    that.
-    """
+    """Turn `x.upper()`, which DuckDB parses as a function in a schema x, into `upper(x)`."""
     column = {
         "class": "COLUMN_REF",
         "type": "COLUMN_REF",
@@ -94,12 +90,15 @@ def _turn_into_call(method: Node) -> None:
 
 _MAX_LENGTH = 10_000
 _MAX_DEPTH = 100
-"""DuckDB's parser needs seconds for a thousand open brackets, hours for a hundred thousand, and
-cannot be interrupted.
+"""The deepest nesting.
+
+DuckDB's parser needs seconds for a thousand open brackets, hours for a hundred thousand, and cannot
+be interrupted.
 """
 _MAX_CASES = 5_000
-"""`CASE x WHEN … WHEN …` becomes a tree with an x for each WHEN, each of which may be such a
-CASE.
+"""The largest product of WHENs.
+
+`CASE x WHEN … WHEN …` becomes a tree with an x for each WHEN, and each x may be such a CASE.
 """
 _WORD = re.compile(rb"(?:case|when|end)\b|[(\[{)\]}]", re.IGNORECASE)
 _OUTSIDE = frozenset(
@@ -108,14 +107,16 @@ _OUTSIDE = frozenset(
 
 
 def _expect_moderate(expression: str) -> None:
-    """By DuckDB's own tokens: what looks like the end of a string may be in the middle of one."""
+    """Raises: NotAnExpression for a text that is too long or too deeply nested.
+
+    It reads DuckDB's own tokens: an apparent end of a string may be in the middle of it.
+    """
     if len(expression) > _MAX_LENGTH:
         raise NotAnExpression("it is too long")
     text = expression.encode("utf-8", "surrogatepass")
     depth = 0
-    cases: list[list[int]] = [
-        [1, 1]
-    ]  # for each that is open, its WHENs and the largest product inside
+    # For each open CASE: its WHENs, and the largest product inside.
+    cases: list[list[int]] = [[1, 1]]
     for start, kind in duckdb.tokenize(expression):
         word = _WORD.match(text, start) if kind not in _OUTSIDE else None
         match word.group().lower() if word is not None else b"":
@@ -146,7 +147,7 @@ def _selects_one_value(query: Node) -> bool:
 
 
 def root_of(tree: Any) -> Node:
-    """The expression itself."""
+    """The root node of the expression."""
     root: Node = tree["statements"][0]["node"]["select_list"][0]
     return root
 
@@ -179,14 +180,14 @@ def column_references(tree: Any) -> Iterator[Node]:
 
 
 def arguments_of(function: Node) -> list[Node]:
-    """What a function is called with."""
+    """The argument nodes of a function call."""
     if "arguments" in function:
         return [argument["expression"] for argument in function["arguments"]]
     return list(function["children"])
 
 
 def literal_of(node: Node) -> str | int | None:
-    """The text or the whole number that is written there, if one is."""
+    """The text or the whole number of a constant; None for other nodes."""
     if node["class"] != "CONSTANT":
         return None
     if "literal" in node:
@@ -202,23 +203,23 @@ def literal_of(node: Node) -> str | int | None:
 
 
 def first_line(error: BaseException) -> str:
-    """What DuckDB says, without its drawing of the place; it never names files."""
+    """The first line of DuckDB's message, without its drawing of the place. It names no files."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
 
 @dataclass(frozen=True, slots=True)
 class CastType:
-    """What a cast makes."""
+    """The type that a cast makes."""
 
     is_plain: bool
-    """Whether it is a number, a time or the like: of a few bytes, whatever the value."""
+    """Whether its values take a few bytes: numbers, times and the like."""
     elements: int
-    """How many values it has at least: those of arrays in arrays."""
+    """How many values it has at least, for arrays in arrays."""
 
 
 def cast_of(cast: Node) -> CastType:
-    """Raises: BadRequest for a type that is the result of something."""
+    """The type of a cast. Raises: BadRequest for a type that is not written out."""
     kind = cast.get("type_expr") or cast["cast_type"]
     elements = 1
     for each in nodes(kind):
@@ -236,8 +237,9 @@ def cast_of(cast: Node) -> CastType:
 
 
 _PLAIN = """
-    BOOLEAN BOOL LOGICAL TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT UHUGEINT INT INT1 INT2
-    INT4 INT8 SHORT SIGNED LONG FLOAT REAL FLOAT4 FLOAT8 DOUBLE DECIMAL NUMERIC DEC DATE TIME TIMESTAMP DATETIME TIMESTAMP_S
-    TIMESTAMP_MS TIMESTAMP_NS TIMESTAMP_US TIMETZ TIMESTAMPTZ INTERVAL UUID
+    BOOLEAN BOOL LOGICAL TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT
+    UHUGEINT INT INT1 INT2 INT4 INT8 SHORT SIGNED LONG FLOAT REAL FLOAT4 FLOAT8 DOUBLE DECIMAL
+    NUMERIC DEC DATE TIME TIMESTAMP DATETIME TIMESTAMP_S TIMESTAMP_MS TIMESTAMP_NS TIMESTAMP_US
+    TIMETZ TIMESTAMPTZ INTERVAL UUID
 """
 _PLAIN_TYPES = frozenset(_PLAIN.split()) | {"TIMESTAMP WITH TIME ZONE", "TIME WITH TIME ZONE"}

@@ -1,13 +1,14 @@
-"""The review of SQL expressions that others have written: what they may consist of, and how much
-work they can make.
+"""The review of users' SQL expressions: what they may contain, and how much work they make.
 
-Strategy: DuckDB's tree of the expression is walked. What is not on a closed list of nodes and
-functions is refused, so a subquery, an aggregate, a window, a star, a table function or anything
-that a new DuckDB brings needs no rule of its own. For the rest a bound is computed for the bytes
-that it reads and writes for one row: so many times the bytes of the row, and some more. It is
-needed because DuckDB neither counts the memory of values in the middle of an expression nor can be
-interrupted there: nine calls of `replace` can make a gigabyte of one letter. What has no such
-bound, because it is a product of two things that depend on the row, is refused too.
+Strategy: DuckDB's tree of the expression is walked. Nodes and functions that are not on a closed
+list are refused, so a subquery, an aggregate, a window, a star, a table function or anything that a
+new DuckDB brings needs no rule of its own.
+
+For the rest a bound is computed for the bytes that are read and written for one row: a multiple of
+the bytes of the row, and a fixed number. The bound is needed because DuckDB neither counts the
+memory of values in the middle of an expression nor can be interrupted there: nine calls of
+`replace` can make a gigabyte of one letter. An expression without such a bound, because it is a
+product of two things that depend on the row, is refused too.
 """
 
 from __future__ import annotations
@@ -35,19 +36,17 @@ __all__ = ["Effort", "review"]
 _MOST_TIMES = 4_000
 _MOST_BYTES = 100_000
 _VALUE = 16
-"""Bytes of a value, whatever its type, and of a string without its letters."""
+"""Bytes of a value of any type, and of a string without its letters."""
 _PARAMETER = 256
-"""Bytes of a caller's attribute: who issues tokens vouches for it."""
+"""Bytes of a caller's attribute; the issuer of its token limits its size."""
 _MOST_WILDCARDS = 2
 _CAST = 8
-"""So many times larger than itself a value can get as text or as a nested value."""
+"""How many times larger a value can get as text or as a nested value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """A bound for the bytes that are read and written for one row: `times` those of the row, and
-    `fixed` more.
-    """
+    """A bound for the bytes read and written per row: `times` the row's own, and `fixed` more."""
 
     times: int
     fixed: int
@@ -61,12 +60,12 @@ def review(
     parameters: bool = False,
     changing: bool = False,
 ) -> Effort:
-    """How much an expression over these columns costs; None where they are not known yet.
+    """Compute the effort of an expression over these columns; None if they are not yet known.
 
-    `parameters` says whether `$name` may stand for a value, `changing` whether the moment and
-    chance may be asked.
+    `parameters` says whether `$name` may stand for a value; `changing` says whether the time and
+    random values may be used.
 
-    Raises: BadRequest, whose message says what it must not have.
+    Raises: BadRequest, whose message says what the expression must not contain.
     """
     names = None if columns is None else frozenset(map(folded, columns))
     try:
@@ -83,9 +82,7 @@ _ROW = 0
 
 
 class _Size:
-    """So many bytes at most: a sum of some known, and of multiples of some that are not known
-    before there are rows.
-    """
+    """An upper bound of bytes: a known number, and multiples of sizes that only rows tell."""
 
     __slots__ = ("_unknown", "count", "fixed")
 
@@ -124,7 +121,7 @@ class _Size:
         )
 
     def for_each_of(self, other: _Size) -> _Size:
-        """Raises: BadRequest where the product of the two is not a multiple of anything."""
+        """Multiply two bounds. Raises: BadRequest where neither is known before there are rows."""
         if self.known:
             return other * self.fixed
         if other.known:
@@ -135,12 +132,13 @@ class _Size:
 _NOTHING = _Size()
 _ONE = _Size(_VALUE)
 _Scope = Mapping[bytes, _Size]
-"""The parameters of the lambdas around."""
+"""The sizes of the parameters of the enclosing lambdas."""
 
 
 class _Review:
-    """One expression. A visit gives the size of the value, and of all that is read and written on
-    the way to it.
+    """Reviews one expression.
+
+    A visit returns the size of the value, and of all that is read and written to compute it.
     """
 
     def __init__(self, columns: Collection[bytes] | None, parameters: bool, changing: bool) -> None:
@@ -150,7 +148,7 @@ class _Review:
         self._lambdas = 0
 
     def visit(self, node: Node, scope: _Scope) -> tuple[_Size, _Size]:
-        """Raises: BadRequest."""
+        """Return the size and the work of a node. Raises: BadRequest."""
         match node["class"]:
             case "CONSTANT":
                 return _Size(_VALUE + len(str(literal_of(node) or ""))), _NOTHING
@@ -176,7 +174,7 @@ class _Review:
                 return self._grown(_CAST, [node["child"]], scope)
             case "CAST":
                 return self._cast(node, scope)
-            case "LAMBDA":  # outside of a function that takes one it is the arrow of JSON
+            case "LAMBDA":  # outside of a function that takes a lambda this is JSON's arrow
                 _expect_path(node["expr"])
                 return self._summed((node["lhs"], node["expr"]), scope)
             case "FUNCTION":
@@ -272,7 +270,7 @@ class _Review:
         return (_ONE + read) * allowed.GROWING.get(name, 1)
 
     def _count(self, node: Node, scope: _Scope) -> _Size:
-        """A bound for a whole number, by its value. Raises: BadRequest where none is seen."""
+        """A bound for the value of a whole number. Raises: BadRequest where there is none."""
         literal = literal_of(node)
         if isinstance(literal, int):
             return _Size(abs(literal))
@@ -310,7 +308,7 @@ class _Review:
         ) + size
 
     def _at_once(self, operands: Collection[Node], scope: _Scope) -> tuple[_Size, _Size]:
-        """A value of a few bytes that takes no longer for longer operands."""
+        """The size and work of a small value that takes no longer for longer operands."""
         return _ONE, sum((self.visit(each, scope)[1] for each in operands), _ONE)
 
     def _summed(self, operands: Collection[Node], scope: _Scope) -> tuple[_Size, _Size]:
@@ -323,7 +321,7 @@ class _Review:
 
 
 def _for_all(elements: _Size, own: int, each: _Size) -> _Size:
-    """The sum over a list's elements of what it is for each."""
+    """The sum of a size over the elements of a list."""
     return elements * each.times(own) + elements.count.for_each_of(each.without(own))
 
 
@@ -335,10 +333,8 @@ def _expect_few_wildcards(name: str, node: Node) -> None:
     pattern = _written(node)
     if pattern is None:
         raise BadRequest("the pattern of LIKE must be written out")
-    if (
-        name in {"~~", "!~~"} and "_" not in pattern
-    ):  # then DuckDB looks for one part after the other
-        return
+    if name in {"~~", "!~~"} and "_" not in pattern:
+        return  # DuckDB looks for one part after the other
     any_number = "*" if name == "~~~" else "%"
     if pattern.rstrip(any_number).count(any_number) > _MOST_WILDCARDS:
         raise BadRequest(
@@ -353,9 +349,7 @@ def _expect_path(node: Node) -> None:
 
 
 def _written(node: Node) -> str | None:
-    """The text that is written there, perhaps in pieces, without the attributes of the caller in
-    between.
-    """
+    """The text written in a constant, perhaps in pieces, without attributes of the caller."""
     match node["class"]:
         case "CONSTANT":
             return str(literal_of(node) or "")

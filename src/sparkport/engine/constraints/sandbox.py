@@ -1,4 +1,4 @@
-"""Rows and SQL over them, in a DuckDB that can compute and do nothing else."""
+"""Running SQL over given rows, in a DuckDB that can compute and do nothing else."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ _BYTES_AT_ONCE = 256 * 1024 * 1024
 def sandbox(
     check: Check | None = None, **relations: pa.Table | pa.RecordBatch
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection of one's own for an expression that was reviewed, without access to files,
-    network or settings.
+    """Open a connection for a reviewed expression, without access to files, network or settings.
 
-    `relations` are registered under their names, and seen by nobody else.
+    `relations` are registered under their names, and visible to this connection only.
 
     Raises: what `check` raises, which is called now and then from another thread; LimitExceeded.
     """
@@ -39,8 +38,10 @@ def sandbox(
 def comparison(
     check: Check | None = None, **relations: pa.Table | pa.RecordBatch
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Likewise, for our own SQL over rows of any number: it may take its time, and spill. Raises:
-    what `check` raises.
+    """Open a connection for our own SQL over any number of rows, without time limit. It may spill.
+
+    `relations` are registered under their names, and visible to this connection only. Raises: what
+    `check` raises.
     """
     with _opened(ROWS, check, None, relations) as connection:
         yield connection
@@ -61,10 +62,9 @@ def _opened(
 
 
 def in_small_chunks(rows: pa.Table, effort: Effort) -> pa.Table:
-    """The same rows, in chunks for each of which an expression that costs so much needs a moderate
-    amount of memory.
+    """Cut rows into chunks that are small enough for an expression of this effort.
 
-    DuckDB computes a chunk, of at most 2048 rows, without looking at its limits.
+    DuckDB computes a chunk, of at most 2048 rows, without looking at its limits of memory.
     """
     if not rows.num_rows:
         return rows
@@ -75,5 +75,5 @@ def in_small_chunks(rows: pa.Table, effort: Effort) -> pa.Table:
 
 
 def quoted(name: str) -> str:
-    """The name as an identifier of SQL."""
+    """Quote a name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'

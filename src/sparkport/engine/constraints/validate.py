@@ -1,4 +1,4 @@
-"""Whether constraints make sense for the columns of a table, before they are accepted."""
+"""Checking that constraints make sense for the columns of a table, before they are accepted."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ __all__ = ["parse_constraint", "validate_constraints"]
 def validate_constraints(
     arrow_schema: pa.Schema, constraints: Constraints, table: str = ""
 ) -> Constraints:
-    """The same constraints with every column spelled as in the schema, without repetitions, and
-    complete.
+    """Complete constraints, with every column spelled as in the schema, and without repetitions.
 
     Complete means that columns of the primary key and columns that are not nullable are listed as
-    NOT NULL. `table` is the name that CHECKs may qualify columns with; the returned ones do not.
+    NOT NULL. CHECKs may qualify columns with the name `table`; the returned CHECKs do not.
 
     Raises: BadRequest for a column that does not exist, or a CHECK that is not SQL or cannot be
     computed from one row.
@@ -65,13 +64,14 @@ _NAME = re.compile(r'\s*(?:"(?P<quoted>(?:[^"]|"")+)"|(?P<plain>[^\W\d][\w$]*))\
 def parse_constraint(text: str) -> Constraints:
     """Read one constraint of a table: `CHECK (v > 0)`, `UNIQUE (a, "b c")`, `PRIMARY KEY (id)`.
 
-    It may have a name (`CONSTRAINT positive CHECK …`), which is not kept. Raises: BadRequest;
-    Unsupported for a foreign key.
+    Its name (`CONSTRAINT positive CHECK …`) is not kept. Raises: BadRequest; Unsupported for a
+    foreign key.
     """
     match = _CONSTRAINT.fullmatch(text)
     if match is None:
         raise BadRequest(
-            f"the constraint {text[:200]!r} cannot be read; write CHECK(expression), UNIQUE(columns) or "
+            f"the constraint {text[:200]!r} cannot be read; write CHECK(expression), "
+            f"UNIQUE(columns) or "
             "PRIMARY KEY(columns)"
         )
     match match["kind"].upper().split()[0]:

@@ -1,7 +1,7 @@
-"""The columns a filter reads, found in an Arrow schema and written as DuckDB sees them.
+"""The columns that a filter reads, found in an Arrow schema and written as DuckDB sees them.
 
 Strategy: they become c0, c1, … in DuckDB, so that no name needs quoting and none hides another that
-differs in case. A column whose type is not the one the client bound is not the column the client
+differs in case. A column of another type than the client bound is not the column that the client
 meant: filters over it are left to the client.
 """
 
@@ -23,16 +23,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What goes into DuckDB of each batch: the fields at `positions`, as the fields of
-    `arrow_schema`.
-    """
+    """What DuckDB gets of each batch: the fields at `positions`, as those of `arrow_schema`."""
 
     positions: tuple[int, ...]
     arrow_schema: pa.Schema
     texts: dict[ColumnRef, str]
 
     def text(self, column: ColumnRef) -> str:
-        """Raises: Inexpressible if the column is missing, ambiguous, unreadable or of another
+        """The SQL of a column. Raises: Inexpressible unless there is exactly one, of the right
         type.
         """
         if column not in self.texts:
@@ -40,9 +38,7 @@ class Columns:
         return self.texts[column]
 
     def select(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-        """The batch as DuckDB shall see it, without a copy; None if it is not of the schema that
-        was announced.
-        """
+        """The batch as DuckDB sees it, without a copy; None if it has not the expected schema."""
         if not self.positions:
             return pa.record_batch([pa.nulls(batch.num_rows, pa.bool_())], schema=NO_COLUMNS)
         if max(self.positions) >= batch.num_columns:
@@ -61,9 +57,7 @@ def find_columns(
     rowid_column: str | None,
     check: Check | None = None,
 ) -> tuple[Columns, Session]:
-    """Those columns of the filter that DuckDB can read from batches of this schema, and a session
-    for such batches.
-    """
+    """The columns of the filter that DuckDB can read from such batches, and a session for them."""
     references = sorted(
         {
             node
@@ -80,7 +74,7 @@ def find_columns(
             found[name] = position
     columns, session = _read(references, found, arrow_schema, check)
     if found and not columns.texts:
-        # Perhaps because of one column for whose Arrow type DuckDB has no place.
+        # Perhaps one column has an Arrow type that DuckDB does not know.
         found = {
             name: position
             for name, position in found.items()
@@ -142,8 +136,9 @@ def _texts(
 
 
 def _holds_the_same_values(actual: str, wanted: str) -> bool:
-    """Whether a column is the client's in another encoding (airport §13.3), so that a cast gives
-    its values.
+    """Whether a column is the client's in another encoding, so that a cast gives its values.
+
+    The encodings are those of airport §13.3.
     """
     if wanted in {"HUGEINT", "UHUGEINT"}:
         return actual == "DECIMAL(38,0)"

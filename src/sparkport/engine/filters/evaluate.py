@@ -1,8 +1,8 @@
 """Exact evaluation of filters on Arrow batches, by DuckDB.
 
-Strategy: DuckDB only computes a mask. The columns the filter reads go in without a copy; the rows
-are then taken in Arrow, so that types, dictionaries and metadata leave as they came. Whatever goes
-wrong costs only rows that are sent in vain (airport §6.1).
+Strategy: DuckDB only computes a mask. The columns that the filter reads go in without a copy; the
+rows are then taken in Arrow, so that types, dictionaries and metadata stay as they were. An error
+costs only rows that are sent in vain (airport §6.1).
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from sparkport.errors import BadRequest, LimitExceeded, SparkportError
 logger = logging.getLogger(__name__)
 
 MOST_EXPRESSIONS = 500
-"""Evaluated per batch. DuckDB plans about twenty constants in a millisecond: a longer IN costs more
-than its rows.
+"""How many expressions are evaluated per batch.
+
+DuckDB plans about twenty constants in a millisecond: a longer IN costs more than its rows.
 """
 
 
 class Evaluator:
-    """Applies a filter to the batches of one scan; made once per scan, used by any number of
-    threads.
+    """Applies a filter to the batches of one scan; any number of threads may use it.
 
     `arrow_schema` is that of the batches, `rowid_column` the name of the field that holds the row
-    id. `check` says by an exception, from another thread, that nobody waits any longer. Nothing
-    here raises: what cannot be evaluated keeps its rows.
+    id. `check`, called from another thread, raises when the result is no longer waited for. Nothing
+    here raises: rows are kept where the filter cannot be evaluated.
     """
 
     def __init__(
@@ -67,9 +67,7 @@ class Evaluator:
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """The SQL of the conjuncts that are evaluated, over c0, c1, …; empty if every row is
-        kept.
-        """
+        """The SQL of the evaluated conjuncts, over c0, c1, …; empty if every row is kept."""
         return self._conditions
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray | None:
@@ -82,7 +80,7 @@ class Evaluator:
         except Exception as error:  # a filter is a hint: at worst all rows are sent
             logger.debug("filter not evaluated on a batch", exc_info=True)
             if isinstance(error, LimitExceeded):
-                self._conditions = ()  # nor on any other
+                self._conditions = ()  # nor is it evaluated on any other batch
             if is_fatal(error):
                 with self._lock:
                     self._idle.clear()
@@ -99,7 +97,7 @@ class Evaluator:
         try:
             return batch.filter(mask)
         except pa.ArrowException:
-            # Arrow does not know how to filter every type.
+            # Arrow cannot filter every type.
             logger.debug("mask not applied to a batch", exc_info=True)
             return batch
 
@@ -111,7 +109,7 @@ class Evaluator:
         mask = None if self._rows_may_fail else self._together(session, batch)
         if mask is None:
             mask = self._one_by_one(session, batch)
-        # Not in a `finally`: a session in which something fatal happened is not used again.
+        # Not in a `finally`: a session after a fatal error is not used again.
         with self._lock:
             self._idle.append(session)
         return mask
@@ -124,7 +122,7 @@ class Evaluator:
         except Exception as error:
             if is_fatal(error):
                 raise
-            # Most likely a cast that fails on some row, which another conjunct may well exclude.
+            # Most likely a cast fails on some row, which another conjunct may exclude.
             self._rows_may_fail = True
             return None
 
@@ -146,7 +144,7 @@ class Evaluator:
 
 
 def _conditions(row_filter: Filter, columns: Columns, session: Session) -> Iterator[str]:
-    """The conjuncts as SQL that DuckDB binds, and binds to the same functions as the client."""
+    """The conjuncts as SQL that DuckDB binds to the functions that the client meant."""
     probes = []
     remaining = MOST_EXPRESSIONS
     for conjunct in row_filter.conjuncts:
@@ -170,9 +168,7 @@ def _conditions(row_filter: Filter, columns: Columns, session: Session) -> Itera
 
 
 def _outermost_calls(expression: Expression) -> Iterator[Function]:
-    """The functions that are nobody's argument, but for those that can neither make much of little
-    nor take long.
-    """
+    """The outermost function calls, without those that are always quick and small."""
     if isinstance(expression, Function) and expression.name not in ARITHMETIC:
         yield expression
     else:
@@ -181,13 +177,14 @@ def _outermost_calls(expression: Expression) -> Iterator[Function]:
 
 
 def _expected_types(expression: Expression, columns: Columns) -> Iterator[tuple[str, str]]:
-    """Function calls and the types the client says they have: another type would mean another
-    overload.
+    """Function calls and the types that the client says they have.
+
+    Another type would mean another overload.
     """
     # The type of a row, an unnamed struct, cannot be written; it has the types of its operands.
     if isinstance(expression, Function) and expression.name != "row":
         yield render(expression, columns.text), type_sql(expression.type)
     for child in children_of(expression):
-        # What happens inside a lambda has no text outside of it.
+        # Calls inside a lambda have no text outside of it.
         if not isinstance(child, Lambda):
             yield from _expected_types(child, columns)

@@ -1,4 +1,4 @@
-"""One thread's use of the filter database: expressions over the batch that is current."""
+"""A thread's use of the filter database: expressions over the current batch."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TIME_LIMIT = 10.0
-"""Seconds for one batch. A filter that takes longer costs more than the rows that it would save."""
+"""Seconds for one batch. A filter that takes longer costs more than the rows that it saves."""
 
 NO_COLUMNS = pa.schema([("c0", pa.bool_())])
-"""In place of an empty schema, for filters that read nothing: DuckDB must still see how many rows
-there are.
+"""In place of an empty schema, for filters without columns: DuckDB must see the row count.
 """
 
 
 class Session:
-    """Computes expressions over batches of one schema; for one thread at a time.
+    """Computes expressions over batches of one schema, for one thread at a time.
 
-    Raises: whatever DuckDB raises, LimitExceeded, and what `check` raises. After that the session
-    must not be used again if `is_fatal` says so.
+    Raises: whatever DuckDB raises, LimitExceeded, and what `check` raises. After an error for which
+    `is_fatal` is true, the session must not be used again.
     """
 
     def __init__(self, arrow_schema: pa.Schema, check: Check | None = None) -> None:
@@ -38,13 +37,11 @@ class Session:
         self._relations: dict[str, duckdb.DuckDBPyRelation] = {}
 
     def types(self, groups: list[list[str]]) -> list[list[Any]]:
-        """The types that DuckDB binds expressions to; they can be compared. Groups that do not bind
-        have none.
-        """
+        """The types that DuckDB binds expressions to. Groups that do not bind have none."""
         if not groups:
             return []
         try:
-            # Planning costs more than anything else here, so all at once if possible.
+            # Planning costs more than anything else here, so all are planned at once if possible.
             together = list(
                 self._project(", ".join(text for group in groups for text in group)).types
             )
@@ -66,7 +63,7 @@ class Session:
                     relation = self._project(expression)
                     if _can_reopen_streams():
                         self._relations[expression] = relation
-                # Asked of the relation, not of the cursor: that would copy the rows once more.
+                # Asked of the relation, not of the cursor, which would copy the rows once more.
                 column = relation.to_arrow_table().column(0)
         finally:
             self._source.batch = None
@@ -77,7 +74,7 @@ class Session:
 
 
 def is_fatal(error: Exception) -> bool:
-    """Whether the database is of no more use; if so it is replaced for those who come next."""
+    """Whether an error has made the database useless; later sessions then open a new one."""
     import duckdb
 
     fatal = isinstance(error, duckdb.FatalException | duckdb.InternalException)
@@ -88,8 +85,9 @@ def is_fatal(error: Exception) -> bool:
 
 @functools.cache
 def _can_reopen_streams() -> bool:
-    """Whether a relation over an Arrow source reads it anew every time; 1.4 takes the stream when
-    it binds.
+    """Whether a relation over an Arrow source reads it anew every time.
+
+    DuckDB 1.4 takes the stream when it binds.
     """
     import duckdb
 
@@ -98,8 +96,9 @@ def _can_reopen_streams() -> bool:
 
 
 class _Source:
-    """The current batch as an Arrow stream that can be opened again and again, so that a relation
-    outlives a batch.
+    """The current batch as an Arrow stream that can be opened again.
+
+    So a relation outlives a batch.
     """
 
     def __init__(self, arrow_schema: pa.Schema) -> None:
