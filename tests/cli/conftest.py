@@ -18,7 +18,7 @@ from sparkport.server import Server, ServerSettings
 
 
 class Ran(NamedTuple):
-    """How a command ended, and what it said."""
+    """How a command ended, and what it printed."""
 
     code: int
     out: str
@@ -43,7 +43,7 @@ def _leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def run(capfd: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command; what gRPC's core says of its own accord is left out."""
+    """Run a command; messages of gRPC's own core are left out."""
 
     def run(*arguments: str) -> Ran:
         try:
@@ -63,7 +63,7 @@ def run(capfd: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture
 def refusal(run: Run) -> Callable[..., str]:
-    """The one sentence of a command that fails."""
+    """The sentence of a command that fails."""
 
     def refusal(*arguments: str) -> str:
         ran = run(*arguments)
@@ -77,7 +77,7 @@ def refusal(run: Run) -> Callable[..., str]:
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    """One that wants a token: "open sesame"."""
+    """A server that wants the token "open sesame"."""
     shop = CatalogBuilder("shop")
     sales = shop.schema("sales", comment="What we sold")
     sales.table("orders", pa.table({"id": [1, 2], "amount": [9.5, 12.0]}), comment="One by one")

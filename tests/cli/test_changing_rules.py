@@ -1,6 +1,4 @@
-"""Grants, filters, masks and administrators are read again when their file changes; what is broken
-changes nothing.
-"""
+"""Rules and admins are read again when their file changes; a broken file changes nothing."""
 
 from __future__ import annotations
 
@@ -54,7 +52,7 @@ class Shop:
         self.token, _ = create_token(folder / "tokens", "ada")
 
     def rules(self, *rules: str, settings: str = "") -> None:
-        """Write the file; each time has another time."""
+        """Write the file, with a new modification time."""
         self._file.write_text(self._base + settings + "\n".join(rules))
         now = next(self._times)
         os.utime(self._file, (now, now))
@@ -71,12 +69,12 @@ class Shop:
             yield server
 
     def client(self, server: sp.Server) -> DuckDBClient:
-        """As DuckDB attaches with a token: half of its calls show only what was handed out."""
+        """A client like DuckDB attached with a token: half of its calls send only handles."""
         return DuckDBClient(server.location, "shop", attach_token=self.token, timeout=SOON)
 
     @contextmanager
     def planned(self, server: sp.Server) -> Iterator[Callable[[], pa.Table]]:
-        """Reads by a ticket that was made beforehand."""
+        """Read by a ticket that was made before."""
         shown = flight.FlightCallOptions(
             timeout=SOON, headers=[(b"authorization", f"Bearer {self.token}".encode())]
         )
@@ -95,7 +93,7 @@ class Shop:
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
-    """The files are looked at whenever somebody asks, so that nobody has to wait."""
+    """The files are looked at with each call, so that no test has to wait."""
     monkeypatch.setattr("sparkport.auth.watched.LOOK_SECONDS", 0.0)
     made = Shop(tmp_path)
     made.rules(READ)
@@ -130,7 +128,7 @@ def outdated(server: sp.Server, token: str) -> list[Any]:
     ids=["taken away", "list only"],
 )
 def test_what_is_taken_away_is_refused_by_the_next_call(shop, after, code):
-    """Also to those who were handed something out before, and for what was planned before."""
+    """Also to callers with earlier handles, and for scans that were planned before."""
     with shop.serving() as server, shop.client(server) as client, shop.planned(server) as planned:
         assert ids(client.scan("sales", "orders")) == [1, 2, 3]
         assert ids(planned()) == [1, 2, 3]
@@ -173,7 +171,7 @@ def test_filters_and_masks_hold_for_what_was_planned_before_them(shop):
 
 
 def test_prepared_statements_are_bound_again(shop):
-    """Their plans hold statistics of rows and values that are shown no more."""
+    """Their plans hold statistics of rows and values that are no longer shown."""
     with shop.serving() as server:
         (registered,) = server._service.registry.all()
 
@@ -318,7 +316,7 @@ catalog.schema("sales").table("orders", pa.table({"id": [1, 2, 3], "email": ["a@
 
 
 def test_a_server_that_runs_takes_notice(tmp_path, monkeypatch):
-    """With the command line, as it is, and its own time."""
+    """By the command line, with its real intervals."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "company.py").write_text(CATALOG)
     (tmp_path / "sparkport.toml").write_text(

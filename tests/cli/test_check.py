@@ -1,6 +1,4 @@
-"""`sparkport check`: what it finds, and what it says about it. What needs Spark is among the tests
-of Spark.
-"""
+"""`sparkport check`: what it finds and says. The tests of Spark have the rest."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ number = 7
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """With everything in it that a server may need."""
+    """A folder with everything that a server may need."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "company.py").write_text(CATALOG)
     Authority().sign().write(tmp_path)
@@ -53,7 +51,7 @@ may = "read"
 
 
 def findings(ran) -> dict[str, str]:
-    """What is wrong, by what it is about."""
+    """The findings that are wrong, by subject."""
     lines = ran.out.splitlines()
     assert all(line[0] in "✓!✗" for line in lines), ran
     wrong = dict(line[2:].split(": ", 1) for line in lines if line.startswith("✗"))

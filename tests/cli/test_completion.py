@@ -1,4 +1,4 @@
-"""`sparkport completion`: the scripts, tried in the shells that there are."""
+"""`sparkport completion`: its scripts, run in the shells that are installed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ try "sparkport serve --no-de"
 
 
 def test_bash_completes_commands_flags_and_values(run):
-    """It runs the installed command, by argcomplete's protocol."""
+    """Run the installed command, by argcomplete's protocol."""
     script = run("completion", "bash").out
     command = ["bash", "--noprofile", "--norc", "-c", BASH % script]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

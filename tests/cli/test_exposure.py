@@ -1,4 +1,4 @@
-"""The start-up rule: nobody serves the whole network by accident."""
+"""The start-up rule: a server must not serve the whole network by accident."""
 
 from __future__ import annotations
 

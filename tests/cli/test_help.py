@@ -1,4 +1,4 @@
-"""What `--help` says, and what is said to those who mistype something."""
+"""What `--help` says, and what users are told who mistype something."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Files that nobody else may read, or change: what a server says about them before it starts, and
-`check` as well.
-"""
+"""Private files that others may read or change: what `serve` and `check` say about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Something that moves, where there is a terminal."""
+"""The moving line, where there is a terminal."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Row filters and masks that protect nothing, or not all that they seem to: `check` says so, and
-the start as well.
-"""
+"""Row filters and masks that protect less than they seem to: `check` and `serve` warn of them."""
 
 from __future__ import annotations
 
@@ -65,7 +63,8 @@ def test_a_pattern_that_leaves_nested_schemas_out_is_warned_of(check, on, better
     (said,) = check(on)[1]
 
     assert said == (
-        f"masks 1: {on} does not cover schemas within schemas, whose tables are then shown as they are: write {better}"
+        f"masks 1: {on} does not cover schemas within schemas, whose tables are then shown as "
+        f"they are: write {better}"
     )
     assert check(on)[0] == 0
     assert "row_filters 1: " in check("shop", on)[1][0]

@@ -1,4 +1,4 @@
-"""`sparkport serve` with a configuration as a company would have it, all of it at once."""
+"""`sparkport serve` with all parts of a company's configuration at once."""
 
 from __future__ import annotations
 

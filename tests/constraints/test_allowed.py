@@ -1,6 +1,4 @@
-"""Which expressions others may have the server compute: a closed list of functions, and bounded
-work for each row.
-"""
+"""Which of users' expressions the server computes: allowed functions, and bounded work per row."""
 
 from __future__ import annotations
 
@@ -45,7 +43,7 @@ def as_check(expression: str) -> None:
 
 
 def as_stored_check(expression: str) -> None:
-    """Written into a table's metadata by somebody else: nobody has looked at it."""
+    """A CHECK that another program wrote into a table's metadata, without any review."""
     try:
         enforce("t", Constraints(checks=(f"({expression}) IS NULL OR true",)), ROWS, ROWS.select)
     except ConstraintViolation as error:
@@ -262,7 +260,8 @@ def test_a_column_may_be_called_like_a_function_without_brackets() -> None:
         "lpad(t, 10, '0') || substring(s, 1, 3) || left(s, 2) || replace(s, 'a', 'bb')",
         "md5(s) || sha256(s) || hash(s) || to_base64(encode(s)) || hex(s)",
         "concat_ws('-', s, t, i) || strftime(ts, '%Y-%m-%d %H:%M')",
-        "d >= DATE '1970-01-01' AND ts < TIMESTAMP '2999-01-01' + INTERVAL 3 DAY + INTERVAL (n) MONTH",
+        "d >= DATE '1970-01-01' AND ts < TIMESTAMP '2999-01-01' + INTERVAL 3 DAY + INTERVAL (n) "
+        "MONTH",
         "year(d) + date_part('month', ts) + extract(hour FROM ts) + date_diff('day', d, ts)",
         "date_trunc('month', ts) AT TIME ZONE 'Europe/Berlin'",
         "TRY_CAST(s AS INTEGER) IS NULL OR CAST(i AS DECIMAL(10, 2)) > 1.5 OR i::VARCHAR(10) = '1'",
@@ -323,7 +322,8 @@ def test_every_function_on_the_list_is_one_that_duckdb_calls_consistent() -> Non
 
     known = dict(
         duckdb.execute(
-            "SELECT function_name, bool_and(stability IS NULL OR stability = 'CONSISTENT') FROM duckdb_functions() "
+            "SELECT function_name, bool_and(stability IS NULL OR stability = 'CONSISTENT') FROM "
+            "duckdb_functions() "
             "WHERE function_type IN ('scalar', 'macro') GROUP BY ALL"
         ).fetchall()
     )
@@ -333,7 +333,8 @@ def test_every_function_on_the_list_is_one_that_duckdb_calls_consistent() -> Non
     assert not ALLOWED & CHANGING
     repeating = set()
     for name, definition, parameters in duckdb.execute(
-        "SELECT function_name, macro_definition, parameters FROM duckdb_functions() WHERE function_type = 'macro'"
+        "SELECT function_name, macro_definition, parameters FROM duckdb_functions() WHERE "
+        "function_type = 'macro'"
     ).fetchall():
         if any(
             len(re.findall(rf'(?<!\w)"?{each}"?(?![\w(])', definition)) > 1 for each in parameters

@@ -1,4 +1,4 @@
-"""The framework's own code that enforces constraints, as any backend may call it."""
+"""The framework's own enforcement of constraints, as any backend may call it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def test_null_in_a_not_null_column_names_table_and_column() -> None:
 def test_a_failed_check_names_the_expression_and_the_values() -> None:
     with pytest.raises(
         ConstraintViolation,
-        match=r"^CHECK constraint failed on table t with expression CHECK\(\(u > id\)\): id = 5, u = -3$",
+        match=r"^CHECK constraint failed on table t with expression CHECK\(\(u > id\)\): id = 5, "
+        r"u = -3$",
     ):
         _insert(Constraints(checks=("(u > id)",)), {"id": [4, 5], "u": [10, -3]})
 
@@ -178,7 +179,8 @@ def test_an_update_concerns_only_constraints_of_its_columns() -> None:
         primary_key=("id",),
     )
     columns = ["id", "u", "s", "st", "x"]
-    # `st.u` might be column `u` of a table `st`: it is checked too, rather once too often.
+    # `st.u` might be column `u` of a table `st`: it is checked too, since a check too many is
+    # harmless.
     assert concerning(constraints, ["U"]) == Constraints(
         not_null=("u",), checks=("u > 0", "st.u > 0"), unique=(("u", "s"),)
     )

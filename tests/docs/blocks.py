@@ -27,9 +27,7 @@ _COMMENT = re.compile(r"<!-- test: (?P<text>.*?) -->", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block: its language, its text, the line where it begins, and the comments since the block
-    before.
-    """
+    """A block: its language, text and first line, and the comments since the block before."""
 
     language: str
     text: str

@@ -1,6 +1,4 @@
-"""The commands and the settings that pages show, held against the real argument parser and the real
-loader.
-"""
+"""The commands and settings that pages show, checked by the real parser and loader."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ _KNOWN = {
 
 
 def check_commands(text: str, folder: Path) -> None:
-    """Raises: AssertionError for a command that nobody knows, or that would be refused."""
+    """Raises: AssertionError for a command that is unknown, or would be refused."""
     for line in text.replace("\\\n", " ").splitlines():
         for command in line.split("&&"):
             words = shlex.split(command, comments=True)
@@ -72,9 +70,7 @@ def _parse(arguments: list[str]) -> None:
 
 
 def check_settings(text: str, folder: Path) -> None:
-    """Raises: BadRequest for a setting that does not exist, and for what a server would refuse to
-    start with.
-    """
+    """Raises: BadRequest for an unknown setting, and for settings that a server refuses."""
     file = folder / "sparkport.toml"
     file.write_text(text, "utf-8")
     expect_safe(load_config({}, {}, file))

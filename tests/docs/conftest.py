@@ -1,6 +1,4 @@
-"""What the pages are run with: one lake with its demo schema, and with it one JVM, for all of
-them.
-"""
+"""The lake that the pages are run on: its demo schema, and one JVM, for all of them."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ def documented_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeCa
     """What `make serve` serves. Only test_pages.py uses it, so that it is filled once."""
     from sparkport.spark import LakeCatalog, demo
 
-    # Spark's name for it is one that no other lake of this process has.
+    # A name that no other lake of this process has in Spark.
     catalog = LakeCatalog(tmp_path_factory.mktemp("documented"), spark_catalog="documented")
     demo.fill(catalog)
     yield catalog

@@ -1,6 +1,4 @@
-"""A lake on a cluster whose scans all run on Spark's workers, with the Python of a packed
-environment.
-"""
+"""A lake on a cluster: all scans run on Spark's workers, in a packed environment."""
 
 from __future__ import annotations
 
@@ -31,6 +29,7 @@ def lake() -> LakeCatalog:
     )
     catalog.spark.sql("CREATE NAMESPACE lake.s")
     catalog.spark.sql(
-        f"CREATE TABLE lake.s.t USING iceberg AS SELECT id, concat('item ', id) AS item FROM range({ROWS})"
+        f"CREATE TABLE lake.s.t USING iceberg AS SELECT id, concat('item ', id) AS item FROM "
+        f"range({ROWS})"
     )
     return catalog

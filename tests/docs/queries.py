@@ -1,6 +1,4 @@
-"""Queries over attached catalogs: what they name is fetched, what they call is called, and the rest
-DuckDB does here.
-"""
+"""Queries over attached catalogs: tables are fetched, functions called, DuckDB does the rest."""
 
 from __future__ import annotations
 
@@ -154,7 +152,7 @@ class Queries:
         ]
         if not overloads:
             if len(call.path) == 1:
-                return None  # one of DuckDB's own
+                return None  # a function of DuckDB's own
             raise NotUnderstood(f"there is no function {'.'.join(path)}")
         if overloads[0].kind == "scalar_function":
             return lambda rest: self._scalar(client, overloads, call)
@@ -247,7 +245,7 @@ class Queries:
         return self._kept(rows, call.path[0], rest)
 
     def _kept(self, rows: pa.Table, alias: str, rest: str) -> str:
-        """Rows under a name in FROM. `rest` is the text after it, which may give it an alias."""
+        """Keep rows under a name for FROM. `rest` is the text after it, which may give an alias."""
         made = f"result_{next(self._numbers)}"
         self._local.register("kept", rows)
         self._local.execute(f"CREATE TABLE memory.main.{made} AS FROM kept")
@@ -268,7 +266,7 @@ class Queries:
 
 
 def _query_of(sql: str) -> str:
-    """The query inside EXPLAIN, DESCRIBE, COPY."""
+    """The query inside EXPLAIN, DESCRIBE or COPY."""
     copied = re.fullmatch(r"COPY\s*\((.*)\)\s*TO\b.*", sql, re.DOTALL | re.IGNORECASE)
     return (
         copied[1] if copied else re.sub(r"^EXPLAIN\s+(ANALYZE\s+)?", "", sql, flags=re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""Runs the blocks of one page, in their order, as a reader would who works through it."""
+"""Runs the blocks of a page in their order, as a reader would."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sparkport.testing import DuckDBClient
 __all__ = ["run_page"]
 
 _LOCATION = re.compile(r"grpc(\+tls)?://(127\.0\.0\.1|localhost|[\w.-]+\.example(\.com)?)(:\d+)/?")
-"""The addresses that pages may name: this machine, and hosts that nobody has."""
+"""The addresses that pages may name: this machine, and hosts that do not exist."""
 
 
 class _Run:
@@ -74,16 +74,14 @@ class _Run:
                     found, written = "\n".join(rendered(shown)), block.text.rstrip("\n")
                     assert found == written, f"the page shows\n{written}\nbut there came\n{found}"
             case "json" | "promql" | "yaml":
-                pass  # output, and other programs' files
+                pass  # output, and files of other programs
             case language:
                 raise AssertionError(f"a block of the unknown language {language!r}")
 
     def serve(
         self, catalogs: Any, location: str = "grpc://127.0.0.1:50051", settings: Any = None
     ) -> None:
-        """Stands in for `sparkport.serve`, which does not return: it serves until the end of the
-        page.
-        """
+        """Stands in for `sparkport.serve`, but returns, and serves until the end of the page."""
         self._served[location] = self._serve(catalogs, settings)
 
     def _serve(self, catalogs: Any, settings: Any = None) -> str:
@@ -97,7 +95,7 @@ class _Run:
         return self._served.get(location, self._default)
 
     def _clean_up(self, catalog: str) -> None:
-        """Leave the lake to the next page with the tables that it had."""
+        """Leave to the next page a lake with the tables that it had."""
         with DuckDBClient(self._default, catalog, timeout=60) as client:
             for schema in client.schemas():
                 for table in client.tables(schema):
@@ -132,7 +130,7 @@ def run_page(
     monkeypatch: Any,
     environment: Mapping[str, str],
 ) -> int:
-    """Run all blocks of a page; how many there were."""
+    """Run all blocks of a page, and return their number."""
     (folder / "data").mkdir()
     monkeypatch.chdir(folder)
     for name, value in environment.items():

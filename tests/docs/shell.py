@@ -34,12 +34,10 @@ _SUBQUERY = re.compile(r"\(\s*(SELECT|FROM|WITH|VALUES)\b", re.IGNORECASE)
 
 
 class Shell(Queries):
-    """One connection."""
+    """One connection of the shell."""
 
     def run(self, sql: str) -> pa.Table | None:
-        """Run statements; the rows of the last one. One whose line ends in `-- refused…` must
-        fail.
-        """
+        """Run statements; return the rows of the last. A line with `-- refused…` must fail."""
         rows = None
         for statement, comment in _statements(sql):
             refused = comment.startswith("refused")
@@ -324,7 +322,7 @@ def _statements(sql: str) -> Iterator[tuple[str, str]]:
 
 
 def _options(text: str) -> dict[str, str]:
-    """`TYPE airport, LOCATION '…'`"""
+    """Read options such as `TYPE airport, LOCATION '…'`."""
     found = {}
     for each in split_at_commas(text):
         name, _, value = each.partition(" ")

@@ -1,6 +1,4 @@
-"""Just enough of SQL's grammar to find names, calls and clauses in statements that DuckDB has
-parsed already.
-"""
+"""Just enough SQL grammar to find names, calls and clauses in statements that DuckDB has parsed."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ def without_comments(sql: str) -> str:
 
 
 def closing(sql: str, opening: int) -> int:
-    """Where the bracket that opens there is closed."""
+    """The position of the bracket that closes the one at this position."""
     depth = 0
     for start, token in _tokens(sql[opening:]):
         depth += (token in "([{") - (token in ")]}")
@@ -60,8 +58,9 @@ def split_at_commas(sql: str) -> list[str]:
 
 
 def split_clauses(sql: str, *words: str) -> dict[str, str]:
-    """The text before the first of these words, under "", and what follows each of them; words in
-    brackets do not count.
+    """The text before the first of these words, under "", and what follows each of them.
+
+    Words in brackets do not count.
     """
     found, depth, clause = {"": ""}, 0, ""
     wanted = {word.upper() for word in words}
@@ -82,7 +81,7 @@ def parts_of(path: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A name that is followed by an argument list: where it is in the text, and its parts."""
+    """A name that is followed by an argument list: its position in the text, and its parts."""
 
     start: int
     end: int
@@ -94,7 +93,7 @@ _CALL = re.compile(rf"(?<![\w.\"])({NAME}(?:\.{NAME})*)\s*\(")
 
 
 def calls(sql: str) -> Iterator[Call]:
-    """All calls, the outer before the inner ones; strings are not looked into."""
+    """All calls, the outer before the inner; strings are skipped."""
     texts = [(start, start + len(token)) for start, token in _tokens(sql) if token.startswith("'")]
     for match in _CALL.finditer(sql):
         if any(start <= match.start() < end for start, end in texts):

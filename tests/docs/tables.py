@@ -1,7 +1,7 @@
-"""The tables of the reference that are made from the code: `python -m tests.docs.tables` writes
-them into their pages.
+"""The tables of the reference that are made from the code.
 
-In a page they stand between `<!-- generated: name -->` and `<!-- end of name -->`.
+`python -m tests.docs.tables` writes them into their pages. In a page they stand between `<!--
+generated: name -->` and `<!-- end of name -->`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def _types() -> str:
         iceberg = stored.fields[0].field_type
         ordered = "yes" if order_preserving(iceberg, shown) else ""
         rows.append(
-            f"| {kind} | `{_arrow(shown.type)}` | `{_iceberg(str(iceberg))}` | `{_plain(spark_type(iceberg))}` | {ordered} |"
+            f"| {kind} | `{_arrow(shown.type)}` | `{_iceberg(str(iceberg))}` | "
+            f"`{_plain(spark_type(iceberg))}` | {ordered} |"
         )
     return "\n".join(rows)
 
@@ -102,9 +103,7 @@ _OF_TABLES: Sequence[type[FunctionOfTable]] = (
 
 
 def _functions() -> str:
-    """Functions of the lake are made without one: their signatures and columns do not depend on
-    it.
-    """
+    """The functions of the lake, made without a lake: their signatures need none."""
     lake: Any = None
     queries = [form(lake, lake, ()) for form in (SparkSql, SparkSqlWithArguments)]
     of_tables = [form(lake, ()) for form in _OF_TABLES]
@@ -184,7 +183,7 @@ GENERATED: Mapping[str, tuple[str, Callable[[], str]]] = {
 
 
 def with_tables(text: str, name: str, table: str) -> str:
-    """The page with that table in its place."""
+    """The page with a table put in its place."""
     begin, end = f"<!-- generated: {name} -->", f"<!-- end of {name} -->"
     before, found, rest = text.partition(begin)
     _, also_found, after = rest.partition(end)

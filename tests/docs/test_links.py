@@ -17,7 +17,7 @@ def links(page: Page) -> list[str]:
 
 
 def anchors(page: Page) -> set[str]:
-    """As GitHub makes them of headings."""
+    """The anchors that GitHub makes of headings."""
     headings = re.findall(r"^#+ +(.*)$", page.prose, re.MULTILINE)
     plain = (re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings)
     return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in plain}

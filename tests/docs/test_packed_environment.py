@@ -1,5 +1,6 @@
-"""Deploying on a cluster, as docs/how-to/deploy-on-a-cluster.md says: workers have nothing but the
-packed environment.
+"""Deploying on a cluster as its page says: workers have only the packed environment.
+
+The page is docs/how-to/deploy-on-a-cluster.md.
 """
 
 from __future__ import annotations
@@ -21,23 +22,21 @@ from sparkport.testing import DuckDBClient
 
 pytestmark = [
     pytest.mark.spark,
-    # A minute, and a cluster of its own: tests/spark/test_cluster.py has one that shares this
+    # It takes a minute, and a cluster of its own: that of tests/spark/test_cluster.py shares this
     # environment.
     pytest.mark.long,
     pytest.mark.timeout(280),
 ]
 
 _SPARED = {"..", "include", "tests", "__pycache__", ".h", ".pyx", ".pxd", ".pyi"}
-"""What no executor needs, and packing would take longer with: commands, headers, tests, caches."""
+"""What no executor needs, and would slow down packing: commands, headers, tests, caches."""
 
 
 def packed(folder: Path) -> Path:
-    """What `python -m venv`, `pip install` and `tar` make, from the packages of this environment,
-    without a network.
-    """
+    """Pack this environment's packages as `venv`, `pip install` and `tar` would, offline."""
     venv.create(folder / "environment", symlinks=True, with_pip=False)
     packages = Path("lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
-    archive = folder / "environment.tar.gz"  # not .tar, of which Spark forgets the permissions
+    archive = folder / "environment.tar.gz"  # not .tar, for which Spark forgets the permissions
     with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
         tar.add(folder / "environment", ".")
         tar.add(ROOT / "src" / "sparkport", packages / "sparkport")
@@ -50,9 +49,7 @@ def packed(folder: Path) -> Path:
 
 
 def needed(name: str, known: frozenset[str] = frozenset()) -> frozenset[str]:
-    """A distribution, and all that it needs: not what is for extras, nor what this platform does
-    without.
-    """
+    """A distribution and all that it needs here, without extras."""
     if name in known:
         return known
     try:
@@ -99,4 +96,4 @@ def test_executors_read_with_the_python_of_a_packed_environment(tmp_path, monkey
         assert sorted(found["id"].to_pylist()) == [each for each in range(ROWS) if each % 10 == 7]
         assert list(tmp_path.glob("worker*/app-*/*/environment/bin/python"))
         with socket.create_connection(("127.0.0.1", port), 5):
-            pass  # where the executors have sent the rows
+            pass  # the place where the executors have sent the rows

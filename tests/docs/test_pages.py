@@ -1,6 +1,4 @@
-"""Every code block of the README and of `docs/` does what the page says, on what `make serve`
-serves.
-"""
+"""Every code block of the README and `docs/` does what its page says, on `make serve`."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ import sparkport
 from sparkport.testing import DuckDBClient
 
 MOST_NOT_RUN = 4
-"""Blocks that cannot be run here, each with its reason beside it. Think twice before you raise
-this.
-"""
+"""How many blocks cannot be run here, each with its reason beside it. Think before you raise it."""
 
 
 def _id(page: Page) -> str:

@@ -10,7 +10,7 @@ _PAGES = [Page(path) for path in (ROOT / "README.md", *sorted((ROOT / "docs").rg
 
 
 def can_be_wrapped(line: str) -> bool:
-    """Table rows cannot, nor a single word, such as a long link."""
+    """Whether a line can be wrapped: table rows and single words, such as long links, cannot."""
     return not line.startswith("|") and len(line.split()) > 1
 
 

@@ -1,6 +1,4 @@
-"""Filter JSON as the installed DuckDB serialises it, for predicates and literals that the corpus
-does not have.
-"""
+"""Filter JSON from the installed DuckDB, for predicates and literals that the corpus lacks."""
 
 import json
 from collections.abc import Iterator
@@ -13,9 +11,7 @@ COLUMN_NAMES = "column_binding_names_by_index"
 
 
 def filter_json(connection: duckdb.DuckDBPyConnection, table: str, predicate: str) -> str:
-    """What the client would send for `predicate`, before its optimiser: columns as airport §6.4 has
-    them.
-    """
+    """What the client would send for `predicate`, before its optimiser (airport §6.4)."""
     plan = _plan(connection, f"SELECT * FROM {table} WHERE {predicate}", optimize=False)
     (scan,) = (node for node in _objects(plan) if node.get("type") == "LOGICAL_GET")
     (selection,) = (node for node in _objects(plan) if node.get("type") == "LOGICAL_FILTER")
@@ -67,7 +63,7 @@ def _objects(node: Any) -> Iterator[dict[str, Any]]:
 
 
 def _with_columns(node: Any) -> Any:
-    """References to the scan become columns; those inside lambda bodies are parameters and stay."""
+    """Make columns of references to the scan; inside lambda bodies they are parameters."""
     if isinstance(node, list):
         return [_with_columns(child) for child in node]
     if not isinstance(node, dict):

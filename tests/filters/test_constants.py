@@ -1,6 +1,4 @@
-"""Every type of constant (airport §6.6): what DuckDB serialises comes back as SQL that means the
-same value.
-"""
+"""Every type of constant (airport §6.6): what DuckDB serialises becomes SQL of an equal value."""
 
 import base64
 import json
@@ -153,8 +151,8 @@ def test_not_a_number_is_a_number(connection, kind):
     ],
 )
 def test_internal_bytes_mean_what_duckdb_keeps_in_them(connection, kind, text):
-    # Nor can it write bytes that are not text, so they are taken from Arrow, which has the same
-    # ones (airport §13.1).
+    # Nor can it write bytes that are not text, so Arrow makes them; its bytes are equal (airport
+    # §13.1).
     connection.execute("SET arrow_lossless_conversion = true")
     (value,) = (
         connection.sql(f"SELECT CAST('{text}' AS {kind}) AS value")

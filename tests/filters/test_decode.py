@@ -52,7 +52,7 @@ def column(index: int = 0, identifier: str = "INTEGER") -> dict[str, Any]:
 
 
 def decode(*nodes: dict[str, Any]) -> Any:
-    """The expressions of a filter on the columns a and b; of one node, the only one."""
+    """The expressions of a filter on the columns a and b; for a single node, its expression."""
     decoded = decode_text(
         json.dumps({"filters": nodes, "column_binding_names_by_index": ["a", "b"]})
     )

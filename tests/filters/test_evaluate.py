@@ -311,7 +311,7 @@ def test_rows_of_a_type_that_arrow_cannot_filter_are_all_sent():
     evaluator = Evaluator(Filter((equals("a", VARCHAR, "x"),)), batch.schema)
 
     assert evaluator.mask(batch) == pa.array([True, False])
-    # pyarrow 26 has no kernel for it; one that has may drop the row.
+    # pyarrow 26 has no kernel for it; a later one may drop the row.
     assert evaluator.apply(batch).to_pydict() in ({"a": ["x", "y"]}, {"a": ["x"]})
 
 
@@ -398,7 +398,7 @@ def many_letters(rows: int) -> pa.RecordBatch:
 
 
 def slow() -> Filter:
-    """A filter that takes minutes for the most rows, of which DuckDB looks at 2048 at a time."""
+    """A filter that takes minutes on many rows; DuckDB can be interrupted after every 2048."""
     distance = Function(
         "levenshtein", (ColumnRef("s", VARCHAR), Constant(VARCHAR, "b" * 300)), BIGINT
     )

@@ -1,6 +1,4 @@
-"""Filter JSON made to break the server: it must neither raise, nor take long, nor reach SQL, nor
-lose a row.
-"""
+"""Hostile filter JSON: it must neither raise, take long, reach SQL, nor lose a row."""
 
 import copy
 import json
@@ -229,7 +227,7 @@ def test_names_of_types_and_functions_reach_no_sql(place, text):
             "return_type": type_node("INTEGER"),
             **names,
         }
-    # Whatever it is, a column of integers is not NULL, so no row may go.
+    # A column of integers is never NULL, whatever the filter is, so no row may go.
     node = {
         "type": "OPERATOR_IS_NOT_NULL",
         "return_type": type_node("BOOLEAN"),

@@ -1,4 +1,4 @@
-"""Functions to test with, and what is left of them when a call is over."""
+"""Functions to test with, and checks of what is left when a call is over."""
 
 # Arrow types are made by calls, which mypy does not take as annotations.
 # mypy: disable-error-code="valid-type"
@@ -45,15 +45,16 @@ def table(count: int) -> pa.Table:
 def in_out(
     function: Callable[..., Any], returns: Any = NUMBERS, **options: Any
 ) -> sp.CatalogBuilder:
-    """A catalog with that function, of one or the other form, as `f`."""
+    """A catalog with the function, of either form, as `f`."""
     builder, schema = catalog()
     schema.table_function(returns=returns, name="f", **options)(function)
     return builder
 
 
 def echoing() -> sp.CatalogBuilder:
-    """In/out functions that answer each row with itself and its double; also served by a process of
-    its own.
+    """In/out functions that answer each row with itself and its double.
+
+    A process of its own serves them too.
     """
     builder, schema = catalog()
     returns = pa.schema([("n", pa.int64()), ("double", pa.int64())])
@@ -76,7 +77,7 @@ def echoing() -> sp.CatalogBuilder:
 
 
 def serve_echoing() -> None:
-    """What the process of its own runs: it says where it is, and serves until its input ends."""
+    """Serve in a process of its own: print the location, and serve until the input ends."""
     import sys
 
     with sp.Server(echoing(), LOCAL) as server:
@@ -89,8 +90,7 @@ def serve_echoing() -> None:
 
 
 def doing(kind: str, body: Callable[[sp.Context], Any], **options: Any) -> sp.CatalogBuilder:
-    """A catalog with a function `f` of that kind which runs `body` when it has answered once, and
-    an orderly `good`.
+    """A catalog with a function `f` that runs `body` after its first answer, and a function `good`.
 
     A scalar function runs it at its second batch.
     """
@@ -142,7 +142,7 @@ def add(
 
 
 def run(client: DuckDBClient, kind: str, function: str = "f", rows: int = 5000) -> Any:
-    """Call the function as DuckDB does, and take all that it answers."""
+    """Call the function as DuckDB does, and take its whole answer."""
     given = pa.table([pa.array(range(rows), pa.int64())], names=["n"])
     if kind == "scalar":
         return client.call("s", function, given).to_pylist()
@@ -155,12 +155,12 @@ def run(client: DuckDBClient, kind: str, function: str = "f", rows: int = 5000) 
 
 
 def threads() -> set[threading.Thread]:
-    """The server's own, apart from those that gRPC runs."""
+    """The server's own threads, without gRPC's."""
     return {thread for thread in threading.enumerate() if thread.name.startswith("sparkport")}
 
 
 def eventually(condition: Callable[[], Any], timeout: float = SOON) -> bool:
-    """Whether a condition that nobody announces becomes true in time."""
+    """Poll until a condition is true; return whether it became true in time."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
@@ -171,9 +171,7 @@ def eventually(condition: Callable[[], Any], timeout: float = SOON) -> bool:
 
 @contextmanager
 def nothing_left_behind(client: DuckDBClient) -> Iterator[None]:
-    """Fails unless all threads that a call has started end by themselves soon, and the server
-    serves others.
-    """
+    """Fails unless all threads of a call end by themselves soon, and the server still serves."""
     before = threads()
     yield
     assert eventually(lambda: not threads() - before), (
@@ -183,7 +181,7 @@ def nothing_left_behind(client: DuckDBClient) -> Iterator[None]:
 
 
 def failure(client: DuckDBClient, kind: str, **options: Any) -> ServerError:
-    """How a call that must fail does so, and that nothing of it is left."""
+    """The error of a call that must fail; nothing of the call is left."""
     with nothing_left_behind(client), pytest.raises(ServerError) as caught:
         run(client, kind, **options)
     assert not caught.value.stalls
@@ -192,9 +190,7 @@ def failure(client: DuckDBClient, kind: str, **options: Any) -> ServerError:
 
 @contextmanager
 def exchange(client: DuckDBClient, location: str, function: str, operation: str) -> Iterator[Any]:
-    """Writer and reader of an exchange that the test conducts itself, as another Flight client
-    might.
-    """
+    """Writer and reader of an exchange that the test controls, as another Flight client might."""
     (found,) = [each for each in client.functions("s") if each.name == function]
     headers = [
         (b"airport-user-agent", b"airport/20250723"),
@@ -208,7 +204,7 @@ def exchange(client: DuckDBClient, location: str, function: str, operation: str)
 
 
 def begin_in_out(writer: Any, reader: Any) -> None:
-    """What opens the exchange of an in/out function without arguments (airport §9.3)."""
+    """The first messages of an exchange of an in/out function without arguments (airport §9.3)."""
     sink = pa.BufferOutputStream()
     nothing = pa.RecordBatch.from_struct_array(pa.array([{}], pa.struct([])))
     with pa.ipc.new_stream(sink, nothing.schema) as stream:

@@ -1,4 +1,4 @@
-"""Servers with functions, and clients attached to them; both are gone when the test is."""
+"""Servers with functions, and clients attached to them, for the time of a test."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,9 +17,7 @@ Start: TypeAlias = Callable[[sp.CatalogBuilder], str]
 
 @pytest.fixture
 def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Starts a server and tells where it is. It is quick to lose patience, and its idle threads end
-    at once.
-    """
+    """Start a server with short time limits and idle times, and return its location."""
     quick = {
         "_POLL_SECONDS": 0.02,
         "_GRACE_SECONDS": 0.25,
@@ -40,7 +38,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 
 @pytest.fixture
 def serve(start: Start) -> Iterator[Serve]:
-    """Starts a server and attaches a client to it."""
+    """Start a server and attach a client to it."""
     with ExitStack() as stack:
 
         def serve(builder: sp.CatalogBuilder, **options: Any) -> DuckDBClient:

@@ -1,6 +1,4 @@
-"""Arguments and rows under both of DuckDB's settings: the same values in the types that functions
-declare (airport §13).
-"""
+"""Arguments and rows under both of DuckDB's settings: functions see equal values (airport §13)."""
 
 # mypy: disable-error-code="valid-type"
 
@@ -76,8 +74,8 @@ DECLARED: dict[str, tuple[tuple[str, str], pa.DataType]] = {
         pa.sparse_union([pa.field("n", pa.int32()), pa.field("s", pa.string())]),
     ),
 }
-# As an argument of a table function, the simulation takes no nested Arrow values, and without the
-# lossless setting DuckDB sends a BIT as the bytes it consists of.
+# The simulation takes no nested Arrow values as arguments of a table function, and without the
+# lossless setting DuckDB sends a BIT as its bytes.
 PLAIN = [name for name in DECLARED if not DECLARED[name][1].num_fields]
 UNTYPED = [name for name in DECLARED if name != "BIT"]
 CASES = [
@@ -89,13 +87,13 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def seen():
-    """What the functions of `location` have been given, by their names."""
+    """What the functions of `location` have received, by their names."""
     return {}
 
 
 @pytest.fixture(scope="module")
 def location(seen):
-    """A server whose functions note their arguments, and give them back."""
+    """A server whose functions note their arguments, and return them."""
     builder, schema = catalog()
     for number, (_, declared) in enumerate(DECLARED.values()):
         add_functions(schema, number, declared, seen)
@@ -141,7 +139,7 @@ def client(location, request):
 
 @functools.lru_cache(maxsize=1)
 def database() -> duckdb.DuckDBPyConnection:
-    """A DuckDB beside the client's: it looks for extensions nowhere, and loses nothing."""
+    """A DuckDB beside the client's, which loads no extensions and converts without loss."""
     connection = duckdb.connect(
         config={"autoload_known_extensions": False, "arrow_lossless_conversion": True}
     )
@@ -150,14 +148,14 @@ def database() -> duckdb.DuckDBPyConnection:
 
 
 def values_of(sql_type: str, values: tuple[str, str]) -> pa.Array:
-    """As DuckDB has them, with NULL as the third, and nothing lost on the way."""
+    """The values as DuckDB has them, with NULL as the third, without loss."""
     selects = [f"SELECT CAST({value} AS {sql_type}) AS x" for value in (*values, "NULL")]
     rows = database().sql(" UNION ALL ".join(selects)).to_arrow_table()
     return rows.column(0).combine_chunks()
 
 
 def texts(values: pa.Array, sql_type: str) -> list[Any]:
-    """What DuckDB reads in Arrow values, whatever their encoding."""
+    """DuckDB's texts of Arrow values, whatever their encoding."""
     connection = database()
     connection.register("given", pa.table({"x": values}))
     return [

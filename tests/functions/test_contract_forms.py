@@ -1,6 +1,4 @@
-"""The contracts' own forms of requests (contracts/catalog-interfaces, airport §15.3), as another
-client would send them.
-"""
+"""The contracts' own forms of requests (contracts/catalog-interfaces, airport §15.3)."""
 
 # mypy: disable-error-code="valid-type"
 
@@ -47,7 +45,7 @@ def rows(client: RawClient, found: Sequence[flight.FlightEndpoint]) -> list[dict
 
 
 def call(client: RawClient, name: str, *parameters: Any, **more: Any) -> list[dict[str, Any]]:
-    """What a table function gives, through the FlightInfo and its tickets."""
+    """The rows of a table function, by its FlightInfo and tickets."""
     return rows(
         client, info(client, {"name": name, "parameters": list(parameters), **more}).endpoints
     )
@@ -127,7 +125,7 @@ def test_parameters_choose_between_overloads_in_all_schemas(functions):
 
 @pytest.mark.parametrize("count", [1, 2, 8, 9, 20])
 def test_a_variadic_function_takes_as_many_values_as_one_likes(functions, count):
-    """The eight overloads are for DuckDB, which has no notion of such a function."""
+    """The eight overloads are only for DuckDB, which does not know variadic functions."""
     assert call(functions, "total", *range(count)) == [{"n": sum(range(count))}]
 
 
@@ -239,9 +237,7 @@ def test_several_catalogs_each_have_their_own_functions(serve):
 
 
 class Changing(DynamicSchemaTable):
-    """Its columns depend on the point in time, so that it has no Arrow schema of its own. Version n
-    has n columns.
-    """
+    """A table whose version n has n columns, so that it has no fixed Arrow schema."""
 
     name = "t"
     arrow_schema = None

@@ -1,6 +1,4 @@
-"""Python signatures as SQL signatures: what annotations mean, what is injected, and what is refused
-at once.
-"""
+"""Python signatures as SQL signatures: what annotations mean, what is injected, what is refused."""
 
 # mypy: disable-error-code="valid-type"
 
@@ -24,9 +22,7 @@ NONE: Any = None
 
 
 def signatures(builder: sp.CatalogBuilder) -> list[list[tuple[str, Any, str]]]:
-    """Name, type and kind of the parameters of all functions, in the order in which they are
-    offered.
-    """
+    """Name, type and kind of the parameters of all functions, in the order offered."""
     schema = builder.build().schema(CTX, "s")
     assert schema is not None
     functions = [*schema.scalar_functions(CTX), *schema.table_functions(CTX)]
@@ -353,9 +349,7 @@ REFUSED_TABLE_FUNCTIONS = {
     "function", REFUSED_TABLE_FUNCTIONS, ids=lambda function: function.__name__
 )
 def test_a_table_function_that_duckdb_could_never_call_is_refused_at_once(function):
-    """Otherwise it would be left out of the catalog, or fail at every call, and only the log would
-    say so.
-    """
+    """Otherwise only the log would tell that it is not listed, or fails at every call."""
     with pytest.raises((sp.BadRequest, sp.Unsupported), match=REFUSED_TABLE_FUNCTIONS[function]):
         table_function(function)
 

@@ -1,6 +1,4 @@
-"""Functions that hang, and callers that go away: the call ends, and so does the function's
-thread.
-"""
+"""Functions that hang, and callers that go away: the call ends, and the function's thread too."""
 
 # mypy: disable-error-code="valid-type"
 
@@ -43,7 +41,7 @@ def wait(ctx: sp.Context) -> None:
 
 
 def stubborn(_ctx: sp.Context) -> None:
-    for _ in range(2):  # gives in at the third interruption
+    for _ in range(2):  # stops at the third interruption
         try:
             loop(_ctx)
         except BaseException:
@@ -69,7 +67,7 @@ def test_a_function_that_takes_too_long_is_stopped(serve, kind, body):
 
 
 def test_a_function_is_stopped_soon_after_its_time():
-    """With the delays as they are."""
+    """With the real delays."""
     with (
         sp.Server(doing("rows", loop, time_limit=0.2), LOCAL) as server,
         DuckDBClient(server.location, "c", timeout=SOON) as client,

@@ -1,6 +1,4 @@
-"""Table in/out functions: when they read and yield, their arguments and columns, many at once
-(airport §9.3).
-"""
+"""Table in/out functions: reading, yielding, arguments, columns, concurrency (airport §9.3)."""
 
 # mypy: disable-error-code="valid-type"
 

@@ -1,6 +1,4 @@
-"""A LIMIT over an in/out function: the client stops looking, but reads on to the end of the
-stream.
-"""
+"""A LIMIT over an in/out function: the client ignores the rest, but reads the stream to its end."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""In/out functions with inputs and outputs of every size: the right rows, no waiting for ever, no
-memory that grows.
-"""
+"""In/out functions of all sizes: the right rows, no endless waiting, no growing memory."""
 
 # mypy: disable-error-code="valid-type"
 
@@ -45,9 +43,7 @@ def called(client: DuckDBClient, rows: pa.Table) -> list[int]:
 
 @pytest.fixture(scope="module")
 def sized():
-    """`f(times, rows)` answers each batch with `times` rows: its number, and that of its rows among
-    them.
-    """
+    """`f(times, rows)` answers a batch with `times` rows: its number, its size, theirs."""
     builder, schema = catalog()
     returns = pa.schema([("batch", pa.int64()), ("rows", pa.int64()), ("n", pa.int64())])
 
@@ -250,9 +246,7 @@ def test_three_million_rows_pass_without_memory_growing(form):
 def counted(
     client: DuckDBClient, form: str, rows: int, measure: Any = lambda: 0
 ) -> tuple[int, int, int]:
-    """How many rows come back, the sum of all their values, and the largest of the measures on the
-    way.
-    """
+    """How many rows come back, the sum of their values, and the largest measure on the way."""
     size = 50 * VECTOR
     source = (numbers(min(size, rows - start), start) for start in range(0, rows, size))
     count = total = most = 0

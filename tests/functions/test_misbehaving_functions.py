@@ -1,6 +1,4 @@
-"""Functions that fail or break their contract: an error that says so, no thread left behind, and
-others go on.
-"""
+"""Functions that fail or break their contract: a clear error, no thread left, others go on."""
 
 # mypy: disable-error-code="valid-type"
 
@@ -30,7 +28,7 @@ from sparkport.testing import DuckDBClient, ServerError
 
 
 def returning(kind: str, made: Any) -> sp.CatalogBuilder:
-    """A catalog with a function that gives just that, and an orderly one."""
+    """A catalog with a function that returns just this value, and a well-behaved function."""
     builder, schema = catalog()
     add_good(schema)
     if kind == "scalar":
@@ -139,7 +137,7 @@ def test_an_error_when_the_columns_are_asked_for_is_one_of_the_call(serve, kind)
         run(serve(builder), kind)
 
     assert "secret" not in caught.value.shown
-    assert not caught.value.stalls  # it is an action
+    assert not caught.value.stalls  # because it is an action
 
 
 def test_an_error_after_the_last_row_of_the_input_is_seen(serve):

@@ -1,6 +1,4 @@
-"""Scalar functions as SQL calls them: overloads, NULLs, stability, results of every shape, many
-calls at once.
-"""
+"""Scalar functions as SQL calls them: overloads, NULLs, stability, results, concurrency."""
 
 # mypy: disable-error-code="valid-type"
 
@@ -26,7 +24,7 @@ HUGEINT = pa.opaque(pa.binary(16), "hugeint", "DuckDB")
 
 
 def one(function: Any, **options: Any) -> sp.CatalogBuilder:
-    """A catalog with that function as `f`."""
+    """A catalog with the function as `f`."""
     builder, schema = catalog()
     schema.scalar_function(function, name="f", **options)
     return builder

@@ -1,6 +1,4 @@
-"""Table functions as SQL calls them: arguments, columns that depend on them, filters, partitions,
-results of every shape.
-"""
+"""Table functions as SQL calls them: arguments, columns, filters, partitions, shapes of results."""
 
 # mypy: disable-error-code="valid-type"
 
@@ -29,7 +27,7 @@ from sparkport.testing import ClientSideError, DuckDBClient, ServerError
 
 
 def one(function: Any, returns: Any = NUMBERS, **options: Any) -> sp.CatalogBuilder:
-    """A catalog with that function as `f`."""
+    """A catalog with the function as `f`."""
     builder, schema = catalog()
     schema.table_function(returns=returns, name="f", **options)(function)
     return builder
@@ -390,7 +388,7 @@ def test_parts_that_are_not_named_by_bytes_are_a_fault(serve):
 
 
 class Estimating(TableFunction):
-    """As an implementer writes one without the builder."""
+    """A function as an implementer writes it without the builder."""
 
     name = "f"
 

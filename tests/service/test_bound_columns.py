@@ -1,4 +1,4 @@
-"""Batches in the form the client has bound: every column in its place."""
+"""Batches in the form that the client has bound: every column in its place."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Tables whose messages are made elsewhere: the service passes them on, and clients notice
-nothing.
-"""
+"""Tables whose messages are made elsewhere: the service passes them on, unnoticed by clients."""
 
 import pickle
 import subprocess
@@ -68,7 +66,7 @@ class Framed(FramedTable):
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., str]]:
-    """Starts a server with one framed table `s.t` and says where it is."""
+    """Start a server with one framed table `s.t`, and return its location."""
     servers: list[sp.Server] = []
 
     def serve(table: sp.Table) -> str:
@@ -88,7 +86,7 @@ def read(location: str, columns: list[str] | None = None, **options: Any) -> pa.
 
 
 def test_messages_reach_the_client_as_rows(serve):
-    batches = [numbers(0, 10), numbers(10, 100_000)]  # a small one and one of several messages
+    batches = [numbers(0, 10), numbers(10, 100_000)]  # a small batch, and one of several messages
     table = Framed(
         lambda _ctx, _options, framing: (m for each in batches for m in joined(framing, each))
     )

@@ -1,6 +1,4 @@
-"""What happens to a function that does not end: by the clock of the one who watches, without
-waiting for it.
-"""
+"""What happens to a function that does not end, by a clock that need not be waited for."""
 
 from __future__ import annotations
 
@@ -84,9 +82,7 @@ def test_what_ends_too_late_by_itself_has_taken_too_long_all_the_same() -> None:
 def test_nobody_is_blamed_for_time_in_which_the_process_stood_still(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As when the machine is suspended, or others have all of it: the round of the watch takes a
-    minute.
-    """
+    """As when the machine is suspended or busy: a round of the watching thread takes a minute."""
     looked, stood = threading.Event(), threading.Event()
     jump = 0.0
     clock = time.monotonic

@@ -1,6 +1,4 @@
-"""What list_schemas makes of a catalog: cached work, and broken objects that must not hide the
-others (T9, T11).
-"""
+"""What list_schemas makes of a catalog: broken objects hide no others (T9, T11), work is cached."""
 
 from __future__ import annotations
 
@@ -70,7 +68,7 @@ def _decompress(pair):
 
 
 class Counted:
-    """Counts the calls of a function that stays as it is."""
+    """Counts the calls of a function, which works as before."""
 
     def __init__(self, monkeypatch, module, name):
         self.calls = 0
@@ -358,7 +356,7 @@ def test_of_tables_with_the_same_name_the_first_is_listed(listing, caplog):
 
 
 def test_of_schemas_with_the_same_name_the_first_is_listed(listing):
-    """Two of one name would make the client refuse the whole catalog (T45)."""
+    """Two schemas of one name would make the client refuse the whole catalog (T45)."""
     schemas = [
         ListedSchema("a", [ListedTable("t", numbers())]),
         ListedSchema("a"),
@@ -373,7 +371,7 @@ def test_of_schemas_with_the_same_name_the_first_is_listed(listing):
 
 
 def test_a_catalog_that_fails_as_a_whole_says_so(listing):
-    """An answer without schemas would be believed until the client attaches again (T11)."""
+    """The client would believe an answer without schemas until it attaches again (T11)."""
 
     class Failing(ListedCatalog):
         def schemas(self, ctx):

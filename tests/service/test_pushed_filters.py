@@ -1,4 +1,4 @@
-"""Filters reach the batches of tables that leave them to the service."""
+"""Filters are applied to the batches of tables that leave them to the service."""
 
 import json
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def less_than(column: str, limit: int, padding: str = "") -> str:
 
 
 class Filtering(sp.Table):
-    """Says that it filters by itself, and returns what it likes."""
+    """Says that it filters by itself, and returns other rows."""
 
     applies_filters = True
     name = "filtering"

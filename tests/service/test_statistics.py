@@ -1,6 +1,4 @@
-"""Statistics as a client gets them: only where it can take them, of the rows it will read, and
-never nonsense.
-"""
+"""Statistics as a client gets them: where it can use them, of the rows it will read, and true."""
 
 from __future__ import annotations
 
@@ -235,9 +233,7 @@ _names = iter(range(1_000_000))
 def test_a_condition_that_the_bounds_exclude_matches_nothing(
     kind: str, data: st.DataObject, shared: Served
 ) -> None:
-    """What DuckDB's optimiser concludes from bounds, on any table: the rows that DuckDB itself
-    finds must agree.
-    """
+    """The bounds must not exclude rows that DuckDB itself finds, on any table."""
     data_type, values = TYPES[kind]
     column = data.draw(st.lists(st.none() | values, max_size=12))
     constant = data.draw(
@@ -293,7 +289,7 @@ def _less(left: pa.Scalar, right: pa.Scalar) -> bool:
 
 
 class Talking(StatisticsTable):
-    """Says of its columns what it is told to."""
+    """Gives the statistics of its columns that it was made with."""
 
     name = "talking"
     arrow_schema = pa.schema(
@@ -317,7 +313,7 @@ class Talking(StatisticsTable):
 
 
 class PlainCatalog(sp.Catalog):
-    """One schema with one table; no transactions, no versions."""
+    """A catalog of one schema with one table, without transactions and versions."""
 
     name = "c"
 
