@@ -30,7 +30,7 @@ from sparkport.spark.iceberg.types.declared import (
     order_preserving,
     spark_type,
     stored_schema,
-    written_tokens,
+    written_type_tags,
 )
 from sparkport.spark.iceberg.types.type_tags import TYPES_PROPERTY
 from sparkport.testing.local import LocalDuckDB
@@ -71,8 +71,8 @@ def _types() -> str:
     ]
     for kind in _TYPES:
         sent = LocalDuckDB.shared(True).arrow_schema({"c": kind})
-        stored, tokens = stored_schema(sent)
-        (shown,) = declared_fields(stored, {TYPES_PROPERTY: written_tokens(tokens)})
+        stored, type_tags = stored_schema(sent)
+        (shown,) = declared_fields(stored, {TYPES_PROPERTY: written_type_tags(type_tags)})
         iceberg = stored.fields[0].field_type
         ordered = "yes" if order_preserving(iceberg, shown) else ""
         rows.append(

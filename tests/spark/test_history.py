@@ -13,7 +13,7 @@ from sparkport.catalog import TimePoint
 from sparkport.errors import CatalogFault, NotFound
 from sparkport.spark.iceberg import metadata_heads
 from sparkport.spark.iceberg.identifiers import Identifier
-from sparkport.spark.iceberg.metadata_heads import Outlines
+from sparkport.spark.iceberg.metadata_heads import MetadataHeads
 from sparkport.spark.iceberg.table_state import States, TableState
 from sparkport.spark.lake.history import changes_of, state_at
 
@@ -32,7 +32,7 @@ class Past:
         self.log: list[dict[str, Any]] = []
         self.opened: list[str] = []
         self.states = States()
-        self.outlines = Outlines(self._open)
+        self.metadata_heads = MetadataHeads(self._open)
         self.metadata: dict[str, Any] = {
             "format-version": 3,
             "table-uuid": UUID,
@@ -136,7 +136,7 @@ class Past:
 
     def forget(self) -> None:
         """As a server that was started anew."""
-        self.states, self.outlines, self.opened = States(), Outlines(self._open), []
+        self.states, self.metadata_heads, self.opened = States(), MetadataHeads(self._open), []
 
     def numbers(self) -> dict[str, int]:
         return {change.location: change.number for change in changes_of(self, self.present)}  # type: ignore[arg-type]
@@ -290,8 +290,8 @@ def test_commits_of_the_same_millisecond_are_looked_at(past):
 # -------------------------------------------------------------------------- reading metadata files
 
 
-def _outline(place: Path) -> metadata_heads.Outline | None:
-    return Outlines(lambda _, location: open(location, "rb")).of(
+def _head(place: Path) -> metadata_heads.MetadataHead | None:
+    return MetadataHeads(lambda _, location: open(location, "rb")).of(
         TABLE, UUID, [str(place)], lambda: None
     )[str(place)]
 
@@ -314,7 +314,7 @@ def test_a_file_is_read_in_pieces(tmp_path, indent):
         "snapshots": [{"a": 1}],
     }
     place.write_text(json.dumps(metadata, indent=indent, ensure_ascii=False))
-    found = _outline(place)
+    found = _head(place)
     assert found is not None
     assert (found.snapshot_id, found.schema, found.has_row_ids) == (123456789, 12, False)
     assert [each is not None for each in found.shape] == [False, False, False, True]
@@ -329,7 +329,7 @@ def test_what_comes_after_is_not_read(tmp_path):
         "current-snapshot-id": 5,
     }
     place.write_text(json.dumps(wanted)[:-1] + ', "snapshots": [' + "1, " * 100_000 + "broken")
-    found = _outline(place)
+    found = _head(place)
     assert found is not None
     assert found.snapshot_id == 5
 
@@ -339,8 +339,8 @@ def test_the_order_of_other_writers_is_read_too(tmp_path):
     place.write_text(
         json.dumps({"schema": {"a": 1}, "current-snapshot-id": -1, "format-version": 1})
     )
-    found = _outline(place)
-    assert found == metadata_heads.Outline(None, '{"a": 1}', False, (None, None, None, None))
+    found = _head(place)
+    assert found == metadata_heads.MetadataHead(None, '{"a": 1}', False, (None, None, None, None))
 
 
 @pytest.mark.parametrize(
@@ -351,16 +351,16 @@ def test_a_damaged_file_is_told(tmp_path, text):
     place = tmp_path / "m.json"
     place.write_text(text)
     with pytest.raises(CatalogFault, match="cannot be read"):
-        _outline(place)
+        _head(place)
 
 
 def test_many_files_of_an_object_store_are_read_at_once(tmp_path):
     past = Past(tmp_path)
     for _ in range(20):
         past.rename()
-    distant = Outlines(lambda table, place: past._open(table, place.removeprefix("s3:/")))
+    distant = MetadataHeads(lambda table, place: past._open(table, place.removeprefix("s3:/")))
     found = distant.of(TABLE, UUID, [f"s3:/{place}" for place in past.files], lambda: None)
-    assert [outline and outline.schema for outline in found.values()] == list(range(21))
+    assert [head and head.schema for head in found.values()] == list(range(21))
 
 
 def test_compressed_metadata_are_counted(tmp_path):

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkport.spark.iceberg.positional_read import few_rows, neighbouring_rows
+from sparkport.spark.iceberg.positional_read import rows_at, rows_between
 
 ROWS = 100_000
 POSITIONS = [0, 1, 2047, 2048, 65_535, 65_536, 99_999]
@@ -43,7 +43,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_every_type_is_read_as_arrow_reads_it(path):
     whole = pq.read_table(path)
-    found = few_rows(path, pq.read_schema(path), list(range(len(whole.schema))), POSITIONS)
+    found = rows_at(path, pq.read_schema(path), list(range(len(whole.schema))), POSITIONS)
 
     assert found is not None
     assert found.schema.equals(whole.schema)
@@ -52,15 +52,15 @@ def test_every_type_is_read_as_arrow_reads_it(path):
 
 def test_neighbouring_rows_are_read_as_arrow_reads_them(path):
     whole = pq.read_table(path)
-    found = neighbouring_rows(path, pq.read_schema(path), [0, 5], 65_000, 68_000)
+    found = rows_between(path, pq.read_schema(path), [0, 5], 65_000, 68_000)
 
     assert found is not None
     assert found.to_pylist() == whole.select([0, 5]).slice(65_000, 3_001).to_pylist()
-    assert neighbouring_rows(path, pq.read_schema(path), [0], ROWS - 5, ROWS) is None
+    assert rows_between(path, pq.read_schema(path), [0], ROWS - 5, ROWS) is None
 
 
 def test_columns_come_in_the_order_in_which_they_are_wanted(path):
-    found = few_rows(f"file:{path}", pq.read_schema(path), [5, 0], [3])
+    found = rows_at(f"file:{path}", pq.read_schema(path), [5, 0], [3])
 
     assert found is not None
     assert found.to_pylist() == [{'say "s"': "text 3 \N{SNOWMAN}", "i": 3}]
@@ -77,15 +77,15 @@ def test_columns_come_in_the_order_in_which_they_are_wanted(path):
     ],
 )
 def test_other_types_are_left_to_arrow(path, field):
-    assert few_rows(path, pa.schema([field]), [0], [0]) is None
+    assert rows_at(path, pa.schema([field]), [0], [0]) is None
 
 
 def test_what_duckdb_cannot_read_is_left_to_arrow(path, tmp_path):
     schema = pq.read_schema(path)
-    assert few_rows(str(tmp_path / "missing.parquet"), schema, [0], [0]) is None
-    assert few_rows("s3://bucket/rows.parquet", schema, [0], [0]) is None
-    assert few_rows(path, schema, [0], [ROWS]) is None
-    assert few_rows(path, pa.schema([("i", pa.int32()), ("I", pa.int32())]), [0], [0]) is None
+    assert rows_at(str(tmp_path / "missing.parquet"), schema, [0], [0]) is None
+    assert rows_at("s3://bucket/rows.parquet", schema, [0], [0]) is None
+    assert rows_at(path, schema, [0], [ROWS]) is None
+    assert rows_at(path, pa.schema([("i", pa.int32()), ("I", pa.int32())]), [0], [0]) is None
 
 
 @pytest.mark.parametrize("folder", ["[ab]", "a*", "a?"])
@@ -96,7 +96,7 @@ def test_a_path_is_a_path_and_no_pattern(tmp_path, folder):
             pa.table({"i": pa.array([value], pa.int32())}), tmp_path / name / "rows.parquet"
         )
 
-    found = few_rows(
+    found = rows_at(
         str(tmp_path / folder / "rows.parquet"), pa.schema([("i", pa.int32())]), [0], [0]
     )
 
@@ -109,7 +109,7 @@ def test_what_folders_are_called_says_nothing_about_columns(tmp_path, folder):
     place = tmp_path / folder / "rows.parquet"
     pq.write_table(pa.table({"i": pa.array([None, 5], pa.int32()), "s": ["x", "y"]}), place)
 
-    found = few_rows(str(place), pq.read_schema(place), [0, 1], [0, 1])
+    found = rows_at(str(place), pq.read_schema(place), [0, 1], [0, 1])
 
     assert found is not None
     assert found.to_pylist() == [{"i": None, "s": "x"}, {"i": 5, "s": "y"}]

@@ -42,19 +42,19 @@ from sparkport.errors import NotFound
 from sparkport.spark.iceberg.column_statistics import column_statistics, statistics_of
 from sparkport.spark.iceberg.file_io import StorageIO
 from sparkport.spark.iceberg.identifiers import Identifier
-from sparkport.spark.iceberg.manifests import DATA, EQUALITY_DELETES, Entry
+from sparkport.spark.iceberg.manifests import DATA, EQUALITY_DELETES, ManifestEntry
 from sparkport.spark.iceberg.table_state import States, TableState, metadata_text
 from sparkport.spark.iceberg.types.declared import (
     TYPES_PROPERTY,
     encode,
     stored_schema,
-    written_tokens,
+    written_type_tags,
 )
 
 _NAN = struct.pack("<d", math.nan)
 
 
-def _state(schema: Schema, tokens: Mapping[int, str] | None = None) -> TableState:
+def _state(schema: Schema, type_tags: Mapping[int, str] | None = None) -> TableState:
     """A table without a snapshot: its files are given by the tests."""
     metadata = {
         "format-version": 3,
@@ -71,7 +71,7 @@ def _state(schema: Schema, tokens: Mapping[int, str] | None = None) -> TableStat
         "sort-orders": [{"order-id": 0, "fields": []}],
         "default-sort-order-id": 0,
         "next-row-id": 0,
-        "properties": {TYPES_PROPERTY: written_tokens(tokens or {})},
+        "properties": {TYPES_PROPERTY: written_type_tags(type_tags or {})},
     }
     return States().add(Identifier("lake", ("s",), "t"), "nowhere", json.dumps(metadata), None)
 
@@ -93,13 +93,13 @@ def _file(
     nulls: int | None = 0,
     nans: int | None = None,
     content: int = DATA,
-) -> Entry:
+) -> ManifestEntry:
     """A file whose only column has these metrics; None for those that are missing."""
 
     def of(value: Any) -> dict[int, Any]:
         return {} if value is None else {1: value}
 
-    return Entry(
+    return ManifestEntry(
         snapshot_id=1,
         sequence_number=1,
         content=content,
@@ -123,7 +123,7 @@ def _file(
     )
 
 
-def _of(state: TableState, *entries: Entry) -> ColumnStatistics:
+def _of(state: TableState, *entries: ManifestEntry) -> ColumnStatistics:
     return statistics_of(state, entries, 0) or ColumnStatistics()
 
 
@@ -163,7 +163,9 @@ def test_a_table_without_rows_has_neither_nulls_nor_values() -> None:
         _file(_long(1), _long(2), nulls=-1),
     ],
 )
-def test_a_file_that_leaves_it_open_leaves_it_open_for_the_column(unmeasured: Entry) -> None:
+def test_a_file_that_leaves_it_open_leaves_it_open_for_the_column(
+    unmeasured: ManifestEntry,
+) -> None:
     assert statistics_of(_plain(LongType()), [_file(_long(3), _long(5)), unmeasured], 0) is None
 
 

@@ -12,7 +12,7 @@ from tests.spark.lake_tables import find
 from sparkport.catalog import Context, ScanOptions, SchemaRequest, TimePoint
 from sparkport.errors import BadRequest, NotFound
 from sparkport.server import Server
-from sparkport.spark.iceberg.metadata_heads import Outlines
+from sparkport.spark.iceberg.metadata_heads import MetadataHeads
 from sparkport.testing import DuckDBClient
 
 _PROPERTIES = "TBLPROPERTIES ('format-version' = '3', 'write.delete.mode' = 'merge-on-read')"
@@ -105,7 +105,7 @@ def test_versions_keep_their_numbers_when_the_log_is_cut(lake, namespace):
         lake.spark.sql(f"INSERT INTO {table} VALUES ({number})")
         lake.spark.sql(f"ALTER TABLE {table} CREATE TAG t{number}")
         assert len(_rows(lake, namespace, "version", number)[1]) == number
-    lake._lake.outlines = Outlines(lake._lake.outlines._open)  # as after a restart
+    lake._lake.metadata_heads = MetadataHeads(lake._lake.metadata_heads._open)  # as after a restart
     assert len(_rows(lake, namespace, "version", 3)[1]) == 3
     with pytest.raises(NotFound, match=r"version 2 .* is no longer kept: the oldest is 3"):
         _rows(lake, namespace, "version", 2)

@@ -66,8 +66,8 @@ from sparkport.spark.iceberg.types.declared import (
     spark_type,
     stored_field,
     stored_schema,
-    tokens_in,
-    written_tokens,
+    type_tags_in,
+    written_type_tags,
 )
 
 _LINES = pytest.mark.parametrize("line", LINES, ids=lambda line: line.name)
@@ -76,8 +76,8 @@ _INTERVAL = pa.month_day_nano_interval()
 
 def _kept(field: pa.Field) -> tuple[NestedField, pa.Field]:
     """The column in Iceberg, and as it is seen again."""
-    schema, tokens = stored_schema(pa.schema([field]))
-    (declared,) = declared_fields(schema, {TYPES_PROPERTY: written_tokens(tokens)})
+    schema, type_tags = stored_schema(pa.schema([field]))
+    (declared,) = declared_fields(schema, {TYPES_PROPERTY: written_type_tags(type_tags)})
     return schema.fields[0], declared
 
 
@@ -303,18 +303,18 @@ def test_ids_are_those_that_iceberg_gives() -> None:
     columns = pa.schema(
         [("p", point), ("u", members), ("n", pa.int32()), ("m", pa.map_(point, members))]
     )
-    schema, tokens = stored_schema(columns)
+    schema, type_tags = stored_schema(columns)
     assert schema.as_struct() == assign_fresh_schema_ids(schema).as_struct()
-    assert max(schema._lazy_id_to_name) >= max(tokens)
+    assert max(schema._lazy_id_to_name) >= max(type_tags)
 
 
 def test_a_further_column_begins_at_the_next_id() -> None:
-    field, tokens = stored_field(pa.field("v", pa.list_(pa.uint8(), 3)), 17)
+    field, type_tags = stored_field(pa.field("v", pa.list_(pa.uint8(), 3)), 17)
     assert (field.field_id, field.field_type) == (
         17,
         ListType(18, IntegerType(), element_required=False),
     )
-    assert tokens == {17: "array[3]", 18: "uint8"}
+    assert type_tags == {17: "array[3]", 18: "uint8"}
 
 
 def test_tokens_are_only_where_iceberg_does_not_tell() -> None:
@@ -328,7 +328,7 @@ def test_tokens_are_only_where_iceberg_does_not_tell() -> None:
     "text", ["", "no JSON", "[]", "3", '{"x": "uint8", "-1": "uint8", "1": 7, "²": "uint8"}']
 )
 def test_a_property_that_cannot_be_read_counts_for_nothing(text: str) -> None:
-    assert tokens_in({TYPES_PROPERTY: text}) == {}
+    assert type_tags_in({TYPES_PROPERTY: text}) == {}
     schema = Schema(NestedField(1, "v", IntegerType(), required=False))
     assert declared_fields(schema, {TYPES_PROPERTY: text}) == [pa.field("v", pa.int32())]
 
@@ -336,18 +336,18 @@ def test_a_property_that_cannot_be_read_counts_for_nothing(text: str) -> None:
 # ----------------------------------------------------------------------- what other engines change
 
 
-def _declared_as(token: str, stored: IcebergType) -> pa.DataType:
+def _declared_as(type_tag: str, stored: IcebergType) -> pa.DataType:
     schema = Schema(NestedField(1, "v", stored, required=False))
-    (field,) = declared_fields(schema, {TYPES_PROPERTY: json.dumps({"1": token})})
+    (field,) = declared_fields(schema, {TYPES_PROPERTY: json.dumps({"1": type_tag})})
     return field.type
 
 
 def test_renamed_columns_and_fields_keep_their_declared_types() -> None:
     members = pa.sparse_union([pa.field("a", pa.uint8()), pa.field("b", pa.uuid())])
     columns = pa.schema([("h", HUGEINT), ("s", pa.struct([("u", members), ("j", pa.json_())]))])
-    schema, tokens = stored_schema(columns)
+    schema, type_tags = stored_schema(columns)
     renamed = Schema(*(_renamed(field) for field in schema.fields))
-    found = declared_fields(renamed, {TYPES_PROPERTY: written_tokens(tokens)})
+    found = declared_fields(renamed, {TYPES_PROPERTY: written_type_tags(type_tags)})
     members = pa.sparse_union([pa.field("new a", pa.uint8()), pa.field("new b", pa.uuid())])
     assert found == [
         pa.field("new h", HUGEINT),
@@ -374,10 +374,10 @@ def test_a_union_whose_struct_was_put_in_another_order_is_still_the_same() -> No
         [pa.array([1, 2, 3], pa.uint8()), pa.array(["x", "y", None])],
         ["a", "b"],
     )
-    schema, tokens = stored_schema(pa.schema([("v", array.type)]))
+    schema, type_tags = stored_schema(pa.schema([("v", array.type)]))
     tag, a, b = _struct(schema).fields
     moved = Schema(NestedField(1, "v", StructType(b, tag, a), required=False))
-    (declared,) = declared_fields(moved, {TYPES_PROPERTY: written_tokens(tokens)})
+    (declared,) = declared_fields(moved, {TYPES_PROPERTY: written_type_tags(type_tags)})
     assert declared.type == array.type
     stored = encode(array, declared, moved.fields[0].field_type)
     assert stored.to_pylist() == [
@@ -390,7 +390,9 @@ def test_a_union_whose_struct_was_put_in_another_order_is_still_the_same() -> No
 
 @pytest.mark.parametrize("change", ["drop a member", "add a member", "change the tag"])
 def test_a_struct_that_is_no_union_any_more_is_shown_as_a_struct(change: str) -> None:
-    schema, tokens = stored_schema(pa.schema([("v", pa.sparse_union([pa.field("a", pa.int32())]))]))
+    schema, type_tags = stored_schema(
+        pa.schema([("v", pa.sparse_union([pa.field("a", pa.int32())]))])
+    )
     tag, a = _struct(schema).fields
     fields = {
         "drop a member": [tag],
@@ -398,12 +400,12 @@ def test_a_struct_that_is_no_union_any_more_is_shown_as_a_struct(change: str) ->
         "change the tag": [NestedField(tag.field_id, "tag", LongType(), required=False), a],
     }[change]
     changed = Schema(NestedField(1, "v", StructType(*fields), required=False))
-    (declared,) = declared_fields(changed, {TYPES_PROPERTY: written_tokens(tokens)})
+    (declared,) = declared_fields(changed, {TYPES_PROPERTY: written_type_tags(type_tags)})
     assert declared.type == natural_type(StructType(*fields))
 
 
 @pytest.mark.parametrize(
-    ("token", "stored"),
+    ("type_tag", "stored"),
     [
         ("uint8", LongType()),  # promoted
         ("uint64", DecimalType(25, 0)),
@@ -421,9 +423,9 @@ def test_a_struct_that_is_no_union_any_more_is_shown_as_a_struct(change: str) ->
     ],
 )
 def test_a_token_that_does_not_fit_the_column_counts_for_nothing(
-    token: str, stored: IcebergType
+    type_tag: str, stored: IcebergType
 ) -> None:
-    assert _declared_as(token, stored) == natural_type(stored)
+    assert _declared_as(type_tag, stored) == natural_type(stored)
 
 
 def test_tokens_of_columns_that_are_gone_count_for_nothing() -> None:
@@ -697,11 +699,11 @@ def test_spark_makes_reads_and_writes_every_type(lake: Any, namespace: str, tmp_
     spark, table = lake.spark, f"{lake.spark_catalog}.{namespace}.everything"
     lines = [(f"c{number}", *_arrow_of(line)) for number, line in enumerate(LINES)]
     columns = pa.schema([declared.with_name(name) for name, declared, _ in lines])
-    schema, tokens = stored_schema(columns)
+    schema, type_tags = stored_schema(columns)
     ddl = ", ".join(f"{field.name} {spark_type(field.field_type)}" for field in schema.fields)
     spark.sql(f"CREATE TABLE {table} ({ddl}) USING iceberg TBLPROPERTIES ('format-version'='3')")
     spark.sql(
-        f"ALTER TABLE {table} SET TBLPROPERTIES ('{TYPES_PROPERTY}'='{written_tokens(tokens)}')"
+        f"ALTER TABLE {table} SET TBLPROPERTIES ('{TYPES_PROPERTY}'='{written_type_tags(type_tags)}')"
     )
 
     rows = max(len(array) for _, _, array in lines)
@@ -744,11 +746,11 @@ def _one_nan(array: pa.Array) -> pa.Array:
 @pytest.mark.spark
 def test_a_column_that_spark_renames_keeps_its_declared_type(lake: Any, namespace: str) -> None:
     spark, table = lake.spark, f"{lake.spark_catalog}.{namespace}.renamed"
-    schema, tokens = stored_schema(
+    schema, type_tags = stored_schema(
         pa.schema([("a", pa.uint8()), ("s", pa.struct([("u", pa.uuid())]))])
     )
     ddl = ", ".join(f"{field.name} {spark_type(field.field_type)}" for field in schema.fields)
-    properties = f"'format-version'='3', '{TYPES_PROPERTY}'='{written_tokens(tokens)}'"
+    properties = f"'format-version'='3', '{TYPES_PROPERTY}'='{written_type_tags(type_tags)}'"
     spark.sql(f"CREATE TABLE {table} ({ddl}) USING iceberg TBLPROPERTIES ({properties})")
     spark.sql(f"ALTER TABLE {table} RENAME COLUMN a TO b")
     spark.sql(f"ALTER TABLE {table} RENAME COLUMN s.u TO v")

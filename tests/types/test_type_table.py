@@ -10,7 +10,7 @@ from sparkport.catalog.filters.literals import CONSTANTS
 from sparkport.engine.leaf_encodings import LEAF_CONVERSIONS
 from sparkport.engine.type_table import ROWS, TypeRow, form, row_of, storage_type
 from sparkport.spark.iceberg.types.natural_types import named_type, natural_type
-from sparkport.spark.iceberg.types.type_tags import storage_of, token_of
+from sparkport.spark.iceberg.types.type_tags import storage_of, type_tag_of
 
 PLAIN = [row for row in ROWS if row.arrow]
 SENT = [line for line in LINES if (row := row_of(line.arrow)) and row.arrow and not line.metadata]
@@ -57,14 +57,14 @@ def test_every_type_is_found_by_each_of_its_arrow_types(row: TypeRow) -> None:
 @by_row
 def test_the_lake_keeps_every_type_and_has_a_tag_where_it_needs_one(row: TypeRow) -> None:
     for kind in row.arrow:
-        token = token_of(kind)
+        type_tag = type_tag_of(kind)
         if not row.iceberg:
-            assert token == "interval"
+            assert type_tag == "interval"
         elif natural_type(named_type(row.iceberg)).equals(kind):
-            assert token is None
+            assert type_tag is None
         else:
-            assert token is not None
-            storage = storage_of(token)
+            assert type_tag is not None
+            storage = storage_of(type_tag)
             assert storage is not None
             nothing = pa.nulls(3, storage_type(kind))
             kept = storage.encode(nothing)

@@ -54,11 +54,11 @@ def add_column(
         field = change.field
         value, is_rewritten = _value_of_old_rows(draft, field)
         _stage_new_column(draft, field, value)
-        stored, tokens = stored_field(field, draft.state.metadata.last_column_id + 1)
+        stored, type_tags = stored_field(field, draft.state.metadata.last_column_id + 1)
         draft.describe(
             change.columns,
             change.constraints,
-            draft.tokens | assigned([stored], draft.schema().fields[-1:], tokens),
+            draft.type_tags | assigned([stored], draft.schema().fields[-1:], type_tags),
         )
         if is_rewritten:
             rewrite(

@@ -19,7 +19,7 @@ from sparkport.spark.iceberg.types.declared import (
     needs_decoding,
     spark_type,
     stored_schema,
-    tokens_in,
+    type_tags_in,
 )
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.lake import folders
@@ -155,7 +155,7 @@ def _drafted(
     is_new: bool = True,
 ) -> Any:
     """org.apache.iceberg.Transaction that makes a table, or replaces it; nothing is committed."""
-    stored, tokens = stored_schema(columns)
+    stored, type_tags = stored_schema(columns)
     properties = {**_PROPERTIES, **lake.settings.table_properties}
     if options.comment:
         properties[COMMENT_PROPERTY] = options.comment
@@ -175,9 +175,11 @@ def _drafted(
     # A table that is replaced keeps the ids of columns that are called as before, and its history.
     theirs = staged_schema(lake, transaction).fields
     ids = {each for field in theirs for each in inner_ids(field)}
-    old_tokens = {each: token for each, token in tokens_in(present).items() if each not in ids}
-    tokens = old_tokens | assigned(stored.fields, theirs, tokens)
-    describe(lake, transaction, columns, constraints, tokens)
+    old_type_tags = {
+        each: type_tag for each, type_tag in type_tags_in(present).items() if each not in ids
+    }
+    type_tags = old_type_tags | assigned(stored.fields, theirs, type_tags)
+    describe(lake, transaction, columns, constraints, type_tags)
     return transaction
 
 

@@ -38,12 +38,12 @@ def add_field(
 
     def stage(draft: Draft, change: FieldAlteration, parent: NestedField) -> None:
         new = change.struct.field(change.index)
-        stored, tokens = stored_field(new, draft.state.metadata.last_column_id + 1)
+        stored, type_tags = stored_field(new, draft.state.metadata.last_column_id + 1)
         update = draft.transaction.updateSchema()
         update.addColumn(draft.name_of(parent.field_id), new.name, draft.new_type(stored)).commit()
         column = draft.schema().fields[change.position]
         added = fields_inside(_followed(column, change.steps).field_type)[change.index]
-        draft.describe(tokens=draft.tokens | assigned([stored], [added], tokens))
+        draft.describe(type_tags=draft.type_tags | assigned([stored], [added], type_tags))
 
     _alter(
         lake,

@@ -72,7 +72,7 @@ class _Change:
         self._field = planned.field
         self._old = draft.definition.columns.field(planned.position)
         self._stored: NestedField = draft.state.schema.fields[planned.position]
-        self._new, self._tokens = stored_field(
+        self._new, self._type_tags = stored_field(
             planned.field, draft.state.metadata.last_column_id + 1
         )
 
@@ -123,11 +123,14 @@ class _Change:
         if self._stored.field_type != self._new.field_type:
             name = draft.name_of(field_id)
             draft.transaction.updateSchema().updateColumn(name, draft.new_type(self._new)).commit()
-        tokens = {each: token for each, token in draft.tokens.items() if each != field_id}
+        type_tags = {
+            each: type_tag for each, type_tag in draft.type_tags.items() if each != field_id
+        }
         draft.describe(
             self._planned.columns,
             self._planned.constraints,
-            tokens | assigned([self._new], [draft.schema().fields[self._position]], self._tokens),
+            type_tags
+            | assigned([self._new], [draft.schema().fields[self._position]], self._type_tags),
         )
 
     def stage_rewriting(self) -> None:
@@ -140,15 +143,15 @@ class _Change:
             )
         self._stage_new_column()
         theirs = draft.schema().fields[self._position]
-        tokens = {
-            each: token
-            for each, token in draft.tokens.items()
+        type_tags = {
+            each: type_tag
+            for each, type_tag in draft.type_tags.items()
             if each not in set(inner_ids(theirs))
         }
         draft.describe(
             self._planned.columns,
             self._planned.constraints,
-            tokens | assigned([self._new], [theirs], self._tokens),
+            type_tags | assigned([self._new], [theirs], self._type_tags),
         )
         if draft.state.snapshot is not None:
             table = draft.identifier.name

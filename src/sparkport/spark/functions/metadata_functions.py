@@ -22,9 +22,8 @@ from sparkport.spark.iceberg.definition import (
     CONSTRAINTS_PROPERTY,
     DEFAULTS_PROPERTY,
 )
-from sparkport.spark.iceberg.manifests import Entry as FileEntry
-from sparkport.spark.iceberg.manifests import read_manifest, read_manifest_list
-from sparkport.spark.iceberg.metadata_heads import Outline
+from sparkport.spark.iceberg.manifests import ManifestEntry, read_manifest, read_manifest_list
+from sparkport.spark.iceberg.metadata_heads import MetadataHead
 from sparkport.spark.iceberg.table_state import SHAPING, TableState
 from sparkport.spark.iceberg.types.declared import TYPES_PROPERTY
 from sparkport.spark.jvm.errors import translated
@@ -208,7 +207,7 @@ class Files(_MetadataFunction):
                 yield _file(state, entry, manifest.spec_id)
 
 
-def _file(state: TableState, entry: FileEntry, spec_id: int) -> Mapping[str, Any]:
+def _file(state: TableState, entry: ManifestEntry, spec_id: int) -> Mapping[str, Any]:
     is_vector = entry.format == "PUFFIN"
     names = {
         each: state.schema.find_column_name(each) or str(each)
@@ -237,7 +236,7 @@ def _file(state: TableState, entry: FileEntry, spec_id: int) -> Mapping[str, Any
 _CONTENTS = {0: "data", 1: "position deletes", 2: "equality deletes"}
 
 
-def _partition(state: TableState, entry: FileEntry, spec_id: int) -> str | None:
+def _partition(state: TableState, entry: ManifestEntry, spec_id: int) -> str | None:
     spec = state.metadata.specs().get(spec_id)
     if spec is None or not spec.fields:
         return None
@@ -282,13 +281,13 @@ class History(_MetadataFunction):
         places = dict.fromkeys(
             each for change in changes for each in (change.before, change.location) if each
         )
-        outlines = self._lake.outlines.of(
+        heads = self._lake.metadata_heads.of(
             state.identifier, str(state.metadata.table_uuid), list(places), ctx.check
         )
         shown: set[int | None] = set()
         for change in changes:
-            after = outlines[change.location]
-            before = None if change.before is None else outlines[change.before]
+            after = heads[change.location]
+            before = None if change.before is None else heads[change.before]
             yield {
                 "version": change.number,
                 "committed_at": change.milliseconds * _MICROSECONDS,
@@ -305,8 +304,8 @@ class History(_MetadataFunction):
 def _difference(
     state: TableState,
     change: Change,
-    before: Outline | None,
-    after: Outline | None,
+    before: MetadataHead | None,
+    after: MetadataHead | None,
     shown: set[int | None],
 ) -> str | None:
     """What a change has changed, where `shown` were current earlier; None if nobody knows any

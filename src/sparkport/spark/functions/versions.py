@@ -19,7 +19,7 @@ from sparkport.spark.functions.maintenance import CareFunction
 from sparkport.spark.functions.table_argument import expect_point
 from sparkport.spark.iceberg.definition import COMMENT_PROPERTY
 from sparkport.spark.iceberg.table_state import TableState
-from sparkport.spark.iceberg.types.declared import tokens_in
+from sparkport.spark.iceberg.types.declared import type_tags_in
 from sparkport.spark.lake.history import (
     WORKING_BRANCH,
     ancestors_of,
@@ -134,13 +134,15 @@ def _restore(draft: Draft, then: TableState) -> list[str]:
         restored.append("columns")
     if then.definition is not now.definition:
         own = set(then.schema.field_ids)
-        tokens = {each: token for each, token in draft.tokens.items() if each not in own}
-        tokens |= {
-            each: token
-            for each, token in tokens_in(then.metadata.properties).items()
+        type_tags = {
+            each: type_tag for each, type_tag in draft.type_tags.items() if each not in own
+        }
+        type_tags |= {
+            each: type_tag
+            for each, type_tag in type_tags_in(then.metadata.properties).items()
             if each in own
         }
-        draft.describe(then.definition.columns, then.definition.constraints, tokens)
+        draft.describe(then.definition.columns, then.definition.constraints, type_tags)
         _restore_comment(draft, then.definition.comment)
         restored += _aspects(now, then, restored)
     if _snapshot_id(then) != _snapshot_id(now):

@@ -35,7 +35,7 @@ from pyiceberg.types import (
     TimeType,
 )
 
-from sparkport.spark.iceberg.manifests import ROW_ID_FIELD, Entry, Summary
+from sparkport.spark.iceberg.manifests import ROW_ID_FIELD, ManifestEntry, Summary
 
 __all__ = [
     "UNKNOWN",
@@ -70,7 +70,7 @@ class Bounds:
 UNKNOWN = Bounds(None, None)
 
 
-def bounds_in_file(entry: Entry, field_id: int, kind: IcebergType) -> Bounds:
+def bounds_in_file(entry: ManifestEntry, field_id: int, kind: IcebergType) -> Bounds:
     """Of a column of the table's schema. A file that lacks the column has no metrics for it, so
     nothing is known.
     """
@@ -88,7 +88,7 @@ def bounds_in_file(entry: Entry, field_id: int, kind: IcebergType) -> Bounds:
     )
 
 
-def bounds_of_row_ids(entry: Entry, may_hold_row_ids: bool) -> Bounds:
+def bounds_of_row_ids(entry: ManifestEntry, may_hold_row_ids: bool) -> Bounds:
     """Of the row ids: by position, unless the file has a column of them, whose values win where
     they are not NULL.
     """

@@ -21,7 +21,7 @@ from sparkport.engine.cache import Cache
 from sparkport.engine.statistics import takes_statistics
 from sparkport.errors import SparkportError
 from sparkport.spark.iceberg.bounds import UNKNOWN, Bounds, stored_value
-from sparkport.spark.iceberg.manifests import DATA, Entry, read_manifest, read_manifest_list
+from sparkport.spark.iceberg.manifests import DATA, ManifestEntry, read_manifest, read_manifest_list
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.iceberg.types.declared import decode, natural_type, order_preserving
 
@@ -57,7 +57,7 @@ def column_statistics(state: TableState, column: str) -> ColumnStatistics | None
 
 
 def statistics_of(
-    state: TableState, entries: Iterable[Entry], position: int
+    state: TableState, entries: Iterable[ManifestEntry], position: int
 ) -> ColumnStatistics | None:
     """The statistics of a column, by its position, from the data files of a snapshot; None where
     nothing is known.
@@ -79,7 +79,7 @@ def statistics_of(
     return None if found == ColumnStatistics() else found
 
 
-def _data_files(state: TableState) -> list[Entry] | None:
+def _data_files(state: TableState) -> list[ManifestEntry] | None:
     """None where they cannot be read here: the scan will say what is wrong, if anything is."""
     if state.snapshot is None:
         return []
@@ -101,7 +101,7 @@ def _data_files(state: TableState) -> list[Entry] | None:
 # ---------------------------------------------------------------------------------- from the files
 
 
-def _in_file(entry: Entry, field_id: int, kind: IcebergType) -> Bounds:
+def _in_file(entry: ManifestEntry, field_id: int, kind: IcebergType) -> Bounds:
     """Of one file. An upper bound that is NaN means that there is one, a lower one that there is
     nothing else.
     """

@@ -17,7 +17,7 @@ from sparkport.spark.iceberg.bounds import UNKNOWN, Bounds, bounds_in_row_group
 from sparkport.spark.iceberg.deletes import DeletedPositions
 from sparkport.spark.iceberg.manifests import ROW_ID_FIELD
 from sparkport.spark.iceberg.parts import FilePart
-from sparkport.spark.iceberg.positional_read import MOST_ROWS, few_rows, neighbouring_rows
+from sparkport.spark.iceberg.positional_read import MOST_ROWS, rows_at, rows_between
 from sparkport.spark.iceberg.positions import between
 from sparkport.spark.iceberg.projection import FileField, Source, file_fields, sources_of, values_of
 from sparkport.spark.iceberg.types.declared import decode
@@ -124,18 +124,18 @@ class FileReader:
     def read_at(self, positions: pa.Array) -> Iterator[pa.RecordBatch]:
         for group in self._row_groups():
             wanted = between(positions, group.start, group.start + group.rows - 1)
-            few = self._some(group, wanted) if len(wanted) else None
-            if few is not None:
-                yield self._batch(self._arrays(self._rest, few, wanted), len(wanted))
+            raw = self._positional_read(group, wanted) if len(wanted) else None
+            if raw is not None:
+                yield self._batch(self._arrays(self._rest, raw, wanted), len(wanted))
             elif len(wanted):
                 yield from self._read_group_at(group, wanted)
 
-    def _some(self, group: _RowGroup, positions: pa.Array) -> pa.RecordBatch | None:
+    def _positional_read(self, group: _RowGroup, positions: pa.Array) -> pa.RecordBatch | None:
         """The file's columns at those positions, where there is a quicker way than to read the row
         group.
         """
         if len(positions) <= MOST_ROWS:
-            return self._few(group, positions)
+            return self._read_few(group, positions)
         first, last = positions[0].as_py(), positions[-1].as_py()
         if (
             self._file is None
@@ -143,7 +143,7 @@ class FileReader:
             or group.rows < max(_LARGE_GROUP, _NEAR * (last - first))
         ):
             return None
-        rows = neighbouring_rows(
+        rows = rows_between(
             self._part.path, self._file.schema_arrow, self._rest.fields, first, last
         )
         return None if rows is None else rows.take(pc.subtract(positions, first))
@@ -232,10 +232,10 @@ class FileReader:
         """The other columns of the rows that match; `matches` has those of the filter."""
         if len(matches) <= MOST_ROWS:
             positions = pc.add(pc.indices_nonzero(mask).cast(pa.int64()), group.start)
-            few = self._few(group, positions)
-            if few is not None:
+            raw = self._read_few(group, positions)
+            if raw is not None:
                 (batch,) = matches.combine_chunks().to_batches()
-                yield self._assembled(batch, self._arrays(self._rest, few, positions))
+                yield self._assembled(batch, self._arrays(self._rest, raw, positions))
                 return
         passed = 0
         for start, rows, raw in self._raw(self._rest, [group]):
@@ -252,13 +252,13 @@ class FileReader:
             if passed == len(matches):
                 return
 
-    def _few(self, group: _RowGroup, positions: pa.Array) -> pa.RecordBatch | None:
+    def _read_few(self, group: _RowGroup, positions: pa.Array) -> pa.RecordBatch | None:
         """The file's columns of just some rows of a row group, where that is quicker than to read
         all of it.
         """
         if self._file is None or not self._rest.fields or group.rows < _LARGE_GROUP:
             return None
-        return few_rows(
+        return rows_at(
             self._part.path, self._file.schema_arrow, self._rest.fields, positions.to_pylist()
         )
 

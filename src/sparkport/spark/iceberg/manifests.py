@@ -30,7 +30,7 @@ __all__ = [
     "EQUALITY_DELETES",
     "POSITION_DELETES",
     "ROW_ID_FIELD",
-    "Entry",
+    "ManifestEntry",
     "Manifest",
     "Summary",
     "read_manifest",
@@ -71,7 +71,7 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ManifestEntry:
     """A live file of a manifest, with what it inherits. Maps are by field id and empty where
     nothing is known.
     """
@@ -112,7 +112,7 @@ def read_manifest_list(io: FileIO, path: str) -> tuple[Manifest, ...]:
     return _lists.add(path, manifests, sum(map(_memory_of, manifests)))
 
 
-def read_manifest(io: FileIO, manifest: Manifest) -> tuple[Entry, ...]:
+def read_manifest(io: FileIO, manifest: Manifest) -> tuple[ManifestEntry, ...]:
     """The live files of a manifest, in its order. Raises: OSError, or ValueError for what is not a
     manifest.
     """
@@ -147,7 +147,7 @@ def _manifests(io: FileIO, path: str) -> Iterator[Manifest]:
             )
 
 
-def _live_entries(io: FileIO, manifest: Manifest) -> Iterator[Entry]:
+def _live_entries(io: FileIO, manifest: Manifest) -> Iterator[ManifestEntry]:
     next_row_id = manifest.first_row_id
     with AvroFile[Record](io.new_input(manifest.path), _ENTRY_SCHEMA) as rows:
         partition_ids = _partition_ids(rows.schema)
@@ -165,7 +165,7 @@ def _live_entries(io: FileIO, manifest: Manifest) -> Iterator[Entry]:
             elif first_row_id is None and next_row_id is not None:
                 first_row_id = next_row_id
                 next_row_id += values["record_count"]
-            yield Entry(
+            yield ManifestEntry(
                 snapshot_id=snapshot_id,
                 sequence_number=sequence_number,
                 content=values["content"],
@@ -266,7 +266,7 @@ _LIST_SCHEMA = Schema(
 _LIST_FIELDS = tuple(field.name for field in _LIST_SCHEMA.fields)
 
 
-def _memory_of(item: Entry | Manifest) -> int:
+def _memory_of(item: ManifestEntry | Manifest) -> int:
     """Roughly."""
     if isinstance(item, Manifest):
         return 500 + 200 * len(item.summaries or ())
@@ -280,4 +280,4 @@ def _memory_of(item: Entry | Manifest) -> int:
 
 
 _lists: Cache[str, tuple[Manifest, ...]] = Cache(_REMEMBERED_BYTES // 8)
-_entries: Cache[tuple[str, int, int | None], tuple[Entry, ...]] = Cache(_REMEMBERED_BYTES)
+_entries: Cache[tuple[str, int, int | None], tuple[ManifestEntry, ...]] = Cache(_REMEMBERED_BYTES)

@@ -23,7 +23,7 @@ from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.locations import local_path
 from sparkport.spark.iceberg.table_state import SHAPING, has_row_lineage
 
-__all__ = ["Commit", "Log", "Outline", "Outlines"]
+__all__ = ["Commit", "Log", "MetadataHead", "MetadataHeads"]
 
 Open: TypeAlias = Callable[[Identifier, str], IO[bytes]]
 """Opens a metadata file. Raises: NotFound, PreconditionFailed when it is gone; OSError,
@@ -38,7 +38,7 @@ _UNKNOWN: Any = object()
 
 
 @dataclass(frozen=True, slots=True)
-class Outline:
+class MetadataHead:
     """What a table shows: where all of it is the same, users see the same rows, columns and
     constraints.
     """
@@ -71,14 +71,14 @@ class Log:
     """
 
 
-class Outlines:
-    """The outlines of metadata files, and which change they are the outcome of. Thread-safe."""
+class MetadataHeads:
+    """The heads of metadata files, and which change they are the outcome of. Thread-safe."""
 
     def __init__(self, open_metadata: Open) -> None:
         self._open = open_metadata
         # However seldom somebody travels in time: to count the changes of a long history takes its
         # time.
-        self._outlines: Cache[tuple[str, str], Outline | None] = Cache(_MOST, math.inf)
+        self._heads: Cache[tuple[str, str], MetadataHead | None] = Cache(_MOST, math.inf)
         self.numbers: Cache[tuple[str, str], int] = Cache(_MOST, math.inf)
         """By the table's uuid and the place of a metadata file: so many changes had been made
         then.
@@ -86,47 +86,47 @@ class Outlines:
 
     def of(
         self, table: Identifier, uuid: str, locations: Sequence[str], check: Callable[[], None]
-    ) -> dict[str, Outline | None]:
+    ) -> dict[str, MetadataHead | None]:
         """By location; None for files that are gone. Raises: CatalogFault when the storage does not
         answer.
         """
-        found: dict[str, Outline | None] = {}
+        found: dict[str, MetadataHead | None] = {}
         missing = []
         for location in locations:
-            known = self._outlines.find((uuid, location), _UNKNOWN)
+            known = self._heads.find((uuid, location), _UNKNOWN)
             if known is _UNKNOWN:
                 missing.append(location)
             else:
                 found[location] = known
-        for location, outline in self._read(table, missing, check):
-            self._outlines.add((uuid, location), outline)
-            found[location] = outline
+        for location, head in self._read(table, missing, check):
+            self._heads.add((uuid, location), head)
+            found[location] = head
         return found
 
     def _read(
         self, table: Identifier, locations: Sequence[str], check: Callable[[], None]
-    ) -> Iterator[tuple[str, Outline | None]]:
+    ) -> Iterator[tuple[str, MetadataHead | None]]:
         if len(locations) < _READERS or local_path(locations[0]) is not None:
             for location in locations:
                 check()
-                yield location, self._outline(table, location)
+                yield location, self._head(table, location)
             return
         with ThreadPoolExecutor(_READERS, "metadata") as readers:
             try:
-                for location, outline in zip(
+                for location, head in zip(
                     locations,
-                    readers.map(lambda each: self._outline(table, each), locations),
+                    readers.map(lambda each: self._head(table, each), locations),
                     strict=True,
                 ):
                     check()
-                    yield location, outline
+                    yield location, head
             finally:
                 readers.shutdown(wait=False, cancel_futures=True)
 
-    def _outline(self, table: Identifier, location: str) -> Outline | None:
+    def _head(self, table: Identifier, location: str) -> MetadataHead | None:
         try:
             with self._open(table, location) as source:
-                return _outline(dict(_members(source, _WANTED)))
+                return _head(dict(_members(source, _WANTED)))
         except (NotFound, PreconditionFailed):
             return None
         except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
@@ -154,11 +154,11 @@ class Outlines:
         return Log((*before, commit), tuple(shown))
 
 
-def _outline(metadata: dict[str, Any]) -> Outline:
+def _head(metadata: dict[str, Any]) -> MetadataHead:
     properties = metadata.get("properties") or {}
     snapshot_id = metadata.get("current-snapshot-id")
     schema = metadata.get("current-schema-id")
-    return Outline(
+    return MetadataHead(
         None if snapshot_id in (None, -1) else int(snapshot_id),
         json.dumps(metadata["schema"]) if schema is None else int(schema),
         has_row_lineage(int(metadata["format-version"])),

@@ -34,8 +34,8 @@ from sparkport.spark.iceberg.locations import reachable
 from sparkport.spark.iceberg.manifests import (
     DATA,
     ROW_ID_FIELD,
-    Entry,
     Manifest,
+    ManifestEntry,
     read_manifest,
     read_manifest_list,
 )
@@ -67,8 +67,8 @@ class DataFile:
     """A file to be read, and all that the table's metadata say of it."""
 
     part: FilePart
-    entry: Entry
-    replaced: tuple[Entry, ...]
+    entry: ManifestEntry
+    replaced: tuple[ManifestEntry, ...]
     """The delete files that a new delete vector takes the place of."""
 
 
@@ -118,7 +118,7 @@ def plan_rows(state: TableState, row_ids: Sequence[int]) -> tuple[DataFile, ...]
 class _Files:
     """What a plan is made of."""
 
-    found: Sequence[tuple[Entry, Manifest]]
+    found: Sequence[tuple[ManifestEntry, Manifest]]
     removals: Removals
     readable: bool
 
@@ -138,7 +138,7 @@ def _planned(state: TableState, selection: _Selection) -> _Files | None:
 
 def _selected(io: FileIO, manifest_list: str, selection: _Selection) -> _Files | None:
     manifests = read_manifest_list(io, manifest_list)
-    found: list[tuple[Entry, Manifest]] = []
+    found: list[tuple[ManifestEntry, Manifest]] = []
     for manifest in manifests:
         if manifest.holds_deletes or not selection.keeps_manifest(manifest):
             continue
@@ -162,7 +162,7 @@ def _selected(io: FileIO, manifest_list: str, selection: _Selection) -> _Files |
     return _Files(sorted(found, key=_order), removals, readable)
 
 
-def _order(found: tuple[Entry, Manifest]) -> tuple[int, int, str]:
+def _order(found: tuple[ManifestEntry, Manifest]) -> tuple[int, int, str]:
     entry, _ = found
     return (
         -1 if entry.first_row_id is None else entry.first_row_id,
@@ -228,7 +228,7 @@ class _Selection:
         }
         return condition.may_match(lambda field_id: by_id.get(field_id, UNKNOWN))
 
-    def keeps(self, entry: Entry, manifest: Manifest) -> bool:
+    def keeps(self, entry: ManifestEntry, manifest: Manifest) -> bool:
         if entry.content != DATA or entry.rows == 0:
             return False
         if self.condition is None:
@@ -250,7 +250,7 @@ class _Selection:
 
         return self.condition.may_match(of_column)
 
-    def part(self, entry: Entry, manifest: Manifest, removals: Removals) -> FilePart:
+    def part(self, entry: ManifestEntry, manifest: Manifest, removals: Removals) -> FilePart:
         vector = removals.vector(entry)
         spec = self.specs.get(manifest.spec_id)
         sources = {} if spec is None or not entry.partition else identity_sources(spec)
@@ -282,13 +282,13 @@ class _Selection:
             self._on_partitions[spec_id] = known
         return self._on_partitions[spec_id]
 
-    def _may_hold_row_ids(self, entry: Entry) -> bool:
+    def _may_hold_row_ids(self, entry: ManifestEntry) -> bool:
         """Whether the file may have a column of row ids: rows that were rewritten bring theirs
         along.
         """
         return ROW_ID_FIELD in entry.value_counts or entry.snapshot_id not in self.appended
 
-    def _bytes(self, entry: Entry) -> int:
+    def _bytes(self, entry: ManifestEntry) -> int:
         if self.sized is None:
             return entry.size
         if self.sized <= {ROW_ID_FIELD} and not self._may_hold_row_ids(entry):

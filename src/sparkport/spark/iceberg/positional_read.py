@@ -14,7 +14,7 @@ from sparkport.catalog.names import folded
 from sparkport.engine.databases import FILES
 from sparkport.spark.iceberg.locations import is_pattern, local_path
 
-__all__ = ["MOST_ROWS", "few_rows", "neighbouring_rows"]
+__all__ = ["MOST_ROWS", "rows_at", "rows_between"]
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ _ALIKE = frozenset(
 """Types of which DuckDB makes the same Arrow values; timestamps without a time zone are another."""
 
 
-def few_rows(
+def rows_at(
     path: str, file_schema: pa.Schema, wanted: Sequence[int], positions: Sequence[int]
 ) -> pa.RecordBatch | None:
     """Top-level fields of a local Parquet file at ascending positions, as Arrow reads them; None
@@ -40,7 +40,7 @@ def few_rows(
     )
 
 
-def neighbouring_rows(
+def rows_between(
     path: str, file_schema: pa.Schema, wanted: Sequence[int], first: int, last: int
 ) -> pa.RecordBatch | None:
     """Likewise, but all rows from one position up to another, and that one too."""

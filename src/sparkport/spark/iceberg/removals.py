@@ -10,7 +10,12 @@ from typing import Any, TypeAlias
 from pyiceberg.io import FileIO
 
 from sparkport.spark.iceberg.data_format import DATA_FORMAT
-from sparkport.spark.iceberg.manifests import EQUALITY_DELETES, Entry, Manifest, read_manifest
+from sparkport.spark.iceberg.manifests import (
+    EQUALITY_DELETES,
+    Manifest,
+    ManifestEntry,
+    read_manifest,
+)
 from sparkport.spark.iceberg.parts import DeleteVector
 
 __all__ = ["Removals"]
@@ -25,12 +30,12 @@ _Partition: TypeAlias = "tuple[int, tuple[tuple[int, Any], ...]]"
 class Removals:
     """Delete files by what they apply to: one data file, or all of a partition."""
 
-    vectors: dict[str, Entry]
-    files: dict[str, list[Entry]]
+    vectors: dict[str, ManifestEntry]
+    files: dict[str, list[ManifestEntry]]
     """Position deletes of one data file."""
-    partition_files: dict[_Partition, list[Entry]]
+    partition_files: dict[_Partition, list[ManifestEntry]]
     """Position deletes of several data files of a partition."""
-    others: dict[_Partition | None, list[Entry]]
+    others: dict[_Partition | None, list[ManifestEntry]]
     """What only Spark applies: equality deletes, under None if they are for the whole table."""
     encrypted: bool
 
@@ -49,7 +54,7 @@ class Removals:
                 found._add(entry, manifest.spec_id)
         return found
 
-    def vector(self, data: Entry) -> DeleteVector | None:
+    def vector(self, data: ManifestEntry) -> DeleteVector | None:
         """A data file has one at most; it stands for all position deletes (Iceberg's specification,
         deletion vectors).
         """
@@ -60,12 +65,12 @@ class Removals:
         assert entry.content_length is not None
         return DeleteVector(entry.path, entry.content_offset, entry.content_length, entry.rows)
 
-    def position_files(self, data: Entry, spec_id: int) -> tuple[str, ...]:
+    def position_files(self, data: ManifestEntry, spec_id: int) -> tuple[str, ...]:
         """The position delete files that may name rows of this data file."""
         entries = self._position_entries(data, spec_id)
         return tuple(entry.path for entry in entries)
 
-    def replaced(self, data: Entry, spec_id: int) -> tuple[Entry, ...]:
+    def replaced(self, data: ManifestEntry, spec_id: int) -> tuple[ManifestEntry, ...]:
         """The delete files that go when this data file gets a new vector: those that are about no
         other file.
         """
@@ -78,7 +83,7 @@ class Removals:
             if _only_path(entry) is not None
         )
 
-    def understood(self, data: Entry, spec_id: int) -> bool:
+    def understood(self, data: ManifestEntry, spec_id: int) -> bool:
         """Whether all that deletes rows of this file can be read here."""
         for key in (None, _partition(data, spec_id)) if self.others else ():
             # Equality deletes do not apply to files that were added with them.
@@ -91,7 +96,7 @@ class Removals:
             for entry in self._position_entries(data, spec_id)
         )
 
-    def _position_entries(self, data: Entry, spec_id: int) -> list[Entry]:
+    def _position_entries(self, data: ManifestEntry, spec_id: int) -> list[ManifestEntry]:
         if not self.files and not self.partition_files:
             return []
         of_file = self.files.get(data.path, ())
@@ -104,7 +109,7 @@ class Removals:
             if entry.sequence_number >= data.sequence_number
         ]
 
-    def _add(self, entry: Entry, spec_id: int) -> None:
+    def _add(self, entry: ManifestEntry, spec_id: int) -> None:
         if entry.content == EQUALITY_DELETES:
             self.others[_partition(entry, spec_id) if entry.partition else None].append(entry)
         elif (
@@ -119,7 +124,7 @@ class Removals:
             self.partition_files[_partition(entry, spec_id)].append(entry)
 
 
-def _only_path(entry: Entry) -> str | None:
+def _only_path(entry: ManifestEntry) -> str | None:
     """The one data file that position deletes are about: named, or the only path between the
     bounds.
     """
@@ -129,5 +134,5 @@ def _only_path(entry: Entry) -> str | None:
     return lower.decode() if lower is not None and lower == upper else None
 
 
-def _partition(entry: Entry, spec_id: int) -> _Partition:
+def _partition(entry: ManifestEntry, spec_id: int) -> _Partition:
     return spec_id, tuple(sorted(entry.partition.items()))

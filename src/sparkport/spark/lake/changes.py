@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from sparkport.catalog import Constraints
 from sparkport.spark.iceberg.identifiers import Identifier
-from sparkport.spark.iceberg.manifests import Entry
+from sparkport.spark.iceberg.manifests import ManifestEntry
 from sparkport.spark.iceberg.parts import FilePart
 from sparkport.spark.iceberg.table_state import TableState
 
@@ -51,7 +51,7 @@ class Located:
     spec_id: int = 0
     partition: Mapping[int, Any] = field(default_factory=dict)
     """Of the file, by the partition field's id, as manifests have it."""
-    replaced: tuple[Entry, ...] = ()
+    replaced: tuple[ManifestEntry, ...] = ()
     """The delete files that a new delete vector of this file takes the place of."""
     sequence_number: int = 0
     """Of the commit that added the file."""

@@ -109,11 +109,11 @@ def versions_of(
     current = {entry.timestamp_ms: entry.snapshot_id for entry in state.metadata.snapshot_log}
     changes = changes_of(lake, state, check)
     unclear = [change.location for change in changes if change.milliseconds not in current]
-    outlines = lake.outlines.of(state.identifier, str(state.metadata.table_uuid), unclear, check)
+    heads = lake.metadata_heads.of(state.identifier, str(state.metadata.table_uuid), unclear, check)
     found: dict[int, int] = {}
     for change in changes:
-        outline = outlines.get(change.location)
-        snapshot_id = current.get(change.milliseconds) if outline is None else outline.snapshot_id
+        head = heads.get(change.location)
+        snapshot_id = current.get(change.milliseconds) if head is None else head.snapshot_id
         if snapshot_id is not None:
             found.setdefault(snapshot_id, change.number)
     return found
@@ -135,13 +135,13 @@ class _Counting:
     """Counts changes of one table."""
 
     def __init__(self, lake: Lake, table: Identifier, uuid: str, check: Callable[[], None]) -> None:
-        self._outlines = lake.outlines
+        self._heads = lake.metadata_heads
         self._table = table
         self._uuid = uuid
         self._check = check
 
     def remember(self, commit: Commit, number: int) -> None:
-        self._outlines.numbers.add((self._uuid, commit.location), number)
+        self._heads.numbers.add((self._uuid, commit.location), number)
 
     def first_number(self, log: Log) -> int:
         """How many changes had been made with the oldest commit of a log."""
@@ -149,7 +149,7 @@ class _Counting:
         number = self._known_number(log)
         while number is None:
             self._check()
-            found = self._outlines.log(self._table, log.commits[0])
+            found = self._heads.log(self._table, log.commits[0])
             if found is None or len(found.commits) == 1 or len(older) > _MOST_LOGS:
                 number = _number_in_name(log) or 0
             else:
@@ -159,7 +159,7 @@ class _Counting:
         return number + sum(sum(self.changes(each)) for each in older)
 
     def _known_number(self, log: Log) -> int | None:
-        known = self._outlines.numbers.find((self._uuid, log.commits[0].location), None)
+        known = self._heads.numbers.find((self._uuid, log.commits[0].location), None)
         if known is None and _number_in_name(log) == 0:
             return 0
         return known
@@ -176,11 +176,11 @@ class _Counting:
             if not is_proven
             for each in pair
         )
-        outlines = self._outlines.of(self._table, self._uuid, list(asked), self._check)
+        heads = self._heads.of(self._table, self._uuid, list(asked), self._check)
         return [
             is_proven
-            or outlines[before.location] is None
-            or outlines[before.location] != outlines[after.location]
+            or heads[before.location] is None
+            or heads[before.location] != heads[after.location]
             for (before, after), is_proven in zip(pairs, proven, strict=True)
         ]
 

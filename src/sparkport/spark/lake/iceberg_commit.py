@@ -31,8 +31,8 @@ from sparkport.spark.iceberg.definition import (
 )
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.table_state import TableState
-from sparkport.spark.iceberg.types.declared import TYPES_PROPERTY, tokens_in, written_tokens
-from sparkport.spark.iceberg.types.type_tags import union_members, union_token
+from sparkport.spark.iceberg.types.declared import TYPES_PROPERTY, type_tags_in, written_type_tags
+from sparkport.spark.iceberg.types.type_tags import union_members, union_type_tag
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.lake.java_metadata import JavaMetadata
 from sparkport.spark.lake.lake import Lake
@@ -83,11 +83,11 @@ class Draft:
         return self.state.definition
 
     @property
-    def tokens(self) -> dict[int, str]:
+    def type_tags(self) -> dict[int, str]:
         """The declared types of all columns, those that were dropped among them: they can still be
         travelled to.
         """
-        return tokens_in(self.state.metadata.properties)
+        return type_tags_in(self.state.metadata.properties)
 
     def schema(self) -> Schema:
         """The columns as they will be, as far as the transaction has been told."""
@@ -113,7 +113,7 @@ class Draft:
         self,
         columns: pa.Schema | None = None,
         constraints: Constraints | None = None,
-        tokens: Mapping[int, str] | None = None,
+        type_tags: Mapping[int, str] | None = None,
     ) -> None:
         """Keep what Iceberg lacks; what is None stays as it is."""
         describe(
@@ -121,7 +121,7 @@ class Draft:
             self.transaction,
             self.definition.columns if columns is None else columns,
             self.definition.constraints if constraints is None else constraints,
-            self.tokens if tokens is None else tokens,
+            self.type_tags if type_tags is None else type_tags,
         )
 
 
@@ -227,7 +227,7 @@ def describe(
     transaction: Any,
     columns: pa.Schema,
     constraints: Constraints,
-    tokens: Mapping[int, str],
+    type_tags: Mapping[int, str],
 ) -> None:
     """Have a transaction write the properties that belong to these columns, by the ids that they
     have there.
@@ -235,7 +235,7 @@ def describe(
     by_name = {each.name: each.field_id for each in staged_schema(lake, transaction).fields}
     ids = [by_name[name] for name in columns.names]
     wanted = {
-        TYPES_PROPERTY: written_tokens(tokens) if tokens else None,
+        TYPES_PROPERTY: written_type_tags(type_tags) if type_tags else None,
         DEFAULTS_PROPERTY: defaults_property(list(columns), ids),
         CONSTRAINTS_PROPERTY: constraints_property(constraints, columns.names, ids),
     }
@@ -271,17 +271,17 @@ def java_schema(lake: Lake, schema: Schema) -> Any:
 
 
 def assigned(
-    ours: Sequence[NestedField], theirs: Sequence[NestedField], tokens: Mapping[int, str]
+    ours: Sequence[NestedField], theirs: Sequence[NestedField], type_tags: Mapping[int, str]
 ) -> dict[int, str]:
-    """The tokens of our fields by the ids that Iceberg has given to the same fields."""
+    """The type tags of our fields by the ids that Iceberg has given to the same fields."""
     own = [each for outer in ours for each in inner_ids(outer)]
     given = [each for outer in theirs for each in inner_ids(outer)]
     ids = dict(zip(own, given, strict=True))
     found = {}
-    for field_id, token in tokens.items():
-        members = union_members(token)  # the only token that names ids
+    for field_id, type_tag in type_tags.items():
+        members = union_members(type_tag)  # the only type tag that names ids
         found[ids[field_id]] = (
-            token if members is None else union_token([ids[member] for member in members])
+            type_tag if members is None else union_type_tag([ids[member] for member in members])
         )
     return found
 

@@ -24,7 +24,7 @@ from sparkport.errors import CatalogFault, NotFound, SparkportError
 from sparkport.spark.iceberg.file_io import StorageIO
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.locations import local_path, reachable
-from sparkport.spark.iceberg.metadata_heads import Outlines
+from sparkport.spark.iceberg.metadata_heads import MetadataHeads
 from sparkport.spark.iceberg.table_state import States, TableState, metadata_text, opened_metadata
 from sparkport.spark.iceberg.types.declared import declared_fields
 from sparkport.spark.jvm.errors import translated
@@ -66,7 +66,7 @@ class Lake:
         self.relay = relay
         self.settings = settings
         self.states = States()
-        self.outlines = Outlines(self._open_metadata)
+        self.metadata_heads = MetadataHeads(self._open_metadata)
         self.transactions = Transactions(settings, self.states)
         self.file_properties = file_properties(gateway.spark)
         self._io = StorageIO(self.file_properties)

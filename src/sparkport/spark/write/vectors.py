@@ -22,7 +22,7 @@ from pyroaring import BitMap64
 from sparkport.errors import NotWritable
 from sparkport.spark.iceberg.deletes import VECTOR_MAGIC, deleted_bitmap
 from sparkport.spark.iceberg.locations import storage_at
-from sparkport.spark.iceberg.manifests import Entry
+from sparkport.spark.iceberg.manifests import ManifestEntry
 from sparkport.spark.iceberg.parquet_output import writing
 from sparkport.spark.iceberg.positions import bitmap_of
 from sparkport.spark.iceberg.read import file_errors
@@ -152,7 +152,7 @@ def _new_location(state: TableState, staging: Staging) -> str:
     return places.new_data_location(f"{staging.id}-{uuid.uuid4().hex[:16]}-deletes.puffin")
 
 
-def _described_entry(metadata: TableMetadata, entry: Entry) -> Mapping[str, Any]:
+def _described_entry(metadata: TableMetadata, entry: ManifestEntry) -> Mapping[str, Any]:
     partition = partition_values(metadata, entry.spec_id, entry.partition)
     place = (entry.path, entry.format, entry.size, entry.rows, entry.spec_id, partition)
     return _described(

@@ -1,8 +1,8 @@
 """Types of DuckDB's users ↔ types of Iceberg on Spark (decision 0008).
 
 Strategy: `stored_schema` gives every declared Arrow type the nearest Iceberg type that Spark reads
-and that loses nothing, and a token where Iceberg's type alone does not tell what was declared.
-`declared_fields` reads both back. A token that does not fit its column any more, because another
+and that loses nothing, and a type_tag where Iceberg's type alone does not tell what was declared.
+`declared_fields` reads both back. A type_tag that does not fit its column any more, because another
 engine has changed it, counts for nothing. Text, bytes and lists have one Arrow type each here,
 whichever of their encodings a client had: DuckDB does not tell them apart.
 """
@@ -41,17 +41,17 @@ from sparkport.spark.iceberg.types.type_tags import (
     GEOMETRY,
     INTERVAL,
     TYPES_PROPERTY,
-    array_token,
+    array_type_tag,
     declared_by,
     geometry_metadata,
-    geometry_token,
+    geometry_type_tag,
     list_size,
     storage_of,
-    token_of,
-    tokens_in,
+    type_tag_of,
+    type_tags_in,
     union_members,
-    union_token,
-    written_tokens,
+    union_type_tag,
+    written_type_tags,
 )
 
 __all__ = [
@@ -65,8 +65,8 @@ __all__ = [
     "spark_type",
     "stored_field",
     "stored_schema",
-    "tokens_in",
-    "written_tokens",
+    "type_tags_in",
+    "written_type_tags",
 ]
 
 
@@ -83,12 +83,12 @@ def order_preserving(iceberg_type: IcebergType, field: pa.Field) -> bool:
     """
     if isinstance(
         iceberg_type, StructType | ListType | MapType | UUIDType | UnknownType
-    ) or geometry_token(field):
+    ) or geometry_type_tag(field):
         return False  # Java compared UUIDs as signed numbers for a long time
     if not needs_decoding(iceberg_type, field):
         return not isinstance(iceberg_type, GeometryType)
-    token = token_of(field.type)
-    storage = storage_of(token) if token is not None else None
+    type_tag = type_tag_of(field.type)
+    storage = storage_of(type_tag) if type_tag is not None else None
     return storage is not None and storage.type == iceberg_type and storage.keeps_order
 
 
@@ -99,54 +99,54 @@ def declared_fields(schema: Schema, properties: Mapping[str, str]) -> list[pa.Fi
     """The columns as DuckDB's users see them. Raises: Unsupported, naming the column and its
     type.
     """
-    tokens = tokens_in(properties)
-    return [_declared_column(field, tokens) for field in schema.fields]
+    type_tags = type_tags_in(properties)
+    return [_declared_column(field, type_tags) for field in schema.fields]
 
 
-def _declared_column(field: NestedField, tokens: Mapping[int, str]) -> pa.Field:
+def _declared_column(field: NestedField, type_tags: Mapping[int, str]) -> pa.Field:
     try:
-        return _declared_field(field, tokens).with_nullable(not field.required)
+        return _declared_field(field, type_tags).with_nullable(not field.required)
     except Unsupported as error:
         raise Unsupported(f"column {field.name}: {error.message}") from error
 
 
-def _declared_field(field: NestedField, tokens: Mapping[int, str]) -> pa.Field:
+def _declared_field(field: NestedField, type_tags: Mapping[int, str]) -> pa.Field:
     """May always be NULL: inside other types DuckDB does not ask."""
-    token, stored = tokens.get(field.field_id), field.field_type
-    metadata = geometry_metadata(token) if isinstance(stored, BinaryType) else None
+    type_tag, stored = type_tags.get(field.field_id), field.field_type
+    metadata = geometry_metadata(type_tag) if isinstance(stored, BinaryType) else None
     if isinstance(stored, GeometryType):
         metadata = geometry_metadata(f"{GEOMETRY} {json.dumps({'crs': stored.crs})}")
-    return pa.field(field.name, _declared_type(stored, token, tokens), metadata=metadata)
+    return pa.field(field.name, _declared_type(stored, type_tag, type_tags), metadata=metadata)
 
 
 def _declared_type(
-    stored: IcebergType, token: str | None, tokens: Mapping[int, str]
+    stored: IcebergType, type_tag: str | None, type_tags: Mapping[int, str]
 ) -> pa.DataType:
     match stored:
         case StructType():
-            return _declared_struct(stored, token, tokens)
+            return _declared_struct(stored, type_tag, type_tags)
         case ListType():
-            element, size = _declared_field(stored.element_field, tokens), list_size(token)
+            element, size = _declared_field(stored.element_field, type_tags), list_size(type_tag)
             return pa.list_(element) if size is None else pa.list_(element, size)
         case MapType():
-            keys = _declared_field(stored.key_field, tokens).type
-            return map_of(keys, _declared_field(stored.value_field, tokens))
+            keys = _declared_field(stored.key_field, type_tags).type
+            return map_of(keys, _declared_field(stored.value_field, type_tags))
         case _:
-            storage = storage_of(token) if token is not None else None
-            if token is None or storage is None or storage.type != stored:
+            storage = storage_of(type_tag) if type_tag is not None else None
+            if type_tag is None or storage is None or storage.type != stored:
                 return natural_type(stored)
-            return declared_by(token)
+            return declared_by(type_tag)
 
 
 def _declared_struct(
-    stored: StructType, token: str | None, tokens: Mapping[int, str]
+    stored: StructType, type_tag: str | None, type_tags: Mapping[int, str]
 ) -> pa.DataType:
-    if token == INTERVAL and [field.field_type for field in stored.fields] == [
+    if type_tag == INTERVAL and [field.field_type for field in stored.fields] == [
         kind for _, kind, _, _ in INTERVAL_PARTS
     ]:
         return pa.month_day_nano_interval()
-    fields = {field.field_id: _declared_field(field, tokens) for field in stored.fields}
-    members = union_members(token)
+    fields = {field.field_id: _declared_field(field, type_tags) for field in stored.fields}
+    members = union_members(type_tag)
     if members is not None and _is_union(stored, members):
         return pa.sparse_union([fields[member] for member in members])
     return pa.struct(list(fields.values()))
@@ -166,19 +166,19 @@ def _is_union(stored: StructType, members: tuple[int, ...]) -> bool:
 
 
 def stored_schema(columns: pa.Schema, first_id: int = 1) -> tuple[Schema, dict[int, str]]:
-    """The Iceberg schema of a new table, and the tokens of its fields by id.
+    """The Iceberg schema of a new table, and the type tags of its fields by id.
 
     The ids are those that Iceberg itself gives when it makes the table. Raises: Unsupported, naming
     column and type.
     """
     plain = publishable_schema(columns)
-    ids, tokens = count(first_id), dict[int, str]()
+    ids, type_tags = count(first_id), dict[int, str]()
     own_ids = [next(ids) for _ in plain]
     fields = [
-        _stored_column(field, own_id, ids, tokens)
+        _stored_column(field, own_id, ids, type_tags)
         for field, own_id in zip(plain, own_ids, strict=True)
     ]
-    return Schema(*fields), tokens
+    return Schema(*fields), type_tags
 
 
 def stored_field(field: pa.Field, next_id: int) -> tuple[NestedField, dict[int, str]]:
@@ -188,34 +188,34 @@ def stored_field(field: pa.Field, next_id: int) -> tuple[NestedField, dict[int, 
     Raises: Unsupported, naming column and type.
     """
     (plain,) = publishable_schema(pa.schema([field]))
-    ids, tokens = count(next_id), dict[int, str]()
-    return _stored_column(plain, next(ids), ids, tokens), tokens
+    ids, type_tags = count(next_id), dict[int, str]()
+    return _stored_column(plain, next(ids), ids, type_tags), type_tags
 
 
 def _stored_column(
-    field: pa.Field, own_id: int, ids: Iterator[int], tokens: dict[int, str]
+    field: pa.Field, own_id: int, ids: Iterator[int], type_tags: dict[int, str]
 ) -> NestedField:
     try:
-        stored = _stored_type(field, own_id, ids, tokens)
+        stored = _stored_type(field, own_id, ids, type_tags)
     except Unsupported as error:
         raise Unsupported(f"column {field.name}: {error.message}") from error
     return NestedField(own_id, field.name, stored, required=not field.nullable)
 
 
 def _stored_type(
-    field: pa.Field, own_id: int, ids: Iterator[int], tokens: dict[int, str]
+    field: pa.Field, own_id: int, ids: Iterator[int], type_tags: dict[int, str]
 ) -> IcebergType:
     """What is inside gets its ids before what is inside that, as Iceberg does it."""
     declared, children = field.type, fields_of(field.type)
-    token = geometry_token(field) or token_of(declared)
+    type_tag = geometry_type_tag(field) or type_tag_of(declared)
     if declared.id == lib.Type_FIXED_SIZE_LIST:
-        token = array_token(declared.list_size)
-    if token is not None:
-        tokens[own_id] = token
-    storage = storage_of(token) if token is not None else None
+        type_tag = array_type_tag(declared.list_size)
+    if type_tag is not None:
+        type_tags[own_id] = type_tag
+    storage = storage_of(type_tag) if type_tag is not None else None
     if storage is not None:
         return storage.type
-    if token == INTERVAL:
+    if type_tag == INTERVAL:
         return StructType(
             *(
                 NestedField(next(ids), name, kind, required=False)
@@ -228,9 +228,9 @@ def _stored_type(
         children = [pa.field(_tag_name(children), pa.int32()), *children]
     own_ids = [next(ids) for _ in children]
     if declared.id == lib.Type_SPARSE_UNION:
-        tokens[own_id] = union_token(own_ids[1:])
+        type_tags[own_id] = union_type_tag(own_ids[1:])
     kinds = [
-        _stored_type(child, child_id, ids, tokens)
+        _stored_type(child, child_id, ids, type_tags)
         for child, child_id in zip(children, own_ids, strict=True)
     ]
     match declared.id:

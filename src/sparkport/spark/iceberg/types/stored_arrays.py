@@ -24,7 +24,7 @@ from sparkport.engine.types import type_name
 from sparkport.errors import BadRequest, PreconditionFailed, SparkportError
 from sparkport.spark.iceberg.types.natural_types import natural_type
 from sparkport.spark.iceberg.types.stored_values import interval_from_parts, parts_of_interval
-from sparkport.spark.iceberg.types.type_tags import storage_of, token_of
+from sparkport.spark.iceberg.types.type_tags import storage_of, type_tag_of
 
 __all__ = ["decode", "encode", "tag_position"]
 
@@ -80,8 +80,8 @@ def _decoded(
             )
         case lib.Type_STRUCT | lib.Type_LIST | lib.Type_MAP:
             return _rebuilt(array, iceberg_type, declared, declared, path, _decoded)
-    token = token_of(declared)
-    storage = storage_of(token) if token is not None else None
+    type_tag = type_tag_of(declared)
+    storage = storage_of(type_tag) if type_tag is not None else None
     if storage is None or storage.type != iceberg_type:
         return convert_array(array, declared, path, from_duckdb=False)
     plain = _tried(storage.decode, array, _refuse_stored(declared, path))
@@ -157,8 +157,8 @@ def _encoded(
             )
         case lib.Type_STRUCT | lib.Type_LIST | lib.Type_MAP | lib.Type_FIXED_SIZE_LIST:
             return _rebuilt(array, iceberg_type, declared, target, path, _encoded)
-    token = token_of(declared)
-    storage = storage_of(token) if token is not None else None
+    type_tag = type_tag_of(declared)
+    storage = storage_of(type_tag) if type_tag is not None else None
     if storage is None or storage.type != iceberg_type:
         return convert_array(array, target, path, from_duckdb=False)
     plain = array.storage if isinstance(declared, pa.BaseExtensionType) else array

@@ -1,7 +1,7 @@
 """What a column was declared as, in a word that a table property keeps beside Iceberg's own type
 (decision 0008).
 
-Only what Iceberg's type does not tell by itself has a token. It belongs to a field id, also of a
+Only what Iceberg's type does not tell by itself has a type_tag. It belongs to a field id, also of a
 field inside another, so it follows a column that is renamed, by whichever engine.
 """
 
@@ -22,21 +22,21 @@ __all__ = [
     "GEOMETRY",
     "INTERVAL",
     "TYPES_PROPERTY",
-    "array_token",
+    "array_type_tag",
     "declared_by",
     "geometry_metadata",
-    "geometry_token",
+    "geometry_type_tag",
     "list_size",
     "storage_of",
-    "token_of",
-    "tokens_in",
+    "type_tag_of",
+    "type_tags_in",
     "union_members",
-    "union_token",
-    "written_tokens",
+    "union_type_tag",
+    "written_type_tags",
 ]
 
 TYPES_PROPERTY = "sparkport.types"
-"""The table property: a JSON object from field ids to tokens. Tables of other engines do not have
+"""The table property: a JSON object from field ids to type tags. Tables of other engines do not have
 it.
 """
 
@@ -44,8 +44,8 @@ GEOMETRY = "geometry"
 INTERVAL = "interval"
 
 
-def tokens_in(properties: Mapping[str, str]) -> dict[int, str]:
-    """The tokens of a table by field id. What cannot be read is left out: its columns show what
+def type_tags_in(properties: Mapping[str, str]) -> dict[int, str]:
+    """The type tags of a table by field id. What cannot be read is left out: its columns show what
     Iceberg says of them.
     """
     try:
@@ -55,69 +55,70 @@ def tokens_in(properties: Mapping[str, str]) -> dict[int, str]:
     if not isinstance(found, dict):
         return {}
     return {
-        int(key): token
-        for key, token in found.items()
-        if key.isascii() and key.isdigit() and isinstance(token, str)
+        int(key): type_tag
+        for key, type_tag in found.items()
+        if key.isascii() and key.isdigit() and isinstance(type_tag, str)
     }
 
 
-def written_tokens(tokens: Mapping[int, str]) -> str:
+def written_type_tags(type_tags: Mapping[int, str]) -> str:
     """The text of the property."""
     return json.dumps(
-        {str(field_id): tokens[field_id] for field_id in sorted(tokens)}, separators=(",", ":")
+        {str(field_id): type_tags[field_id] for field_id in sorted(type_tags)},
+        separators=(",", ":"),
     )
 
 
 # ----------------------------------------------------------------------------- types without parts
 
 
-def _token(declared: pa.DataType) -> str:
+def _type_tag(declared: pa.DataType) -> str:
     return extension_form(declared) or str(declared)
 
 
 _STORAGES: Mapping[str, tuple[pa.DataType, Storage]] = {
-    _token(declared): (declared, storage)
+    _type_tag(declared): (declared, storage)
     for row in ROWS
     if row.iceberg
     for declared in row.arrow
     if (storage := storage_for(declared)) is not None
 }
-"""By token: the Arrow type that is published, and how its values are kept."""
+"""By type tag: the Arrow type that is published, and how its values are kept."""
 
 
-def token_of(data_type: pa.DataType) -> str | None:
-    """The token of a type that is not nested; None where Iceberg's own type says it all."""
+def type_tag_of(data_type: pa.DataType) -> str | None:
+    """The type tag of a type that is not nested; None where Iceberg's own type says it all."""
     if data_type == pa.month_day_nano_interval():
         return INTERVAL
     if isinstance(data_type, pa.BaseExtensionType) and extension_form(data_type) is None:
-        return token_of(data_type.storage_type)  # what DuckDB, too, takes it for
-    token = _token(data_type)
-    return None if storage_of(token) is None else token
+        return type_tag_of(data_type.storage_type)  # what DuckDB, too, takes it for
+    type_tag = _type_tag(data_type)
+    return None if storage_of(type_tag) is None else type_tag
 
 
-def declared_by(token: str) -> pa.DataType | None:
-    """The Arrow type that a token of a type without parts stands for; None if it is not one."""
-    found = _found(token)
+def declared_by(type_tag: str) -> pa.DataType | None:
+    """The Arrow type that a type tag of a type without parts stands for; None if it is not one."""
+    found = _found(type_tag)
     return None if found is None else found[0]
 
 
-def storage_of(token: str) -> Storage | None:
-    """How the values of that type are kept; None if it is not such a token."""
-    found = _found(token)
+def storage_of(type_tag: str) -> Storage | None:
+    """How the values of that type are kept; None if it is not such a type tag."""
+    found = _found(type_tag)
     return None if found is None else found[1]
 
 
 _ZONED = re.compile(r"timestamp\[(s|ms|us|ns), tz=(.+)\]", re.DOTALL)
 
 
-def _found(token: str) -> tuple[pa.DataType, Storage] | None:
-    return _STORAGES.get(token) or _zoned(token)
+def _found(type_tag: str) -> tuple[pa.DataType, Storage] | None:
+    return _STORAGES.get(type_tag) or _zoned(type_tag)
 
 
 @lru_cache(maxsize=1024)
-def _zoned(token: str) -> tuple[pa.DataType, Storage] | None:
+def _zoned(type_tag: str) -> tuple[pa.DataType, Storage] | None:
     """There are too many zones for the table."""
-    match = _ZONED.fullmatch(token)
+    match = _ZONED.fullmatch(type_tag)
     declared = None if match is None else pa.timestamp(*match.groups())
     storage = None if declared is None else storage_for(declared)
     return None if declared is None or storage is None else (declared, storage)
@@ -129,34 +130,34 @@ _ARRAY = re.compile(r"array\[([1-9][0-9]{0,9})\]")
 _UNION = re.compile(r"union\[([0-9]+(?:,[0-9]+)*)\]")
 
 
-def array_token(size: int) -> str:
+def array_type_tag(size: int) -> str:
     """Of a list whose size is fixed."""
     return f"array[{size}]"
 
 
-def list_size(token: str | None) -> int | None:
+def list_size(type_tag: str | None) -> int | None:
     """The size that all lists have; None for lists of any size."""
-    match = _ARRAY.fullmatch(token or "")
+    match = _ARRAY.fullmatch(type_tag or "")
     return int(match[1]) if match and int(match[1]) < 2**31 else None
 
 
-def union_token(members: list[int]) -> str:
+def union_type_tag(members: list[int]) -> str:
     """Of a struct that keeps a union. The ids of the members in the order of the tags, whatever is
     done to the struct.
     """
     return f"union[{','.join(map(str, members))}]"
 
 
-def union_members(token: str | None) -> tuple[int, ...] | None:
+def union_members(type_tag: str | None) -> tuple[int, ...] | None:
     """The field ids of the members of a union; None if it is none."""
-    match = _UNION.fullmatch(token or "")
+    match = _UNION.fullmatch(type_tag or "")
     return tuple(map(int, match[1].split(","))) if match else None
 
 
 _EXTENSION_NAME, _EXTENSION_METADATA = b"ARROW:extension:name", b"ARROW:extension:metadata"
 
 
-def geometry_token(field: pa.Field) -> str | None:
+def geometry_type_tag(field: pa.Field) -> str | None:
     """Of a field that pyarrow takes for bytes, and whose metadata says that they are a geometry;
     None for all others.
     """
@@ -167,9 +168,9 @@ def geometry_token(field: pa.Field) -> str | None:
     return f"{GEOMETRY} {description}" if description else GEOMETRY
 
 
-def geometry_metadata(token: str | None) -> dict[bytes, bytes] | None:
+def geometry_metadata(type_tag: str | None) -> dict[bytes, bytes] | None:
     """The metadata that such a field has; None if it is none."""
-    name, _, description = (token or "").partition(" ")
+    name, _, description = (type_tag or "").partition(" ")
     if name != GEOMETRY:
         return None
     return {_EXTENSION_NAME: b"geoarrow.wkb", _EXTENSION_METADATA: description.encode()}
