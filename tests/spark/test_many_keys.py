@@ -16,6 +16,7 @@ from tests.spark.lake_tables import create, find, insert, rows
 from sparkport.catalog import Constraints, Context, DMLOptions, Operation
 from sparkport.engine.constraints.sandbox import comparison
 from sparkport.engine.databases import Check
+from sparkport.engine.gathered import BlockSize
 from sparkport.errors import BadRequest, ConstraintViolation, LimitExceeded, PreconditionFailed
 from sparkport.service.limits import LimitKeeper
 from sparkport.service.settings import Limits
@@ -106,7 +107,7 @@ def test_an_upsert_has_few_of_its_keys_in_memory(seen, called, lake, warehouse, 
 
 
 def test_large_rows_are_not_gathered_by_their_number(seen, called, lake, namespace, monkeypatch):
-    monkeypatch.setattr(upsert, "_GATHERED_BYTES", 1_000_000, raising=False)
+    monkeypatch.setattr(upsert, "_GATHERED", BlockSize(bytes=1_000_000))
     most = 0
 
     def watched(waits: row_spool.Waiting, batch: pa.RecordBatch) -> None:

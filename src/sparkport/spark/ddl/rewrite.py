@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -36,8 +36,8 @@ from sparkport.spark.iceberg.parquet_output import (
 from sparkport.spark.iceberg.parts import FilePart
 from sparkport.spark.iceberg.plan import plan_scan
 from sparkport.spark.iceberg.projection import file_fields
-from sparkport.spark.iceberg.read import ReadRequest, read_parts, read_request
-from sparkport.spark.iceberg.types.declared import decode, encode, natural_type
+from sparkport.spark.iceberg.read import ReadRequest, as_stored, read_parts, read_request
+from sparkport.spark.iceberg.types.declared import decode, encode
 from sparkport.spark.lake.iceberg_commit import Draft
 from sparkport.spark.write.java_files import java_file
 
@@ -109,19 +109,14 @@ def files_without(draft: Draft, field_id: int) -> list[FilePart]:
     return found
 
 
-def _as_stored(draft: Draft) -> ReadRequest:
+def _stored_rows(draft: Draft) -> ReadRequest:
     request = read_request(
         draft.state,
         None,
         batch_rows=draft.lake.settings.batch_rows,
         properties=draft.lake.file_properties,
     )
-    kinds = {each.field_id: each.field_type for each in draft.state.schema.fields}
-    fields = [
-        pa.field(field.name, natural_type(kinds[field_id]))
-        for field_id, field in zip(request.field_ids, request.columns, strict=True)
-    ]
-    return replace(request, columns=pa.schema(fields))
+    return as_stored(request, draft.state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +217,7 @@ def _rewritten(
     keys: list[pa.RecordBatch],
 ) -> _Written | None:
     """The new file of an old one; None when no row of it is left."""
-    stored = _Following(read_parts(_as_stored(draft), [part], ctx.check))
+    stored = _Following(read_parts(_stored_rows(draft), [part], ctx.check))
     needed = columns_of(constraints, files.columns.names)
     keyed = {name for key in (constraints.primary_key, *constraints.unique) for name in key}
     output: ParquetOutput | None = None

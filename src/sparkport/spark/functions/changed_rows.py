@@ -33,13 +33,13 @@ from sparkport.spark.iceberg.positions import array_of, bitmap_of
 from sparkport.spark.iceberg.projection import file_fields
 from sparkport.spark.iceberg.read import (
     ReadRequest,
+    as_stored,
     file_errors,
     read_parts,
     read_positions,
     read_request,
 )
 from sparkport.spark.iceberg.table_state import TableState
-from sparkport.spark.iceberg.types.declared import natural_type
 from sparkport.spark.lake.history import ancestors_of
 
 __all__ = ["ChangedRows"]
@@ -271,7 +271,7 @@ class ChangedRows:
         columns show them.
         """
         columns = self._later.definition.columns.names
-        request = _as_stored(self._later, self._request([*columns, ROWID_NAME], 131_072))
+        request = as_stored(self._request([*columns, ROWID_NAME], 131_072), self._later)
         with RowHashes(len(columns)) as hashes:
             for side, pieces in enumerate((self._gone, self._come)):
                 for piece in pieces:
@@ -318,12 +318,3 @@ def _sequence_numbers(state: TableState, paths: set[str]) -> dict[str, int]:
         for entry in read_manifest(state.io, manifest)
         if entry.path in paths
     }
-
-
-def _as_stored(state: TableState, request: ReadRequest) -> ReadRequest:
-    kinds = {each.field_id: each.field_type for each in state.schema.fields}
-    fields = [
-        pa.field(field.name, natural_type(kinds[field_id]))
-        for field_id, field in zip(request.field_ids, request.columns, strict=True)
-    ]
-    return replace(request, columns=pa.schema(fields))

@@ -33,6 +33,7 @@ from sparkport.engine.constraints.expressions import column_types
 from sparkport.engine.constraints.sandbox import quoted
 from sparkport.engine.constraints.validate import parse_constraint
 from sparkport.engine.encodings import convert_array
+from sparkport.engine.gathered import BlockSize, Gathered
 from sparkport.engine.type_table import form
 from sparkport.errors import BadRequest, NotFound, NotWritable
 from sparkport.spark.functions.table_names import find_for
@@ -46,8 +47,7 @@ from sparkport.spark.write.row_spool import Waiting
 
 __all__ = ["merging_functions"]
 
-_GATHERED_ROWS = 65_536
-_GATHERED_BYTES = 32 * 1024 * 1024
+_GATHERED = BlockSize(rows=65_536, bytes=32 * 1024 * 1024)
 """Rows that are converted together: DuckDB sends 2048 at a time, which may be large."""
 
 
@@ -306,24 +306,11 @@ class MergeDelete(_MergingFunction):
 
 
 def _gathered(rows: RecordReader) -> Iterator[pa.RecordBatch]:
-    waiting: list[pa.RecordBatch] = []
-    count = size = 0
+    gathered = Gathered(_GATHERED)
     for batch in rows:
-        if batch.num_rows:
-            waiting.append(batch)
-            count += batch.num_rows
-            size += batch.nbytes
-        if count >= _GATHERED_ROWS or size >= _GATHERED_BYTES:
-            yield from _together(waiting)
-            waiting, count, size = [], 0, 0
-    yield from _together(waiting)
-
-
-def _together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    try:
-        return [pa.concat_batches(batches)] if len(batches) > 1 else batches
-    except pa.ArrowException:
-        return batches  # Arrow cannot do it for every type
+        for block in gathered.add(batch):
+            yield from block.joined().batches
+    yield from gathered.take().joined().batches
 
 
 _Step: TypeAlias = Callable[[pa.Array], pa.Array]

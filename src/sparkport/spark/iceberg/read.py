@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,14 +23,16 @@ from sparkport.errors import PreconditionFailed
 from sparkport.spark.iceberg.locations import reachable
 from sparkport.spark.iceberg.part_reader import PartReader
 from sparkport.spark.iceberg.parts import FilePart
+from sparkport.spark.iceberg.types.natural_types import natural_type
 
 if TYPE_CHECKING:
     from sparkport.spark.iceberg.table_state import TableState
 
 __all__ = [
     "ReadRequest",
+    "as_stored",
     "file_errors",
-    "gathered",
+    "join_small_batches",
     "reachable",
     "read_parts",
     "read_positions",
@@ -100,6 +102,16 @@ def read_request(
     )
 
 
+def as_stored(request: ReadRequest, state: TableState) -> ReadRequest:
+    """The request, made to yield values of the stored types instead of the declared ones."""
+    kinds = {each.field_id: each.field_type for each in state.schema.fields}
+    fields = [
+        pa.field(declared.name, natural_type(kinds[field_id]))
+        for field_id, declared in zip(request.field_ids, request.columns, strict=True)
+    ]
+    return replace(request, columns=pa.schema(fields))
+
+
 def read_parts(
     request: ReadRequest,
     parts: Sequence[FilePart],
@@ -116,7 +128,9 @@ def read_parts(
     Raises: PreconditionFailed when a file is missing or damaged; what `check` raises.
     """
     reader = PartReader(request, check, use_threads=use_threads)
-    yield from gathered(_checked(request, map(reader.read, parts), check), request.batch_rows)
+    yield from join_small_batches(
+        _checked(request, map(reader.read, parts), check), request.batch_rows
+    )
 
 
 def read_positions(
@@ -131,7 +145,7 @@ def read_positions(
     """
     reader = PartReader(request, use_threads=use_threads)
     read = (reader.read_at(part, positions) for part, positions in places)
-    yield from gathered(_checked(request, read, check), request.batch_rows)
+    yield from join_small_batches(_checked(request, read, check), request.batch_rows)
 
 
 def _checked(
@@ -176,7 +190,9 @@ def file_errors(table: str) -> Iterator[None]:
         ) from error
 
 
-def gathered(batches: Iterator[pa.RecordBatch], batch_rows: int) -> Iterator[pa.RecordBatch]:
+def join_small_batches(
+    batches: Iterator[pa.RecordBatch], batch_rows: int
+) -> Iterator[pa.RecordBatch]:
     """Small batches, as selective filters leave them, put together: each costs the client a
     message.
     """
@@ -189,14 +205,14 @@ def gathered(batches: Iterator[pa.RecordBatch], batch_rows: int) -> Iterator[pa.
             if rows < batch_rows // 2:
                 continue
             batch = None
-        yield from _together(small)
+        yield from _joined(small)
         small, rows = [], 0
         if batch is not None:
             yield batch
-    yield from _together(small)
+    yield from _joined(small)
 
 
-def _together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     if len(batches) < 2:
         return batches
     try:

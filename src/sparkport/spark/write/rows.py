@@ -17,7 +17,12 @@ from sparkport.errors import NotFound
 from sparkport.spark.iceberg.parts import FilePart
 from sparkport.spark.iceberg.positional_read import MOST_ROWS
 from sparkport.spark.iceberg.positions import array_of, bitmap_of
-from sparkport.spark.iceberg.read import ReadRequest, gathered, read_positions, read_request
+from sparkport.spark.iceberg.read import (
+    ReadRequest,
+    join_small_batches,
+    read_positions,
+    read_request,
+)
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.iceberg.types.declared import natural_type
 from sparkport.spark.lake.changes import NO_ROWS, Located, Location
@@ -166,7 +171,9 @@ def _read(
     with ThreadPoolExecutor(
         min(len(places), os.cpu_count() or 1), thread_name_prefix="sparkport-rows"
     ) as threads:
-        yield from gathered(chain.from_iterable(threads.map(read, places)), request.batch_rows)
+        yield from join_small_batches(
+            chain.from_iterable(threads.map(read, places)), request.batch_rows
+        )
 
 
 def _request(
