@@ -1,9 +1,8 @@
-"""What is known of the values of a column in a file, a partition or a row group, without reading
-them.
+"""Bounds of a column's values in a file, a partition or a row group, known without reading them.
 
 Strategy: every value that has an order becomes a Python number or bytes, so that one comparison
-serves all: integers, days, microseconds and unscaled decimals are `int`, text is its UTF-8, which
-is the order of DuckDB and of Iceberg. In doubt nothing is known.
+serves all types. Integers, days, microseconds and unscaled decimals are `int`. Text is its UTF-8,
+which DuckDB and Iceberg both order by. In doubt the bounds are unknown.
 """
 
 from __future__ import annotations
@@ -55,8 +54,9 @@ Value: TypeAlias = "int | float | bytes"
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """No value is below `lower` or above `upper`, both None where that is not known. NaN is above
-    everything.
+    """Limits of a column's values: none is below `lower` or above `upper`; None is unknown.
+
+    NaN is above everything.
     """
 
     lower: Any
@@ -71,8 +71,9 @@ UNKNOWN = Bounds(None, None)
 
 
 def bounds_in_file(entry: ManifestEntry, field_id: int, kind: IcebergType) -> Bounds:
-    """Of a column of the table's schema. A file that lacks the column has no metrics for it, so
-    nothing is known.
+    """The bounds of a column of the table's schema in a data file.
+
+    A file that lacks the column has no metrics for it, so its bounds are unknown.
     """
     values, nulls = entry.value_counts.get(field_id), entry.null_counts.get(field_id)
     has_value = values is None or nulls is None or values != nulls
@@ -89,8 +90,10 @@ def bounds_in_file(entry: ManifestEntry, field_id: int, kind: IcebergType) -> Bo
 
 
 def bounds_of_row_ids(entry: ManifestEntry, may_hold_row_ids: bool) -> Bounds:
-    """Of the row ids: by position, unless the file has a column of them, whose values win where
-    they are not NULL.
+    """The bounds of the row ids in a data file.
+
+    Row ids follow from positions, unless the file has a column of them: its values win where they
+    are not NULL.
     """
     first = entry.first_row_id
     last = None if first is None else first + entry.rows - 1
@@ -109,7 +112,7 @@ def bounds_of_row_ids(entry: ManifestEntry, may_hold_row_ids: bool) -> Bounds:
 
 
 def bounds_of_value(value: object) -> Bounds:
-    """Of a partition, where the column has one value."""
+    """The bounds of a column that has one value in the whole partition."""
     match value:
         case None:
             return Bounds(None, None, True, False)
@@ -128,21 +131,21 @@ def bounds_of_value(value: object) -> Bounds:
 
 
 def bounds_of_partitions(summary: Summary, kind: IcebergType) -> Bounds:
-    """Of a partition field over all files of a manifest."""
+    """The bounds of a partition field over all files of a manifest."""
     lower = None if summary.lower is None else stored_value(kind, summary.lower)
     upper = None if summary.upper is None else stored_value(kind, summary.upper)
     floating = isinstance(kind, FloatType | DoubleType)
     if floating and summary.contains_nan is not False:
         upper = None
-    # Without bounds all are NULL, or NaN, or the writer did not tell.
+    # Without bounds all values are NULL, or NaN, or the writer did not measure them.
     return Bounds(lower, upper, summary.contains_null, True)
 
 
 def bounds_in_row_group(statistics: Any, kind: IcebergType) -> Bounds:
-    """From a Parquet footer's statistics of one column, as pyarrow gives them, or None.
+    """The bounds of a column in a row group, from the statistics in the Parquet footer.
 
-    pyarrow already withholds statistics of writers whose order is not to be trusted. Bounds that
-    were shortened are still bounds.
+    `statistics` are pyarrow's, or None. pyarrow already withholds statistics of writers whose order
+    cannot be trusted. Bounds that were shortened are still bounds.
     """
     if statistics is None:
         return UNKNOWN
@@ -155,16 +158,14 @@ def bounds_in_row_group(statistics: Any, kind: IcebergType) -> Bounds:
         return Bounds(None, None, nulls != 0, has_value)
     lower, upper = convert(statistics.min_raw), convert(statistics.max_raw)
     if isinstance(kind, FloatType | DoubleType):
-        # NaN is left out of the statistics, and not counted.
+        # The statistics leave NaN out, and do not count it.
         upper = None
         lower = None if math.isnan(lower) else lower
     return Bounds(lower, upper, nulls != 0, has_value)
 
 
 def _statistics_converter(statistics: Any, kind: IcebergType) -> Callable[[Any], Any] | None:
-    """From the raw value to ours; None where the file's type is not plainly the one of the
-    table.
-    """
+    """A function from a raw statistic to a bound; None unless file and table agree on the type."""
     logical = json.loads(statistics.logical_type.to_json())
     match statistics.physical_type, logical.get("Type"), kind:
         case "BOOLEAN", _, BooleanType():
@@ -190,10 +191,10 @@ def _statistics_converter(statistics: Any, kind: IcebergType) -> Callable[[Any],
 
 
 def stored_value(kind: IcebergType, data: bytes) -> Any:
-    """A bound as Iceberg serialises it (appendix D of its specification); None for types without a
-    common order.
+    """Read a bound as Iceberg serialises it (appendix D of its specification).
 
-    By its length, not by the type: a bound from before a promotion is shorter.
+    None for types that engines do not order alike. The length of the bytes counts, not that of the
+    type: a bound from before a promotion is shorter.
     """
     match kind:
         case BooleanType():
@@ -222,15 +223,13 @@ def stored_value(kind: IcebergType, data: bytes) -> Any:
 
 
 def decimal_bytes(unscaled: int) -> bytes:
-    """A decimal as Iceberg stores and hashes it: big-endian two's complement without superfluous
-    bytes.
-    """
+    """A decimal as Iceberg stores and hashes it: the shortest big-endian two's complement."""
     bits = (unscaled if unscaled >= 0 else ~unscaled).bit_length() + 1
     return unscaled.to_bytes((bits + 7) // 8, "big", signed=True)
 
 
 def _unscaled(value: Decimal) -> int:
-    """Exactly, whatever the precision of the decimal context."""
+    """The number without its decimal point, exact whatever the decimal context's precision."""
     sign, digits, _ = value.as_tuple()
     number = int("".join(map(str, digits)) or "0")
     return -number if sign else number

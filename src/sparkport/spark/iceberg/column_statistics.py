@@ -1,9 +1,9 @@
 """Statistics of columns from the metadata of Iceberg's files.
 
-DuckDB's optimiser believes them, so what one file leaves open is not known of the column (airport
-§4.9, T28). Files that lack a column, because it was added later, look like files that were not
-measured: both tell nothing. Rows that were deleted still count: bounds are only wider than they
-need be with them, and that there is no NULL stays true.
+DuckDB's optimiser relies on them, so a column's statistics say nothing that any of its files leaves
+open (airport §4.9, T28). Files that lack a column, because it was added later, look like files that
+were not measured: both tell nothing. Deleted rows still count. They only make bounds wider, and "no
+NULL" stays true.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _UNKNOWN: Any = object()
 
 
 def column_statistics(state: TableState, column: str) -> ColumnStatistics | None:
-    """What is known for certain of a column in that snapshot; None where nothing is.
+    """What is certain about a column in a table's snapshot; None where nothing is.
 
-    The same object for the same snapshot, as long as it is remembered. Raises: NotFound.
+    Returns the same object for the same snapshot as long as it is cached. Raises: NotFound.
     """
     position = state.definition.expect(column, state.identifier)
     kind, field = state.schema.fields[position].field_type, state.definition.columns.field(position)
@@ -49,7 +49,7 @@ def column_statistics(state: TableState, column: str) -> ColumnStatistics | None
     )
     known: ColumnStatistics | None = _remembered.find(key, _UNKNOWN)
     if known is not _UNKNOWN:
-        return known  # that nothing can be said is remembered too
+        return known  # also cached: that nothing can be said
     entries = _data_files(state)
     return (
         None if entries is None else _remembered.add(key, statistics_of(state, entries, position))
@@ -59,9 +59,7 @@ def column_statistics(state: TableState, column: str) -> ColumnStatistics | None
 def statistics_of(
     state: TableState, entries: Iterable[ManifestEntry], position: int
 ) -> ColumnStatistics | None:
-    """The statistics of a column, by its position, from the data files of a snapshot; None where
-    nothing is known.
-    """
+    """Statistics of the column at a position, from a snapshot's files; None if none are known."""
     kind, field = state.schema.fields[position].field_type, state.definition.columns.field(position)
     if not kind.is_primitive or not takes_statistics(field):
         return None
@@ -80,7 +78,7 @@ def statistics_of(
 
 
 def _data_files(state: TableState) -> list[ManifestEntry] | None:
-    """None where they cannot be read here: the scan will say what is wrong, if anything is."""
+    """The snapshot's files; None if they cannot be read here, and then the scan reports why."""
     if state.snapshot is None:
         return []
     if state.io is None or not state.snapshot.manifest_list:
@@ -102,8 +100,10 @@ def _data_files(state: TableState) -> list[ManifestEntry] | None:
 
 
 def _in_file(entry: ManifestEntry, field_id: int, kind: IcebergType) -> Bounds:
-    """Of one file. An upper bound that is NaN means that there is one, a lower one that there is
-    nothing else.
+    """The bounds of a column in one file.
+
+    A NaN as upper bound means that the file holds a NaN; as lower bound, that it holds nothing
+    else.
     """
     values, nulls = entry.value_counts.get(field_id), entry.null_counts.get(field_id)
     if values != entry.rows or not 0 <= (nulls or 0) <= values:
@@ -117,7 +117,7 @@ def _in_file(entry: ManifestEntry, field_id: int, kind: IcebergType) -> Bounds:
     if isinstance(kind, FloatType | DoubleType):
         nans = entry.nan_counts.get(field_id)
         if nans is None:
-            lower = upper = None  # NaN was left out of the bounds, or has spoilt them
+            lower = upper = None  # the writer left NaN out of the bounds, or let it spoil them
         elif nans:
             upper = math.nan
             lower = math.nan if nulls is not None and nans == values - nulls else lower
@@ -125,18 +125,18 @@ def _in_file(entry: ManifestEntry, field_id: int, kind: IcebergType) -> Bounds:
 
 
 def _extremes(files: Sequence[Bounds]) -> tuple[Any, Any]:
-    """The least and the greatest bound; None where one is missing."""
+    """The least and the greatest bound over all files; None where a file lacks it."""
     with_values = [file for file in files if file.has_value]
     lowers, uppers = [file.lower for file in with_values], [file.upper for file in with_values]
     low = None if not lowers or None in lowers else min(lowers, key=_order)
     high = None if not uppers or None in uppers else max(uppers, key=_order)
     if low is not None and high is not None and _order(low) > _order(high):
-        return None, None  # damaged
+        return None, None  # the metadata is damaged
     return None if low is not None and _is_nan(low) else low, high
 
 
 def _order(value: Any) -> tuple[bool, Any]:
-    """As DuckDB has it: NaN is above all other numbers."""
+    """A sort key in DuckDB's order: NaN is above all other numbers."""
     return (True, 0) if _is_nan(value) else (False, value)
 
 
@@ -148,8 +148,9 @@ def _is_nan(value: Any) -> bool:
 
 
 def _shown(bound: Any, kind: IcebergType, field: pa.Field) -> pa.Scalar | None:
-    """A bound as the column shows it; None where it cannot, as that of a value which another engine
-    has written.
+    """A bound as users see values of the column; None if the declared type cannot hold it.
+
+    Another engine may have written such a value.
     """
     if bound is None:
         return None
@@ -167,7 +168,7 @@ def _stored(bound: Any, kind: IcebergType) -> pa.Array:
         case StringType():
             return pa.array([bound.decode()], natural)
         case DecimalType():
-            # Not by arithmetic, which rounds to the digits of the thread's context.
+            # Arithmetic would round to the precision of the thread's decimal context.
             return pa.array(
                 [Decimal((bound < 0, tuple(map(int, str(abs(bound)))), -kind.scale))], natural
             )

@@ -1,4 +1,4 @@
-"""Conditions on single columns, held against the bounds of files and row groups."""
+"""Conditions on single columns, checked against the bounds of files and row groups."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BoundsOf: TypeAlias = Callable[[int], Bounds]
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Values between two others; None for no limit. NULL is never in it."""
+    """The value is between `lower` and `upper`; None is no limit. NULL is never in a range."""
 
     field_id: int
     lower: Any
@@ -45,7 +45,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Some of these values, which are sorted."""
+    """The value is one of `values`, which are sorted."""
 
     field_id: int
     values: Sequence[Any]
@@ -62,7 +62,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Nullness:
-    """NULL, or anything but."""
+    """The value is NULL, or it is not."""
 
     field_id: int
     is_null: bool
@@ -82,7 +82,7 @@ class All:
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """Also the condition that nothing meets: with no parts."""
+    """At least one of the parts holds. Without parts, nothing matches."""
 
     parts: tuple[Condition, ...]
 
@@ -96,13 +96,13 @@ NOTHING = AnyOf(())
 
 
 def all_of(parts: list[Condition | None]) -> Condition | None:
-    """AND: what is not understood is left out."""
+    """AND. Parts that were not understood (None) are left out."""
     known = tuple(part for part in parts if part is not None)
     return All(known) if len(known) > 1 else known[0] if known else None
 
 
 def any_of(parts: list[Condition | None]) -> Condition | None:
-    """OR: what is not understood may be anything."""
+    """OR. A part that was not understood (None) could match anything, so the whole is None."""
     known = tuple(part for part in parts if part is not None)
     if len(known) < len(parts):
         return None

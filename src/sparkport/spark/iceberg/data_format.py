@@ -1,4 +1,4 @@
-"""The format of data files: Parquet. Where another one is to be read or written, it begins here."""
+"""The format of data files: Parquet. Support for another format would begin here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 __all__ = ["DATA_FORMAT", "DATA_SUFFIX", "FIELD_ID", "wants_other_format"]
 
 DATA_FORMAT = "PARQUET"
-"""As manifests and Iceberg's Java name it."""
+"""The name in manifests and in Iceberg's Java library."""
 DATA_SUFFIX = ".parquet"
 FIELD_ID = b"PARQUET:field_id"
 """Where Arrow keeps the field ids of Parquet's columns, in the metadata of its own fields."""

@@ -1,8 +1,7 @@
 """What users see of an Iceberg table, and how that is kept in its properties.
 
-Iceberg knows columns, their order and NOT NULL. What it lacks is kept in properties under
-`sparkport.`, by field id where it is about columns, so that it survives a renaming by any engine:
-declared types, defaults, constraints.
+Iceberg stores columns, their order and NOT NULL. Declared types, defaults and constraints are kept
+in properties under `sparkport.`, by field id, so that they survive a renaming by any engine.
 """
 
 from __future__ import annotations
@@ -37,36 +36,34 @@ __all__ = [
 CONSTRAINTS_PROPERTY = "sparkport.constraints"
 DEFAULTS_PROPERTY = "sparkport.defaults"
 COMMENT_PROPERTY = "comment"
-"""Spark's own."""
+"""Spark's own property for the comment of a table."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Definition:
-    """Columns and constraints of a table. The same object as long as they do not change."""
+    """Columns and constraints of a table. One object serves as long as they do not change."""
 
     columns: pa.Schema
     """Without the row id; NOT NULL columns are not nullable."""
     field_ids: tuple[int, ...]
     """Iceberg's ids of the columns."""
     arrow_schema: pa.Schema
-    """As published: with the row id, last (airport §16 T7), where the table has row ids."""
+    """As published: with the row id last (airport §16 T7), where the table has row ids."""
     constraints: Constraints
     comment: str
     has_row_ids: bool
 
     def position(self, name: str) -> int | None:
-        """Where the column is, as DuckDB compares names."""
+        """The position of a column, by name as DuckDB compares names; None if there is none."""
         return find_column(self.columns, name)
 
     def expect(self, name: str, table: Identifier) -> int:
-        """Raises: NotFound."""
+        """The position of a column. Raises: NotFound."""
         return expect_column(self.columns, name, table)
 
 
 def define(schema: Schema, properties: Mapping[str, str], *, has_row_ids: bool) -> Definition:
-    """Put together what users see. Raises: Unsupported for a column of a type that cannot be
-    shown.
-    """
+    """What users see of a table. Raises: Unsupported for a column that cannot be shown."""
     ids = tuple(field.field_id for field in schema.fields)
     defaults = _object(properties.get(DEFAULTS_PROPERTY))
     fields = []
@@ -76,7 +73,7 @@ def define(schema: Schema, properties: Mapping[str, str], *, has_row_ids: bool) 
             field = field.with_metadata({**(field.metadata or {}), DEFAULT: default.encode()})
         fields.append(field)
     columns = pa.schema(fields)
-    # A column of another engine may be called rowid; then there is no place for ours.
+    # A column made by another engine may be called rowid; then the row id is not published.
     has_row_ids = has_row_ids and not any(
         folded(name) == folded(ROWID_NAME) for name in columns.names
     )
@@ -124,9 +121,7 @@ def constraints_property(
 def _constraints(
     columns: pa.Schema, field_ids: Sequence[int], kept: Mapping[str, Any]
 ) -> Constraints:
-    """What still makes sense of the kept constraints: another engine may have dropped columns
-    without asking.
-    """
+    """The stored constraints that still apply: another engine may have dropped columns."""
     names = dict(zip(field_ids, columns.names, strict=True))
     keys = [key for key in kept.get("unique", ()) if all(each in names for each in key)]
     primary_key = kept.get("primary_key", ())
@@ -143,8 +138,9 @@ def _constraints(
 
 
 def _check(check: Mapping[str, Any], names: Mapping[int, str]) -> str | None:
-    """A CHECK with the columns as they are called now; None when one is gone or cannot be rewritten
-    for certain.
+    """A CHECK with the columns' present names; None if a column is gone.
+
+    None, too, if it cannot be rewritten with certainty.
     """
     text = str(check["sql"])
     for old, field_id in check["columns"].items():
@@ -160,9 +156,7 @@ def _check(check: Mapping[str, Any], names: Mapping[int, str]) -> str | None:
 
 
 def _object(text: str | None) -> Mapping[str, Any]:
-    """A property's JSON object; an empty one when somebody else has written something else
-    there.
-    """
+    """A property's JSON object; an empty one if the text is something else."""
     try:
         value = json.loads(text) if text else {}
     except ValueError:

@@ -1,6 +1,4 @@
-"""The deleted positions of a data file: delete vectors of version 3, position delete files of
-version 2.
-"""
+"""Deleted positions of a data file: delete vectors (version 3), position deletes (version 2)."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ VECTOR_MAGIC = bytes.fromhex("d1d33964")
 
 
 class DeletedPositions:
-    """Which rows of a file are gone. Positions are sorted and unique."""
+    """Which rows of a file are deleted. Positions are sorted and unique."""
 
     def __init__(self, positions: BitMap64) -> None:
         self._values = array_of(positions)
@@ -30,9 +28,7 @@ class DeletedPositions:
         return len(self._values)
 
     def kept(self, start: int, rows: int) -> pa.BooleanArray | None:
-        """TRUE for those of the rows from `start` on that are not deleted; None if that is all of
-        them.
-        """
+        """A mask of the rows from `start` on: TRUE for those that remain; None if all do."""
         gone = between(self._values, start, start + rows - 1)
         if not len(gone):
             return None
@@ -42,14 +38,18 @@ class DeletedPositions:
 
 
 def deleted_positions(part: FilePart, properties: Mapping[str, str]) -> DeletedPositions | None:
-    """None if no row is deleted. Raises: OSError, ValueError, ArrowInvalid for damaged files."""
+    """The deleted rows of a part; None if there are none.
+
+    Raises: OSError, ValueError, ArrowInvalid for damaged files.
+    """
     found = deleted_bitmap(part, properties)
     return DeletedPositions(found) if found else None
 
 
 def deleted_bitmap(part: FilePart, properties: Mapping[str, str]) -> BitMap64:
-    """The caller's own, to change as it likes. Raises: OSError, ValueError, ArrowInvalid for
-    damaged files.
+    """The deleted positions as a bitmap, which the caller may change.
+
+    Raises: OSError, ValueError, ArrowInvalid for damaged files.
     """
     if part.vector is not None:
         return read_vector(part.vector, properties)
@@ -59,7 +59,7 @@ def deleted_bitmap(part: FilePart, properties: Mapping[str, str]) -> BitMap64:
 def read_vector(vector: DeleteVector, properties: Mapping[str, str]) -> BitMap64:
     """The positions in a `deletion-vector-v1` blob. Raises: OSError; ValueError if it is damaged.
 
-    Its layout, by the Puffin specification: length of the next two (big-endian), magic, 64-bit
+    Layout, by the Puffin specification: length of the next two parts (big-endian), magic, 64-bit
     roaring bitmap, CRC-32 of magic and bitmap (big-endian).
     """
     storage = storage_at(vector.path, properties)

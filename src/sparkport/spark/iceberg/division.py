@@ -1,4 +1,4 @@
-"""Dividing a plan into pieces of about the same size, for streams and tasks."""
+"""Dividing a scan plan into pieces of about the same size, for streams and tasks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ __all__ = ["divide"]
 
 
 def divide(plan: ScanPlan, pieces: int) -> list[tuple[FilePart, ...]]:
-    """The plan in at most so many pieces that read about the same number of bytes, in order. Large
-    files are cut.
+    """Divide a plan into at most `pieces` pieces of about as many bytes, in order.
+
+    Large files are cut.
     """
     pieces = max(1, pieces)
     units = [
@@ -36,8 +37,9 @@ def _weight(part: FilePart) -> int:
 
 
 def _cut(part: FilePart, most_bytes: int) -> Iterator[FilePart]:
-    """By row groups, as far as the manifest tells where they begin; the reader finds out how many
-    there really are.
+    """Cut a file between row groups, as far as the manifest tells where they begin.
+
+    The reader finds out how many row groups there really are.
     """
     begin, end = part.row_groups or (0, None)
     starts = (*part.split_offsets, part.size)
@@ -57,7 +59,7 @@ def _cut(part: FilePart, most_bytes: int) -> Iterator[FilePart]:
 
 
 def _joined(group: Sequence[FilePart]) -> tuple[FilePart, ...]:
-    """Neighbouring row groups of one file as one part again."""
+    """Join neighbouring row groups of one file into one part again."""
     joined: list[FilePart] = []
     for part in group:
         last = joined[-1] if joined else None
@@ -79,6 +81,6 @@ def _joined(group: Sequence[FilePart]) -> tuple[FilePart, ...]:
 
 
 _OPENING = 64 * 1024
-"""What a file costs beyond its bytes."""
+"""The cost of opening a file, in bytes that could be read instead."""
 _SMALLEST_CUT = 1024 * 1024
-"""A piece of a file is worth opening it once more."""
+"""A piece of a file must have so many bytes to be worth opening the file once more."""

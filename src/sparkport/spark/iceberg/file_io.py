@@ -1,4 +1,4 @@
-"""The lake's storages as PyIceberg's classes want them, for its readers and writers of Avro."""
+"""The lake's storages as PyIceberg's file classes, for its readers and writers of Avro."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["StorageIO"]
 
 
 class StorageIO(FileIO):
-    """Files at any place that has a storage. Picklable."""
+    """Reads and writes files wherever there is a storage for them. Picklable."""
 
     def new_input(self, location: str) -> InputFile:
         """Raises: OSError when only Spark can reach the place."""

@@ -1,4 +1,4 @@
-"""One part of a data file: which row groups, which columns, which rows."""
+"""Reads one part of a data file: which row groups, which columns, which rows."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 __all__ = ["FileReader", "Column", "Lot", "without_columns"]
 
 _LARGE_GROUP = 65_536
-"""Rows of a row group of which it is worth the trouble to read just a few."""
+"""From so many rows in a row group on, it pays to read a few of them by position."""
 _NEAR = 5
-"""Rows are near each other if the row group has so many times the rows that they are apart."""
+"""Rows are close together if the row group has this many times the rows of the span they cover."""
 _ROW_ID = NestedField(ROW_ID_FIELD, "_row_id", LongType(), required=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column that is read: its Iceberg field, and how its values are shown."""
+    """A column to read: its Iceberg field, and the type in which its values are shown."""
 
     stored: NestedField
     declared: pa.Field
@@ -45,7 +45,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Lot:
-    """Columns that are read together, and whether the row id is among them, as the last."""
+    """Columns that are read together; the row id is the last of them, if there is one."""
 
     columns: tuple[Column, ...]
     has_row_id: bool
@@ -61,7 +61,7 @@ class Lot:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A lot of columns in one file."""
+    """Where the columns of a lot are in one file."""
 
     lot: Lot
     sources: tuple[Source, ...]
@@ -93,7 +93,7 @@ class _RowGroup:
 
 
 class FileReader:
-    """Reads one part. Without a file all that is asked for follows from positions."""
+    """Reads one part. `file` is None where everything wanted follows from positions."""
 
     def __init__(
         self,
@@ -131,9 +131,7 @@ class FileReader:
                 yield from self._read_group_at(group, wanted)
 
     def _positional_read(self, group: _RowGroup, positions: pa.Array) -> pa.RecordBatch | None:
-        """The file's columns at those positions, where there is a quicker way than to read the row
-        group.
-        """
+        """The file's columns at some positions; None where reading the row group is quicker."""
         if len(positions) <= MOST_ROWS:
             return self._read_few(group, positions)
         first, last = positions[0].as_py(), positions[-1].as_py()
@@ -161,7 +159,7 @@ class FileReader:
                 return
 
     def _row_groups(self) -> list[_RowGroup]:
-        """Those of the part that may hold a row which the filter keeps."""
+        """The row groups of the part that may hold a row which the filter keeps."""
         if self._file is None:
             return [_RowGroup(0, 0, self._part.rows)]
         metadata = self._file.metadata
@@ -229,7 +227,7 @@ class FileReader:
     def _read_rest(
         self, group: _RowGroup, mask: pa.BooleanArray, matches: pa.Table
     ) -> Iterator[pa.RecordBatch]:
-        """The other columns of the rows that match; `matches` has those of the filter."""
+        """The other columns of the matching rows; `matches` holds the columns of the filter."""
         if len(matches) <= MOST_ROWS:
             positions = pc.add(pc.indices_nonzero(mask).cast(pa.int64()), group.start)
             raw = self._read_few(group, positions)
@@ -244,7 +242,7 @@ class FileReader:
             if not count:
                 continue
             arrays = self._values(self._rest, raw, start, rows, own if count < rows else None)
-            # One chunk as a rule, because both lots are read in the same steps; then nothing is
+            # Usually one chunk, because both lots are read in the same steps; then nothing is
             # copied.
             (batch,) = matches.slice(passed, count).combine_chunks().to_batches()
             yield self._assembled(batch, arrays)
@@ -253,9 +251,7 @@ class FileReader:
                 return
 
     def _read_few(self, group: _RowGroup, positions: pa.Array) -> pa.RecordBatch | None:
-        """The file's columns of just some rows of a row group, where that is quicker than to read
-        all of it.
-        """
+        """The file's columns at a few positions; None where reading the row group is quicker."""
         if self._file is None or not self._rest.fields or group.rows < _LARGE_GROUP:
             return None
         return rows_at(
@@ -265,9 +261,7 @@ class FileReader:
     def _raw(
         self, found: _Found, groups: Sequence[_RowGroup]
     ) -> Iterator[tuple[int, int, pa.RecordBatch | None]]:
-        """Neighbouring row groups in steps: position, number of rows, and the file's own
-        columns.
-        """
+        """Read neighbouring row groups in steps: position, row count, the file's own columns."""
         start, end = groups[0].start, groups[-1].start + groups[-1].rows
         if not found.leaves or self._file is None:
             for position in range(start, end, self._reader.batch_rows):
@@ -291,7 +285,7 @@ class FileReader:
         rows: int,
         mask: pa.BooleanArray | None,
     ) -> list[pa.Array]:
-        """The columns of a lot as they are declared, of the rows in the mask."""
+        """The columns of a lot in their declared types, for the rows in the mask."""
         positions: pa.Array | range = range(start, start + rows)
         if mask is not None:
             raw = raw if raw is None else raw.filter(mask)
@@ -304,9 +298,7 @@ class FileReader:
     def _arrays(
         self, found: _Found, raw: pa.RecordBatch | None, positions: pa.Array | range
     ) -> list[pa.Array]:
-        """The columns of a lot as they are declared; `raw` has the file's own, at these
-        positions.
-        """
+        """A lot's columns in their declared types; `raw` has the file's own at these positions."""
         columns = {} if raw is None else dict(zip(found.fields, raw.columns, strict=True))
         arrays = []
         for column, source in zip(found.lot.columns, found.sources, strict=True):
@@ -336,7 +328,7 @@ class FileReader:
         return by_position if own is None else pc.coalesce(own, by_position)
 
     def _assembled(self, filtered: pa.RecordBatch, rest: list[pa.Array] | None) -> pa.RecordBatch:
-        """Both lots in the order in which they are wanted."""
+        """The columns of both lots, in the order of the request."""
         columns = dict(zip(filtered.schema.names, filtered.columns, strict=True))
         if rest is not None:
             columns.update(zip(self._rest.lot.arrow_schema.names, rest, strict=True))
@@ -346,12 +338,12 @@ class FileReader:
 
     def _batch(self, arrays: list[pa.Array], rows: int) -> pa.RecordBatch:
         if not arrays:
-            return without_columns(rows)  # nobody wants a column, but how many rows there are
+            return without_columns(rows)  # no column is wanted, only the number of rows
         return pa.RecordBatch.from_arrays(arrays, schema=self._reader.arrow_schema)
 
 
 def _runs(groups: Sequence[_RowGroup]) -> Iterator[list[_RowGroup]]:
-    """Row groups that follow each other without a gap."""
+    """Split row groups into runs without a gap."""
     run: list[_RowGroup] = []
     for group in groups:
         if run and group.index != run[-1].index + 1:

@@ -1,4 +1,4 @@
-"""What Spark calls an object, and what users call it."""
+"""Identifiers of tables and views: Spark's form and the users' form."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Identifier", "quoted"]
 
 
 def quoted(name: str) -> str:
-    """A name as Spark SQL takes it, whatever is in it."""
+    """A name quoted for Spark SQL, whatever characters it has."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -22,14 +22,14 @@ class Identifier:
 
     @property
     def schema_name(self) -> str:
-        """What users call its namespace."""
+        """The users' name for its namespace."""
         return ".".join(self.namespace)
 
     @property
     def sql(self) -> str:
-        """As Spark SQL takes it."""
+        """The identifier as Spark SQL spells it, quoted."""
         return ".".join(map(quoted, (self.catalog, *self.namespace, self.name)))
 
     def __str__(self) -> str:
-        """As messages name it."""
+        """The name that messages use."""
         return f"{self.schema_name}.{self.name}"

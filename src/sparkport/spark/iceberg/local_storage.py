@@ -1,4 +1,4 @@
-"""Files of this machine, and of file systems that are mounted on it."""
+"""Files on this machine, and on file systems mounted on it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ _MISSING = (FileNotFoundError, NotADirectoryError)
 
 
 def local_path(location: str) -> str | None:
-    """The path of a local file; None if it is elsewhere. Nothing is decoded: Hadoop's paths are not
-    URLs.
+    """The path of a local file; None if it is elsewhere.
+
+    Nothing is decoded: Hadoop's paths are not URLs.
     """
     scheme = scheme_of(location)
     if not scheme:
@@ -33,12 +34,12 @@ def local_path(location: str) -> str | None:
 
 
 class LocalStorage(Storage):
-    """`/a`, `file:/a` and `file:///a` are one place. Reads are memory maps."""
+    """Local files, read as memory maps. `/a`, `file:/a` and `file:///a` are one place."""
 
     is_local = True
 
     def __init__(self, properties: Mapping[str, str] | None = None) -> None:
-        """There is nothing to set."""
+        """Local files need no properties."""
 
     @classmethod
     def reaches(cls, location: str) -> bool:
@@ -49,7 +50,7 @@ class LocalStorage(Storage):
             return pa.memory_map(_path(location))
 
     def open_once(self, location: str) -> pa.NativeFile:
-        # Measured: for a manifest less than half the time that a memory map takes.
+        # Measured: a manifest takes less than half the time that it takes as a memory map.
         with _missing(location):
             return pa.OSFile(_path(location))
 
@@ -66,7 +67,7 @@ class LocalStorage(Storage):
     def create(self, location: str) -> pa.NativeFile:
         path = _path(location)
         _make_folder(os.path.dirname(path))
-        # Arrow cannot refuse to overwrite.
+        # Arrow has no way to refuse to overwrite.
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
         return pa.OSFile(path, "wb")
 
@@ -79,7 +80,7 @@ class LocalStorage(Storage):
     def rename(self, location: str, target: str) -> None:
         new = _path(target)
         with _missing(location):
-            os.stat(_path(location))  # before folders are made for nothing
+            os.stat(_path(location))  # fails before folders are made in vain
         _make_folder(os.path.dirname(new))
         with _missing(location):
             os.rename(_path(location), new)
@@ -128,7 +129,7 @@ def _expect_missing(error: OSError) -> None:
 
 
 def _make_folder(path: str) -> None:
-    """As os.makedirs does, and so that it survives a power cut."""
+    """Make a folder and its parents, so that they survive a power cut."""
     parent = os.path.dirname(path)
     if path and not os.path.isdir(path) and parent != path:
         _make_folder(parent)

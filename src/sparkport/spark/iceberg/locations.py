@@ -1,4 +1,4 @@
-"""Places of files: which storage has them, and how a data file there is opened.
+"""Locations of files: which storage holds them, and how a data file is opened.
 
 A new kind of storage is a class in a file of its own, and a line in `_STORAGES`.
 """
@@ -24,20 +24,21 @@ _STORAGES: dict[str, type[Storage]] = {
 
 
 def register(scheme: str, storage: type[Storage]) -> None:
-    """Have a storage take care of a scheme, in this process."""
+    """Have a storage class serve a scheme, in this process."""
     _STORAGES[scheme.lower()] = storage
 
 
 def reachable(path: str, properties: Mapping[str, str]) -> bool:
-    """Whether files at such places can be read without Spark. `properties` are those of PyIceberg's
-    file systems.
+    """Whether files at a location can be read without Spark.
+
+    `properties` are those of PyIceberg's file systems.
     """
     storage = _STORAGES.get(scheme_of(path))
     return storage is not None and storage.reaches(path)
 
 
 def storage_at(location: str, properties: Mapping[str, str]) -> Storage:
-    """The storage that has a file. Raises: OSError when only Spark can reach the place."""
+    """The storage that holds a file. Raises: OSError when only Spark can reach the location."""
     storage = _STORAGES.get(scheme_of(location))
     if storage is None:
         raise OSError(f"there is no storage for {scheme_of(location)}: only Spark reads it")
@@ -45,17 +46,15 @@ def storage_at(location: str, properties: Mapping[str, str]) -> Storage:
 
 
 def is_pattern(path: str) -> bool:
-    """Whether DuckDB would take a path for a pattern, which names other files as well, or only
-    others.
-    """
+    """Whether DuckDB would take a path for a pattern, and so read other files."""
     return any(sign in path for sign in "*?[")
 
 
 @contextmanager
 def open_parquet(path: str, properties: Mapping[str, str]) -> Iterator[pq.ParquetFile]:
-    """A data file, for a `with` statement.
+    """Open a data file, for a `with` statement.
 
-    Raises: OSError, MissingFile among them; ArrowInvalid for what is not Parquet.
+    Raises: OSError, MissingFile among them; ArrowInvalid for a file that is not Parquet.
     """
     storage = storage_at(path, properties)
     # Measured: with a memory map, buffering ahead costs a copy and gains nothing.
@@ -64,5 +63,5 @@ def open_parquet(path: str, properties: Mapping[str, str]) -> Iterator[pq.Parque
     try:
         yield file
     finally:
-        # A thread that reads ahead may not be done yet. Then the file is closed when nobody has it.
+        # A thread that reads ahead may still be at work. Arrow closes the file after the last user.
         file.close(force=not ahead)

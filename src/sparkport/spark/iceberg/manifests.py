@@ -1,9 +1,9 @@
 """Iceberg's manifest lists and manifests, of format versions 1 to 3.
 
 Strategy: PyIceberg's Avro reader with our own read schema, because its classes drop what version 3
-added: first row ids and the places of delete vectors. What entries inherit from their manifest is
-filled in here. These files never change, so they are remembered by path; a table of ten thousand
-files is planned from memory the second time.
+added: first row ids and the locations of delete vectors. Values that entries inherit from their
+manifest are filled in here. These files never change, so they are cached by path: a table of ten
+thousand files is planned from memory the second time.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _REMEMBERED_BYTES = 256 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a manifest list says of one partition field; bounds as Iceberg serialises them."""
+    """What a manifest list says of one partition field; bounds are as Iceberg serialises them."""
 
     contains_null: bool
     contains_nan: bool | None
@@ -58,7 +58,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One line of a manifest list. `summaries` are in the order of the partition spec's fields."""
+    """A line of a manifest list. `summaries` are in the order of the partition spec's fields."""
 
     path: str
     length: int
@@ -72,8 +72,9 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class ManifestEntry:
-    """A live file of a manifest, with what it inherits. Maps are by field id and empty where
-    nothing is known.
+    """A live file of a manifest, with what it inherits.
+
+    Mappings are by field id, and empty where nothing is known.
     """
 
     snapshot_id: int | None
@@ -83,7 +84,7 @@ class ManifestEntry:
     format: str
     """In upper case."""
     partition: Mapping[int, Any]
-    """By the partition field's id: days, micros and the like as integers."""
+    """By the partition field's id; days, microseconds and the like are integers."""
     rows: int
     size: int
     column_sizes: Mapping[int, int]
@@ -102,8 +103,9 @@ class ManifestEntry:
 
 
 def read_manifest_list(io: FileIO, path: str) -> tuple[Manifest, ...]:
-    """The manifests of a snapshot that have live files. Raises: OSError, or ValueError for what is
-    not a manifest list.
+    """The manifests of a snapshot that have live files.
+
+    Raises: OSError, or ValueError for a file that is not a manifest list.
     """
     known = _lists.find(path, None)
     if known is not None:
@@ -113,11 +115,12 @@ def read_manifest_list(io: FileIO, path: str) -> tuple[Manifest, ...]:
 
 
 def read_manifest(io: FileIO, manifest: Manifest) -> tuple[ManifestEntry, ...]:
-    """The live files of a manifest, in its order. Raises: OSError, or ValueError for what is not a
-    manifest.
+    """The live files of a manifest, in its order.
+
+    Raises: OSError, or ValueError for a file that is not a manifest.
     """
-    # An old manifest gets its first row id from the first list that is written after the upgrade to
-    # version 3.
+    # After an upgrade to version 3, the next manifest list assigns old manifests their first row
+    # ids.
     key = (manifest.path, manifest.sequence_number, manifest.first_row_id)
     known = _entries.find(key, None)
     if known is not None:
@@ -160,7 +163,8 @@ def _live_entries(io: FileIO, manifest: Manifest) -> Iterator[ManifestEntry]:
             values = _by_name(_FILE_FIELDS, file)
             first_row_id = values["first_row_id"]
             if manifest.first_row_id is None or values["content"] != DATA:
-                # As Java reads it: without one in the list, files have none, whatever they say.
+                # Java does the same: if the manifest list has no first row id, the files' own are
+                # ignored.
                 first_row_id = None
             elif first_row_id is None and next_row_id is not None:
                 first_row_id = next_row_id
@@ -194,8 +198,9 @@ def _live_entries(io: FileIO, manifest: Manifest) -> Iterator[ManifestEntry]:
 
 
 def _partition_ids(file_schema: Schema) -> tuple[int, ...]:
-    """The ids of the partition's fields: read as the file has them, so that old specs and
-    promotions do not matter.
+    """The ids of the partition's fields, as the file has them.
+
+    So neither old specs nor promotions matter.
     """
     partition = file_schema.find_type(_PARTITION)
     return (
@@ -210,7 +215,7 @@ def _by_name(names: Sequence[str], record: Record) -> dict[str, Any]:
 
 
 _PARTITION = 102
-# 135, the columns of equality deletes, is not used here, but PyIceberg cannot skip a list.
+# Field 135, the columns of equality deletes, is unused here, but PyIceberg cannot skip a list.
 _FILE_IDS = (
     134,
     100,
@@ -248,8 +253,7 @@ _LIST_SCHEMA = Schema(
     NestedField(500, "manifest_path", MANIFEST_LIST_FILE_SCHEMAS[3].find_type(500), required=True),
     NestedField(501, "manifest_length", LongType(), required=True),
     NestedField(502, "partition_spec_id", IntegerType(), required=True),
-    # Version 1 has neither, and says of itself with that: data, written before there were sequence
-    # numbers.
+    # Version 1 has neither field: its files are data, from before there were sequence numbers.
     NestedField(517, "content", IntegerType(), required=True, initial_default=0),
     NestedField(515, "sequence_number", LongType(), required=True, initial_default=0),
     NestedField(504, "added_files_count", IntegerType(), required=False),
@@ -267,7 +271,7 @@ _LIST_FIELDS = tuple(field.name for field in _LIST_SCHEMA.fields)
 
 
 def _memory_of(item: ManifestEntry | Manifest) -> int:
-    """Roughly."""
+    """A rough estimate, in bytes."""
     if isinstance(item, Manifest):
         return 500 + 200 * len(item.summaries or ())
     counts = (

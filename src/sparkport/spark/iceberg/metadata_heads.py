@@ -1,9 +1,8 @@
-"""What a metadata file says of a table at first sight: enough to tell whether a commit changed what
-users see.
+"""The first part of a metadata file, enough to tell whether a commit changed what users see.
 
 Strategy: a table of a thousand commits has a thousand metadata files, each of which lists up to a
-thousand snapshots. What is wanted of them comes before those lists, so a file is read only until it
-is found. Metadata files never change, so what was found is remembered by their places.
+thousand snapshots. The members that matter here come before those lists, so reading stops there.
+Metadata files never change, so the result is cached by location.
 """
 
 from __future__ import annotations
@@ -26,8 +25,9 @@ from sparkport.spark.iceberg.table_state import SHAPING, has_row_lineage
 __all__ = ["Commit", "Log", "MetadataHead", "MetadataHeads"]
 
 Open: TypeAlias = Callable[[Identifier, str], IO[bytes]]
-"""Opens a metadata file. Raises: NotFound, PreconditionFailed when it is gone; OSError,
-SparkportError.
+"""Opens a metadata file.
+
+Raises: NotFound, PreconditionFailed when it is gone; OSError, SparkportError.
 """
 
 _CHUNK = 64 * 1024
@@ -39,21 +39,19 @@ _UNKNOWN: Any = object()
 
 @dataclass(frozen=True, slots=True)
 class MetadataHead:
-    """What a table shows: where all of it is the same, users see the same rows, columns and
-    constraints.
-    """
+    """What a table shows: where two are equal, users see the same rows, columns and constraints."""
 
     snapshot_id: int | None
     schema: int | str
-    """The id of the columns; for metadata that give none, the columns themselves."""
+    """The id of the schema; for metadata without one, the columns themselves."""
     has_row_ids: bool
     shape: tuple[bytes | None, ...]
-    """Of each property that makes a difference (`SHAPING`), a digest."""
+    """A digest of each property that changes what users see (`SHAPING`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A metadata file, which a commit has left."""
+    """A commit, known by the metadata file that it wrote."""
 
     milliseconds: int
     location: str
@@ -61,34 +59,33 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """What metadata tell of the commits before them."""
+    """What a metadata file tells about the commits before it."""
 
     commits: tuple[Commit, ...]
-    """The oldest first; the last one is the commit that has written these metadata."""
+    """The oldest first; the last is the commit that wrote this metadata."""
     shown: tuple[tuple[int, int], ...]
-    """When which snapshot became current, in milliseconds; not further back than the oldest that
-    has not expired.
+    """Which snapshot became current when: milliseconds and id.
+
+    It goes back no further than the oldest snapshot that has not expired.
     """
 
 
 class MetadataHeads:
-    """The heads of metadata files, and which change they are the outcome of. Thread-safe."""
+    """The heads of metadata files, and how many changes led to each. Thread-safe."""
 
     def __init__(self, open_metadata: Open) -> None:
         self._open = open_metadata
-        # However seldom somebody travels in time: to count the changes of a long history takes its
-        # time.
+        # Kept without a time limit: counting the changes of a long history is slow.
         self._heads: Cache[tuple[str, str], MetadataHead | None] = Cache(_MOST, math.inf)
         self.numbers: Cache[tuple[str, str], int] = Cache(_MOST, math.inf)
-        """By the table's uuid and the place of a metadata file: so many changes had been made
-        then.
-        """
+        """How many changes had been made, by table uuid and location of the metadata file."""
 
     def of(
         self, table: Identifier, uuid: str, locations: Sequence[str], check: Callable[[], None]
     ) -> dict[str, MetadataHead | None]:
-        """By location; None for files that are gone. Raises: CatalogFault when the storage does not
-        answer.
+        """The heads by location; None for files that are gone.
+
+        Raises: CatalogFault when the storage does not answer.
         """
         found: dict[str, MetadataHead | None] = {}
         missing = []
@@ -133,7 +130,8 @@ class MetadataHeads:
             raise CatalogFault(f"old metadata of table {table} cannot be read") from error
 
     def log(self, table: Identifier, commit: Commit) -> Log | None:
-        """What the metadata of an older commit tell of those before it; None if they are gone.
+        """What an older commit's metadata tells about those before it; None if it is gone.
+
         Raises: CatalogFault.
         """
         try:
@@ -167,7 +165,7 @@ def _head(metadata: dict[str, Any]) -> MetadataHead:
 
 
 _WANTED = frozenset({"format-version", "current-schema-id", "properties", "current-snapshot-id"})
-"""Iceberg's own library writes them before the lists that grow with the table."""
+"""Iceberg's own library writes these before the lists that grow with the table."""
 
 
 def _digest(text: str | None) -> bytes | None:
@@ -175,8 +173,9 @@ def _digest(text: str | None) -> bytes | None:
 
 
 def _members(source: IO[bytes], wanted: frozenset[str]) -> Iterator[tuple[str, Any]]:
-    """The members of a JSON object, until all that are wanted have come. Raises: ValueError for
-    what is none.
+    """The members of a JSON object, until all wanted ones have been read.
+
+    Raises: ValueError for a text that is not a JSON object.
     """
     text = _Text(source)
     missing = set(wanted)
@@ -192,7 +191,7 @@ def _members(source: IO[bytes], wanted: frozenset[str]) -> Iterator[tuple[str, A
 
 
 class _Text:
-    """JSON text that is read only as far as somebody looks at it."""
+    """JSON text that is read only as far as it is used."""
 
     def __init__(self, source: IO[bytes]) -> None:
         self._source = source
@@ -202,8 +201,9 @@ class _Text:
         self._at = 0
 
     def next(self) -> str:
-        """The next character that is no white space; it is not passed. Raises: ValueError at the
-        end.
+        """The next character that is not white space, without passing it.
+
+        Raises: ValueError at the end.
         """
         while True:
             while self._at < len(self._text):
@@ -219,8 +219,10 @@ class _Text:
         self._at += 1
 
     def value(self) -> Any:
-        """The next value. One that reaches the end of what has been read may go on, so it is read
-        again, with more.
+        """Read the next value.
+
+        A value that ends where the text read so far ends may go on, so it is read again with more
+        text.
         """
         self.next()
         size = _CHUNK

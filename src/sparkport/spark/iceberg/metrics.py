@@ -1,8 +1,7 @@
-"""What Iceberg keeps of a Parquet file that was just written: sizes and counts of its columns, and
-their bounds.
+"""Metrics that Iceberg keeps of a new Parquet file: sizes, counts and bounds of its columns.
 
-They are what Iceberg's own Java finds in the same file, but for bounds that are wrong there
-(decision 0024); and Java takes some ten milliseconds a file.
+They are those that Iceberg's own Java finds in the file, except for bounds that are wrong there
+(decision 0024). Java takes some ten milliseconds a file.
 """
 
 from __future__ import annotations
@@ -42,22 +41,20 @@ __all__ = ["columns_without_bounds", "described_columns", "has_usual_metrics"]
 
 _PROPERTIES = "write.metadata.metrics."
 _MOST_COLUMNS = 100
-"""Of more than this Iceberg keeps nothing unless it is told."""
+"""Without settings, Iceberg keeps no metrics of further columns."""
 _LONGEST = 16
-"""So much of a text, in code points, or of bytes is kept as a bound."""
+"""The length to which bounds are cut: code points of a text, or bytes."""
 
 
 def has_usual_metrics(fields: Sequence[NestedField], properties: Mapping[str, str]) -> bool:
-    """Whether Iceberg keeps of a table's columns what is found here: nobody has told it
-    otherwise.
-    """
+    """Whether a table keeps the metrics that are found here: no property asks for others."""
     return _count(fields) <= _MOST_COLUMNS and not any(
         name.startswith(_PROPERTIES) for name in properties
     )
 
 
 def _count(fields: Sequence[NestedField]) -> int:
-    """At every depth."""
+    """The number of columns, at every depth."""
     return sum(1 + _count(_inside(field.field_type)) for field in fields)
 
 
@@ -74,9 +71,7 @@ def _inside(kind: IcebergType) -> Sequence[NestedField]:
 
 
 def described_columns(metadata: pq.FileMetaData, fields: Sequence[NestedField]) -> dict[str, Any]:
-    """The columns of a file as Iceberg's JSON of files describes them, and where its row groups
-    begin.
-    """
+    """A file's columns and row group offsets, in the form of Iceberg's JSON of data files."""
     known = [
         column for column in _columns(metadata, fields) if not isinstance(column.kind, UnknownType)
     ]
@@ -97,10 +92,10 @@ def described_columns(metadata: pq.FileMetaData, fields: Sequence[NestedField]) 
 def columns_without_bounds(
     metadata: pq.FileMetaData, fields: Sequence[NestedField]
 ) -> tuple[int, ...]:
-    """Ids of the columns of a file whose bounds nobody can know from its footer.
+    """Ids of the columns whose bounds cannot be known from the file's footer.
 
-    Arrow leaves the bounds of a row group out where values are longer than 4 KiB. Java then takes
-    those of the other row groups for the bounds of the file, and rows are not found again.
+    Arrow leaves out the bounds of a row group where values are longer than 4 KiB. Java then takes
+    the bounds of the other row groups for those of the file, and rows are not found again.
     """
     return tuple(column.field_id for column in _columns(metadata, fields) if not column.has_bounds)
 
@@ -117,9 +112,7 @@ def _columns(metadata: pq.FileMetaData, fields: Sequence[NestedField]) -> list[_
 def _leaves(
     fields: Sequence[NestedField], *, is_repeated: bool
 ) -> Iterator[tuple[int, IcebergType, bool]]:
-    """The columns that Parquet has, in its order: id, type, and whether a row may have several
-    values.
-    """
+    """Parquet's columns, in its order: id, type, whether a row may have several values."""
     for field in fields:
         kind = field.field_type
         if isinstance(kind, StructType | ListType | MapType):
@@ -131,7 +124,7 @@ def _leaves(
 
 
 def _start(column: pq.ColumnChunkMetaData) -> int:
-    """Of a row group, by its first column."""
+    """The offset of a row group, by its first column."""
     if column.has_dictionary_page and column.dictionary_page_offset < column.data_page_offset:
         return int(column.dictionary_page_offset)
     return int(column.data_page_offset)
@@ -143,7 +136,7 @@ def _map(pairs: Iterable[tuple[int, Any]]) -> dict[str, list[Any]]:
 
 
 class _Column:
-    """What is found about a column, row group by row group."""
+    """Collects the metrics of a column, row group by row group."""
 
     def __init__(self, field_id: int, kind: IcebergType, is_repeated: bool) -> None:
         self.field_id = field_id
@@ -155,7 +148,7 @@ class _Column:
         self._most: Any = None
         self.has_bounds = type(kind) in _SERIALISED
         self._may_be_nan = isinstance(kind, FloatType | DoubleType)
-        """Bounds are those of the other values, so a row group of nothing but NaN needs none."""
+        """Bounds leave NaN out, so a row group of nothing but NaN needs none."""
 
     def add(self, chunk: pq.ColumnChunkMetaData) -> None:
         self.size += chunk.total_compressed_size
@@ -173,7 +166,7 @@ class _Column:
             self._least = least if self._least is None else min(self._least, least)
             self._most = most if self._most is None else max(self._most, most)
         elif statistics.null_count < chunk.num_values and not self._may_be_nan:
-            self.has_bounds = False  # values that are too long
+            self.has_bounds = False  # its values are too long
 
     def lower_bound(self) -> str | None:
         return self._bound(self._least, _cut)
@@ -205,7 +198,7 @@ def _cut(value: str | bytes) -> str | bytes:
 
 
 def _cut_above(value: str | bytes) -> str | bytes | None:
-    """The least that is short and not below; None if there is none."""
+    """Shorten an upper bound without going below it; None if that is impossible."""
     if len(value) <= _LONGEST:
         return value
     for end in range(_LONGEST, 0, -1):
@@ -219,7 +212,7 @@ def _cut_above(value: str | bytes) -> str | bytes | None:
 
 
 def _after_surrogates(code: int) -> int:
-    """Half of a pair is no character of its own."""
+    """The next code point that is a character: half of a surrogate pair is not."""
     return 0xE000 if 0xD800 <= code <= 0xDFFF else code
 
 
@@ -238,6 +231,7 @@ _SERIALISED: Mapping[type[IcebergType], Callable[[Any], bytes]] = {
     StringType: str.encode,
     **dict.fromkeys((BinaryType, FixedType), bytes),
 }
-"""Appendix D of Iceberg's specification. Of UUIDs there is no bound: engines do not agree on their
-order.
+"""Bounds as appendix D of Iceberg's specification has them.
+
+UUIDs have none: engines do not agree on their order.
 """

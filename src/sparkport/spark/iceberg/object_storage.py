@@ -1,4 +1,4 @@
-"""Files of object stores, by Arrow's own file systems, which PyIceberg sets up."""
+"""Files in object stores, through Arrow's file systems, which PyIceberg sets up."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ if TYPE_CHECKING:
 __all__ = ["SCHEMES", "ObjectStorage"]
 
 SCHEMES = ("s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "wasb", "wasbs")
-"""Object stores that Arrow reads by itself. HDFS is not among them: it needs Java in the process."""
+"""Object stores that Arrow reads by itself. HDFS is not among them: it needs Java in the process.
+"""
 
 _BUFFER_BYTES = 1024 * 1024
 
 
 class ObjectStorage(Storage):
-    """What is closed is durable. There are no folders, and a name is not changed but copied."""
+    """Files of an object store.
+
+    A closed file is durable. There are no folders, and renaming copies the file.
+    """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._properties = tuple(sorted(properties.items()))
@@ -42,7 +46,7 @@ class ObjectStorage(Storage):
         return system.open_output_stream(path, buffer_size=_BUFFER_BYTES)
 
     def make_durable(self, location: str) -> None:
-        """It is, once it is closed."""
+        """Nothing to do: a file is durable once it is closed."""
 
     def rename(self, location: str, target: str) -> None:
         self.size(location)
@@ -74,7 +78,10 @@ class ObjectStorage(Storage):
         return int(found.size)
 
     def _at(self, location: str) -> tuple[FileSystem, str]:
-        """The path is with the bucket. Nothing is decoded: a name may have any sign in it."""
+        """The file system, and the path with the bucket.
+
+        Nothing is decoded: a name may have any character.
+        """
         path = location.partition("://")[2]
         return _file_system(scheme_of(location), path.partition("/")[0], self._properties), path
 

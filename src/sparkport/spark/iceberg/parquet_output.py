@@ -1,6 +1,4 @@
-"""Parquet files as Iceberg's tables have them: with field ids, in the layout that every engine
-reads.
-"""
+"""Parquet files for Iceberg's tables: with field ids, in the layout that every engine reads."""
 
 from __future__ import annotations
 
@@ -36,8 +34,9 @@ ROW_ID = pa.field("_row_id", pa.int64(), metadata={FIELD_ID: "2147483540"})
 LAST_UPDATED = pa.field(
     "_last_updated_sequence_number", pa.int64(), metadata={FIELD_ID: "2147483539"}
 )
-"""Iceberg's own, of rows that have been somewhere else before; NULL means: by the commit that adds
-this file.
+"""Iceberg's own columns, for rows that were moved from another file.
+
+NULL means: assigned by the commit that adds this file.
 """
 
 _GROUP_ROWS = 1024 * 1024
@@ -49,9 +48,7 @@ _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 def file_schema(schema: Schema, *, with_row_ids: bool) -> pa.Schema:
-    """The columns of a data file: by their stored types, with ids at every depth, and with those of
-    rows at the end.
-    """
+    """The columns of a data file: stored types, with ids at every depth; row ids come last."""
     fields = [
         _in_file(each) for each in schema.fields if not isinstance(each.field_type, UnknownType)
     ]
@@ -68,7 +65,7 @@ def _in_file(field: NestedField) -> pa.Field:
 
 
 def _type_in_file(kind: IcebergType) -> pa.DataType:
-    """Iceberg finds columns by ids, also those inside others."""
+    """A column's Arrow type, with an id for every field inside: Iceberg finds columns by ids."""
     match kind:
         case StructType():
             return pa.struct([_in_file(field) for field in kind.fields])
@@ -81,9 +78,7 @@ def _type_in_file(kind: IcebergType) -> pa.DataType:
 
 
 def relabelled(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """The same values under a type that has the same layout: with other names and ids inside, or as
-    an extension.
-    """
+    """View an array under a type of equal layout: other names and ids inside, or an extension."""
     if array.type.equals(wanted, check_metadata=True):
         return array
     _, values = array.__arrow_c_array__()
@@ -95,17 +90,17 @@ def relabelled(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class ParquetStyle:
-    """How a table wants its files."""
+    """How a table's properties want its files written."""
 
     compression: str = "zstd"
     level: int | None = None
-    """None is the codec's own; of zstd that is 1."""
+    """None is the codec's default; for zstd that is 1."""
     page_bytes: int = 1024 * 1024
     dictionary_bytes: int = 1024 * 1024
 
 
 STAGED = ParquetStyle("lz4")
-"""Of files that Spark reads once, in the same statement."""
+"""For files that Spark reads once, in the same statement."""
 
 _CODECS = {
     "zstd": "zstd",
@@ -115,11 +110,11 @@ _CODECS = {
     "lz4_raw": "lz4",
     "uncompressed": "none",
 }
-"""Iceberg's names, and Arrow's."""
+"""Iceberg's names of codecs, and Arrow's."""
 
 
 def style_of(properties: Mapping[str, str]) -> ParquetStyle | None:
-    """What a table's properties ask for; None where only Spark can do that."""
+    """The style that a table's properties ask for; None where only Spark can write it."""
     compression = _CODECS.get(properties.get("write.parquet.compression-codec", "zstd").lower())
     if compression is None or any(
         name.startswith("write.parquet.bloom-filter-enabled.") for name in properties
@@ -141,8 +136,9 @@ _LEVELLED = frozenset({"zstd", "gzip", "brotli"})
 
 
 class ParquetOutput:
-    """One file that is being written; for one thread at a time. Whoever begins it closes it, also
-    after an error.
+    """A file that is being written. For one thread at a time.
+
+    The caller closes it, also after an error.
     """
 
     def __init__(
@@ -162,7 +158,7 @@ class ParquetOutput:
                 data_page_size=style.page_bytes,
                 dictionary_pagesize_limit=style.dictionary_bytes,
                 store_schema=False,
-                store_decimal_as_integer=True,  # as Iceberg's specification has it
+                store_decimal_as_integer=True,  # as Iceberg's specification asks
             )
         except BaseException:
             self._sink.close()
@@ -170,7 +166,7 @@ class ParquetOutput:
 
     @property
     def metadata(self) -> pq.FileMetaData:
-        """Once it is finished: what its footer says."""
+        """The footer. Only for a finished file."""
         return self._writer.writer.metadata
 
     @property
@@ -178,21 +174,23 @@ class ParquetOutput:
         return int(self._sink.tell())
 
     def write(self, rows: pa.Table) -> None:
-        """Add a row group, or several if there are very many rows. Raises: OSError,
-        pa.ArrowException.
+        """Add a row group, or several if there are very many rows.
+
+        Raises: OSError, pa.ArrowException.
         """
         self._writer.write_table(rows, row_group_size=_GROUP_ROWS)
         self.rows += rows.num_rows
 
     def finish(self) -> int:
-        """Close it, and see to it that it survives a power cut; its size. Raises: OSError."""
+        """Close the file, make it durable, and return its size. Raises: OSError."""
         size = self.close()
         self._storage.make_durable(self.location)
         return size
 
     def close(self) -> int:
-        """Close it; its size. That is enough for a file that goes with its statement. Raises:
-        OSError.
+        """Close the file and return its size.
+
+        Enough for a file that is removed with its statement. Raises: OSError.
         """
         self._writer.close()
         size = self.bytes_written
@@ -200,7 +198,7 @@ class ParquetOutput:
         return size
 
     def abandon(self) -> None:
-        """Let go of it, whatever state it is in."""
+        """Close it as far as possible, whatever state it is in."""
         for close in (self._writer.close, self._sink.close):
             with suppress(OSError, pa.ArrowException, ValueError):
                 close()
@@ -208,23 +206,24 @@ class ParquetOutput:
 
 @contextmanager
 def writing(identifier: Identifier) -> Iterator[None]:
-    """Raise what storage raises as an error for whoever writes to a table.
+    """Turn storage errors into errors for the user who writes to a table.
 
-    Raises: LimitExceeded when it is full; PermissionDenied; PreconditionFailed.
+    Raises: LimitExceeded when the storage is full; PermissionDenied; PreconditionFailed.
     """
     try:
         yield
     except OSError as error:
         if error.errno in _FULL:
             raise LimitExceeded(
-                f"the storage of table {identifier} is full; nothing was changed: ask the administrator for room"
+                f"the storage of table {identifier} is full; nothing was changed: ask the "
+                f"administrator for room"
             ) from error
-        if error.errno in _FORBIDDEN or "ACCESS_DENIED" in str(
-            error
-        ):  # which is how object stores say it
+        if error.errno in _FORBIDDEN or "ACCESS_DENIED" in str(error):  # the code of object stores
             raise PermissionDenied(
-                f"the server is not allowed to write files of table {identifier}: ask the administrator for access"
+                f"the server is not allowed to write files of table {identifier}: ask the "
+                f"administrator for access"
             ) from error
         raise PreconditionFailed(
-            f"the storage of table {identifier} does not take new files; nothing was changed: try again later"
+            f"the storage of table {identifier} does not take new files; nothing was changed: try "
+            f"again later"
         ) from error

@@ -1,9 +1,8 @@
-"""One data file after the other, as one request wants them: which row groups, which columns, which
-rows.
+"""Reads data files one after the other for one request: which row groups, columns and rows.
 
-Strategy: two lots of columns. Those of the filter are read first and give a mask; the others are
-read only of row groups in which a row matches, and are decoded only for the rows that do. Without a
-filter there is but the second lot.
+Strategy: there are two lots of columns. Those of the filter are read first and give a mask. The
+others are read only from row groups in which a row matches, and decoded only for the matching rows.
+Without a filter there is only the second lot.
 """
 
 from __future__ import annotations
@@ -33,14 +32,12 @@ __all__ = ["PartReader"]
 
 
 class PartReader:
-    """Reads parts for one request; for one thread."""
+    """Reads parts for one request. For one thread."""
 
     def __init__(
         self, request: ReadRequest, check: Check | None = None, *, use_threads: bool = False
     ) -> None:
-        """`check` ends the evaluation of the filter by an exception; it is called from another
-        thread.
-        """
+        """`check` ends the evaluation of the filter by raising. Another thread calls it."""
         self._properties = request.properties
         self.name_mapping = request.name_mapping
         self.batch_rows = request.batch_rows
@@ -77,8 +74,8 @@ class PartReader:
             if evaluator.conditions and lot:
                 self.evaluator, self.filtered = evaluator, lot
             elif evaluator.conditions:
-                # Without columns it is the same for all rows, and a batch without columns could not
-                # say how many it has.
+                # A filter without columns gives the same for all rows. It is evaluated once here,
+                # because a batch without columns cannot say how many rows it has.
                 mask = evaluator.mask(without_columns(1))
                 self.matches_nothing = mask is not None and not mask.true_count
         wanted = Lot(tuple(columns[name] for name in request.wanted), request.wants_row_id)
@@ -89,7 +86,7 @@ class PartReader:
         self.arrow_schema = wanted.arrow_schema
 
     def read(self, part: FilePart) -> Generator[pa.RecordBatch | None, None, None]:
-        """The rows of a part; None where nothing matched, as an occasion to stop.
+        """The rows of a part; None where nothing matched, so that the caller can stop.
 
         Raises: OSError, ValueError, ArrowException for files that are missing or damaged.
         """
@@ -105,10 +102,10 @@ class PartReader:
     def read_at(
         self, part: FilePart, positions: pa.Array
     ) -> Generator[pa.RecordBatch | None, None, None]:
-        """The rows at ascending positions of a whole file, deleted ones among them; for a request
-        without a filter.
+        """The rows at ascending positions of a whole file, deleted or not.
 
-        Raises: OSError, ValueError, ArrowException for files that are missing or damaged.
+        The request has no filter. Raises: OSError, ValueError, ArrowException for files that are
+        missing or damaged.
         """
         if self._needs_file(part):
             with open_parquet(part.path, self._properties) as file:
@@ -117,7 +114,7 @@ class PartReader:
             yield from FileReader(self, part, None, None).read_at(positions)
 
     def _needs_file(self, part: FilePart) -> bool:
-        """Row ids that follow from positions need none, nor does the number of rows."""
+        """Whether the file must be opened: row counts and row ids by position do without."""
         if self.filtered.columns or self.rest.columns or part.row_groups is not None:
             return True
         return part.may_hold_row_ids and (self.filtered.has_row_id or self.rest.has_row_id)

@@ -1,7 +1,7 @@
 """Conditions on columns as conditions on partition fields (inclusive projection).
 
-Strategy: a transform that keeps the order maps the ends of a range; bucket maps single values. The
-result is met by every partition that may hold a row which meets the condition.
+Strategy: a transform that keeps the order maps the ends of a range; bucket maps single values.
+Every partition that may hold a matching row satisfies the result.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ __all__ = ["identity_sources", "projected", "result_type"]
 def projected(
     condition: Condition, spec: PartitionSpec, kinds: Mapping[int, IcebergType]
 ) -> Condition | None:
-    """The condition on partition fields, by their ids, that follows; None if none does. `kinds` are
-    the source types.
+    """The condition on partition fields, by their ids, that follows; None if nothing follows.
+
+    `kinds` are the types of the source columns.
     """
     match condition:
         case All():
@@ -70,9 +71,7 @@ def projected(
 
 
 def result_type(field: PartitionField, kind: IcebergType | None) -> IcebergType | None:
-    """The type in which a manifest list has the bounds of a partition field; None where it is not
-    known.
-    """
+    """The type of a partition field's bounds in a manifest list; None where it is unknown."""
     match field.transform:
         case IdentityTransform() | TruncateTransform():
             return kind
@@ -89,7 +88,7 @@ def result_type(field: PartitionField, kind: IcebergType | None) -> IcebergType 
 
 
 def identity_sources(spec: PartitionSpec) -> dict[int, int]:
-    """Ids of the columns that the partition holds as they are, by partition field id."""
+    """The source columns of identity partition fields, by partition field id."""
     return {
         field.field_id: field.source_id
         for field in spec.fields
@@ -101,8 +100,8 @@ def _projected_on(
     condition: Range | OneOf | Nullness, field: PartitionField, kind: IcebergType
 ) -> Condition | None:
     if isinstance(condition, Nullness):
-        # Every transform makes NULL of NULL and of nothing else, but for `void` and those not known
-        # here.
+        # Every transform maps NULL, and nothing else, to NULL. `void` and transforms not known here
+        # are the exceptions.
         return (
             Nullness(field.field_id, condition.is_null)
             if result_type(field, kind) is not None
@@ -140,8 +139,9 @@ def _projected_on(
 
 
 def _in_hours(field_id: int, lower: int | None, upper: int | None) -> Condition | None:
-    """A partition has its hour in 32 bits: those of the years ±245,000 have wrapped around, which
-    an infinite timestamp is among.
+    """A range of hours as partitions hold them, in 32 bits.
+
+    Hours of the years ±245,000 have wrapped around. Infinite timestamps are among them.
     """
     first = -(2**63) // _MICROS_PER_HOUR if lower is None else lower
     last = 2**63 // _MICROS_PER_HOUR if upper is None else upper
@@ -166,7 +166,7 @@ def _in_buckets(
     hashed = _hashed_bytes(kind)
     if hashed is None:
         return None
-    # Bytes are hashed as they are.
+    # This hashes bytes as they are.
     bucket = field.transform.transform(BinaryType())
     return OneOf(
         field.field_id, tuple(sorted({int(bucket(hashed(value)) or 0) for value in values}))
@@ -174,7 +174,7 @@ def _in_buckets(
 
 
 def _hashed_bytes(kind: IcebergType) -> Callable[[Any], bytes] | None:
-    """What is hashed of a value (appendix B of Iceberg's specification)."""
+    """What gives the bytes of a value that are hashed (appendix B of Iceberg's specification)."""
     match kind:
         case IntegerType() | LongType() | DateType() | TimestampType() | TimestamptzType():
             return lambda value: int(value).to_bytes(8, "little", signed=True)

@@ -1,5 +1,6 @@
-"""What one reader reads: a data file, or some row groups of it. Small and picklable, for it travels
-to Spark's workers.
+"""What one reader reads: a data file, or some row groups of it.
+
+Small and picklable, because it is sent to Spark's workers.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ __all__ = ["DeleteVector", "FilePart"]
 
 @dataclass(frozen=True, slots=True)
 class DeleteVector:
-    """Where a delete vector is: a blob of a Puffin file."""
+    """The location of a delete vector: a blob in a Puffin file."""
 
     path: str
     offset: int
@@ -26,26 +27,23 @@ class FilePart:
 
     path: str
     rows: int
-    """Of the whole file, deleted ones included."""
+    """Rows of the whole file, including deleted ones."""
     size: int
-    """Of the whole file, in bytes."""
+    """Bytes of the whole file."""
     first_row_id: int | None = None
     may_hold_row_ids: bool = True
     """False: the file certainly has no column of row ids, so they follow from positions."""
     vector: DeleteVector | None = None
     position_deletes: tuple[str, ...] = ()
-    """Parquet files of format version 2 that may name deleted positions of this file, among
-    others.
+    """Parquet files of format version 2 that may hold deleted positions of this file, among others.
     """
     partition: tuple[tuple[int, Any], ...] = ()
-    """Values of identity partition fields by the source column's field id, for files that lack the
-    column.
+    """Values of identity partition fields, by the source column's id, for files without the column.
     """
     row_groups: tuple[int, int | None] | None = None
-    """Only those from the first up to, but not including, the second; None there means to the
-    end.
+    """From the first row group up to, but not including, the second. None there means to the end.
     """
     split_offsets: tuple[int, ...] = ()
     """Where the row groups begin, as far as the manifest tells."""
     bytes: int = 0
-    """About how much of the file is read."""
+    """About how many bytes of the file are read."""

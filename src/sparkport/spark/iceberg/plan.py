@@ -1,8 +1,8 @@
 """Which files a scan of an Iceberg table reads.
 
-Strategy: manifests are left out by their partition summaries, files by partition values and bounds;
-what is left gets its delete vector. What this reader cannot read exactly as Iceberg means it is
-left to Spark, by `readable`.
+Strategy: manifests are skipped by their partition summaries, files by partition values and bounds.
+The remaining files get their delete vectors. A plan that this reader cannot read exactly as Iceberg
+means it is left to Spark: then `readable` is False.
 """
 
 from __future__ import annotations
@@ -50,35 +50,35 @@ __all__ = ["DataFile", "DeleteVector", "FilePart", "ScanPlan", "plan_rows", "pla
 
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
-    """What a scan reads. Made of immutable files, so it holds as long as they are there."""
+    """What a scan reads. Files are immutable, so a plan holds as long as they exist."""
 
     parts: tuple[FilePart, ...]
     """In the order of their row ids."""
     rows: int
-    """At most so many."""
+    """An upper limit of the number of rows."""
     bytes: int
-    """About so many bytes of files are read."""
+    """About how many bytes of files are read."""
     readable: bool
-    """False: only Spark can read it, and `parts` are for estimates."""
+    """False: only Spark can read the table, and `parts` are for estimates."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file to be read, and all that the table's metadata say of it."""
+    """A file to be read, and all that the table's metadata says about it."""
 
     part: FilePart
     entry: ManifestEntry
     replaced: tuple[ManifestEntry, ...]
-    """The delete files that a new delete vector takes the place of."""
+    """The delete files that a new delete vector replaces."""
 
 
 def plan_scan(
     state: TableState, columns: Sequence[str] | None, row_filter: Filter | None
 ) -> ScanPlan:
-    """The files that may hold rows which the filter keeps. `columns` None means all; the row id is
-    called `rowid`.
+    """The files that may hold rows which the filter keeps.
 
-    Raises: PreconditionFailed when metadata files are missing or damaged.
+    `columns` None means all; the row id is called `rowid`. Raises: PreconditionFailed when metadata
+    files are missing or damaged.
     """
     if state.snapshot is None:
         return ScanPlan((), 0, 0, True)
@@ -94,7 +94,7 @@ def plan_scan(
 
 
 def plan_rows(state: TableState, row_ids: Sequence[int]) -> tuple[DataFile, ...] | None:
-    """The files that may hold rows of these ids, which ascend; None where only Spark can read them.
+    """The files that may hold rows with these ascending ids; None where only Spark can read them.
 
     Raises: PreconditionFailed when metadata files are missing or damaged.
     """
@@ -116,7 +116,7 @@ def plan_rows(state: TableState, row_ids: Sequence[int]) -> tuple[DataFile, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Files:
-    """What a plan is made of."""
+    """The files of a plan, and the deletes that apply to them."""
 
     found: Sequence[tuple[ManifestEntry, Manifest]]
     removals: Removals
@@ -124,7 +124,7 @@ class _Files:
 
 
 def _planned(state: TableState, selection: _Selection) -> _Files | None:
-    """None where only Spark can read the metadata. Raises: PreconditionFailed."""
+    """The selected files; None where only Spark reads the metadata. Raises: PreconditionFailed."""
     assert state.snapshot is not None
     if state.io is None or not state.snapshot.manifest_list:
         return None
@@ -173,17 +173,17 @@ def _order(found: tuple[ManifestEntry, Manifest]) -> tuple[int, int, str]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Selection:
-    """What a scan wants of each file."""
+    """Which files a scan needs, and what it reads of each."""
 
     condition: Condition | None
     specs: Mapping[int, PartitionSpec]
     kinds: Mapping[int, IcebergType]
     sized: frozenset[int] | None
-    """Ids of the leaf columns that are read of every row; None for all of them."""
+    """Ids of the leaf columns that are read for every row; None for all of them."""
     rarely: frozenset[int]
-    """Those of the columns that are read where the filter has found something."""
+    """Ids of the columns that are read only where the filter matched."""
     appended: frozenset[int]
-    """Snapshots whose files cannot hold row ids, because their rows were new."""
+    """Snapshots whose files cannot hold row ids, because all their rows were new."""
     _on_partitions: dict[int, Condition | None] = field(default_factory=dict)
 
     @classmethod
@@ -283,9 +283,7 @@ class _Selection:
         return self._on_partitions[spec_id]
 
     def _may_hold_row_ids(self, entry: ManifestEntry) -> bool:
-        """Whether the file may have a column of row ids: rows that were rewritten bring theirs
-        along.
-        """
+        """Whether the file may have a column of row ids: rewritten rows keep theirs."""
         return ROW_ID_FIELD in entry.value_counts or entry.snapshot_id not in self.appended
 
     def _bytes(self, entry: ManifestEntry) -> int:
@@ -303,9 +301,7 @@ class _Selection:
 def _sized(
     state: TableState, columns: Sequence[str] | None, row_filter: Filter | None
 ) -> tuple[frozenset[int] | None, frozenset[int]]:
-    """The leaf columns that are read of every row, and those that are read only where a filter has
-    found something.
-    """
+    """The leaf columns read for every row, and those read only where a filter matched."""
     if columns is None:
         return None, frozenset()
     wanted = _leaf_ids(state, set(columns))
@@ -322,7 +318,7 @@ def _leaf_ids(state: TableState, names: set[str]) -> frozenset[int]:
         field_id
         for position, each in enumerate(state.schema.fields)
         if position in wanted
-        for field_id in Schema(each).field_ids  # itself and all within it
+        for field_id in Schema(each).field_ids  # the column itself and all inside it
     )
 
 
@@ -337,11 +333,10 @@ def _for_spark(state: TableState) -> ScanPlan:
 
 def _damaged(table: Identifier, problem: str) -> PreconditionFailed:
     return PreconditionFailed(
-        f"a metadata file of table {table} {problem}; restore it, or roll the table back to an older snapshot"
+        f"a metadata file of table {table} {problem}; restore it, or roll the table back to an "
+        f"older snapshot"
     )
 
 
 _RARELY = 10
-"""Which part of the other columns a filter is expected to leave. It only decides where a scan
-runs.
-"""
+"""One row in so many is expected to match a filter. It only decides where a scan runs."""

@@ -1,5 +1,6 @@
-"""Some rows of a file by their positions. DuckDB skips the pages that hold none of them, which
-Arrow cannot.
+"""Reads some rows of a file by their positions.
+
+DuckDB skips the pages that hold none of them, which Arrow cannot.
 """
 
 from __future__ import annotations
@@ -19,21 +20,22 @@ __all__ = ["MOST_ROWS", "rows_at", "rows_between"]
 _log = logging.getLogger(__name__)
 
 MOST_ROWS = 64
-"""Beyond that most pages hold one of them."""
+"""With more rows than this, most pages hold one of them."""
 _ALIKE = frozenset(
     {
         *(lib.Type_BOOL, lib.Type_INT32, lib.Type_INT64, lib.Type_FLOAT, lib.Type_DOUBLE),
         *(lib.Type_STRING, lib.Type_BINARY, lib.Type_DATE32, lib.Type_DECIMAL128),
     }
 )
-"""Types of which DuckDB makes the same Arrow values; timestamps without a time zone are another."""
+"""Types for which DuckDB gives the same Arrow values. Timestamps without a time zone do, too."""
 
 
 def rows_at(
     path: str, file_schema: pa.Schema, wanted: Sequence[int], positions: Sequence[int]
 ) -> pa.RecordBatch | None:
-    """Top-level fields of a local Parquet file at ascending positions, as Arrow reads them; None
-    where Arrow should.
+    """Top-level fields of a local Parquet file at ascending positions, as Arrow would read them.
+
+    None where Arrow must read them.
     """
     return _rows_where(
         path, file_schema, wanted, f"IN ({', '.join(map(str, positions))})", len(positions)
@@ -43,7 +45,10 @@ def rows_at(
 def rows_between(
     path: str, file_schema: pa.Schema, wanted: Sequence[int], first: int, last: int
 ) -> pa.RecordBatch | None:
-    """Likewise, but all rows from one position up to another, and that one too."""
+    """Top-level fields of a local Parquet file from position `first` to `last`, both included.
+
+    None where Arrow must read them.
+    """
     return _rows_where(path, file_schema, wanted, f"BETWEEN {first} AND {last}", last - first + 1)
 
 
@@ -59,7 +64,8 @@ def _rows_where(
         return None
     columns = ", ".join('"' + field.name.replace('"', '""') + '"' for field in fields)
     query = (
-        f"SELECT {columns} FROM read_parquet({_text(local)}, file_row_number = true, hive_partitioning = false)"
+        f"SELECT {columns} FROM read_parquet({_text(local)}, file_row_number = true, "
+        f"hive_partitioning = false)"
         f" WHERE file_row_number {condition} ORDER BY file_row_number"
     )
     try:

@@ -1,5 +1,6 @@
-"""Sorted sets of positions or row ids, as Arrow arrays and as roaring bitmaps: millions of them
-without a loop in Python.
+"""Sorted sets of positions or row ids, as Arrow arrays and as roaring bitmaps.
+
+There is no loop in Python, so sets may have millions of members.
 """
 
 from __future__ import annotations
@@ -26,9 +27,7 @@ def numbers_of(values: pa.Array) -> Sequence[int]:
 
 
 def between(values: pa.Array, lower: int | None, upper: int | None) -> pa.Array:
-    """Those of ascending int64 values that are in a range, its ends among them; None for no
-    limit.
-    """
+    """Those of ascending int64 values that are in a range, ends included; None is no limit."""
     numbers = numbers_of(values)
     first = 0 if lower is None else bisect_left(numbers, lower)
     end = len(numbers) if upper is None else bisect_left(numbers, upper + 1, first)
@@ -36,7 +35,7 @@ def between(values: pa.Array, lower: int | None, upper: int | None) -> pa.Array:
 
 
 def bitmap_of(values: pa.Array) -> BitMap64:
-    """Of int64 values, none of them NULL or negative."""
+    """A bitmap of int64 values, none of them NULL or negative."""
     if not len(values):
         return BitMap64()
     numbers = array("Q")
@@ -45,5 +44,5 @@ def bitmap_of(values: pa.Array) -> BitMap64:
 
 
 def array_of(values: BitMap64) -> pa.Array:
-    """As int64, in ascending order."""
+    """The members as int64, ascending."""
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values.to_array())])

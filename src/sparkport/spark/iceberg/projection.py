@@ -1,9 +1,10 @@
-"""The columns of a table found in a data file, by Iceberg's field ids, whatever they are called and
-wherever they are.
+"""Finding the columns of a table in a data file by Iceberg's field ids.
 
-Strategy: what the file holds is made into the stored Arrow type of the table's column
-(`natural_type`): nested fields reordered, added and left out, types promoted. Where file and table
-agree, which is nearly always, arrays pass as they are.
+Their names and places in the file do not matter.
+
+Strategy: the file's values are converted to the stored Arrow type of the table's column
+(`natural_type`): nested fields are reordered, added and left out, types promoted. Where file and
+table agree, which is nearly always, arrays pass unchanged.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class FileField:
     type: pa.DataType
     children: tuple[FileField, ...]
     leaves: tuple[int, ...]
-    """Which of the file's leaf columns it is made of."""
+    """The positions of the file's leaf columns that it consists of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +51,17 @@ class Source:
     """Where the values of a column come from: a top-level field of the file, or a constant."""
 
     position: int | None
-    """Of the field among the file's top-level fields; None for a constant."""
+    """The field's position among the file's top-level fields; None for a constant."""
     adapt: Adapt | None = None
-    """Makes the stored type of the file's; None where they are the same."""
+    """Converts the file's type to the stored type; None where they are equal."""
     constant: pa.Scalar | None = None
     """NULL, the default or the partition's value, for a file that lacks the column."""
 
 
 def file_fields(file_schema: pa.Schema, name_mapping: str | None) -> tuple[FileField, ...]:
-    """The top-level fields of a Parquet file. Ids are its own, else by the name mapping, else by
-    position.
+    """The top-level fields of a Parquet file.
+
+    Their ids are the file's own, else from the name mapping, else their positions.
     """
     leaf = iter(range(1 << 31))
     if any(map(_has_ids, file_schema)):
@@ -119,8 +121,9 @@ def _mapped(name: str, names: Sequence[Any]) -> tuple[int | None, Sequence[Any]]
 def sources_of(
     wanted: Sequence[NestedField], fields: Sequence[FileField], partition: Mapping[int, Any]
 ) -> list[Source]:
-    """Where each of the table's columns is in the file. Raises: ValueError for a type that does not
-    fit.
+    """Where each of the table's columns is in the file.
+
+    Raises: ValueError for a type that does not fit.
     """
     positions = {field.field_id: position for position, field in enumerate(fields)}
     sources = []
@@ -137,13 +140,11 @@ def sources_of(
 
 
 def _default(field: NestedField) -> pa.Scalar:
-    """The value of a column in files from before it was added (version 3), NULL unless something
-    else was said.
-    """
+    """A column's value in files written before it was added (version 3); NULL without a default."""
     kind = natural_type(field.field_type)
     default = field.initial_default
     if isinstance(default, str) and isinstance(field.field_type, FloatType | DoubleType):
-        default = float(default)  # JSON has no infinities, so Iceberg writes their names
+        default = float(default)  # JSON has no infinities, so Iceberg writes them as names
     elif default is not None and isinstance(field.field_type, PrimitiveType):
         default = from_json(field.field_type, default)
     if default is not None and isinstance(field.field_type, StructType | ListType | MapType):
@@ -171,7 +172,7 @@ def _adapter(field: FileField, wanted: IcebergType) -> Adapt | None:
 def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
-    # Not safe for times: nanoseconds of other writers are cut off, as Spark does it.
+    # Not safe for times: the nanoseconds of other writers are cut off, as Spark does it.
     return array.cast(kind, safe=not pa.types.is_timestamp(kind))
 
 
@@ -231,7 +232,7 @@ def _map_adapter(field: FileField, wanted: MapType, kind: pa.DataType) -> Adapt 
 
 
 def values_of(source: Source, rows: int, column: Callable[[int], pa.Array]) -> pa.Array:
-    """The values of a column in a batch of the file, whose fields `column` gives by position."""
+    """A column's values in a batch of the file; `column` gives the batch's fields by position."""
     if source.position is None:
         assert source.constant is not None
         if not source.constant.is_valid:

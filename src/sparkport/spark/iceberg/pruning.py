@@ -1,11 +1,10 @@
-"""What a filter says about single columns, for skipping files and row groups that hold no row it
-keeps.
+"""What a filter implies for single columns, to skip files and row groups without matching rows.
 
 Strategy: the filter becomes a weaker condition made of ranges, sets and NULL tests of columns, by
-the rules of airport §6.1: what is not understood is left out of an AND and makes an OR unknown;
-nothing is looked at under NOT. A condition is then held against bounds. PyIceberg's evaluators are
-not used: NaN is the greatest number in DuckDB, and bounds from before a promotion are shorter than
-they expect.
+the rules of airport §6.1: a part that is not understood is left out of an AND and makes an OR
+unknown; nothing under NOT is used. The condition is then checked against bounds. PyIceberg's
+evaluators are not used: NaN is the greatest number in DuckDB, and bounds from before a promotion
+are shorter than they expect.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ __all__ = ["Column", "condition_of", "prunable_columns"]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column as filters name it: its Iceberg field, and the type its values are shown in."""
+    """A column as filters name it: its Iceberg field, and the type that users see."""
 
     field_id: int
     stored: IcebergType
@@ -90,7 +89,7 @@ def prunable_columns(
 
 
 def condition_of(row_filter: Filter, columns: Mapping[str, Column]) -> Condition | None:
-    """A condition that every row meets which the filter keeps; None if nothing is known of them."""
+    """A condition that holds for every row which the filter keeps; None if none is known."""
     return all_of([_condition(expression, columns) for expression in row_filter.expressions])
 
 
@@ -148,9 +147,7 @@ def _condition(expression: Expression, columns: Mapping[str, Column]) -> Conditi
 
 
 def _with_plain_constants(expression: Expression) -> Expression:
-    """The same with constants that the client has cast to a wider type as constants of that
-    type.
-    """
+    """Replace each cast of a constant to a wider type by a constant of that type."""
     match expression:
         case Comparison():
             return replace(
@@ -230,7 +227,7 @@ def _one_of(
         if column is None or not isinstance(constant, Constant):
             return None
         if constant.value is None:
-            continue  # equals nothing
+            continue  # NULL equals nothing
         value = _value(constant, column) if constant.type.same_as(reference.type) else None
         if value is None:
             return None
@@ -248,8 +245,8 @@ def _prefix(
     if function.catalog not in {"", "system"} or reference.type.id != "VARCHAR":
         return None
     if function.name == "~~":
-        # LIKE has no escape character unless one is named, and then it is another function (airport
-        # §6.5).
+        # LIKE has no escape character unless the query names one; then it is another function
+        # (airport §6.5).
         ends = [end for end in (pattern.find("%"), pattern.find("_")) if end >= 0]
         pattern = pattern[: min(ends)] if ends else pattern
     elif function.name not in {"prefix", "starts_with", "^@"}:
@@ -258,14 +255,12 @@ def _prefix(
     start = None if column is None else _value(Constant(constant.type, pattern), column)
     if column is None or not isinstance(start, bytes) or not start:
         return None
-    # No byte of UTF-8 is 0xFF, so the last one can always be raised.
+    # No byte of UTF-8 is 0xFF, so the last one can always be incremented.
     return Range(column.field_id, start, start[:-1] + bytes([start[-1] + 1]), upper_open=True)
 
 
 def _value(constant: Constant, column: Column) -> Value | None:
-    """The constant in the order of the stored values; None where the two orders need not be the
-    same.
-    """
+    """The constant in the order of the stored values; None where the two orders may differ."""
     identifier, value, stored, declared = (
         constant.type.id,
         constant.value,
@@ -331,7 +326,7 @@ _INTEGERS = {
     **{name: range(-(2 ** (bits - 1)), 2 ** (bits - 1)) for name, bits in _SIZES.items()},
     **{f"U{name}": range(2**bits) for name, bits in _SIZES.items()},
 }
-"""The values of each type."""
+"""The values of each integer type."""
 
 _MICROS = {
     "TIMESTAMP": 1,

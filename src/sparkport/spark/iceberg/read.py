@@ -1,9 +1,9 @@
 """Reading data files of Iceberg tables into batches of the declared types.
 
-Strategy: one thread, one file after the other, so that the same request and parts give the same
-batches in the same order; a Spark task that is tried again can then skip what was already sent. The
-columns of the filter come first; where no row of a row group matches, nothing else of it is read.
-Row ids that follow from positions cost no reading at all.
+Strategy: one thread reads one file after the other, so that the same request and parts give the
+same batches in the same order. A Spark task that is tried again can then skip what was already
+sent. The columns of the filter come first; where no row of a row group matches, nothing else of it
+is read. Row ids that follow from positions cost no reading at all.
 
 Runs in the server and in Spark's Python workers; imports neither pyspark nor grpc.
 """
@@ -42,18 +42,18 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """What is to be read of each part. Picklable."""
+    """What is to be read from each part. Picklable."""
 
     table: str
-    """As messages name it."""
+    """The table's name for messages."""
     schema_json: str
     """The Iceberg schema to read with."""
     columns: pa.Schema
     """The declared fields that are wanted or that the filter reads."""
     field_ids: tuple[int, ...]
-    """The Iceberg fields of `columns`."""
+    """The ids of the Iceberg fields of `columns`."""
     wanted: tuple[str, ...]
-    """The names of those that are yielded, in this order."""
+    """The names of the columns that are yielded, in this order."""
     wants_row_id: bool
     """Whether the row id follows them, as `rowid`."""
     has_row_ids: bool
@@ -61,9 +61,9 @@ class ReadRequest:
     filter: Filter | None = None
     batch_rows: int = 131_072
     properties: Mapping[str, str] = field(default_factory=dict)
-    """Of PyIceberg's file systems."""
+    """Properties for PyIceberg's file systems."""
     name_mapping: str | None = None
-    """For files without field ids: the table's property."""
+    """The table's name mapping, for files without field ids."""
 
 
 def read_request(
@@ -74,9 +74,7 @@ def read_request(
     batch_rows: int = 131_072,
     properties: Mapping[str, str] | None = None,
 ) -> ReadRequest:
-    """What a scan of a table's state asks of the reader. Names that the table does not have are
-    left out.
-    """
+    """What a scan of a table's state asks of the reader. Unknown column names are left out."""
     definition = state.definition
     names = definition.arrow_schema.names if columns is None else columns
     wants_row_id = definition.has_row_ids and ROWID_NAME in names
@@ -119,8 +117,7 @@ def read_parts(
     *,
     use_threads: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of the parts that are not deleted and that the filter keeps, in batches of the
-    declared types.
+    """The rows of the parts that the filter keeps, without deleted ones, in the declared types.
 
     Order and batches are the same every time. `check` is called often, perhaps from another thread,
     and may raise to end the reading.
@@ -140,8 +137,9 @@ def read_positions(
     *,
     use_threads: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows at ascending positions of files, deleted or not; the request has no filter.
-    Otherwise as `read_parts`.
+    """The rows at ascending positions of files, deleted or not.
+
+    The request has no filter. In all else this is like `read_parts`.
     """
     reader = PartReader(request, use_threads=use_threads)
     read = (reader.read_at(part, positions) for part, positions in places)
@@ -156,7 +154,7 @@ def _checked(
     for batches in read:
         try:
             while True:
-                check()  # outside of `_next`: its errors are not the file's
+                check()  # outside of `_next`: an error of `check` is not the file's
                 batch = _next(request, batches)
                 if batch is _END:
                     break
@@ -176,26 +174,29 @@ def _next(request: ReadRequest, batches: Iterator[pa.RecordBatch | None]) -> Any
 
 @contextmanager
 def file_errors(table: str) -> Iterator[None]:
-    """Raises: PreconditionFailed when a file of a table is missing or damaged."""
+    """Translate errors of a table's files.
+
+    Raises: PreconditionFailed when a file is missing or damaged.
+    """
     try:
         yield
     except FileNotFoundError as error:
         raise PreconditionFailed(
-            f"a data file of table {table} is missing: it was removed from the storage by other means than the"
+            f"a data file of table {table} is missing: it was removed from the storage by other "
+            f"means than the"
             " table's own; restore it, or roll the table back to an older snapshot"
         ) from error
     except (OSError, ValueError, pa.ArrowException) as error:
         raise PreconditionFailed(
-            f"a data file of table {table} cannot be read: it is damaged, or the storage does not answer"
+            f"a data file of table {table} cannot be read: it is damaged, or the storage does not "
+            f"answer"
         ) from error
 
 
 def join_small_batches(
     batches: Iterator[pa.RecordBatch], batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Small batches, as selective filters leave them, put together: each costs the client a
-    message.
-    """
+    """Join small batches, as selective filters leave them: each costs the client a message."""
     small: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -218,4 +219,4 @@ def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     try:
         return [pa.concat_batches(batches)]
     except pa.ArrowException:
-        return batches  # Arrow cannot do it for every type
+        return batches  # Arrow cannot join arrays of every type

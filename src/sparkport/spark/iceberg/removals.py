@@ -1,4 +1,4 @@
-"""Which rows of data files are deleted, as the delete manifests of a snapshot say."""
+"""Which rows of data files are deleted, from the delete manifests of a snapshot."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Partition: TypeAlias = "tuple[int, tuple[tuple[int, Any], ...]]"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Removals:
-    """Delete files by what they apply to: one data file, or all of a partition."""
+    """Delete files by what they apply to: one data file, or all files of a partition."""
 
     vectors: dict[str, ManifestEntry]
     files: dict[str, list[ManifestEntry]]
@@ -55,7 +55,9 @@ class Removals:
         return found
 
     def vector(self, data: ManifestEntry) -> DeleteVector | None:
-        """A data file has one at most; it stands for all position deletes (Iceberg's specification,
+        """The delete vector of a data file, if it has one.
+
+        A file has one at most, and it replaces all position deletes (Iceberg's specification,
         deletion vectors).
         """
         entry = self.vectors.get(data.path)
@@ -71,9 +73,7 @@ class Removals:
         return tuple(entry.path for entry in entries)
 
     def replaced(self, data: ManifestEntry, spec_id: int) -> tuple[ManifestEntry, ...]:
-        """The delete files that go when this data file gets a new vector: those that are about no
-        other file.
-        """
+        """The delete files that a new vector of this file replaces: those about no other file."""
         entry = self.vectors.get(data.path)
         if entry is not None:
             return (entry,)
@@ -84,7 +84,7 @@ class Removals:
         )
 
     def understood(self, data: ManifestEntry, spec_id: int) -> bool:
-        """Whether all that deletes rows of this file can be read here."""
+        """Whether everything that deletes rows of this file can be read here."""
         for key in (None, _partition(data, spec_id)) if self.others else ():
             # Equality deletes do not apply to files that were added with them.
             if any(
@@ -125,8 +125,9 @@ class Removals:
 
 
 def _only_path(entry: ManifestEntry) -> str | None:
-    """The one data file that position deletes are about: named, or the only path between the
-    bounds.
+    """The data file that position deletes are about; None if there may be several.
+
+    It is named, or both bounds of the path are equal to it.
     """
     if entry.referenced_data_file:
         return entry.referenced_data_file

@@ -29,7 +29,7 @@ __all__ = ["MissingFile", "Storage", "scheme_of"]
 
 
 class MissingFile(FileNotFoundError):
-    """There is no file at a location. Every storage says so by this error alone."""
+    """There is no file at a location. Every storage reports that by this error alone."""
 
     def __init__(self, location: str) -> None:
         super().__init__(errno.ENOENT, "there is no such file", location)
@@ -46,30 +46,30 @@ class Storage(ABC):
     """
 
     is_local: ClassVar[bool] = False
-    """Whether a read costs no journey over a network."""
+    """Whether reads stay on this machine, without a network."""
 
     @abstractmethod
     def __init__(self, properties: Mapping[str, str]) -> None:
-        """`properties` are PyIceberg's: endpoints, credentials and the like. Costs nothing."""
+        """`properties` are PyIceberg's: endpoints, credentials and the like. Nothing is opened."""
 
     @classmethod
     def reaches(cls, location: str) -> bool:
-        """Whether the place is one that this process can get at, as far as its name tells."""
+        """Whether this process can reach a location, as far as its name tells."""
         return True
 
     @abstractmethod
     def open(self, location: str) -> pa.NativeFile:
-        """A file to read at random places; the caller closes it. What was read stays valid.
+        """Open a file for reading at any position; the caller closes it.
 
-        Raises: MissingFile.
+        Bytes that were read stay valid. Raises: MissingFile.
         """
 
     def open_once(self, location: str) -> pa.NativeFile:
-        """A file of which nothing is read twice; otherwise as `open`. Raises: MissingFile."""
+        """Open a file of which nothing is read twice; the caller closes it. Raises: MissingFile."""
         return self.open(location)
 
     def read(self, location: str, offset: int, length: int) -> bytes:
-        """A range of a file, all of it. Raises: MissingFile; ValueError if the file ends before."""
+        """Read a range of a file. Raises: MissingFile; ValueError if the file ends before."""
         if min(offset, length) < 0:
             raise ValueError("a range begins in the file, and does not go backwards")
         with self.open(location) as source:
@@ -80,48 +80,49 @@ class Storage(ABC):
 
     @abstractmethod
     def create(self, location: str) -> pa.NativeFile:
-        """A new file to write to, with the folders that it needs; it is whole when it is closed.
+        """Create a file to write to, and its folders; the file is complete when it is closed.
 
-        Nothing is overwritten: names of files are never used twice. An object store looks before
-        it writes; two who create a file at once are told apart only by the local storage.
+        Nothing is overwritten: names of files are never used twice. An object store looks before it
+        writes, so of two callers at the same moment only the local storage refuses the second.
 
         Raises: FileExistsError.
         """
 
     @abstractmethod
     def make_durable(self, location: str) -> None:
-        """See to it that a file that was closed survives a power cut."""
+        """Make sure that a closed file survives a power cut."""
 
     def write(self, location: str, content: bytes) -> None:
-        """Create a file in one go, and make it durable. Raises: FileExistsError."""
+        """Create a file with this content, and make it durable. Raises: FileExistsError."""
         with self.create(location) as sink:
             sink.write(content)
         self.make_durable(location)
 
     @abstractmethod
     def rename(self, location: str, target: str) -> None:
-        """Give a file another name, and the folders that it needs. What had that name is replaced.
+        """Rename a file, and create the folders that it needs. A file of the new name is replaced.
 
-        Where the storage is local others see the one or the other file at any time; object stores
-        copy. `make_durable` works on the new name. Raises: MissingFile.
+        On local storage others see either the old or the new file at any time; object stores copy.
+        Call `make_durable` with the new name. Raises: MissingFile.
         """
 
     @abstractmethod
     def files_below(self, folder: str) -> list[str]:
-        """The locations of all files in a folder and below it, sorted, in the spelling of
-        `folder`; none if it is not there.
+        """The locations of all files in and below a folder, sorted, in the spelling of `folder`.
+
+        Empty if the folder does not exist.
         """
 
     @abstractmethod
     def delete(self, location: str) -> None:
-        """Remove a file. One that is not there is no error."""
+        """Remove a file. A file that does not exist is no error."""
 
     @abstractmethod
     def size(self, location: str) -> int:
-        """In bytes. Raises: MissingFile; IsADirectoryError where there are folders."""
+        """The size in bytes. Raises: MissingFile; IsADirectoryError where there are folders."""
 
     def exists(self, location: str) -> bool:
-        """Raises: IsADirectoryError for a folder, where there are any."""
+        """Whether there is a file. Raises: IsADirectoryError for a folder, where there are any."""
         try:
             self.size(location)
         except MissingFile:
@@ -129,11 +130,11 @@ class Storage(ABC):
         return True
 
     def resolved(self, location: str) -> str:
-        """The place that a location, of a file or a folder, leads to once links are followed."""
+        """The location of a file or folder once links are followed."""
         return location
 
 
 def scheme_of(location: str) -> str:
-    """In lower case; "" for a path."""
+    """The scheme in lower case; "" for a path."""
     scheme, colon, _ = location.partition(":")
     return scheme.lower() if colon and "/" not in scheme else ""

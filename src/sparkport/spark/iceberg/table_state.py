@@ -32,25 +32,28 @@ _ROW_LINEAGE = 3
 """The format version from which on rows have ids."""
 _MOST_STATES = 20_000
 _MOST_ENTRIES = 4_000_000
-"""Snapshots and logs of all states together, each of which counts all that its table has had."""
+"""The limit of snapshots and log entries of all cached states together."""
 _ENTRIES_OF_A_STATE = 200
-"""As much as so many of them weighs a state itself."""
+"""The weight of a state itself, in such entries."""
 SHAPING = (TYPES_PROPERTY, CONSTRAINTS_PROPERTY, DEFAULTS_PROPERTY, COMMENT_PROPERTY)
-"""Properties that make a difference to what users see."""
+"""Properties that change what users see."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableState:
-    """Immutable, so it is read without locks; all files that it names are immutable too."""
+    """A committed state of a table.
+
+    It is immutable, like all files that it names, so it needs no locks.
+    """
 
     identifier: Identifier
     metadata: TableMetadata
     metadata_location: str
     io: FileIO | None
-    """Reads the metadata's files; None where only Spark can reach them."""
+    """Reads the files of the metadata; None where only Spark can reach them."""
     schema: Schema
     snapshot: Snapshot | None
-    """None when there are no rows."""
+    """None when the table has no rows."""
     definition: Definition
 
     @property
@@ -59,9 +62,7 @@ class TableState:
 
 
 class States:
-    """The states that were asked for, by the place of their metadata, which never changes.
-    Thread-safe.
-    """
+    """Table states by the location of their metadata, which never changes. Thread-safe."""
 
     def __init__(self) -> None:
         self._states: Cache[tuple[Identifier, str], TableState] = Cache(_MOST_ENTRIES)
@@ -76,7 +77,8 @@ class States:
     ) -> TableState:
         """The state that a metadata file describes.
 
-        Raises: Unsupported for columns that only Spark knows; ValueError for what is no metadata.
+        Raises: Unsupported for columns that only Spark knows; ValueError for a text that is not
+        metadata.
         """
         try:
             metadata = TableMetadataUtil.parse_raw(text)
@@ -93,7 +95,7 @@ class States:
         return self._states.add((identifier, location), state, _entries(state))
 
     def at(self, state: TableState, snapshot: Snapshot | None, schema: Schema) -> TableState:
-        """Another snapshot of the same metadata, with the schema of its time."""
+        """The state of another snapshot in the same metadata, with the schema of its time."""
         definition = self._defined(state.metadata, schema)
         return replace(state, snapshot=snapshot, schema=schema, definition=definition)
 
@@ -111,8 +113,9 @@ class States:
         )
 
     def _defined(self, metadata: TableMetadata, schema: Schema) -> Definition:
-        """The same object for the same columns: the service remembers by identity what it made of
-        them.
+        """The definition of a table's columns: the same object for the same columns.
+
+        The service caches by identity what it derives from them.
         """
         shape = tuple(metadata.properties.get(name) for name in SHAPING)
         has_row_ids = has_row_lineage(metadata.format_version)
@@ -125,18 +128,17 @@ class States:
 
 
 def _share(metadata: TableMetadata, other: TableMetadata | None) -> None:
-    """Let two states of a table have the same objects for what they have in common, which is nearly
-    everything.
+    """Share equal objects between two states of a table, which are equal in nearly everything.
 
-    A table's metadata lists all its snapshots, and transactions remember states for an hour:
-    without this a thousand commits would take a gigabyte.
+    A table's metadata lists all its snapshots, and transactions keep states for an hour: without
+    this a thousand commits would take a gigabyte.
     """
     if other is None or other.table_uuid != metadata.table_uuid:
         return
     for name, key in _IMMUTABLE.items():
         known = {getattr(each, key): each for each in getattr(other, name)}
         entries = getattr(metadata, name)
-        # What has the same key is the same by the specification; a log may name a snapshot twice.
+        # By the specification, equal keys mean equal values; but a log may name a snapshot twice.
         entries[:] = [
             found if (found := known.get(getattr(each, key))) == each else each for each in entries
         ]
@@ -148,7 +150,7 @@ _IMMUTABLE = {
     "metadata_log": "metadata_file",
     "schemas": "schema_id",
 }
-"""Lists of metadata, and by what their entries are told apart."""
+"""Lists in the metadata, and the keys that tell their entries apart."""
 
 
 def _entries(state: TableState) -> int:
@@ -162,18 +164,18 @@ def _entries(state: TableState) -> int:
 
 
 def has_row_lineage(format_version: int) -> bool:
-    """Whether rows have ids in tables of that version of Iceberg's format."""
+    """Whether tables of this version of Iceberg's format have row ids."""
     return format_version >= _ROW_LINEAGE
 
 
 def metadata_text(io: FileIO, location: str) -> str:
-    """A metadata file's JSON, which may be compressed. Raises: OSError."""
+    """The JSON of a metadata file, compressed or not. Raises: OSError."""
     with opened_metadata(io, location) as source:
         return source.read().decode()
 
 
 def opened_metadata(io: FileIO, location: str) -> IO[bytes]:
-    """The same, to be read bit by bit. Raises: OSError."""
+    """A metadata file, compressed or not, opened for reading piece by piece. Raises: OSError."""
     source: Any = io.new_input(location).open()
     if location.endswith((".gz.metadata.json", ".metadata.json.gz")):
         source = _Compressed(source)
@@ -181,7 +183,7 @@ def opened_metadata(io: FileIO, location: str) -> IO[bytes]:
 
 
 class _Compressed(gzip.GzipFile):
-    """Closes what it reads."""
+    """A gzip file that closes its source with itself."""
 
     def __init__(self, source: Any) -> None:
         super().__init__(fileobj=source)

@@ -1,8 +1,8 @@
-"""What Iceberg's partition transforms make of a column.
+"""Iceberg's partition transforms, applied to columns.
 
-Strategy: with Arrow where every row may differ, else once for each distinct value. The results are
-Iceberg's own to the last bit, for other engines look for rows by them: everything is rounded down,
-also below zero; text is cut by code points.
+Strategy: Arrow computes where every row may differ; elsewhere each distinct value is computed once.
+Results equal Iceberg's to the last bit, because other engines look for rows by them: everything is
+rounded down, also below zero; text is cut by code points.
 """
 
 from __future__ import annotations
@@ -55,19 +55,15 @@ __all__ = ["Labels", "transform_of"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Labels:
-    """What a transform has made of the rows: a few values, and for each row the number of its
-    own.
-    """
+    """The result of a transform: a few distinct values, and for each row the index of its own."""
 
     numbers: pa.Array
     """int64, without NULLs."""
     values: list[Any]
-    """Distinct, each the value of some row; as Iceberg's files have them, dates for instance as
-    days.
-    """
+    """Distinct values as Iceberg's files have them: dates, for instance, as days."""
 
     def mapped(self, function: Callable[[Any], Any]) -> Labels:
-        """The same with other values, which may be fewer. NULL stays NULL."""
+        """Apply a function to the values, which may make some of them equal. NULL stays NULL."""
         numbers: dict[Any, int] = {}
         new = [
             numbers.setdefault(None if old is None else function(old), len(numbers))
@@ -80,9 +76,7 @@ _Apply: TypeAlias = Callable[[pa.Array], Labels]
 
 
 def transform_of(transform: Transform[Any, Any], kind: IcebergType) -> _Apply | None:
-    """A transform of columns of a type, for arrays as they are stored; None where Spark must do
-    it.
-    """
+    """A function that applies a transform to stored arrays of a type; None where only Spark can."""
     match transform:
         case VoidTransform():
             return lambda array: Labels(pa.repeat(pa.scalar(0, pa.int64()), len(array)), [None])
@@ -164,12 +158,12 @@ def _time(transform: Transform[Any, Any], kind: IcebergType) -> _Apply | None:
 
 
 def _hours(array: pa.Array, per_hour: int) -> pa.Array:
-    """Hours are 32 bits wide, and wrap around in the years ±245,000, as in Java."""
+    """Hours in 32 bits, which wrap around in the years ±245,000, as in Java."""
     return _floor_divided(array, per_hour).cast(pa.int32(), safe=False)
 
 
 def _floor_divided(array: pa.Array, divisor: int) -> pa.Array:
-    """Arrow's own division rounds towards zero."""
+    """Divide and round down. Arrow's own division rounds towards zero."""
     quotients = pc.divide(array, divisor)
     is_less = pc.less(array, pc.multiply(quotients, divisor))
     return pc.subtract(quotients, is_less.cast(pa.int64()))
@@ -199,11 +193,11 @@ def _truncate(width: int, kind: IcebergType) -> _Apply | None:
 
 
 _WIDEST = 2**30
-"""Above this Java's own sums overflow."""
+"""Above this, Java's sums overflow."""
 
 
 def _truncated(array: pa.Array, width: int) -> pa.Array:
-    """Wraps around below the least number, as Java does."""
+    """Round down to a multiple of `width`. It wraps around below the least number, as in Java."""
     step = pa.scalar(width, array.type)
     rests = pc.subtract(array, pc.multiply(pc.divide(array, step), step))
     rests = pc.if_else(pc.less(rests, 0), pc.add(rests, step), rests)
@@ -212,7 +206,7 @@ def _truncated(array: pa.Array, width: int) -> pa.Array:
 
 _EXACT = Context(prec=80)
 _UNSCALED = pa.binary(16)
-"""How Arrow keeps a decimal: the number without its point, the least byte first."""
+"""Arrow's form of a decimal: the unscaled number, least significant byte first."""
 
 
 def _unscaled(raw: bytes) -> int:
@@ -248,8 +242,9 @@ def _bucket(count: int, kind: IcebergType) -> _Apply | None:
 
 
 def _buckets(numbers: pa.Array, count: int) -> pa.Array:
-    """By MurmurHash3 of the eight bytes of a number, the least first (appendix B of Iceberg's
-    specification).
+    """The buckets of numbers: MurmurHash3 of their eight bytes, least significant first.
+
+    See appendix B of Iceberg's specification.
     """
     bits = numbers.view(pa.uint64())
     hashes = pa.repeat(_word(0), len(numbers))

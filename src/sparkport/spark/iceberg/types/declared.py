@@ -1,10 +1,10 @@
 """Types of DuckDB's users ↔ types of Iceberg on Spark (decision 0008).
 
 Strategy: `stored_schema` gives every declared Arrow type the nearest Iceberg type that Spark reads
-and that loses nothing, and a type_tag where Iceberg's type alone does not tell what was declared.
-`declared_fields` reads both back. A type_tag that does not fit its column any more, because another
-engine has changed it, counts for nothing. Text, bytes and lists have one Arrow type each here,
-whichever of their encodings a client had: DuckDB does not tell them apart.
+and that loses nothing, and a type tag where Iceberg's type alone does not tell the declared type.
+`declared_fields` reads both back. A type tag that no longer fits its column, because another engine
+has changed it, is ignored. Text, bytes and lists have one Arrow type each here, whichever of their
+encodings a client had: DuckDB does not tell them apart.
 """
 
 from __future__ import annotations
@@ -76,10 +76,9 @@ def needs_decoding(iceberg_type: IcebergType, field: pa.Field) -> bool:
 
 
 def order_preserving(iceberg_type: IcebergType, field: pa.Field) -> bool:
-    """Whether stored values are ordered as DuckDB orders the declared ones, so that bounds of one
-    are bounds of the other.
+    """Whether stored and declared values have the same order, so that bounds hold for both.
 
-    Of floats but for NaN, which Iceberg leaves out of its bounds.
+    NaN is an exception: Iceberg leaves it out of the bounds of floats.
     """
     if isinstance(
         iceberg_type, StructType | ListType | MapType | UUIDType | UnknownType
@@ -96,9 +95,7 @@ def order_preserving(iceberg_type: IcebergType, field: pa.Field) -> bool:
 
 
 def declared_fields(schema: Schema, properties: Mapping[str, str]) -> list[pa.Field]:
-    """The columns as DuckDB's users see them. Raises: Unsupported, naming the column and its
-    type.
-    """
+    """The columns as users see them. Raises: Unsupported, naming the column and its type."""
     type_tags = type_tags_in(properties)
     return [_declared_column(field, type_tags) for field in schema.fields]
 
@@ -111,7 +108,7 @@ def _declared_column(field: NestedField, type_tags: Mapping[int, str]) -> pa.Fie
 
 
 def _declared_field(field: NestedField, type_tags: Mapping[int, str]) -> pa.Field:
-    """May always be NULL: inside other types DuckDB does not ask."""
+    """A field as declared. It is always nullable: DuckDB ignores NOT NULL inside other types."""
     type_tag, stored = type_tags.get(field.field_id), field.field_type
     metadata = geometry_metadata(type_tag) if isinstance(stored, BinaryType) else None
     if isinstance(stored, GeometryType):
@@ -153,7 +150,7 @@ def _declared_struct(
 
 
 def _is_union(stored: StructType, members: tuple[int, ...]) -> bool:
-    """Whether there still is a tag, and besides it the members and nothing else."""
+    """Whether the struct still holds the tag of a union, its members, and nothing else."""
     others = [field for field in stored.fields if field.field_id not in members]
     return (
         len(others) == 1
@@ -168,8 +165,8 @@ def _is_union(stored: StructType, members: tuple[int, ...]) -> bool:
 def stored_schema(columns: pa.Schema, first_id: int = 1) -> tuple[Schema, dict[int, str]]:
     """The Iceberg schema of a new table, and the type tags of its fields by id.
 
-    The ids are those that Iceberg itself gives when it makes the table. Raises: Unsupported, naming
-    column and type.
+    The ids are those that Iceberg itself assigns when it creates the table. Raises: Unsupported,
+    naming column and type.
     """
     plain = publishable_schema(columns)
     ids, type_tags = count(first_id), dict[int, str]()
@@ -182,8 +179,7 @@ def stored_schema(columns: pa.Schema, first_id: int = 1) -> tuple[Schema, dict[i
 
 
 def stored_field(field: pa.Field, next_id: int) -> tuple[NestedField, dict[int, str]]:
-    """One more column, or field of a struct, with ids from `next_id` on, as Iceberg gives them to a
-    new column.
+    """A new column, or field of a struct, with ids from `next_id` on, as Iceberg assigns them.
 
     Raises: Unsupported, naming column and type.
     """
@@ -205,7 +201,7 @@ def _stored_column(
 def _stored_type(
     field: pa.Field, own_id: int, ids: Iterator[int], type_tags: dict[int, str]
 ) -> IcebergType:
-    """What is inside gets its ids before what is inside that, as Iceberg does it."""
+    """The stored type. Siblings get their ids before their children do, as in Iceberg."""
     declared, children = field.type, fields_of(field.type)
     type_tag = geometry_type_tag(field) or type_tag_of(declared)
     if declared.id == lib.Type_FIXED_SIZE_LIST:

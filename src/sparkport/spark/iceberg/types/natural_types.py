@@ -1,4 +1,4 @@
-"""What an Iceberg type is by itself in Arrow, and in Spark SQL."""
+"""The natural Arrow type and the Spark SQL type of an Iceberg type."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["map_of", "named_type", "natural_type", "spark_type"]
 
 @cache
 def named_type(name: str) -> IcebergType:
-    """The type without parts that Iceberg calls so, such as "long" or "decimal(20, 0)"."""
+    """The Iceberg type without parts of a name, such as "long" or "decimal(20, 0)"."""
     field = {"id": 1, "name": "", "type": name, "required": False}
     return NestedField.model_validate(field).field_type
 
@@ -36,10 +36,9 @@ _PLAIN: Mapping[type[IcebergType], IcebergRow] = {
 
 
 def natural_type(iceberg_type: IcebergType) -> pa.DataType:
-    """What a column of another engine's table shows, and as what its files are read.
+    """The Arrow type in which another engine's columns are shown and files are read.
 
-    Whether NULLs are allowed inside is not said: DuckDB does not ask. Raises: Unsupported, naming
-    the type.
+    Fields inside are nullable: DuckDB ignores NOT NULL there. Raises: Unsupported, naming the type.
     """
     match iceberg_type:
         case StructType():
@@ -67,7 +66,7 @@ def natural_type(iceberg_type: IcebergType) -> pa.DataType:
 
 
 def map_of(keys: pa.DataType, values: pa.Field) -> pa.DataType:
-    """Keys are never NULL."""
+    """A map type. Keys are never NULL."""
     return pa.map_(pa.field("key", keys, nullable=False), values)
 
 

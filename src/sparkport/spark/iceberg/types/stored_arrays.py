@@ -1,9 +1,9 @@
-"""Arrays of declared types ↔ arrays of the types they are stored as, nested to any depth.
+"""Arrays of declared types ↔ arrays of stored types, nested to any depth.
 
-Strategy: the two types are walked together. Where they are equal the array is passed on as it is; a
-type without parts is converted by its `Storage`; of a nested type only the children are. What
-stands below a NULL, or in the members of a union that are not chosen, is arbitrary and left behind
-first, so that it is never refused.
+Strategy: the two types are walked together. Where they are equal the array passes unchanged. A type
+without parts is converted by its `Storage`; a nested type by its children. Values below a NULL, and
+in members of a union that are not chosen, are arbitrary: they are dropped first, so that they are
+never refused.
 """
 
 from __future__ import annotations
@@ -32,26 +32,25 @@ _Convert: TypeAlias = Callable[[pa.Array, IcebergType, pa.DataType, str], pa.Arr
 
 
 def decode(array: pa.Array, iceberg_type: IcebergType, field: pa.Field) -> pa.Array:
-    """Stored values, in any encoding of `natural_type`, as the declared ones; the same object where
-    nothing is to do.
+    """Convert stored values, in any encoding of `natural_type`, to the declared type.
 
-    Raises: PreconditionFailed for a value that the declared type cannot hold: another engine has
-    written it.
+    Returns the same object where nothing is to do. Raises: PreconditionFailed for a value that the
+    declared type cannot hold, which another engine has written.
     """
     if array.type.equals(field.type):
         return array
     natural = natural_type(iceberg_type)
     if not array.type.equals(natural):
-        # As Spark sends them: UUIDs as text, zones by other names, NULLs not allowed inside.
+        # Spark's encodings: UUIDs as text, other names of zones, NOT NULL inside.
         array = convert_array(array, natural, field.name, from_duckdb=False)
     return _decoded(array, iceberg_type, field.type, field.name)
 
 
 def encode(array: pa.Array, field: pa.Field, iceberg_type: IcebergType) -> pa.Array:
-    """Declared values as they are stored, in `natural_type`; the same object where nothing is to
-    do.
+    """Convert declared values to `natural_type`, as they are stored.
 
-    Raises: BadRequest, naming the column and the value, for one that cannot be stored.
+    Returns the same object where nothing is to do. Raises: BadRequest, naming the column and the
+    value, for a value that cannot be stored.
     """
     if not array.type.equals(field.type):
         array = convert_array(array, field.type, field.name, from_duckdb=False)
@@ -101,7 +100,7 @@ def _of_fixed_size(lists: pa.Array, target: pa.DataType) -> pa.Array:
 def _union_from_struct(
     array: pa.Array, iceberg_type: IcebergType, declared: pa.DataType, path: str
 ) -> pa.Array:
-    """A union cannot be NULL itself: a NULL is the first member's, as DuckDB has it."""
+    """A union from a struct. A NULL becomes the first member's: a union is never NULL (DuckDB)."""
     assert isinstance(iceberg_type, StructType)
     members = [declared.field(position) for position in range(declared.num_fields)]
     children = {
@@ -132,9 +131,7 @@ def _check_tags(tags: pa.Array, members: int) -> pa.Array:
 
 
 def tag_position(stored: StructType, declared: pa.DataType) -> int:
-    """Which field of a struct tells the member of the union that it keeps: the one that is none of
-    the members.
-    """
+    """The position of the tag in a struct that stores a union: the field that is not a member."""
     names = {declared.field(position).name for position in range(declared.num_fields)}
     return next(position for position, field in enumerate(stored.fields) if field.name not in names)
 
@@ -224,10 +221,10 @@ def _rebuilt(
 
 
 def _elements(lists: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Where each list begins, and the elements of all of them; of NULLs there are none.
+    """The start of each list, and the elements of all of them; a NULL has none.
 
-    Not by `flatten`, which cannot make arrays of extension types (pyarrow 26); only the numbers of
-    the elements are made.
+    `flatten` cannot make arrays of extension types (pyarrow 26), so elements are taken by their
+    indices.
     """
     ends = pc.cumulative_sum(pc.list_value_length(lists).fill_null(0).cast(pa.int32()))
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
@@ -245,7 +242,7 @@ def _elements(lists: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _lists_of_entries(array: pa.Array) -> pa.Array:
-    """A map is a list of pairs, except to the functions for lists."""
+    """A map as a list of pairs, which Arrow's functions for lists accept."""
     entries = pa.StructArray.from_arrays([array.keys, array.items], names=["key", "value"])
     return pa.Array.from_buffers(
         pa.list_(entries.type),
@@ -276,7 +273,7 @@ def _shown(value: pa.Scalar | None) -> str:
         return "that is there"
     try:
         return str(value.as_py())[:100]
-    except (ValueError, OverflowError):  # years that Python's own types do not have
+    except (ValueError, OverflowError):  # a year that Python's own types do not have
         return str(value.cast(pa.string()).as_py())
 
 

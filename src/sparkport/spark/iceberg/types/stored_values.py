@@ -1,9 +1,8 @@
-"""Values of types that Iceberg on Spark does not have, in types that it has, and back (decision
-0008).
+"""Values of types that Iceberg on Spark lacks, in types that it has, and back (decision 0008).
 
-Whole arrays at a time: a scan decodes every batch. What cannot be converted is a ValueError or an
-Arrow error; which column, and what to do about it, is said by the caller. NULLs stay NULLs, and
-slices are fine.
+Conversions take whole arrays: a scan decodes every batch. A value that cannot be converted raises
+ValueError or an Arrow error; the caller adds the column and a remedy. NULLs stay NULLs, and slices
+are fine.
 """
 
 from __future__ import annotations
@@ -30,8 +29,9 @@ _Conversions: TypeAlias = tuple[Conversion, Conversion]
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """How the values of one declared type are kept. Extension types are taken off and put on by the
-    caller.
+    """How values of a declared type are stored.
+
+    The caller takes extension types off and puts them on.
     """
 
     type: IcebergType
@@ -42,7 +42,7 @@ class Storage:
 
 
 def storage_for(declared: pa.DataType) -> Storage | None:
-    """How a type without parts is kept; None where Iceberg's type shows as the declared one."""
+    """How a type without parts is stored; None where Iceberg's type shows as the declared one."""
     row = row_of(declared)
     if row is None or not row.iceberg:
         return None
@@ -78,7 +78,7 @@ _UPPER_HALF = pa.scalar(b"\0" * 16, pa.binary())
 
 
 def _hugeint(declared: pa.DataType) -> _Conversions:
-    """Decimal digits: they go up to 39, one more than any number of Spark has."""
+    """Stored as text: up to 39 digits, one more than any number of Spark has."""
     signed = form(declared) == "hugeint"
     low, high = (-(2**127), 2**127 - 1) if signed else (0, 2**128 - 1)
     lowest, highest = (pa.scalar(Decimal(bound), _WIDE) for bound in (low, high))
@@ -89,13 +89,14 @@ def _hugeint(declared: pa.DataType) -> _Conversions:
             raise ValueError("more than 128 bits")
         return pc.binary_slice(
             numbers.view(_WIDE_BYTES), 0, 16
-        )  # little endian: the lower half is the whole number
+        )  # little-endian: the lower half is the whole number
 
     return _signed_digits if signed else _unsigned_digits, decode
 
 
 def _signed_digits(array: pa.Array) -> pa.Array:
-    # A decimal of Arrow is the same 16 bytes. It is written out in full, whatever its label says.
+    # Arrow's decimals have the same 16 bytes, so text shows all digits whatever the declared
+    # precision.
     return array.view(_LABELLED).cast(pa.string())
 
 
@@ -107,9 +108,7 @@ def _unsigned_digits(array: pa.Array) -> pa.Array:
 
 
 def _null(declared: pa.DataType) -> _Conversions:
-    """Iceberg's own `unknown` cannot be written inside other types, and not at all before format
-    version 3.
-    """
+    """Stored as another type: `unknown` works neither inside types nor before format version 3."""
 
     def decode(array: pa.Array) -> pa.Array:
         if array.null_count < len(array):
@@ -126,7 +125,7 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def _time(declared: pa.DataType) -> _Conversions:
-    """The time since midnight, as a number of its units."""
+    """Stored as the units since midnight."""
     day = _DAY_SECONDS * _PER_SECOND[declared.unit]
     plain = pa.int32() if declared.bit_width == 32 else pa.int64()
 
@@ -136,7 +135,7 @@ def _time(declared: pa.DataType) -> _Conversions:
     def decode(array: pa.Array) -> pa.Array:
         return (
             _refuse_outside(array, 0, day, "not a time of day").cast(plain).view(declared)
-        )  # 24:00 is one too
+        )  # 24:00 is a time, too
 
     return encode, decode
 
@@ -148,9 +147,7 @@ _OFFSET_STEP = 10**6 << _OFFSET_BITS
 
 
 def _time_tz(declared: pa.DataType) -> _Conversions:
-    """A number by which DuckDB itself orders them: the time in UTC above the offset, not the local
-    time above it.
-    """
+    """Stored as a number in DuckDB's order: the time in UTC, then the offset."""
 
     def encode(array: pa.Array) -> pa.Array:
         packed = _checked_times(array.view(pa.int64()))
@@ -179,14 +176,12 @@ def _checked_times(packed: pa.Array) -> pa.Array:
 
 
 def _timestamp(declared: pa.DataType) -> _Conversions:
-    """Spark's timestamps are of microseconds: seconds and milliseconds fit in, nanoseconds are kept
-    as a number.
-    """
+    """Stored in Spark's microseconds; nanoseconds do not fit, and become a number."""
     if declared.unit == "ns":
         return _number(declared)
     kept = pa.timestamp("us", None if declared.tz is None else "UTC")
     if declared.unit == "us":
-        # Only another name of the zone: all values are in UTC.
+        # Only the name of the zone differs: all values are in UTC.
         return lambda array: array.cast(kept), lambda array: array.cast(declared)
     return lambda array: _rescaled(array, kept), lambda array: _rescaled(array, declared)
 
@@ -195,7 +190,7 @@ _INFINITY = 2**63 - 1
 
 
 def _rescaled(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """In another unit; DuckDB's `infinity` and `-infinity` are the same numbers in every unit."""
+    """Change the unit. DuckDB's `infinity` and `-infinity` are the same numbers in every unit."""
     numbers = array.view(pa.int64())
     infinite = pc.or_(pc.equal(numbers, _INFINITY), pc.equal(numbers, -_INFINITY))
     if not pc.any(infinite).as_py():
@@ -205,7 +200,7 @@ def _rescaled(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _number(declared: pa.DataType) -> _Conversions:
-    """A count of the units that the type has."""
+    """Stored as a count of the type's units."""
     return lambda array: array.view(pa.int64()), lambda array: array.view(declared)
 
 
@@ -219,7 +214,7 @@ _SPECIAL: Mapping[str, Callable[[pa.DataType], _Conversions]] = {
     "zoned timestamp": _timestamp,
     "duration": _number,
 }
-"""By form, those that are kept in another way than a client would send them."""
+"""By form: types that are stored in another way than clients send them."""
 
 
 # --------------------------------------------------------------------------------------- intervals
@@ -230,8 +225,9 @@ INTERVAL_PARTS: tuple[tuple[str, IcebergType, pa.DataType, tuple[int, int]], ...
     ("days", IntegerType(), pa.int32(), (4, 8)),
     ("nanoseconds", LongType(), pa.int64(), (8, 16)),
 )
-"""Each with its types, and where it stands in Arrow's 16 bytes. The parts do not add up: a month
-has no fixed length.
+"""Each part with its types and its place in Arrow's 16 bytes.
+
+The parts do not add up: a month has no fixed length.
 """
 
 
@@ -241,7 +237,7 @@ def parts_of_interval(array: pa.Array) -> list[pa.Array]:
 
 
 def interval_from_parts(parts: list[pa.Array]) -> pa.Array:
-    """NULL where any part is."""
+    """Intervals from their parts; NULL where any part is."""
     octets = [
         part.view(pa.binary(stop - start)).cast(pa.binary())
         for part, (_, _, _, (start, stop)) in zip(parts, INTERVAL_PARTS, strict=True)

@@ -1,8 +1,7 @@
-"""What a column was declared as, in a word that a table property keeps beside Iceberg's own type
-(decision 0008).
+"""Type tags: the declared types of columns, in a table property (decision 0008).
 
-Only what Iceberg's type does not tell by itself has a type_tag. It belongs to a field id, also of a
-field inside another, so it follows a column that is renamed, by whichever engine.
+A column has a type tag only if Iceberg's type does not tell the declared type by itself. It belongs
+to a field id, also of a field inside another, so it follows a column that any engine renames.
 """
 
 from __future__ import annotations
@@ -36,8 +35,9 @@ __all__ = [
 ]
 
 TYPES_PROPERTY = "sparkport.types"
-"""The table property: a JSON object from field ids to type tags. Tables of other engines do not have
-it.
+"""The table property: a JSON object from field ids to type tags.
+
+Tables of other engines do not have it.
 """
 
 GEOMETRY = "geometry"
@@ -45,8 +45,9 @@ INTERVAL = "interval"
 
 
 def type_tags_in(properties: Mapping[str, str]) -> dict[int, str]:
-    """The type tags of a table by field id. What cannot be read is left out: its columns show what
-    Iceberg says of them.
+    """The type tags of a table by field id.
+
+    Those that cannot be read are left out: their columns show Iceberg's type.
     """
     try:
         found = json.loads(properties.get(TYPES_PROPERTY, "{}"))
@@ -62,7 +63,7 @@ def type_tags_in(properties: Mapping[str, str]) -> dict[int, str]:
 
 
 def written_type_tags(type_tags: Mapping[int, str]) -> str:
-    """The text of the property."""
+    """The type tags as the text of the property."""
     return json.dumps(
         {str(field_id): type_tags[field_id] for field_id in sorted(type_tags)},
         separators=(",", ":"),
@@ -83,27 +84,27 @@ _STORAGES: Mapping[str, tuple[pa.DataType, Storage]] = {
     for declared in row.arrow
     if (storage := storage_for(declared)) is not None
 }
-"""By type tag: the Arrow type that is published, and how its values are kept."""
+"""The published Arrow type, and how its values are stored, by type tag."""
 
 
 def type_tag_of(data_type: pa.DataType) -> str | None:
-    """The type tag of a type that is not nested; None where Iceberg's own type says it all."""
+    """The type tag of a type that is not nested; None where Iceberg's type tells it."""
     if data_type == pa.month_day_nano_interval():
         return INTERVAL
     if isinstance(data_type, pa.BaseExtensionType) and extension_form(data_type) is None:
-        return type_tag_of(data_type.storage_type)  # what DuckDB, too, takes it for
+        return type_tag_of(data_type.storage_type)  # DuckDB takes it for that, too
     type_tag = _type_tag(data_type)
     return None if storage_of(type_tag) is None else type_tag
 
 
 def declared_by(type_tag: str) -> pa.DataType | None:
-    """The Arrow type that a type tag of a type without parts stands for; None if it is not one."""
+    """The Arrow type of a type tag; None if the tag is not that of a type without parts."""
     found = _found(type_tag)
     return None if found is None else found[0]
 
 
 def storage_of(type_tag: str) -> Storage | None:
-    """How the values of that type are kept; None if it is not such a type tag."""
+    """How values of the type are stored; None if the tag is not that of a type without parts."""
     found = _found(type_tag)
     return None if found is None else found[1]
 
@@ -117,7 +118,7 @@ def _found(type_tag: str) -> tuple[pa.DataType, Storage] | None:
 
 @lru_cache(maxsize=1024)
 def _zoned(type_tag: str) -> tuple[pa.DataType, Storage] | None:
-    """There are too many zones for the table."""
+    """A timestamp with any time zone: too many for a table."""
     match = _ZONED.fullmatch(type_tag)
     declared = None if match is None else pa.timestamp(*match.groups())
     storage = None if declared is None else storage_for(declared)
@@ -131,7 +132,7 @@ _UNION = re.compile(r"union\[([0-9]+(?:,[0-9]+)*)\]")
 
 
 def array_type_tag(size: int) -> str:
-    """Of a list whose size is fixed."""
+    """The type tag of a list of fixed size."""
     return f"array[{size}]"
 
 
@@ -142,14 +143,15 @@ def list_size(type_tag: str | None) -> int | None:
 
 
 def union_type_tag(members: list[int]) -> str:
-    """Of a struct that keeps a union. The ids of the members in the order of the tags, whatever is
-    done to the struct.
+    """The type tag of a struct that stores a union.
+
+    It has the ids of the members in the order of the union, whatever is done to the struct.
     """
     return f"union[{','.join(map(str, members))}]"
 
 
 def union_members(type_tag: str | None) -> tuple[int, ...] | None:
-    """The field ids of the members of a union; None if it is none."""
+    """The field ids of a union's members; None if the type tag is not that of a union."""
     match = _UNION.fullmatch(type_tag or "")
     return tuple(map(int, match[1].split(","))) if match else None
 
@@ -158,9 +160,7 @@ _EXTENSION_NAME, _EXTENSION_METADATA = b"ARROW:extension:name", b"ARROW:extensio
 
 
 def geometry_type_tag(field: pa.Field) -> str | None:
-    """Of a field that pyarrow takes for bytes, and whose metadata says that they are a geometry;
-    None for all others.
-    """
+    """The type tag of a field of bytes whose metadata says geometry; None for other fields."""
     metadata = extension_metadata(field) or {}
     if metadata.get(_EXTENSION_NAME) != b"geoarrow.wkb":
         return None
@@ -169,7 +169,7 @@ def geometry_type_tag(field: pa.Field) -> str | None:
 
 
 def geometry_metadata(type_tag: str | None) -> dict[bytes, bytes] | None:
-    """The metadata that such a field has; None if it is none."""
+    """The metadata of a geometry's field; None if the type tag is not that of a geometry."""
     name, _, description = (type_tag or "").partition(" ")
     if name != GEOMETRY:
         return None
