@@ -137,7 +137,7 @@ def test_other_protocols_are_refused_at_once(scan, hello):
 
 def test_strangers_that_say_nothing_are_dropped_and_keep_nobody_out(relay, scan, monkeypatch):
     monkeypatch.setattr(relay_module, "_HELLO_SECONDS", 600.0)
-    monkeypatch.setattr(relay_module, "_MOST_STRANGERS", 5)
+    monkeypatch.setattr(relay_module, "_MOST_NEWCOMERS", 5)
     scan.expect(1)
     idle = [socket.create_connection(relay.address) for _ in range(20)]
     idle[-1].sendall(MAGIC)

@@ -12,7 +12,7 @@ from sparkport.catalog import Context, CreateSchemaOptions
 from sparkport.errors import AlreadyExists
 from sparkport.spark.iceberg.identifiers import quoted
 from sparkport.spark.iceberg.locations import local_path
-from sparkport.spark.jvm.session.folder_lock import only_one
+from sparkport.spark.jvm.session.folder_lock import locked_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -188,7 +188,7 @@ def fill(lake: LakeCatalog) -> None:
     warehouse = local_path(
         lake.spark.conf.get(f"spark.sql.catalog.{lake.spark_catalog}.warehouse") or ""
     )
-    with only_one(Path(warehouse)) if warehouse else nullcontext():
+    with locked_folder(Path(warehouse)) if warehouse else nullcontext():
         with suppress(AlreadyExists):
             lake.create_schema(
                 Context(),

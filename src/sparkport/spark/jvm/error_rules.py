@@ -1,4 +1,4 @@
-"""What is said about which error of Spark, Iceberg, Hadoop, SQLite or Arrow."""
+"""Rules that turn errors of Spark, Iceberg, Hadoop, SQLite and Arrow into messages."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ __all__ = ["CONDITIONS", "INDIRECT", "RULES", "STATES", "Link", "Rule"]
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One error of a chain of causes."""
+    """One error in a chain of causes."""
 
     name: str
-    """The class, without its package."""
+    """The class name, without its package."""
     message: str
     condition: str = ""
-    """What Spark calls it."""
+    """Spark's name of the condition."""
     state: str = ""
-    """Its SQLSTATE."""
+    """The SQLSTATE."""
     subject: str = ""
-    """The object that Spark misses."""
+    """The object that Spark cannot find."""
     is_java: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What is said about errors of some classes, or with some words in their message."""
+    """The message for errors of some classes, or with some words in their text."""
 
     names: frozenset[str]
     words: re.Pattern[str] | None
@@ -65,7 +65,7 @@ INDIRECT = (
     "FAILED_READ_FILE",
     "TASK_WRITE_FAILED",
 )
-"""Conditions that only say that something else has failed, which is told further down the chain."""
+"""Conditions that only say that something else failed: the cause is further down the chain."""
 
 CONDITIONS: dict[str, type[SparkportError]] = {
     "TABLE_OR_VIEW_NOT_FOUND": NotFound,
@@ -102,7 +102,7 @@ STATES: dict[str, type[SparkportError]] = {
     "53": LimitExceeded,
     "XX": CatalogFault,
 }
-"""By how the SQLSTATE begins."""
+"""Errors by the first two characters of the SQLSTATE."""
 
 
 # ------------------------------------------------------------------------------- what others threw
@@ -153,7 +153,8 @@ RULES: Sequence[Rule] = (
     _rule(
         "CommitStateUnknownException CommitStateUnknownError",
         CatalogFault,
-        "{what}: it is not known whether the change was made: look at the table before you try again",
+        "{what}: it is not known whether the change was made: look at the table before you try "
+        "again",
     ),
     _rule(
         "CommitFailedException CommitFailedError",
@@ -176,7 +177,8 @@ RULES: Sequence[Rule] = (
         "",
         LimitExceeded,
         "{what}: the storage is full: ask the administrator for room",
-        "No space left on device|Disk quota exceeded|File too large|SQLITE_FULL|database or disk is full",
+        "No space left on device|Disk quota exceeded|File too large|SQLITE_FULL|database or disk "
+        "is full",
     ),
     _rule(
         "",
@@ -187,16 +189,19 @@ RULES: Sequence[Rule] = (
     _rule(
         "",
         CatalogFault,
-        "{what}: the lake's catalog cannot be read: its database is damaged, restore it from a backup",
+        "{what}: the lake's catalog cannot be read: its database is damaged, restore it from a "
+        "backup",
         "SQLITE_CORRUPT|SQLITE_NOTADB|SQLITE_CANTOPEN|SQLITE_IOERR",
     ),
     _rule(
         "OperationalError DatabaseError",  # of Python's sqlite3
         CatalogFault,
-        "{what}: the lake's catalog cannot be read: its database is damaged, restore it from a backup",
+        "{what}: the lake's catalog cannot be read: its database is damaged, restore it from a "
+        "backup",
     ),
     _rule(
-        "AccessControlException AccessDeniedException NotAuthorizedException ForbiddenException PermissionError",
+        "AccessControlException AccessDeniedException NotAuthorizedException ForbiddenException "
+        "PermissionError",
         PermissionDenied,
         "{what}: the server is not allowed to reach its files: ask the administrator for access",
     ),
@@ -215,12 +220,14 @@ RULES: Sequence[Rule] = (
         "",
         PreconditionFailed,
         "{what} cannot be read: one of its files is damaged; restore it, or drop what needs it",
-        r"(?i)is not a Parquet file|parquet magic bytes|could not read footer|corrupt|not an? avro (data )?file|Thrift",
+        r"(?i)is not a Parquet file|parquet magic bytes|could not read footer|corrupt|not an? "
+        r"avro (data )?file|Thrift",
     ),
     _rule(
         "OutOfMemoryError SparkOutOfMemoryError MemoryError",
         LimitExceeded,
-        "{what}: Spark has not enough memory for this: ask for less at once, or give Spark more memory",
+        "{what}: Spark has not enough memory for this: ask for less at once, or give Spark more "
+        "memory",
     ),
     _rule(
         "", LimitExceeded, "{what}: the result is too large for Spark's driver", r"maxResultSize"
@@ -228,16 +235,19 @@ RULES: Sequence[Rule] = (
     _rule(
         "ExecutorLostFailure",
         CatalogFault,
-        "{what}: a Spark executor died, and so did its replacements: try again, or give executors more memory",
+        "{what}: a Spark executor died, and so did its replacements: try again, or give executors "
+        "more memory",
     ),
     _rule(
         "",
         CatalogFault,
         "{what}: Spark lost its executors: try again later",
-        r"(?i)executor (lost|heartbeat timed out)|all masters are unresponsive|worker lost|disassociated",
+        r"(?i)executor (lost|heartbeat timed out)|all masters are unresponsive|worker "
+        r"lost|disassociated",
     ),
     _rule(
-        "ConnectException UnknownHostException SocketTimeoutException NoRouteToHostException ServiceUnavailableException"
+        "ConnectException UnknownHostException SocketTimeoutException NoRouteToHostException "
+        "ServiceUnavailableException"
         " ServiceFailureException RESTException HttpHostConnectException",
         CatalogFault,
         "{what}: its catalog or its storage cannot be reached: try again later",
@@ -255,7 +265,7 @@ RULES: Sequence[Rule] = (
         "{what}: {detail}",
     ),
     _rule("AnalysisException ExtendedAnalysisException", BadRequest, "{what}: {detail}"),
-    # What Sparkport's own code on Spark's workers has raised is meant as it is.
+    # Errors that Sparkport's own code raised on Spark's workers keep their message.
     *(
         _rule(name, getattr(errors, name), "{detail}")
         for name in errors.__all__

@@ -1,6 +1,4 @@
-"""Messages of Spark and Java, cut down to what may and should be read by the person who typed the
-SQL.
-"""
+"""Messages of Spark and Java, cut to what the person who typed the SQL may and should read."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ _LONGEST = 600
 
 
 def first_sentence(message: str) -> str:
-    """What a message says, without plans, stack traces and the query; where in the query is
-    kept.
-    """
+    """A message without plans, stack traces and the query; the position in the query is kept."""
     text = re.split(
         r"\n\s+at |\n?\s*Driver stacktrace|\nTraceback|\n\s*JVM stacktrace|\nCaused by",
         message.strip(),
@@ -34,9 +30,7 @@ def first_sentence(message: str) -> str:
 
 
 def scrubbed(text: str) -> str:
-    """The text without what is nobody's business: files, addresses, hosts, and what follows a key
-    such as `password`.
-    """
+    """The text without private details: files, addresses, hosts, passwords and the like."""
     for pattern, stand_in in _SECRETS:
         text = pattern.sub(stand_in, text)
     return text
@@ -52,7 +46,7 @@ _SECRETS = (
     (re.compile(r"\bjdbc:[^\s'\"`,;)\]]+"), "<address>"),
     (re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"`,;)\]]*[^\s'\"`,;)\].]"), "<address>"),
     (re.compile(r"\bfile:/[^\s'\"`,;)\]]*[^\s'\"`,;)\].]"), "<file>"),
-    # Two names at least: a division is no path.
+    # At least two names: a division is not a path.
     (
         re.compile(
             r"(?<![\w/.)\]])/(?:[^\s/'\"`,;:()\[\]]+/)+[^\s/'\"`,;:()\[\]]*[^\s/'\"`,;:.()\[\]]"
@@ -78,7 +72,7 @@ _POSITIONS = (
     (re.compile(r"\(line (\d+), pos (\d+)\)"), 1),
     (re.compile(r"; line (\d+) pos (\d+)"), 1),
 )
-"""Spark counts from 0 in some of its messages; here it is always from 1."""
+"""Spark counts from 0 in some messages; the result always counts from 1."""
 
 _SUPERFLUOUS: Sequence[re.Pattern[str]] = tuple(
     re.compile(pattern)

@@ -1,10 +1,10 @@
-"""Spark's, Iceberg's, SQLite's and Arrow's errors in the words of the person who typed the SQL.
+"""Errors of Spark, Iceberg, SQLite and Arrow in the words of the person who typed the SQL.
 
 Strategy: an error of the JVM is a chain of causes, each with a Java class, a message, and, where
-Spark has named it, a condition such as UNRESOLVED_COLUMN. The tables of `error_rules` are asked
-about all links of the chain, first for what Spark has named, which it tells better than we could,
-then for what Iceberg, Hadoop, SQLite or Arrow threw, which is told in a sentence of ours. Nothing
-goes out but through `scrubbed`.
+Spark has named it, a condition such as UNRESOLVED_COLUMN. The rules of `error_rules` are tried on
+all links of the chain. Conditions that Spark has named come first, because its message is better
+than ours. Then come errors of Iceberg, Hadoop, SQLite or Arrow, which get a sentence of ours. Every
+text that leaves the server passes through `scrubbed`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from sparkport.spark.jvm.error_texts import first_sentence, scrubbed
 __all__ = ["scrubbed", "translate", "translated"]
 
 _DEEPEST = 12
-"""Causes of causes that are looked at; Java lets a chain be a circle."""
+"""How many causes are looked at; in Java a chain may be a circle."""
 
 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Raise what Spark raises as a SparkportError; `what` names the object, such as "table a.t", or
-    the function.
+    """Raise Spark's errors as SparkportErrors; `what` names the object or function in messages.
+
+    An example is "table a.t".
     """
     try:
         yield
@@ -49,9 +50,7 @@ def translated(what: str) -> Iterator[None]:
 
 
 def translate(error: Exception, what: str) -> Exception:
-    """The error to raise instead; the same one where it is neither Spark's nor Iceberg's nor
-    Arrow's.
-    """
+    """The error to raise instead; the same error where it is not Spark's, Iceberg's or Arrow's."""
     if isinstance(error, SparkportError):
         return error
     links = list(_links(error))
@@ -65,7 +64,7 @@ def translate(error: Exception, what: str) -> Exception:
                     rule.sentence.format(what=what, detail=first_sentence(link.message))
                 )
     if links and links[0].is_java:
-        # The innermost cause knows best what happened.
+        # The innermost cause tells best what happened.
         detail = next(
             (text for link in reversed(links) if (text := first_sentence(link.message))),
             links[-1].name,
@@ -75,7 +74,7 @@ def translate(error: Exception, what: str) -> Exception:
 
 
 def _links(error: BaseException) -> Iterator[Link]:
-    """The chain of causes, the outermost first; first those of Java, where there are some."""
+    """The chain of causes, the outermost first; Java's causes come before Python's."""
     yield from _java_links(
         getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     )
@@ -86,7 +85,7 @@ def _links(error: BaseException) -> Iterator[Link]:
         name = _python_name(cause)
         if name == "PythonException":
             yield from _failed_tasks(str(getattr(cause, "_desc", "")))
-        elif name and name != "Py4JJavaError":  # whose Java is seen already
+        elif name and name != "Py4JJavaError":  # its Java error has been seen already
             yield Link(name, str(getattr(cause, "_desc", None) or cause))
         cause = cause.__cause__
 
@@ -106,7 +105,7 @@ def _java_links(exception: Any) -> Iterator[Link]:
 
 
 def _failed_tasks(message: str) -> Iterator[Link]:
-    """What a failed job says of its last task; for some errors that is the only trace of them."""
+    """What a failed job says about its last task: the only trace that some errors leave."""
     if "ExecutorLostFailure" in message:
         yield Link("ExecutorLostFailure", "", is_java=True)
     elif _TRACEBACK in message:
@@ -121,7 +120,7 @@ _TRACEBACK = "Traceback (most recent call last)"
 
 
 def _condition(exception: Any) -> tuple[str, str, str]:
-    """Condition, SQLSTATE and missing object; only Spark's own exceptions have them."""
+    """Condition, SQLSTATE and missing object. Only Spark's own exceptions have them."""
     try:
         condition = str(exception.getCondition() or "")
         parameters = dict(exception.getMessageParameters() or {})
@@ -135,7 +134,7 @@ def _python_name(error: BaseException) -> str:
     module = type(error).__module__.partition(".")[0]
     if isinstance(error, MemoryError):
         return "MemoryError"
-    # Anything else is an error of the program, and not for the rules below.
+    # Everything else is an error of the program, and not for these rules.
     known = module in ("pyspark", "pyiceberg", "py4j") or isinstance(
         error, OSError | pa.ArrowException | sqlite3.Error
     )
@@ -161,9 +160,7 @@ def _of_condition(link: Link, what: str) -> SparkportError:
 
 
 def _of_object(link: Link, error: type[SparkportError], what: str, sentence: str) -> SparkportError:
-    """Spark misses the object itself, or something that the object, a view for instance, is made
-    of.
-    """
+    """The error for a missing object: the one asked for, or one that a view is made of."""
     name = what.partition(" ")[2]
     is_itself = (
         not link.subject

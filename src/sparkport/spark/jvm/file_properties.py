@@ -1,4 +1,4 @@
-"""The file systems that Spark is configured for, as Arrow's file systems are told about them."""
+"""Settings for Arrow's file systems, taken from Spark's Hadoop configuration."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ _HADOOP: Mapping[str, str] = {
 
 
 def file_properties(spark: SparkSession) -> dict[str, str]:
-    """PyIceberg's properties for the object stores that Spark's Hadoop configuration knows how to
-    reach.
-    """
+    """PyIceberg's properties for the object stores in Spark's Hadoop configuration."""
     configuration = spark.sparkContext._jsc.hadoopConfiguration()
     found = {ours: configuration.get(theirs) for theirs, ours in _HADOOP.items()}
     return {name: str(value) for name, value in found.items() if value}

@@ -1,6 +1,6 @@
-"""Calls into the JVM that are not SQL: what Spark's catalogs hold, and Iceberg's own objects.
+"""Calls into the JVM that are not SQL: Spark's catalogs, and Iceberg's own objects.
 
-Everything from here on down to py4j is `Any`: Java objects have no types in Python.
+Everything from here down to py4j is `Any`: Java objects have no types in Python.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class IcebergHandle:
     table: Any
     """org.apache.iceberg.Table"""
     metadata: Any
-    """org.apache.iceberg.TableMetadata, as it was when it was loaded."""
+    """org.apache.iceberg.TableMetadata, as it was when the table was loaded."""
 
     @property
     def location(self) -> str:
-        """Where its metadata is; changes with every commit."""
+        """The location of the metadata file, which changes with every commit."""
         return str(self.metadata.metadataFileLocation())
 
 
@@ -49,9 +49,7 @@ class Gateway:
         self._identifier = jvm.org.apache.spark.sql.connector.catalog.Identifier
 
     def hold(self, path: Path) -> Callable[[], None]:
-        """Have the JVM hold a lock on a file, until it ends or the result is called. Raises:
-        Py4JError.
-        """
+        """Have the JVM lock a file until it ends or the result is called. Raises: Py4JError."""
         channel = self.jvm.java.io.RandomAccessFile(str(path), "rw").getChannel()
         lock = channel.lock()
 
@@ -67,12 +65,12 @@ class Gateway:
 
     @property
     def warehouse(self) -> str | None:
-        """The folder that the catalog's tables are in, as its settings say."""
+        """The folder of the catalog's tables, by its settings."""
         folder = self.option("warehouse")
         return folder.rstrip("/") if folder else None
 
     def forget(self, identifier: Identifier) -> None:
-        """Have Spark's catalog load a table anew that it may remember."""
+        """Have Spark's catalog load a table anew, in case it has cached it."""
         with translated(f"table {identifier}"):
             self.java_catalog.invalidateTable(self.java_identifier(identifier))
 
@@ -81,8 +79,7 @@ class Gateway:
         """org.apache.spark.sql.connector.catalog.CatalogPlugin. Raises: NotFound."""
         with translated(f"Spark catalog {self.catalog}"):
             if not self._loaded:
-                # A catalog is made with the settings of the session that is active in the thread,
-                # whoever's it is.
+                # A catalog takes the settings of the thread's active session, whichever that is.
                 self.jvm.SparkSession.setActiveSession(self._java_session)
             catalog = self._java_session.sessionState().catalogManager().catalog(self.catalog)
             self._loaded = True
@@ -98,7 +95,7 @@ class Gateway:
         )
 
     def namespaces(self) -> Iterator[tuple[str, ...]]:
-        """All namespaces, nested ones after those they are in."""
+        """All namespaces, outer ones before inner ones."""
         catalog = self.java_catalog
         with translated(f"Spark catalog {self.catalog}"):
             pending = [tuple(each) for each in catalog.listNamespaces()]
@@ -122,19 +119,19 @@ class Gateway:
             return dict(self.java_catalog.loadNamespaceMetadata(self.strings(namespace)))
 
     def create_namespace(self, namespace: tuple[str, ...], properties: Mapping[str, str]) -> None:
-        """Raises: AlreadyExists, Unsupported."""
+        """Create a namespace. Raises: AlreadyExists, Unsupported."""
         with translated(f"schema {'.'.join(namespace)}"):
             try:
                 self._with_namespaces().createNamespace(self.strings(namespace), dict(properties))
             except Exception as error:
-                # Iceberg's JDBC catalog looks first and inserts then: the second of two at once
-                # gets the database's error.
+                # Iceberg's JDBC catalog looks first and then inserts: the second of two concurrent
+                # calls gets the database's error.
                 if "UncheckedSQLException" in str(error) and self.has_namespace(namespace):
                     raise AlreadyExists(f"schema {'.'.join(namespace)} exists already") from error
                 raise
 
     def drop_namespace(self, namespace: tuple[str, ...]) -> None:
-        """Raises: SchemaNotEmpty, Unsupported."""
+        """Drop a namespace. Raises: SchemaNotEmpty, Unsupported."""
         with translated(f"schema {'.'.join(namespace)}"):
             self._with_namespaces().dropNamespace(self.strings(namespace), False)
 
@@ -161,13 +158,14 @@ class Gateway:
             except Exception as error:
                 if "UnsupportedOperation" in str(
                     error
-                ):  # Iceberg's catalogs without views have the interface
+                ):  # Iceberg's catalogs without views have the interface, too
                     return []
                 raise
             return [Identifier(self.catalog, namespace, str(each.name())) for each in found]
 
     def iceberg(self, identifier: Identifier) -> IcebergHandle | None:
-        """The Iceberg table of that name, as it is now; None when it is another kind of table.
+        """The Iceberg table of a name, as it is now; None for another kind of table.
+
         Raises: NotFound.
         """
         with translated(f"table {identifier}"):
@@ -181,7 +179,8 @@ class Gateway:
             return IcebergHandle(table, operations.refresh())
 
     def metadata_text(self, identifier: Identifier, location: str | None = None) -> str:
-        """A table's metadata as JSON, read by Spark: for file systems that only Spark can reach.
+        """A table's metadata as JSON, read by Spark, for file systems that only Spark can reach.
+
         Raises: NotFound.
         """
         handle = self.iceberg(identifier)
@@ -195,14 +194,15 @@ class Gateway:
             return str(parser.toJson(metadata))
 
     def schema(self, identifier: Identifier) -> StructType:
-        """The columns of any table or view, as Spark resolves it. Raises: NotFound,
-        PreconditionFailed.
+        """The columns of a table or view, as Spark resolves it.
+
+        Raises: NotFound, PreconditionFailed.
         """
         with translated(f"table {identifier}"):
             return self.relation(identifier).schema
 
     def relation(self, identifier: Identifier) -> DataFrame:
-        """Any table or view as a DataFrame; nothing is read yet."""
+        """A table or view as a DataFrame; nothing is read yet."""
         return self.spark.table(identifier.sql)
 
     def java_identifier(self, identifier: Identifier) -> Any:
@@ -231,4 +231,4 @@ class Gateway:
 
 
 _DEEPEST = 8
-"""Namespaces deeper than this are not listed."""
+"""Deeper namespaces are not listed."""

@@ -1,4 +1,4 @@
-"""The columns of a query's result as DuckDB can take them: names that differ, types that it has."""
+"""The columns of a query's result, with distinct names and in types that DuckDB has."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["arrow_type", "distinct_names", "presentable", "presented"]
 
 
 def presented(rows: DataFrame) -> tuple[DataFrame, pa.Schema]:
-    """The same rows under distinct names and in types that DuckDB has, and their Arrow schema."""
+    """The rows with distinct names and in types that DuckDB has, and their Arrow schema."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     names = distinct_names(rows.columns)
@@ -37,7 +37,7 @@ def presented(rows: DataFrame) -> tuple[DataFrame, pa.Schema]:
 
 
 def distinct_names(names: Iterable[str]) -> list[str]:
-    """Names that DuckDB tells apart: the second `a` is `a_1`, as DuckDB itself would call it."""
+    """Names that DuckDB tells apart: the second `a` becomes `a_1`, as in DuckDB itself."""
     taken: set[bytes] = set()
     found = []
     for position, name in enumerate(names):
@@ -52,9 +52,7 @@ def distinct_names(names: Iterable[str]) -> list[str]:
 
 
 def presentable(kind: DataType) -> DataType:
-    """The nearest type that DuckDB has. What Spark alone knows, such as VARIANT, is shown as
-    text.
-    """
+    """The nearest type that DuckDB has. Types that only Spark has, such as VARIANT, become text."""
     from pyspark.sql import types
 
     match kind:
@@ -71,7 +69,7 @@ def presentable(kind: DataType) -> DataType:
         case types.StructType() if kind.fields:
             return _presentable_struct(kind)
         case types.NullType():
-            return types.IntegerType()  # as DuckDB makes of a bare NULL
+            return types.IntegerType()  # as DuckDB does with a bare NULL
         case types.UserDefinedType():
             return presentable(kind.sqlType())
         case _ if type(kind) in _known():
@@ -94,7 +92,7 @@ def _presentable_struct(kind: StructType) -> StructType:
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
-    """What DuckDB is told of a Spark type; of one that it lacks, that of `presentable`."""
+    """The Arrow type for a Spark type; for a type that DuckDB lacks, that of `presentable`."""
     from pyspark.sql.pandas.types import to_arrow_type
 
     return to_arrow_type(presentable(kind))

@@ -1,9 +1,9 @@
-"""Files that DuckDB may read by itself (route 4): for clients that can reach the storage, where the
-administrator allows it.
+"""Files that DuckDB may read by itself (route 4).
 
-Only what a plain read of the file answers exactly qualifies. DuckDB matches columns by name and
-type (airport §5.8), so the file must call every wanted column as the table does now, and hold it in
-the type that is published.
+This is for clients that can reach the storage, where the administrator allows it. Only files
+qualify whose plain read gives exactly the table's rows. DuckDB matches columns by name and type
+(airport §5.8), so the file must have every wanted column under its present name, and in the type
+that is published.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ALIKE = frozenset(
         ),
     }
 )
-"""Types of which DuckDB reads the same from Parquet as from us."""
+"""Types that DuckDB reads from Parquet just as it gets them from us."""
 
 
 def qualifies(
@@ -54,7 +54,7 @@ def qualifies(
     try:
         held = _held(part.path, tuple(sorted(properties.items())))
     except (OSError, pa.ArrowException):
-        return False  # the reader will say what is wrong with it
+        return False  # the reader will report what is wrong with it
     for name in names:
         position = definition.position(name)
         if position is None or not _alike(
@@ -75,8 +75,8 @@ def _alike(
     found = held.get(declared.name)
     if found is not None:
         return found[0] == column.field_id and _same(found[1], declared.type)
-    # DuckDB reads NULLs where a file lacks the column. It must not be there under another name, or
-    # have a value anyhow.
+    # DuckDB reads NULLs where a file lacks the column. So the file must not have it under another
+    # name, nor the column a default or a partition value.
     if column.initial_default is not None or any(
         field_id == column.field_id for field_id, _ in part.partition
     ):
@@ -92,9 +92,7 @@ def _same(held: pa.DataType, declared: pa.DataType) -> bool:
 
 @lru_cache(maxsize=10_000)
 def _held(path: str, properties: tuple[tuple[str, str], ...]) -> dict[str, tuple[int, pa.DataType]]:
-    """The columns of a file by name, with Iceberg's field ids. Files do not change, so it is
-    remembered.
-    """
+    """The columns of a file by name, with Iceberg's ids. Cached, because files never change."""
     with open_parquet(path, dict(properties)) as file:
         return {
             field.name: (int((field.metadata or {}).get(FIELD_ID, b"-1")), field.type)
@@ -103,16 +101,14 @@ def _held(path: str, properties: tuple[tuple[str, str], ...]) -> dict[str, tuple
 
 
 def direct_calls(parts: Sequence[FilePart], groups: int) -> list[FunctionCall]:
-    """What DuckDB is to read: the files in a few groups of about the same size, each with one
-    call.
-    """
+    """What DuckDB is to read: the files in a few groups of about the same size, a call for each."""
     found: list[list[str]] = [[] for _ in range(max(1, groups))]
     sizes = [0] * len(found)
     for part in sorted(parts, key=lambda part: (-part.bytes, part.path)):
         smallest = sizes.index(min(sizes))
         found[smallest].append(local_path(part.path) or part.path)
         sizes[smallest] += part.bytes
-    # Files may differ in columns that nobody wants, and lack some that somebody does. What their
-    # folders are called says nothing: DuckDB would take `day=null` for a value of the column.
+    # Files may differ in columns that are not wanted, and lack some that are. Names of folders are
+    # ignored: DuckDB would take `day=null` for a value of the column.
     options = {"union_by_name": True, "hive_partitioning": False}
     return [FunctionCall("read_parquet", (group,), options) for group in found if group]

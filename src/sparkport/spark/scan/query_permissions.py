@@ -1,6 +1,4 @@
-"""Who may ask Spark about what: every table of a query is asked about in the catalog that it is
-served by.
-"""
+"""Permissions for Spark queries: each table is checked in the catalog that serves it."""
 
 from __future__ import annotations
 
@@ -21,10 +19,9 @@ __all__ = ["expect_readable", "expect_served_whole", "expect_unrestricted", "unr
 
 
 def expect_readable(ctx: Context, lake: Lake, tables: Iterable[Identifier], title: str) -> None:
-    """Refuse a query about what the caller may not read, or about catalogs that this server does
-    not serve.
+    """Refuse a query on tables that the caller may not read, or of catalogs not served here.
 
-    Raises: PermissionDenied. What the caller may not even see is not named.
+    Raises: PermissionDenied. The message does not name what the caller may not even see.
     """
     if ctx.access.restricted:
         raise PermissionDenied(
@@ -36,24 +33,25 @@ def expect_readable(ctx: Context, lake: Lake, tables: Iterable[Identifier], titl
             continue
         if not served and ctx.access.everything:
             raise PermissionDenied(
-                f"{title} asks for {table}, whose Spark catalog {table.catalog} is not served here: serve it as well"
+                f"{title} asks for {table}, whose Spark catalog {table.catalog} is not served "
+                "here: serve it as well"
             )
         raise unreadable(title)
 
 
 def unreadable(title: str) -> PermissionDenied:
-    """The one sentence about tables that are hidden and tables that are absent."""
+    """The message for hidden tables and for absent ones, which are not told apart."""
     return PermissionDenied(
         f"{title} asks for a table that you have no permission to read, or that is not there"
     )
 
 
 def expect_unrestricted(ctx: Context, lake: Lake, rows: DataFrame, identifier: Identifier) -> None:
-    """Refuse a view that would show a caller what is kept from it. Raises: PermissionDenied."""
+    """Refuse a view that would show a caller hidden rows or columns. Raises: PermissionDenied."""
     if not any(access.restricted for access in _all_accesses(ctx, lake)):
         return
     for table in relations_of(rows):
-        if table == identifier:  # whose rows go through the rules
+        if table == identifier:  # its rows go through the rules
             continue
         if table is None or any(
             access.restrictions(table.schema_name, table.name) is not None
@@ -63,8 +61,7 @@ def expect_unrestricted(ctx: Context, lake: Lake, rows: DataFrame, identifier: I
 
 
 def expect_served_whole(ctx: Context, lake: Lake, title: str) -> None:
-    """Refuse a function that reads with the rights of whoever defined it, to callers who see only
-    part of some table.
+    """Refuse a function with its definer's rights to callers who see only part of some table.
 
     Raises: PermissionDenied.
     """
@@ -77,7 +74,7 @@ def _may_read(access: Access, table: Identifier) -> bool:
 
 
 def _accesses(ctx: Context, lake: Lake, spark_catalog: str) -> list[Access]:
-    """What the caller may do in the catalogs that serve a catalog of the lake's session."""
+    """The caller's permissions in the catalogs that serve a catalog of the lake's session."""
     if spark_catalog == lake.gateway.catalog:
         return [ctx.access]
     return [access for catalog, access in _lakes(ctx, lake) if catalog == spark_catalog]
@@ -88,18 +85,16 @@ def _all_accesses(ctx: Context, lake: Lake) -> list[Access]:
 
 
 def _lakes(ctx: Context, lake: Lake) -> Iterator[tuple[str, Access]]:
-    """The Spark catalogs that are served from the lake's session, or by the same settings, with the
-    caller's rights.
-    """
+    """Spark catalogs served from the lake's session or an equal one, with the caller's rights."""
     for catalog, access in ctx.served():
         spark: Any = getattr(catalog, "spark", None)
         name: Any = getattr(catalog, "spark_catalog", None)
-        if spark is not None and isinstance(name, str) and _are_alike(spark, lake.spark, name):
+        if spark is not None and isinstance(name, str) and _agree_on(spark, lake.spark, name):
             yield name, access
 
 
-def _are_alike(one: SparkSession, other: SparkSession, catalog: str) -> bool:
-    """Whether two sessions mean the same by the name of a catalog."""
+def _agree_on(one: SparkSession, other: SparkSession, catalog: str) -> bool:
+    """Whether a catalog name means the same catalog in two sessions."""
     return one is other or _settings(one, catalog) == _settings(other, catalog)
 
 

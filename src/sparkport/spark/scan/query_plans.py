@@ -1,10 +1,10 @@
-"""What a query consists of, as Spark's parser and its analysis see it: nothing here runs.
+"""What a query consists of, by Spark's parser and its analysis: nothing here runs the query.
 
-Strategy: two closed lists. Before the analysis, which in Spark runs some things itself (procedures,
-EXECUTE IMMEDIATE, subqueries that choose a version), the parsed plan must consist of nodes of
-queries only, so that all tables are known by name. After it, the analysed plan must again consist
-of nodes of queries, and every leaf be a table with a name or hold nothing but what is in the query.
-What is on neither list is refused, whatever a new Spark may call it.
+Strategy: there are two closed lists. Spark's analysis runs some things itself (procedures, EXECUTE
+IMMEDIATE, subqueries that choose a version). So before it, the parsed plan must consist of nodes of
+queries only, and all tables are known by name. After it, the analysed plan must again consist of
+nodes of queries, and every leaf must be a table with a name, or hold only values of the query. A
+node on neither list is refused, whatever a new Spark may call it.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ class QueryPlans:
     def named_relations(
         self, parsed: Any, session: SparkSession, current: tuple[str, ...], title: str, text: str
     ) -> list[NamedRelation]:
-        """The tables and views that a query names; `current` are catalog and namespace of names
-        without any.
+        """The tables and views that a query names.
 
-        Raises: BadRequest for what is no query, or hides what it reads.
+        `current` are the catalog and namespace for names without them. Raises: BadRequest for a
+        text that is not a query, or that hides what it reads.
         """
         found = []
         pending = [self._common_tables.apply(parsed)]
@@ -105,7 +105,8 @@ class QueryPlans:
                 elif kind == _TIME_TRAVEL:
                     if not node.subqueries().isEmpty():
                         raise BadRequest(
-                            f"{title}: write the time of {_TIME_TRAVEL_SQL} as a value, not as a subquery"
+                            f"{title}: write the time of {_TIME_TRAVEL_SQL} as a value, not as a "
+                            "subquery"
                         )
                     pending.append(node.relation())
                 elif kind == _UNRESOLVED_RELATION:
@@ -117,17 +118,18 @@ class QueryPlans:
         return found
 
     def analyse(self, session: SparkSession, plan: Any) -> Any:
-        """The plan with all names resolved. Commands in it are not carried out. Raises: Spark's
-        AnalysisException.
+        """The plan with all names resolved. Commands in it are not run.
+
+        Raises: Spark's AnalysisException.
         """
         java_session: Any = session._jsparkSession
         return java_session.sessionState().executePlan(plan, self._without_commands).analyzed()
 
     def relations(self, analysed: Any, title: str) -> list[Identifier]:
-        """The tables that an analysed query reads, also in subqueries, common table expressions and
-        views.
+        """The tables that an analysed query reads, also in subqueries, CTEs and views.
 
-        Raises: BadRequest for what is no query, or reads what is no table of a catalog.
+        Raises: BadRequest for a plan that is not a query, or reads anything but tables of a
+        catalog.
         """
         found: dict[Identifier, None] = {}
         for node in _nodes(analysed, self._every_node):
@@ -146,14 +148,14 @@ class QueryPlans:
         return list(found)
 
     def rows(self, session: SparkSession, analysed: Any) -> DataFrame:
-        """The rows of that very plan; it is not analysed again."""
+        """The rows of an analysed plan, which is not analysed again."""
         from pyspark.sql import DataFrame
 
         return DataFrame(self._dataset.ofRows(session._jsparkSession, analysed), session)
 
 
 def relations_of(rows: DataFrame) -> Iterator[Identifier | None]:
-    """The tables that a DataFrame reads; None for what is none, such as files."""
+    """The tables that a DataFrame reads; None for other sources, such as files."""
     jvm: Any = rows.sparkSession._jvm
     for node in _nodes(rows._jdf.queryExecution().analyzed(), _every_node(jvm)):
         kind = _kind(node)
@@ -164,12 +166,12 @@ def relations_of(rows: DataFrame) -> Iterator[Identifier | None]:
 
 
 def _nodes(plan: Any, every_node: Any) -> Iterator[Any]:
-    """All nodes of a plan and of the subqueries in it, by one call."""
+    """All nodes of a plan and of its subqueries, by one call into the JVM."""
     return _each(plan.collectWithSubqueries(every_node))
 
 
 def _every_node(jvm: Any) -> Any:
-    """A partial function of Scala's that takes every node, and returns it."""
+    """A Scala partial function that accepts every node, and returns it."""
     return jvm.scala.PartialFunction.fromFunction(getattr(jvm.scala.Predef, "$conforms")())
 
 
@@ -187,9 +189,7 @@ def _kind(node: Any) -> str:
 
 
 def _identifier_of(node: Any, session: SparkSession, current: tuple[str, ...]) -> Identifier:
-    """What Spark will look for: the first of several names is a catalog if there is one that is
-    called so.
-    """
+    """The table that Spark will look for: a first name that is a catalog's means the catalog."""
     parts = tuple(map(str, _each(node.multipartIdentifier())))
     catalog, namespace = current[0], current[1:]
     if len(parts) == 1:
@@ -248,8 +248,10 @@ _RELATIONS = frozenset(
 
 _IN_BOTH = _classes(
     "catalyst.plans.logical",
-    "Aggregate CTERelationDef CTERelationRef Distinct Except Filter Generate GlobalLimit Intersect Join LateralJoin"
-    " LimitAll LocalLimit LocalRelation Offset OneRowRelation Project RepartitionByExpression Sample Sort SubqueryAlias"
+    "Aggregate CTERelationDef CTERelationRef Distinct Except Filter Generate GlobalLimit "
+    "Intersect Join LateralJoin"
+    " LimitAll LocalLimit LocalRelation Offset OneRowRelation Project RepartitionByExpression "
+    "Sample Sort SubqueryAlias"
     " Union WithCTE",
 ) | _classes("catalyst.expressions", "PipeOperator")
 
@@ -259,25 +261,30 @@ _PARSED = (
     | _classes("catalyst.plans.logical", "Pivot Unpivot UnresolvedHint WithWindowDefinition")
     | _classes(
         "catalyst.analysis",
-        "UnresolvedHaving UnresolvedInlineTable UnresolvedSubqueryColumnAliases UnresolvedTVFAliases"
+        "UnresolvedHaving UnresolvedInlineTable UnresolvedSubqueryColumnAliases "
+        "UnresolvedTVFAliases"
         " UnresolvedTableValuedFunction",
     )
 )
-"""What a query may consist of before its analysis."""
+"""The nodes that a query may consist of before its analysis."""
 
 _ANALYSED = (
     _IN_BOTH
     | _classes(
         "catalyst.plans.logical",
-        "Expand Range RebalancePartitions Repartition ResolvedHint UnionLoop UnionLoopRef View Window",
+        "Expand Range RebalancePartitions Repartition ResolvedHint UnionLoop UnionLoopRef View "
+        "Window",
     )
     | _classes("catalyst.analysis", "ResolvedInlineTable SQLFunctionNode")
 )
-"""What a query may consist of after its analysis, apart from tables."""
+"""The nodes that a query may consist of after its analysis, apart from tables."""
 
 
 def _refused(title: str, text: str, otherwise: str) -> BadRequest:
-    """A statement is called by its first word; `otherwise` says what is wrong with a query."""
+    """The error for a refused statement.
+
+    The message names a statement by its first word; `otherwise` says what is wrong with a query.
+    """
     word = next(
         (word.upper() for word in re.findall(r"[A-Za-z]+", _without_comments(text))), "this"
     )

@@ -1,6 +1,4 @@
-"""Scans that Spark runs: of views, of tables of other formats, and of Iceberg tables that this
-reader does not read.
-"""
+"""Scans that Spark runs: views, tables of other formats, and Iceberg tables beyond our reader."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ _SPARK_ROW_ID = "_row_id"
 def read_iceberg(
     lake: Lake, ctx: Context, state: TableState, names: tuple[str, ...], row_filter: Filter | None
 ) -> Iterator[pa.RecordBatch]:
-    """An Iceberg table's state, read by Spark; as batches."""
+    """A state of an Iceberg table, read by Spark, as batches."""
     rows = _iceberg_rows(lake, state, names, row_filter)
     fields = pa.schema([state.definition.arrow_schema.field(name) for name in names])
     title = f"table {state.identifier}"
@@ -53,7 +51,7 @@ def read_iceberg_framed(
     row_filter: Filter | None,
     framing: Framing,
 ) -> Iterator[bytes]:
-    """An Iceberg table's state, read by Spark; as messages."""
+    """A state of an Iceberg table, read by Spark, as messages."""
     rows = _iceberg_rows(lake, state, names, row_filter)
     return scan_relation(
         lake.relay, ctx, f"table {state.identifier}", rows, framing, _Decode.of(state, names)
@@ -76,7 +74,7 @@ def _iceberg_rows(
 
 
 def _schema_of_snapshot(state: TableState) -> Schema:
-    """With which Spark reads a snapshot: columns may have been added, renamed or promoted since."""
+    """The schema with which Spark reads a snapshot: columns may have changed since then."""
     schema_id = None if state.snapshot is None else state.snapshot.schema_id
     found = None if schema_id is None else state.metadata.schema_by_id(schema_id)
     return state.schema if found is None else found
@@ -93,7 +91,8 @@ def _as_now(state: TableState, column: NestedField, then: Schema) -> str:
     if known is not None and kind.is_primitive and known.field_type.is_primitive:
         return f"CAST({quoted(known.name)} AS {spark_type(kind)}) AS {name}"
     raise Unsupported(
-        f"column {column.name} of table {state.identifier} was changed since its rows were last, and only Spark can read "
+        f"column {column.name} of table {state.identifier} was changed since its rows were last, "
+        "and only Spark can read "
         "them: change a row, or run Iceberg's procedure rewrite_data_files on it in Spark"
     )
 
@@ -106,7 +105,7 @@ def read_relation(
     names: tuple[str, ...],
     row_filter: Filter | None,
 ) -> Iterator[pa.RecordBatch]:
-    """A view, or a table of any format; as batches."""
+    """A view, or a table of any format, as batches."""
     rows = _relation_rows(lake, ctx, identifier, columns, row_filter)
     fields = pa.schema([columns.field(name) for name in names])
     return scan_relation_batches(lake.relay, ctx, f"table {identifier}", rows, fields)
@@ -120,7 +119,7 @@ def read_relation_framed(
     row_filter: Filter | None,
     framing: Framing,
 ) -> Iterator[bytes]:
-    """A view, or a table of any format; as messages."""
+    """A view, or a table of any format, as messages."""
     rows = _relation_rows(lake, ctx, identifier, columns, row_filter)
     return scan_relation(lake.relay, ctx, f"table {identifier}", rows, framing)
 
@@ -128,7 +127,11 @@ def read_relation_framed(
 def _relation_rows(
     lake: Lake, ctx: Context, identifier: Identifier, columns: pa.Schema, row_filter: Filter | None
 ) -> DataFrame:
-    """Raises: StaleDescriptor when it has other columns than were told; PermissionDenied."""
+    """The rows as a DataFrame.
+
+    Raises: StaleDescriptor when its columns are not those that the client was told;
+    PermissionDenied.
+    """
     with translated(f"table {identifier}"):
         relation = lake.gateway.relation(identifier)
         expect_unrestricted(ctx, lake, relation, identifier)
@@ -148,14 +151,14 @@ def _kept(rows: DataFrame, row_filter: Filter | None, row_id: str | None) -> Dat
 
 @dataclass(frozen=True)
 class _Decode:
-    """Gives Spark's batches of an Iceberg table the declared types. It is pickled."""
+    """Converts Spark's batches of an Iceberg table to the declared types. It is pickled."""
 
     schema_json: str
     fields: bytes
 
     @staticmethod
     def of(state: TableState, names: tuple[str, ...]) -> _Decode | None:
-        """None where Spark's types are the declared ones already, as far as Arrow can tell."""
+        """The conversion; None where Arrow can cast Spark's types to the declared ones."""
         definition = state.definition
         kinds = {field.name: field.field_type for field in state.schema.fields}
         wanted = [name for name in names if name in kinds]
@@ -186,5 +189,5 @@ class _Decode:
 
 
 def _differs(kind: IcebergType, field: pa.Field) -> bool:
-    """Spark shows UUIDs as text."""
+    """Whether Arrow cannot cast Spark's values to the declared type. Spark shows UUIDs as text."""
     return needs_decoding(kind, field) or "uuid" in str(kind)

@@ -1,7 +1,7 @@
 """Reading the lake: which route a scan takes.
 
-In place, where the plan reads little; by Arrow tasks on Spark, where it reads much; as any
-relation, where only Spark can read it. All three give the same rows; only time differs.
+A plan that reads little is read in place; a plan that reads much, by Arrow tasks on Spark. What
+only Spark can read is read as a relation. All routes give the same rows; only time differs.
 """
 
 from __future__ import annotations
@@ -57,10 +57,12 @@ def partitions(lake: Lake, ctx: Context, state: TableState, options: ScanOptions
 
 
 def directly(lake: Lake, ctx: Context, state: TableState, options: ScanOptions) -> Directly | None:
-    """What DuckDB may read by itself, and the streams of the rest; None where the server had better
-    read everything.
+    """What DuckDB may read by itself, and the streams of the rest.
+
+    None where the server should read everything.
     """
-    # Filters are not pushed into such reads, so what a filter makes small is better read here.
+    # Filters are not pushed into such reads, so a scan that a filter makes small is better read
+    # here.
     if not lake.settings.direct or options.filter is not None:
         return None
     plan = _plan(state, options)
@@ -81,7 +83,7 @@ def _may_see_all(ctx: Context, state: TableState) -> bool:
 
 
 def _left(lake: Lake, state: TableState, plan: ScanPlan, options: ScanOptions) -> ScanPlan:
-    """What of a plan the server has to read, when DuckDB reads what it can."""
+    """The part of a plan that the server has to read when DuckDB reads what it can."""
     names = _names(state, options)
     parts = [part for part in plan.parts if not qualifies(state, part, names, lake.file_properties)]
     return ScanPlan(
@@ -92,15 +94,16 @@ def _left(lake: Lake, state: TableState, plan: ScanPlan, options: ScanOptions) -
 def _streams(lake: Lake, plan: ScanPlan, options: ScanOptions) -> list[tuple[FilePart, ...]]:
     if not plan.parts:
         return []
-    # Rows count too: a scan of row ids alone reads nothing, and still sends them.
+    # Rows count too: a scan of only row ids reads nothing, and still sends them.
     weight = max(plan.bytes, 0 if options.filter else plan.rows * _ROW_ID_BYTES)
     most = min(lake.settings.endpoints, weight // lake.settings.endpoint_bytes)
     return divide(plan, max(1, most))
 
 
 def planned_state(lake: Lake, state: TableState, partition: bytes) -> TableState:
-    """The state that a part of a scan was planned on. Raises: Conflict when that is gone;
-    BadRequest.
+    """The state that a part of a scan was planned on.
+
+    Raises: Conflict when it is gone; BadRequest.
     """
     stream = unpacked(state, partition)
     own = NO_SNAPSHOT if state.snapshot is None else state.snapshot.snapshot_id
@@ -123,7 +126,7 @@ def planned_state(lake: Lake, state: TableState, partition: bytes) -> TableState
 
 
 def estimated_rows(state: TableState) -> int | None:
-    """What the snapshot's summary says."""
+    """The number of rows in the snapshot's summary."""
     if state.snapshot is None:
         return 0
     summary = state.snapshot.summary
@@ -137,8 +140,9 @@ def estimated_rows(state: TableState) -> int | None:
 def read(
     lake: Lake, ctx: Context, state: TableState, options: ScanOptions
 ) -> Iterator[pa.RecordBatch]:
-    """The rows as batches, read in this process where that can be. Raises: BadRequest; what the
-    routes raise.
+    """The rows as batches, read in this process where possible.
+
+    Raises: BadRequest; what the routes raise.
     """
     wanted = _wanted(lake, state, options)
     if wanted.parts is not None:
@@ -149,8 +153,9 @@ def read(
 def read_framed(
     lake: Lake, ctx: Context, state: TableState, options: ScanOptions, framing: Framing
 ) -> Iterator[bytes | pa.RecordBatch]:
-    """The rows for a client, by the route that suits the plan. Raises: BadRequest; what the routes
-    raise.
+    """The rows for a client, by the route that suits the plan.
+
+    Raises: BadRequest; what the routes raise.
     """
     wanted = _wanted(lake, state, options)
     if wanted.parts is None:
@@ -198,7 +203,7 @@ def _on_spark(
         properties=lake.file_properties,
     )
     rows, size = sum(part.rows for part in parts), sum(part.bytes for part in parts)
-    # One task for each core that this stream's share of the cluster has: each reads several files.
+    # One task for each core in this stream's share of the cluster: each reads several files.
     tasks = max(1, lake.spark.sparkContext.defaultParallelism // wanted.streams)
     groups = divide(ScanPlan(tuple(parts), rows, size, True), tasks)
     ctx.report_route("spark_tasks")
@@ -211,13 +216,15 @@ def _on_spark(
 
 
 def _batch_rows(lake: Lake, options: ScanOptions) -> int:
-    """A filter is evaluated batch by batch, each at some cost, and leaves less of them."""
+    """A filter is evaluated batch by batch, at some cost for each, and leaves fewer rows."""
     return lake.settings.batch_rows * (_FILTERED if options.filter else 1)
 
 
 def _plan(state: TableState, options: ScanOptions) -> ScanPlan:
-    """The plan of a scan. Remembered, because `directly` and `partitions` ask for the same one, and
-    so does every stream that does not carry its files. States are compared by identity.
+    """The plan of a scan.
+
+    It is cached, because `directly` and `partitions` ask for the same plan, and so does every
+    stream that does not carry its files. States are compared by identity.
     """
     key = (state, _names(state, options), options.filter)
     known = _plans.find(key, None)
@@ -261,9 +268,7 @@ def _wanted(lake: Lake, state: TableState, options: ScanOptions) -> _Wanted:
 
 
 def _names(state: TableState, options: ScanOptions) -> tuple[str, ...]:
-    """The columns to read; where none is wanted, one that tells how many rows there are at the
-    least cost.
-    """
+    """The columns to read; where none is wanted, the cheapest that tells the number of rows."""
     definition = state.definition
     if options.columns is None:
         return tuple(definition.arrow_schema.names)
@@ -285,7 +290,7 @@ def _limited(batches: Iterator[pa.RecordBatch], options: ScanOptions) -> Iterato
 
 
 class _logged:  # noqa: N801 - reads as a verb
-    """Says in the log how a scan was done, whether it ended or was broken off."""
+    """Logs how a scan was done, whether it ended or was broken off."""
 
     def __init__(
         self, ctx: Context, state: TableState, route: str, parts: Sequence[FilePart]

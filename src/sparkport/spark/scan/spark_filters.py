@@ -1,9 +1,9 @@
 """Filters as Spark SQL, for relations that only Spark can read.
 
-Strategy: only what Spark and DuckDB evaluate alike for every value, in ANSI mode or not, is
-translated; `Filter.weaken` drops the rest (airport §6.1). A column is used only where Spark's type
-is the one that holds DuckDB's values as they are: what is stored in another type, because Spark
-lacks it, has another order.
+Strategy: an expression is translated only if Spark and DuckDB evaluate it alike for every value, in
+ANSI mode or not; `Filter.weaken` drops the rest (airport §6.1). A column is used only where Spark's
+type holds DuckDB's values as they are: a value that is stored in another type, because Spark lacks
+its own, has another order.
 """
 
 from __future__ import annotations
@@ -48,17 +48,16 @@ if TYPE_CHECKING:
 __all__ = ["spark_condition"]
 
 _MOST_VALUES = 1_000
-"""Of one IN. Spark plans longer lists more slowly than it reads some rows in vain."""
+"""The limit of one IN: Spark plans longer lists more slowly than it reads a few rows in vain."""
 
 
 def spark_condition(
     row_filter: Filter | None, relation: StructType, rowid_column: str | None = None
 ) -> str | None:
-    """What to write behind WHERE so that no row is lost that the filter keeps; None if every row
-    has to be read.
+    """A WHERE condition that loses no row which the filter keeps; None if all rows are needed.
 
-    `relation` is what Spark says of the columns, called as users call them; `rowid_column` is the
-    one that holds the row id.
+    `relation` has Spark's types of the columns, under the users' names; `rowid_column` holds the
+    row id.
     """
     if row_filter is None or not row_filter.expressions:
         return None
@@ -89,7 +88,7 @@ class _Renderer:
         return True
 
     def text(self, expression: Expression) -> str:
-        """Raises: Inexpressible for everything that is not known to mean the same to Spark."""
+        """The SQL. Raises: Inexpressible unless the expression surely means the same to Spark."""
         match expression:
             case ColumnRef():
                 return self._column(expression)
@@ -125,9 +124,9 @@ class _Renderer:
             raise Inexpressible(f"column {column.name} is stored in another type")
         name = self._name(column)
         if column.type.id in _FLOATS:
-            # Bounds of files leave NaN out and tell -0.0 from 0.0: what is pruned by them would be
-            # missed by DuckDB, to whom NaN is the greatest number. No source looks through this
-            # function, which changes nothing.
+            # Bounds of files leave NaN out and tell -0.0 from 0.0. Pruning by them would lose rows
+            # for DuckDB, where NaN is the greatest number. No source looks through this function,
+            # which changes nothing.
             return f"nanvl({name}, {name})"
         return name
 
@@ -183,9 +182,7 @@ class _Renderer:
                 raise Inexpressible(f"{operator.kind.value} of {len(operator.children)}")
 
     def _tested(self, expression: Expression) -> str:
-        """What is asked whether it is NULL: any column that is one value, in whatever type it is
-        stored.
-        """
+        """The operand of a NULL test: any column without parts, in whatever type it is stored."""
         if isinstance(expression, ColumnRef) and expression.type.id not in _NESTED:
             self._stored(expression)
             return self._name(expression)
@@ -224,7 +221,7 @@ class _Renderer:
 
 
 def _refuse_different(first: Expression, *others: Expression) -> None:
-    """What has different types would be cast, by each engine's own rules."""
+    """Refuse operands of different types: each engine would cast them by its own rules."""
     wanted = type_of(first)
     kinds = [type_of(other) for other in others]
     if wanted is None or any(kind is None or not kind.same_as(wanted) for kind in kinds):
@@ -232,9 +229,7 @@ def _refuse_different(first: Expression, *others: Expression) -> None:
 
 
 def _spark_type(kind: DuckType) -> str:
-    """What Spark calls the type that has the same values in the same order. Raises:
-    Inexpressible.
-    """
+    """Spark's name of the type with the same values in the same order. Raises: Inexpressible."""
     if kind.alias:
         raise Inexpressible(f"type alias {kind.alias}")
     if kind.id == "DECIMAL":
@@ -258,8 +253,8 @@ def _constant(constant: Constant) -> str:
         case int() if constant.type.id == "DECIMAL":
             return _decimal(constant.value, constant.type)
         case float() if constant.type.id in _FLOATS:
-            # As text, a NaN and the infinities have no other spelling; narrowing what was a FLOAT
-            # is exact.
+            # NaN and the infinities have a spelling only as text; narrowing what was a FLOAT is
+            # exact.
             text = (
                 "NaN"
                 if math.isnan(constant.value)
@@ -284,9 +279,7 @@ def _within(bits: int, form: str) -> Callable[[int], str]:
 
 
 def _timestamp_ntz(micros: int) -> str:
-    """By its calendar, because Spark makes it from a number only by way of the session's time
-    zone.
-    """
+    """A timestamp by its calendar date: given a number, Spark applies the session's time zone."""
     try:
         moment = datetime(1970, 1, 1) + timedelta(microseconds=micros)
     except OverflowError:
@@ -306,7 +299,7 @@ def _decimal(value: int, kind: DuckType) -> str:
 def _string(text: str) -> str:
     if _PLAIN_TEXT.fullmatch(text):
         return f"'{text}'"
-    # What a backslash means in a literal depends on Spark's settings.
+    # The meaning of a backslash in a literal depends on Spark's settings.
     try:
         return f"CAST(X'{text.encode('utf-8').hex()}' AS string)"
     except UnicodeEncodeError:
@@ -360,4 +353,4 @@ _FUNCTIONS = {
     "ends_with": "endswith",
     "contains": "contains",
 }
-"""What LIKE becomes (airport §6.5)."""
+"""The functions that LIKE becomes (airport §6.5)."""

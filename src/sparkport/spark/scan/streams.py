@@ -1,9 +1,9 @@
-"""The streams of a scan: what a ticket carries, so that whichever server reads it need not plan.
+"""The streams of a scan: what a ticket carries, so that any server can read it without planning.
 
-A stream is named by the state that it was planned on, and by its files. Their paths are relative to
-the table's folder, where they are in it. The files are left out, and found by planning again, where
-they would make the ticket too large, and where the caller may not see every row and column: names
-of files and values of partitions could tell of the rest.
+A stream names the state that it was planned on, and its files. Their paths are relative to the
+table's folder, where they are in it. Two kinds of tickets leave the files out, so that the server
+plans again: those that would be too large, and those of callers who may not see every row and
+column. For them, names of files and values of partitions could tell of the rest.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Stream:
     """How many streams the scan has."""
     source: Source
     files: bytes = b""
-    """What the stream reads, if it carries that: `parts_of` decodes it."""
+    """The files that the stream reads, if it carries them: `parts_of` decodes it."""
 
 
 def packed(
@@ -98,7 +98,7 @@ def table_uuid(state: TableState) -> bytes:
 
 
 def _encoded(state: TableState, parts: Sequence[FilePart]) -> bytes | None:
-    """None where it would be too large, or would hold a value that JSON has no form for."""
+    """The files as bytes; None if there are too many, or if JSON cannot hold one of the values."""
     try:
         folders = _folders(state)
         text = json.dumps([_checksum(folders), [_fields(folders, part) for part in parts]])
@@ -149,7 +149,7 @@ def _checksum(folders: Sequence[str]) -> int:
 
 
 def _folders(state: TableState) -> tuple[str, ...]:
-    """The table's folder, in each way that paths of a local one are written."""
+    """The table's folder, in each spelling that paths of a local folder have."""
     location = str(state.metadata.location).rstrip("/") + "/"
     local = local_path(location)
     if local is None:
@@ -158,8 +158,9 @@ def _folders(state: TableState) -> tuple[str, ...]:
 
 
 def _relative(folders: Sequence[str], path: str) -> str:
-    """A path as what comes after one of the folders, with the number of that. As it is elsewhere:
-    no URI begins with a digit.
+    """A path relative to one of the folders, behind that folder's number.
+
+    A path elsewhere stays as it is: no URI begins with a digit.
     """
     for number, folder in enumerate(folders):
         if path.startswith(folder):

@@ -1,10 +1,8 @@
-"""Starts Spark's Python workers quickly: the setting `spark.python.daemon.module` names this
-module.
+"""Starts Spark's Python workers quickly: `spark.python.daemon.module` names this module.
 
-Spark runs it once on every executor, and it forks a worker for each task that runs at the same
-time. What is imported here is there in every worker. It serves every Python function of the
-session, Sparkport's and others', so whatever goes wrong here must not matter: without it tasks are
-only slower.
+Spark runs it once on every executor, and it forks a worker for each concurrent task. Every worker
+has the modules that are imported here. It serves every Python function of the session, Sparkport's
+and others', so a failure here must do no harm: without it tasks are only slower.
 """
 
 from __future__ import annotations
@@ -32,10 +30,10 @@ _NEEDED = (
 
 
 def main() -> None:
-    """Run PySpark's own daemon, with more imported and with cheaper starts of tasks."""
+    """Run PySpark's own daemon, with more modules imported and faster starts of tasks."""
     for name in _NEEDED:
-        # Whatever it is: an executor without Sparkport, or with another version of a library, still
-        # runs its tasks.
+        # Any error is harmless: an executor without Sparkport, or with other versions of libraries,
+        # still runs its tasks.
         with suppress(Exception):
             importlib.import_module(name)
     from pyspark import daemon
@@ -48,7 +46,7 @@ def main() -> None:
 def _remember_archives() -> None:
     """Have archives on `sys.path` read again only when they have changed.
 
-    Every task calls `importlib.invalidate_caches`, which reads the directory of each of them, 0.1 s
+    Every task calls `importlib.invalidate_caches`, which reads the directory of each archive: 0.1 s
     for pyspark.zip.
     """
     forget = zipimporter.invalidate_caches

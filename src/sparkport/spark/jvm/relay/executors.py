@@ -1,6 +1,4 @@
-"""Whether Spark has anybody who does the work: a cluster without executors keeps jobs waiting for
-ever.
-"""
+"""Whether Spark has executors: a cluster without them keeps jobs waiting for ever."""
 
 from __future__ import annotations
 
@@ -16,13 +14,13 @@ __all__ = ["ExecutorWatch"]
 
 _SETTING = "spark.sparkport.executorSeconds"
 _SECONDS = "60"
-"""Longer than a cluster takes that starts executors on demand."""
+"""Longer than a cluster takes to start executors on demand."""
 _INTERVAL = 1.0
-"""Asking takes some milliseconds of the JVM."""
+"""Asking takes the JVM some milliseconds."""
 
 
 class ExecutorWatch:
-    """Looks after one job. Not thread-safe."""
+    """Watches the executors for one job. Not thread-safe."""
 
     def __init__(self, spark_context: SparkContext, title: str) -> None:
         """`title` names the job in errors."""
@@ -32,7 +30,7 @@ class ExecutorWatch:
         self._missing_since: float | None = None
 
     def check(self) -> None:
-        """Called now and then while nothing comes from the job.
+        """Call this now and then while the job sends nothing.
 
         Raises: CatalogFault when there has been no executor for long.
         """
@@ -48,10 +46,11 @@ class ExecutorWatch:
             self._spark_context.getConf().get(_SETTING, _SECONDS) or _SECONDS
         ):
             raise CatalogFault(
-                f"{self._title}: Spark has no executor that could do this: have its workers started, and try again"
+                f"{self._title}: Spark has no executor that could do this: have its workers "
+                "started, and try again"
             )
 
     def _has_executors(self) -> bool:
         context: Any = self._spark_context._jsc.sc()
-        # One of those that are counted is the driver, which in local mode is the executor, too.
+        # The driver is counted, too; in local mode it is the executor.
         return bool(context.isLocal()) or int(context.getExecutorMemoryStatus().size()) > 1

@@ -1,6 +1,4 @@
-"""Spark jobs that somebody waits for: each in a thread of its own, and stopped when nobody waits
-any more.
-"""
+"""Spark jobs with a caller that waits: each in its own thread, cancelled when the caller leaves."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _LOOK_AROUND = 0.5
-"""How often whoever waits for a job sees whether there are executors, and does what else helps
-it.
-"""
+"""How often a waiting caller checks for executors, and runs `meanwhile`."""
 
 
 def start_job(
@@ -41,12 +37,11 @@ def start_job(
     *,
     interrupt: bool = True,
 ) -> Job[_T]:
-    """Run `action`, which runs Spark jobs, in a thread of its own. `title` names it in errors and
-    in Spark's UI.
+    """Run `action`, which runs Spark jobs, in a thread of its own.
 
-    With FAIR scheduling every principal who has jobs under way gets its share of the cluster, and
-    of that each of its jobs. `interrupt` says whether the threads of a cancelled job's tasks are
-    interrupted, or only told.
+    `title` names it in errors and in Spark's UI. With FAIR scheduling every principal with running
+    jobs gets an equal share of the cluster, and its jobs share that. `interrupt` says whether the
+    threads of a cancelled job's tasks are interrupted, or only told.
 
     Raises: LimitExceeded when there are too many jobs.
     """
@@ -62,9 +57,7 @@ def start_job(
 
 _INSIST = 0.2
 _INSIST_SELDOM = 5.0
-"""How long a job that was cancelled may go on before it is cancelled again, at first and in the
-end.
-"""
+"""How long until a cancelled job that goes on is cancelled again, at first and in the end."""
 
 
 class Job(Generic[_T]):
@@ -95,8 +88,8 @@ class Job(Generic[_T]):
         self._watch = ExecutorWatch(spark_context, title)
 
     def start(self) -> None:
-        # Spark keeps a thread of the JVM for each thread of Python, with the properties of its
-        # jobs; both end together.
+        # Spark keeps a JVM thread for each Python thread, with the properties of its jobs; both end
+        # together.
         threading.Thread(target=self._run, name=self._group, daemon=True).start()
 
     @property
@@ -109,8 +102,9 @@ class Job(Generic[_T]):
             raise self._error
 
     def check_executors(self) -> None:
-        """Called now and then by the one thread that waits for the job. Raises: CatalogFault, when
-        nobody runs it.
+        """Call this now and then, in the thread that waits.
+
+        Raises: CatalogFault when there are no executors.
         """
         try:
             self._watch.check()
@@ -123,7 +117,7 @@ class Job(Generic[_T]):
     ) -> _T:
         """Wait for the end; `meanwhile` is called now and then.
 
-        Raises: the job's error; TimeoutError; CatalogFault when nobody runs it.
+        Raises: the job's error; TimeoutError; CatalogFault when there are no executors.
         """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         while not self._ended.wait(min(_LOOK_AROUND, max(0.0, deadline - time.monotonic()))):
@@ -136,7 +130,7 @@ class Job(Generic[_T]):
         return self._result  # type: ignore[return-value]  # there is one where there is no error
 
     def on_end(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called when the job has ended, by its thread; at once if it has."""
+        """Have the job's thread call `callback` when the job ends; at once if it has ended."""
         with self._lock:
             if not self._ended.is_set():
                 self._callbacks.append(callback)
@@ -144,13 +138,13 @@ class Job(Generic[_T]):
         callback()
 
     def cancel(self) -> None:
-        """Stop the job, and do not wait for that. Nothing happens to one that has ended."""
+        """Stop the job, without waiting for its end. A job that has ended is left alone."""
         with self._lock:
             if self._cancelled or self._ended.is_set():
                 return
             self._cancelled = True
         if self._cancel_now():
-            # A cancellation that comes while the job is being submitted is lost, so it is repeated.
+            # A cancellation is lost while the job is being submitted, so it is repeated.
             threading.Thread(target=self._insist, name=f"{self._group}-cancel", daemon=True).start()
 
     def _insist(self) -> None:
@@ -160,9 +154,9 @@ class Job(Generic[_T]):
 
     def _cancel_now(self) -> bool:
         try:
-            # Future ones too: the thread may be about to start the job.
+            # Future jobs of the group, too: the thread may be about to start the job.
             self._spark_context._jsc.sc().cancelJobGroupAndFutureJobs(self._group)
-            # Iceberg's procedures put their jobs into groups of their own.
+            # Iceberg's procedures put their jobs into their own groups.
             self._spark_context.cancelJobsWithTag(self._group)
         except Exception:  # noqa: BLE001 - Spark has gone, and the job with it
             _log.info("a Spark job could not be cancelled: Spark has gone")

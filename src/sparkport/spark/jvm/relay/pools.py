@@ -1,9 +1,8 @@
-"""Who shares the cluster with whom: one of Spark's FAIR pools for each principal who has jobs under
-way.
+"""Fair shares of the cluster: a FAIR pool of Spark for each principal with running jobs.
 
 Spark gives every pool an equal part, so that many jobs of one principal do not starve those of
-another. It keeps a pool for ever once it has had a job, so there is a fixed number of them, which
-are lent.
+another. A pool stays for ever once it has had a job, so there is a fixed number of pools, which are
+lent.
 """
 
 from __future__ import annotations
@@ -22,18 +21,16 @@ __all__ = ["make_fair", "pool_of"]
 _log = logging.getLogger(__name__)
 
 _POOLS = 64
-"""The last one is for all those who find the others taken."""
+"""The last pool is for principals who find all others taken."""
 
 _lock = threading.Lock()
 _lent: dict[str | None, tuple[int, int]] = {}
-"""To whom: which pool, and for how many jobs."""
+"""The pool lent to each principal, and the number of its jobs."""
 
 
 @contextmanager
 def pool_of(principal: str | None) -> Iterator[str]:
-    """The name of a principal's pool, which is its own while it has jobs; None stands for all who
-    have no name.
-    """
+    """The pool of a principal, its own while it has jobs. None stands for all without a name."""
     with _lock:
         number, jobs = _lent.get(principal) or (_free(), 0)
         _lent[principal] = (number, jobs + 1)
@@ -52,9 +49,7 @@ def _free() -> int:
 
 
 def make_fair(spark_context: SparkContext, name: str) -> None:
-    """Have a pool that shares fairly among its own jobs, too; left to itself Spark would make one
-    that runs them in turn.
-    """
+    """Make a pool that shares fairly among its own jobs; Spark's default would run them in turn."""
     jvm_context = spark_context._jsc.sc()
     with _lock:
         try:

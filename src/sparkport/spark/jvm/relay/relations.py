@@ -1,5 +1,4 @@
-"""Any relation: Spark runs the query and encodes its rows as Arrow, and Python workers send them on
-(route 3).
+"""Scans of any relation: Spark encodes rows as Arrow, Python workers send them on (route 3).
 
 Nothing passes through the driver, so results may be of any size. Workers look at the rows only
 where Spark's types are not the declared ones, or where the client did not ask for all columns.
@@ -29,12 +28,10 @@ if TYPE_CHECKING:
 __all__ = ["Convert", "scan_relation", "scan_relation_batches"]
 
 Convert: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
-"""From a batch with Spark's types to one with the declared types, columns by name. It is
-pickled.
-"""
+"""Converts a batch of Spark's types to the declared types, columns by name. It is pickled."""
 
 _LARGE_MESSAGE = 4 * 1024 * 1024
-"""A batch of Spark's that is larger is sent in several messages."""
+"""A larger batch of Spark's is sent in several messages."""
 
 
 def scan_relation(
@@ -45,11 +42,10 @@ def scan_relation(
     framing: Framing,
     convert: Convert | None = None,
 ) -> Generator[bytes, None, None]:
-    """The messages of a query, in any order unless the query has one. Closing the iterator stops
-    the query.
+    """The messages of a query, in any order unless the query has one.
 
-    `rows` has at least the columns that `framing` wants. Without `convert` they have types that
-    Arrow casts to the declared ones, where they differ.
+    Closing the iterator stops the query. `rows` has at least the columns that `framing` wants.
+    Without `convert` they have types that Arrow casts to the declared ones, where they differ.
 
     Raises: Conflict when a worker was lost; what Spark's errors are translated to.
     """
@@ -71,8 +67,8 @@ def scan_relation(
         RDD(encoded, context, _EncodedBatches()).mapPartitionsWithIndex(task)._jrdd.count()  # type: ignore[arg-type]
 
     def start() -> Job[None]:
-        # Interrupted in the middle of a batch, Spark loses track of the batch's memory: 0.3 MB for
-        # every scan cancelled.
+        # Interrupted in the middle of a batch, Spark loses track of its memory: 0.3 MB for every
+        # cancelled scan.
         return start_job(context, ctx, title, run, interrupt=False)
 
     with closing(forwarded(relay, scan, start, ctx)) as messages:
@@ -87,8 +83,9 @@ def scan_relation_batches(
     arrow_schema: pa.Schema,
     convert: Convert | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The same as batches of an Arrow schema, for whoever looks at them here. Raises: what
-    `scan_relation` raises.
+    """The rows of a query as batches of an Arrow schema, for use in this process.
+
+    Raises: what `scan_relation` raises.
     """
     with closing(
         scan_relation(relay, ctx, title, rows, _BatchFraming(arrow_schema), convert)
@@ -98,17 +95,15 @@ def scan_relation_batches(
 
 
 def _wanted(rows: DataFrame, arrow_schema: pa.Schema) -> DataFrame:
-    """No more than the columns that somebody wants; the others are of type `null` in the stream."""
+    """Only the wanted columns; the others are of type `null` in the stream."""
     names = [field.name for field in arrow_schema if not pa.types.is_null(field.type)]
-    # A batch says how many rows it has by its columns, so there must be one.
+    # A batch knows its number of rows by its columns, so there must be one.
     names = names or rows.columns[:1]
     return rows if rows.columns == names else rows.select(*map(quoted, names))
 
 
 def _activate(rows: DataFrame) -> None:
-    """Have the plan made with the settings of its own session: those of a thread are otherwise the
-    first session's.
-    """
+    """Plan with the settings of the query's session: a thread otherwise has the first session's."""
     session: Any = rows.sparkSession
     jvm = session._jvm
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
@@ -118,9 +113,7 @@ _KEEP_ORDER = frozenset({"Filter", "GlobalLimit", "LocalLimit", "Offset", "Proje
 
 
 def _is_ordered(rows: DataFrame) -> bool:
-    """Whether the query ends with ORDER BY; the column by which it sorts need not be among its
-    columns.
-    """
+    """Whether the query ends with ORDER BY. It may sort by a column that it does not return."""
     plan = rows._jdf.queryExecution().optimizedPlan()
     while plan.nodeName() in _KEEP_ORDER:
         plan = plan.children().head()
@@ -130,18 +123,17 @@ def _is_ordered(rows: DataFrame) -> bool:
 def _reading(
     rows: DataFrame, arrow_schema: pa.Schema, convert: Convert | None
 ) -> tuple[bytes, bool]:
-    """The Arrow schema with which Spark's batches are read, and whether they are fit to be sent as
-    they are.
+    """The Arrow schema to read Spark's batches with, and whether they can be sent unchanged.
 
-    A batch does not tell its types, so that those which look the same in memory are read as the
-    declared ones.
+    A batch does not tell its types, so types that look the same in memory are read as the declared
+    ones.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
     large = (
         rows.sparkSession.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true"
     )
-    # Spark encodes timestamps as UTC whatever the session's time zone is.
+    # Spark encodes timestamps as UTC, whatever the session's time zone is.
     made: pa.Schema = to_arrow_schema(rows.schema, prefers_large_types=large)
     if convert is not None:
         return made.serialize().to_pybytes(), False
@@ -155,7 +147,7 @@ def _reading(
 
 
 def _looks_like(made: pa.DataType, declared: pa.DataType) -> bool:
-    """Whether values of both types are the same bytes, and mean the same."""
+    """Whether values of both types have the same bytes, and mean the same."""
     if isinstance(declared, pa.BaseExtensionType):
         return _looks_like(made, declared.storage_type)
     if pa.types.is_timestamp(made) and pa.types.is_timestamp(declared):
@@ -176,7 +168,7 @@ class _EncodedBatches:
     """Reads the batches that Spark hands to a worker.
 
     PySpark's own readers take a stream that breaks off, because the query has failed, for one that
-    has ended. The rows before it would then look like all of them.
+    has ended. The rows before that would then look like all of them.
     """
 
     def load_stream(self, stream: BinaryIO) -> Iterator[bytes]:
@@ -189,7 +181,7 @@ class _EncodedBatches:
 
 _LENGTH = struct.Struct("!i")
 _END_OF_DATA = -1
-"""Of pyspark.serializers.SpecialLengths."""
+"""From pyspark.serializers.SpecialLengths."""
 
 
 def _exactly(stream: BinaryIO, size: int) -> bytes:
@@ -201,14 +193,12 @@ def _exactly(stream: BinaryIO, size: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _RelayTask:
-    """What a worker runs. It is pickled by reference to this module, with no more than its
-    fields.
-    """
+    """What a worker runs. It is pickled by reference to this module, with only its fields."""
 
     outlet: Outlet
     framing: Framing
     arrow_schema: bytes
-    """With which to read Spark's batches."""
+    """The schema to read Spark's batches with."""
     as_they_are: bool
     convert: Convert | None
 
@@ -230,14 +220,14 @@ class _RelayTask:
                     batch if self.as_they_are else _with_nulls(convert(batch), declared)
                 ):
                     yield parts, rows
-                    rows = 0  # they count once, however many messages they fill
+                    rows = 0  # rows count once, however many messages they fill
 
         deliver(self.outlet, index, messages)
         return iter(())
 
 
 def _with_nulls(batch: pa.RecordBatch, declared: pa.Schema) -> pa.RecordBatch:
-    """With the columns that hold nothing, for which Spark was not asked."""
+    """Add the columns of NULLs, for which Spark was not asked."""
     nulls = pa.nulls(batch.num_rows)
     for field in declared:
         if pa.types.is_null(field.type):
@@ -251,7 +241,7 @@ def _with_nulls(batch: pa.RecordBatch, declared: pa.Schema) -> pa.RecordBatch:
 
 
 class _Cast:
-    """What is done where nobody says how to convert."""
+    """Casts to the declared types, where the caller gives no conversion."""
 
     def __init__(self, declared: pa.Schema) -> None:
         self._declared = declared

@@ -1,17 +1,16 @@
-"""The server's end of a relay: Spark's workers connect to it, and their messages go on to the
-client.
+"""The server's end of a relay: Spark's workers connect to it, and it forwards their messages.
 
-Strategy: one thread looks at who connects and lets in those who know a scan's secret. From then on
-the thread that serves the client reads the connections of its scan, one message whenever the client
-has taken the last. Nothing is queued but what the system buffers for a connection, so a slow client
-slows its own tasks and nothing grows.
+Strategy: one thread accepts connections and admits those that know a scan's secret. From then on
+the thread that serves the client reads the connections of its scan: the next message when the
+client has taken the last. Nothing is queued but what the system buffers for a connection, so a slow
+client slows its own tasks and nothing grows.
 
-What was forwarded of each task is counted. When Spark starts a task again, on whatever machine, the
-count tells the new attempt where to go on; a message that was received in part is dropped.
+Forwarded messages are counted for each task. When Spark starts a task again, on whatever machine,
+the count tells the new attempt where to go on; a message that was received in part is dropped.
 
-A task that waits for its client holds a place on Spark. When another scan finds none, the one whose
-client has not read for longest rests, if its tasks can go on later: its job is stopped, and started
-again when the client reads on.
+A task that waits for its client holds a slot of Spark. When another scan finds none, the scan whose
+client has been idle for longest rests, if its tasks can go on later: its job is stopped, and
+started again when the client reads on.
 """
 
 from __future__ import annotations
@@ -37,36 +36,34 @@ __all__ = ["Relay"]
 _log = logging.getLogger(__name__)
 
 _PORT_SETTING = "spark.sparkport.relayPort"
-"""Any free one by default; behind a firewall between executors and server it must be known."""
+"""Any free port by default; a firewall between executors and server needs a known one."""
 _HELLO_SECONDS = 5.0
-"""How long somebody who has connected may take to say who it is."""
-_MOST_STRANGERS = 512
-"""How many may be about to say so; beyond that the one that has taken longest goes."""
+"""How long a new connection may take to say hello."""
+_MOST_NEWCOMERS = 512
+"""How many connections may be without a hello; beyond that the oldest is closed."""
 _PULSE = 0.25
-"""How long a message that has begun may pause until we look around: the client may have gone, the
-task may be lost.
-"""
+"""How long to wait for the rest of a message before checking for a lost client or task."""
 
 
 class Relay:
-    """Where the tasks of all scans of a Spark session connect to. Thread-safe. Whoever has made it
-    closes it.
+    """The address to which the tasks of all scans of a Spark session connect. Thread-safe.
+
+    The caller that made it closes it.
     """
 
     def __init__(self, host: str, port: int = 0, *, bind: str | None = None) -> None:
-        """`host` is the name by which workers reach this machine. `bind` is where to listen, when
-        that is another.
+        """`host` is the name by which workers reach this machine; `bind`, where to listen.
 
-        Raises: OSError.
+        Without `bind` that is `host`. Raises: OSError.
         """
         found = socket.getaddrinfo(bind or host, port, type=socket.SOCK_STREAM)[0]
         self._listener = socket.create_server(
-            found[4][:2], family=found[0], backlog=_MOST_STRANGERS
+            found[4][:2], family=found[0], backlog=_MOST_NEWCOMERS
         )
         self._listener.setblocking(False)
         self._address = (host, self._listener.getsockname()[1])
         self._scans: dict[bytes, RelayedScan] = {}
-        self._strangers: dict[socket.socket, _Stranger] = {}
+        self._newcomers: dict[socket.socket, _Newcomer] = {}
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._waker = Waker()
@@ -78,14 +75,12 @@ class Relay:
 
     @classmethod
     def of(cls, spark: SparkSession) -> Relay:
-        """The relay of a Spark session, made when it is first asked for. Whoever has asked for it
-        releases it.
-        """
+        """The relay of a Spark session, made on first use. The caller releases it."""
         context = spark.sparkContext
         with _shared_lock:
             relay = _shared.get(context.applicationId)
             if relay is None:
-                # Where executors reach the driver they reach us too.
+                # Executors that reach the driver reach this address, too.
                 host = context.getConf().get("spark.driver.host", "127.0.0.1")
                 port = int(context.getConf().get(_PORT_SETTING, "0") or "0")
                 relay = cls(
@@ -96,7 +91,7 @@ class Relay:
             return relay
 
     def release(self) -> None:
-        """Close it when nobody uses it any more."""
+        """Give the relay back; the last user's release closes it."""
         with _shared_lock:
             self._users -= 1
             if self._users > 0:
@@ -110,11 +105,10 @@ class Relay:
         return self._address
 
     def open(self, title: str, *, deterministic: bool) -> RelayedScan:
-        """A scan whose tasks may connect from now on. Whoever has opened it closes it. `title`
-        names it in errors.
+        """A scan whose tasks may connect from now on. The caller closes it.
 
-        `deterministic` says that a task which is started again makes the same messages in the same
-        order.
+        `title` names it in errors. `deterministic` says that a restarted task makes the same
+        messages in the same order.
         """
         outlet = Outlet(*self._address, secrets.token_bytes(16), secrets.token_bytes(32))
         scan = RelayedScan(outlet, title, deterministic, lambda: self._scans.pop(outlet.scan, None))
@@ -122,9 +116,7 @@ class Relay:
         return scan
 
     def make_room(self) -> None:
-        """For somebody who waits for Spark: have a scan rest whose client does not read, the one
-        that has idled longest.
-        """
+        """Free slots of Spark: have the scan rest whose client has been idle for longest."""
         idle = [
             (scan.idle_since, scan)
             for scan in list(self._scans.values())
@@ -135,7 +127,7 @@ class Relay:
                 return
 
     def close(self) -> None:
-        """Let nobody connect any more. Scans that are under way go on with the tasks they have."""
+        """Accept no more connections. Running scans go on with the tasks they have."""
         if not self._closed:
             self._closed = True
             self._waker.wake()
@@ -144,25 +136,25 @@ class Relay:
     def _serve(self) -> None:
         try:
             while not self._closed:
-                # Told by the time before what has arrived is read: if this process stood still,
-                # nobody else was late.
+                # Decided before arrived data is read: if this process stalled, its peers were not
+                # late.
                 began = time.monotonic()
                 overdue = [
-                    each for each in self._strangers.values() if each.since < began - _HELLO_SECONDS
+                    each for each in self._newcomers.values() if each.since < began - _HELLO_SECONDS
                 ]
-                patience = 0.0 if overdue else _HELLO_SECONDS if self._strangers else None
+                patience = 0.0 if overdue else _HELLO_SECONDS if self._newcomers else None
                 ready = [key.fileobj for key, _ in self._selector.select(patience)]
                 for each in ready:
                     if each is self._listener:
                         self._accept()
-                    elif each in self._strangers:
-                        self._listen(self._strangers[each])
-                for stranger in overdue:
-                    if stranger.connection in self._strangers:
-                        self._forget(stranger).close()
+                    elif each in self._newcomers:
+                        self._listen(self._newcomers[each])
+                for newcomer in overdue:
+                    if newcomer.connection in self._newcomers:
+                        self._forget(newcomer).close()
         finally:
-            for stranger in list(self._strangers.values()):
-                self._forget(stranger).close()
+            for newcomer in list(self._newcomers.values()):
+                self._forget(newcomer).close()
             self._listener.close()
             self._selector.close()
             self._waker.close()
@@ -177,28 +169,28 @@ class Relay:
             time.sleep(0.1)
             return
         connection.setblocking(False)
-        if len(self._strangers) >= _MOST_STRANGERS:
-            self._forget(next(iter(self._strangers.values()))).close()
-        self._strangers[connection] = _Stranger(connection)
+        if len(self._newcomers) >= _MOST_NEWCOMERS:
+            self._forget(next(iter(self._newcomers.values()))).close()
+        self._newcomers[connection] = _Newcomer(connection)
         self._selector.register(connection, selectors.EVENT_READ)
 
-    def _listen(self, stranger: _Stranger) -> None:
+    def _listen(self, newcomer: _Newcomer) -> None:
         try:
-            piece = stranger.connection.recv(HELLO.size - len(stranger.said))
+            piece = newcomer.connection.recv(HELLO.size - len(newcomer.said))
         except BlockingIOError:
             return
         except OSError:
             piece = b""
-        stranger.said += piece
-        if not piece or not stranger.said.startswith(MAGIC[: len(stranger.said)]):
-            self._forget(stranger).close()
-        elif len(stranger.said) == HELLO.size:
-            self._admit(self._forget(stranger), stranger.said)
+        newcomer.said += piece
+        if not piece or not newcomer.said.startswith(MAGIC[: len(newcomer.said)]):
+            self._forget(newcomer).close()
+        elif len(newcomer.said) == HELLO.size:
+            self._admit(self._forget(newcomer), newcomer.said)
 
-    def _forget(self, stranger: _Stranger) -> socket.socket:
-        del self._strangers[stranger.connection]
-        self._selector.unregister(stranger.connection)
-        return stranger.connection
+    def _forget(self, newcomer: _Newcomer) -> socket.socket:
+        del self._newcomers[newcomer.connection]
+        self._selector.unregister(newcomer.connection)
+        return newcomer.connection
 
     def _admit(self, connection: socket.socket, hello: bytes) -> None:
         _, scan_id, secret, task, attempt = HELLO.unpack(hello)
@@ -223,8 +215,8 @@ _shared: dict[str, Relay] = {}
 _shared_lock = threading.Lock()
 
 
-class _Stranger:
-    """Somebody who has connected and not said everything yet."""
+class _Newcomer:
+    """A connection that has not said its whole hello yet."""
 
     __slots__ = ("connection", "said", "since")
 

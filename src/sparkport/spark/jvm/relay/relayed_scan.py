@@ -17,29 +17,28 @@ from sparkport.spark.jvm.relay.sender import COMPLETE, END, ERROR, FRAME, RECEIV
 __all__ = ["RelayedScan", "Waker"]
 
 _LARGEST_MESSAGE = 2**31 - 1
-"""Of gRPC and of protobuf."""
+"""The limit of gRPC and of protobuf."""
 _LARGEST_ERROR = 64 * 1024
 _LOOK_AROUND = 0.1
-"""How often `messages` does so while no task is there that could send something."""
+"""How often `messages` calls `check` while no task could send."""
 _NOTHING = COMPLETE - 1
-"""A welcome: do everything once more, but send nothing."""
+"""A welcome that says: do everything once more, but send nothing."""
 _RETRY = 30.0
-"""How long to wait for what becomes of such an attempt."""
+"""How long to wait for the result of such an attempt."""
 _LOST = 10.0
-"""How long the task whose turn it is may be gone while later ones hold what it needs to start
-again.
-"""
+"""How long the next task in order may be lost while later tasks hold the slots that it needs."""
 _IDLE = 1.0
-"""How long a client has not read when its tasks may be stopped for others, the first time; then
-four times as long.
+"""How long a client must be idle before its tasks may be stopped for others.
+
+This is for the first time; each further time takes four times as long.
 """
 
 
 class RelayedScan:
     """The tasks of one scan, as the thread that serves the client sees them.
 
-    `expect`, `admit`, `wake` and `rest` may be called by any thread, all else by the one that
-    iterates `messages`.
+    `expect`, `admit`, `wake` and `rest` may be called by any thread, all else only by the thread
+    that iterates `messages`.
     """
 
     def __init__(
@@ -49,11 +48,11 @@ class RelayedScan:
         self.outlet = outlet
         self.title = title
         self.rows = 0
-        """How many have been forwarded."""
+        """How many rows have been forwarded."""
         self.stop_tasks: Callable[[], object] = lambda: None
-        """What `rest` calls."""
+        """Stops the tasks; `rest` calls it."""
         self.idle_since: float | None = None
-        """Since when the client has not asked for the next message."""
+        """Since when the client has not asked for the next message; None while it is served."""
         self._idle_limit = _IDLE
         self._rests = False
         self._deterministic = deterministic
@@ -76,27 +75,27 @@ class RelayedScan:
 
     @property
     def waits(self) -> bool:
-        """Whether no task is there whose turn it is."""
+        """Whether no task is connected that may send now."""
         return not any(task.listened for task in self._tasks.values())
 
     def expect(self, tasks: int, *, ordered: bool = False) -> None:
         """Say how many tasks there are; the scan is complete when all of them are.
 
-        Where the order of rows matters, each task waits until those before it are done. Said before
-        tasks can connect.
+        Where the order of rows matters, each task waits until those before it are done. Call this
+        before tasks can connect.
         """
         self._ordered = ordered
         self._expected = tasks
         self.wake()
 
     def wake(self) -> None:
-        """Have `messages` look around: the client may have gone, the job may have failed."""
+        """Have `messages` call `check`: the client may have gone, the job may have failed."""
         with self._lock:
             if not self._closed:
                 self._waker.wake()
 
     def admit(self, task: int, attempt: int, connection: socket.socket) -> None:
-        """Take over the connection of a task; the latest attempt is the one that counts."""
+        """Take over the connection of a task; only its latest attempt counts."""
         superseded: socket.socket | None = connection
         with self._lock:
             pending = self._arrivals.get(task)
@@ -135,12 +134,13 @@ class RelayedScan:
                     if message is not None:
                         self.idle_since = time.monotonic()
                         yield message
-                        with self._lock:  # not in the middle of a `rest`
+                        with self._lock:  # not during a `rest`
                             self.idle_since = None
 
     def rest(self) -> bool:
-        """Stop the tasks, if the client does not read and they can go on later: others need Spark.
-        Whether that was so.
+        """Stop the tasks, so that others can use Spark, if the client is idle.
+
+        Only tasks that can go on later are stopped. Returns whether they were.
         """
         with self._lock:
             idle = self.idle_since
@@ -149,7 +149,7 @@ class RelayedScan:
             if time.monotonic() - idle < self._idle_limit:
                 return False
             self._rests = True
-            self._idle_limit *= 4  # to go on costs what the tasks have read so far
+            self._idle_limit *= 4  # going on costs what the tasks have read so far
             arrivals, self._arrivals = self._arrivals, {}
             for task in self._tasks.values():
                 self._drop(task)
@@ -160,13 +160,13 @@ class RelayedScan:
         return True
 
     def go_on(self) -> bool:
-        """End a rest: whether there was one, so that the tasks have to be started again."""
+        """End a rest. Returns whether there was one: then the tasks have to be started again."""
         with self._lock:
             rested, self._rests = self._rests, False
         return rested
 
     def close(self) -> None:
-        """Let go of the tasks: those that are not complete fail."""
+        """Close the connections of the tasks: those that are not complete fail."""
         with self._lock:
             self._closed = True
             arrivals, self._arrivals = self._arrivals, {}
@@ -191,8 +191,8 @@ class RelayedScan:
             task.attempt, task.connection = attempt, connection
             welcome = COMPLETE if task.done else task.forwarded
             if task.forwarded and not task.done and not self._deterministic:
-                # If not the worker was lost but the query has failed, this attempt fails too, and
-                # Spark then says why.
+                # If the query failed, and no worker was lost, this attempt fails too, and Spark
+                # says why.
                 welcome = _NOTHING
             try:
                 connection.sendall(WELCOME.pack(welcome))
@@ -211,13 +211,12 @@ class RelayedScan:
 
     def _lost(self) -> Conflict:
         return Conflict(
-            f"{self.title}: a Spark worker was lost before it had sent all rows; run the query again"
+            f"{self.title}: a Spark worker was lost before it had sent all rows; run the query "
+            "again"
         )
 
     def _check_turn(self) -> None:
-        """Later tasks that wait for their turn may hold all of Spark, so that the one before them
-        never starts again.
-        """
+        """Fail if later tasks hold all of Spark, so that the next in order never starts again."""
         task = self._tasks.get(self._done) if self._ordered else None
         if task is None or task.connection is not None or time.monotonic() - task.lost_at < _LOST:
             return
@@ -241,8 +240,9 @@ class RelayedScan:
                 task.stuck_since = task.stuck_since or task.lost_at
 
     def _next_message(self, task: _Task, check: Callable[[], None]) -> bytes | None:
-        """The next message of a task that has begun to send; None where there is none, or its
-        connection broke off.
+        """The next message of a task that has begun to send.
+
+        None where there is none, or the connection broke off.
         """
         frame = self._receive(task, FRAME.size, check)
         if frame is None:
@@ -271,7 +271,8 @@ class RelayedScan:
             raise self._lost()
         if messages != task.forwarded:
             raise Conflict(
-                f"{self.title}: a Spark task read other rows when it was started again; run the query again"
+                f"{self.title}: a Spark task read other rows when it was started again; run the "
+                "query again"
             )
         task.done = True
         self._done += 1
@@ -285,7 +286,7 @@ class RelayedScan:
             self._listen(self._tasks[self._done])
 
     def _error(self, text: bytes | None) -> SparkportError:
-        """What a task has to say to the user."""
+        """The error that a task reports to the user."""
         try:
             name, message = json.loads(text or b"")
         except (ValueError, TypeError):
@@ -296,8 +297,9 @@ class RelayedScan:
         return kind(str(message))
 
     def _receive(self, task: _Task, size: int, check: Callable[[], None]) -> bytes | None:
-        """So many bytes in one piece; None when the connection breaks off, or a new attempt has
-        taken over.
+        """Receive exactly `size` bytes.
+
+        None when the connection breaks off, or a new attempt has taken over.
         """
         assert task.connection is not None
         pieces: list[bytes] = []
@@ -320,7 +322,7 @@ class RelayedScan:
 
 
 class _Task:
-    """What the server knows of a task."""
+    """The server's knowledge of a task."""
 
     __slots__ = ("attempt", "connection", "done", "forwarded", "listened", "lost_at", "stuck_since")
 
@@ -346,7 +348,7 @@ class Waker:
         return self._reader.fileno()
 
     def wake(self) -> None:
-        with suppress(BlockingIOError):  # it is full of wakings
+        with suppress(BlockingIOError):  # it has been woken often enough
             self._writer.send(b"\0")
 
     def clear(self) -> None:

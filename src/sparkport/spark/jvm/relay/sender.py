@@ -1,10 +1,10 @@
 """The worker's end of a relay: one task's connection to the server that forwards its messages.
 
-The conversation, in little-endian numbers: the task says hello (`HELLO`), the server how many
-messages of this task it has forwarded already (`WELCOME`), and the task sends the others, each
-behind a `FRAME`. After the last one it says how many there were and waits until the server has said
-`RECEIVED`: a task that succeeds has delivered everything. A task that breaks off is started again
-by Spark.
+The conversation, in little-endian numbers: the task says hello (`HELLO`). The server answers how
+many messages of this task it has forwarded already (`WELCOME`). The task sends the others, each
+behind a `FRAME`. After the last message it says how many there were, and waits until the server has
+said `RECEIVED`: a task that succeeds has delivered everything. Spark starts a task again that
+breaks off.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ HELLO = struct.Struct("<8s16s32sIQ")
 """Magic, scan, secret, number of the task, its attempt."""
 WELCOME = struct.Struct("<Q")
 COMPLETE = 2**64 - 1
-"""A welcome: all of this task has been received from an earlier attempt."""
+"""A welcome that says: all of this task has been received from an earlier attempt."""
 FRAME = struct.Struct("<QQ")
-"""Length of the message that follows, and its rows."""
+"""The length of the message that follows, and its rows."""
 END = 0
-"""A frame's length: there are no more, and in the place of rows, how many messages there were."""
+"""A frame's length at the end; in the place of rows is the number of messages."""
 ERROR = 2**64 - 1
-"""A frame's length: an error for the user follows, and in the place of rows, its length."""
+"""A frame's length before an error for the user; in the place of rows is its length."""
 RECEIVED = b"\x06"
 
 _CONNECT_SECONDS = 20.0
 _MOST_PARTS = 512
-"""Of one `sendmsg`; systems take 1,024."""
+"""The limit of one `sendmsg`; systems take 1,024."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outlet:
-    """Where the tasks of one scan connect to, and what lets them in."""
+    """The address and the secret for the tasks of one scan."""
 
     host: str
     port: int
@@ -72,8 +72,7 @@ class Sender:
         """`attempt` grows with every attempt of the task."""
         self._socket = socket.create_connection((outlet.host, outlet.port), _CONNECT_SECONDS)
         try:
-            # A slow client may keep a task waiting for as long as it likes; only a lost machine
-            # ends it.
+            # A slow client may keep a task waiting without limit; only a lost machine ends it.
             self._socket.settimeout(None)
             keep_alive(self._socket)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -86,7 +85,7 @@ class Sender:
 
     @property
     def complete(self) -> bool:
-        """Whether there is nothing left to send, because an earlier attempt has done so."""
+        """Whether nothing is left to send, because an earlier attempt has sent everything."""
         return bool(self._skip == COMPLETE)
 
     def send(self, parts: Sequence[MessagePart], rows: int) -> None:
@@ -108,12 +107,15 @@ class Sender:
         self._socket.sendall(FRAME.pack(ERROR, len(text)) + text)
 
     def check(self) -> None:
-        """For long work between messages: has the server let go of the task?"""
+        """Call this during long work between messages.
+
+        Raises: OSError once the server has let go of the task.
+        """
         try:
             self._socket.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK)
         except BlockingIOError:
             return
-        # Before the end the server says nothing, so this is the connection's end.
+        # The server says nothing before the end, so this is the end of the connection.
         raise ConnectionResetError("the scan has ended")
 
     def _send(self, views: list[memoryview]) -> None:

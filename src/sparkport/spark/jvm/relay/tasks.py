@@ -1,6 +1,4 @@
-"""Arrow tasks: Spark's Python workers read the files of a table and send finished messages (route
-1).
-"""
+"""Arrow tasks: Spark's Python workers read a table's files and send messages (route 1)."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ __all__ = ["Message", "deliver", "forwarded", "scan_tasks"]
 _log = logging.getLogger(__name__)
 
 _PATIENCE = 0.25
-"""How long the tasks of a scan may take to start before others are asked to make room for them."""
+"""How long the tasks of a scan may take to start before idle scans are stopped for them."""
 
 
 def scan_tasks(
@@ -46,7 +44,7 @@ def scan_tasks(
 ) -> Generator[bytes, None, None]:
     """The messages of a scan, by one Spark task for each group of files, in any order.
 
-    `rows` is about how many there are, for the progress bar. Closing the iterator stops the job.
+    `rows` is the approximate number, for the progress bar. Closing the iterator stops the job.
 
     Raises: the errors of the reader; Conflict; what Spark's errors are translated to.
     """
@@ -58,8 +56,7 @@ def scan_tasks(
     scan.expect(len(groups))
 
     def run() -> None:
-        # Each task is sent its own group only. Counting is the leanest action: nothing comes back
-        # but numbers.
+        # Each task gets only its own group. Counting is the leanest action: only numbers come back.
         numbered = context.parallelize(groups, len(groups)).mapPartitionsWithIndex(task)
         numbered._jrdd.count()
 
@@ -75,10 +72,9 @@ def scan_tasks(
 def forwarded(
     relay: Relay, scan: RelayedScan, start: Callable[[], Job[Any]], ctx: Context
 ) -> Generator[bytes, None, None]:
-    """What the tasks of a job send, which `start` starts; also once more, after the scan has
-    rested.
+    """What the tasks of a job send; `start` starts the job, and again after the scan has rested.
 
-    When nobody wants more of it the job is stopped. The scan is closed in the end.
+    Closing the iterator stops the job. The scan is closed in the end.
 
     Raises: Cancelled, the job's error, those of `RelayedScan.messages`.
     """
@@ -97,7 +93,7 @@ def forwarded(
         ctx.check()
         if scan.go_on():
             job = begin()
-        ended = job.ended  # before the question whether all has arrived
+        ended = job.ended  # before checking whether all has arrived
         job.check()
         if ended and not scan.complete:
             raise CatalogFault(
@@ -131,9 +127,7 @@ def forwarded(
 
 @dataclass(frozen=True, slots=True)
 class _ReadTask:
-    """What a worker runs. It is pickled by reference to this module, with no more than its
-    fields.
-    """
+    """What a worker runs. It is pickled by reference to this module, with only its fields."""
 
     outlet: Outlet
     request: ReadRequest
@@ -142,8 +136,7 @@ class _ReadTask:
     def __call__(self, index: int, groups: Iterable[Sequence[FilePart]]) -> Iterator[None]:
         from sparkport.spark.iceberg.read import read_parts
 
-        # Where the JVM fails, a worker sees no group at all; it must not take that for an empty
-        # one.
+        # When the JVM fails, a worker sees no group at all; that is not an empty group.
         (parts,) = groups
         framer = self.framing.open()
 
@@ -152,23 +145,23 @@ class _ReadTask:
                 rows = batch.num_rows
                 for message in framer.frames(batch):
                     yield message, rows
-                    rows = 0  # they count once, however many messages they fill
+                    rows = 0  # rows count once, however many messages they fill
 
         deliver(self.outlet, index, messages)
         return iter(())
 
 
 Message: TypeAlias = tuple[Sequence[MessagePart], int]
-"""In parts, and its rows."""
+"""The parts of a message, and its rows."""
 
 
 def deliver(
     outlet: Outlet, index: int, messages: Callable[[Callable[[], None]], Iterable[Message]]
 ) -> None:
-    """In a worker: send all that a task makes. `messages` is given what to call now and then
-    between them.
+    """In a worker: send all that a task makes.
 
-    Raises: whatever makes Spark start the task again.
+    `messages` is given a function to call now and then between messages. Raises: whatever makes
+    Spark start the task again.
     """
     from pyspark import TaskContext
 

@@ -1,7 +1,7 @@
-"""The Spark session of an embedded lake, and what is asked of a session that the user brings.
+"""The Spark session of an embedded lake, and checks of a session that the user brings.
 
-A process has one JVM with one SparkContext. The first embedded lake starts both, further ones get a
-catalog in the same session, and the last one that is released stops them.
+A process has one JVM with one SparkContext. The first embedded lake starts both, further lakes get
+a catalog in the same session, and the last lake that is released stops them.
 """
 
 from __future__ import annotations
@@ -42,24 +42,25 @@ _ICEBERG_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 _DAEMON = "sparkport.spark.jvm.relay.daemon"
 _UNSAFE = re.compile(r"[^0-9A-Za-z_]")
-"""Such signs are lost in the names of settings, or need quotes in SQL."""
+"""Characters that are lost in the names of settings, or need quotes in SQL."""
 _LOOPBACK = "127.0.0.1"
 _BATCH_ROWS = 65_536
 _SLOTS_PER_CORE = 4
-"""A task of a scan mostly waits for its client: with a slot per core, two stalled clients would
-hold everybody up.
+"""Tasks of a scan mostly wait for their client.
+
+With one slot per core, two stalled clients would hold up all others.
 """
 _SMALL_YOUNG = "-XX:MaxNewSize=256m"
-"""What streams through the JVM is garbage at once: it is swept up before the heap grows by it."""
+"""Data that streams through the JVM is garbage at once: collect it before the heap grows."""
 _ATTEMPTS = 4
-"""Of a task; local mode tries once unless told."""
+"""Attempts of a task; local mode has one by default."""
 _MERGED = {
     "spark.jars": ",",
     "spark.sql.extensions": ",",
     "spark.driver.extraJavaOptions": " ",
     "spark.executor.extraJavaOptions": " ",
 }
-"""Settings to which the user, we and Spark itself add, with what is put between."""
+"""Settings that the user, we and Spark itself add to, with the separator of their values."""
 
 
 def embedded_session(
@@ -73,11 +74,11 @@ def embedded_session(
 ) -> SparkSession:
     """A session with the Iceberg catalog `spark_catalog` on the warehouse.
 
-    What a warehouse holds is stored under the name of its catalog: ask `catalog_name` for the one
+    A warehouse stores its contents under the name of its catalog: ask `catalog_name` for the name
     to use. `conf` is Spark's, and wins over what is set here. Give the session back with `release`.
     May be called from any thread.
 
-    Raises: BadRequest, PreconditionFailed, with one sentence for whoever starts the server.
+    Raises: BadRequest, PreconditionFailed, with one sentence for the person who starts the server.
     """
     place = open_warehouse(warehouse)
     if place.catalog_name(spark_catalog) != spark_catalog:
@@ -86,13 +87,12 @@ def embedded_session(
             f"the warehouse {place.path} holds the Spark catalog {stored}, not {spark_catalog!r}"
         )
     place.make_catalog()
-    _quieten()
+    _hide_java_traces()
     return _CONTEXT.session(place, spark_catalog, _Wanted(master, dict(conf or {}), jars, ui))
 
 
 def catalog_name(warehouse: Path, name: str) -> str:
-    """What to call the Spark catalog on a warehouse: as it is called in there, for a new one as the
-    lake.
+    """The name of the Spark catalog on a warehouse: the stored one, or `name` for a new warehouse.
 
     Raises: BadRequest, PreconditionFailed, as `embedded_session` does.
     """
@@ -100,41 +100,41 @@ def catalog_name(warehouse: Path, name: str) -> str:
 
 
 def release(session: SparkSession) -> None:
-    """Give back what `embedded_session` returned, once; the last one stops Spark. Other sessions
-    are left alone.
+    """Give back what `embedded_session` returned, once. The last release stops Spark.
+
+    Other sessions are left alone.
     """
     _CONTEXT.release(session)
 
 
 def adopt(session: SparkSession) -> SparkSession:
-    """See that a lake can work with a session that the user made; it stays as it is, and theirs to
-    stop.
+    """Check that a lake can use a session that the user made, and must stop. It is not changed.
 
-    Raises: Unsupported for a Spark Connect session; PreconditionFailed for one that has been
-    stopped.
+    Raises: Unsupported for a Spark Connect session; PreconditionFailed for a stopped one.
     """
     if getattr(session, "_jsparkSession", None) is None:
         raise Unsupported(
-            "a Spark Connect session has no JVM here and cannot be served: pass a classic SparkSession"
+            "a Spark Connect session has no JVM here and cannot be served: pass a classic "
+            "SparkSession"
         )
     java_context: Any = session.sparkContext._jsc
     if java_context is None or java_context.sc().isStopped():
         raise PreconditionFailed("the Spark session has been stopped: pass one that runs")
-    _quieten()
+    _hide_java_traces()
     without_substitution(session)
     return session
 
 
 def without_substitution(session: SparkSession) -> None:
-    """Have Spark take `${env:NAME}` in a statement for what it is: it would put in the server's
-    environment, with its secrets, its properties and its settings.
+    """Have Spark take `${env:NAME}` in a statement literally.
 
-    Raises: PreconditionFailed for a session in which that cannot be switched off.
+    Otherwise it would insert the server's environment, with its secrets, its properties and its
+    settings. Raises: PreconditionFailed for a session in which that cannot be switched off.
     """
     try:
         session.conf.set(_SUBSTITUTION, "false")
         is_off = session.conf.get(_SUBSTITUTION) == "false"
-    except Exception as error:  # whatever refuses it, and however
+    except Exception as error:  # any refusal counts
         raise PreconditionFailed(_SUBSTITUTES) from error
     if not is_off:
         raise PreconditionFailed(_SUBSTITUTES)
@@ -142,15 +142,14 @@ def without_substitution(session: SparkSession) -> None:
 
 _SUBSTITUTION = "spark.sql.variable.substitute"
 _SUBSTITUTES = (
-    f"the Spark session does not let {_SUBSTITUTION} be switched off, so queries could read the server's environment: "
+    f"the Spark session does not let {_SUBSTITUTION} be switched off, so queries could read the "
+    "server's environment: "
     "pass a session in which it is false"
 )
 
 
-def _quieten() -> None:
-    """Failing queries are exceptions, which we report; PySpark would print the Java stack trace of
-    each, too.
-    """
+def _hide_java_traces() -> None:
+    """Keep PySpark from printing Java stack traces of failed queries: we report the errors."""
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -160,7 +159,7 @@ def _quieten() -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What the caller has chosen about Spark."""
+    """The caller's choices about Spark."""
 
     master: str | None
     conf: Mapping[str, str]
@@ -215,7 +214,7 @@ class _Context:
             self._used.remove(session)
             if self._used or self._jvm is None:
                 return
-            self._jvm.stop_listening()
+            self._jvm.stop_logging()
             if not self._stopped():
                 self._sessions[0].stop()
             self._jvm.stop()
@@ -223,7 +222,7 @@ class _Context:
             self._sessions = []
 
     def _stopped(self) -> bool:
-        """Whether somebody has stopped the context, as every user of a session can."""
+        """Whether the context was stopped, which every user of a session can do."""
         from py4j.protocol import Py4JError
 
         java_context: Any = self._sessions[0].sparkContext._jsc
@@ -267,8 +266,8 @@ class _Context:
                 "spark.pyspark.python"
             ]  # PySpark itself looks at PYSPARK_PYTHON only
         accumulators: Any = context._accumulatorServer
-        # When the JVM stops, its connection to this one ends; PySpark would print the stack trace
-        # of that.
+        # When the JVM stops, its connection to this process ends; PySpark would print the stack
+        # trace.
         accumulators.handle_error = lambda *_: _log.debug(
             "the connection of Spark's accumulators has ended", exc_info=True
         )
@@ -277,8 +276,8 @@ class _Context:
     def _with_catalog(self, prefix: str, catalog: Mapping[str, str]) -> SparkSession:
         """A session whose catalog of that name is this one.
 
-        Catalogs that are called alike need a session each: two warehouses that were both made as
-        `lake`, for instance.
+        Catalogs of the same name need a session each: two warehouses that were both made as `lake`,
+        for instance.
         """
         for session in self._sessions:
             has = {
@@ -318,13 +317,14 @@ def _with_iceberg(session: SparkSession) -> SparkSession:
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     if loader.getResource(_ICEBERG_CATALOG.replace(".", "/") + ".class") is None:
         raise PreconditionFailed(
-            "this process has a Spark session without Iceberg: stop it first, or pass it on with spark= and spark_catalog="
+            "this process has a Spark session without Iceberg: stop it first, or pass it on with "
+            "spark= and spark_catalog="
         )
     return session
 
 
 def _settings(warehouse: Warehouse, wanted: _Wanted) -> dict[str, str]:
-    """All that must be known when Spark starts."""
+    """All settings that Spark needs when it starts."""
     find_java()
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -340,13 +340,14 @@ def _settings(warehouse: Warehouse, wanted: _Wanted) -> dict[str, str]:
         "spark.app.name": "sparkport",
         "spark.jars": ",".join(map(str, lake_jars(wanted.jars))),
         "spark.sql.extensions": _ICEBERG_EXTENSIONS,
-        "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={log_settings}" {_SMALL_YOUNG}',
+        "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={log_settings}" '
+        f"{_SMALL_YOUNG}",
         "spark.driver.memory": f"{_driver_megabytes()}m",
         "spark.ui.enabled": str(wanted.ui).lower(),
         "spark.ui.showConsoleProgress": "false",
         "spark.scheduler.mode": "FAIR",
         "spark.sql.session.timeZone": "UTC",
-        # Hive's would leave a metastore_db wherever one stands
+        # Hive's would leave a metastore_db in the current folder.
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": f"{warehouse.location}/.spark",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -354,7 +355,7 @@ def _settings(warehouse: Warehouse, wanted: _Wanted) -> dict[str, str]:
     }
     if importlib.util.find_spec(_DAEMON) is not None:
         settings["spark.python.daemon.module"] = _DAEMON
-    if _is_here(master):
+    if _is_local(master):
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = _LOOPBACK
         settings["spark.pyspark.python"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local"):
@@ -367,14 +368,12 @@ def _settings(warehouse: Warehouse, wanted: _Wanted) -> dict[str, str]:
     return settings
 
 
-def _is_here(master: str) -> bool:
-    """Whether the executors run on this machine, so that nobody else need reach the driver."""
+def _is_local(master: str) -> bool:
+    """Whether the executors run on this machine, so that no other machine must reach the driver."""
     return master.startswith("local") or urlsplit(master).hostname in (_LOOPBACK, "localhost")
 
 
 def _driver_megabytes() -> int:
-    """A quarter of the memory, as Java takes by itself, within bounds: most of the work is done
-    outside of the JVM.
-    """
+    """A quarter of the memory, as in Java, within limits: most work is done outside of the JVM."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024**2
     return max(1024, min(memory // 4, 4096))

@@ -1,4 +1,4 @@
-"""One process at a time, of those that work with a folder."""
+"""A lock on a folder, which one process at a time may hold."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["only_one"]
+__all__ = ["locked_folder"]
 
 
 @contextmanager
-def only_one(folder: Path) -> Iterator[None]:
-    """Wait until no other process is in here for the folder. The lock ends with its process,
-    however that ends.
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Wait for the lock on a folder and hold it. It ends with its process, however that ends.
 
-    It leaves no file. A network file system may not have locks of folders: there, everybody goes
-    on.
+    It leaves no file. A network file system may not support locks of folders: then all processes go
+    on without.
     """
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparkport.errors import PreconditionFailed
-from sparkport.spark.jvm.session.folder_lock import only_one
+from sparkport.spark.jvm.session.folder_lock import locked_folder
 from sparkport.spark.jvm.session.java import find_java
 
 __all__ = ["COORDINATES", "Coordinates", "kept_jars", "lake_jars", "spark_home"]
@@ -35,7 +35,7 @@ _LAST_LINES = 20
 
 @dataclass(frozen=True, slots=True)
 class Coordinates:
-    """A jar as Maven knows it."""
+    """A jar in a Maven repository."""
 
     group: str
     artifact: str
@@ -46,12 +46,12 @@ class Coordinates:
 
     @property
     def file_name(self) -> str:
-        """What Maven repositories call it."""
+        """Its file name in Maven repositories."""
         return f"{self.artifact}-{self.version}.jar"
 
     @property
     def resolved_name(self) -> str:
-        """What Spark's resolver calls it."""
+        """Its file name from Spark's resolver."""
         return f"{self.group}_{self.file_name}"
 
 
@@ -59,19 +59,20 @@ COORDINATES = (
     Coordinates("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0"),
     Coordinates("org.xerial", "sqlite-jdbc", "3.50.3.0"),
 )
-"""Iceberg for the Spark and Scala of our PySpark, and the driver of the embedded catalog. What else
-they need Spark has.
+"""Iceberg for our PySpark's versions of Spark and Scala, and the driver of the embedded catalog.
+
+Spark has everything else that they need.
 """
 
 
 def lake_jars(jars: Sequence[str | os.PathLike[str]] | None = None) -> tuple[Path, ...]:
-    """Where the jars are: those that are given, else ours, after fetching what is missing.
+    """The paths of the jars: those given, else ours, after fetching what is missing.
 
     Ours are kept in the folder that SPARKPORT_JARS names, else in the user's cache. A folder that
     holds them all is only read, so it may be filled elsewhere for a machine without network. Any
     number of processes may call this at once; one of them fetches.
 
-    Raises: PreconditionFailed when they cannot be had.
+    Raises: PreconditionFailed when they cannot be fetched.
     """
     if jars is not None:
         return tuple(_given(Path(each)) for each in jars)
@@ -79,14 +80,15 @@ def lake_jars(jars: Sequence[str | os.PathLike[str]] | None = None) -> tuple[Pat
 
 
 def kept_jars() -> tuple[Path, ...]:
-    """Where ours are, or will be once they are fetched."""
+    """The paths of our jars, which may not be fetched yet."""
     place = Path(os.environ.get(_FOLDER_VARIABLE) or _cache()).expanduser().absolute()
     return tuple(place / each.file_name for each in COORDINATES)
 
 
 def spark_home() -> Path:
-    """Where Spark is installed: with PySpark, unless SPARK_HOME names another. Raises:
-    PreconditionFailed.
+    """Where Spark is installed: with PySpark, unless SPARK_HOME is set.
+
+    Raises: PreconditionFailed.
     """
     import pyspark
 
@@ -111,13 +113,14 @@ def _fetched(jars: tuple[Path, ...]) -> tuple[Path, ...]:
     if not _all_there(jars):
         try:
             place.mkdir(parents=True, exist_ok=True)
-            with only_one(place):
+            with locked_folder(place):
                 if not _all_there(jars):
                     _fetch(place)
         except OSError as error:
             names = ", ".join(jar.name for jar in jars)
             raise PreconditionFailed(
-                f"the folder {place} cannot hold the jars for Spark ({error.strerror}): put {names} there, "
+                f"the folder {place} cannot hold the jars for Spark ({error.strerror}): put "
+                f"{names} there, "
                 f"or name another folder with {_FOLDER_VARIABLE}"
             ) from error
     return jars
@@ -134,9 +137,10 @@ def _all_there(jars: tuple[Path, ...]) -> bool:
 def _fetch(place: Path) -> None:
     find_java()
     print("Fetching Iceberg for Spark (60 MB, once) ...", file=sys.stderr, flush=True)  # noqa: T201 - it takes a while
-    for leftover in place.glob(f"{_STAGING}*"):  # of a process that was killed; we hold the lock
+    # left by a process that was killed; we hold the lock
+    for leftover in place.glob(f"{_STAGING}*"):
         shutil.rmtree(leftover, ignore_errors=True)
-    # Beside the place where they will be, so that a jar appears there whole or not at all.
+    # Beside their final place, so that a jar appears there whole or not at all.
     with tempfile.TemporaryDirectory(prefix=_STAGING, dir=place) as staging:
         said = _resolve(Path(staging))
         fetched = Path(staging, "jars")
@@ -144,8 +148,10 @@ def _fetch(place: Path) -> None:
         if missing:
             _log.info("the resolver of Spark said: %s", said)
             raise PreconditionFailed(
-                f"{' and '.join(map(str, missing))} cannot be fetched for Spark: check the network, set a mirror with "
-                f"spark.jars.repositories in spark-defaults.conf, or put {' and '.join(each.file_name for each in missing)} "
+                f"{' and '.join(map(str, missing))} cannot be fetched for Spark: check the "
+                "network, set a mirror with "
+                "spark.jars.repositories in spark-defaults.conf, or put "
+                f"{' and '.join(each.file_name for each in missing)} "
                 f"into {place}"
             )
         for each in COORDINATES:
@@ -153,8 +159,9 @@ def _fetch(place: Path) -> None:
 
 
 def _resolve(staging: Path) -> str:
-    """Let spark-submit resolve the coordinates, for a program that only prints a version. What it
-    said at the end.
+    """Let spark-submit resolve the coordinates; returns the last line that it printed.
+
+    The program that it runs only prints a version.
     """
     home = spark_home()
     command = [

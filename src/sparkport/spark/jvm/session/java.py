@@ -14,7 +14,7 @@ from sparkport.errors import PreconditionFailed
 __all__ = ["OLDEST", "find_java"]
 
 OLDEST = 17
-"""What Spark 4.1 needs at least."""
+"""The oldest version that Spark 4.1 supports."""
 
 _SECONDS = 120
 _REMEDY = (
@@ -27,7 +27,7 @@ _REMEDY = (
 def find_java(environment: Mapping[str, str] | None = None) -> Path:
     """The `java` that Spark's launcher would start, by the same rules: JAVA_HOME, else the PATH.
 
-    Raises: PreconditionFailed, which says how to install one, when there is none or it is too old.
+    Raises: PreconditionFailed, with instructions, when there is none or it is too old.
     """
     environment = os.environ if environment is None else environment
     home = environment.get("JAVA_HOME")
@@ -51,9 +51,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def _version(java: Path) -> int | None:
-    """Its major version: 8 calls itself 1.8, macOS has a `java` that only says that there is
-    none.
-    """
+    """The major version; None for macOS's stub. Java 8 calls itself 1.8."""
     try:
         run = subprocess.run(  # noqa: S603 - what JAVA_HOME and PATH name is what Spark would start
             [java, "-version"],

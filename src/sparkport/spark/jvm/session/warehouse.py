@@ -1,8 +1,7 @@
-"""The folder of an embedded lake, and its catalog: `catalog.db`, the SQLite file that Iceberg's
-JDBC catalog keeps.
+"""The folder of an embedded lake, and its catalog, Iceberg's SQLite file `catalog.db`.
 
-It is looked at before Spark starts, which takes seconds and fails with a Java stack trace. Several
-programs may work with one warehouse at once: SQLite lets them commit one after the other.
+It is checked before Spark starts, which takes seconds and fails with a Java stack trace. Several
+programs may use one warehouse at once: SQLite lets them commit one after the other.
 """
 
 from __future__ import annotations
@@ -22,13 +21,14 @@ DATABASE = "catalog.db"
 """Iceberg's catalog in the folder of a warehouse."""
 
 BUSY_SECONDS = 60.0
-"""How long a catalog that somebody writes to is waited for. A commit takes some milliseconds, but
-machines stand still.
+"""How long to wait for a catalog that another process writes to.
+
+A commit takes some milliseconds, but machines may stall.
 """
 _BUSY_SECONDS_AT_START = 20.0
-"""The same when a server starts, where somebody looks on."""
+"""How long to wait for a locked catalog when a server starts, where a user looks on."""
 _LAYOUT = 0
-"""SQLite's user_version of the catalogs that we know. Iceberg and PyIceberg leave it alone."""
+"""SQLite's user_version of the catalogs that we know. Iceberg and PyIceberg do not use it."""
 _COLUMNS = {
     "catalog_name",
     "table_namespace",
@@ -36,12 +36,13 @@ _COLUMNS = {
     "metadata_location",
     "previous_metadata_location",
 }
-"""Of `iceberg_tables` in its first version."""
+"""Columns of `iceberg_tables` in its first version."""
 _MADE = (
     """
     CREATE TABLE IF NOT EXISTS iceberg_tables (
-        catalog_name VARCHAR(255) NOT NULL, table_namespace VARCHAR(255) NOT NULL, table_name VARCHAR(255) NOT NULL,
-        metadata_location VARCHAR(1000), previous_metadata_location VARCHAR(1000), iceberg_type VARCHAR(5),
+        catalog_name VARCHAR(255) NOT NULL, table_namespace VARCHAR(255) NOT NULL,
+        table_name VARCHAR(255) NOT NULL, metadata_location VARCHAR(1000),
+        previous_metadata_location VARCHAR(1000), iceberg_type VARCHAR(5),
         PRIMARY KEY (catalog_name, table_namespace, table_name)
     )
     """,
@@ -53,9 +54,9 @@ _MADE = (
     )
     """,
 )
-"""A catalog as Iceberg's JDBC catalog would make it."""
+"""Statements that make a catalog as Iceberg's JDBC catalog would."""
 _TYPE_COLUMN = "iceberg_type"
-"""What the second version of `iceberg_tables` has more, for views."""
+"""The column that the second version of `iceberg_tables` adds, for views."""
 _FORBIDDEN = "?#%"
 
 
@@ -65,11 +66,12 @@ class Warehouse:
 
     path: Path
     stored_names: tuple[str, ...]
-    """Under which names of a catalog it holds tables or namespaces."""
+    """The names of the catalogs that have tables or namespaces in it."""
 
     def catalog_name(self, wanted: str) -> str:
-        """What Spark's catalog must be called to find what is stored: every row of `catalog.db`
-        holds its name.
+        """The name that Spark's catalog must have to find the stored tables.
+
+        Every row of `catalog.db` holds the catalog's name.
         """
         return (
             wanted if not self.stored_names or wanted in self.stored_names else self.stored_names[0]
@@ -77,19 +79,17 @@ class Warehouse:
 
     @property
     def location(self) -> str:
-        """As Iceberg takes it: not percent-encoded, and independent of Hadoop's default file
-        system.
-        """
+        """The location for Iceberg: not percent-encoded, and with the scheme `file`."""
         return f"file://{self.path}"
 
     @property
     def options(self) -> dict[str, str]:
-        """Of Spark's Iceberg catalog on this warehouse."""
+        """Options of Spark's Iceberg catalog on this warehouse."""
         return {
             "type": "jdbc",
             "uri": f"jdbc:sqlite:{self.path / DATABASE}",
             "warehouse": self.location,
-            "jdbc.schema-version": "V1",  # the first with views
+            "jdbc.schema-version": "V1",  # the first version with views
             "jdbc.busy_timeout": str(round(BUSY_SECONDS * 1000)),
             "cache-enabled": "false",  # other engines commit, too
         }
@@ -97,7 +97,7 @@ class Warehouse:
     def make_catalog(self) -> None:
         """Make the catalog's tables, or bring them up to date.
 
-        Iceberg would do it by itself, but looks first and changes then: of two servers that start
+        Iceberg would do it by itself, but looks first and then changes: of two servers that start
         at once, one would fail.
 
         Raises: PreconditionFailed.
@@ -115,38 +115,40 @@ class Warehouse:
 
 
 def open_warehouse(folder: Path) -> Warehouse:
-    """Make the folder where it is missing, and see that it can be worked with.
+    """Make the folder where it is missing, and check that it can be used.
 
-    Raises: BadRequest for a path that can never be a warehouse; PreconditionFailed for one that
-    cannot be used as it is.
+    Raises: BadRequest for a path that can never be a warehouse; PreconditionFailed for a folder
+    that cannot be used as it is.
     """
     path = folder.expanduser().absolute()
     if any(sign in str(path) for sign in _FORBIDDEN) or not str(path).isprintable():
         raise BadRequest(
-            f"the warehouse {str(path)!r} has one of {' '.join(_FORBIDDEN)} in its path: name another folder"
+            f"the warehouse {str(path)!r} has one of {' '.join(_FORBIDDEN)} in its path: name "
+            "another folder"
         )
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(
             dir=path
-        ):  # what os.access says is not true for root, nor on read-only disks
+        ):  # os.access is wrong for root, and on read-only disks
             pass
     except (FileExistsError, NotADirectoryError) as error:
         raise BadRequest(f"the warehouse {path} is not a folder: name another one") from error
     except OSError as error:
         raise PreconditionFailed(
-            f"the warehouse {path} cannot be written to ({error.strerror}): change its permissions, or name another folder"
+            f"the warehouse {path} cannot be written to ({error.strerror}): change its "
+            "permissions, or name another folder"
         ) from error
     catalog = path / DATABASE
     return Warehouse(path, _stored_names(catalog) if catalog.exists() else ())
 
 
 def _stored_names(catalog: Path) -> tuple[str, ...]:
-    """Those of the catalogs in the file, which is checked on the way."""
+    """The names of the catalogs in the file, which is checked on the way."""
     with _plain_errors(catalog), closing(_connect(catalog)) as connection:
         connection.execute(
             "BEGIN IMMEDIATE"
-        )  # as a commit begins: fails where the file cannot be written to
+        )  # begins as a commit does: fails where the file cannot be written to
         (layout,) = connection.execute("PRAGMA user_version").fetchone()
         if layout > _LAYOUT:
             raise PreconditionFailed(
@@ -177,7 +179,7 @@ def _stored_names(catalog: Path) -> tuple[str, ...]:
 
 
 def _columns(connection: sqlite3.Connection) -> set[str]:
-    """Of `iceberg_tables`; none where there is no such table."""
+    """The columns of `iceberg_tables`; none where there is no such table."""
     return {name for _, name, *_ in connection.execute("PRAGMA table_info(iceberg_tables)")}
 
 
@@ -199,7 +201,13 @@ def _plain_errors(catalog: Path) -> Iterator[None]:
         if "locked" in said:
             problem = "is locked by another program: end that one, or wait for it"
         elif "readonly" in said or "unable to open" in said:
-            problem = f"cannot be written to ({said}): change the permissions of the file and of its folder"
+            problem = (
+                f"cannot be written to ({said}): "
+                "change the permissions of the file and of its folder"
+            )
         else:
-            problem = f"is damaged, or no SQLite file ({said}): restore it from a backup, or name another folder"
+            problem = (
+                f"is damaged, or no SQLite file ({said}): "
+                "restore it from a backup, or name another folder"
+            )
         raise PreconditionFailed(f"the catalog {catalog} {problem}") from error
