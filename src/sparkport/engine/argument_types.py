@@ -1,6 +1,4 @@
-"""Arguments of functions: the Arrow types that DuckDB sends them in, and what they are in Python
-(airport §9, §13.1).
-"""
+"""Arguments of functions: their Arrow types and Python values (airport §9, §13.1)."""
 
 from __future__ import annotations
 
@@ -16,8 +14,7 @@ __all__ = ["canonical_schema", "python_value", "sent_type"]
 
 
 def sent_type(data_type: pa.DataType) -> pa.DataType | None:
-    """The Arrow type in which DuckDB sends a scalar function's argument of this type; None when
-    that is not certain.
+    """The Arrow type in which DuckDB sends a scalar function's argument; None if not certain.
 
     The client labels its own buffers with the declared type, without converting them (T32), so a
     parameter must be declared with the type they really have. Where that depends on the client's
@@ -49,16 +46,15 @@ def _sent_nested(data_type: pa.DataType) -> pa.DataType | None:
         return None
     sent = [field.with_type(each) for field, each in zip(fields, types, strict=True)]
     if form(data_type) == "list" and data_type.id != lib.Type_FIXED_SIZE_LIST:
-        return pa.list_(sent[0])  # views and large ones only under further settings
+        return pa.list_(sent[0])  # views and large types only under further settings
     return with_fields(data_type, sent)
 
 
 def canonical_schema(arrow_schema: pa.Schema) -> pa.Schema:
-    """What functions are shown of columns whose types are not declared: plain values, and `bool`
-    for every BOOLEAN.
+    """The columns that functions see where types are not declared: plain values, BOOLEAN as `bool`.
 
-    The client's own encoding of BOOLEAN inside nested types is not to be trusted (T31); converting
-    to `bool` mends it.
+    The client's own encoding of BOOLEAN inside nested types cannot be trusted (T31); converting to
+    `bool` mends it.
     """
     plain = publishable_schema(arrow_schema)
     return pa.schema([field.with_type(_with_bool(field.type)) for field in plain])
@@ -73,9 +69,7 @@ def _with_bool(data_type: pa.DataType) -> pa.DataType:
 
 
 def python_value(scalar: pa.Scalar) -> Any:
-    """An argument as the Python value that fits it best; the Arrow scalar itself where Python has
-    none.
-    """
+    """An argument as the Python value that fits best; the Arrow scalar where Python has none."""
     try:
         return _python(scalar)
     except (
@@ -106,8 +100,9 @@ def _python(scalar: pa.Scalar) -> Any:
 
 
 def _in_microseconds(scalar: pa.Scalar) -> pa.Scalar:
-    """What pyarrow makes of nanoseconds depends on whether pandas is installed, and may lose them.
-    Raises: ValueError.
+    """The scalar in microseconds. Raises: ValueError.
+
+    What pyarrow makes of nanoseconds depends on whether pandas is installed, and may lose them.
     """
     kind = scalar.type
     if (

@@ -1,14 +1,13 @@
-"""BOOLEANs as DuckDB sends them under `arrow_lossless_conversion`: bytes that are not always what
-their type says.
+"""BOOLEANs that DuckDB sends under `arrow_lossless_conversion`, whose bytes may be wrong.
 
-Inside nested types it says one byte for each value, and since DuckDB 1.5.4 that is true. Earlier
-ones put one bit for each into the same buffer, and what lies behind it in their memory is sent as
-the rest (airport §13.1, T31). No header tells which of them is calling, so the bytes have to.
+Inside nested types the declared type has one byte for each value, and since DuckDB 1.5.4 that is
+true. Earlier versions put one bit for each value into the same buffer, and send whatever follows in
+their memory as the rest (airport §13.1, T31). No header tells which version is calling, so the
+bytes have to.
 
-Of a column that is one NULL for all rows, DuckDB 1.5.0 marks the first row as NULL only, and sends
-what lies behind it in its memory as the others (§13.3). A byte that is neither 0 nor 1 proves it;
-what happens to be 0 or 1 throughout cannot be told from values. Bytes where NULL is marked may be
-anything.
+For a column that is one NULL for all rows, DuckDB 1.5.0 marks only the first row as NULL, and sends
+whatever follows in its memory as the others (§13.3). A byte that is neither 0 nor 1 proves it;
+bytes that happen to be 0 or 1 cannot be told from values. Bytes at a NULL may be anything.
 """
 
 from __future__ import annotations
@@ -22,25 +21,22 @@ __all__ = ["known_booleans", "plain_booleans"]
 
 
 def known_booleans(array: pa.Array, path: str) -> pa.Array:
-    """An `arrow.bool8` array that is a column, called `path`, as it is. Raises: BadRequest for
-    bytes that mean nothing.
-    """
+    """The array of the column `path`, unchanged. Raises: BadRequest for bytes that mean nothing."""
     if _has_garbage(array.storage):
         raise _garbage(path)
     return array
 
 
 def plain_booleans(array: pa.Array, path: str) -> pa.Array:
-    """The values of an `arrow.bool8` array, `path` being its column, as `bool`.
+    """The values of an `arrow.bool8` array inside the column `path`, as `bool`.
 
-    Raises: BadRequest when the bytes could mean either, and not the same, and when they mean
-    nothing.
+    Raises: BadRequest when the bytes have two different readings, or none.
     """
     storage = array.storage
     whole = pc.not_equal(storage, 0)
     if not len(storage):
         return whole
-    # All that was sent counts, whatever part of it this array is.
+    # All bytes that were sent count, whatever part of them this array is.
     validity, data = storage.buffers()
     count = data.size
     used = -(-count // 8)
@@ -48,8 +44,8 @@ def plain_booleans(array: pa.Array, path: str) -> pa.Array:
     valid = pa.Array.from_buffers(
         pa.uint8(), count, [validity if validity and validity.size >= used else None, data]
     )
-    # The bits of the last byte that are not used are ones. At a NULL a whole byte may be anything,
-    # but hardly that.
+    # Unused bits of the last byte are ones. At a NULL a whole byte may be anything, but hardly
+    # that.
     unused = 0xFF << count % 8 & 0xFF if count % 8 else 0
     may_be_bits = content[used - 1].as_py() & unused == unused
     may_be_whole = not _has_garbage(valid)
@@ -63,7 +59,7 @@ def plain_booleans(array: pa.Array, path: str) -> pa.Array:
     if unused:
         return bits
     if pc.any(pc.equal(content.slice(used), 1)).as_py():
-        return whole  # memory that happens to follow is hardly made of zeros and ones alone
+        return whole  # memory that happens to follow hardly consists of zeros and ones alone
     raise BadRequest(
         f"column {path} holds BOOLEANs inside another type, which DuckDB before 1.5.4 encodes in a "
         "way that cannot be told apart here: SET arrow_lossless_conversion = false, and try again"

@@ -1,4 +1,4 @@
-"""What ODBC and JDBC want to know of a type: the columns of Flight SQL's XdbcTypeInfo.
+"""Type information for ODBC and JDBC: the columns of Flight SQL's XdbcTypeInfo.
 
 The numbers are those of ODBC; 0 is SQL_UNKNOWN_TYPE.
 """
@@ -11,13 +11,13 @@ from typing import Any
 __all__ = ["DriverType", "approximate", "exact", "moment", "other"]
 
 DriverType = Mapping[str, Any]
-"""All columns but the names of the type."""
+"""All columns of XdbcTypeInfo but the names of the type."""
 
 
 def other(
     number: int, size: int | None = None, *, quote: str | None = None, **others: Any
 ) -> DriverType:
-    """A type that is neither a number nor a time; `quote` stands before and after its literals."""
+    """A type that is neither a number nor a time; `quote` is put around its literals."""
     return {
         "data_type": number,
         "column_size": size,
@@ -33,7 +33,7 @@ def other(
 
 
 def exact(number: int, digits: int, *, unsigned: bool = False, **others: Any) -> DriverType:
-    """Integers and decimals."""
+    """An integer or decimal type."""
     return other(
         number,
         digits,
@@ -45,7 +45,7 @@ def exact(number: int, digits: int, *, unsigned: bool = False, **others: Any) ->
 
 
 def approximate(number: int, bits: int) -> DriverType:
-    """Floats, with so many bits of precision."""
+    """A float type, with so many bits of precision."""
     return other(number, bits, unsigned_attribute=False, num_prec_radix=2, auto_increment=False)
 
 

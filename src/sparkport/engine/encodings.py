@@ -1,7 +1,7 @@
-"""From what a client sends to the types of a table (airport §13.3).
+"""Conversion from what a client sends to the types of a table (airport §13.3).
 
 DuckDB encodes a column in different ways, depending on the settings of its session (T30). Strategy:
-each pair of types is looked at once, when the stream's schema is known, and gives a chain of
+each pair of types is examined once, when the stream's schema is known, and gives a chain of
 functions over arrays. A column that needs no conversion is passed on without a copy.
 """
 
@@ -33,15 +33,14 @@ _Step: TypeAlias = Callable[[pa.Array], pa.Array]
 
 
 class Converter:
-    """Converts batches of one Arrow schema to another, by column name. Immutable; safe to use from
-    any thread.
+    """Converts batches of one Arrow schema to another, by column name. Immutable and thread-safe.
 
     Both must have the same columns, in any order. Values that the target cannot hold are refused,
     never rounded or cut. Whether a column may hold NULLs is left to the table's constraints.
 
-    `from_duckdb` says that the batches come from DuckDB's client, whose BOOLEANs of type
-    arrow.bool8 may be packed into bits, or be garbage (client_booleans.py), and whose UHUGEINTs may
-    be labelled decimals (airport §13.1).
+    `from_duckdb` says that the batches come from DuckDB's client. Its BOOLEANs of type arrow.bool8
+    may be packed into bits, or be garbage (client_booleans.py), and its UHUGEINTs may be labelled
+    as decimals (airport §13.1).
 
     Raises: BadRequest, beginning with "schema mismatch", when there is no conversion.
     """
@@ -64,17 +63,16 @@ class Converter:
 
     @property
     def keeps_columns(self) -> bool:
-        """True when the columns stay as they are, in their order, and only the schema's metadata
-        may differ.
-        """
+        """Whether columns and their order stay the same, so that at most the metadata differs."""
         return all(
             step is None and index == position
             for position, (index, step) in enumerate(self._columns)
         )
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Convert a batch to the target's schema. Raises: BadRequest, which names the column and
-        the value.
+        """Convert a batch to the target's schema.
+
+        Raises: BadRequest, naming the column and the value.
         """
         if self._unchanged:
             return batch
@@ -101,8 +99,9 @@ def convert_array(
 
 
 def _match(source: Sequence[str], target: Sequence[str], kind: str, owner: str) -> list[int]:
-    """For each name of the target its position in the source; exactly, else whatever the case of
-    ASCII letters.
+    """The position in the source of each name of the target.
+
+    A name matches exactly, or else but for the case of ASCII letters. Raises: BadRequest.
     """
     exact = {name: index for index, name in enumerate(source)}
     folded = {name.encode().lower(): index for index, name in enumerate(source)}
@@ -139,7 +138,7 @@ def _plan(
         plain = _NESTED[source_form](storage_type(source), storage_type(target), path, packed)
         if plain is None and source.equals(target, check_metadata=True):
             return None
-        return _between(source, target, plain)
+        return _through_storage(source, target, plain)
     if source.equals(target):
         return None
     if source_form in _DECODERS:
@@ -149,7 +148,7 @@ def _plan(
     if target_form in _DECODERS:
         return _chain(_plan(source, target.value_type, path, packed, nested), _encoder(target))
     if source_form == target_form and storage_type(source).equals(storage_type(target)):
-        return _between(source, target, None)
+        return _through_storage(source, target, None)
     conversion = LEAF_CONVERSIONS.get((source_form, target_form))
     if packed and target_form == "uhugeint" and source.equals(_LABELLED_DECIMAL):
         conversion = _relabelled
@@ -158,11 +157,11 @@ def _plan(
             f"schema mismatch: column {path} is {type_name(target)}, "
             f"and {type_name(source)} cannot be converted to it"
         )
-    return _between(source, target, _leaf(conversion, source, target, path))
+    return _through_storage(source, target, _leaf(conversion, source, target, path))
 
 
 _LABELLED_DECIMAL = pa.decimal128(38, 0)
-"""What DuckDB calls a UHUGEINT by default: its upper half looks negative then (airport §13.1)."""
+"""DuckDB's default label of a UHUGEINT: its upper half looks negative (airport §13.1)."""
 
 
 def _relabelled(array: pa.Array, storage: pa.DataType) -> pa.Array:
@@ -175,8 +174,8 @@ def _chain(first: _Step | None, second: _Step | None) -> _Step | None:
     return lambda array: second(first(array))
 
 
-def _between(source: pa.DataType, target: pa.DataType, plain: _Step | None) -> _Step:
-    """`plain` with the extension type taken off before and put on afterwards."""
+def _through_storage(source: pa.DataType, target: pa.DataType, plain: _Step | None) -> _Step:
+    """A step that takes the extension type off, applies `plain`, and puts the new one on."""
     unwrap = isinstance(source, pa.BaseExtensionType)
     wrap = isinstance(target, pa.BaseExtensionType)
 
@@ -212,7 +211,7 @@ def _shown(value: pa.Scalar, source: pa.DataType) -> str:
     """A value of the storage of `source` as text."""
     try:
         python = value.as_py()
-    except (ValueError, OverflowError):  # nanoseconds, or years, that Python's own types have not
+    except (ValueError, OverflowError):  # nanoseconds, or years, that Python's own types lack
         return str(value.cast(pa.string()).as_py())
     row = row_of(source)
     if row is not None and row.python is not None:
@@ -317,9 +316,7 @@ def _plan_union(source: pa.DataType, target: pa.DataType, path: str, packed: boo
 def _plan_members(
     source: pa.DataType, target: pa.DataType, path: str, packed: bool
 ) -> list[tuple[int, _Step | None]] | None:
-    """For each field of the target the position of its source, and its conversion; None when there
-    is nothing to do.
-    """
+    """The source position and the conversion of each field; None when there is nothing to do."""
     fields = fields_of(target)
     indices = _match_fields(source, target, path)
     steps = [
@@ -332,7 +329,10 @@ def _plan_members(
 
 
 def _match_fields(source: pa.DataType, target: pa.DataType, path: str) -> list[int]:
-    """By name; by position where fields have no names, as those of DuckDB's `row(…)`."""
+    """The source position of each field, by name.
+
+    Equal lists of names match by position: the fields of DuckDB's `row(…)` have none.
+    """
     sent = [field.name for field in fields_of(source)]
     wanted = [field.name for field in fields_of(target)]
     if sent == wanted:

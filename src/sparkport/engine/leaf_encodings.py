@@ -12,12 +12,15 @@ import pyarrow.compute as pc
 __all__ = ["LEAF_CONVERSIONS", "LeafConversion", "first_refused"]
 
 LeafConversion: TypeAlias = Callable[[pa.Array, pa.DataType], pa.Array]
-"""From the storage of one type to the storage, of the given type, of another. Raises ValueError for
-a value that the target cannot hold; nothing is rounded, cut or wrapped around."""
+"""Converts the storage of one type to the given storage of another.
+
+Raises ValueError for a value that the target cannot hold; nothing is rounded, cut or wrapped
+around.
+"""
 
 
 def first_refused(convert: Callable[[pa.Array], pa.Array], array: pa.Array) -> pa.Scalar | None:
-    """The first value that a conversion refuses; None if it takes each value by itself."""
+    """The first value that a conversion refuses by itself; None if there is none."""
     while len(array) > 1:
         half = array.slice(0, len(array) // 2)
         array = half if _refuses(convert, half) else array.slice(len(half))
@@ -37,7 +40,7 @@ def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _every(truths: pa.Array) -> bool:
-    """Whether none is false; NULL does not count."""
+    """Whether no value is FALSE; NULLs do not count."""
     return bool(pc.all(truths, min_count=0).as_py())
 
 
@@ -66,12 +69,12 @@ def _float(array: pa.Array, target: pa.DataType) -> pa.Array:
 def _decimal_from_integer(array: pa.Array, target: pa.DataType) -> pa.Array:
     if target.precision - target.scale >= _MOST_DIGITS:
         return array.cast(target)
-    # Arrow refuses a type that has not room for every integer, whatever the values are.
+    # Arrow refuses a type that lacks room for every integer, whatever the values are.
     return array.cast(pa.decimal256(76, target.scale)).cast(target)
 
 
 _MOST_DIGITS = 20
-"""Of an integer of 64 bits."""
+"""The digits of an integer of 64 bits."""
 _WHOLE = pa.decimal128(38, 0)
 _ZERO, _HIGHEST, _LOWEST = (
     pa.scalar(Decimal(text), _WHOLE) for text in ("0", "9" * 38, "-" + "9" * 38)
@@ -89,7 +92,7 @@ def _uhugeint_from_number(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 def _number_from_hugeint(array: pa.Array, target: pa.DataType) -> pa.Array:
     numbers = array.view(_WHOLE)
-    # A hugeint has room for more than 38 digits; Arrow's own check overlooks the lowest number of
+    # A hugeint has room for more than 38 digits. Arrow's own check overlooks the lowest number of
     # all.
     if pc.any(pc.or_(pc.less(numbers, _LOWEST), pc.greater(numbers, _HIGHEST))).as_py():
         raise ValueError("more than 38 digits")
@@ -101,8 +104,8 @@ def _number_from_uhugeint(array: pa.Array, target: pa.DataType) -> pa.Array:
     return _number_from_hugeint(array, target)
 
 
-def _same_sign(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Between hugeint and uhugeint, where the numbers that both have look alike."""
+def _between_hugeints(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Between hugeint and uhugeint: numbers that both types have are the same bytes."""
     _not_negative(array.view(_WHOLE))
     return array
 
@@ -120,7 +123,7 @@ _UUID = pa.binary(16)
 
 
 def _uuid_from_text(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """All values at once: their hexadecimal digits stand side by side in the data buffer."""
+    """All values at once: their hexadecimal digits are side by side in the data buffer."""
     if len(array) == array.null_count:
         return pa.nulls(len(array), target)
     text = array.cast(pa.large_string()).fill_null("0" * _HEX_DIGITS)
@@ -142,7 +145,7 @@ _GROUPS = ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32))
 
 
 def _text_from_uuid(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """In lower case, with dashes."""
+    """Text in lower case, with dashes."""
     if len(array) == array.null_count:
         return pa.nulls(len(array), target)
     whole = array.fill_null(b"\0" * 16)
@@ -165,7 +168,7 @@ _MICROSECONDS = pa.time64("us")
 
 
 def _time_tz_from_time(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """A time of day without zone is taken as UTC."""
+    """A time of day without zone counts as UTC."""
     microseconds = array.cast(_MICROSECONDS).view(pa.int64())
     return pc.bit_wise_or(pc.shift_left(microseconds, _OFFSET_BITS), _NO_OFFSET).view(target)
 
@@ -182,9 +185,7 @@ _DAY = 24 * 60 * 60 * 10**9
 
 
 def _duration_from_interval(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """The client knows one type for both, so it sends a column of durations as intervals; a day is
-    24 hours.
-    """
+    """Durations from intervals, as which the client sends them. A day is 24 hours."""
     nanoseconds: list[int | None] = []
     for interval in array.to_pylist():
         if interval is not None and interval.months:
@@ -202,9 +203,7 @@ def _duration_from_interval(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _bit(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """DuckDB reads these bytes back without looking at them, so what cannot be a BIT must not get
-    that far.
-    """
+    """Check that bytes are a BIT: DuckDB reads them back without looking at them."""
     octets = array.cast(pa.large_binary())
     padding = pc.binary_slice(octets, 0, 1)
     if not _every(
@@ -225,7 +224,7 @@ def _bignum(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _magnitude_size(octets: pa.Array) -> pa.Array:
-    """How many bytes the headers say that there are; that of a negative number is complemented."""
+    """The number of bytes in the header, which is complemented for a negative number."""
     header = pc.binary_reverse(pc.binary_slice(octets, 0, 3)).cast(pa.binary())
     nothing, zero = pa.scalar(b"", pa.binary()), pa.scalar(b"\0", pa.binary())
     numbers = pc.binary_join_element_wise(header, zero, nothing).cast(pa.binary(4)).view(pa.int32())
@@ -256,11 +255,11 @@ LEAF_CONVERSIONS: Mapping[tuple[str, str], LeafConversion] = {
     ("decimal", "uhugeint"): _uhugeint_from_number,
     ("hugeint", "integer"): _number_from_hugeint,
     ("hugeint", "decimal"): _number_from_hugeint,
-    ("hugeint", "uhugeint"): _same_sign,
+    ("hugeint", "uhugeint"): _between_hugeints,
     ("hugeint", "binary"): _cast,
     ("uhugeint", "integer"): _number_from_uhugeint,
     ("uhugeint", "decimal"): _number_from_uhugeint,
-    ("uhugeint", "hugeint"): _same_sign,
+    ("uhugeint", "hugeint"): _between_hugeints,
     ("uhugeint", "binary"): _cast,
     ("text", "text"): _cast,
     ("text", "json"): _cast,
@@ -286,10 +285,9 @@ LEAF_CONVERSIONS: Mapping[tuple[str, str], LeafConversion] = {
     ("time_tz", "time"): _time_from_time_tz,
     ("time_tz", "binary"): _cast,
     ("timestamp", "timestamp"): _cast,
-    # The zone is only a name: values are UTC whatever it says, so casting between zones changes
-    # none.
+    # The zone is only a name: values are UTC, so a cast between zones changes none.
     ("zoned timestamp", "zoned timestamp"): _cast,
     ("duration", "duration"): _cast,
     ("interval", "duration"): _duration_from_interval,
 }
-"""By the forms of source and target; a pair that is missing cannot be converted."""
+"""Conversions by the forms of source and target. A missing pair cannot be converted."""

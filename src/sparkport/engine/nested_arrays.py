@@ -1,4 +1,4 @@
-"""Nested arrays taken apart and put together again, without what stands below a NULL."""
+"""Nested arrays taken apart and put together again, without the values below a NULL."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ _VIEWS = frozenset({lib.Type_LIST_VIEW, lib.Type_LARGE_LIST_VIEW})
 
 
 def null_mask(array: pa.Array) -> pa.Array | None:
-    """Where the NULLs are, as pyarrow's constructors want to know it; None if there are none."""
+    """A mask of the NULLs for pyarrow's constructors; None if there are none."""
     return array.is_null() if array.null_count else None
 
 
 def struct_children(structs: pa.Array) -> list[pa.Array]:
-    """What is inside, with NULL below every NULL, where anything may stand."""
+    """The fields of structs, with NULL below every NULL, where the values are arbitrary."""
     children = [structs.field(position) for position in range(structs.type.num_fields)]
     if not structs.null_count:
         return children
     if not any(pa.types.is_union(child.type) for child in children):
         return list(structs.flatten())
-    # A union has no NULLs of its own, on which `flatten` ends the whole process (pyarrow 26).
+    # A union has no NULLs of its own: then `flatten` crashes the whole process (pyarrow 26).
     rows = pc.if_else(structs.is_valid(), pa.arange(0, len(structs)), pa.scalar(None, pa.int64()))
     return [child.take(rows) for child in children]
 
 
 def union_tags(unions: pa.Array) -> pa.Array:
-    """The type codes of a sparse union; pyarrow's own `type_codes` forgets where a slice begins."""
+    """The type codes of a sparse union. pyarrow's own `type_codes` ignores the start of a slice."""
     return pa.Array.from_buffers(
         pa.int8(), len(unions), [None, unions.buffers()[1]], offset=unions.offset
     )
 
 
 def used_elements(offsets: pa.Array, elements: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """The part of the elements that the lists use, and where each list begins in it."""
+    """Where each list begins, and the elements that the lists use."""
     if len(offsets) == 0:
         return pa.array([0], offsets.type), elements.slice(0, 0)
     first, last = offsets[0].as_py(), offsets[-1].as_py()
@@ -48,9 +48,9 @@ def used_elements(offsets: pa.Array, elements: pa.Array) -> tuple[pa.Array, pa.A
 
 
 def list_array(array: pa.Array, values: _Step | None, target: pa.DataType) -> pa.Array:
-    """Lists of any layout as those of another, with `values` converting their elements.
+    """Convert lists of any layout to the target's layout; `values` converts their elements.
 
-    Raises: ValueError or an Arrow error for a list that has another size than the target's.
+    Raises: ValueError or an Arrow error for a list of another size than the target's.
     """
     if array.type.id in _VIEWS:
         return _from_view(array, values, target)
@@ -98,7 +98,7 @@ def _from_view(array: pa.Array, values: _Step | None, target: pa.DataType) -> pa
         pa.large_list_view(target.value_field),
         null_mask(array),
     )
-    # Not by a cast, which loses its way among the offsets of NULLs (pyarrow 26).
+    # A cast would go wrong at the offsets of NULLs (pyarrow 26).
     ends = pc.cumulative_sum(pc.list_value_length(views).fill_null(0))
     offsets = pa.concat_arrays([pa.array([0], pa.int64()), ends.cast(pa.int64())])
     any_size = pa.large_list(target.value_field)

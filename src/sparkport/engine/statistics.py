@@ -26,7 +26,7 @@ def shortened_minimum(text: str) -> str:
 
 
 def shortened_maximum(text: str) -> str:
-    """Shorten an upper bound without going below it. It stays long if no shorter text is greater."""
+    """Shorten an upper bound without going below it. It stays long if that is impossible."""
     if len(text) <= _KEPT_CHARACTERS:
         return text
     for end in range(_KEPT_CHARACTERS - 1, -1, -1):
@@ -34,5 +34,5 @@ def shortened_maximum(text: str) -> str:
         if code < 0x10FFFF:
             return text[:end] + chr(
                 0xE000 if code == 0xD7FF else code + 1
-            )  # there are no characters in between
+            )  # the code points in between are surrogates, not characters
     return text

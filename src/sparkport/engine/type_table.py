@@ -1,10 +1,10 @@
-"""All types that DuckDB's client knows, one row each: the only place that lists them (airport §13).
+"""The one list of all types that DuckDB's client knows, a row for each (airport §13).
 
-Strategy: a row says what a type is called, in which Arrow types its values are kept, sent and
-received, which Iceberg type holds them, and what may be told of them. Everything that depends on
-the type of a column asks `row_of`. A name has two rows where DuckDB shows Arrow types as one that
-hold different kinds of values, or that the lake has to keep in different ways. Parameters, such as
-a scale or a zone, are those of a column's own Arrow type; a row has an example.
+Strategy: a row says what a type is called, in which Arrow types its values are stored, sent and
+received, which Iceberg type holds them, and what may be said about them. Everything that depends on
+the type of a column asks `row_of`. A name has two rows where DuckDB shows different kinds of Arrow
+values as one type, or where the lake has to store them in different ways. Parameters, such as a
+scale or a zone, are those of a column's own Arrow type; a row has an example.
 
 A new type is a row here. It also needs a pair in `leaf_encodings.LEAF_CONVERSIONS` for each other
 form that a client sends it in, an entry in `catalog.filters.literals.CONSTANTS` if filters may be
@@ -43,29 +43,30 @@ __all__ = [
 
 
 class Bounds(Enum):
-    """How the least and the greatest value of a column travel in its statistics (airport §4.9)."""
+    """How the least and greatest values of a column are sent as statistics (airport §4.9)."""
 
     REFUSED = "there are no statistics"
-    """Of NULL, INTERVAL and UNION the client has none and fails (T29). It fails on BIT too, and
-    BIGNUM makes the whole DuckDB instance unusable. The bounds of BLOB it takes for text with
-    escapes, so that a column with a byte above 0x7E could have no upper bound.
+    """The client has none for NULL, INTERVAL and UNION, and fails (T29).
+
+    It fails on BIT too, and BIGNUM makes the whole DuckDB instance unusable. It takes the bounds of
+    BLOB for text with escapes, so a column with a byte above 0x7E could have no upper bound.
     """
     IGNORED = "the client asks for them, and ignores them"
     UNKNOWN = "the widest there are"
-    """The client compares bounds of TIMETZ by local time, then by offset, and values otherwise."""
+    """The client orders bounds of TIMETZ by local time, then by offset, but not values."""
     SHORTENED = "text, cut to a length that the client keeps"
     EXACT = "as values of the column"
 
 
 @dataclass(frozen=True, slots=True)
 class PythonForm:
-    """Values that Python has a type for, which pyarrow does not give for their storage."""
+    """Conversions between a Python type and the storage of a type, where pyarrow has none."""
 
     type: type
     read: Callable[[Any], Any]
-    """From the value of the storage."""
+    """From a value of the storage."""
     write: Callable[[Any], Any]
-    """To the value of the storage. Raises: OverflowError if the type does not have it."""
+    """To a value of the storage. Raises: OverflowError if the type cannot hold it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,35 +74,41 @@ class TypeRow:
     """A type of DuckDB."""
 
     name: str
-    """As DuckDB's SQL calls it, without parameters. Also its id in filters (airport §6.7), by which
-    `catalog.filters.literals.CONSTANTS` has its literals.
+    """The name in DuckDB's SQL, without parameters.
+
+    It is also the type's id in filters (airport §6.7), and the key of its literals in
+    `catalog.filters.literals.CONSTANTS`.
     """
     form: str
-    """The kind of values it holds, whatever the width, unit or layout. An extension type has the
-    name of its extension here.
+    """The kind of values it holds, whatever the width, unit or layout.
+
+    For an extension type it is the name of the extension.
     """
     arrow: tuple[pa.DataType, ...]
-    """What tables keep and send. First what a new column gets, then those that DuckDB shows as the
-    same type while tables tell them apart. Empty for types with parts.
+    """The Arrow types that tables store and send; a new column gets the first.
+
+    DuckDB shows the others as the same type, while tables tell them apart. Empty for types with
+    parts.
     """
     iceberg: str
-    """The Iceberg type that holds the values; `ICEBERG_TYPES` tells what Spark calls it. Empty for
-    types with parts. A token beside it tells this type where Iceberg's own would show as another
-    (decision 0008).
+    """The Iceberg type that holds the values; `ICEBERG_TYPES` has Spark's name for it.
+
+    Empty for types with parts. A type tag beside it tells this type where Iceberg's own would show
+    as another (decision 0008).
     """
     driver: DriverType | None = None
-    """What Flight SQL tells of it; None if it tells nothing, or another row has it."""
+    """The answer for Flight SQL; None if there is none, or if another row has it."""
     _: KW_ONLY
     layouts: tuple[int, ...] = ()
-    """Ids of Arrow types that are taken too, and not told apart from the first: those that clients
-    send under `arrow_large_buffer_size`, `arrow_output_version` and the settings for views.
+    """Ids of further Arrow types that are accepted, and treated as the first.
+
+    Clients send them under `arrow_large_buffer_size`, `arrow_output_version` and the settings for
+    views.
     """
     default: pa.DataType | None = None
-    """What a client sends by default, where it is not the first of `arrow`."""
+    """The type that a client sends by default, where it is not the first of `arrow`."""
     lossless: pa.DataType | None = None
-    """What a client sends under `arrow_lossless_conversion`, where it is not the first of
-    `arrow`.
-    """
+    """The type that a client sends under `arrow_lossless_conversion`, where it is not the first."""
     ordered: bool = True
     """Whether stored values are ordered as DuckDB orders these."""
     bounds: Bounds = Bounds.EXACT
@@ -109,8 +116,9 @@ class TypeRow:
 
     @property
     def sent(self) -> pa.DataType | None:
-        """What a client sends whatever its settings are, but for the layout; None where that
-        depends on them, and for types with parts.
+        """The type that a client sends whatever its settings are, apart from the layout.
+
+        None where that depends on the settings, and for types with parts.
         """
         if not self.arrow:
             return None
@@ -123,7 +131,7 @@ def _opaque(name: str, storage: pa.DataType) -> tuple[pa.DataType]:
 
 
 def _integers(*, signed: bool) -> PythonForm:
-    """Integers of 128 bits, little endian."""
+    """Integers of 128 bits, little-endian."""
     return PythonForm(
         int,
         lambda octets: int.from_bytes(octets, "little", signed=signed),
@@ -216,7 +224,7 @@ _ENCODED: Mapping[int, str] = {
     lib.Type_RUN_END_ENCODED: "run-end encoded",
 }
 ENCODED_FORMS = frozenset(_ENCODED.values())
-"""Of Arrow types that are other types to DuckDB: those of the values that they encode."""
+"""Forms of Arrow types that only encode values of other types, which DuckDB shows."""
 
 REMEDIES: Mapping[int, str] = {
     lib.Type_HALF_FLOAT: "use float or double",
@@ -234,12 +242,12 @@ _FORMS: Mapping[int, str] = {
 
 @dataclass(frozen=True, slots=True)
 class IcebergRow:
-    """What a type of Iceberg is elsewhere."""
+    """Equivalents of an Iceberg type."""
 
     arrow: pa.DataType
-    """What a column shows that was declared as nothing else, and as what files are read."""
+    """The type in which files are read, and which a column shows without a type tag."""
     spark: str | None
-    """As Spark SQL spells it; None where Spark refuses the whole table (Iceberg 1.12)."""
+    """The name in Spark SQL; None where Spark refuses the whole table (Iceberg 1.12)."""
 
 
 ICEBERG_TYPES: Mapping[str, IcebergRow] = {
@@ -258,21 +266,18 @@ ICEBERG_TYPES: Mapping[str, IcebergRow] = {
     "uuid": IcebergRow(pa.uuid(), "string"),
     "binary": IcebergRow(pa.binary(), "binary"),
     "unknown": IcebergRow(pa.null(), "void"),
-    # In Iceberg's files they are WKB, which is what DuckDB calls BLOB until a field's metadata says
-    # more.
+    # In Iceberg's files they are WKB, which DuckDB calls BLOB unless a field's metadata says more.
     "geometry": IcebergRow(pa.binary(), None),
     "geography": IcebergRow(pa.binary(), None),
 }
-"""Those without parameters and parts."""
+"""Iceberg types without parameters and parts."""
 
 
 # ----------------------------------------------------------------------------------------- look up
 
 
 def opaque_name(data_type: pa.DataType) -> str | None:
-    """The DuckDB type that an opaque extension type stands for, such as "hugeint"; None for all
-    other types.
-    """
+    """The DuckDB type of an opaque extension type, such as "hugeint"; None for other types."""
     if isinstance(data_type, pa.OpaqueType) and data_type.vendor_name == "DuckDB":
         name: str = data_type.type_name
         return name
@@ -280,7 +285,7 @@ def opaque_name(data_type: pa.DataType) -> str | None:
 
 
 def _mark(data_type: pa.DataType) -> str | None:
-    """What an extension type is found by; None for all other types."""
+    """The name by which an extension type is found; None for all other types."""
     if not isinstance(data_type, pa.BaseExtensionType):
         return None
     name = opaque_name(data_type)
@@ -288,12 +293,12 @@ def _mark(data_type: pa.DataType) -> str | None:
 
 
 def storage_type(data_type: pa.DataType) -> pa.DataType:
-    """What an extension type is stored as; every other type itself."""
+    """The storage of an extension type; every other type itself."""
     return data_type.storage_type if isinstance(data_type, pa.BaseExtensionType) else data_type
 
 
 def _key(data_type: pa.DataType) -> object:
-    """What a row is found by: an id, and what else tells types with this id apart."""
+    """The key of a row: an id, and what else tells types with this id apart."""
     if data_type.id == lib.Type_TIMESTAMP:
         return data_type.id, data_type.unit, data_type.tz is not None
     return (data_type.id, data_type.unit) if data_type.id == lib.Type_TIME64 else data_type.id
@@ -314,8 +319,10 @@ TAKEN = frozenset({*(key[0] if isinstance(key, tuple) else key for key in _BY_KE
 
 
 def row_of(data_type: pa.DataType) -> TypeRow | None:
-    """What DuckDB takes a type for; an extension type that it does not know, for its storage. None
-    if it is none of its types, or encodes values of another.
+    """The row of the type that DuckDB takes an Arrow type for.
+
+    An unknown extension type is taken for its storage. None if DuckDB does not have the type, or if
+    it only encodes values of another.
     """
     mark = _mark(data_type)
     if mark is None:
@@ -324,15 +331,13 @@ def row_of(data_type: pa.DataType) -> TypeRow | None:
 
 
 def extension_form(data_type: pa.DataType) -> str | None:
-    """The form of an extension type that DuckDB knows, such as "hugeint", "uuid" or "bool8"; None
-    for all other types.
-    """
+    """The form of an extension type that DuckDB knows, such as "uuid"; None for other types."""
     mark = _mark(data_type)
     return mark.partition(".")[2] if mark is not None and mark in _BY_MARK else None
 
 
 def form(data_type: pa.DataType) -> str:
-    """What kind of values a type holds, whatever the width, unit or layout it holds them in."""
+    """The kind of values that a type holds, whatever their width, unit or layout."""
     if isinstance(data_type, pa.BaseExtensionType):
         return extension_form(data_type) or form(data_type.storage_type)
     row = _BY_KEY.get(_key(data_type))

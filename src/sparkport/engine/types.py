@@ -27,11 +27,10 @@ __all__ = [
 
 
 def refuse_unsupported(arrow_schema: pa.Schema, what: str) -> None:
-    """Check all columns and what is nested in them; `what` names the table or function in the
-    message.
+    """Check all columns, at every depth; `what` names the table or function in messages.
 
-    Raises: BadRequest for a name that cannot be a column's; Unsupported for a type that DuckDB
-    cannot take.
+    Raises: BadRequest for a name that no column can have; Unsupported for a type that DuckDB cannot
+    take.
     """
     for index, field in enumerate(arrow_schema):
         name = _name(field, f"column number {index + 1} of {what}")
@@ -41,8 +40,7 @@ def refuse_unsupported(arrow_schema: pa.Schema, what: str) -> None:
 
 
 def refuse_unreadable(arrow_schema: pa.Schema, what: str) -> None:
-    """Check that all names in an Arrow schema that a client sent are text, which pyarrow finds out
-    only on access.
+    """Check that all names in a client's Arrow schema are text: pyarrow fails only on access.
 
     Raises: BadRequest.
     """
@@ -61,7 +59,7 @@ def _refuse_unreadable_field(field: pa.Field, what: str) -> None:
 
 
 def publishable_schema(arrow_schema: pa.Schema) -> pa.Schema:
-    """Replace dictionary and run-end encoded types by the types of the values.
+    """Replace dictionary and run-end encoded types by the types of their values.
 
     The client shows the indices of a dictionary inside a nested type, or in a function's result, as
     if they were the values (T33).
@@ -71,8 +69,9 @@ def publishable_schema(arrow_schema: pa.Schema) -> pa.Schema:
 
 
 def extension_metadata(field: pa.Field) -> dict[bytes, bytes] | None:
-    """The metadata that tells a field's type where pyarrow has no type for it, as for geoarrow.wkb;
-    None if it has none.
+    """The metadata of an extension type that pyarrow does not have, such as geoarrow.wkb.
+
+    None if the field has no such metadata.
     """
     kept = {
         key: value
@@ -83,9 +82,7 @@ def extension_metadata(field: pa.Field) -> dict[bytes, bytes] | None:
 
 
 def type_name(data_type: pa.DataType) -> str:
-    """The type as a message should call it: DuckDB's own types by their names, all others as Arrow
-    spells them.
-    """
+    """The type's name for messages: DuckDB's own types by their names, others as in Arrow."""
     if isinstance(data_type, pa.BaseExtensionType):
         name = opaque_name(data_type)
         if name is not None:
@@ -108,7 +105,7 @@ def _refuse_field(field: pa.Field, path: str, what: str) -> None:
 
 
 def _problem(data_type: pa.DataType, nested: bool) -> str | None:
-    """Why this type itself cannot be taken, and what would be; None if it can."""
+    """Why DuckDB cannot take the type, apart from what is inside, and a remedy; None if it can."""
     if isinstance(data_type, pa.BaseExtensionType):
         return _storage_problem(data_type) or _problem(data_type.storage_type, nested)
     if data_type.id not in TAKEN:
@@ -127,7 +124,10 @@ def _problem(data_type: pa.DataType, nested: bool) -> str | None:
 
 
 def _storage_problem(data_type: pa.DataType) -> str | None:
-    """DuckDB expects its own types in a certain storage, bytes also in other layouts."""
+    """Why the storage of one of DuckDB's own types is wrong; None if it is right.
+
+    Bytes may have other layouts.
+    """
     name, row = opaque_name(data_type), row_of(data_type)
     if name is None or row is None or extension_form(data_type) is None:
         return None
@@ -139,7 +139,7 @@ def _storage_problem(data_type: pa.DataType) -> str | None:
 
 
 def _geometry_problem(field: pa.Field) -> str | None:
-    """geoarrow.wkb is known by the field's metadata, since pyarrow has no type for it."""
+    """What is wrong with a field of geoarrow.wkb, by its metadata; None if nothing is."""
     metadata = field.metadata or {}
     if metadata.get(b"ARROW:extension:name") != b"geoarrow.wkb":
         return None
@@ -162,9 +162,7 @@ _BINARY = frozenset({lib.Type_BINARY, lib.Type_LARGE_BINARY, lib.Type_BINARY_VIE
 
 
 def _children(data_type: pa.DataType) -> Iterator[tuple[pa.Field, str]]:
-    """The fields inside a type, and how each is called after its parent's name; "" means by its own
-    name.
-    """
+    """The fields inside a type, and their suffixes in a path; "" stands for the field's name."""
     if isinstance(data_type, pa.BaseExtensionType):
         yield from _children(data_type.storage_type)
     elif _is_list(data_type):
@@ -199,7 +197,7 @@ def _plain(data_type: pa.DataType) -> pa.DataType:
 
 
 def fields_of(data_type: pa.DataType) -> list[pa.Field]:
-    """The fields inside a nested type; none for any other, extension types among them."""
+    """The fields inside a nested type; none for other types, including extension types."""
     if isinstance(data_type, pa.BaseExtensionType):
         return []
     if data_type.id == lib.Type_MAP:

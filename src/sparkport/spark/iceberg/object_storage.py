@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["SCHEMES", "ObjectStorage"]
 
 SCHEMES = ("s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "wasb", "wasbs")
-"""Object stores that Arrow reads by itself. HDFS is not among them: it needs Java in the process.
-"""
+"""Object stores that Arrow reads by itself. HDFS is not among them: it needs Java."""
 
 _BUFFER_BYTES = 1024 * 1024
 

@@ -35,14 +35,11 @@ class FilePart:
     """False: the file certainly has no column of row ids, so they follow from positions."""
     vector: DeleteVector | None = None
     position_deletes: tuple[str, ...] = ()
-    """Parquet files of format version 2 that may hold deleted positions of this file, among others.
-    """
+    """Parquet files of format version 2 that may hold deleted positions of this file."""
     partition: tuple[tuple[int, Any], ...] = ()
-    """Values of identity partition fields, by the source column's id, for files without the column.
-    """
+    """Identity partition values, by the source column's id, for files without the column."""
     row_groups: tuple[int, int | None] | None = None
-    """From the first row group up to, but not including, the second. None there means to the end.
-    """
+    """From the first row group up to, but not including, the second; None is the end."""
     split_offsets: tuple[int, ...] = ()
     """Where the row groups begin, as far as the manifest tells."""
     bytes: int = 0
