@@ -1,4 +1,4 @@
-"""Calling the functions of a lake as the service does."""
+"""Calls functions of a lake as the service does."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Caller:
         return pa.Table.from_batches([batch.select(names) for batch in batches], wanted)
 
     def _fitting(self, name: str, count: int) -> Any:
-        """The overload for so many arguments, where there are several."""
+        """The overload for this many arguments, where there are several."""
         try:
             return self.function(name, count)
         except IndexError:

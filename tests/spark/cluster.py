@@ -22,20 +22,18 @@ __all__ = ["Cluster", "ServerProcess"]
 _T = TypeVar("_T")
 
 _SECONDS = 200.0
-"""How long the machine may take to start some JVMs when it has much else to do; alone it takes
-ten.
-"""
+"""How long a busy machine may take to start some JVMs; an idle one takes ten seconds."""
 _HOST = "127.0.0.1"
 _ENVIRONMENT = {
     "SPARK_LOCAL_IP": _HOST,
     "SPARK_DAEMON_MEMORY": "256m",
-    # they do little; starting is what costs
+    # they do little; starting them is what costs
     "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 
 class Cluster:
-    """One master and two workers with a core each. All that it has started is killed in the end."""
+    """One master and two workers with a core each. Stopping it kills all that it has started."""
 
     def __init__(self, folder: Path) -> None:
         """`folder` is for logs and for the workers' files."""
@@ -61,12 +59,12 @@ class Cluster:
         self.stop()
 
     def complete(self) -> None:
-        """Have two workers, which are about to start."""
+        """Have two workers, which may still be starting."""
         while len(self._workers) < 2:
             self._workers.append(self._start_worker())
 
     def wait_for_executors(self, work: Callable[[], object]) -> None:
-        """Wait until the server uses each worker; `work` gives it a reason to."""
+        """Wait until the server uses each worker; `work` makes it run jobs."""
         _wait(
             lambda: all(worker.has_executor for worker in self._workers),
             "an executor on each worker",
@@ -77,11 +75,11 @@ class Cluster:
         )
 
     def kill_worker(self) -> None:
-        """End one of the workers and its executor, as if their machine had been switched off."""
+        """Kill one worker and its executor, as if their machine had been switched off."""
         _kill(self._workers.pop().process)
 
     def kill_workers(self) -> None:
-        """End all workers, for good."""
+        """Kill all workers, for good."""
         while self._workers:
             self.kill_worker()
 
@@ -136,7 +134,7 @@ class Cluster:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                # an executor is in the group of its worker, and is killed with it
+                # an executor is in the process group of its worker, and is killed with it
                 start_new_session=True,
             )
         self._processes.append(process)
@@ -161,7 +159,7 @@ class _Worker:
 
 
 class ServerProcess:
-    """`sparkport serve`, in a process of its own: this one has its SparkContext already."""
+    """`sparkport serve` in its own process: this process has a SparkContext already."""
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         self._log = log
@@ -194,7 +192,7 @@ class ServerProcess:
         self.stop()
 
     def stop(self) -> None:
-        """End it as an administrator does, and its JVM in any case."""
+        """Stop it as an administrator does, and its JVM in any case."""
         self._process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(30)

@@ -1,5 +1,6 @@
-"""A lake on a cluster whose scans all run on Spark, with something in it: `sparkport serve
-cluster_lake.py:lake`.
+"""A lake with tables, on a cluster that runs all its scans.
+
+It is served by `sparkport serve cluster_lake.py:lake`.
 """
 
 from __future__ import annotations
@@ -11,11 +12,9 @@ from sparkport.spark import LakeCatalog, LakeSettings
 __all__ = ["CHANGED", "EXECUTOR_SECONDS", "LARGE", "lake"]
 
 LARGE = 200_000
-"""Rows of `s.large` and `s.view`, in two halves; they have so many bytes that no buffer holds most
-of them.
-"""
+"""Rows of `s.large` and `s.view`, in two halves: too many bytes for any buffer."""
 CHANGED = 100_000
-"""Rows of `s.changed`, which are updated by Spark."""
+"""Rows of `s.changed`, which Spark updates."""
 EXECUTOR_SECONDS = 5
 """How long scans wait for executors."""
 
@@ -29,14 +28,17 @@ _CONF = {
 _ROWS = "id, concat(repeat('x', 300), id) AS text FROM range(0, {rows}, 1, 2)"
 _STATEMENTS = (
     "CREATE NAMESPACE lake.s COMMENT 'for tests'",
-    "CREATE TABLE lake.s.small (id BIGINT, item STRING, day DATE) USING iceberg PARTITIONED BY (day)"
+    "CREATE TABLE lake.s.small (id BIGINT, item STRING, day DATE) USING iceberg PARTITIONED BY "
+    "(day)"
     " TBLPROPERTIES ('format-version' = '3', 'write.delete.mode' = 'merge-on-read')",
-    "INSERT INTO lake.s.small SELECT id, concat('item ', id), date_add(DATE '2024-01-01', CAST(id % 3 AS INT))"
+    "INSERT INTO lake.s.small SELECT id, concat('item ', id), date_add(DATE '2024-01-01', CAST(id "
+    "% 3 AS INT))"
     " FROM range(300)",
     "DELETE FROM lake.s.small WHERE id % 10 = 0",
     f"CREATE TABLE lake.s.large USING iceberg AS SELECT {_ROWS.format(rows=LARGE)}",
     "CREATE TABLE lake.s.foreign USING iceberg AS SELECT 1 AS a",
-    "CREATE TABLE lake.s.changed USING iceberg TBLPROPERTIES ('format-version' = '3', 'write.update.mode' = 'merge-on-read',"
+    "CREATE TABLE lake.s.changed USING iceberg TBLPROPERTIES ('format-version' = '3', "
+    "'write.update.mode' = 'merge-on-read',"
     " 'write.merge.mode' = 'merge-on-read', 'write.delete.mode' = 'merge-on-read')"
     f" AS SELECT id, 0 AS v FROM range(0, {CHANGED}, 1, 4)",
     f"CREATE VIEW lake.s.view AS SELECT {_ROWS.format(rows=LARGE)}",
@@ -44,9 +46,7 @@ _STATEMENTS = (
 
 
 def lake() -> LakeCatalog:
-    """Named `tasks`; the Spark catalog is called as the plain lake on the same warehouse
-    expects.
-    """
+    """The lake, named `tasks`; its Spark catalog has the name that the plain lake expects."""
     catalog = LakeCatalog(
         os.environ["CLUSTER_WAREHOUSE"],
         name="tasks",

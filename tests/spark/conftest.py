@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 _NUMBERS = itertools.count(1)
 
-# For every JVM of the tests. None lives long enough for what its second compiler spends on it: this
-# saves 40 % of the CPU.
+# For every JVM of the tests. None lives long enough for its second compiler to pay: this saves 40 %
+# of the CPU.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.fixture(scope="session")
 def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the lake. Another lake with other settings may be made on it."""
+    """The folder of the lake. Tests may make other lakes with other settings on it."""
     return tmp_path_factory.mktemp("lake")
 
 
 @pytest.fixture(scope="session")
 def lake(warehouse: Path) -> Iterator[LakeCatalog]:
-    """A lake in a folder of its own. Without Java it fails, and says how to get one."""
+    """A lake in its own folder. Without Java it fails, and says how to get one."""
     from sparkport.spark import LakeCatalog
 
     catalog = LakeCatalog(warehouse)
@@ -46,14 +46,14 @@ def spark(lake: LakeCatalog) -> SparkSession:
 
 @pytest.fixture
 def namespace(lake: LakeCatalog) -> str:
-    """The name of a namespace of the lake that nobody else uses; it exists, and is empty."""
+    """The name of a new, empty namespace of the lake, for one test."""
     name = f"n{next(_NUMBERS)}"
     lake.spark.sql(f"CREATE NAMESPACE `{lake.spark_catalog}`.`{name}`")
     return name
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever asks for the lake is marked, and the first to ask waits for Spark to start."""
+    """Mark the tests that use the lake. The first of them waits for Spark to start."""
     for item in items:
         if "lake" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)

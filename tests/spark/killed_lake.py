@@ -1,8 +1,7 @@
-"""A lake that is killed at a certain point of a statement: `python killed_lake.py WAREHOUSE
-[POINT]`.
+"""A lake that is killed at a point of a statement: `python killed_lake.py WAREHOUSE [POINT]`.
 
-A point is `before:` or `after:` a function, or `during:` one, a few milliseconds into it. The
-process is killed as `kill -9` does it, the first time that point is reached after a table `s.t`
+A point is `before:` or `after:` a function, or `during:` it, a few milliseconds after its start.
+The process is killed as by `kill -9`, the first time that it reaches the point after a table `s.t`
 exists.
 """
 
@@ -33,7 +32,7 @@ PLACES = {
     "done": ("sparkport.spark.lake.staging", "Staging.done"),
     "end": ("sparkport.spark.catalog", "LakeCatalog.commit_transaction"),
 }
-"""What the points are called, and where they are used."""
+"""The functions at the points, and the modules that call them."""
 
 
 def _die() -> None:

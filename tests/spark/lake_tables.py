@@ -1,4 +1,4 @@
-"""Tables of the lake for tests of DDL: made, filled, looked at."""
+"""Tables of the lake for tests of DDL: make them, fill them, read them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def drop(lake: LakeCatalog, namespace: str, name: str, **options: Any) -> None:
 
 
 def rows(table: Any) -> list[dict[str, Any]]:
-    """As the lake reads them, in the order of the row ids."""
+    """The rows as the lake reads them, in the order of the row ids."""
     batches = list(table.scan(CTX, ScanOptions()))
     found = [row for batch in batches for row in batch.to_pylist()]
     return sorted(found, key=lambda row: row["rowid"])
@@ -57,7 +57,7 @@ def values(table: Any, *names: str) -> list[Any]:
 
 
 def version(table: Any) -> int:
-    """How many metadata files came before the present one."""
+    """The number of metadata files before the present one."""
     return len(table.state.metadata.metadata_log)
 
 
@@ -79,7 +79,7 @@ def in_pyiceberg(table: Any) -> pa.Table:
     try:
         return StaticTable.from_metadata(table.state.metadata_location).scan().to_arrow()
     finally:
-        ExecutorFactory.get_or_create().shutdown()  # it would keep its threads for ever
+        ExecutorFactory.get_or_create().shutdown()  # else it would keep its threads for ever
         ExecutorFactory._instance = None
 
 
@@ -92,8 +92,9 @@ def folder(table: Any) -> Path:
 
 
 def fill(lake: LakeCatalog, namespace: str) -> Callable[[], Any]:
-    """Make table `t` of three rows in two files, of which a fourth row is deleted; called, it gives
-    the table as it is.
+    """Make table `t`: three rows in two files, and a fourth that is deleted.
+
+    The result, when called, gives the table as it is.
     """
     create(lake, namespace, "t")
     insert(lake, namespace, "t", "(1, 10, 'a'), (2, 20, 'b'), (9, 90, 'x')")
@@ -103,7 +104,7 @@ def fill(lake: LakeCatalog, namespace: str) -> Callable[[], Any]:
 
 
 def changed_once(table: Callable[[], Any], change: Callable[[Any], None]) -> Any:
-    """The table after a change that was one commit."""
+    """The table after a change that must be one commit."""
     before = table()
     change(before)
     after = table()

@@ -1,6 +1,4 @@
-"""Tables of the lake with given rows, before the lake can be written to: created by it, filled by
-Spark.
-"""
+"""Tables of the lake with given rows: created by the lake, filled by Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ __all__ = ["load"]
 
 
 def load(lake: LakeCatalog, namespace: str, name: str, rows: pa.Table, folder: Path) -> None:
-    """Create a table with the columns of `rows` and put them in."""
+    """Create a table with the columns of `rows`, and insert them."""
     ctx = Context()
     schema = lake.schema(ctx, namespace)
     assert schema is not None

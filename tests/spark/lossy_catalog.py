@@ -1,4 +1,4 @@
-"""A catalog whose answers get lost, between the lake and the real one."""
+"""A catalog that loses answers, between the lake and the real catalog."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ Ask = Callable[[], None]
 
 
 def asked_again(ask: Ask) -> None:
-    """The answer is lost; who asks again hears from Iceberg itself that somebody else was
-    faster.
-    """
+    """Lose the answer, and ask again: Iceberg then reports that another commit came first."""
     ask()
     ask()
 
@@ -35,8 +33,9 @@ def unheard(ask: Ask) -> None:
 
 
 class LossyCatalog:
-    """Lets commits of the lake through as `behave` does; with `skip` not the first ones, with
-    `only` not those of others.
+    """Passes the lake's commits on to the real catalog by way of `behave`.
+
+    `skip` commits are passed on unchanged before that, and all those of tables other than `only`.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +72,7 @@ class LossyCatalog:
         monkeypatch.setattr(kind, "entry", entry)
 
     def lose(self, behave: Callable[[Ask], None], *, only: str = "", skip: int = 0) -> None:
-        """One commit, from now on."""
+        """Lose the answer to one commit, from now on."""
         self.behave, self.only, self.skip = behave, only, skip
 
     def commit(self, ask: Ask) -> None:

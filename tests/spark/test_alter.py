@@ -1,5 +1,7 @@
-"""ALTER TABLE on the lake: each change is one commit, a refused one leaves nothing behind, and Spark
-sees the same. What it shares with memory is in `sparkport.testing.contract`.
+"""ALTER TABLE on the lake: each change is one commit, and Spark sees the same.
+
+A refused change leaves nothing behind. What the lake shares with memory is tested in
+`sparkport.testing.contract`.
 """
 
 from __future__ import annotations

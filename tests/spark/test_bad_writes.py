@@ -1,6 +1,4 @@
-"""Changes of rows that cannot be made: a clear error, and afterwards nothing is different, and no
-file more.
-"""
+"""Changes of rows that fail: the error is clear, and afterwards rows and files are the same."""
 
 from __future__ import annotations
 
@@ -67,7 +65,7 @@ def schema(client: DuckDBClient) -> str:
 
 @pytest.fixture(scope="module")
 def table(client: DuckDBClient, schema: str) -> str:
-    """With two rows, of the ids 0 and 1."""
+    """A table with two rows, of the ids 0 and 1."""
     client.create_table(schema, "t", _COLUMNS)
     assert client.insert(schema, "t", _rows()).total == 2
     assert client.scan(schema, "t", ["rowid"]).column(0).to_pylist() == [0, 1]
@@ -98,7 +96,7 @@ def _rows() -> pa.Table:
 
 
 class Ground:
-    """What is to be the same afterwards."""
+    """Everything that must be the same afterwards."""
 
     def __init__(self, lake: LakeCatalog, client: DuckDBClient, schema: str) -> None:
         self.lake = lake
@@ -115,7 +113,7 @@ class Ground:
     def refused(
         self, table: str, code: str, message: str, kind: str | None = "InvalidInputException"
     ) -> Iterator[None]:
-        """An error of that kind, which tells nothing that it should not, and nothing else."""
+        """Expect an error of this kind, which reveals nothing that it should not, and no change."""
         with self.unchanged(table), pytest.raises(ServerError, match=message) as caught:
             yield
         error = caught.value
@@ -155,7 +153,7 @@ def ground(lake: LakeCatalog, client: DuckDBClient, schema: str) -> Ground:
 def _send(
     client: DuckDBClient, schema: str, table: str, operation: str, rows: pa.Table, returning: bool
 ) -> Changed:
-    """What DuckDB itself would not let through, on the wire."""
+    """Send rows that DuckDB itself would not let through."""
     session = client._session
     with session.statement():
         bound = client._modified(schema, table)
@@ -387,7 +385,7 @@ def test_another_table_of_the_same_name_is_not_touched(
 
 @contextmanager
 def _no_file_larger_than(size: int, process: int = 0) -> Iterator[None]:
-    """A real error of the system, for this process or another, as when there is no room left."""
+    """A real error of the system, for this process or another, as when the disk is full."""
     _, hard = before = resource.prlimit(process, resource.RLIMIT_FSIZE)
     resource.prlimit(process, resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -403,7 +401,7 @@ def large(client: DuckDBClient, schema: str) -> str:
 
 
 def _noise() -> pa.Table:
-    """Nothing that could be compressed."""
+    """Rows that cannot be compressed."""
     return pa.table(
         {
             "id": pa.array(range(60_000)),
@@ -449,7 +447,7 @@ def test_a_full_disk_leaves_the_last_snapshot(
 def test_a_disk_that_is_full_for_the_commit_leaves_the_last_snapshot(
     ground: Ground, lake: LakeCatalog, large: str, statement: str, room: int
 ) -> None:
-    """Some rows more to write would not do: by then, Iceberg in Java writes metadata."""
+    """By then Iceberg in Java writes metadata, so that a limit for data files would not do."""
     java = int(lake.spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
     *before, files, staged = ground.contents(large)
     with pytest.raises(ServerError) as caught, _no_file_larger_than(room, java):
@@ -459,7 +457,7 @@ def test_a_disk_that_is_full_for_the_commit_leaves_the_last_snapshot(
     ), caught.value
     *after, more_files, still_staged = ground.contents(large)
     assert (after, still_staged) == (before, staged)
-    # Iceberg does not remove the file that it could not write to its end.
+    # Iceberg does not remove a file that it could not write to its end.
     left = [file for file in more_files if file not in files]
     assert len(left) <= 2
     assert all(map(_METADATA.search, left)), left

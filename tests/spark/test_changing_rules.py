@@ -1,6 +1,4 @@
-"""Rules that change between the plan of a scan and its rows: on every route the rows go by the new
-ones.
-"""
+"""Rules that change between the plan of a scan and its rows: every route obeys the new ones."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ Attach = Callable[[sp.Policy], DuckDBClient]
 
 @pytest.fixture
 def attach(lake: LakeCatalog, warehouse: Path, namespace: str, request: Any) -> Iterator[Attach]:
-    """Attaches a lake in which GRANTED holds, and something else once rows are asked for."""
+    """Attach a lake in which GRANTED holds, until rows are asked for."""
     name = f"`{lake.spark_catalog}`.{namespace}"
     lake.spark.sql(f"CREATE TABLE {name}.orders (id BIGINT, email STRING) USING iceberg")
     lake.spark.sql(f"INSERT INTO {name}.orders SELECT id, concat('e', id) FROM range(6)")

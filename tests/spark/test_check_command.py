@@ -1,4 +1,4 @@
-"""`sparkport check` with a lake: what is in it, found without Spark, and on demand with it."""
+"""`sparkport check` with a lake: what it finds without Spark, and on demand with Spark."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A lake whose Spark is a standalone cluster of separate processes: workers read for it, and may
-die.
-"""
+"""A lake on a standalone cluster of separate processes: workers read for it, and may die."""
 
 from __future__ import annotations
 
@@ -30,8 +28,9 @@ def cluster(tmp_path_factory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def server(cluster, tmp_path_factory) -> Iterator[ServerProcess]:
-    """Serves one warehouse twice: as `lake`, the way the README says, and as `tasks`, which leaves
-    all to Spark.
+    """A server of one warehouse as two catalogs.
+
+    `lake` is set up as the README says; `tasks` leaves all work to Spark.
     """
     folder = tmp_path_factory.mktemp("served")
     with ServerProcess(
@@ -62,7 +61,7 @@ def both_workers(cluster, tasks) -> None:
         except ServerError as error:
             if _NO_EXECUTOR not in str(error):
                 raise
-            return False  # those that are about to come take longer than scans wait
+            return False  # executors that are still to come take longer than scans wait
 
     cluster.complete()
     cluster.wait_for_executors(work)
@@ -151,8 +150,9 @@ def opened(raw: RawClient, table: str) -> Any:
 
 
 def begun(raw: RawClient, table: str) -> tuple[list[bytes], Iterator[bytes]]:
-    """The first messages of a scan, until both of its tasks have sent some and none has sent most,
-    and the others.
+    """The first messages of a scan, and an iterator of the others.
+
+    Then both tasks have sent some messages, and neither has sent most.
     """
     while True:
         messages = opened(raw, table)
@@ -164,13 +164,13 @@ def begun(raw: RawClient, table: str) -> tuple[list[bytes], Iterator[bytes]]:
             rows[ids[0].as_py() < LARGE // 2] += len(ids)
             if len(rows) == 2:
                 return taken, messages
-        messages.cancel()  # one of the tasks is so late that the other might end before it
+        messages.cancel()  # one task is so late that the other might end before it
 
 
 def test_a_stalled_client_gives_its_place_to_others_and_gets_every_row_once(
     raw, tasks, both_workers
 ):
-    """Its scan has a task on each core there is."""
+    """Its scan has a task on every core there is."""
     first, messages = begun(raw, "large")
     time.sleep(1.5)
 
@@ -229,11 +229,9 @@ def test_without_workers_spark_is_given_up_soon_and_what_needs_none_goes_on(raw,
         with pytest.raises(grpc.RpcError) as caught:
             list(scan)
         assert _NO_EXECUTOR in str(caught.value.details())
-    in_place.drop_table("s", "foreign")  # Spark would say which of its files may go
+    in_place.drop_table("s", "foreign")  # else Spark would say which of its files may go
 
-    assert (
-        time.monotonic() - began < 100
-    )  # unless the lake says otherwise, each scan waits for a minute
+    assert time.monotonic() - began < 100  # by default each scan waits for a minute
     assert in_place.scan("s", "small", where="id = 7")["item"].to_pylist() == ["item 7"]
     in_place.create_table("s", "made_meanwhile", {"a": "INTEGER"})
     in_place.drop_table("s", "made_meanwhile")

@@ -1,5 +1,6 @@
-"""Commits that fail: what is or may be in use is never removed. Those whose answers are lost:
-test_lost_answers.py.
+"""Commits that fail: files that are or may be in use are never removed.
+
+Commits whose answers are lost are in test_lost_answers.py.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def tables(client: DuckDBClient, namespace: str) -> tuple[str, str]:
 
 
 def _ids(lake: LakeCatalog, namespace: str, table: str) -> list[int]:
-    """As Spark reads them: all files must be there."""
+    """The ids as Spark reads them: all files must be there."""
     sql = f"SELECT id FROM `{lake.spark_catalog}`.{namespace}.{table} ORDER BY id"
     return [row[0] for row in lake.spark.sql(sql).collect()]
 

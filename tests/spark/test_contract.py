@@ -26,12 +26,16 @@ from sparkport.testing import CatalogContract, DuckDBClient
 
 _SHOP = (
     "CREATE NAMESPACE contract.shop",
-    "CREATE TABLE contract.shop.orders (id BIGINT NOT NULL, item STRING, amount DOUBLE, day DATE) USING iceberg"
-    " PARTITIONED BY (day) TBLPROPERTIES ('format-version' = '3', 'write.delete.mode' = 'merge-on-read')",
-    "INSERT INTO contract.shop.orders VALUES (1, 'tea', 2.5, DATE '2024-01-01'), (2, NULL, 4.0, DATE '2024-01-02'),"
+    "CREATE TABLE contract.shop.orders (id BIGINT NOT NULL, item STRING, amount DOUBLE, day DATE) "
+    "USING iceberg"
+    " PARTITIONED BY (day) TBLPROPERTIES ('format-version' = '3', 'write.delete.mode' = "
+    "'merge-on-read')",
+    "INSERT INTO contract.shop.orders VALUES (1, 'tea', 2.5, DATE '2024-01-01'), (2, NULL, 4.0, "
+    "DATE '2024-01-02'),"
     " (3, 'milk', NULL, DATE '2024-01-02')",
     "DELETE FROM contract.shop.orders WHERE id = 3",
-    "CREATE VIEW contract.shop.expensive AS SELECT id, amount FROM contract.shop.orders WHERE amount > 3",
+    "CREATE VIEW contract.shop.expensive AS SELECT id, amount FROM contract.shop.orders WHERE "
+    "amount > 3",
 )
 _ARTICLES = pa.schema(
     [
@@ -47,7 +51,7 @@ _NUMBERS = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def shop(lake: LakeCatalog, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeCatalog]:
-    """A lake of its own, in the session of the others: the suite reads all that there is."""
+    """A lake of its own, in the session of the others: the suite reads everything in it."""
     with LakeCatalog(tmp_path_factory.mktemp("contract"), name="contract") as catalog:
         for statement in _SHOP:
             catalog.spark.sql(statement)
@@ -71,9 +75,7 @@ def _articles() -> pa.RecordBatch:
 
 
 class TestLake(CatalogContract):
-    """One lake for all tests: what one of them makes is dropped after it, and what it has changed
-    is undone.
-    """
+    """One lake for all tests: after each, what it made is dropped and its changes are undone."""
 
     timeout = 60.0
     engine_messages = True

@@ -1,6 +1,4 @@
-"""Data files that this process writes: what they hold, how large they are, and that every engine
-reads them alike.
-"""
+"""Data files that this process writes: their contents and size, and that all engines read them."""
 
 from __future__ import annotations
 
@@ -263,7 +261,7 @@ _NAMES = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "name"))
 
 @pytest.mark.parametrize("spec", [None, _NAMES], ids=["one partition", "many partitions"])
 def test_memory_stays_flat(tmp_path: Path, area: StagingArea, spec: PartitionSpec | None) -> None:
-    """Row groups of 2 MB; 25 MB go through."""
+    """Row groups of 2 MB, and 25 MB of rows."""
     state = _state(tmp_path / "t", spec=spec, parquet__row_group_size_bytes=str(2 * 1024 * 1024))
     staging = area.begin(state.identifier)
     writer = DataFileWriter(state, staging)
@@ -327,7 +325,7 @@ def test_more_partitions_than_files_may_be_open(
 
 @pytest.fixture
 def small_disk() -> Iterator[None]:
-    """No file may become larger than this; the system says so by an error as a full disk does."""
+    """Limit the size of files: the system then reports an error as for a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     yield
@@ -472,7 +470,7 @@ def test_every_engine_reads_every_type_as_if_spark_had_written_it(
 
 
 def _told_by_java(lake: LakeCatalog, table: Any, file: Any) -> dict[str, Any]:
-    """A Java file as Iceberg's JSON has it; bounds by field id."""
+    """A Java file in Iceberg's JSON, with bounds by field id."""
     parser = lake._lake.gateway.jvm.org.apache.iceberg.ContentFileParser
     found: dict[str, Any] = json.loads(parser.toJson(file, table.specs().get(file.specId())))
     for name, value in found.items():
@@ -533,7 +531,7 @@ def test_what_is_kept_of_columns_is_what_iceberg_finds_in_the_file(
 
 
 def _with_one_nan(column: pa.ChunkedArray) -> list[Any]:
-    """Bit by bit, but for NaN: Spark knows only one."""
+    """The values bit by bit, with a single NaN: Spark has only one."""
     if pa.types.is_floating(column.type):
         column = pc.if_else(pc.is_nan(column), pa.scalar(math.nan, column.type), column)
     return bits(column)
@@ -562,7 +560,8 @@ def test_the_metrics_are_those_that_spark_writes(lake: LakeCatalog, namespace: s
     })  # fmt: skip
     _insert(lake, find(lake, namespace, "ours"), given)
     lake.spark.sql(
-        f"INSERT INTO {sql_name(lake, namespace, 'theirs')} SELECT /*+ COALESCE(1) */ * FROM VALUES "
+        f"INSERT INTO {sql_name(lake, namespace, 'theirs')} SELECT /*+ COALESCE(1) */ * FROM "
+        "VALUES "
         f"(3, 1.5, '{'a' * 50}', 1.25), (NULL, double('NaN'), NULL, NULL), (-1, -0.0D, 'b', -3.00)"
     )
     columns = "record_count, value_counts, null_value_counts, lower_bounds, upper_bounds"
@@ -579,15 +578,14 @@ def test_the_metrics_are_those_that_spark_writes(lake: LakeCatalog, namespace: s
 def test_rows_beside_long_texts_are_found_again(
     lake: LakeCatalog, namespace: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A row group with a text of more than 4 KiB has no bounds; those of the others are not the
-    file's.
-    """
+    """A row group with a text above 4 KiB has no bounds; those of the others are not the file's."""
     columns = pa.schema([("id", pa.int64()), ("s", pa.string())])
     create(lake, namespace, "t", columns)
     name = sql_name(lake, namespace, "t")
     told = ", 'write.metadata.metrics.default' = 'full'" if how == "as told" else ""
     lake.spark.sql(
-        f"ALTER TABLE {name} SET TBLPROPERTIES ('write.parquet.row-group-size-bytes' = '1000'{told})"
+        f"ALTER TABLE {name} SET TBLPROPERTIES ('write.parquet.row-group-size-bytes' = "
+        f"'1000'{told})"
     )
     texts = [["z" * 5000], ["a"] * 200]
     batches = [
@@ -597,7 +595,7 @@ def test_rows_beside_long_texts_are_found_again(
     (file,) = _insert(lake, find(lake, namespace, "t"), pa.Table.from_batches(batches))
     assert _read(file).num_row_groups == 2
     if how == "written anew":
-        few = replace(lake._lake.settings, batch_rows=100)  # of which a row group is made
+        few = replace(lake._lake.settings, batch_rows=100)  # the rows of a row group
         monkeypatch.setattr(lake._lake, "settings", few)
         changed = pa.schema([("id", pa.string())])
         find(lake, namespace, "t").change_column_type(CTX, changed, "id + 1")
@@ -608,15 +606,17 @@ def test_rows_beside_long_texts_are_found_again(
     assert 2 not in bounds
 
 
-_COLUMNS = """i INT, l BIGINT, f FLOAT, d DOUBLE, s STRING, b BOOLEAN, bin BINARY, day DATE, ts TIMESTAMP, tn TIMESTAMP_NTZ,
-    de DECIMAL(20,3)"""
+_COLUMNS = """i INT, l BIGINT, f FLOAT, d DOUBLE, s STRING, b BOOLEAN, bin BINARY, day DATE,
+    ts TIMESTAMP, tn TIMESTAMP_NTZ, de DECIMAL(20,3)"""
 _SPECS = {
     "numbers": "i, l, b, de",
     "floats": "f, d",
     "texts": "s, bin",
     "times": "day, ts, tn",
-    "truncated": "truncate(10, i), truncate(7, l), truncate(3, s), truncate(2, bin), truncate(25, de)",
-    "buckets": "bucket(5, i), bucket(6, l), bucket(7, s), bucket(8, bin), bucket(9, de), bucket(10, day), bucket(11, tn)",
+    "truncated": "truncate(10, i), truncate(7, l), truncate(3, s), truncate(2, bin), truncate(25, "
+    "de)",
+    "buckets": "bucket(5, i), bucket(6, l), bucket(7, s), bucket(8, bin), bucket(9, de), "
+    "bucket(10, day), bucket(11, tn)",
     "years": "years(day), years(ts), years(tn)",
     "months": "months(day), months(ts), months(tn)",
     "days": "days(day), days(ts), days(tn)",
@@ -669,7 +669,8 @@ def test_partitions_are_those_that_spark_makes(
     pq.write_table(given, tmp_path / "given.parquet")
     for name in ("ours", "theirs"):
         lake.spark.sql(
-            f"CREATE TABLE {sql_name(lake, namespace, name)} ({_COLUMNS}) USING iceberg PARTITIONED BY ({_SPECS[spec]}) "
+            f"CREATE TABLE {sql_name(lake, namespace, name)} ({_COLUMNS}) USING iceberg "
+            f"PARTITIONED BY ({_SPECS[spec]}) "
             "TBLPROPERTIES ('format-version'='3')"
         )
     files = _insert(lake, find(lake, namespace, "ours"), given)
@@ -698,7 +699,8 @@ def test_rows_are_found_again_by_their_partition(
     lake: LakeCatalog, namespace: str, spec: str
 ) -> None:
     lake.spark.sql(
-        f"CREATE TABLE {sql_name(lake, namespace, 't')} ({_COLUMNS}) USING iceberg PARTITIONED BY ({_SPECS[spec]}) "
+        f"CREATE TABLE {sql_name(lake, namespace, 't')} ({_COLUMNS}) USING iceberg PARTITIONED BY "
+        f"({_SPECS[spec]}) "
         "TBLPROPERTIES ('format-version'='3')"
     )
     _insert(lake, find(lake, namespace, "t"), _odd_rows())
@@ -732,7 +734,8 @@ def test_years_that_python_does_not_have_are_partitions_too(
         }
     )
     _insert(lake, find(lake, namespace, "t"), given)
-    query = f"SELECT unix_date(partition.day), partition.day_year FROM {sql_name(lake, namespace, 't')}.files"
+    files = f"{sql_name(lake, namespace, 't')}.files"
+    query = f"SELECT unix_date(partition.day), partition.day_year FROM {files}"
     found = {tuple(row) for row in lake.spark.sql(query).collect()}
     assert found == {
         (2**31 - 1, 5881580 - 1970),
@@ -746,7 +749,8 @@ def test_years_that_python_does_not_have_are_partitions_too(
 def test_a_partition_field_that_was_dropped_is_void(lake: LakeCatalog, namespace: str) -> None:
     name = sql_name(lake, namespace, "t")
     lake.spark.sql(
-        f"CREATE TABLE {name} (id BIGINT, s STRING) USING iceberg PARTITIONED BY (s, bucket(4, id)) "
+        f"CREATE TABLE {name} (id BIGINT, s STRING) USING iceberg PARTITIONED BY (s, bucket(4, "
+        "id)) "
         "TBLPROPERTIES ('format-version'='1')"
     )
     lake.spark.sql(f"ALTER TABLE {name} DROP PARTITION FIELD s")

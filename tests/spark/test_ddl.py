@@ -1,6 +1,4 @@
-"""CREATE, DROP and RENAME on the lake: what becomes of schemas, tables and files, and what plain
-Spark SQL sees of it.
-"""
+"""CREATE, DROP and RENAME on the lake: schemas, tables and files, and what Spark SQL sees."""
 
 from __future__ import annotations
 
@@ -101,7 +99,7 @@ def test_settings_add_table_properties(lake, namespace, tmp_path):
 
 
 def made_at_once(*lakes_and_names: tuple[LakeCatalog, str]) -> list[str]:
-    """What those who make a table in schema `s` at the same time are told."""
+    """The answers to clients that create a table in schema `s` at the same time."""
     together = Barrier(len(lakes_and_names))
 
     def make(lake: LakeCatalog, name: str) -> str:

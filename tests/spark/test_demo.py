@@ -1,6 +1,4 @@
-"""The demo schema of a lake: made once, completed where a start was interrupted, and otherwise left
-alone.
-"""
+"""The demo schema of a lake: made once, completed after an interruption, and then left alone."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from sparkport.spark import LakeCatalog, demo
 
 @pytest.fixture(scope="module")
 def filled(lake, tmp_path_factory):
-    """A lake of its own that holds the demo, and what Spark is asked to find a table in it."""
+    """A lake of its own that holds the demo."""
     catalog = LakeCatalog(tmp_path_factory.mktemp("demo"), name="demo_lake")
     demo.fill(catalog)
     yield catalog
@@ -28,7 +26,7 @@ def snapshots(catalog: LakeCatalog, table: str) -> list[int]:
 
 
 def one(catalog: LakeCatalog, query: str):
-    """The single value of a query, in which names are those of the schema."""
+    """The single value of a query, whose names are those of the schema."""
     ((value,),) = catalog.spark.sql(
         query.replace("demo.", f"{catalog.spark_catalog}.demo.")
     ).collect()
@@ -82,7 +80,8 @@ def test_a_start_that_was_interrupted_is_completed_and_a_complete_one_left_alone
     spark = filled.spark
     spark.sql(f"CALL {filled.spark_catalog}.system.rollback_to_snapshot('demo.orders', {first})")
     spark.sql(
-        f"CALL {filled.spark_catalog}.system.expire_snapshots(table => 'demo.orders', older_than => now(), retain_last => 1)"
+        f"CALL {filled.spark_catalog}.system.expire_snapshots(table => 'demo.orders', older_than "
+        "=> now(), retain_last => 1)"
     )
     spark.sql(f"DROP TABLE {namespace}.events PURGE")
     spark.sql(f"DROP VIEW {namespace}.revenue")

@@ -1,4 +1,4 @@
-"""Files that DuckDB reads by itself: only those of which a plain read gives exactly the rows."""
+"""Files that DuckDB reads by itself: only those whose plain read gives exactly the rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def direct(lake, warehouse) -> Iterator[Any]:
 
 @pytest.fixture
 def sql(lake, namespace):
-    """Runs Spark SQL in which {t} is a table."""
+    """Run Spark SQL in which {t} is a table."""
     return lambda text: lake.spark.sql(
         text.replace("{t}", f"`{lake.spark_catalog}`.{namespace}.t")
     ).collect()

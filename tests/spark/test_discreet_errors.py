@@ -1,6 +1,4 @@
-"""What errors of the lake tell those who see only part of a table: which constraint or column, and
-none of its values.
-"""
+"""Errors for callers who see only part of a table: they name a constraint or column, no values."""
 
 from __future__ import annotations
 
@@ -58,7 +56,7 @@ BROKEN = {
 
 @pytest.fixture(scope="module")
 def attach(lake: LakeCatalog, warehouse: Path) -> Iterator[Callable[..., DuckDBClient]]:
-    """Attaches a lake that takes one route, as somebody."""
+    """Attach a lake that takes one route, as a given principal."""
     lake.spark.sql(f"CREATE NAMESPACE `{lake.spark_catalog}`.{SCHEMA}")
     everything = (Privilege.READ, Privilege.WRITE, Privilege.ALTER)
     policy = sp.Policy(
@@ -164,7 +162,7 @@ def test_those_who_may_alter_but_not_read_are_told_none(attach) -> None:
 def test_a_value_that_cannot_be_read_is_not_shown(
     attach, lake: LakeCatalog, warehouse: Path, in_place_bytes: int
 ) -> None:
-    """Another engine has stored what the column, which the caller sees masked, cannot hold."""
+    """Another engine has stored a value that the column, masked for the caller, cannot hold."""
     admin = attach("admin")
     admin.create_table(
         SCHEMA,

@@ -1,8 +1,6 @@
-"""The random statements of `tests/client/test_model.py` on the lake: fewer of them, the same
-comparison, and blocks.
+"""The random statements of `tests/client/test_model.py` on the lake: fewer, and with blocks.
 
-`SPARKPORT_MODEL_EXAMPLES=50 pytest tests/spark/test_dml_model.py` looks longer, at other ones each
-time.
+`SPARKPORT_MODEL_EXAMPLES=50 pytest tests/spark/test_dml_model.py` tries more, others each time.
 """
 
 from __future__ import annotations
@@ -27,9 +25,7 @@ _SCHEMA = "s1"
 
 
 class LakeStatements(Statements):
-    """Rows are changed more often than tables are: also in blocks of DuckDB, and in transactions of
-    the lake.
-    """
+    """Statements that mostly change rows, also in blocks of DuckDB and transactions of the lake."""
 
     folder: Path
     numbers = itertools.count()
@@ -70,9 +66,7 @@ class LakeStatements(Statements):
 
     @rule(data=st.data())
     def block(self, data: st.DataObject) -> None:
-        """BEGIN … COMMIT, which the server does not hear of (trap T23): every statement is there at
-        once.
-        """
+        """BEGIN … COMMIT, which the server does not see (T23): statements take effect at once."""
         self.client.begin()
         for returning in data.draw(st.lists(st.booleans(), min_size=1, max_size=3), label="block"):
             self.change(data, returning)
@@ -81,7 +75,7 @@ class LakeStatements(Statements):
 
     @rule(data=st.data(), end=st.sampled_from(["lake_commit", "lake_rollback"]))
     def transaction(self, data: st.DataObject, end: str) -> None:
-        """What changes in between is for nobody else to see."""
+        """A transaction: its changes are invisible to others until its end."""
         if _SCHEMA not in self.client.schemas():
             return
         before = self._contents()

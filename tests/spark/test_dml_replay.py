@@ -1,7 +1,7 @@
 """Every recorded statement of the real client that changes rows, replayed against the lake.
 
-As `tests/client/test_replay.py` does it with the memory backend: the requests are the recorded
-ones, and afterwards the tables hold what the same SQL does to tables of DuckDB itself.
+`tests/client/test_replay.py` does this with the memory backend: requests are the recorded ones, and
+afterwards the tables hold what the same SQL does to tables of DuckDB itself.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _SCENARIOS = (
         refused=_BY_TEXT,
         other_result={"SELECT * FROM rid_str ORDER BY id": "its row ids were texts"},
     ),
-    # It has no functions of the recording server, and its versions have other numbers.
+    # The lake lacks the functions of the recording server, and its versions have other numbers.
     replace(
         (transactions := scenario_of("transactions")),
         functions=False,
@@ -82,7 +82,7 @@ _SCENARIOS = (
         more_setup=[
             "INSERT INTO slow SELECT i, 'v' || i FROM range(20) r(i), range(10) ORDER BY i"
         ],
-        # The rows that were updated before come last in a scan; it was these that were deleted.
+        # Rows that were updated before come last in a scan; those are the deleted ones.
         sources={**errors.sources, _DELETE_BOOM: "SELECT 8192 + i FROM range(4096) r(i)"},
         endless=frozenset(),
     ),
@@ -93,7 +93,7 @@ _SCENARIOS = (
 def lakes(
     lake: LakeCatalog, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, LakeCatalog]]:
-    """Lakes of their own by the names of the recorded catalogs: all that there is is compared."""
+    """Lakes of their own, by the names of the recorded catalogs: everything in them is compared."""
     with (
         LakeCatalog(tmp_path_factory.mktemp("cat"), name="cat") as cat,
         LakeCatalog(tmp_path_factory.mktemp("tx"), name="tx") as tx,
@@ -138,7 +138,7 @@ def _fill(catalog: LakeCatalog, expected: Expected) -> None:
 def _failing(
     stage: Callable[[Lake, Context, TableState, Operation, DMLOptions], StagedWrite],
 ) -> Callable[[Lake, Context, TableState, Operation, DMLOptions], StagedWrite]:
-    """As `errors_dml` wants it: tables that fail as their names say."""
+    """Fail for tables whose names ask for it, as `errors_dml` expects."""
 
     def failing(
         lake: Lake, ctx: Context, state: TableState, operation: Operation, options: DMLOptions

@@ -1,4 +1,4 @@
-"""What a statement on the lake sees, gives back and leaves in the table's history."""
+"""What a statement on the lake sees, returns, and leaves in the table's history."""
 
 from __future__ import annotations
 
@@ -137,14 +137,14 @@ def test_returning_keeps_the_order_of_the_row_ids(client: DuckDBClient, namespac
         assert changed.rows.to_pylist() == rows.take(ids).to_pylist()
 
 
-# -------------------------------------------------------------------------------- where its rows are
+# ------------------------------------------------------------------------------- where its rows are
 
 
 @pytest.mark.parametrize("returning", [False, True])
 def test_a_row_is_located_once_by_a_statement(
     client: DuckDBClient, namespace: str, monkeypatch: pytest.MonkeyPatch, returning: bool
 ) -> None:
-    """Also where old values are needed: for a CHECK, for RETURNING, for the columns that stay."""
+    """Also where old values are needed: for a CHECK, for RETURNING, for unchanged columns."""
     client.create_table(
         namespace, "t", {"id": "BIGINT", "v": "BIGINT", "name": "VARCHAR"}, checks=["(v > id)"]
     )
@@ -179,7 +179,7 @@ def test_rows_are_located_again_when_the_table_has_moved_on(
 
 
 def _noted(monkeypatch: pytest.MonkeyPatch) -> list[pa.Array]:
-    """The ids of all rows that are looked for from now on, each time that they are."""
+    """The row ids of every lookup from now on."""
     located: list[pa.Array] = []
 
     def noted(state: TableState, row_ids: pa.Array, properties: Mapping[str, str]) -> Location:
@@ -195,7 +195,8 @@ def _noted(monkeypatch: pytest.MonkeyPatch) -> list[pa.Array]:
 
 
 def _summaries(lake: LakeCatalog, namespace: str, table: str) -> list[dict[str, str]]:
-    sql = f"SELECT operation, summary FROM `{lake.spark_catalog}`.{namespace}.{table}.snapshots ORDER BY committed_at"
+    snapshots = f"`{lake.spark_catalog}`.{namespace}.{table}.snapshots"
+    sql = f"SELECT operation, summary FROM {snapshots} ORDER BY committed_at"
     return [{"operation": row[0], **row[1]} for row in lake.spark.sql(sql).collect()]
 
 
@@ -307,9 +308,7 @@ def _one_nan(array: pa.Array) -> pa.Array:
 def test_booleans_that_the_client_garbles_are_refused_and_change_nothing(
     server: Server, lake: LakeCatalog, client: DuckDBClient, namespace: str
 ) -> None:
-    """DuckDB 1.5.0 under `arrow_lossless_conversion`, airport §13.3; also in the rows of
-    `upsert`.
-    """
+    """DuckDB 1.5.0 under `arrow_lossless_conversion` (airport §13.3), also for `upsert`."""
     client.create_table_as(
         namespace, "flags", pa.table({"id": pa.array([1, 2], pa.int64()), "b": [True, False]})
     )

@@ -1,4 +1,4 @@
-"""What Spark, Iceberg and Java throw, in one sentence for the person who typed the SQL."""
+"""Errors of Spark, Iceberg and Java, in one sentence for the person who typed the SQL."""
 
 import glob
 import os
@@ -223,8 +223,10 @@ def test_an_error_of_ours_comes_back_from_a_worker_as_it_was(spark):
         ),
         (
             "java.lang.RuntimeException",
-            "Job aborted due to stage failure: Task 1 in stage 2.0 failed 4 times, most recent failure: Lost task 1.3"
-            " in stage 2.0 (TID 9) (10.0.0.7 executor 3): ExecutorLostFailure (executor 3 exited) Reason: worker lost",
+            "Job aborted due to stage failure: Task 1 in stage 2.0 failed 4 times, most recent "
+            "failure: Lost task 1.3"
+            " in stage 2.0 (TID 9) (10.0.0.7 executor 3): ExecutorLostFailure (executor 3 exited) "
+            "Reason: worker lost",
             errors.CatalogFault,
         ),
     ],

@@ -1,4 +1,4 @@
-"""ALTER TABLE on fields of structs, on the lake: declared types, unions, keys of maps, one commit."""
+"""ALTER TABLE on fields of structs, on the lake: declared types, unions, keys of maps."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def nested(lake: LakeCatalog, namespace: str) -> Callable[[], Any]:
         lake,
         namespace,
         "t",
-        f"(named_struct('a', 5, 'deep', {_INNER}), array({_INNER}), map('k', {_INNER}), map(), NULL)",
+        f"(named_struct('a', 5, 'deep', {_INNER}), array({_INNER}), map('k', {_INNER}), map(), "
+        "NULL)",
     )
     return lambda: find(lake, namespace, "t")
 

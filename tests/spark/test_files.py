@@ -166,7 +166,7 @@ def test_ranges_of_row_groups_make_up_the_file(tmp_path):
     request = read_request(state, ["id", "rowid"])
     counts = read_request(state, ["rowid"])
     rows, ids = [], []
-    # There are ten; a manifest may say otherwise.
+    # There are ten row groups; a manifest may say otherwise.
     for groups in [(0, 3), (3, 8), (8, None), (12, None)]:
         piece = replace(part, row_groups=groups)
         rows += rows_of(read_parts(request, [piece], lambda: None))
@@ -224,15 +224,14 @@ def test_a_damaged_file_is_named_without_its_path(tmp_path, keep):
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_spark_and_this_reader_agree(lake, namespace, version):
-    """What Spark wrote, deleted, updated and altered, with position delete files and with delete
-    vectors.
-    """
+    """Spark has written, deleted, updated and altered: position delete files and delete vectors."""
     name = f"{lake.spark_catalog}.{namespace}.t{version}"
     modes = ", ".join(
         f"'write.{each}.mode' = 'merge-on-read'" for each in ("delete", "update", "merge")
     )
     lake.spark.sql(
-        f"CREATE TABLE {name} (id BIGINT, k STRING, i INT, s STRUCT<x: INT, y: STRING>) USING iceberg"
+        f"CREATE TABLE {name} (id BIGINT, k STRING, i INT, s STRUCT<x: INT, y: STRING>) USING "
+        "iceberg"
         f" PARTITIONED BY (bucket(3, id)) TBLPROPERTIES ('format-version' = '{version}', {modes})"
     )
     lake.spark.sql(

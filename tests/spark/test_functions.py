@@ -1,6 +1,4 @@
-"""The functions of the lake: Spark SQL as a table function, Iceberg's metadata, and functions
-defined in Spark SQL.
-"""
+"""The functions of the lake: queries in Spark SQL, Iceberg's metadata, functions of Spark SQL."""
 
 import datetime
 import threading
@@ -38,7 +36,8 @@ def caller(lake, namespace):
 def table(spark, lake, namespace):
     name = f"{lake.spark_catalog}.{namespace}.t"
     spark.sql(
-        f"CREATE TABLE {name} (id BIGINT, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '3')"
+        f"CREATE TABLE {name} (id BIGINT, v STRING) USING iceberg TBLPROPERTIES ('format-version' "
+        "= '3')"
     )
     spark.sql(f"INSERT INTO {name} VALUES (1, 'x'), (2, 'y')")
     return name
@@ -169,7 +168,7 @@ def test_a_query_that_fails_while_it_runs_fails_the_stream(caller):
 
 
 def test_a_query_that_fails_after_some_rows_fails_the_stream(caller):
-    # By the time Spark starts the task again, rows of it have gone to the client.
+    # By the time Spark starts the task again, some of its rows have gone to the client.
     with pytest.raises((errors.BadRequest, errors.Conflict), match=r"^spark_sql: "):
         caller.sql(
             "SELECT IF(id = 190000, raise_error('halfway'), id) AS id FROM range(0, 200000, 1, 2)"
@@ -240,8 +239,10 @@ def test_arguments_of_other_shapes_are_refused(lake):
 
 def test_columns_get_names_and_types_that_duckdb_has(caller):
     found = caller.sql(
-        "SELECT 1 AS a, 2 AS a, 3 AS A, count(*), NULL AS n, array() AS e, parse_json('{\"k\": [1]}') AS v,"
-        " INTERVAL '14' MONTH AS m, INTERVAL '1' DAY AS d, named_struct('q', NULL, 'w', parse_json('[1]')) AS s"
+        'SELECT 1 AS a, 2 AS a, 3 AS A, count(*), NULL AS n, array() AS e, parse_json(\'{"k": '
+        "[1]}') AS v,"
+        " INTERVAL '14' MONTH AS m, INTERVAL '1' DAY AS d, named_struct('q', NULL, 'w', "
+        "parse_json('[1]')) AS s"
     )
 
     assert found.schema.names == ["a", "a_1", "A_2", "count(1)", "n", "e", "v", "m", "d", "s"]
@@ -445,14 +446,15 @@ def test_a_view_has_no_snapshots(caller, lake, spark, namespace, table):
 
 @pytest.fixture(scope="module")
 def defined(lake):
-    """Functions in Spark's session catalog, made in a session whose parser can do that."""
+    """Functions in Spark's session catalog, made in a session whose parser can define them."""
     from sparkport.spark.functions.sql_functions import session_without_extensions
 
     session = session_without_extensions(lake.spark, "default")
     session.sql("CREATE DATABASE IF NOT EXISTS functions_of_tests")
     session.sql("USE functions_of_tests")
     session.sql(
-        "CREATE FUNCTION weigh(x INT, y STRING DEFAULT 'q') RETURNS INT COMMENT 'weighs' RETURN x + length(y)"
+        "CREATE FUNCTION weigh(x INT, y STRING DEFAULT 'q') RETURNS INT COMMENT 'weighs' RETURN x "
+        "+ length(y)"
     )
     session.sql(
         "CREATE FUNCTION later(t TIMESTAMP_NTZ) RETURNS TIMESTAMP_NTZ RETURN t + INTERVAL '1' DAY"
@@ -460,7 +462,8 @@ def defined(lake):
     session.sql("CREATE FUNCTION half() RETURNS DOUBLE RETURN 0.5D")
     session.sql("CREATE FUNCTION noise() RETURNS DOUBLE NOT DETERMINISTIC RETURN rand()")
     session.sql(
-        "CREATE FUNCTION pairs(n INT) RETURNS TABLE (a INT, b STRING) RETURN SELECT n, 'x' UNION ALL SELECT n + 1, 'y'"
+        "CREATE FUNCTION pairs(n INT) RETURNS TABLE (a INT, b STRING) RETURN SELECT n, 'x' UNION "
+        "ALL SELECT n + 1, 'y'"
     )
     catalog = LakeCatalog(spark=lake.spark, spark_catalog="spark_catalog", name="session")
     yield Caller(catalog, "functions_of_tests")

@@ -1,5 +1,6 @@
-"""What one may not see of the lake is, word for word, what is not there: its functions of tables,
-and every other route.
+"""Hidden objects of the lake look, word for word, like absent ones.
+
+Functions of tables and every other route are tested.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def server(lake: LakeCatalog, warehouse: Path) -> Iterator[sp.Server]:
     with (
         LakeCatalog(
             warehouse, spark_catalog=lake.spark_catalog
-        ) as catalog,  # it remembers nothing of the files that are gone
+        ) as catalog,  # it has cached nothing of the files that are gone
         sp.Server(catalog, "grpc://127.0.0.1:0", settings) as server,
         ContractClient(server.location) as client,
     ):
@@ -144,7 +145,7 @@ def test_functions_that_take_the_name_of_a_table(reader: DuckDBClient, function:
 def test_what_is_hidden_is_not_in_the_way_of_what_is_not(
     server: sp.Server, reader: DuckDBClient
 ) -> None:
-    """A table of this schema whose name has a dot in it comes first, for those who may see it."""
+    """For callers who may see it, a table of this schema with a dot in its name comes first."""
     assert reader.table_function(SCHEMA, "snapshots", f"{OTHER}.shown").num_rows == 1
     with DuckDBClient(server.location, "lake", token="admin", timeout=60) as admin:
         assert admin.table_function(SCHEMA, "snapshots", f"{OTHER}.shown").num_rows == 0

@@ -1,4 +1,4 @@
-"""Counting the changes of a table, from metadata files that are made up: no Spark."""
+"""Counting the changes of a table, from invented metadata files: no Spark."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Past:
         except FileNotFoundError as error:
             raise NotFound("gone") from error
 
-    # What history asks of a lake.
+    # The parts of a lake that history uses.
 
     def state(self, identifier: Identifier, place: str) -> TableState:
         with self._open(identifier, place) as source:
@@ -135,7 +135,7 @@ class Past:
         return self.state(TABLE, self.files[-1])
 
     def forget(self) -> None:
-        """As a server that was started anew."""
+        """Forget everything, as after a restart of the server."""
         self.states, self.metadata_heads, self.opened = States(), MetadataHeads(self._open), []
 
     def numbers(self) -> dict[str, int]:

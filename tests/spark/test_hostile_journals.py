@@ -1,5 +1,6 @@
-"""Staging folders and journals that are not what they should be: they are reported, and nothing is
-removed by them.
+"""Staging folders and journals that are not as they should be.
+
+They are reported, and nothing is removed because of them.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def test_nobody_else_can_use_the_folders(tmp_path: Path) -> None:
 def test_a_folder_that_others_could_use_is_closed_before_anything_is_in_there(
     tmp_path: Path, mode: int
 ) -> None:
-    """As older versions have made it."""
+    """Older versions have made the folder so."""
     (tmp_path / "staging").mkdir()
     (tmp_path / "staging").chmod(mode)
     area = StagingArea(tmp_path / "staging")
@@ -102,8 +103,9 @@ def test_a_folder_that_is_not_our_own_is_refused_with_the_reason(
 def test_below_the_temp_folder_every_user_has_another_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a session has its warehouse elsewhere, so that nobody keeps others from writing, by
-    taking the name.
+    """This is for a session whose warehouse is elsewhere.
+
+    A user who takes the name must not keep others from writing.
     """
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     session: Any = SimpleNamespace(conf={"spark.sql.warehouse.dir": "s3a://bucket/warehouse"})
@@ -162,7 +164,10 @@ def test_what_a_journal_may_name_is_removed(
 
 
 Place = Callable[[Path, Any, str], tuple[Path, str]]
-"""Of a file, by the test's folder, the table and the statement; and how a journal names it."""
+"""Makes a file, from the test's folder, the table and the statement.
+
+Returns its path, and how a journal names it.
+"""
 
 
 def _outside(own: Path, table: Any, statement: str) -> tuple[Path, str]:
@@ -186,7 +191,7 @@ def _beside(own: Path, table: Any, statement: str) -> tuple[Path, str]:
 
 
 def _of_another_statement(own: Path, table: Any, statement: str) -> tuple[Path, str]:
-    """Of a server that is alive, and about to commit it."""
+    """A file of a live server that is about to commit it."""
     path = folder(table) / "data" / f"{uuid.uuid4().hex}-0.parquet"
     return path, f"file://{path}"
 
@@ -280,7 +285,7 @@ def test_a_folder_that_others_could_change_is_not_swept(
 def test_a_statement_whose_journal_was_swept_is_not_committed(
     lake: LakeCatalog, namespace: str, table: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its machine stood still for so long that another server has removed its files."""
+    """Its machine stalled for so long that another server has removed its files."""
     before = data_files(table)
     write = table.stage(Context(), Operation.INSERT, DMLOptions())
     row = {"id": [2], "v": [20], "name": ["b"]}

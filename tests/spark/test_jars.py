@@ -1,6 +1,4 @@
-"""Where the jars for Spark come from. The resolver is played by a script: what it would fetch is 60
-MB.
-"""
+"""Where the jars for Spark come from. A script plays the resolver, which would fetch 60 MB."""
 
 from __future__ import annotations
 
@@ -18,8 +16,8 @@ from sparkport.spark.jvm.session.jars import COORDINATES, lake_jars
 
 NAMES = [each.file_name for each in COORDINATES]
 
-# Like spark-submit --packages: leaves the jars in the folder that spark.jars.ivy names. Slow enough
-# for a race.
+# Like spark-submit --packages, it leaves the jars in the folder that spark.jars.ivy names. It is
+# slow enough for a race.
 RESOLVER = """#!/bin/sh
 echo "$@" >> "{log}"
 for word in "$@"; do case "$word" in spark.jars.ivy=*) ivy="${{word#spark.jars.ivy=}}";; esac; done
@@ -31,9 +29,7 @@ for name in {names}; do echo jar > "$ivy/jars/$name"; done
 
 @pytest.fixture
 def resolver(tmp_path, monkeypatch):
-    """Makes a Spark whose resolver finds the jars of these names; its log has one line for each
-    run.
-    """
+    """Makes a Spark whose resolver finds the jars of these names, and logs each run."""
     (tmp_path / "spark" / "bin").mkdir(parents=True)
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -1,4 +1,4 @@
-"""Finding a Java for Spark, and saying how to get one."""
+"""Finding a Java for Spark, and telling the user how to get one."""
 
 from __future__ import annotations
 

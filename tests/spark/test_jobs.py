@@ -1,4 +1,4 @@
-"""Spark jobs in threads of their own."""
+"""Spark jobs in their own threads."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ from sparkport.spark.jvm.relay.jobs import start_job
 
 
 def doing(spark: Any, work: Callable[[], object], tasks: int = 1) -> Callable[[], int]:
-    """An action each of whose tasks does some work."""
+    """An action whose tasks each do some work."""
 
     def do(rows: Iterator[int]) -> Iterator[int]:
         list(rows)
@@ -92,8 +92,9 @@ def test_every_principal_has_a_pool_of_its_own_while_it_has_jobs(spark):
 
 
 def test_a_new_principal_does_not_wait_for_the_many_jobs_of_another(spark, tmp_path):
-    """Half of the cluster is its; among nine jobs that are all alike, the others would do eight
-    tasks for each of its.
+    """It gets half of the cluster.
+
+    With equal shares for all nine jobs, the others would do eight tasks for each of its tasks.
     """
     tasks, log = 12, tmp_path / "started"
 
@@ -102,9 +103,7 @@ def test_a_new_principal_does_not_wait_for_the_many_jobs_of_another(spark, tmp_p
         return start_job(spark.sparkContext, Context(principal=principal), "a job", action)
 
     def meanwhile(principal: str) -> int:
-        """How many tasks of the busy one were started between the first and the last one of
-        another.
-        """
+        """How many tasks of the busy principal start during those of another."""
         start(principal, tasks).result(SOON)
         started = [
             who
@@ -117,8 +116,7 @@ def test_a_new_principal_does_not_wait_for_the_many_jobs_of_another(spark, tmp_p
     busy = [start("busy", 1000) for _ in range(8)]
     try:
         assert wait_for(lambda: running(spark) == 8)
-        # More than once, because a worker that the machine keeps waiting has the others go on
-        # meanwhile.
+        # Several attempts: while the machine delays a worker, the others go on.
         assert any(meanwhile(principal) <= 4 * tasks for principal in ("ada", "bob", "eve"))
         assert not any(job.ended for job in busy)
     finally:
@@ -128,7 +126,7 @@ def test_a_new_principal_does_not_wait_for_the_many_jobs_of_another(spark, tmp_p
 
 
 def noting(log: Path, who: str) -> Callable[[], None]:
-    """Work that notes when it is begun, by the clock of the machine, and takes its time."""
+    """Work that notes when it begins, by the clock of the machine, and then takes a while."""
 
     def note() -> None:
         with log.open("a") as file:
@@ -235,7 +233,7 @@ def test_jobs_leave_no_threads_behind(spark):
 
 @pytest.mark.parametrize("pause", [0.0, 0.005, 0.02, 0.05])
 def test_a_job_can_be_cancelled_at_any_moment(spark, pause):
-    """Spark forgets a cancellation that comes while the job is being submitted."""
+    """Spark loses a cancellation that comes while the job is being submitted."""
     job = start_job(spark.sparkContext, Context(), "a job", sleeping(spark, 60))
     time.sleep(pause)
     job.cancel()

@@ -1,5 +1,4 @@
-"""A server that is killed in the midst of a statement leaves the table as it was before, or as it
-is after.
+"""A server killed during a statement leaves the table as before the statement, or as after it.
 
 Each start is both the restart after one kill and the victim of the next.
 """
@@ -130,7 +129,7 @@ def test_a_killed_server_leaves_the_table_before_or_after(tmp_path, killed):
 
 
 def _expect_nothing_left(warehouse: Path) -> None:
-    """No journal, no staged file, no data file that the table does not know."""
+    """Expect no journal, no staged file, and no data file that the table does not know."""
     staging = warehouse / ".staging"
     assert (
         not staging.exists()

@@ -1,6 +1,4 @@
-"""The lake as users see it: listing, views, versions of the catalog, scans while others change
-things.
-"""
+"""The lake as users see it: listing, views, versions of the catalog, scans amid changes."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ def client(server, lake) -> Iterator[DuckDBClient]:
 
 @pytest.fixture
 def sql(lake, namespace):
-    """Runs Spark SQL in which {n} is the namespace."""
+    """Run Spark SQL in which {n} is the namespace."""
     return lambda text: lake.spark.sql(
         text.replace("{n}", f"`{lake.spark_catalog}`.{namespace}")
     ).collect()
@@ -54,7 +52,8 @@ def test_namespaces_and_tables_of_other_engines_are_listed_with_their_comments(
 ):
     sql("CREATE NAMESPACE {n}.inner COMMENT 'what is inside'")
     sql(
-        f"CREATE TABLE {{n}}.inner.t (a INT COMMENT 'first', b STRING NOT NULL) {_V3[:13]} COMMENT 'a table'"
+        f"CREATE TABLE {{n}}.inner.t (a INT COMMENT 'first', b STRING NOT NULL) {_V3[:13]} "
+        "COMMENT 'a table'"
     )
     schema = lake.schema(CTX, f"{namespace}.inner")
     assert (schema.name, schema.comment) == (f"{namespace}.inner", "what is inside")
@@ -150,7 +149,7 @@ def test_a_table_whose_metadata_are_gone_is_dropped_over_the_wire(
     assert client.count(namespace, "t") == 0
     location = lake._lake.catalog.entry((namespace,), "t").location
     damage(Path(location.removeprefix("file:").removeprefix("//")))
-    monkeypatch.setattr(lake._lake, "states", States())  # it must be read again
+    monkeypatch.setattr(lake._lake, "states", States())  # so that it is read again
     client.drop_table(namespace, "t")
     assert lake._lake.catalog.entry((namespace,), "t") is None
 
@@ -168,13 +167,14 @@ def test_a_scan_keeps_its_snapshot_while_others_commit_compact_and_drop_columns(
     sql("DELETE FROM {n}.t WHERE a < 2000")
     catalog = lake.spark_catalog
     lake.spark.sql(
-        f"CALL `{catalog}`.system.rewrite_data_files(table => '{namespace}.t', options => map('rewrite-all', 'true'))"
+        f"CALL `{catalog}`.system.rewrite_data_files(table => '{namespace}.t', options => "
+        "map('rewrite-all', 'true'))"
     )
     sql("ALTER TABLE {n}.t DROP COLUMN b")
     sql("INSERT INTO {n}.t VALUES (-1)")
     rows += list(reader)
     assert sorted(row["a"] for batch in rows for row in batch.to_pylist()) == list(range(4000))
-    # A stream that begins only now reads the same: its partition says of which snapshot it is.
+    # A stream that begins only now reads the same rows: its partition names the snapshot.
     late = lake.schema(CTX, namespace).table(CTX, "t")
     assert late.arrow_schema.names == ["a", "rowid"]
     planned = late.as_planned(CTX, partitions[0])
@@ -284,7 +284,8 @@ def test_a_large_scan_is_divided_and_read_by_spark_tasks(lake, warehouse, namesp
     sql(f"CREATE TABLE {{n}}.t (id BIGINT, b STRING) {_V3}")
     for number in range(3):
         sql(
-            f"INSERT INTO {{n}}.t SELECT id + {number * 70000}, concat('row ', id) FROM range(0, 70000, 1, 1)"
+            f"INSERT INTO {{n}}.t SELECT id + {number * 70000}, concat('row ', id) FROM range(0, "
+            "70000, 1, 1)"
         )
     sql("DELETE FROM {n}.t WHERE id % 10 = 0")
     settings = LakeSettings(in_place_bytes=0, endpoint_bytes=1, endpoints=3)
@@ -301,7 +302,7 @@ def test_a_large_scan_is_divided_and_read_by_spark_tasks(lake, warehouse, namesp
             found = client.scan(namespace, "t", ["id", "rowid"])
             assert sorted(found["id"].to_pylist()) == [n for n in range(210_000) if n % 10]
             assert len(set(found["rowid"].to_pylist())) == 189_000
-            # A single row of a large row group is read by other means than all of them.
+            # A single row of a large row group is read in another way than all of them.
             ids = dict(zip(found["id"].to_pylist(), found["rowid"].to_pylist(), strict=True))
             point = client.scan(
                 namespace, "t", ["b", "id", "rowid"], where="id IN (140123, 123, 120)"
@@ -330,9 +331,7 @@ class _again:  # noqa: N801 - used as a function
 
 @pytest.fixture(scope="module")
 def small(lake, tmp_path_factory) -> Iterator[LakeCatalog]:
-    """Another catalog in the session of the lake, with two schemas only: what is asked by SQL is
-    asked of all tables.
-    """
+    """Another catalog in the session of the lake, with only two schemas: SQL reads all tables."""
     with LakeCatalog(tmp_path_factory.mktemp("small"), name="small") as catalog:
         for name in ("n", "m"):
             catalog.spark.sql(f"CREATE NAMESPACE small.{name}")
@@ -417,6 +416,7 @@ def test_what_is_wrong_with_a_table_is_logged_once(lake, namespace, sql, caplog)
     for _ in range(3):
         assert list(lake.schema(CTX, namespace).tables(CTX)) == []
     assert [record.message for record in caplog.records if "left out" in record.message] == [
-        f"{namespace}.gone is left out of the listing: the metadata of table {namespace}.gone is missing: "
+        f"{namespace}.gone is left out of the listing: the metadata of table {namespace}.gone is "
+        "missing: "
         "it was removed from the storage"
     ]

@@ -1,4 +1,4 @@
-"""Which servers are taken for dead, so that what they have left may be removed."""
+"""Which servers are taken for dead, so that their files may be removed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _is_dead(folder: Path) -> bool:
 
 
 def _left_by(folder: Path, machine: Machine, *, silent: float = 0.0) -> None:
-    """A lock that nobody holds, or not so that it could be seen here."""
+    """A lock that no server holds, or none that can be seen from here."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Machine, "this", lambda: machine)
         Life(folder, None).end()
@@ -89,7 +89,7 @@ def test_a_server_that_has_let_go_is_dead(tmp_path: Path) -> None:
 def test_a_container_with_the_same_name_and_process_id_elsewhere_is_another_server(
     tmp_path: Path,
 ) -> None:
-    """Its lock is not seen across machines, and it may have another clock."""
+    """Its lock cannot be seen across machines, and its clock may differ."""
     _left_by(tmp_path, Machine("another", "other"), silent=1e9)
     assert not _is_dead(tmp_path)
 
@@ -112,7 +112,7 @@ def test_a_container_without_a_machine_id_is_known_by_its_kernel(tmp_path: Path)
 
 @pytest.mark.parametrize("text", ["", '{"id": "x', "[[1, 2]]", '{"id": "x"}', "null"])
 def test_a_folder_that_does_not_say_whose_it_is_is_left_alone(tmp_path: Path, text: str) -> None:
-    """It was made by an older version, or is being made."""
+    """An older version has made it, or it is just being made."""
     (tmp_path / "lock").write_text(text)
     os.utime(tmp_path / "lock", (0, 0))
     assert not _is_dead(tmp_path)

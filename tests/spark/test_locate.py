@@ -1,6 +1,4 @@
-"""Rows found by their ids: in which files, at which positions, and whether they are still what they
-were.
-"""
+"""Rows found by their ids: in which files, at which positions, and whether they have changed."""
 
 from __future__ import annotations
 
@@ -54,7 +52,7 @@ def places(location: Location) -> dict[int, tuple[str, int]]:
 
 
 def vector(folder, data_file: str, positions: list[int]) -> dict[str, Any]:
-    """A delete vector, and the entry for it."""
+    """A delete vector, and its manifest entry."""
     content = b"\xd1\xd3\x39\x64" + BitMap64(positions).serialize()
     blob = len(content).to_bytes(4, "big") + content + zlib.crc32(content).to_bytes(4, "big")
     path = folder / f"{len(list(folder.iterdir()))}.puffin"
@@ -88,7 +86,7 @@ def rewritten(
 
 
 def overwriting(table: Table) -> Table:
-    """The same files, but by a commit that may have rewritten rows."""
+    """The table's files, in a commit that may have rewritten rows."""
     table.operation = "overwrite"
     return table
 
@@ -202,7 +200,7 @@ def test_ten_of_twenty_million_rows_are_found_without_reading_files(tmp_path):
     state, ids = table.state(), ids_of(*sorted(random.Random(1).sample(range(20_000_000), 10)))
     assert (
         sum(len(each.row_ids) for each in locate(state, ids, {}).found) == 10
-    )  # there are no files that it could read
+    )  # there are no files to read
 
 
 def test_a_million_ids_are_found_without_a_loop_over_them(tmp_path):
@@ -391,7 +389,7 @@ def test_rows_that_moved_twice(tmp_path):
 
 @pytest.fixture
 def sql(lake, namespace):
-    """Run SQL on table `t` of three columns, which is called T there."""
+    """Run SQL on table `t` of three columns, which the SQL calls T."""
     create(lake, namespace, "t")
 
     def run(text: str) -> None:
@@ -406,9 +404,7 @@ def ids_in_spark(lake, namespace) -> dict[int, int]:
 
 
 def check_all(lake, namespace) -> TableState:
-    """Every row that Spark knows is found where a plain look into the file finds it, and no
-    other.
-    """
+    """Check that every row of Spark is found, and no other, where a plain read finds it."""
     state = find(lake, namespace, "t").state
     known = ids_in_spark(lake, namespace)
     found = locate(state, pa.array(range(-2, max(known) + 20), pa.int64()), {})
@@ -471,11 +467,13 @@ def test_rows_are_found_after_whatever_spark_does(lake, namespace, sql, mode):
 def test_rows_are_found_in_partitions_and_after_changes_of_columns(lake, namespace):
     table = sql_name(lake, namespace, "t")
     lake.spark.sql(
-        f"CREATE TABLE {table} (id BIGINT, p STRING, d DATE) USING iceberg PARTITIONED BY (p, days(d)) "
+        f"CREATE TABLE {table} (id BIGINT, p STRING, d DATE) USING iceberg PARTITIONED BY (p, "
+        "days(d)) "
         "TBLPROPERTIES ('format-version' = '3', 'write.update.mode' = 'merge-on-read')"
     )
     lake.spark.sql(
-        f"INSERT INTO {table} SELECT id, if(id % 3 = 0, NULL, 'x'), date_add(DATE'2020-01-01', int(id % 2)) FROM range(40)"
+        f"INSERT INTO {table} SELECT id, if(id % 3 = 0, NULL, 'x'), date_add(DATE'2020-01-01', "
+        "int(id % 2)) FROM range(40)"
     )
     lake.spark.sql(f"UPDATE {table} SET p = 'y' WHERE id IN (3, 4)")
     lake.spark.sql(f"ALTER TABLE {table} DROP PARTITION FIELD p")

@@ -1,6 +1,4 @@
-"""Answers of the catalog that are lost: what is made is made once, what is live stays, and what
-nobody knows is said.
-"""
+"""Lost answers of the catalog: changes happen once, live files stay, doubt is reported."""
 
 from __future__ import annotations
 
@@ -47,13 +45,13 @@ def table(client: DuckDBClient, namespace: str) -> str:
 
 @pytest.fixture
 def catalog(table: str, monkeypatch: pytest.MonkeyPatch) -> LossyCatalog:
-    """What stands before the catalog, once the table is made."""
+    """The lossy catalog, once the table is made."""
     monkeypatch.setattr(outcomes, "_PAUSES", (0.0, 0.0), raising=False)
     return LossyCatalog(monkeypatch)
 
 
 def _ids(lake: LakeCatalog, namespace: str, table: str = "t") -> list[Any]:
-    """As Spark reads them: all files must be there."""
+    """The ids as Spark reads them: all files must be there."""
     found = lake.spark.sql(
         f"SELECT id FROM {sql_name(lake, namespace, table)} ORDER BY id"
     ).collect()
@@ -102,13 +100,15 @@ def test_a_change_that_landed_is_not_made_again(
 
 
 def _others(lake: LakeCatalog, namespace: str, *, expire: bool) -> None:
-    """What others do to the table meanwhile."""
+    """Changes that others make to the table meanwhile."""
     name = sql_name(lake, namespace, "t")
     insert(lake, namespace, "t", "(50)")
     if expire:
         lake.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('commit.note' = 'x')")
-        call = f"`{lake.spark_catalog}`.system.expire_snapshots(table => '{namespace}.t', retain_last => 1, "
-        lake.spark.sql(f"CALL {call} older_than => TIMESTAMP '2100-01-01 00:00:00')")
+        lake.spark.sql(
+            f"CALL `{lake.spark_catalog}`.system.expire_snapshots(table => '{namespace}.t',"
+            " retain_last => 1, older_than => TIMESTAMP '2100-01-01 00:00:00')"
+        )
 
 
 @pytest.mark.parametrize("expire", [False, True])
@@ -214,7 +214,7 @@ def _begin(client: DuckDBClient, namespace: str) -> None:
 def test_no_lost_answer_makes_a_transaction_happen_twice_or_not_at_all(
     client: DuckDBClient, lake: LakeCatalog, namespace: str, catalog: LossyCatalog, skip: int
 ) -> None:
-    """Of its first statement, of its second, and of its end."""
+    """The answer to its first statement, its second, or its end is lost."""
     _begin(client, namespace)
     catalog.lose(asked_again, skip=skip)
     client.insert(namespace, "t", _MORE)
@@ -318,7 +318,7 @@ def test_a_transaction_of_which_a_statement_is_unknown_is_rolled_back(
 
 @pytest.fixture(scope="module")
 def by_spark(lake: LakeCatalog) -> Iterator[LakeCatalog]:
-    """The same lake, where every UPDATE is left to Spark."""
+    """A lake on the session of `lake` that leaves every UPDATE to Spark."""
     settings = replace(LakeSettings(), update_rows_in_place=0, refresh_seconds=0.0)
     with LakeCatalog(
         spark=lake.spark, spark_catalog=lake.spark_catalog, settings=settings, name="by_spark"
@@ -330,7 +330,7 @@ def by_spark(lake: LakeCatalog) -> Iterator[LakeCatalog]:
 def test_no_lost_answer_makes_sparks_change_happen_twice(
     by_spark: LakeCatalog, lake: LakeCatalog, namespace: str, catalog: LossyCatalog, skip: int
 ) -> None:
-    """Neither that of the branch, nor that of its end."""
+    """The answer about the branch, or about its end, is lost."""
     table: Any = find(by_spark, namespace, "t")
     write = table.stage(CTX, Operation.UPDATE, DMLOptions())
     write.apply(
@@ -351,9 +351,7 @@ def _left_to_spark(lake: LakeCatalog, namespace: str) -> Any:
 
 @pytest.fixture
 def cancelled_late(monkeypatch: pytest.MonkeyPatch) -> Context:
-    """Of a caller who goes away just after Spark has committed; what Spark does then is
-    cancelled.
-    """
+    """The context of a caller who leaves just after Spark has committed, which cancels its job."""
     ctx, real = Context(), spark_writes._execute
 
     def execute(session: Any, *arguments: Any) -> None:
