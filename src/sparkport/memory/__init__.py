@@ -1,4 +1,4 @@
-"""The second backend: Arrow tables in memory with versions; the reference for implementers."""
+"""A backend of Arrow tables in memory, with versions; the reference for implementers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HOME = {"MemoryCatalog": "catalog", "MemorySchema": "schema", "MemoryTable": "t
 
 
 def __getattr__(name: str) -> object:
-    # The settings are read for `--help`, which need not wait for pyarrow.
+    # Only the settings are imported here: `--help` reads them and need not wait for pyarrow.
     if name in _HOME:
         return getattr(import_module(f"sparkport.memory.{_HOME[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -39,12 +39,12 @@ __all__ = ["MemoryCatalog"]
 class MemoryCatalog(
     VersionedCatalog, DynamicCatalog, TransactionManager, ActionCatalog, FlightCatalog
 ):
-    """Schemas of tables in memory, with history, DDL, DML and transactions. Gone when the process
-    ends.
+    """Schemas of tables in memory, with history, DDL, DML and transactions.
 
-    A transaction sees the catalog's rows as they were at its first read, and what it changed
-    itself. Its changes become visible all at once, unless somebody has changed one of the same rows
-    meanwhile (snapshot isolation). DDL does not take part: it is visible to everyone at once.
+    Everything is gone when the process ends. A transaction sees the catalog's rows as they were at
+    its first read, and its own changes. Its changes become visible all at once, unless another
+    transaction has changed one of the same rows meanwhile (snapshot isolation). DDL does not take
+    part: it is visible to every transaction at once.
     """
 
     def __init__(self, name: str = "", *, settings: MemorySettings | None = None) -> None:
@@ -69,10 +69,10 @@ class MemoryCatalog(
         return schema if schema is not None and schema.name == name else None
 
     def add(self, schema: Schema) -> None:
-        """Add a schema of any kind; the tables of a `MemorySchema` become part of this catalog's
-        transactions.
+        """Add a schema of any kind.
 
-        Raises: AlreadyExists.
+        The tables of a `MemorySchema` take part in this catalog's transactions. Raises:
+        AlreadyExists.
         """
         with self._ledger.lock:
             if folded(schema.name) in self._schemas:
@@ -94,7 +94,7 @@ class MemoryCatalog(
         return self._actions
 
     def add_action(self, action: CustomAction) -> None:
-        """Add an action of the catalog's own. Raises: AlreadyExists."""
+        """Add an action to the catalog. Raises: AlreadyExists."""
         with self._ledger.lock:
             if any(known.name == action.name for known in self._actions):
                 raise AlreadyExists(f"action {action.name} exists already")
@@ -104,8 +104,9 @@ class MemoryCatalog(
         return self._flights.get(name)
 
     def add_flight(self, name: FlightName, table: Table) -> None:
-        """Add a table that is in no schema, under a path or a command. Raises: AlreadyExists,
-        BadRequest.
+        """Add a table that is in no schema, under a path or a command.
+
+        Raises: AlreadyExists, BadRequest.
         """
         if not name:
             raise BadRequest("a flight needs a path or a command")

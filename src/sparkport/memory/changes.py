@@ -1,5 +1,6 @@
-"""What one statement does to a table, as a value that can be applied to any version with the same
-columns.
+"""What a statement does to a table, as a value.
+
+A change can be applied to any version that has the same columns.
 """
 
 from __future__ import annotations
@@ -13,27 +14,25 @@ import pyarrow as pa
 from sparkport.memory.rows import removed, replaced
 from sparkport.memory.segments import Segment, count_rows, inserted
 
-__all__ = ["Change", "Deleted", "Inserted", "Updated"]
+__all__ = ["Deleted", "Inserted", "SegmentChange", "Updated"]
 
 
-class Change(ABC):
-    """A change of rows."""
+class SegmentChange(ABC):
+    """What a statement does to the rows of a table."""
 
     @property
     @abstractmethod
     def touched(self) -> pa.Array | None:
-        """The ids of existing rows that it changes or removes, ascending; None when it touches
-        none.
-        """
+        """The ids of the rows that are updated or removed, ascending; None when there are none."""
 
     @abstractmethod
     def applied(self, segments: Sequence[Segment]) -> tuple[Segment, ...]:
-        """The rows afterwards. The touched rows must be there."""
+        """The segments after the change. All touched rows must be in `segments`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Inserted(Change):
-    """New rows. Their ids are given in the commit, because only then is known what they will be."""
+class Inserted(SegmentChange):
+    """New rows. The commit gives them their ids."""
 
     segments: tuple[Segment, ...]
 
@@ -46,7 +45,7 @@ class Inserted(Change):
         return count_rows(self.segments)
 
     def numbered(self, first_id: int) -> Inserted:
-        """The same rows with consecutive ids."""
+        """These rows with consecutive ids from `first_id`."""
         segments = []
         for segment in self.segments:
             segments.append(replace(segment, first_id=first_id, ids=None))
@@ -58,7 +57,7 @@ class Inserted(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class Updated(Change):
+class Updated(SegmentChange):
     """New values of some columns, by position, for rows given by ascending, distinct ids."""
 
     row_ids: pa.Array
@@ -73,7 +72,7 @@ class Updated(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class Deleted(Change):
+class Deleted(SegmentChange):
     """Rows to be removed, given by ascending, distinct ids."""
 
     row_ids: pa.Array

@@ -1,8 +1,8 @@
-"""Making changes visible: at once, into a transaction, or of a whole transaction.
+"""Make changes visible: to all at once, or to a transaction, or all those of a transaction.
 
-What is slow is prepared against the version of the moment without a lock. Under the lock only what
-others have committed since is looked at: whether it touched the same rows, and whether it brought
-equal keys.
+The slow work is done without a lock, against the version that is current at that time. Under the
+lock only what was committed since then is examined: whether it touched the same rows, and whether
+it brought equal keys.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.engine.constraints.enforce import enforce_keys, keys_of
 from sparkport.engine.databases import Check
 from sparkport.errors import Conflict
-from sparkport.memory.changes import Change, Inserted
+from sparkport.memory.changes import Inserted, SegmentChange
 from sparkport.memory.definition import Definition
 from sparkport.memory.rows import find_missing, take_rows
 from sparkport.memory.segments import Segment
@@ -42,22 +42,23 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class KeyCheck:
-    """The key values of changed rows, to be compared with those of others."""
+    """The key values of changed rows, to be compared with those of other rows."""
 
     table: str
     definition: Definition
     constraints: Constraints
-    """Those that the change can break."""
+    """The keys that the change can violate."""
     changed: pa.Table
     has_row_ids: bool
-    """Whether `changed` has the row ids: then rows of the table with the same ids are not
-    compared.
+    """Whether `changed` has the row ids.
+
+    A row of the table with the same id is then not compared.
     """
     check: Check | None = None
-    """Raises when nobody waits any longer."""
+    """Raises when the request has been cancelled."""
 
     def against(self, segments: Sequence[Segment]) -> None:
-        """Raises: ConstraintViolation."""
+        """Compare with the rows of these segments. Raises: ConstraintViolation."""
 
         def existing(columns: Sequence[str]) -> pa.Table:
             return read_columns(self.definition, segments, columns)
@@ -71,7 +72,7 @@ class KeyCheck:
 def read_columns(
     definition: Definition, segments: Sequence[Segment], columns: Sequence[str]
 ) -> pa.Table:
-    """Some columns of all rows, the row id among them if it is named; without copying."""
+    """Some columns of all rows, without copying. The row id may be among them."""
     arrow_schema = definition.arrow_schema
     positions = [arrow_schema.get_field_index(name) for name in columns]
     fields = pa.schema([arrow_schema.field(position) for position in positions])
@@ -88,9 +89,9 @@ def read_columns(
 
 
 def commit_change(
-    table: MemoryTable, base: Version, change: Change, keys: KeyCheck | None
+    table: MemoryTable, base: Version, change: SegmentChange, keys: KeyCheck | None
 ) -> Version:
-    """Make a change visible that was made to `base`. Raises: Conflict; ConstraintViolation."""
+    """Make visible a change that was made to `base`. Raises: Conflict; ConstraintViolation."""
     ahead = table.current
     _expect_no_conflict(table, base, ahead, change)
     if keys is not None:
@@ -112,7 +113,11 @@ def commit_change(
 
 
 def _expect_no_conflict(
-    table: MemoryTable, base: Version, current: Version, change: Change, owner: str | None = None
+    table: MemoryTable,
+    base: Version,
+    current: Version,
+    change: SegmentChange,
+    owner: str | None = None,
 ) -> None:
     if current is base:
         return
@@ -124,7 +129,8 @@ def _expect_no_conflict(
     for entry in base.log.later(owner):
         if entry.row_ids is not None and (both := _common(touched, entry.row_ids)) is not None:
             raise Conflict(
-                f"row {both} of table {table.title} was changed by another statement meanwhile: run it again"
+                f"row {both} of table {table.title} was changed by another statement meanwhile: "
+                f"run it again"
             )
 
 
@@ -145,11 +151,12 @@ def add_to_transaction(
     table: MemoryTable,
     transaction: Transaction,
     base: Version,
-    change: Change,
+    change: SegmentChange,
     keys: KeyCheck | None,
 ) -> None:
-    """Make a change visible to its transaction. Raises: Conflict; ConstraintViolation;
-    LimitExceeded.
+    """Make a change visible to its transaction.
+
+    Raises: Conflict; ConstraintViolation; LimitExceeded.
     """
     if keys is not None:
         keys.against(base.segments)
@@ -160,7 +167,8 @@ def add_to_transaction(
         if seen is not base:
             if change.touched is not None:
                 raise Conflict(
-                    f"another statement of the same transaction changed table {table.title} meanwhile: run it again"
+                    f"another statement of the same transaction changed table {table.title} "
+                    f"meanwhile: run it again"
                 )
             if keys is not None:
                 keys.against(_newer(seen, base))
@@ -177,11 +185,11 @@ def add_to_transaction(
 
 
 def commit_transaction(ledger: Ledger, transaction: Transaction) -> dict[MemoryTable, Version]:
-    """Make all changes of a transaction visible, or roll it back and raise: Conflict;
-    ConstraintViolation.
+    """Make all changes of a transaction visible, or roll it back.
 
-    Returns what the transaction saw of the tables it changed: its parent goes on with that, without
-    what others did.
+    Returns what the transaction saw of the tables that it changed. Its parent goes on with these
+    versions, without the changes of others. Raises: Conflict; ConstraintViolation, after the
+    rollback.
     """
     with ledger.lock:
         owner = transaction.parent
@@ -203,9 +211,7 @@ _Result = tuple["MemoryTable", Definition, tuple[Segment, ...], "pa.Array | None
 
 
 def _rebased(table: MemoryTable, pending: Pending, owner: str | None) -> _Result:
-    """What the table holds after the transaction's changes, whatever was committed since it
-    began.
-    """
+    """The table with the transaction's changes and with all that was committed meanwhile."""
     current, base = table.current, pending.base
     if table.dropped:
         raise Conflict(f"table {table.title} was dropped meanwhile: the transaction is rolled back")
@@ -217,14 +223,17 @@ def _rebased(table: MemoryTable, pending: Pending, owner: str | None) -> _Result
             segments = change.applied(segments)
         _check_rebased_keys(table, current, segments, pending.changes)
     touched = [change.touched for change in pending.changes if change.touched is not None]
-    if len(touched) < 2:  # what one change has touched ascends already
+    if len(touched) < 2:  # the ids of a single change ascend already
         return table, current.definition, segments, touched[0] if touched else None
     ids = pc.unique(pa.concat_arrays(touched))
     return table, current.definition, segments, ids.take(pc.sort_indices(ids))
 
 
 def _check_rebased_keys(
-    table: MemoryTable, current: Version, segments: Sequence[Segment], changes: Sequence[Change]
+    table: MemoryTable,
+    current: Version,
+    segments: Sequence[Segment],
+    changes: Sequence[SegmentChange],
 ) -> None:
     constraints = current.definition.constraints
     keys = keys_of(constraints)
@@ -235,7 +244,7 @@ def _check_rebased_keys(
         s.row_ids() for change in changes if isinstance(change, Inserted) for s in change.segments
     ]
     ids = pc.unique(pa.concat_arrays(parts))
-    if find_missing(segments, ids) is not None:  # removed again by a later change
+    if find_missing(segments, ids) is not None:  # a later change has removed some
         present = pa.chunked_array([s.row_ids() for s in segments], pa.int64())
         ids = ids.filter(pc.is_in(ids, value_set=present))
     columns = list(
@@ -249,16 +258,15 @@ def _check_rebased_keys(
 
 
 def install(ledger: Ledger, results: Sequence[_Result], owner: str | None = None) -> list[Version]:
-    """Make the given contents the current versions of their tables, all with one number. Called
-    under the lock.
+    """Make the given segments the current versions of their tables, all with one sequence number.
 
-    `owner` is the transaction of DuckDB whose statement it was.
+    Called under the lock. `owner` is the DuckDB transaction whose statement made the changes.
     """
     sequence = ledger.sequence + 1
     versions = []
     for table, definition, segments, touched in results:
         before = table.current
-        # Clocks can go back; history cannot.
+        # Clocks can go back; the timestamps of a history must not.
         timestamp = max(ledger.settings.now(), before.timestamp)
         version = Version(
             before.number + 1, timestamp, sequence, definition, segments, LogEntry(touched, owner)

@@ -1,5 +1,6 @@
-"""ALTER TABLE: the rows of a version afterwards. Nothing here changes anything; `MemoryTable` makes
-the result current.
+"""ALTER TABLE: compute the segments of the altered table.
+
+Nothing here changes a table: `MemoryTable` makes the result its current version.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Segments = tuple[Segment, ...]
 
 @dataclass(frozen=True, slots=True)
 class Altered:
-    """What a table becomes."""
+    """Definition and rows of a table after ALTER TABLE."""
 
     definition: Definition
     segments: Segments
@@ -43,8 +44,9 @@ class Altered:
 def altered(
     change: Alteration, segments: Segments, table: TableName, check: Check | None
 ) -> Altered:
-    """A table after a change, with the given rows. Raises: ConstraintViolation when they do not
-    fulfil what the change requires.
+    """Combine a change with the rows it leads to.
+
+    Raises: ConstraintViolation when the rows do not fulfil what the change requires.
     """
     definition, required = define(change.columns, change.constraints), change.required
     if required and segments:
@@ -59,7 +61,7 @@ def same_rows(version: Version, change: Alteration, check: Check | None) -> Segm
 
 
 def with_new_column(version: Version, change: Alteration, check: Check | None) -> Segments:
-    """The rows with the new column's default, where it has one, else NULL."""
+    """The rows with the added column: its default where it has one, else NULL."""
     added = default_values(change.field, [segment.rows for segment in version.segments], check)
     return tuple(
         segment.with_columns((*segment.columns, values))
@@ -79,7 +81,10 @@ def without_column(version: Version, change: Alteration, check: Check | None) ->
 def with_new_type(
     version: Version, change: Retyping, check: Check | None, table: TableName
 ) -> Segments:
-    """The rows with values that DuckDB computes. Raises: BadRequest when it cannot."""
+    """The rows with the values that DuckDB computes for the column.
+
+    Raises: BadRequest when it cannot.
+    """
     rows = (
         pa.RecordBatch.from_arrays(list(each.columns), schema=version.definition.columns)
         for each in version.segments
@@ -89,7 +94,7 @@ def with_new_type(
 
 
 def with_values(version: Version, change: Alteration, values: Iterable[pa.Array]) -> Segments:
-    """The rows with new values of the changed column, given for each segment."""
+    """The rows with new values in the changed column; `values` has an array for each segment."""
     return tuple(
         segment.with_columns(
             new if index == change.position else column

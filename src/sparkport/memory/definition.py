@@ -1,4 +1,4 @@
-"""What the rows of a table look like."""
+"""The columns and constraints of a table."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from sparkport.engine.columns import expect_column, expect_columns, find_column
 __all__ = ["Definition", "TableName", "define"]
 
 _PRIVATE_METADATA = (b"check_constraints", b"can_produce_statistics", b"pandas")
-"""Keys of the schema's metadata that are not the user's: the first two would mislead the client
-(airport §3.6).
+"""Keys of a schema's metadata that are not the user's.
+
+The first two would mislead the client (airport §3.6).
 """
 
 
 @dataclass(frozen=True, slots=True)
 class TableName:
-    """How messages name a table: with its schema, except where DuckDB names it without."""
+    """A table's name for messages. `str` includes the schema, `name` does not, as in DuckDB's."""
 
     schema: str
     name: str
@@ -30,29 +31,30 @@ class TableName:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Definition:
-    """Columns and constraints of a table. Every ALTER makes a new one, so its identity tells
-    whether there was one.
+    """Columns and constraints of a table.
+
+    Every ALTER makes a new object, so comparing identities tells whether there was an ALTER.
     """
 
     columns: pa.Schema
-    """Without the row id; NOT NULL columns are not nullable."""
+    """The columns without the row id. A NOT NULL column is not nullable."""
     constraints: Constraints
     arrow_schema: pa.Schema
-    """As published: with the row id, last (airport §16 T7)."""
+    """The columns as published: with the row id, last (airport §16 T7)."""
 
     def position(self, name: str) -> int | None:
-        """Where the column is, as DuckDB compares names."""
+        """The position of a column, found by its name as DuckDB compares names."""
         return find_column(self.columns, name)
 
     def expect(self, name: str, table: TableName) -> int:
-        """Raises: NotFound."""
+        """The position of a column. Raises: NotFound."""
         return expect_column(self.columns, name, table)
 
 
 def define(columns: pa.Schema, constraints: Constraints) -> Definition:
-    """Make a definition of columns and of constraints that hold for them already.
+    """Make a definition of columns and of constraints that were validated for them.
 
-    Raises: BadRequest for columns that cannot be those of a table.
+    Raises: BadRequest for columns that a table cannot have.
     """
     expect_columns(columns)
     metadata = {k: v for k, v in (columns.metadata or {}).items() if k not in _PRIVATE_METADATA}

@@ -1,5 +1,6 @@
-"""ALTER TABLE on fields of structs: the rows afterwards. Children are put together anew, and no
-value is copied.
+"""ALTER TABLE on fields of structs: compute the altered columns.
+
+Struct arrays are composed anew from their children; no value is copied.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["with_new_fields"]
 
 
 def with_new_fields(version: Version, change: FieldAlteration, check: Check | None) -> Segments:
-    """The rows with the changed struct; a field that is new is NULL in all of them."""
+    """The rows with the changed struct. A field that is new is NULL in every row."""
     old = (segment.columns[change.position] for segment in version.segments)
     return with_values(
         version, change, (_rebuilt(each, change.field.type, change.steps, change) for each in old)
@@ -29,7 +30,7 @@ def with_new_fields(version: Version, change: FieldAlteration, check: Check | No
 def _rebuilt(
     array: pa.Array, wanted: pa.DataType, steps: Sequence[int], change: FieldAlteration
 ) -> pa.Array:
-    """The array as the wanted type, with the struct at the end of the steps changed."""
+    """The array in the wanted type; `steps` lead to the struct that is changed."""
     if not steps:
         children = [
             pa.nulls(len(array), field.type) if source is None else array.field(source)
@@ -66,5 +67,5 @@ def _mask(array: pa.Array) -> pa.Array | None:
 
 
 def _whole(offsets: pa.Array) -> pa.Array:
-    """Arrow takes no null mask together with offsets that are a slice."""
+    """Copy the offsets: Arrow takes no null mask together with offsets that are a slice."""
     return pc.add(offsets, pa.scalar(0, offsets.type))

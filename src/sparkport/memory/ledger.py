@@ -1,6 +1,4 @@
-"""What the tables of a catalog share: the lock for commits, the numbers of commits, the
-transactions.
-"""
+"""What the tables of a catalog share: the commit lock, the commit numbers, the transactions."""
 
 from __future__ import annotations
 
@@ -21,20 +19,18 @@ __all__ = ["Ledger"]
 
 
 class Ledger:
-    """One for each catalog; a table or schema that stands alone has its own until it is added to
-    one.
+    """The commits and transactions of a catalog.
 
-    Readers do not wait for commits. A commit makes its versions with the number `sequence + 1`, and
-    raises `sequence` when they are all in place: a transaction that begins to read meanwhile sees
-    none of them.
+    A table or schema outside of a catalog has a ledger of its own until it is added to one. Readers
+    do not wait for commits. A commit makes its versions with the number `sequence + 1`, and raises
+    `sequence` when they are all in place: a transaction that begins to read meanwhile sees none of
+    them.
     """
 
     def __init__(self, settings: MemorySettings, *, has_transactions: bool = False) -> None:
         self.settings = settings
         self.has_transactions = has_transactions
-        """Without, ids of transactions are of another catalog, and every statement commits by
-        itself.
-        """
+        """Whether transactions begin here. If not, every statement commits by itself."""
         self.lock = threading.RLock()
         self._sequence = 0
         self.catalog_version = 1
@@ -52,28 +48,25 @@ class Ledger:
         self.catalog_changed()
 
     def catalog_changed(self) -> None:
-        """Have DuckDB plan its prepared statements again: objects or rows are no longer as they
-        were.
+        """Raise the catalog version, so that DuckDB plans its prepared statements again.
 
         A plan holds the statistics of its columns and the id of the transaction in which it was
-        made, so without this it would go on reading that snapshot. Called after a change is
-        visible: a plan with too old a number is only made once too often.
+        made. Without a new number DuckDB would go on reading that snapshot. Called after a change
+        is visible: a plan made too early is then only made again.
         """
         with self._numbering:
             self.catalog_version += 1
 
     def oldest_pin(self) -> int:
-        """The oldest snapshot that is still read. Costly; asked for only where history is
-        bounded.
-        """
+        """The oldest snapshot that is still read. Slow; only needed where history is bounded."""
         return self.transactions.oldest_pin(self.sequence)
 
     def version_for(self, ctx: Context, table: MemoryTable) -> Version:
-        """What a request sees of a table: the snapshot of its transaction with that transaction's
-        own changes.
+        """The version of a table that a request sees.
 
-        A write that commits by itself inside a transaction of DuckDB sees what that one sees, since
-        it changes rows that were found there. Raises: NotFound, TransactionNotActive.
+        That is the snapshot of its transaction with that transaction's own changes. A write that
+        commits by itself inside a DuckDB transaction sees what that transaction sees, since it
+        changes rows that were found there. Raises: NotFound, TransactionNotActive.
         """
         if not self.has_transactions:
             return table.current
@@ -93,26 +86,26 @@ class Ledger:
         return self._seen(transaction, table)
 
     def lasting_version_for(self, ctx: Context, table: MemoryTable) -> Version | None:
-        """As `version_for`; None when the next request of the same transaction may see another."""
+        """The version that an open transaction sees throughout; None outside of a transaction."""
         version = self.version_for(ctx, table)
         return None if self._active(ctx.transaction_id) is None else version
 
     def show(self, transaction_id: str | None, versions: Mapping[MemoryTable, Version]) -> None:
-        """Let a transaction see other versions of tables, because its own statements have made
-        them.
-        """
+        """Let a transaction see versions that its own statements have made."""
         transaction = self._active(transaction_id)
         if transaction is not None and transaction.pin is not None:
             transaction.seen.update(versions)
 
     def expect_no_pending(self, ctx: Context, table: MemoryTable) -> None:
-        """Raises: PreconditionFailed when the request's transaction has changed rows of the
-        table.
+        """Refuse DDL on a table with uncommitted changes of the request's transaction.
+
+        Raises: PreconditionFailed.
         """
         transaction = self._active(ctx.transaction_id)
         if transaction is not None and table in transaction.pending:
             raise PreconditionFailed(
-                f"table {table.title} has uncommitted changes of this transaction: commit it before altering the table"
+                f"table {table.title} has uncommitted changes of this transaction: commit it "
+                f"before altering the table"
             )
 
     def _active(self, transaction_id: str | None) -> Transaction | None:
@@ -131,12 +124,12 @@ class Ledger:
         version = transaction.seen.get(table) or table.history.at_sequence(pin)
         current = table.current
         if version is None or version.definition is not current.definition:
-            # Younger than the snapshot, or altered since. DDL of DuckDB bears no transaction id
-            # (airport §2.2), and its next statement expects the new columns; whoever still expects
-            # the old ones has been refused by the service. So it is seen as it is now, and from
-            # then on always so.
+            # The table is younger than the snapshot, or was altered since. DuckDB's DDL bears no
+            # transaction id (airport §2.2), and its next statement expects the new columns; the
+            # service has refused a request that expects the old ones. So the transaction sees the
+            # table as it is now, from now on.
             transaction.seen[table] = version = current
         if version is not current:
-            # DuckDB may keep a plan made of this, also when the transaction has ended.
+            # DuckDB may keep a plan made from this version, even after the transaction has ended.
             self.catalog_changed()
         return version

@@ -22,13 +22,14 @@ __all__ = [
 ]
 
 _WINDOW = 4096
-"""A change of few rows copies so many, not a whole segment; segments are not cut into smaller
-pieces than this.
+"""Rows that a change of few rows copies, instead of a whole segment.
+
+Segments are not cut into smaller pieces.
 """
 
 
 class MissingRow(LookupError):
-    """There is no row of that id."""
+    """No row has the id `row_id`."""
 
     def __init__(self, row_id: int) -> None:
         super().__init__(row_id)
@@ -37,7 +38,7 @@ class MissingRow(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class _Located:
-    """Row ids `start` to before `stop` of a list are in segment `index`, at `positions`."""
+    """Ids `start` to before `stop` of a list are in segment `index`, at `positions`."""
 
     index: int
     positions: pa.Array
@@ -59,8 +60,9 @@ def _locate(segments: Sequence[Segment], ids: pa.Array) -> Iterator[_Located]:
 
 
 def _spans(segments: Sequence[Segment], ids: pa.Array) -> Iterator[tuple[int, int, int]]:
-    """The segments whose ranges the ascending ids are in, and which of the ids. Raises: MissingRow
-    for one in no range.
+    """Assign ascending ids to segments: yields (segment's index, first id, id after the last).
+
+    Raises: MissingRow for an id that is in no segment's range.
     """
     if len(ids) == 0:
         return
@@ -76,11 +78,11 @@ def _spans(segments: Sequence[Segment], ids: pa.Array) -> Iterator[tuple[int, in
 
 
 def find_missing(segments: Sequence[Segment], ids: pa.Array) -> int | None:
-    """One of the row ids, in any order, that no row has; None when all exist."""
+    """An id that no row has, of ids in any order; None when all exist."""
     ids = ids if is_ascending(ids) else ids.take(pc.sort_indices(ids))
     try:
         if all(segments[index].ids is None for index, _, _ in _spans(segments, ids)):
-            return None  # there are no gaps in the ranges
+            return None  # these ranges have no gaps
         for _ in _locate(segments, ids):
             pass
     except MissingRow as missing:
@@ -89,8 +91,9 @@ def find_missing(segments: Sequence[Segment], ids: pa.Array) -> int | None:
 
 
 def take_rows(segments: Sequence[Segment], ids: pa.Array, columns: Sequence[int]) -> list[pa.Array]:
-    """The values of some columns for the rows of the given ids, in their order. Raises:
-    MissingRow.
+    """The values of some columns for the rows with the given ids, in the order of the ids.
+
+    Raises: MissingRow.
     """
     if not columns:
         return []
@@ -138,7 +141,7 @@ def removed(segments: Sequence[Segment], ids: pa.Array) -> tuple[Segment, ...]:
         columns = tuple(take_values(column.slice(first, rows), kept) for column in segment.columns)
         return with_ids(columns, segment.row_ids(first, rows).take(kept))
 
-    return tuple(_without_crumbs(_changed(segments, ids, rewrite)))
+    return tuple(_with_small_ones_merged(_changed(segments, ids, rewrite)))
 
 
 def _changed(
@@ -146,7 +149,7 @@ def _changed(
     ids: pa.Array,
     rewrite: Callable[[Segment, _Located, int, int], Segment | None],
 ) -> list[Segment]:
-    """All segments, of those with the given rows only the neighbourhood of these rows rewritten."""
+    """Apply `rewrite` to the windows around the given rows; everything else stays as it is."""
     result: list[Segment] = []
     done = 0
     for found in _locate(segments, ids):
@@ -167,10 +170,8 @@ def _changed(
     return result
 
 
-def _without_crumbs(segments: Sequence[Segment]) -> Iterator[Segment]:
-    """The same rows, with neighbouring small segments merged, so that many DELETEs do not leave
-    many.
-    """
+def _with_small_ones_merged(segments: Sequence[Segment]) -> Iterator[Segment]:
+    """Merge neighbouring small segments, so that many DELETEs do not leave many segments."""
     run: list[Segment] = []
     rows = 0
     for segment in segments:
@@ -184,8 +185,9 @@ def _without_crumbs(segments: Sequence[Segment]) -> Iterator[Segment]:
 
 
 def _merge_order(positions: pa.Array, first: int, rows: int) -> pa.Array:
-    """Where each of `rows` values is in the old ones followed by the new ones, which belong at
-    `positions`.
+    """Indices that merge new values into old ones.
+
+    They index `rows` old values followed by the new ones, which belong at `positions`.
     """
     new = pc.inverse_permutation(shifted(positions, -first), max_index=rows - 1)
     return pc.coalesce(shifted(new, rows), ramp(0, rows))

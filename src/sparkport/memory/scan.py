@@ -1,4 +1,4 @@
-"""Reading a version: slices of its segments, in order, without copying."""
+"""Read a version: slices of its segments, in order, without copying."""
 
 from __future__ import annotations
 
@@ -20,19 +20,18 @@ __all__ = ["divide", "read_partition", "scan_version"]
 
 _BATCH_BYTES = 8 * 1024 * 1024
 _ALIGNMENT = 1024
-"""Slices begin at multiples of it within a segment, so that bitmaps need no shifting when they are
-sent.
-"""
+"""Slices begin at multiples of this within a segment. Sending them then shifts no bitmap."""
 
 _PARTITION = struct.Struct("<8sQQQ")
-"""The table's own key, the version's serial, the first row and the row after the last."""
+"""Content of a partition: the table's key, the version's serial, first row, row after the last."""
 
 
 def scan_version(
     ctx: Context, version: Version, options: ScanOptions, start: int = 0, stop: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows from position `start` to before `stop`. Raises: NotFound for an unknown
-    column.
+    """Yield the rows from position `start` to before `stop`.
+
+    Raises: NotFound for an unknown column.
     """
     positions = _positions(version, options.columns)
     fields = version.definition.arrow_schema
@@ -63,7 +62,7 @@ def _batches(
     start: int,
     stop: int | None,
 ) -> Iterator[pa.RecordBatch]:
-    # The service filters after us, so only without a filter do we know when there are enough rows.
+    # With a filter, the service leaves rows out later: more than `limit` rows may be needed here.
     left = options.limit if options.limit > 0 and options.filter is None else None
     done, total = 0, (version.rows if stop is None else stop) - start
     for segment, first, last in _parts(version.segments, start, stop):
@@ -148,7 +147,7 @@ def _aligned(segments: Sequence[Segment], row: int) -> int:
 def read_partition(
     ctx: Context, history: History, key: bytes, options: ScanOptions, table: TableName
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one part. Raises: Conflict when its version is gone."""
+    """Yield the rows of a partition. Raises: Conflict when its version is gone."""
     assert options.partition is not None
     if len(options.partition) != _PARTITION.size:
         raise BadRequest(f"the partition is not one of table {table}")

@@ -1,4 +1,4 @@
-"""A schema in memory: tables, its own and others', and functions."""
+"""A schema in memory, with tables and functions of any kind."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ __all__ = ["MemorySchema"]
 
 
 class MemorySchema(DynamicSchema):
-    """Any tables and functions under one name; CREATE TABLE makes a `MemoryTable`.
+    """A schema of tables and functions of any kind; CREATE TABLE makes a `MemoryTable`.
 
-    Thread-safe: its contents are replaced as a whole by every change, so readers need no lock.
+    Thread-safe: every change replaces the lists of objects as a whole, so readers need no lock.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class MemorySchema(DynamicSchema):
         return self._table_functions
 
     def add_table(self, table: Table) -> None:
-        """Add a table of any kind. A `MemoryTable` takes part in the transactions of the catalog.
+        """Add a table of any kind. A `MemoryTable` takes part in the catalog's transactions.
 
         Raises: AlreadyExists; BadRequest when it is in another schema already.
         """
@@ -89,13 +89,13 @@ class MemorySchema(DynamicSchema):
             ledger.catalog_changed()
 
     def add_scalar_function(self, function: ScalarFunction) -> None:
-        """Add a function; several of one name are overloads."""
+        """Add a function. Functions with the same name are overloads."""
         with self._locked() as ledger:
             self._scalar_functions = (*self._scalar_functions, function)
             ledger.catalog_changed()
 
     def add_table_function(self, function: TableFunction | TableInOutFunction) -> None:
-        """Add a function; several of one name are overloads."""
+        """Add a function. Functions with the same name are overloads."""
         with self._locked() as ledger:
             self._table_functions = (*self._table_functions, function)
             ledger.catalog_changed()
@@ -107,8 +107,8 @@ class MemorySchema(DynamicSchema):
             known := self._tables.get(folded(name))
         ):
             return self._conflict(known, options)
-        # An ENUM arrives without its members, as a dictionary: it is kept as plain values, as the
-        # client sees it.
+        # An ENUM arrives as a dictionary without its members. It is kept as plain values, which is
+        # what the client sees.
         columns = publishable_schema(arrow_schema)
         table = MemoryTable(name, columns, comment=options.comment, constraints=options.constraints)
         with self._locked() as ledger:
@@ -144,7 +144,7 @@ class MemorySchema(DynamicSchema):
                 raise Unsupported(f"table {self._name}.{name} cannot be renamed")
             if folded(new_name) != folded(name):
                 self._expect_free(new_name)
-            # In one step, and in the same place: nobody finds the table under neither name, or
+            # In one step, and in the same place: no reader finds the table under neither name, or
             # under both.
             table.rename(new_name)
             self._tables = {folded(each.name): each for each in self._tables.values()}
@@ -154,8 +154,9 @@ class MemorySchema(DynamicSchema):
     # What the catalog uses, under its lock.
 
     def move_to(self, ledger: Ledger) -> None:
-        """Make it part of a catalog, with all its tables. Raises: BadRequest when it is part of one
-        already.
+        """Make the schema part of a catalog, with all its tables.
+
+        Raises: BadRequest when it is part of a catalog already.
         """
         with self._locked() as before:
             if before.has_transactions:
@@ -166,14 +167,14 @@ class MemorySchema(DynamicSchema):
             self._ledger = ledger
 
     def clear(self) -> None:
-        """Drop everything in it, because it is dropped itself."""
+        """Drop all objects of the schema, as it is dropped itself."""
         self.dropped = True
         for table in self._tables.values():
             self._remove(table)
 
     @contextmanager
     def _locked(self) -> Iterator[Ledger]:
-        """Hold the lock of the ledger, which may change while one waits for it."""
+        """Hold the lock of the ledger. The ledger may be replaced while this waits for the lock."""
         while True:
             ledger = self._ledger
             with ledger.lock:

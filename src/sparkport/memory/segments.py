@@ -1,8 +1,8 @@
-"""Where rows are kept: immutable runs of rows, shared by all versions of a table that contain them.
+"""Immutable runs of rows, shared by all versions of a table that contain them.
 
 The segments of a version are in ascending order of row id and do not overlap, so that a row is
-found by bisection. What is new in a version is what differs from the one before: an INSERT adds
-segments at the end, an UPDATE or DELETE replaces those it touches (`rows.py`).
+found by bisection. An INSERT adds segments at the end; an UPDATE or DELETE replaces the segments it
+touches (`rows.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sparkport.memory.statistics import Summary
 
 __all__ = [
-    "Gathered",
+    "LazyColumns",
     "MERGE_BYTES",
     "SEGMENT_ROWS",
     "Segment",
@@ -38,9 +38,7 @@ __all__ = [
 ]
 
 SEGMENT_ROWS = 131_072
-"""Rows that a segment has at most: large enough to stream well, small enough to be copied by an
-UPDATE.
-"""
+"""The most rows of a segment: enough to stream well, few enough for an UPDATE to copy."""
 MERGE_BYTES = 64 * 1024 * 1024
 """Segments are not merged beyond this size, so that 32-bit offsets of strings cannot overflow."""
 
@@ -48,8 +46,9 @@ _RAMP: pa.Array = pa.arange(0, SEGMENT_ROWS)
 
 
 def ramp(first: int, rows: int) -> pa.Array:
-    """`rows` consecutive integers from `first`; adding to a ready array is ten times faster than
-    `pa.arange`.
+    """`rows` consecutive integers from `first`.
+
+    Adding to an existing array is ten times faster than `pa.arange`.
     """
     if rows > SEGMENT_ROWS:
         return pa.arange(first, first + rows)
@@ -57,18 +56,18 @@ def ramp(first: int, rows: int) -> pa.Array:
 
 
 def shifted(values: pa.Array, by: int) -> pa.Array:
-    """int64 values plus a number. With a plain Python number Arrow looks for pandas first, for 0.2
-    ms every time.
+    """int64 values plus a number.
+
+    With a plain Python number Arrow looks for pandas first, which takes 0.2 ms every time.
     """
     return pc.add(values, pa.scalar(by, pa.int64()))
 
 
-class Gathered(Sequence[pa.Array]):
-    """The columns of many small batches as one array each, which are made when somebody first
-    looks.
+class LazyColumns(Sequence[pa.Array]):
+    """The columns of many small batches, joined when they are first read.
 
-    An INSERT of a million rows comes in batches of 2048. Putting them together takes as long as
-    receiving them, and need not keep the statement waiting. Thread-safe.
+    An INSERT of a million rows comes in batches of 2048. Joining them takes as long as receiving
+    them, and need not keep the statement waiting. Thread-safe.
     """
 
     def __init__(self, batches: Sequence[pa.RecordBatch], nbytes: int) -> None:
@@ -96,17 +95,15 @@ class Gathered(Sequence[pa.Array]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segment:
-    """A run of rows: one array for each column, in the order of the table's definition, and the
-    rows' ids.
-    """
+    """A run of rows: an array for each column, in the order of the definition, and the row ids."""
 
     columns: Sequence[pa.Array]
     rows: int
     first_id: int
     ids: pa.Array | None = None
-    """Ascending int64; None when they are consecutive, which costs nothing."""
+    """Ascending int64; None when the ids are consecutive."""
     summaries: dict[int, Summary] = field(default_factory=dict, repr=False)
-    """Of the columns that somebody has asked about, by position; kept by `statistics.py`."""
+    """Summaries by position of the column, computed when first asked for by `statistics.py`."""
 
     @property
     def last_id(self) -> int:
@@ -114,7 +111,7 @@ class Segment:
 
     @property
     def nbytes(self) -> int:
-        if isinstance(self.columns, Gathered):
+        if isinstance(self.columns, LazyColumns):
             return int(self.columns.nbytes)
         return sum(int(column.nbytes) for column in self.columns)
 
@@ -125,7 +122,7 @@ class Segment:
         )
 
     def slice(self, start: int, rows: int) -> Segment:
-        """Some of its rows, without copying them."""
+        """Some of the rows, without copying them."""
         columns = tuple(column.slice(start, rows) for column in self.columns)
         if self.ids is None:
             return Segment(columns, rows, self.first_id + start)
@@ -136,13 +133,13 @@ class Segment:
 
 
 def with_ids(columns: tuple[pa.Array, ...], ids: pa.Array) -> Segment:
-    """A segment whose row ids are given; there must be at least one row."""
+    """Make a segment of rows with these ids; there must be at least one row."""
     first, last = int(ids[0].as_py()), int(ids[-1].as_py())
     return Segment(columns, len(ids), first, None if last - first + 1 == len(ids) else ids)
 
 
 def segments_of(batches: Iterable[pa.RecordBatch], first_id: int) -> list[Segment]:
-    """The rows of `batches` in segments, without copying them, numbered from `first_id`."""
+    """Cut batches into segments without copying, with row ids from `first_id`."""
     segments = []
     for batch in batches:
         columns = tuple(batch.columns)
@@ -161,7 +158,7 @@ def count_rows(segments: Iterable[Segment]) -> int:
 
 
 def joined(segments: Sequence[Segment]) -> Segment:
-    """One segment with the rows of all of them, copied; they are in ascending order."""
+    """Copy segments, which are in ascending order, into one."""
     if len(segments) == 1:
         return segments[0]
     columns = tuple(
@@ -173,11 +170,11 @@ def joined(segments: Sequence[Segment]) -> Segment:
 
 
 def appended(segments: Sequence[Segment], added: Iterable[Segment]) -> tuple[Segment, ...]:
-    """`segments` and after them `added`, whose row ids are higher than all others.
+    """Append segments whose row ids are higher than all others.
 
     Small segments at the end are merged with what is added, like digits of a binary counter: a
-    thousand INSERTs of one row leave about ten segments, and no INSERT copies more than about as
-    much as it adds, in the long run.
+    thousand INSERTs of one row leave about ten segments, and in the long run no INSERT copies much
+    more than it adds.
     """
     result = list(segments)
     for segment in added:
@@ -192,9 +189,7 @@ def appended(segments: Sequence[Segment], added: Iterable[Segment]) -> tuple[Seg
 
 
 def inserted(segments: Sequence[Segment], added: Sequence[Segment]) -> tuple[Segment, ...]:
-    """As `appended`, for row ids that were reserved earlier and may belong between those of other
-    segments.
-    """
+    """Add segments in the order of their row ids, which may have been reserved long before."""
     if not added or not segments or added[0].first_id > segments[-1].last_id:
         return appended(segments, added)
     result = list(segments)

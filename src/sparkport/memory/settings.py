@@ -1,4 +1,4 @@
-"""What can be chosen about a memory catalog, and where it gets the time from."""
+"""Settings of a memory catalog, and where it gets the time from."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MemorySettings:
         least=0,
         optional=True,
     )
-    """None keeps all of them, for ever."""
+    """None keeps all versions for ever."""
     partitions: int = setting(4, MEMORY, "into how many parts a scan is divided at most", "N")
     partition_rows: int = setting(131_072, MEMORY, "a part has at least so many rows", "N")
     pin_seconds: float = setting(
@@ -68,7 +68,7 @@ class MemorySettings:
     now: Callable[[], datetime] = _utc_now
     """The time that versions are stamped with."""
     monotonic: Callable[[], float] = time.monotonic
-    """Seconds, for everything that expires."""
+    """A clock in seconds, for everything that expires."""
 
     def __post_init__(self) -> None:
         if self.max_versions is not None and self.max_versions < 1:

@@ -1,5 +1,6 @@
-"""Statistics of a version's columns: of each segment once, since it never changes, and of all of
-them together.
+"""Statistics of a version's columns.
+
+A segment never changes, so each is summarised once; the summaries are combined for a version.
 """
 
 from __future__ import annotations
@@ -21,38 +22,33 @@ __all__ = ["Summary", "statistics_of"]
 
 _SAMPLE_ROWS = 8_192
 _SAMPLE_DISTINCT = 6_144
-"""When a sample has more distinct values than this, counting all of them costs more than the number
-is worth.
-"""
+"""Distinct values of a sample from which on counting all of them costs more than it is worth."""
 _KEPT_VALUES = 16_384
 _KEPT_BYTES = 256 * 1024
-"""What is kept of one column of one segment for counting distinct values."""
+"""Most bytes of distinct values that are kept for a column of a segment."""
 _COUNTED_VALUES = 200_000
-"""How many kept values of all segments are counted, for every version again."""
+"""Most kept values, of all segments, that are counted for a version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What there is to know of one column of one segment. Takes little memory, whatever the
-    values.
-    """
+    """What statistics need of a column of a segment. Takes little memory, whatever the values."""
 
     rows: int
     nulls: int
     bounds: pa.Array | None
-    """The least and the greatest value; empty when there is nothing but NULLs, None when they are
-    not known.
-    """
+    """Least and greatest value; empty when all values are NULL, None when they are not known."""
     ascii: bool
     longest: int
-    """Bytes, of text."""
+    """Most bytes of a text."""
     distinct: pa.Array | None
     """All distinct values but NULL; None when there are too many of them."""
 
 
 def statistics_of(ctx: Context, version: Version, position: int) -> ColumnStatistics:
-    """The statistics of one column, from the cache where they are there. Threads may compute them
-    twice, no more.
+    """The statistics of a column, computed once for a version.
+
+    Two threads that ask at the same time may both compute them.
     """
     known = version.statistics.get(position)
     if known is None:
@@ -73,7 +69,7 @@ def _summary_of(segment: Segment, position: int, data_type: pa.DataType) -> Summ
 
 
 def summarised(column: pa.Array, data_type: pa.DataType) -> Summary:
-    """Look at all values of a column of that type."""
+    """Summarise a column by looking at all its values."""
     values = _plain(column)
     if pa.types.is_nested(values.type):
         return Summary(len(values), values.null_count, None, ascii=False, longest=0, distinct=None)
@@ -89,7 +85,7 @@ def _combined(summaries: Sequence[Summary], data_type: pa.DataType) -> ColumnSta
     rows, nulls = sum(each.rows for each in summaries), sum(each.nulls for each in summaries)
     all_bounds = [each.bounds for each in summaries]
     known = [bounds for bounds in all_bounds if bounds is not None]
-    # The bounds of all segments together have the same bounds as all values.
+    # The least and greatest of all segments' bounds are the bounds of all values.
     bounds = (
         _bounds(pa.concat_arrays(known), data_type)
         if known and len(known) == len(all_bounds)
@@ -97,7 +93,7 @@ def _combined(summaries: Sequence[Summary], data_type: pa.DataType) -> ColumnSta
     )
     low, high = (None, None) if bounds is None or len(bounds) == 0 else (bounds[0], bounds[1])
     if low is not None and pa.types.is_floating(low.type) and low.as_py() != low.as_py():
-        low = None  # nothing but NaN
+        low = None  # all values are NaN
     return ColumnStatistics(
         minimum=low,
         maximum=high,
@@ -110,7 +106,7 @@ def _combined(summaries: Sequence[Summary], data_type: pa.DataType) -> ColumnSta
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """The values as Arrow can compute with them."""
+    """The values in a type that Arrow can compute with."""
     if isinstance(column, pa.ExtensionArray):
         return _plain(column.storage)
     if pa.types.is_dictionary(column.type):
@@ -121,9 +117,7 @@ def _plain(column: pa.Array) -> pa.Array:
 
 
 def _bounds(values: pa.Array, data_type: pa.DataType) -> pa.Array | None:
-    """The least and the greatest value as DuckDB orders them; empty when there is nothing but
-    NULLs.
-    """
+    """Least and greatest value as DuckDB orders them; empty when all values are NULL."""
     if values.null_count == len(values):
         return pa.nulls(0, values.type)
     name = opaque_name(data_type)
@@ -153,10 +147,10 @@ def _least_and_greatest(values: pa.Array) -> pa.Array:
 
 
 def _huge_bounds(values: pa.Array, *, signed: bool) -> pa.Array:
-    """Of integers of 128 bits, little endian: just what Arrow has as decimals without fraction."""
+    """Bounds of 128-bit little-endian integers, which Arrow has as decimals without fraction."""
     numbers = values.view(pa.decimal128(38, 0))
     if not signed:
-        # Without a sign those with the highest bit set, which seem negative, are above the others.
+        # Unsigned numbers with the highest bit set seem negative, but are above the others.
         seem_negative = pc.less(numbers, pa.scalar(Decimal(0), numbers.type))
         high, low = numbers.filter(seem_negative), numbers.filter(pc.invert(seem_negative))
         parts = [_least_and_greatest(part) for part in (low, high) if len(part)]
@@ -165,7 +159,7 @@ def _huge_bounds(values: pa.Array, *, signed: bool) -> pa.Array:
 
 
 def _float_bounds(values: pa.Array) -> pa.Array:
-    """Arrow leaves NaN out, for DuckDB it is the greatest of all."""
+    """Bounds of floats: Arrow leaves NaN out, for DuckDB it is the greatest value."""
     bounds = _least_and_greatest(values)
     if not pc.any(pc.is_nan(values)).as_py():
         return bounds
@@ -175,7 +169,7 @@ def _float_bounds(values: pa.Array) -> pa.Array:
 def _text_bounds(values: pa.Array) -> pa.Array | None:
     try:
         low, high = _least_and_greatest(values).to_pylist()
-    except UnicodeDecodeError:  # nobody has checked what was inserted
+    except UnicodeDecodeError:  # inserted text is not checked to be UTF-8
         return None
     return pa.array([shortened_minimum(low), shortened_maximum(high)], values.type)
 

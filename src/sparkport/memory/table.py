@@ -38,7 +38,7 @@ from sparkport.engine.constraints.enforce import enforce
 from sparkport.engine.databases import Check
 from sparkport.errors import BadRequest, Conflict, NotFound
 from sparkport.memory import ddl
-from sparkport.memory.changes import Change
+from sparkport.memory.changes import SegmentChange
 from sparkport.memory.commit import KeyCheck, add_to_transaction, commit_change, install
 from sparkport.memory.definition import Definition, TableName, define
 from sparkport.memory.fields import with_new_fields
@@ -66,9 +66,9 @@ class MemoryTable(
 ):
     """Rows as immutable Arrow arrays, in versions that share what did not change.
 
-    Readers take no lock and see one version; writers are optimistic, and fail with Conflict when
-    someone else changed the same rows first. It works by itself, or in a `MemorySchema` of a
-    `MemoryCatalog`, which adds transactions.
+    Readers take no lock and see one version. Writers are optimistic, and fail with Conflict when
+    another statement changed the same rows first. A table works by itself, or in a `MemorySchema`
+    of a `MemoryCatalog`, which adds transactions.
     """
 
     def __init__(
@@ -80,8 +80,9 @@ class MemoryTable(
         constraints: Constraints | None = None,
         settings: MemorySettings | None = None,
     ) -> None:
-        """`data` is not copied. Raises: BadRequest; ConstraintViolation when it does not fulfil the
-        constraints.
+        """Make a table of `data`, which is not copied.
+
+        Raises: BadRequest; ConstraintViolation when the data do not fulfil the constraints.
         """
         if not name:
             raise BadRequest("a table needs a name")
@@ -110,7 +111,7 @@ class MemoryTable(
 
     @property
     def title(self) -> TableName:
-        """How messages name it."""
+        """The table's name for messages."""
         return TableName(self._schema_name, self._name)
 
     @property
@@ -148,7 +149,7 @@ class MemoryTable(
 
     @property
     def offers_statistics(self) -> bool:
-        # Outside of a catalog with transactions the scan that follows may read a later version.
+        # Without transactions, the scan that follows may read a later version.
         return (self._settings or self.ledger.settings).statistics and self.ledger.has_transactions
 
     def column_statistics(self, ctx: Context, column: str) -> ColumnStatistics | None:
@@ -229,8 +230,10 @@ class MemoryTable(
         validate: Callable[[Definition], _Alteration | None],
         rows: Callable[[Version, _Alteration, Check], ddl.Segments] = ddl.same_rows,
     ) -> None:
-        """Make what a change makes of the current version the next one; without the lock as long as
-        that works.
+        """Validate a change and make its result the current version.
+
+        The rows are computed without the lock; when other commits get in between too often, under
+        it.
         """
 
         def altered(version: Version) -> ddl.Altered | None:
@@ -262,7 +265,9 @@ class MemoryTable(
 
     # What the other modules of this package use.
 
-    def commit(self, ctx: Context, base: Version, change: Change, keys: KeyCheck | None) -> None:
+    def commit(
+        self, ctx: Context, base: Version, change: SegmentChange, keys: KeyCheck | None
+    ) -> None:
         """Commit a statement that saw `base`, into its transaction where it has one."""
         if ctx.transaction_id is not None and self.ledger.has_transactions:
             transaction = self.ledger.transactions.use_active(ctx.transaction_id)
@@ -273,7 +278,7 @@ class MemoryTable(
 
     @contextmanager
     def locked(self) -> Iterator[Ledger]:
-        """Hold the lock of the ledger, which may change while one waits for it."""
+        """Hold the lock of the ledger. The ledger may be replaced while this waits for the lock."""
         while True:
             ledger = self.ledger
             with ledger.lock:
@@ -282,18 +287,21 @@ class MemoryTable(
                     return
 
     def reserve(self, rows: int) -> int:
-        """The first of so many new row ids, which are never given again. Called under the lock."""
+        """Reserve row ids, which are never given again, and return the first.
+
+        Called under the lock.
+        """
         first = self._next_row_id
         self._next_row_id += rows
         return first
 
     def expect_present(self) -> None:
-        """Raises: Conflict."""
+        """Raises: Conflict when the table has been dropped."""
         if self.dropped:
             raise Conflict(f"table {self.title} was dropped meanwhile")
 
     def move_to(self, ledger: Ledger, schema_name: str) -> None:
-        """Make it part of a schema. Raises: BadRequest when it is part of one already."""
+        """Make the table part of a schema. Raises: BadRequest when it is in another one already."""
         if self._schema_name not in ("", schema_name):
             raise BadRequest(f"table {self._name} is in schema {self._schema_name} already")
         self._schema_name = schema_name
@@ -303,7 +311,7 @@ class MemoryTable(
                 self.ledger = ledger
 
     def rename(self, name: str) -> None:
-        """Called under the lock, by its schema."""
+        """SegmentChange the name. Called under the lock, by the schema."""
         self._name = name
 
     def _version(self, ctx: Context, time_point: TimePoint | None) -> Version:

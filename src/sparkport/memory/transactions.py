@@ -1,4 +1,4 @@
-"""Transactions: what each of them sees, and what it has changed but not committed."""
+"""Transactions: what each of them sees, and its uncommitted changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparkport.errors import LimitExceeded, NotFound, TransactionNotActive
 from sparkport.memory.settings import MemorySettings
 
 if TYPE_CHECKING:
-    from sparkport.memory.changes import Change
+    from sparkport.memory.changes import SegmentChange
     from sparkport.memory.table import MemoryTable
     from sparkport.memory.versions import Version
 
@@ -24,38 +24,40 @@ __all__ = ["Pending", "Transaction", "Transactions"]
 
 @dataclass(slots=True)
 class Pending:
-    """What a transaction has changed in one table."""
+    """What a transaction has changed in a table."""
 
     base: Version
     """The version that the changes were made to."""
-    changes: list[Change]
+    changes: list[SegmentChange]
     view: Version
-    """What the transaction sees: the changes applied to `base`."""
+    """What the transaction sees: `base` with the changes."""
 
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """Changed under the ledger's lock, or by the one thread that uses it."""
+    """A transaction: its snapshot and its changes.
+
+    Changed under the ledger's lock, or by the one thread that uses it.
+    """
 
     id: str
     last_used: float
     state: TransactionState = TransactionState.ACTIVE
     pin: int | None = None
-    """The sequence of the catalog that it sees; set by its first read, so that beginning one costs
-    nothing.
+    """The commit number whose snapshot is read.
+
+    The first read sets it, so that BEGIN costs nothing.
     """
     seen: dict[MemoryTable, Version] = field(default_factory=dict)
-    """Tables that it sees otherwise than `pin` says: its own statements have changed them, or they
-    are younger.
-    """
+    """Versions that differ from the snapshot: changed by own statements, or younger than `pin`."""
     pending: dict[MemoryTable, Pending] = field(default_factory=dict)
     held: ExitStack | None = None
-    """What it takes of its principal's quota while it has pending changes."""
+    """The transaction's share of its principal's quota, held while it has uncommitted changes."""
     parent: str | None = None
-    """The transaction whose later reads shall see what this one commits."""
+    """The transaction whose later reads see what this transaction commits."""
 
     def release(self, state: TransactionState) -> None:
-        """End it, and let go of all versions it holds."""
+        """End the transaction, and let go of all versions it holds."""
         self.state = state
         self.pin = None
         self.seen = {}
@@ -68,8 +70,8 @@ class Transaction:
 class Transactions:
     """All transactions of a catalog that are not forgotten yet. Thread-safe.
 
-    Those with pending changes are kept apart, so that the many that DuckDB begins and never ends
-    cannot push them out. Both sets are in the order of last use: what has expired is always in
+    Transactions with uncommitted changes are kept apart: the many that DuckDB begins and never ends
+    cannot push them out. Both sets are in the order of last use, so what has expired is always in
     front.
     """
 
@@ -88,7 +90,7 @@ class Transactions:
         return transaction
 
     def find(self, transaction_id: str | None) -> Transaction | None:
-        """Look without touching; None when there never was one, or it is forgotten."""
+        """Find a transaction without counting this as use; None when it is unknown or forgotten."""
         if transaction_id is None:
             return None
         with self._lock:
@@ -96,7 +98,7 @@ class Transactions:
             return self._reading.get(transaction_id) or self._writing.get(transaction_id)
 
     def use(self, transaction_id: str) -> Transaction:
-        """The transaction, which is thereby in use. Raises: NotFound."""
+        """Find a transaction and count this as use. Raises: NotFound."""
         now = self._settings.monotonic()
         with self._lock:
             self._expire(now)
@@ -109,7 +111,10 @@ class Transactions:
         raise NotFound(f"transaction {transaction_id} does not exist, or ended long ago")
 
     def use_active(self, transaction_id: str) -> Transaction:
-        """As `use`. Raises: NotFound; TransactionNotActive."""
+        """Find an active transaction and count this as use.
+
+        Raises: NotFound; TransactionNotActive.
+        """
         transaction = self.use(transaction_id)
         if transaction.state is not TransactionState.ACTIVE:
             raise TransactionNotActive(
@@ -118,7 +123,7 @@ class Transactions:
         return transaction
 
     def pin(self, transaction: Transaction, sequence: Callable[[], int]) -> int:
-        """The snapshot that a transaction sees; its first read decides."""
+        """The commit number whose snapshot a transaction reads; its first read decides."""
         with self._lock:
             if transaction.pin is None:
                 transaction.pin = sequence()
@@ -132,13 +137,14 @@ class Transactions:
             transaction.parent = parent.id
 
     def writes(self, transaction: Transaction, quotas: Quotas) -> None:
-        """Keep it as one that has pending changes. Raises: LimitExceeded."""
+        """Note that a transaction has uncommitted changes. Raises: LimitExceeded."""
         with self._lock:
             if transaction.id in self._writing:
                 return
             if len(self._writing) >= self._settings.max_writing_transactions:
                 raise LimitExceeded(
-                    f"{len(self._writing)} transactions have uncommitted changes: commit or roll back some of them"
+                    f"{len(self._writing)} transactions have uncommitted changes: commit or roll "
+                    f"back some of them"
                 )
             held = ExitStack()
             held.enter_context(quotas.hold("transactions"))
@@ -147,7 +153,7 @@ class Transactions:
             self._writing[transaction.id] = transaction
 
     def end(self, transaction: Transaction, state: TransactionState) -> None:
-        """Commit or roll back; its state can be asked for until it is forgotten."""
+        """Commit or roll back. The state can be asked for until the transaction is forgotten."""
         with self._lock:
             self._end(transaction, state)
 

@@ -1,4 +1,4 @@
-"""The versions of a table, and how a point in time finds one."""
+"""The versions of a table, and how one is found by number or time."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ _serials = itertools.count(1)
 
 
 class LogEntry:
-    """Which rows one change updated or removed; leads to the entry of the next change.
+    """Which rows a change updated or removed; leads to the entry of the next change.
 
     A version holds its own entry, so a writer that began with it can see what happened since.
-    Entries that nobody can reach any more are freed with the versions that led to them.
+    Entries that cannot be reached any more are freed with the versions that led to them.
     """
 
     __slots__ = ("next", "owner", "row_ids")
 
     def __init__(self, row_ids: pa.Array | None = None, owner: str | None = None) -> None:
-        """`owner` is the transaction of DuckDB whose statement it was."""
+        """`owner` is the DuckDB transaction whose statement made the change."""
         self.row_ids = row_ids
         self.owner = owner
         self.next: LogEntry | None = None
 
     def later(self, owner: str | None) -> Iterator[LogEntry]:
-        """The entries of all changes since by others than `owner`."""
+        """The entries of all later changes, but for those of `owner`."""
         entry = self.next
         while entry is not None:
             if owner is None or entry.owner != owner:
@@ -57,14 +57,14 @@ class Version:
     number: int
     timestamp: datetime
     sequence: int
-    """The ledger's number of the commit that made it; several tables may be changed by one."""
+    """The ledger's number of the commit that made it. A commit may change several tables."""
     definition: Definition
     segments: tuple[Segment, ...]
     log: LogEntry = field(default_factory=LogEntry)
     serial: int = field(default_factory=lambda: next(_serials))
-    """Unique in this process; names this very object in partitions."""
+    """Unique in this process; partitions name a version by it."""
     statistics: dict[int, ColumnStatistics] = field(default_factory=dict, repr=False)
-    """Of the columns that somebody has asked about, by position; kept by `statistics.py`."""
+    """Statistics by position of the column, computed when first asked for by `statistics.py`."""
 
     @property
     def rows(self) -> int:
@@ -72,8 +72,9 @@ class Version:
 
 
 class History:
-    """All versions of one table that can still be read. Written under the ledger's lock, read
-    without any.
+    """All versions of a table that can still be read.
+
+    Written under the ledger's lock, read without it.
     """
 
     def __init__(self, first: Version, settings: MemorySettings) -> None:
@@ -88,17 +89,17 @@ class History:
         return self._versions[-1]
 
     def add(self, version: Version, oldest_pin: Callable[[], int]) -> None:
-        """Make `version` the current one; versions that nobody may ask for any more are forgotten.
+        """Make `version` the current one, and forget versions that no request may ask for any more.
 
-        `oldest_pin` says which is the lowest sequence that an open transaction reads.
+        `oldest_pin` returns the lowest sequence that an open transaction reads.
         """
         self.current.log.next = version.log
         self._versions.append(version)
         limit = self._settings.max_versions
         if limit is None:
             return
-        # Forgetting many at once, seldom, makes the cost of each commit independent of the length
-        # of the history, also when most of it is still being read and must stay.
+        # Many versions are forgotten at once, and seldom. The cost of a commit then does not depend
+        # on the length of the history, even when most of it is still being read and must stay.
         spare = limit // 2 + 16
         if len(self._versions) > max(limit + spare, self._forget_at):
             needed = bisect_right(self._versions, oldest_pin(), key=attrgetter("sequence")) - 1
@@ -106,21 +107,22 @@ class History:
             self._forget_at = len(self._versions) + spare
 
     def at(self, point: TimePoint, table: TableName) -> Version:
-        """Raises: NotFound when there is no such version; BadRequest when the text cannot be
-        read.
+        """The version that AT names.
+
+        Raises: NotFound when there is no such version; BadRequest when the text cannot be read.
         """
         if point.unit == "timestamp":
             return self._at_timestamp(point.value, table)
         return self._numbered(point, table)
 
     def at_sequence(self, sequence: int) -> Version | None:
-        """What a snapshot of the catalog shows; None when the table is younger."""
+        """The version in a snapshot of the catalog; None when the table is younger."""
         versions = self._versions
         index = bisect_right(versions, sequence, key=attrgetter("sequence"))
         return versions[index - 1] if index else None
 
     def pin(self, version: Version) -> None:
-        """Keep a version readable for a while, by its serial."""
+        """Keep a version readable by its serial for a while."""
         now = self._settings.monotonic()
         with self._pin_lock:
             self._pinned[version.serial] = (version, now + self._settings.pin_seconds)
@@ -156,14 +158,16 @@ class History:
         text = point.value.strip()
         if not re.fullmatch(r"[+-]?[0-9]{1,20}", text):
             raise BadRequest(
-                f"{point.unit} {point.value!r} of table {table} is not a number, such as 0 for the first"
+                f"{point.unit} {point.value!r} of table {table} is not a number, such as 0 for "
+                f"the first"
             )
         versions, number, newest = self._versions, int(text), self.current.number
         if not 0 <= number <= newest:
             raise NotFound(f"table {table} has no {point.unit} {number}: its latest is {newest}")
         if number < self._oldest_number:
             raise NotFound(
-                f"{point.unit} {number} of table {table} is no longer kept: the oldest is {self._oldest_number}"
+                f"{point.unit} {number} of table {table} is no longer kept: the oldest is "
+                f"{self._oldest_number}"
             )
         return versions[number - versions[0].number]
 
@@ -173,7 +177,8 @@ class History:
         index = bisect_right(versions, moment, key=attrgetter("timestamp"))
         if index == 0 and versions[0].number == 0:
             raise NotFound(
-                f"table {table} did not exist at {text}: it was created at {versions[0].timestamp.isoformat(' ')}"
+                f"table {table} did not exist at {text}: it was created at "
+                f"{versions[0].timestamp.isoformat(' ')}"
             )
         if index == 0 or versions[index - 1].number < self._oldest_number:
             oldest = versions[self._oldest_number - versions[0].number]

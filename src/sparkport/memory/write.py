@@ -1,4 +1,4 @@
-"""INSERT, UPDATE and DELETE in memory: what engine/statements.py needs to know of a version."""
+"""INSERT, UPDATE and DELETE in memory: what `engine.statements` needs of a version."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from sparkport.catalog import Constraints, Context, DMLOptions, Operation, Stage
 from sparkport.engine.gathered import Block, BlockSize
 from sparkport.engine.statements import RowChange, RowStore, begin
 from sparkport.errors import BadRequest, NotFound
-from sparkport.memory.changes import Change, Deleted, Inserted, Updated
+from sparkport.memory.changes import Deleted, Inserted, SegmentChange, Updated
 from sparkport.memory.commit import KeyCheck, read_columns
 from sparkport.memory.rows import find_missing, take_rows
-from sparkport.memory.segments import MERGE_BYTES, SEGMENT_ROWS, Gathered, Segment
+from sparkport.memory.segments import MERGE_BYTES, SEGMENT_ROWS, LazyColumns, Segment
 from sparkport.memory.versions import Version
 
 if TYPE_CHECKING:
@@ -32,8 +32,9 @@ def stage(
 
 
 class _Rows(RowStore):
-    """Rows of one version. Those of an INSERT become segments as they come, so that a commit has
-    little to do.
+    """The rows of a version.
+
+    Rows of an INSERT become segments as they come, so that a commit has little to do.
     """
 
     def __init__(
@@ -48,8 +49,7 @@ class _Rows(RowStore):
         self._segments: list[Segment] = []
         if operation is Operation.INSERT:
             self.block = BlockSize(SEGMENT_ROWS, MERGE_BYTES)
-        # Putting dictionaries together may need wider indices; that must be known before the
-        # commit.
+        # Joining dictionaries may need wider indices. That must be found out before the commit.
         self._may_not_fit = any(_has_dictionary(field.type) for field in self.definition.columns)
 
     def expect_rows(self, row_ids: pa.Array) -> None:
@@ -68,7 +68,7 @@ class _Rows(RowStore):
         columns: Sequence[pa.Array] = (
             block.batches[0].columns
             if len(block.batches) == 1
-            else Gathered(block.batches, block.bytes)
+            else LazyColumns(block.batches, block.bytes)
         )
         if self._may_not_fit:
             columns = list(columns)
@@ -93,11 +93,11 @@ class _Rows(RowStore):
         try:
             yield
         except pa.ArrowInvalid as error:
-            # A dictionary that needs wider indices, or more than 2 GB of text in one place.
+            # A dictionary needs wider indices, or there are more than 2 GB of text in one array.
             message = f"the rows do not fit into table {self.table}"
             raise BadRequest(f"{message}: {error}", without_values=message) from error
 
-    def _changed(self, change: RowChange) -> tuple[Change, KeyCheck | None]:
+    def _changed(self, change: RowChange) -> tuple[SegmentChange, KeyCheck | None]:
         columns = self.definition.columns
         match self._operation:
             case Operation.INSERT:
