@@ -10,7 +10,7 @@ import pytest
 
 from sparkport.errors import AlreadyExists, NotFound, SchemaNotEmpty
 from sparkport.spark.iceberg.identifiers import Identifier
-from sparkport.spark.lake.directory import Entry, Kind
+from sparkport.spark.lake.directory import CatalogEntry, Kind
 from sparkport.spark.lake.shared_catalog import Beaten, NewMetadata, SharedCatalog
 
 STRANGE = ("with space", "quo'te", 'dou"ble', "back`tick", "ünï", "semi;--", "per%cent_", "a/b\\c")
@@ -24,10 +24,10 @@ class Handles(ABC):
         """A handle that shares nothing with others but the catalog."""
 
     @abstractmethod
-    def new(self, identifier: Identifier, before: Entry | None = None) -> NewMetadata:
+    def new(self, identifier: Identifier, before: CatalogEntry | None = None) -> NewMetadata:
         """Metadata of a new table, or for a table as it is now."""
 
-    def table(self, catalog: SharedCatalog, name: str, namespace: str = "n") -> Entry:
+    def table(self, catalog: SharedCatalog, name: str, namespace: str = "n") -> CatalogEntry:
         """A table that was just made."""
         identifier = Identifier(catalog.name, tuple(namespace.split(".")), name)
         catalog.create(identifier, self.new(identifier))
@@ -117,7 +117,7 @@ class SharedCatalogContract:
         made = handles.table(catalog, "t")
         assert (made.kind, str(made.identifier)) == (Kind.ICEBERG, "n.t")
         assert made.location.endswith(".metadata.json")
-        assert catalog.contents().namespaces["n"].entries == {"t": made}
+        assert catalog.listing().namespaces["n"].entries == {"t": made}
 
     def test_what_is_not_there_is_not_loaded(self, catalog: SharedCatalog) -> None:
         assert catalog.entry(("n",), "missing") is None
@@ -238,11 +238,11 @@ class SharedCatalogContract:
     def test_the_version_rises_with_each_change(
         self, catalog: SharedCatalog, handles: Handles
     ) -> None:
-        versions = [catalog.contents().version]
+        versions = [catalog.listing().version]
 
         def look() -> None:
             catalog.changed()
-            versions.append(catalog.contents().version)
+            versions.append(catalog.listing().version)
 
         catalog.create_namespace(("m",), {})
         look()
@@ -264,13 +264,13 @@ class SharedCatalogContract:
     ) -> None:
         made = handles.table(catalog, "t")
         catalog.changed()
-        before = catalog.contents()
+        before = catalog.listing()
         with pytest.raises(AlreadyExists):
             catalog.create_namespace(("n",), {})
         catalog.entry(("n",), "t")
-        assert not catalog.drop(Entry(Identifier(catalog.name, ("n",), "no"), made.kind))
+        assert not catalog.drop(CatalogEntry(Identifier(catalog.name, ("n",), "no"), made.kind))
         catalog.changed()
-        assert catalog.contents() == before
+        assert catalog.listing() == before
 
     # -------------------------------------------------------------------------------------- sharing
 
@@ -294,10 +294,10 @@ class SharedCatalogContract:
 def names(catalog: SharedCatalog) -> dict[str, list[str]]:
     """All that a catalog lists."""
     catalog.changed()
-    return {name: list(each.entries) for name, each in catalog.contents().namespaces.items()}
+    return {name: list(each.entries) for name, each in catalog.listing().namespaces.items()}
 
 
-def present(catalog: SharedCatalog, identifier: Identifier) -> Entry:
+def present(catalog: SharedCatalog, identifier: Identifier) -> CatalogEntry:
     """What is there under a name."""
     found = catalog.entry(identifier.namespace, identifier.name)
     assert found is not None

@@ -15,7 +15,7 @@ from tests.shared_catalog.text_metadata import TextMetadata
 from sparkport.errors import AlreadyExists, NotFound, SchemaNotEmpty
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.lake.catalogs import CATALOGS
-from sparkport.spark.lake.directory import Contents, Entry, Kind, Namespace
+from sparkport.spark.lake.directory import CatalogEntry, CatalogListing, Kind, Namespace
 from sparkport.spark.lake.settings import LakeSettings
 from sparkport.spark.lake.shared_catalog import Beaten, NewMetadata, SharedCatalog
 
@@ -25,12 +25,12 @@ class _Held:
     """What all handles share."""
 
     lock: threading.RLock = field(default_factory=threading.RLock)
-    contents: Contents = field(default_factory=lambda: Contents(0, {}))
+    listing: CatalogListing = field(default_factory=lambda: CatalogListing(0, {}))
 
     def set(self, name: str, namespace: Namespace | None) -> None:
-        others = {key: each for key, each in self.contents.namespaces.items() if key != name}
+        others = {key: each for key, each in self.listing.namespaces.items() if key != name}
         namespaces = others if namespace is None else {**others, name: namespace}
-        self.contents = Contents(self.contents.version + 1, dict(sorted(namespaces.items())))
+        self.listing = CatalogListing(self.listing.version + 1, dict(sorted(namespaces.items())))
 
 
 class MemoryCatalog(SharedCatalog):
@@ -43,10 +43,10 @@ class MemoryCatalog(SharedCatalog):
     def __init__(self, held: _Held) -> None:
         self._held = held
 
-    def contents(self) -> Contents:
-        return self._held.contents
+    def listing(self) -> CatalogListing:
+        return self._held.listing
 
-    def entry(self, namespace: tuple[str, ...], name: str) -> Entry | None:
+    def entry(self, namespace: tuple[str, ...], name: str) -> CatalogEntry | None:
         found = self.namespace(".".join(namespace))
         return None if found is None else found.entries.get(name)
 
@@ -71,7 +71,7 @@ class MemoryCatalog(SharedCatalog):
         with self._held.lock:
             if self.entry(identifier.namespace, identifier.name) is not None:
                 raise AlreadyExists(f"table {identifier} exists already")
-            self._put(identifier, Entry(identifier, Kind.ICEBERG, metadata.write()))
+            self._put(identifier, CatalogEntry(identifier, Kind.ICEBERG, metadata.write()))
 
     def swap(self, identifier: Identifier, metadata: NewMetadata) -> None:
         with self._held.lock:
@@ -80,14 +80,14 @@ class MemoryCatalog(SharedCatalog):
                 raise Beaten(identifier, is_certain=True)
             self._put(identifier, replace(found, location=metadata.write()))
 
-    def drop(self, entry: Entry) -> bool:
+    def drop(self, entry: CatalogEntry) -> bool:
         with self._held.lock:
             found = self.entry(entry.identifier.namespace, entry.identifier.name)
             if found is not None:
                 self._put(entry.identifier, None)
             return found is not None
 
-    def rename(self, entry: Entry, identifier: Identifier) -> None:
+    def rename(self, entry: CatalogEntry, identifier: Identifier) -> None:
         with self._held.lock:
             if self.entry(identifier.namespace, identifier.name) is not None:
                 raise AlreadyExists(f"table {identifier} exists already")
@@ -95,8 +95,8 @@ class MemoryCatalog(SharedCatalog):
                 raise NotFound(f"table {entry.identifier} does not exist")
             self._put(identifier, replace(entry, identifier=identifier))
 
-    def _put(self, identifier: Identifier, entry: Entry | None) -> None:
-        before = self._held.contents.namespaces[identifier.schema_name]
+    def _put(self, identifier: Identifier, entry: CatalogEntry | None) -> None:
+        before = self._held.listing.namespaces[identifier.schema_name]
         entries = {key: each for key, each in before.entries.items() if key != identifier.name}
         if entry is not None:
             entries = dict(sorted({**entries, identifier.name: entry}.items()))
@@ -111,7 +111,7 @@ class _Handles(Handles):
         gateway: Any = None  # it needs no JVM
         return CATALOGS["memory"](gateway, LakeSettings())
 
-    def new(self, identifier: Identifier, before: Entry | None = None) -> TextMetadata:
+    def new(self, identifier: Identifier, before: CatalogEntry | None = None) -> TextMetadata:
         return TextMetadata(self._folder, "" if before is None else before.location)
 
 

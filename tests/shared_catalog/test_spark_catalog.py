@@ -24,7 +24,7 @@ from sparkport.spark import LakeCatalog
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.jvm.gateway import Gateway
 from sparkport.spark.lake.catalogs import CATALOGS
-from sparkport.spark.lake.directory import Entry, Kind
+from sparkport.spark.lake.directory import CatalogEntry, Kind
 from sparkport.spark.lake.java_metadata import JavaMetadata
 from sparkport.spark.lake.settings import LakeSettings
 from sparkport.spark.lake.shared_catalog import Beaten, Refused, SharedCatalog
@@ -46,7 +46,7 @@ class _Handles(Handles):
     def open(self) -> SharedCatalog:
         return CATALOGS[self._kind](self.gateway, LakeSettings(refresh_seconds=0.0))
 
-    def new(self, identifier: Identifier, before: Entry | None = None) -> JavaMetadata:
+    def new(self, identifier: Identifier, before: CatalogEntry | None = None) -> JavaMetadata:
         return self._made(identifier) if before is None else self._changed(identifier)
 
     def _made(self, identifier: Identifier) -> JavaMetadata:
@@ -82,7 +82,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeCatalog]:
 def emptied(lake: LakeCatalog) -> LakeCatalog:
     """Without anything that another test has left."""
     catalog = _Handles(lake, "sqlite").open()
-    for namespace in catalog.contents().namespaces.values():
+    for namespace in catalog.listing().namespaces.values():
         for entry in namespace.entries.values():
             catalog.drop(entry)
         catalog.drop_namespace(namespace.parts)

@@ -17,7 +17,7 @@ from sparkport.errors import AlreadyExists, CatalogFault, Conflict
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.jvm.session.warehouse import DATABASE, open_warehouse
 from sparkport.spark.lake import sqlite_catalog
-from sparkport.spark.lake.directory import Entry, Kind
+from sparkport.spark.lake.directory import CatalogEntry, Kind
 from sparkport.spark.lake.shared_catalog import Refused
 from sparkport.spark.lake.sqlite_catalog import SqliteCatalog
 
@@ -34,7 +34,7 @@ class _Handles(Handles):
     def open(self) -> SqliteCatalog:
         return SqliteCatalog(self.database, "lake")
 
-    def new(self, identifier: Identifier, before: Entry | None = None) -> TextMetadata:
+    def new(self, identifier: Identifier, before: CatalogEntry | None = None) -> TextMetadata:
         return TextMetadata(self.folder, "" if before is None else before.location)
 
     def files(self) -> int:
@@ -64,7 +64,7 @@ class TestSqliteCatalog(SharedCatalogContract):
         self, catalog: SqliteCatalog, handles: _Handles
     ) -> None:
         made = handles.table(catalog, "t")
-        seen = catalog.contents().version
+        seen = catalog.listing().version
         program = f"""
 from pathlib import Path
 from sparkport.spark.lake.sqlite_catalog import SqliteCatalog
@@ -77,7 +77,7 @@ catalog.create_namespace(("m",), {{}})
         subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
         assert names(catalog) == {"m": [], "n": ["t"]}
         assert present(catalog, made.identifier).location != made.location
-        assert catalog.contents().version > seen
+        assert catalog.listing().version > seen
 
     def test_catalogs_of_one_database_are_apart(
         self, catalog: SqliteCatalog, handles: _Handles
@@ -86,7 +86,7 @@ catalog.create_namespace(("m",), {{}})
         assert names(theirs) == {}
         theirs.create_namespace(("n",), {})
         made = handles.table(catalog, "t")
-        mine = Entry(Identifier("theirs", ("n",), "t"), made.kind, made.location)
+        mine = CatalogEntry(Identifier("theirs", ("n",), "t"), made.kind, made.location)
         assert not theirs.drop(mine)
         assert names(catalog) == {"n": ["t"]}
 
@@ -99,7 +99,7 @@ catalog.create_namespace(("m",), {{}})
             )
         view = present(catalog, Identifier("lake", ("n",), "v"))
         assert view.kind is Kind.VIEW
-        assert not catalog.drop(Entry(view.identifier, Kind.ICEBERG, view.location))
+        assert not catalog.drop(CatalogEntry(view.identifier, Kind.ICEBERG, view.location))
         with pytest.raises(AlreadyExists):
             handles.table(catalog, "v")
         catalog.rename(view, Identifier("lake", ("n",), "w"))
@@ -161,5 +161,5 @@ catalog.create_namespace(("m",), {{}})
         with pytest.raises(CatalogFault, match="cannot be read"):
             catalog.create_namespace(("m",), {})
         with pytest.raises(CatalogFault, match="the catalog of lake lake cannot be read"):
-            handles.open().contents()
+            handles.open().listing()
         assert not handles.database.exists()

@@ -110,13 +110,13 @@ def test_large_rows_are_not_gathered_by_their_number(seen, called, lake, namespa
     monkeypatch.setattr(upsert, "_GATHERED", BlockSize(bytes=1_000_000))
     most = 0
 
-    def watched(waits: row_spool.Waiting, batch: pa.RecordBatch) -> None:
+    def watched(waits: row_spool.RowSpool, batch: pa.RecordBatch) -> None:
         nonlocal most
         most = max(most, batch.nbytes)
         add(waits, batch)
 
-    add = row_spool.Waiting.add
-    monkeypatch.setattr(row_spool.Waiting, "add", watched)
+    add = row_spool.RowSpool.add
+    monkeypatch.setattr(row_spool.RowSpool, "add", watched)
     given = pa.table({"id": pa.arange(0, 10_000), "name": ["x" * 500] * 10_000})
     assert called("upsert", given) == (10_000, 0)
     assert 1_000_000 <= most < 2_100_000 + 500 * 2048

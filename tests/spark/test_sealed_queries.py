@@ -73,7 +73,7 @@ def dump(catalog: LakeCatalog) -> dict[str, Any]:
     found["jars"] = list(spark.sql("LIST JARS").collect()) + list(spark.sql("LIST FILES").collect())
     found["schemas of the lake"] = {
         each: sorted(inside.entries)
-        for each, inside in catalog._lake.catalog.contents().namespaces.items()
+        for each, inside in catalog._lake.catalog.listing().namespaces.items()
     }
     return found
 

@@ -184,7 +184,7 @@ def warehouse(config: Config, found: Found) -> list[str]:
     if not (folder / DATABASE).exists() or not opened.stored_names:
         return [f"{folder} can be written to, and holds nothing yet"]
     namespaces = (
-        SqliteCatalog(folder / DATABASE, opened.catalog_name(config.name)).contents().namespaces
+        SqliteCatalog(folder / DATABASE, opened.catalog_name(config.name)).listing().namespaces
     )
     found.of_lake += [
         f"{config.name}.{schema}.{name}"

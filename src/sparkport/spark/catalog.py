@@ -106,8 +106,8 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         self._relay = Relay.of(self.spark)
         catalog = CATALOGS[kind](gateway, settings)
         self._lake = Lake(gateway, catalog, self._relay, settings, staging)
-        catalog.contents()
-        self._lake.quietly(
+        catalog.listing()
+        self._lake.attempt(
             "sweeping the staging area", lambda: sweep(self._lake.staging.root, self._lake)
         )
         self._functions = LakeFunctions(self._lake)
@@ -117,12 +117,12 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         return self._name
 
     def version(self, ctx: Context) -> CatalogVersion:
-        return CatalogVersion(self._lake.catalog.contents().version)
+        return CatalogVersion(self._lake.catalog.listing().version)
 
     def schemas(self, ctx: Context) -> Sequence[Schema]:
         return tuple(
             LakeSchema(self._lake, self._functions, each)
-            for each in self._lake.catalog.contents().namespaces.values()
+            for each in self._lake.catalog.listing().namespaces.values()
         )
 
     def schema(self, ctx: Context, name: str) -> Schema | None:

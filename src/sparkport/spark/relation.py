@@ -15,7 +15,7 @@ from sparkport.catalog import (
     StagedTable,
     StagedWrite,
 )
-from sparkport.spark.lake.directory import Entry
+from sparkport.spark.lake.directory import CatalogEntry
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.scan.relation_scan import read_relation, read_relation_framed
 from sparkport.spark.scan.routes import FramedReader
@@ -27,7 +27,7 @@ __all__ = ["RelationTable"]
 class RelationTable(StagedTable, FramedTable):
     """A view or a table of any format, read by Spark; rows can be added to tables."""
 
-    def __init__(self, lake: Lake, entry: Entry, comment: str = "") -> None:
+    def __init__(self, lake: Lake, entry: CatalogEntry, comment: str = "") -> None:
         self._lake = lake
         self.entry = entry
         self._comment = comment

@@ -21,7 +21,7 @@ from sparkport.spark.ddl.create_table import create_table
 from sparkport.spark.ddl.objects import drop_table, rename_table
 from sparkport.spark.functions.lake_functions import LakeFunctions
 from sparkport.spark.iceberg.identifiers import Identifier
-from sparkport.spark.lake.directory import Entry, Kind, Namespace
+from sparkport.spark.lake.directory import CatalogEntry, Kind, Namespace
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.relation import RelationTable
 from sparkport.spark.table import LakeTable
@@ -59,14 +59,14 @@ class LakeSchema(DynamicSchema):
         by name.
         """
         found: list[Table] = []
-        contents = self._lake.catalog.contents().namespaces.get(self.name, self._namespace)
-        for entry in contents.entries.values():
+        namespace = self._lake.catalog.listing().namespaces.get(self.name, self._namespace)
+        for entry in namespace.entries.values():
             try:
                 table = self._table(entry)
                 if table.arrow_schema is not None:
                     found.append(table)
             except SparkportError as error:
-                self._lake.complain(
+                self._lake.warn_once(
                     f"{entry.identifier} is left out of the listing: {error.message}"
                 )
         return found
@@ -80,7 +80,7 @@ class LakeSchema(DynamicSchema):
             return table
         return LakeTable(self._lake, self._lake.transactions.seen(ctx.transaction_id, table.state))
 
-    def _table(self, entry: Entry) -> Table:
+    def _table(self, entry: CatalogEntry) -> Table:
         if entry.kind is Kind.ICEBERG:
             try:
                 return LakeTable(self._lake, self._lake.state(entry.identifier, entry.location))

@@ -23,7 +23,7 @@ from sparkport.spark.iceberg.types.declared import (
 )
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.lake import folders
-from sparkport.spark.lake.directory import Entry, Kind
+from sparkport.spark.lake.directory import CatalogEntry, Kind
 from sparkport.spark.lake.iceberg_commit import (
     assigned,
     describe,
@@ -92,11 +92,11 @@ def _create_table(
     return identifier
 
 
-def _expect_place(lake: Lake, identifier: Identifier) -> Entry | None:
+def _expect_place(lake: Lake, identifier: Identifier) -> CatalogEntry | None:
     """What is there under that name. Raises: NotFound when the schema is not there: Iceberg would
     not miss it.
     """
-    if lake.catalog.contents().namespaces.get(identifier.schema_name) is None:
+    if lake.catalog.listing().namespaces.get(identifier.schema_name) is None:
         raise NotFound(f"schema {identifier.schema_name} does not exist")
     return find_entry(lake, identifier)
 
@@ -206,7 +206,7 @@ def _is_made(
         return True
     if folder is not None and isinstance(error, AlreadyExists):
         what = f"what is left of a table {identifier} that another server has made meanwhile"
-        lake.quietly(what, lambda: folders.remove_folder(table.io(), folder))
+        lake.attempt(what, lambda: folders.remove_folder(table.io(), folder))
     return False
 
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from sparkport.catalog.names import folded
 from sparkport.errors import BadRequest
 from sparkport.spark.iceberg.identifiers import Identifier
-from sparkport.spark.lake.directory import Entry, Namespace
+from sparkport.spark.lake.directory import CatalogEntry, Namespace
 from sparkport.spark.lake.lake import Lake
 
 __all__ = ["expect_text", "find_entry", "find_namespace", "naming"]
@@ -31,18 +31,18 @@ def expect_text(name: str, what: str) -> None:
 
 def find_namespace(lake: Lake, name: str) -> Namespace | None:
     """The namespace of that name, or else of one that differs in case."""
-    namespaces = lake.catalog.contents().namespaces
+    namespaces = lake.catalog.listing().namespaces
     return namespaces.get(name) or next(
         (each for own, each in namespaces.items() if folded(own) == folded(name)), None
     )
 
 
-def find_entry(lake: Lake, identifier: Identifier) -> Entry | None:
+def find_entry(lake: Lake, identifier: Identifier) -> CatalogEntry | None:
     """The table or view of that name, or else of one that differs in case."""
     found = lake.entry(identifier)
     if found is not None:
         return found
-    namespace = lake.catalog.contents().namespaces.get(identifier.schema_name)
+    namespace = lake.catalog.listing().namespaces.get(identifier.schema_name)
     entries = {} if namespace is None else namespace.entries
     return next(
         (each for name, each in entries.items() if folded(name) == folded(identifier.name)), None

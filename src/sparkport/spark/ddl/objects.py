@@ -18,7 +18,7 @@ from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.jvm.gateway import IcebergHandle
 from sparkport.spark.lake import folders
-from sparkport.spark.lake.directory import Entry, Kind
+from sparkport.spark.lake.directory import CatalogEntry, Kind
 from sparkport.spark.lake.lake import Lake
 
 __all__ = ["drop_table", "rename_table"]
@@ -44,7 +44,7 @@ def drop_table(lake: Lake, identifier: Identifier, options: DropTableOptions) ->
     lake.changed()
 
 
-def _drop_iceberg_table(lake: Lake, entry: Entry, options: DropTableOptions) -> None:
+def _drop_iceberg_table(lake: Lake, entry: CatalogEntry, options: DropTableOptions) -> None:
     identifier = entry.identifier
     lake.changed()  # whether another table has files in the folder must not be told from memory
     handle = None if lake.settings.keep_files else _readable(lake, identifier)
@@ -61,19 +61,19 @@ def _drop_iceberg_table(lake: Lake, entry: Entry, options: DropTableOptions) -> 
     folder = str(handle.table.location()).rstrip("/")
     # It is dropped; what goes wrong with its files is for the log.
     if is_own:
-        lake.quietly(
+        lake.attempt(
             f"the files of table {identifier}",
             lambda: folders.remove_folder(handle.table.io(), folder),
         )
     elif is_purged:
-        lake.quietly(
+        lake.attempt(
             f"the folder of table {identifier}", lambda: folders.remove_empty_folders(lake, folder)
         )
 
 
-def _remove_named_files(lake: Lake, entry: Entry, handle: IcebergHandle) -> None:
+def _remove_named_files(lake: Lake, entry: CatalogEntry, handle: IcebergHandle) -> None:
     remove = lake.gateway.jvm.org.apache.iceberg.CatalogUtil.dropTableData
-    lake.quietly(
+    lake.attempt(
         f"the files of table {entry.identifier}",
         lambda: remove(handle.table.io(), handle.metadata),
     )
@@ -104,7 +104,7 @@ def _may_purge(lake: Lake, identifier: Identifier, handle: IcebergHandle) -> boo
         return False
 
 
-def _drop_view(lake: Lake, view: Entry) -> None:
+def _drop_view(lake: Lake, view: CatalogEntry) -> None:
     files: list[str] = []
     if view.location and not lake.settings.keep_files:
         # Dropped, it does not tell any more.
@@ -112,13 +112,13 @@ def _drop_view(lake: Lake, view: Entry) -> None:
     lake.catalog.drop(view)
     if files:
         folder = view.location.rsplit("/", 2)[0]
-        lake.quietly(
+        lake.attempt(
             f"the files of view {view.identifier}",
             lambda: folders.remove_files(lake, files, folder),
         )
 
 
-def _files_of_view(lake: Lake, view: Entry) -> list[str]:
+def _files_of_view(lake: Lake, view: CatalogEntry) -> list[str]:
     try:
         return folders.view_files(lake, view.identifier, view.location)
     except SparkportError:
@@ -136,7 +136,7 @@ def rename_table(lake: Lake, identifier: Identifier, new_name: str) -> Identifie
         return _rename_table(lake, entry, renamed)
 
 
-def _rename_table(lake: Lake, entry: Entry, renamed: Identifier) -> Identifier:
+def _rename_table(lake: Lake, entry: CatalogEntry, renamed: Identifier) -> Identifier:
     if (
         folded(renamed.name) != folded(entry.identifier.name)
         and (known := find_entry(lake, renamed)) is not None

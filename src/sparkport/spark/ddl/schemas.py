@@ -51,7 +51,7 @@ def drop_schema(lake: Lake, name: str, options: DropSchemaOptions) -> None:
         raise NotFound(f"schema {name} does not exist")
     shown = ".".join(found.parts)
     inner = sorted(
-        each for each in lake.catalog.contents().namespaces if each.startswith(f"{shown}.")
+        each for each in lake.catalog.listing().namespaces if each.startswith(f"{shown}.")
     )
     if found.entries and not options.cascade:
         raise SchemaNotEmpty(f"schema {shown} still contains tables: drop them first")
@@ -63,7 +63,7 @@ def drop_schema(lake: Lake, name: str, options: DropSchemaOptions) -> None:
 
 
 def _drop_namespace(lake: Lake, name: str) -> None:
-    namespace = lake.catalog.contents().namespaces.get(name)
+    namespace = lake.catalog.listing().namespaces.get(name)
     if namespace is None:
         return
     for entry in namespace.entries.values():
@@ -72,6 +72,6 @@ def _drop_namespace(lake: Lake, name: str) -> None:
     lake.changed()
     folder = folders.namespace_folder(lake, namespace.parts)
     if folder is not None:
-        lake.quietly(
+        lake.attempt(
             f"the folder of schema {name}", lambda: folders.remove_empty_folders(lake, folder)
         )

@@ -29,7 +29,7 @@ from sparkport.spark.iceberg.types.declared import TYPES_PROPERTY
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.lake.history import (
     WORKING_BRANCH,
-    Change,
+    NumberedChange,
     ancestors_of,
     changes_of,
     versions_of,
@@ -303,9 +303,9 @@ class History(_MetadataFunction):
 
 def _difference(
     state: TableState,
-    change: Change,
-    before: MetadataHead | None,
-    after: MetadataHead | None,
+    change: NumberedChange,
+    before: Outline | None,
+    after: Outline | None,
     shown: set[int | None],
 ) -> str | None:
     """What a change has changed, where `shown` were current earlier; None if nobody knows any

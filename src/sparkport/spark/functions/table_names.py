@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sparkport.catalog import Context, Privilege
 from sparkport.catalog.names import folded
-from sparkport.spark.lake.directory import Entry
+from sparkport.spark.lake.directory import CatalogEntry
 from sparkport.spark.lake.lake import Lake
 
 __all__ = ["find_for"]
@@ -12,7 +12,7 @@ __all__ = ["find_for"]
 
 def find_for(
     ctx: Context, lake: Lake, namespace: tuple[str, ...], name: str, *privileges: Privilege
-) -> Entry | None:
+) -> CatalogEntry | None:
     """The table or view of that name for a caller who is to do something with all of it, as it is
     now; None also where it may see none. The exact name wins over one that differs in case.
 
@@ -27,8 +27,8 @@ def find_for(
     return entry
 
 
-def _find(ctx: Context, lake: Lake, namespace: tuple[str, ...], name: str) -> Entry | None:
-    found = lake.catalog.contents().namespaces
+def _find(ctx: Context, lake: Lake, namespace: tuple[str, ...], name: str) -> CatalogEntry | None:
+    found = lake.catalog.listing().namespaces
     # A name with dots in it may be cut at any of them; the function's own schema comes first.
     own = ".".join(namespace)
     cuts = [

@@ -43,7 +43,7 @@ from sparkport.spark.lake.lake import Lake
 from sparkport.spark.write.key_groups import equal_together
 from sparkport.spark.write.matching import first_repeated, shown_key
 from sparkport.spark.write.merging import Target, delete_matching, upsert_rows
-from sparkport.spark.write.row_spool import Waiting
+from sparkport.spark.write.row_spool import RowSpool
 
 __all__ = ["merging_functions"]
 
@@ -112,19 +112,19 @@ class _MergingFunction(TableInOutFunction):
     @contextmanager
     def _waiting(
         self, ctx: Context, state: TableState, rows: Iterator[pa.RecordBatch]
-    ) -> Iterator[tuple[Waiting | None, pa.Schema]]:
+    ) -> Iterator[tuple[RowSpool | None, pa.Schema]]:
         """All rows, once they have come, or None, and their columns. They count as what the caller
         has staged.
 
         Raises: LimitExceeded, also when the storage is full; PermissionDenied, PreconditionFailed.
         """
         staging, staged = self._lake.staging.begin(state.identifier, state), StagedBytes(ctx.quotas)
-        waiting: Waiting | None = None
+        waiting: RowSpool | None = None
         columns = pa.schema([])
         try:
             for batch in rows:
                 if waiting is None:
-                    waiting, columns = Waiting(staging, batch.schema), batch.schema
+                    waiting, columns = RowSpool(staging, batch.schema), batch.schema
                 staged.add(bytes_of(batch))
                 waiting.add(batch)
             yield waiting, columns

@@ -16,7 +16,7 @@ from sparkport.spark.iceberg.manifests import ManifestEntry
 from sparkport.spark.iceberg.parts import FilePart
 from sparkport.spark.iceberg.table_state import TableState
 
-__all__ = ["NO_ROWS", "Change", "Located", "Location", "WrittenFile", "part_of"]
+__all__ = ["NO_ROWS", "TableChange", "Located", "Location", "WrittenFile", "part_of"]
 
 NO_ROWS = pa.array([], pa.int64())
 
@@ -67,7 +67,7 @@ class Location:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Change:
+class TableChange:
     """New files, and rows that are gone; an updated row is both, and its file brings its id
     along.
     """

@@ -8,7 +8,7 @@ from enum import Enum
 
 from sparkport.spark.iceberg.identifiers import Identifier
 
-__all__ = ["Contents", "Entry", "Kind", "Namespace"]
+__all__ = ["CatalogListing", "CatalogEntry", "Kind", "Namespace"]
 
 
 class Kind(str, Enum):
@@ -21,7 +21,7 @@ class Kind(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CatalogEntry:
     """A table or view."""
 
     identifier: Identifier
@@ -40,11 +40,11 @@ class Namespace:
 
     parts: tuple[str, ...]
     properties: Mapping[str, str] = field(default_factory=dict)
-    entries: Mapping[str, Entry] = field(default_factory=dict)
+    entries: Mapping[str, CatalogEntry] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class CatalogListing:
     """All that a catalog holds; the version rises whenever anything of it changes."""
 
     version: int

@@ -17,7 +17,7 @@ from typing import Any
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.jvm.gateway import IcebergHandle
-from sparkport.spark.lake.directory import Entry, Kind
+from sparkport.spark.lake.directory import CatalogEntry, Kind
 from sparkport.spark.lake.lake import Lake
 
 __all__ = [
@@ -132,11 +132,11 @@ def _may_collect(properties: Mapping[str, str]) -> bool:
     return properties.get("gc.enabled", "true").lower() == "true"
 
 
-def _others_inside(lake: Lake, identifier: Identifier, folder: str) -> list[Entry]:
+def _others_inside(lake: Lake, identifier: Identifier, folder: str) -> list[CatalogEntry]:
     """Other tables and views of the catalog whose metadata are in that folder."""
     return [
         entry
-        for namespace in lake.catalog.contents().namespaces.values()
+        for namespace in lake.catalog.listing().namespaces.values()
         for entry in namespace.entries.values()
         if entry.identifier != identifier
         and _plain(entry.location).startswith(f"{_plain(folder)}/")

@@ -36,7 +36,7 @@ from sparkport.spark.lake.lake import Lake
 
 __all__ = [
     "WORKING_BRANCH",
-    "Change",
+    "NumberedChange",
     "ancestors_of",
     "changes_of",
     "log_of",
@@ -54,7 +54,7 @@ sees them.
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class NumberedChange:
     """A committed change of what a table shows."""
 
     number: int
@@ -77,7 +77,7 @@ def log_of(state: TableState) -> Log:
 
 def changes_of(
     lake: Lake, state: TableState, check: Callable[[], None] = lambda: None
-) -> list[Change]:
+) -> list[NumberedChange]:
     """The changes whose outcome can still be looked up, oldest first; the creation is number 0.
 
     Raises: CatalogFault when the storage does not answer; what `check` raises.
@@ -94,7 +94,7 @@ def changes_of(
         counting.remember(commit, number)
         if is_change:
             place = None if before is None else before.location
-            changes.append(Change(number, commit.milliseconds, commit.location, place))
+            changes.append(NumberedChange(number, commit.milliseconds, commit.location, place))
     return changes
 
 

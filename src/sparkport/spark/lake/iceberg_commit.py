@@ -140,7 +140,7 @@ def alter(lake: Lake, identifier: Identifier, edit: Callable[[Draft], bool]) -> 
                 is_done = not edit(draft) or commit(draft)
             finally:
                 if not is_done:
-                    lake.quietly("files of a change that was not made", partial(forget, draft))
+                    lake.attempt("files of a change that was not made", partial(forget, draft))
         if is_done:
             lake.changed()
             return

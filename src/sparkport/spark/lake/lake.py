@@ -32,7 +32,7 @@ from sparkport.spark.jvm.file_properties import file_properties
 from sparkport.spark.jvm.gateway import Gateway
 from sparkport.spark.jvm.relay.jobs import start_job
 from sparkport.spark.jvm.result_columns import presented
-from sparkport.spark.lake.directory import Entry, Kind
+from sparkport.spark.lake.directory import CatalogEntry, Kind
 from sparkport.spark.lake.settings import LakeSettings
 from sparkport.spark.lake.shared_catalog import SharedCatalog
 from sparkport.spark.lake.staging import StagingArea
@@ -47,7 +47,7 @@ __all__ = ["Lake"]
 
 _log = logging.getLogger(__name__)
 _MOST_SCHEMAS = 10_000
-_MOST_COMPLAINTS = 1_000
+_MOST_WARNINGS = 1_000
 
 
 class Lake:
@@ -73,7 +73,7 @@ class Lake:
         self.staging = StagingArea(staging, self.file_properties, gateway.hold)
         self._lock = threading.Lock()
         self._locks: WeakValueDictionary[Hashable, threading.Lock] = WeakValueDictionary()
-        self._complaints: set[str] = set()
+        self._warnings: set[str] = set()
         self._relation_schemas: Cache[tuple[Identifier, str], pa.Schema] = Cache(_MOST_SCHEMAS)
 
     @property
@@ -90,7 +90,7 @@ class Lake:
         with lock:
             yield
 
-    def entry(self, identifier: Identifier) -> Entry | None:
+    def entry(self, identifier: Identifier) -> CatalogEntry | None:
         """An object as it is now; None if there is none."""
         return self.catalog.entry(identifier.namespace, identifier.name)
 
@@ -156,7 +156,7 @@ class Lake:
         """What a request reads of a table. Raises: NotFound, CatalogFault."""
         return self.transactions.seen(ctx.transaction_id, self.current(identifier))
 
-    def relation_schema(self, entry: Entry) -> pa.Schema:
+    def relation_schema(self, entry: CatalogEntry) -> pa.Schema:
         """The columns of a view, or of a table of another format. Raises: PreconditionFailed when
         it does not resolve.
         """
@@ -170,11 +170,11 @@ class Lake:
             return self._relation_schemas.add(key, known)
         return known
 
-    def _resolved(self, entry: Entry) -> pa.Schema:
+    def _resolved(self, entry: CatalogEntry) -> pa.Schema:
         with translated(f"table {entry.identifier}"):
             return presented(self.gateway.relation(entry.identifier))[1]
 
-    def _view_schema(self, entry: Entry) -> pa.Schema:
+    def _view_schema(self, entry: CatalogEntry) -> pa.Schema:
         """What a view's own metadata say: to list it, it need not resolve."""
         io = self.io(entry.location)
         if io is None:
@@ -211,17 +211,17 @@ class Lake:
         """
         self.catalog.changed(identifier)
 
-    def complain(self, what: str) -> None:
+    def warn_once(self, what: str) -> None:
         """Log it, once: a catalog is listed again and again."""
         with self._lock:
-            if what in self._complaints:
+            if what in self._warnings:
                 return
-            if len(self._complaints) >= _MOST_COMPLAINTS:
-                self._complaints.clear()
-            self._complaints.add(what)
+            if len(self._warnings) >= _MOST_WARNINGS:
+                self._warnings.clear()
+            self._warnings.add(what)
         _log.warning("%s", what)
 
-    def quietly(self, what: str, action: Callable[[], None]) -> None:
+    def attempt(self, what: str, action: Callable[[], None]) -> None:
         """Do something whose failure must not fail a statement that has already happened."""
         try:
             action()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 from sparkport.errors import Conflict
 from sparkport.spark.iceberg.identifiers import Identifier
-from sparkport.spark.lake.directory import Contents, Entry, Namespace
+from sparkport.spark.lake.directory import CatalogEntry, CatalogListing, Namespace
 
 __all__ = ["Beaten", "NewMetadata", "Refused", "SharedCatalog"]
 
@@ -87,18 +87,18 @@ class SharedCatalog(ABC):
     # ------------------------------------------------------------------------------------- reading
 
     @abstractmethod
-    def contents(self) -> Contents:
+    def listing(self) -> CatalogListing:
         """What there is now, or was a few seconds ago. Changes of this server are always in it,
         once `changed` was called. Raises: CatalogFault when the catalog cannot be read.
         """
 
     @abstractmethod
-    def entry(self, namespace: tuple[str, ...], name: str) -> Entry | None:
+    def entry(self, namespace: tuple[str, ...], name: str) -> CatalogEntry | None:
         """One object as it is now; None if there is none. Raises: CatalogFault."""
 
     def namespace(self, name: str) -> Namespace | None:
         """One namespace, by the name that users call it; None if there is none."""
-        return self.contents().namespaces.get(name)
+        return self.listing().namespaces.get(name)
 
     @abstractmethod
     def changed(self, identifier: Identifier | None = None) -> None:
@@ -131,10 +131,10 @@ class SharedCatalog(ABC):
         """
 
     @abstractmethod
-    def drop(self, entry: Entry) -> bool:
+    def drop(self, entry: CatalogEntry) -> bool:
         """Forget a table or a view, whose files stay. Whether it was there."""
 
-    def purge(self, entry: Entry, remove_files: Callable[[], None]) -> bool:
+    def purge(self, entry: CatalogEntry, remove_files: Callable[[], None]) -> bool:
         """Forget an Iceberg table and remove the files that it names. Whether it was there.
 
         `remove_files` does the second part, where a catalog does not do both in a way of its own.
@@ -145,7 +145,7 @@ class SharedCatalog(ABC):
         return True
 
     @abstractmethod
-    def rename(self, entry: Entry, identifier: Identifier) -> None:
+    def rename(self, entry: CatalogEntry, identifier: Identifier) -> None:
         """Give a table or a view another name. Raises: NotFound; AlreadyExists for any object of
         that name.
         """

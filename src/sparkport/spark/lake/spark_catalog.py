@@ -13,7 +13,7 @@ from sparkport.errors import NotFound, SparkportError
 from sparkport.spark.iceberg.identifiers import Identifier, quoted
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.jvm.gateway import Gateway
-from sparkport.spark.lake.directory import Contents, Entry, Kind, Namespace
+from sparkport.spark.lake.directory import CatalogEntry, CatalogListing, Kind, Namespace
 from sparkport.spark.lake.settings import LakeSettings
 from sparkport.spark.lake.shared_catalog import Beaten, NewMetadata, Refused, SharedCatalog
 
@@ -61,7 +61,7 @@ class SparkCatalog(SharedCatalog):
         self._gateway = gateway
         self._settings = settings
         self._lock = threading.Lock()
-        self._contents: Contents | None = None
+        self._listing: CatalogListing | None = None
         self._fresh_until = 0.0
         self._stale = False
         self._turns: deque[Identifier] = deque()
@@ -80,8 +80,8 @@ class SparkCatalog(SharedCatalog):
 
     # ------------------------------------------------------------------------------------- reading
 
-    def contents(self) -> Contents:
-        known = self._contents
+    def listing(self) -> CatalogListing:
+        known = self._listing
         if known is not None and not self._stale and time.monotonic() < self._fresh_until:
             return known
         # One reads again; the others make do with what there was, except after a change of this
@@ -90,19 +90,19 @@ class SparkCatalog(SharedCatalog):
             assert known is not None
             return known
         try:
-            if self._contents is None or self._stale or time.monotonic() >= self._fresh_until:
+            if self._listing is None or self._stale or time.monotonic() >= self._fresh_until:
                 self._stale = False
                 begun = time.monotonic()
                 self._set(self._read())
                 # A catalog that is slow to read is read less often.
                 self._fresh_until = 2 * time.monotonic() - begun + self._settings.refresh_seconds
-            assert self._contents is not None
-            return self._contents
+            assert self._listing is not None
+            return self._listing
         finally:
             self._lock.release()
 
     def namespace(self, name: str) -> Namespace | None:
-        found = self.contents().namespaces.get(name)
+        found = self.listing().namespaces.get(name)
         parts = tuple(name.split("."))
         if found is None and all(parts) and self._has(parts):
             with self._lock:  # younger than the list
@@ -116,8 +116,8 @@ class SparkCatalog(SharedCatalog):
         except SparkportError:
             return False  # catalogs of one level refuse nested names in many ways
 
-    def entry(self, namespace: tuple[str, ...], name: str) -> Entry | None:
-        found = self.contents().namespaces.get(".".join(namespace))
+    def entry(self, namespace: tuple[str, ...], name: str) -> CatalogEntry | None:
+        found = self.listing().namespaces.get(".".join(namespace))
         known = None if found is None else found.entries.get(name)
         if known is not None and known.kind is not Kind.ICEBERG:
             return known
@@ -138,14 +138,14 @@ class SparkCatalog(SharedCatalog):
         self._stale = True
 
     def _known(self) -> Mapping[str, Namespace]:
-        return {} if self._contents is None else self._contents.namespaces
+        return {} if self._listing is None else self._listing.namespaces
 
     def _set(self, namespaces: Mapping[str, Namespace]) -> None:
-        if self._contents is None or namespaces != self._contents.namespaces:
-            last = 0 if self._contents is None else self._contents.version
-            self._contents = Contents(max(last + 1, time.time_ns() // 1_000_000), namespaces)
+        if self._listing is None or namespaces != self._listing.namespaces:
+            last = 0 if self._listing is None else self._listing.version
+            self._listing = CatalogListing(max(last + 1, time.time_ns() // 1_000_000), namespaces)
 
-    def _put(self, parts: tuple[str, ...], name: str, entry: Entry | None) -> None:
+    def _put(self, parts: tuple[str, ...], name: str, entry: CatalogEntry | None) -> None:
         namespaces = dict(self._known())
         before = namespaces.get(".".join(parts), Namespace(parts))
         entries = {key: each for key, each in before.entries.items() if key != name}
@@ -171,7 +171,7 @@ class SparkCatalog(SharedCatalog):
         return found
 
     def _namespace(self, parts: tuple[str, ...], before: Namespace | None) -> Namespace:
-        entries: dict[str, Entry] = {}
+        entries: dict[str, CatalogEntry] = {}
         known = {} if before is None else before.entries
         views = {each.name for each in self._gateway.views(parts)}
         for identifier in self._gateway.tables(parts):
@@ -182,7 +182,7 @@ class SparkCatalog(SharedCatalog):
                 try:
                     entry = self._entry(identifier, None)
                 except SparkportError:
-                    entry = Entry(identifier, Kind.OTHER)
+                    entry = CatalogEntry(identifier, Kind.OTHER)
             entries[identifier.name] = entry
         for name in views:
             entry = known.get(name)
@@ -219,17 +219,17 @@ class SparkCatalog(SharedCatalog):
         except SparkportError:
             return {}
 
-    def _entry(self, identifier: Identifier, known: Entry | None) -> Entry:
+    def _entry(self, identifier: Identifier, known: CatalogEntry | None) -> CatalogEntry:
         """Raises: NotFound, and what else Spark says."""
         handle = self._gateway.iceberg(identifier)
         if handle is not None:
-            return Entry(identifier, Kind.ICEBERG, handle.location)
-        return Entry(identifier, Kind.OTHER, columns=self._columns(identifier, known))
+            return CatalogEntry(identifier, Kind.ICEBERG, handle.location)
+        return CatalogEntry(identifier, Kind.OTHER, columns=self._columns(identifier, known))
 
-    def _view(self, identifier: Identifier, known: Entry | None) -> Entry:
-        return Entry(identifier, Kind.VIEW, columns=self._columns(identifier, known))
+    def _view(self, identifier: Identifier, known: CatalogEntry | None) -> CatalogEntry:
+        return CatalogEntry(identifier, Kind.VIEW, columns=self._columns(identifier, known))
 
-    def _columns(self, identifier: Identifier, known: Entry | None) -> str:
+    def _columns(self, identifier: Identifier, known: CatalogEntry | None) -> str:
         """Empty while Spark cannot resolve them."""
         try:
             return json.dumps(self._gateway.schema(identifier).jsonValue(), sort_keys=True)
@@ -262,16 +262,16 @@ class SparkCatalog(SharedCatalog):
                 raise Refused from error
             raise
 
-    def drop(self, entry: Entry) -> bool:
+    def drop(self, entry: CatalogEntry) -> bool:
         return self._drop(entry, is_purged=False)
 
-    def purge(self, entry: Entry, remove_files: Callable[[], None]) -> bool:
+    def purge(self, entry: CatalogEntry, remove_files: Callable[[], None]) -> bool:
         """Iceberg's catalogs do both: some on a server, some have no manifests to tell the files
         by afterwards.
         """
         return self._drop(entry, is_purged=True)
 
-    def _drop(self, entry: Entry, *, is_purged: bool) -> bool:
+    def _drop(self, entry: CatalogEntry, *, is_purged: bool) -> bool:
         identifier, catalog = entry.identifier, self._gateway.iceberg_catalog
         with translated(f"table {identifier}"):
             if entry.kind is Kind.ICEBERG and catalog is not None:
@@ -281,7 +281,7 @@ class SparkCatalog(SharedCatalog):
             self._gateway.spark.sql(f"DROP {kind} {identifier.sql}")
             return True
 
-    def rename(self, entry: Entry, identifier: Identifier) -> None:
+    def rename(self, entry: CatalogEntry, identifier: Identifier) -> None:
         catalog = self._gateway.iceberg_catalog
         with translated(f"table {identifier}"):
             if entry.kind is Kind.ICEBERG and catalog is not None:

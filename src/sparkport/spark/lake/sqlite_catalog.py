@@ -24,7 +24,7 @@ from sparkport.errors import (
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.jvm.session.warehouse import BUSY_SECONDS
-from sparkport.spark.lake.directory import Contents, Entry, Kind, Namespace
+from sparkport.spark.lake.directory import CatalogEntry, CatalogListing, Kind, Namespace
 from sparkport.spark.lake.shared_catalog import Beaten, NewMetadata, Refused, SharedCatalog
 
 __all__ = ["SqliteCatalog"]
@@ -61,7 +61,7 @@ class SqliteCatalog(SharedCatalog):
         self._connection: sqlite3.Connection | None = None
         self._written = -1
         self._rows: tuple[list[tuple[str, ...]], list[tuple[str, ...]]] | None = None
-        self._contents = Contents(0, {})
+        self._listing = CatalogListing(0, {})
 
     @property
     def name(self) -> str:
@@ -77,7 +77,7 @@ class SqliteCatalog(SharedCatalog):
 
     # ------------------------------------------------------------------------------------- reading
 
-    def contents(self) -> Contents:
+    def listing(self) -> CatalogListing:
         with self._lock:
             try:
                 return self._refreshed()
@@ -87,27 +87,27 @@ class SqliteCatalog(SharedCatalog):
                     f"the catalog of lake {self._name} cannot be read: {error}"
                 ) from error
 
-    def entry(self, namespace: tuple[str, ...], name: str) -> Entry | None:
-        found = self.contents().namespaces.get(".".join(namespace))
+    def entry(self, namespace: tuple[str, ...], name: str) -> CatalogEntry | None:
+        found = self.listing().namespaces.get(".".join(namespace))
         return None if found is None else found.entries.get(name)
 
     def changed(self, identifier: Identifier | None = None) -> None:
         """Nothing to do: SQLite tells."""
 
-    def _refreshed(self) -> Contents:
+    def _refreshed(self) -> CatalogListing:
         if self._connection is None:
             self._connection = self._connect("ro", check_same_thread=False)
             self._written = -1
         (written,) = self._connection.execute("PRAGMA data_version").fetchone()
         if written == self._written:
-            return self._contents
+            return self._listing
         rows = self._read(self._connection)
         self._written = written
         if rows != self._rows:
             self._rows = rows
-            version = max(self._contents.version + 1, time.time_ns() // 1_000_000)
-            self._contents = Contents(version, _namespaces(self._name, *rows))
-        return self._contents
+            version = max(self._listing.version + 1, time.time_ns() // 1_000_000)
+            self._listing = CatalogListing(version, _namespaces(self._name, *rows))
+        return self._listing
 
     def _read(
         self, connection: sqlite3.Connection
@@ -223,7 +223,7 @@ class SqliteCatalog(SharedCatalog):
         metadata.remove_outdated()
         self._tell(identifier)
 
-    def drop(self, entry: Entry) -> bool:
+    def drop(self, entry: CatalogEntry) -> bool:
         with translated(f"table {entry.identifier}"), self._writing() as connection:
             dropped = connection.execute(
                 f"DELETE FROM iceberg_tables WHERE {_OBJECT} AND {_is_of_kind(entry)}",
@@ -232,7 +232,7 @@ class SqliteCatalog(SharedCatalog):
         self._tell(entry.identifier)
         return bool(dropped)
 
-    def rename(self, entry: Entry, identifier: Identifier) -> None:
+    def rename(self, entry: CatalogEntry, identifier: Identifier) -> None:
         with translated(f"table {identifier}"):
             try:
                 with self._writing() as connection:
@@ -261,19 +261,19 @@ class SqliteCatalog(SharedCatalog):
         return self._name, identifier.schema_name, identifier.name
 
 
-def _is_of_kind(entry: Entry) -> str:
+def _is_of_kind(entry: CatalogEntry) -> str:
     return _IS_VIEW if entry.kind is Kind.VIEW else _IS_TABLE
 
 
 def _namespaces(
     catalog: str, tables: list[tuple[str, ...]], properties: list[tuple[str, ...]]
 ) -> dict[str, Namespace]:
-    found: dict[str, tuple[dict[str, str], dict[str, Entry]]] = {}
+    found: dict[str, tuple[dict[str, str], dict[str, CatalogEntry]]] = {}
     for name, key, value in properties:
         found.setdefault(name, ({}, {}))[0][key] = value or ""
     for name, table, location, kind in tables:
         parts = tuple(name.split("."))
-        entry = Entry(
+        entry = CatalogEntry(
             Identifier(catalog, parts, table),
             Kind.VIEW if kind == "VIEW" else Kind.ICEBERG,
             location or "",

@@ -25,7 +25,7 @@ from sparkport.spark.iceberg.table_state import States, TableState
 from sparkport.spark.lake.settings import LakeSettings
 
 if TYPE_CHECKING:
-    from sparkport.spark.lake.changes import Change
+    from sparkport.spark.lake.changes import TableChange
     from sparkport.spark.lake.staging import Staging
 
 __all__ = ["BRANCH_PREFIX", "Note", "Pending", "Transaction", "Transactions"]
@@ -54,7 +54,7 @@ class Note:
 class Pending:
     """What a transaction has changed in one table, all statements together."""
 
-    change: Change
+    change: TableChange
     stagings: list[Staging]
     """Of its statements: they know the files."""
 

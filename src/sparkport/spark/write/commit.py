@@ -19,7 +19,7 @@ from sparkport.catalog import Context
 from sparkport.errors import Conflict, NotFound
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.jvm.errors import translated
-from sparkport.spark.lake.changes import Change, Located, Location, part_of
+from sparkport.spark.lake.changes import Located, Location, TableChange, part_of
 from sparkport.spark.lake.iceberg_commit import Draft, begin, commit, forget
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.outcomes import OutcomeUnknown
@@ -53,7 +53,7 @@ _LONGEST_PAUSE = 0.5
 def commit_change(
     lake: Lake,
     ctx: Context,
-    change: Change,
+    change: TableChange,
     staging: Staging,
     summary: Mapping[str, str],
     branch: str | None = None,
@@ -81,13 +81,13 @@ def commit_change(
                     is_made = commit(draft)
                 finally:
                     if not is_made:
-                        lake.quietly("files of a commit that was not made", partial(forget, draft))
+                        lake.attempt("files of a commit that was not made", partial(forget, draft))
             if is_made:
                 return _made(lake, change, branch), location
     raise AssertionError("the attempts end with a Conflict")
 
 
-def _made(lake: Lake, change: Change, branch: str | None) -> TableState:
+def _made(lake: Lake, change: TableChange, branch: str | None) -> TableState:
     """What a change has made of the table. Raises: OutcomeUnknown, since whatever happens now, the
     files are in use.
     """
@@ -146,7 +146,7 @@ def _create_branch(draft: Draft, branch: str, base: TableState) -> None:
         draft.transaction.manageSnapshots().createBranch(branch).commit()
 
 
-def verified(lake: Lake, change: Change, now: TableState) -> Location:
+def verified(lake: Lake, change: TableChange, now: TableState) -> Location:
     """Where the removed rows are now. They are looked for only if the table has moved on since the
     statement found them.
 
@@ -166,13 +166,13 @@ def verified(lake: Lake, change: Change, now: TableState) -> Location:
     return location
 
 
-def changed_by_others(change: Change, what: str) -> Conflict:
+def changed_by_others(change: TableChange, what: str) -> Conflict:
     return Conflict(
         f"{what} of table {change.identifier} was changed by somebody else meanwhile; nothing was changed: run it again"
     )
 
 
-def verify_columns(change: Change, now: TableState) -> None:
+def verify_columns(change: TableChange, now: TableState) -> None:
     """Raises: Conflict when the table is another one now, or has other columns."""
     title = f"table {change.identifier}"
     if now.metadata.table_uuid != change.base.metadata.table_uuid:
@@ -188,7 +188,7 @@ def verify_columns(change: Change, now: TableState) -> None:
 def add_rows(
     draft: Draft,
     now: TableState,
-    change: Change,
+    change: TableChange,
     location: Location,
     staging: Staging,
     summary: Mapping[str, str],
@@ -219,7 +219,7 @@ def add_rows(
     update.commit()
 
 
-def _removed_again(change: Change) -> Iterator[Located]:
+def _removed_again(change: TableChange) -> Iterator[Located]:
     specs = change.base.metadata.specs()
     for file in change.files:
         positions = change.gone.get(file.path)

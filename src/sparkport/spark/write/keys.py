@@ -22,7 +22,7 @@ from sparkport.spark.iceberg.parts import FilePart
 from sparkport.spark.iceberg.plan import plan_scan
 from sparkport.spark.iceberg.read import read_parts, read_request
 from sparkport.spark.iceberg.table_state import TableState
-from sparkport.spark.lake.changes import Change, part_of
+from sparkport.spark.lake.changes import TableChange, part_of
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.write.key_groups import equal_together, in_groups
 
@@ -58,7 +58,7 @@ class Stream:
 class KeyCheck:
     """Compares the keys of one change; for one thread."""
 
-    def __init__(self, lake: Lake, change: Change, check: Callable[[], None]) -> None:
+    def __init__(self, lake: Lake, change: TableChange, check: Callable[[], None]) -> None:
         keys = [Constraints(unique=(key,)) for key in change.keys.unique]
         if change.keys.primary_key:
             keys.insert(0, Constraints(primary_key=change.keys.primary_key))
@@ -72,7 +72,7 @@ class KeyCheck:
 
 class _Key:
     def __init__(
-        self, lake: Lake, change: Change, check: Callable[[], None], constraint: Constraints
+        self, lake: Lake, change: TableChange, check: Callable[[], None], constraint: Constraints
     ) -> None:
         self._lake = lake
         self._properties = lake.file_properties

@@ -29,7 +29,7 @@ from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.parquet_output import ROW_ID
 from sparkport.spark.iceberg.positions import between
 from sparkport.spark.iceberg.table_state import TableState
-from sparkport.spark.lake.changes import NO_ROWS, Change
+from sparkport.spark.lake.changes import NO_ROWS, TableChange
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.outcomes import OutcomeUnknown
 from sparkport.spark.lake.staging import Staging
@@ -37,7 +37,7 @@ from sparkport.spark.write.commit import attempts, summary_of
 from sparkport.spark.write.data_files import DataFileWriter, can_write, encoded
 from sparkport.spark.write.matching import Matches, find_matches, rows_with, shown_key
 from sparkport.spark.write.publish import publish
-from sparkport.spark.write.row_spool import Waiting
+from sparkport.spark.write.row_spool import RowSpool
 from sparkport.spark.write.rows import RowLookup
 from sparkport.spark.write.source import SourceWriter
 from sparkport.spark.write.spark_writes import SparkWrite, publish_by_spark
@@ -67,7 +67,7 @@ class Counts:
     updated: int
 
 
-def upsert_rows(lake: Lake, ctx: Context, target: Target, rows: Waiting) -> Counts:
+def upsert_rows(lake: Lake, ctx: Context, target: Target, rows: RowSpool) -> Counts:
     """Update the rows that have one of the keys, which are distinct and not NULL, and insert the
     others; by one commit.
 
@@ -78,7 +78,7 @@ def upsert_rows(lake: Lake, ctx: Context, target: Target, rows: Waiting) -> Coun
     """
     updated = 0
 
-    def change_of(base: TableState, staging: Staging, held: StagedBytes) -> Change:
+    def change_of(base: TableState, staging: Staging, held: StagedBytes) -> TableChange:
         nonlocal updated
         change = _Upsert(lake, ctx, target, base, staging).change(rows, held)
         updated = len(change.removed)
@@ -88,14 +88,14 @@ def upsert_rows(lake: Lake, ctx: Context, target: Target, rows: Waiting) -> Coun
     return Counts(rows.rows - updated, updated)
 
 
-def delete_matching(lake: Lake, ctx: Context, target: Target, keys: Waiting) -> int:
+def delete_matching(lake: Lake, ctx: Context, target: Target, keys: RowSpool) -> int:
     """Delete all rows that have one of the keys, by one commit; how many.
 
     Raises: Conflict; Unsupported; LimitExceeded for more rows than the caller may hold the ids of.
     """
     deleted = 0
 
-    def change_of(base: TableState, staging: Staging, held: StagedBytes) -> Change:
+    def change_of(base: TableState, staging: Staging, held: StagedBytes) -> TableChange:
         nonlocal deleted
         found = [NO_ROWS]
         for group, _ in keys.groups(target.key):
@@ -105,7 +105,7 @@ def delete_matching(lake: Lake, ctx: Context, target: Target, keys: Waiting) -> 
                     found.append(ids)
         ids = pa.concat_arrays(found).unique().sort()
         deleted = len(ids)
-        return Change(base, removed=ids)
+        return TableChange(base, removed=ids)
 
     _commit(lake, ctx, target, "merge_delete", change_of)
     return deleted
@@ -116,7 +116,7 @@ def _commit(
     ctx: Context,
     target: Target,
     operation: str,
-    change_of: Callable[[TableState, Staging, StagedBytes], Change],
+    change_of: Callable[[TableState, Staging, StagedBytes], TableChange],
 ) -> None:
     violations = 0
     for _ in attempts(ctx, f"table {target.identifier}"):
@@ -148,7 +148,9 @@ def _commit(
         return
 
 
-def _publish(lake: Lake, ctx: Context, change: Change, staging: Staging, operation: str) -> None:
+def _publish(
+    lake: Lake, ctx: Context, change: TableChange, staging: Staging, operation: str
+) -> None:
     summary = summary_of(ctx, operation, staging)
     if not change.files or can_write(change.base):
         publish(lake, ctx, change, staging, summary)
@@ -198,7 +200,7 @@ class _Upsert:
         columns = target.definition.columns
         self._rest = [field for field in columns if field.name not in target.given]
 
-    def change(self, rows: Waiting, held: StagedBytes) -> Change:
+    def change(self, rows: RowSpool, held: StagedBytes) -> TableChange:
         updated = [NO_ROWS]
         has_updates = False
         writer: DataFileWriter | SourceWriter | None = None
@@ -229,7 +231,7 @@ class _Upsert:
             raise
         removed = pa.concat_arrays(updated).sort()
         keys = self._keys(has_inserts=len(removed) < rows.rows)
-        return Change(self._base, files, removed, self._lookup.located(removed), keys=keys)
+        return TableChange(self._base, files, removed, self._lookup.located(removed), keys=keys)
 
     def _writer(self, *, with_row_ids: bool) -> DataFileWriter | SourceWriter:
         """For files of the table, or for Spark to MERGE. Rows that have no id there get the next

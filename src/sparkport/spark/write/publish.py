@@ -24,7 +24,7 @@ from sparkport.engine.discretion import discreet
 from sparkport.errors import Conflict, SparkportError
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.jvm.errors import translated
-from sparkport.spark.lake.changes import Change, Location
+from sparkport.spark.lake.changes import Location, TableChange
 from sparkport.spark.lake.iceberg_commit import Draft, begin, commit, forget, manifests_of
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.outcomes import OutcomeUnknown
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 def publish(
-    lake: Lake, ctx: Context, change: Change, staging: Staging, summary: Mapping[str, str]
+    lake: Lake, ctx: Context, change: TableChange, staging: Staging, summary: Mapping[str, str]
 ) -> bool:
     """Commit a statement's change; whether that is final, or waits for the end of its transaction.
 
@@ -69,7 +69,7 @@ def _add(
     lake: Lake,
     ctx: Context,
     transaction: Transaction,
-    change: Change,
+    change: TableChange,
     staging: Staging,
     summary: Mapping[str, str],
 ) -> None:
@@ -85,7 +85,7 @@ def _add(
     except OutcomeUnknown as error:
         # What the branch shows is not what the transaction would publish any more.
         roll_back(lake, transaction)
-        _drop_quietly(lake, change.identifier, transaction.branch)
+        _attempt_drop(lake, change.identifier, transaction.branch)
         lake.transactions.end(transaction.id, TransactionState.ABORTED)
         raise OutcomeUnknown(
             f"the catalog did not say whether a change of table {change.identifier} was made: its transaction was rolled "
@@ -99,7 +99,7 @@ def _add(
     lake.transactions.show(transaction.id, state)
 
 
-def _joined(before: Change, later: Change, location: Location) -> Change:
+def _joined(before: TableChange, later: TableChange, location: Location) -> TableChange:
     """Both as one change of what the first has seen."""
     own = {file.path for file in before.files}
     gone = dict(before.gone)
@@ -212,12 +212,12 @@ def _settle(lake: Lake, transaction: Transaction, identifier: Identifier, draft:
     """A table is published, whatever happens now. Never raises."""
     for staging in transaction.pending.pop(identifier).stagings:
         staging.done()
-    lake.quietly(
+    lake.attempt(
         "files of a branch", partial(_remove_files, draft, transaction.branch, with_rows=False)
     )
     lake.changed(identifier)
     transaction.seen.pop(identifier, None)
-    lake.quietly(
+    lake.attempt(
         "what a transaction reads after it was published",
         lambda: lake.transactions.show(transaction.id, lake.current(identifier)),
     )
@@ -267,14 +267,14 @@ def _half(
 
 def _forget(lake: Lake, drafts: Mapping[Identifier, tuple[Draft, Any]]) -> None:
     for draft, _ in drafts.values():
-        lake.quietly("files of a commit that was not made", partial(forget, draft))
+        lake.attempt("files of a commit that was not made", partial(forget, draft))
 
 
 def roll_back(lake: Lake, transaction: Transaction) -> None:
     """Undo what a transaction has not published. Never raises."""
     with transaction.lock:
         for identifier, pending in transaction.pending.items():
-            _drop_quietly(lake, identifier, transaction.branch)
+            _attempt_drop(lake, identifier, transaction.branch)
             for staging in pending.stagings:
                 staging.discard()
         transaction.pending = {}
@@ -282,9 +282,9 @@ def roll_back(lake: Lake, transaction: Transaction) -> None:
         lake.transactions.settled(transaction)
 
 
-def _drop_quietly(lake: Lake, identifier: Identifier, branch: str) -> None:
+def _attempt_drop(lake: Lake, identifier: Identifier, branch: str) -> None:
     what = f"the branch of a transaction on table {identifier}"
-    lake.quietly(what, partial(drop_branch, lake, identifier, branch))
+    lake.attempt(what, partial(drop_branch, lake, identifier, branch))
 
 
 def drop_branch(lake: Lake, identifier: Identifier, branch: str) -> None:
@@ -298,7 +298,7 @@ def drop_branch(lake: Lake, identifier: Identifier, branch: str) -> None:
                 draft, _without_branch(lake, draft.base, branch)
             ):
                 lake.changed(identifier)
-                lake.quietly(
+                lake.attempt(
                     "files of a branch", partial(_remove_files, draft, branch, with_rows=True)
                 )
                 return

@@ -35,7 +35,7 @@ from sparkport.spark.iceberg.parquet_output import STAGED, ParquetOutput, writin
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.jvm.relay.jobs import start_job
 from sparkport.spark.jvm.result_columns import presentable
-from sparkport.spark.lake.directory import Entry, Kind
+from sparkport.spark.lake.directory import CatalogEntry, Kind
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.outcomes import OutcomeUnknown
 from sparkport.spark.write.spark_writes import own_session
@@ -56,7 +56,7 @@ _ONE_FILE_BYTES = 128 * 1024 * 1024
 def stage_insert(
     lake: Lake,
     ctx: Context,
-    entry: Entry,
+    entry: CatalogEntry,
     columns: pa.Schema,
     operation: Operation,
     options: DMLOptions,
@@ -79,7 +79,7 @@ def stage_insert(
     )
 
 
-def _is_view(lake: Lake, entry: Entry) -> bool:
+def _is_view(lake: Lake, entry: CatalogEntry) -> bool:
     if entry.kind is not Kind.OTHER:
         return entry.kind is Kind.VIEW
     # Spark's session catalog lists its views among the tables.
@@ -195,7 +195,7 @@ class _RelationInsert(StagedWrite):
         except Exception as error:  # noqa: BLE001 - raised again, unless the rows are there
             self._expect_added(error)
         else:
-            self._lake.quietly(f"the files of table {self._identifier}", self._refresh)
+            self._lake.attempt(f"the files of table {self._identifier}", self._refresh)
         self._lake.changed(self._identifier)
 
     def _refresh(self) -> None:

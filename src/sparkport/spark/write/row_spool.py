@@ -10,12 +10,12 @@ from sparkport.spark.iceberg.parquet_output import writing
 from sparkport.spark.lake.staging import Staging
 from sparkport.spark.write.key_groups import GROUP_BYTES
 
-__all__ = ["Waiting"]
+__all__ = ["RowSpool"]
 
 _PIECE_BYTES = 64 * 1024 * 1024
 
 
-class Waiting:
+class RowSpool:
     """Rows in pieces of some 64 MiB, of which all but the last are in the statement's folder. For
     one thread.
     """

@@ -24,7 +24,7 @@ from sparkport.spark.iceberg.positions import numbers_of
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.jvm.relay.jobs import start_job
-from sparkport.spark.lake.changes import Change, WrittenFile
+from sparkport.spark.lake.changes import TableChange, WrittenFile
 from sparkport.spark.lake.iceberg_commit import begin, commit
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.outcomes import OutcomeUnknown
@@ -64,7 +64,7 @@ class SparkWrite:
     """The staged rows: stored columns, and `_row_id` where rows are changed."""
     columns: tuple[str, ...]
     """Those that it brings, without the row id."""
-    change: Change
+    change: TableChange
     """What it has seen, the rows it removes, and the keys that it can break; `files` are the staged
     ones.
     """
@@ -113,12 +113,12 @@ def publish_by_spark(
         try:
             _publish_branch(lake, ctx, write, summary, branch)
         finally:
-            lake.quietly(
+            lake.attempt(
                 "the branch of a statement", partial(drop_branch, lake, write.identifier, branch)
             )
     lake.changed(write.identifier)
     # It is made, and what goes wrong now must not say otherwise.
-    lake.quietly(
+    lake.attempt(
         "what a transaction reads after a statement",
         lambda: lake.transactions.show(ctx.parent_transaction_id, lake.current(write.identifier)),
     )

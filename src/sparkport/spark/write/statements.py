@@ -21,7 +21,7 @@ from sparkport.engine.gathered import Block, BlockSize
 from sparkport.engine.statements import RowChange, RowStore, begin
 from sparkport.errors import PreconditionFailed, Unsupported
 from sparkport.spark.iceberg.table_state import TableState
-from sparkport.spark.lake.changes import Change, WrittenFile
+from sparkport.spark.lake.changes import TableChange, WrittenFile
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.outcomes import OutcomeUnknown
 from sparkport.spark.write.commit import summary_of, verify_columns
@@ -94,15 +94,18 @@ class _Rows(RowStore):
         try:
             yield
         except PreconditionFailed:
-            verify_columns(Change(self._base), self._lake.current(self._base.identifier))
+            verify_columns(TableChange(self._base), self._lake.current(self._base.identifier))
             raise
 
-    def _publish(self, change: Change) -> None:
+    def _publish(self, change: TableChange) -> None:
         summary = summary_of(self._ctx, self._operation.value, self._staging)
         self._is_final = publish(self._lake, self._ctx, change, self._staging, summary)
 
     def _publish_by_spark(
-        self, change: Change, columns: Sequence[str], source: Sequence[WrittenFile] | None = None
+        self,
+        change: TableChange,
+        columns: Sequence[str],
+        source: Sequence[WrittenFile] | None = None,
     ) -> None:
         write = SparkWrite(self._operation, tuple(source or change.files), tuple(columns), change)
         summary = summary_of(self._ctx, self._operation.value, self._staging)
@@ -131,7 +134,7 @@ class _Inserted(_Rows):
             self._new.write(encoded(self._base, batch))
 
     def publish(self, change: RowChange) -> None:
-        made = Change(self._base, tuple(self._new.finish()), keys=change.keys)
+        made = TableChange(self._base, tuple(self._new.finish()), keys=change.keys)
         if isinstance(self._new, SourceWriter):
             self._publish_by_spark(made, self._new.columns)
         else:
@@ -179,9 +182,9 @@ class _Updated(_Rows):
             assert self._source is not None
             self._publish_by_spark(self._change(change, self._source.finish()), change.columns)
 
-    def _change(self, change: RowChange, files: Sequence[WrittenFile]) -> Change:
+    def _change(self, change: RowChange, files: Sequence[WrittenFile]) -> TableChange:
         location = self._lookup.located(change.row_ids)
-        return Change(self._base, tuple(files), change.row_ids, location, keys=change.keys)
+        return TableChange(self._base, tuple(files), change.row_ids, location, keys=change.keys)
 
     def _replaced(self, change: RowChange, block: Block) -> list[WrittenFile]:
         """Write the rows anew, as a whole."""
@@ -209,10 +212,10 @@ class _Deleted(_Rows):
             source = SourceWriter(self._base, self._staging, (), with_row_ids=True)
             self._writer = source
             source.write(pa.RecordBatch.from_arrays([change.row_ids], names=["_row_id"]))
-            made = Change(self._base, removed=change.row_ids)
+            made = TableChange(self._base, removed=change.row_ids)
             self._publish_by_spark(made, (), tuple(source.finish()))
         else:
-            self._publish(Change(self._base, removed=change.row_ids, location=location))
+            self._publish(TableChange(self._base, removed=change.row_ids, location=location))
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:

@@ -181,7 +181,7 @@ def _state_of(journal: _Journal, lake: Lake) -> TableState | None:
     except NotFound:
         pass
     folder = _plain(journal.metadata).rpartition("/")[0]
-    for namespace in lake.catalog.contents().namespaces.values():
+    for namespace in lake.catalog.listing().namespaces.values():
         for entry in namespace.entries.values():
             if (
                 entry.kind is Kind.ICEBERG
