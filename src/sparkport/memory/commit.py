@@ -130,7 +130,7 @@ def _expect_no_conflict(
         if entry.row_ids is not None and (both := _common(touched, entry.row_ids)) is not None:
             raise Conflict(
                 f"row {both} of table {table.title} was changed by another statement meanwhile: "
-                f"run it again"
+                "run it again"
             )
 
 
@@ -168,7 +168,7 @@ def add_to_transaction(
             if change.touched is not None:
                 raise Conflict(
                     f"another statement of the same transaction changed table {table.title} "
-                    f"meanwhile: run it again"
+                    "meanwhile: run it again"
                 )
             if keys is not None:
                 keys.against(_newer(seen, base))

@@ -105,7 +105,7 @@ class Ledger:
         if transaction is not None and table in transaction.pending:
             raise PreconditionFailed(
                 f"table {table.title} has uncommitted changes of this transaction: commit it "
-                f"before altering the table"
+                "before altering the table"
             )
 
     def _active(self, transaction_id: str | None) -> Transaction | None:

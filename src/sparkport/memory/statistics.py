@@ -182,9 +182,8 @@ def _distinct(values: pa.Array) -> pa.Array | None:
     if pa.types.is_decimal32(values.type) or pa.types.is_decimal64(values.type):
         values = values.view(pa.int32() if values.type.bit_width == 32 else pa.int64())
     if pa.types.is_floating(values.type):
-        values = pc.add(
-            values, pa.scalar(0.0, values.type)
-        )  # Arrow tells -0.0 from 0.0, DuckDB does not
+        # Arrow tells -0.0 from 0.0, DuckDB does not.
+        values = pc.add(values, pa.scalar(0.0, values.type))
     try:
         if (
             len(values) > _SAMPLE_ROWS

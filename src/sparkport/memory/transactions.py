@@ -144,7 +144,7 @@ class Transactions:
             if len(self._writing) >= self._settings.max_writing_transactions:
                 raise LimitExceeded(
                     f"{len(self._writing)} transactions have uncommitted changes: commit or roll "
-                    f"back some of them"
+                    "back some of them"
                 )
             held = ExitStack()
             held.enter_context(quotas.hold("transactions"))

@@ -158,8 +158,8 @@ class History:
         text = point.value.strip()
         if not re.fullmatch(r"[+-]?[0-9]{1,20}", text):
             raise BadRequest(
-                f"{point.unit} {point.value!r} of table {table} is not a number, such as 0 for "
-                f"the first"
+                f"{point.unit} {point.value!r} of table {table} is not a number, such as 0 for the "
+                "first"
             )
         versions, number, newest = self._versions, int(text), self.current.number
         if not 0 <= number <= newest:

@@ -18,7 +18,7 @@ _SQLITE = "jdbc:sqlite:"
 
 def _sqlite(gateway: Gateway, settings: LakeSettings) -> SharedCatalog:
     database = Path((gateway.option("uri") or "").removeprefix(_SQLITE).partition("?")[0])
-    # Iceberg's catalog in the JVM remembers tables unless it was told not to.
+    # Iceberg's catalog in the JVM caches tables unless it was told not to.
     is_remembered = gateway.option("cache-enabled") != "false"
     forget = gateway.forget if is_remembered else None
     return SqliteCatalog(database, gateway.catalog, gateway.warehouse, forget)
@@ -28,4 +28,4 @@ CATALOGS: dict[str, Callable[[Gateway, LakeSettings], SharedCatalog]] = {
     "sqlite": _sqlite,
     "spark": SparkCatalog,
 }
-"""By kind, what opens the catalog that the gateway's session has settings for."""
+"""For each kind, the function that opens the catalog which the gateway's session is set up for."""

@@ -1,5 +1,6 @@
-"""What a statement, or a whole transaction, does to the rows of a table: a value that fits any
-later state of it.
+"""What a statement or a transaction does to the rows of a table, as a value.
+
+A change can be committed on top of later states of the table, too.
 """
 
 from __future__ import annotations
@@ -23,68 +24,68 @@ NO_ROWS = pa.array([], pa.int64())
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A Parquet file that no snapshot knows yet. Picklable."""
+    """A Parquet file that is not in any snapshot yet. Picklable."""
 
     path: str
     size: int
     rows: int
     spec_id: int = 0
     partition: tuple[Any, ...] | None = None
-    """Values of the spec's fields, in their order, as Iceberg's files have them; None where the
-    spec has no fields.
+    """The values of the spec's fields, in their order and as Iceberg's files have them.
+
+    None where the spec has no fields.
     """
     described: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    """As Iceberg's JSON of files has it; empty where Java must look into the file itself."""
+    """The file in Iceberg's JSON form; empty where Java must read the file's footer itself."""
     without_bounds: tuple[int, ...] = ()
-    """Ids of the columns of which Java must then keep no bounds."""
+    """Ids of the columns for which Java must not keep bounds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Located:
-    """Rows of one data file."""
+    """Rows of a data file."""
 
     part: FilePart
     positions: pa.Array
     """Ascending."""
     row_ids: pa.Array
-    """In the same order."""
+    """In the order of `positions`."""
     spec_id: int = 0
     partition: Mapping[int, Any] = field(default_factory=dict)
-    """Of the file, by the partition field's id, as manifests have it."""
-    replaced: tuple[ManifestEntry, ...] = ()
-    """The delete files that a new delete vector of this file takes the place of."""
+    """The partition of the file, by the id of the partition field, as manifests have it."""
+    replaced: tuple[Entry, ...] = ()
+    """The delete files that a new delete vector of this file replaces."""
     sequence_number: int = 0
-    """Of the commit that added the file."""
+    """Number of the commit that added the file."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Location:
-    """Where rows are in one state of a table, in no particular order of files."""
+    """Where rows are in a state of a table; the files are in no particular order."""
 
     found: tuple[Located, ...]
     missing: pa.Array
-    """The ids of rows that are not there: never made, or deleted. Ascending."""
+    """Ids of rows that do not exist: they never did, or are deleted. Ascending."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableChange:
-    """New files, and rows that are gone; an updated row is both, and its file brings its id
-    along.
+    """New files and removed rows.
+
+    An updated row is both: removed, and in a new file that keeps its id.
     """
 
     base: TableState
-    """What the statement has seen."""
+    """The state that the statement read."""
     files: tuple[WrittenFile, ...] = ()
     removed: pa.Array = field(default_factory=lambda: NO_ROWS)
-    """The ids of rows of `base`, ascending and distinct."""
+    """Ids of rows of `base`, ascending and distinct."""
     location: Location | None = None
-    """Where the removed rows are in `base`, all of them; None when nobody has looked."""
+    """Where the removed rows are in `base`, all of them; None when that was not looked up."""
     gone: Mapping[str, pa.Array] = field(default_factory=dict)
-    """Positions of rows in `files` that were removed again by the same transaction, by the file's
-    path.
-    """
+    """Positions of rows in `files` that the same transaction removed again, by path of the file."""
     keys: Constraints = field(default_factory=Constraints)
-    """The UNIQUE and PRIMARY KEY constraints that it can break."""
+    """The UNIQUE and PRIMARY KEY constraints that the change can violate."""
 
     @property
     def identifier(self) -> Identifier:
@@ -96,5 +97,5 @@ class TableChange:
 
 
 def part_of(file: WrittenFile) -> FilePart:
-    """A new file, to be read back."""
+    """The part that reads a new file back."""
     return FilePart(file.path, file.rows, file.size, bytes=file.size)

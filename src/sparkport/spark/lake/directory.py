@@ -1,4 +1,4 @@
-"""What a catalog holds: namespaces, and the tables and views in them."""
+"""What a catalog lists: namespaces, and the tables and views in them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["CatalogListing", "CatalogEntry", "Kind", "Namespace"]
 
 
 class Kind(str, Enum):
-    """What an object is."""
+    """The kind of a catalog's object."""
 
     ICEBERG = "iceberg"
     VIEW = "view"
@@ -22,21 +22,19 @@ class Kind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """A table or view."""
+    """A table or view that a catalog lists."""
 
     identifier: Identifier
     kind: Kind
     location: str = ""
-    """Where Iceberg's metadata of it are, which changes with every commit; empty for all that is
-    not Iceberg's.
-    """
+    """Location of Iceberg's metadata, which changes with every commit. Empty for other formats."""
     columns: str = ""
-    """What the columns look like, where nothing else tells that they were altered."""
+    """The columns as text, where nothing else tells that they were altered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A schema, as users see it."""
+    """A schema, as users see it, with its tables and views."""
 
     parts: tuple[str, ...]
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -45,7 +43,7 @@ class Namespace:
 
 @dataclass(frozen=True, slots=True)
 class CatalogListing:
-    """All that a catalog holds; the version rises whenever anything of it changes."""
+    """All that a catalog lists. The version rises with every change."""
 
     version: int
     namespaces: Mapping[str, Namespace]

@@ -1,10 +1,10 @@
-"""Where the files of tables are, and how they go when a table is dropped.
+"""Where the files of tables are, and how they are removed when a table is dropped.
 
-Strategy: a table that is made here gets a folder that nothing else will ever use: its name ends in
-random digits, because a renamed table keeps its folder and another one may take its old name. Such
-a folder is removed as a whole, with whatever writers that failed have left in it. Of tables that
-others have made only those files go that the table itself names, and only if it names none outside
-of its own places: files that were imported belong to somebody else.
+Strategy: a table that is made here gets a folder that nothing else will ever use. Its name ends in
+random digits, because a renamed table keeps its folder and another table may take its old name.
+Such a folder is removed as a whole, with all that failed writers have left in it. Of a table that
+another engine made, only the files that the table itself names are removed, and only if all of them
+are in its own places: imported files belong to another owner.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ __all__ = [
 ]
 
 FOLDER_PROPERTY = "sparkport.folder"
-"""The table property: the folder that was made for the table. Another location means that it has
-been moved.
+"""Table property: the folder that was made for the table.
+
+A table with another location has been moved.
 """
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
@@ -46,13 +47,13 @@ _PLACES = (
     "write.object-storage.path",
     "write.folder-storage.path",
 )
-"""Properties of Iceberg that send files elsewhere."""
+"""Iceberg's properties that send files to other places."""
 
 
 def new_folder(lake: Lake, identifier: Identifier) -> str | None:
-    """A folder for a new table; None where the catalog chooses one itself.
+    """A folder for a new table; None where the catalog chooses it.
 
-    Names of users do not become paths as they are: `../..` is a name, too.
+    Names that users give are made safe first: `../..` is a name, too.
     """
     warehouse = lake.catalog.warehouse
     if warehouse is None or lake.catalog.chooses_folders:
@@ -67,7 +68,7 @@ def new_folder(lake: Lake, identifier: Identifier) -> str | None:
 
 
 def namespace_folder(lake: Lake, parts: tuple[str, ...]) -> str | None:
-    """Where the folders of a namespace's tables are; None where the catalog chooses them itself."""
+    """Where the folders of a namespace's tables are; None where the catalog chooses."""
     folder = new_folder(lake, Identifier(lake.catalog.name, parts, "t"))
     return None if folder is None else folder.rpartition("/")[0]
 
@@ -77,8 +78,9 @@ def _safe(name: str) -> str:
 
 
 def folder_is_own(lake: Lake, identifier: Identifier, handle: IcebergHandle) -> bool:
-    """Whether a table's folder was made for it alone, and no other table of the catalog has its
-    metadata in there.
+    """Whether a table's folder was made for it alone.
+
+    False, too, when another table of the catalog has its metadata in there.
     """
     properties, location = dict(handle.table.properties()), str(handle.table.location()).rstrip("/")
     return (
@@ -89,10 +91,10 @@ def folder_is_own(lake: Lake, identifier: Identifier, handle: IcebergHandle) -> 
 
 
 def places_hold_all(lake: Lake, identifier: Identifier, handle: IcebergHandle) -> bool:
-    """Whether a table that others have made owns all files that it names: they are in the
-    warehouse, in its own places.
+    """Whether a table that another engine made owns all files that it names.
 
-    So not if somebody has registered it from elsewhere or twice, or has imported files into it.
+    They must be in the warehouse, in the table's own places. That is not so when the table was
+    registered from elsewhere or twice, or when files were imported into it.
     """
     properties, location = dict(handle.table.properties()), str(handle.table.location()).rstrip("/")
     warehouse = lake.catalog.warehouse
@@ -120,7 +122,7 @@ def places_hold_all(lake: Lake, identifier: Identifier, handle: IcebergHandle) -
 
 
 def places_of(properties: Mapping[str, str], location: str) -> list[str]:
-    """The folders that the files of a table are in."""
+    """The folders that a table's files are in."""
     return [
         location.rstrip("/"),
         *(properties[name].rstrip("/") for name in _PLACES if properties.get(name)),
@@ -128,7 +130,7 @@ def places_of(properties: Mapping[str, str], location: str) -> list[str]:
 
 
 def _may_collect(properties: Mapping[str, str]) -> bool:
-    """Iceberg's own way to say that a table's files are used by somebody else, too."""
+    """Whether files may be removed: Iceberg's property for tables that share theirs says no."""
     return properties.get("gc.enabled", "true").lower() == "true"
 
 
@@ -144,20 +146,20 @@ def _others_inside(lake: Lake, identifier: Identifier, folder: str) -> list[Cata
 
 
 def _plain(location: str) -> str:
-    """`file:///a`, `file:/a` and `/a` are one place."""
+    """Write a location in one way: `file:///a`, `file:/a` and `/a` are the same place."""
     return re.sub(r"^file:/+", "/", location)
 
 
 def remove_folder(io: Any, folder: str) -> None:
-    """Remove a folder that is a table's own, with all that is in it."""
+    """Remove a folder that belongs to a table alone, with all that is in it."""
     with translated("the folder of a table"):
-        # With a slash at its end: for object stores it is the beginning of names, also of `t-1` and
-        # `t-10`.
+        # With a slash at the end: an object store removes by prefix, and `t-1` is one of `t-10`,
+        # too.
         io.deletePrefix(f"{folder}/")
 
 
 def view_files(lake: Lake, identifier: Identifier, metadata: str) -> list[str]:
-    """The files that describe a view in its present and in its former versions."""
+    """The files that describe a view in its present and former versions."""
     warehouse = lake.catalog.warehouse
     folder = metadata.rpartition("/")[0]
     if warehouse is None or not _plain(folder).startswith(f"{_plain(warehouse)}/"):
@@ -180,7 +182,7 @@ def view_files(lake: Lake, identifier: Identifier, metadata: str) -> list[str]:
 
 
 def remove_files(lake: Lake, files: Sequence[str], folder: str) -> None:
-    """Remove files, and the folder that they are in if nothing else is."""
+    """Remove files, and then their folder if it is empty."""
     with translated("files"):
         for file in files:
             path, system = _hadoop(lake, file)
@@ -189,7 +191,7 @@ def remove_files(lake: Lake, files: Sequence[str], folder: str) -> None:
 
 
 def remove_empty_folders(lake: Lake, folder: str) -> None:
-    """Remove a folder if there is nothing but empty folders in it."""
+    """Remove a folder that has nothing but empty folders in it."""
     with translated("a folder"):
         path, system = _hadoop(lake, folder)
         if system.exists(path):
@@ -204,6 +206,6 @@ def _remove_empty(system: Any, path: Any) -> bool:
 
 
 def _hadoop(lake: Lake, place: str) -> tuple[Any, Any]:
-    """org.apache.hadoop.fs.Path, and the FileSystem that it is in."""
+    """An org.apache.hadoop.fs.Path and its FileSystem."""
     path = lake.gateway.jvm.org.apache.hadoop.fs.Path(place)
     return path, path.getFileSystem(lake.spark.sparkContext._jsc.hadoopConfiguration())

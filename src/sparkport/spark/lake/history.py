@@ -1,16 +1,16 @@
-"""Time travel: which state of a table a point in time means.
+"""Time travel: find the state of a table that a point in time means.
 
 Every commit writes a metadata file, and every metadata file names those before it. A commit is a
 change when the table shows something else after it: other rows, other columns, other constraints.
-Tags, branches and settings of Iceberg are none. So the table after n changes is what the metadata
-file of the n-th change describes, with the columns and the snapshot of that time. Snapshots, tags
-and branches are found by their names.
+Tags, branches and settings of Iceberg do not count as changes. So the table after n changes is what
+the metadata file of the n-th change describes, with the columns and the snapshot of that time.
+Snapshots, tags and branches are found by their names.
 
-What counts: everything that can still be looked up, also in metadata files which the table's own
-log has dropped, because each names those before it. Where files are gone, each commit counts for
-which nothing proves the contrary. So the numbers of a table whose old metadata files are removed
-(`write.metadata.delete-after-commit.enabled`) rise when the file of a commit that was no change is
-among them; those of all others stay what they are.
+All changes count that can still be looked up. That includes metadata files which the table's own
+log has dropped, because each file names those before it. Where files are gone, a commit counts
+unless something proves that it changed nothing. So version numbers may rise when old metadata files
+are removed (`write.metadata.delete-after-commit.enabled`): namely when the file of a commit that
+was no change is among them. Otherwise numbers never change.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ __all__ = [
 _NUMBERED = re.compile(r"(?:^|/)(v?)([0-9]+)(?:-[^/]*)?(?:\.gz)?\.metadata\.json(?:\.gz)?$")
 _MAIN = "main"
 WORKING_BRANCH = "sparkport_"
-"""How the names of branches begin on which statements and transactions are at work: nobody else
-sees them.
+"""The prefix of branches that statements and transactions work on.
+
+Users do not see these branches.
 """
 
 
@@ -60,13 +61,13 @@ class NumberedChange:
     number: int
     milliseconds: int
     location: str
-    """Of the metadata that it has left."""
+    """Location of the metadata that the change wrote."""
     before: str | None
-    """Of those that it was made to; None for the oldest that is known."""
+    """Location of the metadata it was made to; None for the oldest known change."""
 
 
 def log_of(state: TableState) -> Log:
-    """The commits that the table's metadata tell of."""
+    """The commits that are named in the table's metadata."""
     metadata = state.metadata
     commits = [Commit(entry.timestamp_ms, entry.metadata_file) for entry in metadata.metadata_log]
     return Log(
@@ -78,7 +79,7 @@ def log_of(state: TableState) -> Log:
 def changes_of(
     lake: Lake, state: TableState, check: Callable[[], None] = lambda: None
 ) -> list[NumberedChange]:
-    """The changes whose outcome can still be looked up, oldest first; the creation is number 0.
+    """The changes whose result can still be looked up, oldest first; creation is number 0.
 
     Raises: CatalogFault when the storage does not answer; what `check` raises.
     """
@@ -101,10 +102,10 @@ def changes_of(
 def versions_of(
     lake: Lake, state: TableState, check: Callable[[], None] = lambda: None
 ) -> dict[int, int]:
-    """By snapshot, the number of the change that made it current; those that never were, or long
-    ago, are missing.
+    """For each snapshot, the number of the change that made it current.
 
-    Raises: as `changes_of`.
+    Snapshots that never were current, or too long ago, are missing. Raises: CatalogFault when the
+    storage does not answer; what `check` raises.
     """
     current = {entry.timestamp_ms: entry.snapshot_id for entry in state.metadata.snapshot_log}
     changes = changes_of(lake, state, check)
@@ -120,7 +121,7 @@ def versions_of(
 
 
 def ancestors_of(metadata: TableMetadata, snapshot_id: int | None) -> list[int]:
-    """A snapshot and those it was made from, the youngest first, as far back as they are kept."""
+    """A snapshot and its ancestors, youngest first, as far back as they are kept."""
     found: dict[int, None] = {}
     while snapshot_id is not None and snapshot_id not in found:
         snapshot = metadata.snapshot_by_id(snapshot_id)
@@ -132,7 +133,7 @@ def ancestors_of(metadata: TableMetadata, snapshot_id: int | None) -> list[int]:
 
 
 class _Counting:
-    """Counts changes of one table."""
+    """Counts the changes of a table."""
 
     def __init__(self, lake: Lake, table: Identifier, uuid: str, check: Callable[[], None]) -> None:
         self._heads = lake.metadata_heads
@@ -144,7 +145,7 @@ class _Counting:
         self._heads.numbers.add((self._uuid, commit.location), number)
 
     def first_number(self, log: Log) -> int:
-        """How many changes had been made with the oldest commit of a log."""
+        """The number of changes up to and including the oldest commit of a log."""
         older: list[Log] = []
         number = self._known_number(log)
         while number is None:
@@ -165,9 +166,7 @@ class _Counting:
         return known
 
     def changes(self, log: Log) -> list[bool]:
-        """For each commit after the first, whether the table shows something else than before
-        it.
-        """
+        """For each commit after the first, whether it changed what the table shows."""
         proven = _proven(log)
         pairs = list(zip(log.commits, log.commits[1:], strict=False))
         asked = dict.fromkeys(
@@ -189,11 +188,10 @@ _MOST_LOGS = 10_000
 
 
 def _proven(log: Log) -> list[bool]:
-    """For each commit after the first, whether the log itself proves that it made another snapshot
-    the current one.
+    """For each commit after the first, whether the log proves that it changed the current snapshot.
 
-    The log of snapshots has the time of the commit, to the millisecond. Where others are of the
-    same time it proves nothing.
+    The snapshot log has the time of the commit, to the millisecond. It proves nothing where several
+    commits have the same time.
     """
     moments, last = set(), None
     for milliseconds, snapshot_id in log.shown:
@@ -208,8 +206,9 @@ def _proven(log: Log) -> list[bool]:
 
 
 def _number_in_name(log: Log) -> int | None:
-    """Which number the name of the oldest metadata file has, where catalogs count in it; the first
-    has 0.
+    """The number in the name of the oldest metadata file; None where files have no numbers.
+
+    The file of the creation has number 0.
     """
     found = []
     for commit in log.commits:
@@ -243,7 +242,8 @@ def state_at(
 def names_snapshot(
     lake: Lake, state: TableState, point: TimePoint, check: Callable[[], None] = lambda: None
 ) -> bool:
-    """Whether a point means a snapshot, by its id or by a name, and not the outcome of a change.
+    """Whether a point means a snapshot, by id or by name, and not a change.
+
     Raises: CatalogFault.
     """
     if point.unit == "timestamp":
@@ -267,9 +267,8 @@ def _numbered(
     first = _number_in_name(log)
     snapshot = state.metadata.snapshot_by_id(number)
     if snapshot is not None and first is not None and number >= first + len(log.commits):
-        return _of_snapshot(
-            lake, state, snapshot
-        )  # there never were as many changes, so they need not be counted
+        # There never were that many changes: no need to count them.
+        return _of_snapshot(lake, state, snapshot)
     changes = changes_of(lake, state, check)
     if changes[0].number <= number <= changes[-1].number:
         title = f"{unit} {number} of table {state.identifier}"
@@ -284,7 +283,8 @@ def _numbered(
         return _of_snapshot(lake, state, snapshot)
     if 0 <= number < changes[0].number:
         raise NotFound(
-            f"{unit} {number} of table {state.identifier} is no longer kept: the oldest is {changes[0].number}"
+            f"{unit} {number} of table {state.identifier} is no longer kept: the oldest is "
+            f"{changes[0].number}"
         )
     raise NotFound(
         f"table {state.identifier} has no {unit} {number}: its latest is {changes[-1].number}, "
@@ -307,13 +307,14 @@ def _named(lake: Lake, state: TableState, name: str) -> TableState:
             or "none"
         )
         raise NotFound(
-            f"table {state.identifier} has no tag or branch {name!r}: its tags and branches are {known}"
+            f"table {state.identifier} has no tag or branch {name!r}: its tags and branches are "
+            f"{known}"
         )
     snapshot = state.metadata.snapshot_by_id(found.snapshot_id)
     if snapshot is None:
         raise NotFound(f"the snapshot of {name!r} of table {state.identifier} is no longer kept")
     if found.snapshot_ref_type is SnapshotRefType.BRANCH:
-        # A branch is read with the table's present columns, as Spark does.
+        # A branch is read with the table's present columns, as Spark reads it.
         return lake.states.at(state, snapshot, state.schema)
     return _of_snapshot(lake, state, snapshot)
 
@@ -340,7 +341,8 @@ def _at_timestamp(lake: Lake, state: TableState, text: str) -> TableState:
             f"its oldest version is of {_shown(log.commits[0])}"
         )
     raise NotFound(
-        f"table {state.identifier} did not exist at {text}: it was created at {_shown(log.commits[0])}"
+        f"table {state.identifier} did not exist at {text}: it was created at "
+        f"{_shown(log.commits[0])}"
     )
 
 
@@ -356,13 +358,13 @@ def _shown(commit: Commit) -> str:
 def _after(
     lake: Lake, state: TableState, location: str, title: str, *, is_last: bool
 ) -> TableState:
-    if is_last:  # commits that came later have changed nothing that is shown
+    if is_last:  # later commits have changed nothing that is shown
         return lake.states.at(state, state.metadata.current_snapshot(), state.metadata.schema())
     then = lake.state(state.identifier, location)
     snapshot = then.snapshot
     if snapshot is not None and state.metadata.snapshot_by_id(snapshot.snapshot_id) is None:
         raise NotFound(f"{title} is no longer kept: its snapshot has expired")
-    # Its files are those that the present metadata knows; what users see is what they saw then.
+    # The present metadata still know these files, and users see what they saw then.
     return then
 
 

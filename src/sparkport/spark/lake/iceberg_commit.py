@@ -1,10 +1,9 @@
-"""One change of a table, one commit: put together on a state that was looked at, and made only if
-that still is the present.
+"""Change a table by one commit, made only if the table is still as it was when it was checked.
 
-Strategy: Iceberg's own transactions try again on top of whatever has come between. Here what is
-checked before a change (that there is no NULL, that no constraint uses the column) must still be
-true when it is made. So a transaction only puts the new metadata together, and the table is asked
-to swap it for exactly the metadata that the checks have seen.
+Strategy: Iceberg's own transactions try again on top of whatever was committed meanwhile. But what
+is checked here before a change (there is no NULL, no constraint uses the column) must still be true
+when the change is made. So Iceberg's transaction only builds the new metadata, and the catalog is
+asked to swap them for exactly the metadata that the checks have seen.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from sparkport.spark.iceberg.types.type_tags import union_members, union_type_ta
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.lake.java_metadata import JavaMetadata
 from sparkport.spark.lake.lake import Lake
-from sparkport.spark.lake.outcomes import OutcomeUnknown, is_made_in_spite_of, marked
+from sparkport.spark.lake.outcomes import OutcomeUnknown, marked, was_made_despite
 
 __all__ = [
     "Draft",
@@ -58,21 +57,24 @@ _ATTEMPTS = 10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Draft:
-    """A change that is being put together."""
+    """A change that is being built."""
 
     lake: Lake
     state: TableState
-    """What it is made on top of."""
+    """The state that the change is made to."""
     transaction: Any
-    """org.apache.iceberg.Transaction; nothing is committed by it."""
+    """An org.apache.iceberg.Transaction, which is never committed itself."""
     table: Any
-    """org.apache.iceberg.Table; unlike the transaction's own it can be scanned."""
+    """The org.apache.iceberg.Table. Unlike the transaction's own, it can be scanned."""
     base: Any
-    """org.apache.iceberg.TableMetadata of the state."""
+    """The org.apache.iceberg.TableMetadata of `state`."""
     written: list[str] = field(default_factory=list)
-    """Data files that were written for it. Such a change is not tried again: it was dear."""
+    """Data files that were written for the change.
+
+    Such a change is too costly to be tried again.
+    """
     is_unknown: threading.Event = field(default_factory=threading.Event)
-    """Set when nobody knows whether it was made."""
+    """Set when it is not known whether the change was made."""
 
     @property
     def identifier(self) -> Identifier:
@@ -83,29 +85,35 @@ class Draft:
         return self.state.definition
 
     @property
-    def type_tags(self) -> dict[int, str]:
-        """The declared types of all columns, those that were dropped among them: they can still be
-        travelled to.
+    def tokens(self) -> dict[int, str]:
+        """The declared types of all columns.
+
+        Dropped columns are among them: time travel still reads them.
         """
         return type_tags_in(self.state.metadata.properties)
 
     def schema(self) -> Schema:
-        """The columns as they will be, as far as the transaction has been told."""
+        """The columns as the transaction will leave them."""
         return staged_schema(self.lake, self.transaction)
 
     def new_type(self, stored: NestedField) -> Any:
-        """org.apache.iceberg.types.Type; Iceberg gives the fields inside it ids of its own."""
+        """The org.apache.iceberg.types.Type of a field.
+
+        Iceberg gives the fields inside it new ids.
+        """
         return java_schema(self.lake, Schema(stored)).columns().get(0).type()
 
     def name_of(self, field_id: int) -> str:
-        """What Iceberg calls a field, at any depth. Raises: Unsupported where that could as well be
-        another one.
+        """Iceberg's name for a field at any depth.
+
+        Raises: Unsupported where another field could have the same name.
         """
         schema = self.transaction.table().schema()
         name = str(schema.findColumnName(field_id))
         if int(schema.findField(name).fieldId()) != field_id:
             raise Unsupported(
-                f"Iceberg cannot tell field {name} of table {self.identifier} from another one: rename one of them"
+                f"Iceberg cannot tell field {name} of table {self.identifier} from another one: "
+                "rename one of them"
             )
         return name
 
@@ -115,7 +123,10 @@ class Draft:
         constraints: Constraints | None = None,
         type_tags: Mapping[int, str] | None = None,
     ) -> None:
-        """Keep what Iceberg lacks; what is None stays as it is."""
+        """Write the properties for what Iceberg lacks.
+
+        An argument that is None leaves its part as it is.
+        """
         describe(
             self.lake,
             self.transaction,
@@ -126,9 +137,9 @@ class Draft:
 
 
 def alter(lake: Lake, identifier: Identifier, edit: Callable[[Draft], bool]) -> None:
-    """Change a table by one commit. `edit` says whether there is anything to do, and is called
-    again after a conflict.
+    """Change a table by one commit.
 
+    `edit` returns whether there is anything to commit, and is called again after a conflict.
     Raises: Conflict when the table is changed again and again, or once while files were rewritten;
     what `edit` raises.
     """
@@ -147,12 +158,13 @@ def alter(lake: Lake, identifier: Identifier, edit: Callable[[Draft], bool]) -> 
         if draft.written:
             break
     raise Conflict(
-        f"table {identifier} was changed by somebody else at the same time; nothing was changed: try again"
+        f"table {identifier} was changed by somebody else at the same time; nothing was changed: "
+        "try again"
     )
 
 
 def begin(lake: Lake, identifier: Identifier) -> Draft:
-    """An empty change of a table as it is now. Raises: NotFound, Unsupported."""
+    """Begin a change of a table as it is now. Raises: NotFound, Unsupported."""
     handle = lake.gateway.iceberg(identifier)
     if handle is None:
         raise Unsupported(
@@ -165,10 +177,10 @@ def begin(lake: Lake, identifier: Identifier) -> Draft:
 
 
 def commit(draft: Draft, metadata: Any = None) -> bool:
-    """Whether it is made now; False when somebody else was faster. `metadata` are to be put there
-    instead of the draft's.
+    """Make the change; False when another writer was faster.
 
-    Raises: OutcomeUnknown when nobody can tell; what the catalog raises, when the change was
+    `metadata`, where given, are committed instead of the draft's. Raises: OutcomeUnknown when it
+    cannot be found out whether the change was made; what the catalog raises, when the change was
     certainly not made.
     """
     after = draft.transaction.table().operations().current() if metadata is None else metadata
@@ -179,7 +191,7 @@ def commit(draft: Draft, metadata: Any = None) -> bool:
         draft.lake.catalog.swap(draft.identifier, _proposed(draft, after))
     except BaseException as error:  # noqa: BLE001 - an interrupt, too, leaves it open
         try:
-            return is_made_in_spite_of(error, draft.lake, draft.state, after)
+            return was_made_despite(error, draft.lake, draft.state, after)
         except OutcomeUnknown:
             draft.is_unknown.set()
             raise
@@ -197,7 +209,7 @@ def _proposed(draft: Draft, after: Any) -> JavaMetadata:
 def forget(draft: Draft) -> None:
     """Remove the files of a change that was not made."""
     if draft.is_unknown.is_set():
-        return  # perhaps the files are needed
+        return  # the table may refer to the files
     table = draft.transaction.table()
     io, after = table.io(), table.operations().current()
     before = {snapshot.snapshotId() for snapshot in draft.base.snapshots()}
@@ -210,7 +222,7 @@ def forget(draft: Draft) -> None:
 
 
 def manifests_of(snapshot: Any, io: Any) -> list[str]:
-    """The metadata files that were written for an org.apache.iceberg.Snapshot alone."""
+    """The metadata files that were written for this org.apache.iceberg.Snapshot alone."""
     own = [
         manifest
         for manifest in snapshot.allManifests(io)
@@ -229,9 +241,7 @@ def describe(
     constraints: Constraints,
     type_tags: Mapping[int, str],
 ) -> None:
-    """Have a transaction write the properties that belong to these columns, by the ids that they
-    have there.
-    """
+    """Have a transaction write the properties of these columns, by the ids of its own schema."""
     by_name = {each.name: each.field_id for each in staged_schema(lake, transaction).fields}
     ids = [by_name[name] for name in columns.names]
     wanted = {
@@ -266,14 +276,14 @@ def staged_schema(lake: Lake, transaction: Any) -> Schema:
 
 
 def java_schema(lake: Lake, schema: Schema) -> Any:
-    """org.apache.iceberg.Schema"""
+    """Convert a schema to an org.apache.iceberg.Schema."""
     return lake.gateway.jvm.org.apache.iceberg.SchemaParser.fromJson(schema.model_dump_json())
 
 
 def assigned(
     ours: Sequence[NestedField], theirs: Sequence[NestedField], type_tags: Mapping[int, str]
 ) -> dict[int, str]:
-    """The type tags of our fields by the ids that Iceberg has given to the same fields."""
+    """Give the tokens of our fields the ids that Iceberg has given to the same fields."""
     own = [each for outer in ours for each in inner_ids(outer)]
     given = [each for outer in theirs for each in inner_ids(outer)]
     ids = dict(zip(own, given, strict=True))
@@ -294,7 +304,7 @@ def inner_ids(outer: NestedField) -> Iterator[int]:
 
 
 def fields_inside(kind: IcebergType) -> Sequence[NestedField]:
-    """What a nested type is made of; nothing for any other."""
+    """The fields that a nested type consists of; none for other types."""
     match kind:
         case StructType():
             return kind.fields

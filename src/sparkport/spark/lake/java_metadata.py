@@ -1,4 +1,4 @@
-"""New metadata of a table, put together by Iceberg in the JVM."""
+"""New metadata of a table, built by Iceberg in the JVM."""
 
 from __future__ import annotations
 
@@ -21,26 +21,27 @@ _EXTENSION = ".metadata.json"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JavaMetadata(NewMetadata):
-    """What a transaction of Iceberg has made of a table, and no one has committed."""
+    """Metadata that a transaction of Iceberg has built and not committed."""
 
     iceberg: Any
-    """The package org.apache.iceberg"""
+    """The package org.apache.iceberg."""
     io: Any
-    """org.apache.iceberg.io.FileIO of the table"""
+    """The org.apache.iceberg.io.FileIO of the table."""
     base: Any | None
-    """org.apache.iceberg.TableMetadata that it was made from; None for a new table"""
+    """The org.apache.iceberg.TableMetadata these were made from; None for a new table."""
     after: Any
-    """org.apache.iceberg.TableMetadata"""
+    """The new org.apache.iceberg.TableMetadata."""
     commit: Callable[[], None]
-    """Has the JVM commit it."""
+    """Has the JVM commit the new metadata."""
 
     @property
     def before(self) -> str:
         return "" if self.base is None else str(self.base.metadataFileLocation())
 
     def write(self) -> str:
-        """In the folder and under a name such as Iceberg gives: other engines, and the count of
-        versions, tell commits by the number in front.
+        """Write the file where Iceberg would, under a name like Iceberg's.
+
+        Other engines, and the count of versions, rely on the number at the beginning of the name.
         """
         number = _VERSION.search(self.before)
         version = 0 if number is None else int(number[1]) + 1

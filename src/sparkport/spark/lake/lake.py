@@ -1,6 +1,4 @@
-"""What the objects of one lake share: the session, the list of objects, the states of its
-tables.
-"""
+"""What the objects of a lake share: the session, the catalog, the states of its tables."""
 
 from __future__ import annotations
 
@@ -51,7 +49,7 @@ _MOST_WARNINGS = 1_000
 
 
 class Lake:
-    """One catalog of a Spark session. Thread-safe."""
+    """A catalog of a Spark session. Thread-safe."""
 
     def __init__(
         self,
@@ -82,16 +80,14 @@ class Lake:
 
     @contextmanager
     def locked(self, what: Hashable) -> Iterator[None]:
-        """Keeps others of this server away from a table while somebody commits, or from a name
-        while it is given.
-        """
+        """Hold a lock of this server: of a table during a commit, of a name while it is given."""
         with self._lock:
             lock = self._locks.setdefault(what, threading.Lock())
         with lock:
             yield
 
     def entry(self, identifier: Identifier) -> CatalogEntry | None:
-        """An object as it is now; None if there is none."""
+        """A table or view as it is now; None if there is none."""
         return self.catalog.entry(identifier.namespace, identifier.name)
 
     def current(self, identifier: Identifier) -> TableState:
@@ -128,7 +124,7 @@ class Lake:
             except OSError:
                 if local_path(location) is not None:
                     raise
-                # An object store that Spark has the keys of, and we have not.
+                # Spark has the keys of this object store, this process has not.
                 _log.info(
                     "table %s is left to Spark: its storage cannot be reached from here",
                     identifier,
@@ -153,12 +149,13 @@ class Lake:
         return self._io if reachable(location, self.file_properties) else None
 
     def seen(self, ctx: Context, identifier: Identifier) -> TableState:
-        """What a request reads of a table. Raises: NotFound, CatalogFault."""
+        """The state of a table that a request reads. Raises: NotFound, CatalogFault."""
         return self.transactions.seen(ctx.transaction_id, self.current(identifier))
 
     def relation_schema(self, entry: CatalogEntry) -> pa.Schema:
-        """The columns of a view, or of a table of another format. Raises: PreconditionFailed when
-        it does not resolve.
+        """The columns of a view, or of a table of another format.
+
+        Raises: PreconditionFailed when Spark cannot resolve it.
         """
         key = (entry.identifier, entry.location or entry.columns)
         known = self._relation_schemas.find(key, None)
@@ -175,7 +172,10 @@ class Lake:
             return presented(self.gateway.relation(entry.identifier))[1]
 
     def _view_schema(self, entry: CatalogEntry) -> pa.Schema:
-        """What a view's own metadata say: to list it, it need not resolve."""
+        """The columns in a view's metadata.
+
+        Listing a view then does not require that it resolves.
+        """
         io = self.io(entry.location)
         if io is None:
             return self._resolved(entry)
@@ -194,8 +194,9 @@ class Lake:
             raise CatalogFault(f"the metadata of view {entry.identifier} cannot be read") from error
 
     def collected(self, title: str, query: str, arguments: Sequence[Any] = ()) -> list[Row]:
-        """The few rows of a query, of which `title` says in errors what it is for. Raises: what
-        Spark's errors become.
+        """All rows of a query that has few.
+
+        `title` says in errors what the query is for. Raises: what Spark's errors are translated to.
         """
         job = start_job(
             self.spark.sparkContext,
@@ -206,13 +207,14 @@ class Lake:
         return job.result(meanwhile=self.relay.make_room)
 
     def changed(self, identifier: Identifier | None = None) -> None:
-        """Look again: this server has changed something, or has found that an object is not what it
-        was.
+        """Have the catalog read again.
+
+        Called when this server has changed something, or has found an object changed.
         """
         self.catalog.changed(identifier)
 
     def warn_once(self, what: str) -> None:
-        """Log it, once: a catalog is listed again and again."""
+        """Log a warning once, although the catalog is listed again and again."""
         with self._lock:
             if what in self._warnings:
                 return
@@ -222,7 +224,7 @@ class Lake:
         _log.warning("%s", what)
 
     def attempt(self, what: str, action: Callable[[], None]) -> None:
-        """Do something whose failure must not fail a statement that has already happened."""
+        """Do something and only log its failure: the statement it belongs to has succeeded."""
         try:
             action()
         except SparkportError as error:

@@ -1,11 +1,11 @@
-"""Whether the server that a folder belongs to is alive.
+"""Find out whether the server that a folder belongs to is alive.
 
 Strategy: a server holds a lock on a file of its folder, and the JVM that commits for it holds
-another. The system gives them up when their process ends, however it ends, but not while it is
-stopped. On the kernel that they run on that is all. Across machines on network storage a lock may
-not be seen, so there nobody is taken for dead, but for a server of this machine, by its id, from
-before the machine was started anew, whose heart has not beaten for ten minutes by the clock of the
-storage. Names of hosts and numbers of processes tell nothing: containers share them.
+another. The system releases them when their process ends, however it ends, but not while it is
+stopped. Under one kernel these locks decide. Across machines, on network storage, a lock may not be
+seen. There a server is taken for dead only if it ran on this machine (by the machine's id) before
+it was last booted, and its heartbeat is more than ten minutes old by the clock of the storage. Host
+names and process numbers tell nothing: containers share them.
 """
 
 from __future__ import annotations
@@ -30,37 +30,37 @@ __all__ = ["FILES", "Hold", "Life", "Machine", "taken_over"]
 _LOCK = "lock"
 _JVM_LOCK = "jvm.lock"
 FILES = frozenset({_LOCK, _JVM_LOCK})
-"""What a folder has for its server's life."""
+"""The files in a folder that show whether its server lives."""
 
 _SECONDS_BETWEEN_BEATS = 30.0
 _SILENT_SECONDS = 600.0
 _SECONDS_TO_END = 30.0
-"""A JVM outlives a server that is killed for a moment, in which it may finish a commit."""
+"""How long a JVM may outlive its killed server. In that time it may finish a commit."""
 _SECONDS_BETWEEN_LOOKS = 0.05
 
 Hold: TypeAlias = Callable[[Path], Callable[[], None]]
-"""Has the JVM hold a lock on a file until it ends, or the result is called."""
+"""Has the JVM hold a lock on a file until the JVM ends or the returned function is called."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where a server runs."""
+    """The machine that a server runs on."""
 
     id: str
     boot: str
-    """Which start of its kernel; "" where the system does not tell."""
+    """Id of the current boot; "" where the system does not tell."""
 
     @staticmethod
     @functools.cache
     def this() -> Machine:
         own = _text("/etc/machine-id") or _text("/var/lib/dbus/machine-id") or f"{uuid.getnode():x}"
-        # The id is not to be shown to anybody, says its manual, but may be told apart.
+        # The manual forbids to publish the id itself; a digest identifies the machine as well.
         digest = hashlib.sha256(f"sparkport {own}".encode()).hexdigest()[:32]
         return Machine(digest, _text("/proc/sys/kernel/random/boot_id"))
 
     @staticmethod
     def named_in(text: str) -> Machine | None:
-        """None for one of which nothing is known, as of older versions."""
+        """Read the machine from a lock file; None when it names none, as in older versions."""
         try:
             return Machine(**json.loads(text))
         except (ValueError, TypeError):
@@ -75,10 +75,10 @@ def _text(path: str) -> str:
 
 
 class Life:
-    """Of this server, as its folder shows it. Ends with its process, or by `end`. Thread-safe."""
+    """Shows in a folder that this server is alive, until its process ends or `end`. Thread-safe."""
 
     def __init__(self, folder: Path, hold: Hold | None) -> None:
-        """Raises: OSError."""
+        """Begin to hold the lock. Raises: OSError."""
         self._lock = open(folder / _LOCK, "w", encoding="utf-8")  # noqa: SIM115 - held as long as the server lives
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self._release = None if hold is None else hold(folder / _JVM_LOCK)
@@ -92,14 +92,14 @@ class Life:
 
     def _beat(self) -> None:
         while not self._ended.wait(_SECONDS_BETWEEN_BEATS):
-            with suppress(OSError):  # storage that does not answer
+            with suppress(OSError):  # the storage does not answer
                 os.utime(self._lock.fileno())
 
     def end(self) -> None:
-        """Never raises."""
+        """Release the lock. Never raises."""
         self._ended.set()
-        self._heart.join(_SECONDS_TO_END)  # storage may not answer
-        with suppress(Exception):  # the JVM may have gone, and its lock with it
+        self._heart.join(_SECONDS_TO_END)  # the storage may not answer
+        with suppress(Exception):  # the JVM may be gone, and its lock with it
             if self._release is not None:
                 self._release()
         self._lock.close()
@@ -107,8 +107,9 @@ class Life:
 
 @contextmanager
 def taken_over(folder: Path) -> Iterator[bool]:
-    """Whether the server of a folder is dead; as long as this lasts nobody else finds so. Raises:
-    OSError.
+    """Yield whether the server of a folder is dead.
+
+    Meanwhile no other process finds it dead. Raises: OSError.
     """
     try:
         lock = open(folder / _LOCK, "r+", encoding="utf-8")  # noqa: SIM115 - closed below
@@ -124,7 +125,7 @@ def taken_over(folder: Path) -> Iterator[bool]:
 
 
 def _is_free(lock: IO[str], locking: Callable[[IO[str], int], object]) -> bool:
-    """Of a lock that is taken thereby."""
+    """Take a lock if it is free; whether it was."""
     try:
         locking(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:  # it is held, or this storage has no locks
@@ -133,7 +134,7 @@ def _is_free(lock: IO[str], locking: Callable[[IO[str], int], object]) -> bool:
 
 
 def _is_of_this_machine(folder: Path, lock: IO[str]) -> bool:
-    """Whether it would be seen if the lock of a file were held."""
+    """Whether a held lock of that server would be seen from here."""
     its, own = Machine.named_in(lock.read()), Machine.this()
     if its is None:
         return False
@@ -143,7 +144,7 @@ def _is_of_this_machine(folder: Path, lock: IO[str]) -> bool:
 
 
 def _silence(folder: Path, lock: IO[str]) -> float:
-    """Seconds since the last beat, by the clock of the storage."""
+    """Seconds since the last heartbeat, by the clock of the storage."""
     with tempfile.TemporaryFile(dir=folder) as now:
         return os.fstat(now.fileno()).st_mtime - os.fstat(lock.fileno()).st_mtime
 
@@ -152,7 +153,7 @@ def _jvm_has_ended(folder: Path) -> bool:
     deadline = time.monotonic() + _SECONDS_TO_END
     try:
         with open(folder / _JVM_LOCK, "r+", encoding="utf-8") as lock:
-            while not _is_free(lock, fcntl.lockf):  # Java's kind of lock
+            while not _is_free(lock, fcntl.lockf):  # the kind of lock that Java takes
                 if time.monotonic() >= deadline:
                     return False
                 time.sleep(_SECONDS_BETWEEN_LOOKS)

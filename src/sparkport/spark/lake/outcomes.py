@@ -1,10 +1,10 @@
-"""Whether a commit was made, when the catalog did not say so.
+"""Find out whether a commit was made, when the catalog did not confirm it.
 
-Strategy: an answer can be lost. A client of the catalog that asks again then hears that somebody,
-which was itself, was faster, and its commit has failed. So whatever the catalog says but yes, the
-table is looked at. A commit is known by the snapshot that it adds, or else by a property that it
-sets, in the present metadata or in those that others have put on top of meanwhile. Only what is
-certainly not there is tried again, or its files removed.
+Strategy: an answer can be lost. A client of the catalog that asks again is then told that another
+writer was faster, although that writer was itself. So whenever the catalog does not say yes, the
+table is looked at. A commit is recognised by the snapshot that it adds, or else by a property that
+it sets, in the present metadata or in those that were replaced meanwhile. A commit is tried again,
+or its files removed, only if it is certainly not there.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.shared_catalog import Beaten, Refused
 
-__all__ = ["OutcomeUnknown", "is_made_in_spite_of", "marked"]
+__all__ = ["OutcomeUnknown", "was_made_despite", "marked"]
 
 _log = logging.getLogger(__name__)
 
 _COMMIT_PROPERTY = "sparkport.commit"
-"""The table property: names the last commit of ours that has made no snapshot."""
+"""Table property: the id of the last commit of a Sparkport server that made no snapshot."""
 _PAUSES = (0.0, 0.2, 1.0)
-"""In seconds, before each look at a table."""
+"""Seconds to wait before each look at the table."""
 
 
 class OutcomeUnknown(CatalogFault):
-    """Perhaps the change was made: its files must stay."""
+    """The change may have been made, so its files must stay."""
 
 
 def marked(lake: Lake, base: Any, after: Any) -> Any:
-    """New org.apache.iceberg.TableMetadata by which the commit that puts them there is known."""
+    """Make new org.apache.iceberg.TableMetadata recognisable, with a property if need be."""
     if after.lastSequenceNumber() != base.lastSequenceNumber() or after.changes().isEmpty():
         return after
     builder = lake.gateway.jvm.org.apache.iceberg.TableMetadata.buildFrom(after)
     return builder.setProperties({_COMMIT_PROPERTY: uuid.uuid4().hex}).build()
 
 
-def is_made_in_spite_of(error: BaseException, lake: Lake, base: TableState, after: Any) -> bool:
-    """Whether a commit on top of `base` was made that has ended with an error; False when somebody
-    else was faster.
+def was_made_despite(error: BaseException, lake: Lake, base: TableState, after: Any) -> bool:
+    """Whether a commit on top of `base` was made although it ended with an error.
 
-    Raises: OutcomeUnknown when nobody can tell; the error, when the commit was certainly not made.
+    False when another writer was faster. Raises: OutcomeUnknown when it cannot be found out; the
+    error, when the commit was certainly not made.
     """
     if isinstance(error, Beaten) and error.is_certain:
         return False
@@ -60,8 +60,8 @@ def is_made_in_spite_of(error: BaseException, lake: Lake, base: TableState, afte
             "table %s: nobody knows whether a commit was made", base.identifier, exc_info=error
         )
         raise OutcomeUnknown(
-            f"the catalog did not say whether the change of table {base.identifier} was made: look at the table before "
-            "you try again"
+            f"the catalog did not say whether the change of table {base.identifier} was made: look "
+            "at the table before you try again"
         ) from error
     if isinstance(error, Refused):
         raise error.__cause__ or error
@@ -69,9 +69,7 @@ def is_made_in_spite_of(error: BaseException, lake: Lake, base: TableState, afte
 
 
 def _looked_up(lake: Lake, base: TableState, after: Any) -> bool | None:
-    """Whether the table has, or had since, what a commit was to make of it; None when it cannot be
-    told.
-    """
+    """Whether the table has, or has had, what a commit was to make of it; None when unknown."""
     for pause in _PAUSES:
         time.sleep(pause)
         try:
@@ -86,14 +84,17 @@ def _looked_up(lake: Lake, base: TableState, after: Any) -> bool | None:
 
 
 def _is_there(lake: Lake, base: TableState, after: Any) -> bool:
-    """Raises: LookupError, and whatever keeps the catalog or the storage from answering."""
+    """Whether the commit is in the table's log.
+
+    Raises: LookupError; what keeps the catalog or the storage from answering.
+    """
     now = lake.current(base.identifier)
     if now.metadata.table_uuid != base.metadata.table_uuid:
         raise LookupError("the table is another one now")
     added = {int(each.snapshot().snapshotId()) for each in after.changes() if _adds_snapshot(each)}
     number, mark = int(after.lastSequenceNumber()), after.properties().get(_COMMIT_PROPERTY)
-    # Others may have committed on top, and even have expired its snapshot: then the metadata in
-    # between tell.
+    # Others may have committed on top, and may even have expired the snapshot. The metadata in
+    # between still show it.
     for location in (
         now.metadata_location,
         *(entry.metadata_file for entry in reversed(now.metadata.metadata_log)),
@@ -108,13 +109,12 @@ def _is_there(lake: Lake, base: TableState, after: Any) -> bool:
             not added and mark and metadata.properties.get(_COMMIT_PROPERTY) == mark
         ):
             return True
-        if (
-            added and number and number in numbers.values()
-        ):  # a number is given once, and another snapshot has got it
+        # A number is given only once: another snapshot has this commit's.
+        if added and number and number in numbers.values():
             return False
     raise LookupError("what is known of the table does not reach back so far")
 
 
 def _adds_snapshot(change: Any) -> bool:
-    """Of an org.apache.iceberg.MetadataUpdate."""
+    """Whether an org.apache.iceberg.MetadataUpdate adds a snapshot."""
     return str(change.getClass().getSimpleName()) == "AddSnapshot"

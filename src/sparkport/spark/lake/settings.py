@@ -1,4 +1,4 @@
-"""What can be chosen about a lake."""
+"""The settings of a lake."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ _MEGABYTE = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LakeSettings:
-    """How a lake is read and written. The defaults suit one machine; everything here may cost time,
-    never rows.
+    """How a lake is read and written.
+
+    The defaults suit a single machine. A setting may cost time, never rows.
     """
 
     in_place_bytes: int = setting(

@@ -1,11 +1,11 @@
 """What the lake asks of an Iceberg catalog, which other engines use at the same time.
 
 A catalog knows namespaces with their properties, and for each table and view where its metadata
-are. It makes a change of a table visible by one compare-and-swap. Files are not its business: the
-lake writes and removes them.
+are. It makes a change of a table visible by a compare-and-swap. It has nothing to do with files:
+the lake writes and removes them.
 
-Adding an implementation takes a file with a subclass of `SharedCatalog`, and its line in
-`lake/catalogs.py`. `tests/shared_catalog` holds the suite that every one has to pass.
+A new implementation takes a file with a subclass of `SharedCatalog`, and a line in
+`lake/catalogs.py`. Each has to pass the suite in `tests/shared_catalog`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["Beaten", "NewMetadata", "Refused", "SharedCatalog"]
 
 
 class Beaten(Conflict):
-    """The table has other metadata than those that a swap expected: another writer was faster.
+    """The table has other metadata than a swap expected: another writer was faster.
 
-    A client that asks again by itself, when an answer was lost, hears this of a swap of its own.
-    Only a catalog that asks once can be certain.
+    A client that asks again by itself after a lost answer gets this error for its own swap. Only a
+    catalog that asks once can be certain.
     """
 
     def __init__(self, identifier: Identifier, *, is_certain: bool = False) -> None:
@@ -36,95 +36,96 @@ class Beaten(Conflict):
 
 
 class Refused(Exception):
-    """The catalog has not made a swap, and will not make it later. The cause is what it said."""
+    """The catalog has not made a swap, and will not make it later. The cause has its reason."""
 
 
 class NewMetadata(ABC):
-    """Metadata of a table that are to become its present ones."""
+    """New metadata of a table, to be made its current ones."""
 
     @property
     @abstractmethod
     def before(self) -> str:
-        """Where the metadata are that these were made from; empty for a new table."""
+        """Location of the metadata that these were made from; empty for a new table."""
 
     @abstractmethod
     def write(self) -> str:
-        """Write a file that no table refers to yet, and return its location. For catalogs that
-        keep locations.
+        """Write a file that no table refers to yet, and return its location.
+
+        For catalogs that keep locations.
         """
 
     @abstractmethod
     def remove(self, location: str) -> None:
-        """Remove what `write` has written. Never raises."""
+        """Remove a file that `write` has written. Never raises."""
 
     @abstractmethod
     def remove_outdated(self) -> None:
-        """Remove the files of older metadata that the table keeps no longer. Never raises."""
+        """Remove older metadata files that the table no longer keeps. Never raises."""
 
     @abstractmethod
     def publish(self) -> None:
-        """Have the JVM's own client of the catalog write and swap them. Raises: what it says."""
+        """Have the JVM's own client of the catalog write and swap them. Raises: what it raises."""
 
 
 class SharedCatalog(ABC):
-    """A catalog. Thread-safe, and so are its handles on one catalog in several processes."""
+    """A catalog. Thread-safe; several processes may use the same catalog."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """What Spark calls it, which is the `catalog` of its identifiers."""
+        """Spark's name for the catalog, which is the `catalog` of its identifiers."""
 
     @property
     @abstractmethod
     def warehouse(self) -> str | None:
-        """The folder that its tables are in, without a slash at its end; None if nobody says."""
+        """The folder of the tables, without a slash at its end; None if unknown."""
 
     @property
     @abstractmethod
     def chooses_folders(self) -> bool:
-        """Whether it decides itself where a new table is put; else the lake does."""
+        """Whether the catalog decides where a new table is put; if not, the lake does."""
 
     # ------------------------------------------------------------------------------------- reading
 
     @abstractmethod
     def listing(self) -> CatalogListing:
-        """What there is now, or was a few seconds ago. Changes of this server are always in it,
-        once `changed` was called. Raises: CatalogFault when the catalog cannot be read.
+        """All objects as they are now, or were a few seconds ago.
+
+        Changes of this server are always included, once `changed` was called. Raises: CatalogFault
+        when the catalog cannot be read.
         """
 
     @abstractmethod
     def entry(self, namespace: tuple[str, ...], name: str) -> CatalogEntry | None:
-        """One object as it is now; None if there is none. Raises: CatalogFault."""
+        """A table or view as it is now; None if there is none. Raises: CatalogFault."""
 
     def namespace(self, name: str) -> Namespace | None:
-        """One namespace, by the name that users call it; None if there is none."""
+        """A namespace by the name that users give it; None if there is none."""
         return self.listing().namespaces.get(name)
 
     @abstractmethod
     def changed(self, identifier: Identifier | None = None) -> None:
-        """Look again: this server has changed something, or has found that an object is not what it
-        was.
-        """
+        """Read again: this server has changed something, or has found an object changed."""
 
     # ---------------------------------------------------------------------------------- namespaces
 
     @abstractmethod
     def create_namespace(self, parts: tuple[str, ...], properties: Mapping[str, str]) -> None:
-        """Raises: AlreadyExists, Unsupported."""
+        """Make a namespace. Raises: AlreadyExists, Unsupported."""
 
     @abstractmethod
     def drop_namespace(self, parts: tuple[str, ...]) -> None:
-        """Forget a namespace, if it is there. Raises: SchemaNotEmpty, Unsupported."""
+        """Remove a namespace, if it exists. Raises: SchemaNotEmpty, Unsupported."""
 
     # -------------------------------------------------------------------------------------- tables
 
     @abstractmethod
     def create(self, identifier: Identifier, metadata: NewMetadata) -> None:
-        """Make a new Iceberg table. Raises: AlreadyExists for any object of that name."""
+        """Add a new Iceberg table. Raises: AlreadyExists for any object of that name."""
 
     @abstractmethod
     def swap(self, identifier: Identifier, metadata: NewMetadata) -> None:
-        """Make new metadata those of a table, if it still has those that they were made from.
+        """Replace a table's metadata, if it still has those that the new ones were made from.
 
         Raises: Beaten when it has others, or is gone; Refused when the swap was not made for
         another reason. Any other error leaves open whether it was made.
@@ -132,12 +133,12 @@ class SharedCatalog(ABC):
 
     @abstractmethod
     def drop(self, entry: CatalogEntry) -> bool:
-        """Forget a table or a view, whose files stay. Whether it was there."""
+        """Remove a table or a view but keep its files; whether it was there."""
 
     def purge(self, entry: CatalogEntry, remove_files: Callable[[], None]) -> bool:
-        """Forget an Iceberg table and remove the files that it names. Whether it was there.
+        """Remove an Iceberg table and the files that it names; whether it was there.
 
-        `remove_files` does the second part, where a catalog does not do both in a way of its own.
+        `remove_files` removes the files where the catalog has no way of its own to do both.
         """
         if not self.drop(entry):
             return False
@@ -146,6 +147,7 @@ class SharedCatalog(ABC):
 
     @abstractmethod
     def rename(self, entry: CatalogEntry, identifier: Identifier) -> None:
-        """Give a table or a view another name. Raises: NotFound; AlreadyExists for any object of
-        that name.
+        """Give a table or a view another name.
+
+        Raises: NotFound; AlreadyExists for any object of that name.
         """

@@ -1,4 +1,4 @@
-"""Any catalog of a Spark session, through Spark and Iceberg in the JVM."""
+"""Any catalog of a Spark session, used through Spark and Iceberg in the JVM."""
 
 from __future__ import annotations
 
@@ -42,19 +42,16 @@ _REFUSED = frozenset(
         "ValidationException",
     }
 )
-"""Java's exceptions after which a commit that is not there does not come later, either. After any
-other one it may.
-"""
+"""Java's exceptions after which a missing commit does not appear later. After others it may."""
 _LOOKED_AT = 20
-"""Of how many tables it is found out, each time the names are listed, whether they have changed."""
+"""Number of tables that are checked for changes, each time the names are listed."""
 
 
 class SparkCatalog(SharedCatalog):
-    """It cannot tell about changes, so it is read again every few seconds.
+    """A catalog that does not report changes, so it is read again every few seconds.
 
-    Names are listed each time. What is known of a table is looked at again when somebody asks for
-    it, and otherwise a few tables at a time, in turn, so that a catalog of thousands stays quick to
-    list.
+    Names are listed each time. A table is looked at again when it is asked for, and otherwise a few
+    tables at a time, in turn, so that a catalog of thousands stays quick to list.
     """
 
     def __init__(self, gateway: Gateway, settings: LakeSettings) -> None:
@@ -84,8 +81,8 @@ class SparkCatalog(SharedCatalog):
         known = self._listing
         if known is not None and not self._stale and time.monotonic() < self._fresh_until:
             return known
-        # One reads again; the others make do with what there was, except after a change of this
-        # server's own.
+        # A single thread reads again. The others use the old listing, except after a change by this
+        # server.
         if not self._lock.acquire(blocking=known is None or self._stale):
             assert known is not None
             return known
@@ -105,7 +102,7 @@ class SparkCatalog(SharedCatalog):
         found = self.listing().namespaces.get(name)
         parts = tuple(name.split("."))
         if found is None and all(parts) and self._has(parts):
-            with self._lock:  # younger than the list
+            with self._lock:  # younger than the listing
                 found = self._namespace(parts, None)
                 self._set({**self._known(), name: found})
         return found
@@ -114,7 +111,7 @@ class SparkCatalog(SharedCatalog):
         try:
             return self._gateway.has_namespace(parts)
         except SparkportError:
-            return False  # catalogs of one level refuse nested names in many ways
+            return False  # catalogs with a single level refuse nested names in many ways
 
     def entry(self, namespace: tuple[str, ...], name: str) -> CatalogEntry | None:
         found = self.listing().namespaces.get(".".join(namespace))
@@ -163,9 +160,8 @@ class SparkCatalog(SharedCatalog):
             try:
                 found[name] = self._namespace(parts, before)
             except SparkportError:
-                if (
-                    before is not None
-                ):  # one namespace that cannot be read now must not hide the others
+                # A namespace that cannot be read now must not hide the others.
+                if before is not None:
                     found[name] = before
         self._look_again(found)
         return found
@@ -193,7 +189,7 @@ class SparkCatalog(SharedCatalog):
         return Namespace(parts, properties, dict(sorted(entries.items())))
 
     def _look_again(self, found: dict[str, Namespace]) -> None:
-        """At some tables, those that have waited longest."""
+        """Check some tables for changes: those whose turn it is."""
         if not self._turns:
             self._turns.extend(
                 entry.identifier for each in found.values() for entry in each.entries.values()
@@ -220,7 +216,7 @@ class SparkCatalog(SharedCatalog):
             return {}
 
     def _entry(self, identifier: Identifier, known: CatalogEntry | None) -> CatalogEntry:
-        """Raises: NotFound, and what else Spark says."""
+        """Look up a table. Raises: NotFound; what Spark's other errors are translated to."""
         handle = self._gateway.iceberg(identifier)
         if handle is not None:
             return CatalogEntry(identifier, Kind.ICEBERG, handle.location)
@@ -230,7 +226,7 @@ class SparkCatalog(SharedCatalog):
         return CatalogEntry(identifier, Kind.VIEW, columns=self._columns(identifier, known))
 
     def _columns(self, identifier: Identifier, known: CatalogEntry | None) -> str:
-        """Empty while Spark cannot resolve them."""
+        """The columns as text, as last known while Spark cannot resolve them."""
         try:
             return json.dumps(self._gateway.schema(identifier).jsonValue(), sort_keys=True)
         except SparkportError:
@@ -252,12 +248,13 @@ class SparkCatalog(SharedCatalog):
         try:
             metadata.publish()
         except Exception as error:
-            # PySpark has classes of its own for some of Java's.
+            # PySpark has its own classes for some of Java's exceptions.
             exception = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
             name = "" if exception is None else str(exception.getClass().getSimpleName())
             if name == _BEATEN:
                 raise Beaten(identifier) from error
-            # SQLite is a database of this machine: what is not there now does not come later.
+            # SQLite is a database of this machine: a commit that is not there now does not come
+            # later.
             if name in _REFUSED or "SQLITE" in str(error):
                 raise Refused from error
             raise
@@ -266,8 +263,9 @@ class SparkCatalog(SharedCatalog):
         return self._drop(entry, is_purged=False)
 
     def purge(self, entry: CatalogEntry, remove_files: Callable[[], None]) -> bool:
-        """Iceberg's catalogs do both: some on a server, some have no manifests to tell the files
-        by afterwards.
+        """Let Iceberg's catalog remove both.
+
+        Some do so on a server; after others have dropped the table, no manifest names its files.
         """
         return self._drop(entry, is_purged=True)
 

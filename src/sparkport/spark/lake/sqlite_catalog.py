@@ -1,6 +1,6 @@
-"""The catalog of an embedded lake: the tables of Iceberg's JDBC catalog in SQLite, without the JVM.
+"""The catalog of an embedded lake: Iceberg's JDBC catalog in SQLite, used without the JVM.
 
-Each change is one transaction of SQLite, which Iceberg in the JVM and other programs see at once.
+Each change is a transaction of SQLite, which Iceberg in the JVM and other programs see at once.
 Rows are written as Iceberg's JDBC catalog writes them, and the compare-and-swap is its UPDATE.
 """
 
@@ -32,15 +32,16 @@ __all__ = ["SqliteCatalog"]
 _log = logging.getLogger(__name__)
 
 _EXISTS = ("exists", "true")
-"""The property that Iceberg keeps of each namespace, so that one without others has a row."""
+"""The property that Iceberg gives each namespace, so that a namespace without others has a row."""
 _OBJECT = "catalog_name = ? AND table_namespace = ? AND table_name = ?"
 _IS_TABLE = "(iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
 _IS_VIEW = "iceberg_type = 'VIEW'"
 
 
 class SqliteCatalog(SharedCatalog):
-    """SQLite tells at the cost of some microseconds whether anybody has written, so what is
-    returned is never old.
+    """A catalog in SQLite.
+
+    What it returns is never old: SQLite tells in microseconds of any write.
     """
 
     def __init__(
@@ -50,8 +51,9 @@ class SqliteCatalog(SharedCatalog):
         warehouse: str | None = None,
         forget: Callable[[Identifier], None] | None = None,
     ) -> None:
-        """`name` is what Spark calls it, under which Iceberg keeps its rows. `forget` has others
-        that remember a table, such as the JVM, forget it after each change.
+        """`name` is Spark's name for the catalog, which Iceberg keeps in each row.
+
+        `forget` is called after each change of a table, for caches such as the JVM's.
         """
         self._database = database
         self._name = name
@@ -92,7 +94,7 @@ class SqliteCatalog(SharedCatalog):
         return None if found is None else found.entries.get(name)
 
     def changed(self, identifier: Identifier | None = None) -> None:
-        """Nothing to do: SQLite tells."""
+        """Do nothing: SQLite tells."""
 
     def _refreshed(self) -> CatalogListing:
         if self._connection is None:
@@ -112,7 +114,7 @@ class SqliteCatalog(SharedCatalog):
     def _read(
         self, connection: sqlite3.Connection
     ) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-        connection.execute("BEGIN")  # both from one moment
+        connection.execute("BEGIN")  # both queries see the same state
         try:
             tables = connection.execute(
                 "SELECT table_namespace, table_name, metadata_location, iceberg_type"
@@ -129,7 +131,7 @@ class SqliteCatalog(SharedCatalog):
         return tables, properties
 
     def _connect(self, mode: str, *, check_same_thread: bool = True) -> sqlite3.Connection:
-        # Never `rwc`: a missing database must not be made here.
+        # Never `rwc`: a missing database must not be created here.
         return sqlite3.connect(
             f"{self._database.resolve().as_uri()}?mode={mode}",
             uri=True,
@@ -147,8 +149,10 @@ class SqliteCatalog(SharedCatalog):
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, alone with the database, on a connection of its own: who waits for
-        another writer keeps no reader waiting. Raises: sqlite3.Error, with nothing changed.
+        """A write transaction on a connection of its own.
+
+        Waiting for another writer then keeps no reader waiting. Raises: sqlite3.Error, with nothing
+        changed.
         """
         with closing(self._connect("rw")) as connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -210,12 +214,14 @@ class SqliteCatalog(SharedCatalog):
             location = metadata.write()
             with self._writing() as connection:
                 swapped = connection.execute(
-                    "UPDATE iceberg_tables SET metadata_location = ?, previous_metadata_location = ?"
+                    "UPDATE iceberg_tables"
+                    " SET metadata_location = ?, previous_metadata_location = ?"
                     f" WHERE {_OBJECT} AND metadata_location = ? AND {_IS_TABLE}",
                     (location, metadata.before, *self._key(identifier), metadata.before),
                 ).rowcount
         except Exception as error:
-            # SQLite is a database of this machine: what is not made now does not come later.
+            # SQLite is a database of this machine: a commit that is not made now does not come
+            # later.
             raise Refused from error
         if not swapped:
             metadata.remove(location)
@@ -248,7 +254,7 @@ class SqliteCatalog(SharedCatalog):
         self._tell(entry.identifier, identifier)
 
     def _tell(self, *identifiers: Identifier) -> None:
-        """The change is made: that others were not told is for the log."""
+        """Have caches forget these objects. A failure is only logged: the change is made."""
         if self._forget is None:
             return
         for identifier in identifiers:

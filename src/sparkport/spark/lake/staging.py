@@ -1,10 +1,9 @@
-"""What a statement must not leave behind if it fails: files that Spark is to read, and whatever is
-written elsewhere.
+"""What a statement must not leave behind if it fails: its files, staged and in the table.
 
-Strategy: a new data file is made in the table's own folder, where it stays when the statement is
-committed. Before that its name goes into a journal. A server that dies leaves the journal, and so
-tells the next one what to remove (sweep.py). Every server has a folder of its own, which shows
-whether it lives (liveness.py), in one that nobody but its user can use.
+Strategy: a new data file is written in the table's own folder, where it stays when the statement is
+committed. Before that its name goes into a journal. A server that dies leaves the journal, which
+tells the next server what to remove (sweep.py). Every server has a folder of its own, which shows
+whether it lives (liveness.py), inside a folder that only the server's user can use.
 """
 
 from __future__ import annotations
@@ -36,19 +35,21 @@ _log = logging.getLogger(__name__)
 
 
 class StagingArea:
-    """The statements of one server on one lake. Nothing is made before the first of them needs it.
-    Thread-safe.
+    """The statements of a server on a lake.
+
+    No folder is made before a statement needs it. Thread-safe.
     """
 
     storage = LocalStorage()
-    """Has what statements stage and spill. Spark's executors must find it under the same paths."""
+    """Holds what statements stage and spill.
+
+    Spark's executors must find it under the same paths.
+    """
 
     def __init__(
         self, root: Path, properties: Mapping[str, str] | None = None, hold: Hold | None = None
     ) -> None:
-        """`properties` are those of PyIceberg's file systems, `hold` has the JVM that commits hold
-        a lock.
-        """
+        """`properties` are for PyIceberg's file systems; `hold` has the JVM hold a lock."""
         self.root = root
         self.properties = dict(properties or {})
         self._hold = hold
@@ -57,14 +58,16 @@ class StagingArea:
         self._life: Life | None = None
 
     def begin(self, identifier: Identifier, state: TableState | None = None) -> Staging:
-        """A statement that changes a table, of which it has seen a state. Costs nothing until it
-        writes something.
+        """Begin a statement that changes a table, of which it has read `state`.
+
+        It makes no folder until it writes something.
         """
         return Staging(self, identifier, state)
 
     def folder(self) -> Path:
-        """The server's own. Raises: PreconditionFailed when others could change what is in there;
-        OSError.
+        """The folder of this server.
+
+        Raises: PreconditionFailed when others could change what is in there; OSError.
         """
         with self._guard:
             if self._folder is None:
@@ -74,8 +77,9 @@ class StagingArea:
             return self._folder
 
     def close(self) -> None:
-        """Let go of the folder. What statements have left there is swept by the next server. Never
-        raises.
+        """Release the folder. Never raises.
+
+        What statements have left there is removed by the next server.
         """
         with self._guard:
             folder, life, self._folder, self._life = self._folder, self._life, None, None
@@ -86,14 +90,14 @@ class StagingArea:
 
 
 class Staging:
-    """One statement. For one thread at a time."""
+    """What a statement has written. For one thread at a time."""
 
     storage = StagingArea.storage
-    """Has the files in `folder`."""
+    """Holds the files in `folder`."""
 
     def __init__(self, area: StagingArea, identifier: Identifier, state: TableState | None) -> None:
         self.id = uuid.uuid4().hex
-        """Also in the summary of the snapshot that it makes."""
+        """The statement's id, which is also in the summary of the snapshot that it makes."""
         self.identifier = identifier
         self._state = state
         self._area = area
@@ -103,7 +107,7 @@ class Staging:
 
     @property
     def folder(self) -> Path:
-        """For files that never become the table's, where Spark's executors can read them.
+        """A folder for files that never become the table's. Spark's executors can read them.
 
         Raises: LimitExceeded when the storage is full; PermissionDenied, PreconditionFailed.
         """
@@ -115,11 +119,14 @@ class Staging:
         return self._folder
 
     def location(self, name: str) -> str:
-        """Of a file in `folder`, for `storage`. Raises: as `folder`."""
+        """The location of a file in `folder`.
+
+        Raises: LimitExceeded when the storage is full; PermissionDenied, PreconditionFailed.
+        """
         return str(self.folder / name)
 
     def will_write(self, *locations: str) -> None:
-        """Note files before they are made outside of `folder`.
+        """Note files in the journal before they are written outside of `folder`.
 
         Raises: LimitExceeded when the storage is full; PermissionDenied, PreconditionFailed.
         """
@@ -127,26 +134,28 @@ class Staging:
         self._locations += locations
 
     def will_branch(self, branch: str) -> None:
-        """Note a branch of the table before it is made. Raises: as `will_write`."""
+        """Note a branch of the table in the journal before it is made.
+
+        Raises: LimitExceeded when the storage is full; PermissionDenied, PreconditionFailed.
+        """
         self._note([{"branch": branch}])
 
     def expect_journal(self) -> None:
-        """Raises: Conflict when this server was taken for dead, as after its machine stood still
-        for long.
-        """
+        """Raises: Conflict when this server was taken for dead, as after its machine hung."""
         if self._journal is not None and not self._journal.exists():
             raise Conflict(
-                f"what was written for table {self.identifier} has been removed by another server meanwhile; nothing was "
-                "changed: run it again"
+                f"what was written for table {self.identifier} has been removed by another server "
+                "meanwhile; nothing was changed: run it again"
             )
 
     def done(self) -> None:
-        """It is committed: what was written is the table's now. Never raises."""
+        """End after a commit: the files are the table's now. Never raises."""
         self._end()
 
     def discard(self) -> None:
-        """Remove all files that were written. Never raises; what cannot be removed now is left to
-        the next server.
+        """Remove all files that were written. Never raises.
+
+        What cannot be removed now is left to the next server.
         """
         left = []
         for location in self._locations:
@@ -162,7 +171,10 @@ class Staging:
             self._end()
 
     def leave(self) -> None:
-        """Nobody knows whether it is committed: the next server will look. Never raises."""
+        """End without knowing whether it is committed: the next server will find out.
+
+        Never raises.
+        """
         self._remove_folder()
 
     def _note(self, notes: Sequence[Mapping[str, Any]]) -> None:

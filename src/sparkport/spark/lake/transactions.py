@@ -1,10 +1,9 @@
-"""Transactions: which state of each table the scans of one transaction read, and what it has
-changed but not published.
+"""Transactions: which state of each table they read, and their unpublished changes.
 
-DuckDB begins one for every statement and never says that it has ended (airport §10), so they are
-forgotten by time. Until then most are never heard of again: what they have read is soon only noted
-by its ids, so that they hold no memory. Those that collect changes, because a caller of the
-contracts' actions or `lake_begin()` wants it, are kept apart from those many.
+DuckDB begins a transaction for every statement and never says that it has ended (airport §10), so
+transactions are forgotten by time. Most are never used again: soon only the ids of what they have
+read are kept, so that they hold no memory. Transactions that collect changes, because a caller of
+the contracts' actions or of `lake_begin()` wants it, are kept apart from those many.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ if TYPE_CHECKING:
 __all__ = ["BRANCH_PREFIX", "Note", "Pending", "Transaction", "Transactions"]
 
 BRANCH_PREFIX = "sparkport_"
-"""How the names of our branches begin."""
+"""The prefix of the branches of transactions."""
 _AT_HAND_SECONDS = 60.0
-"""For so long after its last use a transaction holds the states that it has read."""
+"""Seconds after its last use for which a transaction holds the states that it has read."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Note:
-    """A state of a table, by what finds it again in a later one."""
+    """A state of a table by its ids, which find it again in a later state."""
 
     snapshot_id: int | None
     schema_id: int
@@ -52,38 +51,39 @@ class Note:
 
 @dataclass(slots=True)
 class Pending:
-    """What a transaction has changed in one table, all statements together."""
+    """What a transaction has changed in a table, all statements together."""
 
     change: TableChange
     stagings: list[Staging]
-    """Of its statements: they know the files."""
+    """The stagings of its statements: they know the files."""
 
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """Its changes are made under its own lock, one after the other; the rest under that of all
-    transactions.
+    """A transaction.
+
+    Its lock is held for its changes; all else is under the lock of `Transactions`.
     """
 
     id: str
     last_used: float
     parent: str | None = None
-    """For a single statement: the transaction of DuckDB that it belongs to."""
+    """For a single statement: the DuckDB transaction that it belongs to."""
     is_statement: bool = False
     collects: bool = False
-    """Whether statements of DuckDB in this transaction wait for `lake_commit()`."""
+    """Whether DuckDB statements in this transaction wait for `lake_commit()`."""
     state: TransactionState = TransactionState.ACTIVE
     seen: dict[Identifier, TableState | Note] = field(default_factory=dict)
     travelled: frozenset[tuple[Identifier, int]] = frozenset()
-    """Older snapshots of tables that it has read."""
+    """Older snapshots of tables that were read."""
     pending: dict[Identifier, Pending] = field(default_factory=dict)
     held: ExitStack | None = None
-    """What it takes of its principal's quota while it is kept for its changes."""
+    """The transaction's share of its principal's quota, held while it has uncommitted changes."""
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property
     def branch(self) -> str:
-        """Where its changes are until they are published."""
+        """The branch that has its changes until they are published."""
         return f"{BRANCH_PREFIX}{self.id}"
 
     def expect_active(self) -> None:
@@ -93,7 +93,7 @@ class Transaction:
             )
 
     def snapshots_of(self, identifier: Identifier) -> set[int]:
-        """The snapshots of a table that it has read, and may read again."""
+        """The snapshots of a table that were read, and may be read again."""
         states = [self.seen.get(identifier)]
         if (pending := self.pending.get(identifier)) is not None:
             states.append(pending.change.base)
@@ -104,7 +104,7 @@ class Transaction:
         return found | {snapshot_id for table, snapshot_id in self.travelled if table == identifier}
 
     def note_down(self) -> None:
-        """Hold on to no state that it has read."""
+        """Keep only the ids of the states that were read."""
         self.seen = {
             identifier: Note.of(each) if isinstance(each, TableState) else each
             for identifier, each in self.seen.items()
@@ -113,6 +113,7 @@ class Transaction:
 
 class Transactions:
     """All transactions of a lake that are not forgotten yet, in the order of last use.
+
     Thread-safe.
     """
 
@@ -122,12 +123,13 @@ class Transactions:
         self._lock = threading.Lock()
         self._known: OrderedDict[str, Transaction] = OrderedDict()
         self._noted: OrderedDict[str, Transaction] = OrderedDict()
-        """Those of which only notes are left."""
+        """Transactions that keep only the ids of what they have read."""
         self._writing: OrderedDict[str, Transaction] = OrderedDict()
 
     def begin(self, *, statement_of: Context | None = None) -> str:
-        """A new transaction; with `statement_of` one for a single statement, in the transaction of
-        that request.
+        """Begin a transaction and return its id.
+
+        With `statement_of`, it is for a single statement, in the transaction of that request.
         """
         now = time.monotonic()
         transaction = Transaction(secrets.token_hex(16), now, is_statement=statement_of is not None)
@@ -149,7 +151,7 @@ class Transactions:
             return self._find(transaction_id)
 
     def end(self, transaction_id: str, state: TransactionState) -> None:
-        """Raises: NotFound."""
+        """Commit or roll back. Raises: NotFound."""
         with self._lock:
             transaction = self._find(transaction_id)
             if transaction is None:
@@ -178,12 +180,13 @@ class Transactions:
         return transaction
 
     def writes(self, transaction: Transaction, quotas: Quotas) -> None:
-        """Keep a transaction that has pending changes until it ends. Raises: LimitExceeded."""
+        """Keep a transaction with uncommitted changes until it ends. Raises: LimitExceeded."""
         with self._lock:
             if transaction.id not in self._writing:
                 if len(self._writing) >= self._settings.max_open_transactions:
                     raise LimitExceeded(
-                        f"{len(self._writing)} transactions have changes that wait for a commit, and more are not allowed"
+                        f"{len(self._writing)} transactions have changes that wait for a commit, "
+                        "and more are not allowed"
                     )
                 held = ExitStack()
                 held.enter_context(quotas.hold("transactions"))
@@ -191,18 +194,17 @@ class Transactions:
                 self._move(transaction, self._writing)
 
     def settled(self, transaction: Transaction) -> None:
-        """Nothing of it is pending any more."""
+        """Note that a transaction has no uncommitted changes any more."""
         with self._lock:
             self._move(transaction, self._known)
 
     def seen(self, transaction_id: str | None, current: TableState) -> TableState:
-        """What a transaction reads of a table: what its first scan read, unless the table was
-        altered since.
+        """The state of a table that a transaction reads.
 
-        DDL of DuckDB bears no transaction id (airport §2.2), and its next statement expects the new
-        columns; a scan that has begun keeps its own state by its tickets.
-
-        Raises: Conflict when somebody else has removed it.
+        That is what its first scan read, unless the table was altered since: DuckDB's DDL bears no
+        transaction id (airport §2.2), and its next statement expects the new columns. A scan that
+        has begun keeps its own state by its tickets. Raises: Conflict when what it has read was
+        removed.
         """
         if transaction_id is None:
             return current
@@ -227,14 +229,14 @@ class Transactions:
             return known
 
     def show(self, transaction_id: str | None, state: TableState) -> None:
-        """Let a transaction read another state, because one of its own statements has made it."""
+        """Let a transaction read a state that one of its own statements has made."""
         with self._lock:
             transaction = self._find(transaction_id)
             if transaction is not None and transaction.state is TransactionState.ACTIVE:
                 transaction.seen[state.identifier] = state
 
     def travels(self, transaction_id: str | None, state: TableState) -> None:
-        """A transaction reads an older state of a table as well."""
+        """Note that a transaction reads an older state of a table, too."""
         with self._lock:
             transaction = self._find(transaction_id)
             if transaction is not None and state.snapshot is not None:
@@ -252,8 +254,9 @@ class Transactions:
             return {snapshot_id for each in active for snapshot_id in each.snapshots_of(identifier)}
 
     def abandoned(self, *, all_of_them: bool = False) -> list[Transaction]:
-        """Those with pending changes that nobody has used for long, or all; whoever asks for them
-        rolls them back.
+        """Transactions with uncommitted changes that were not used for long, or all of them.
+
+        The caller rolls them back.
         """
         oldest = time.monotonic() - self._settings.transaction_idle_seconds
         with self._lock:
@@ -275,7 +278,8 @@ class Transactions:
         )
         if schema is None or (snapshot is None and note.snapshot_id is not None):
             raise Conflict(
-                f"what this transaction has read of table {current.identifier} was removed meanwhile: begin another one"
+                f"what this transaction has read of table {current.identifier} was removed "
+                "meanwhile: begin another one"
             )
         return self._states.at(current, snapshot, schema)
 
