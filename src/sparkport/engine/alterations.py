@@ -1,9 +1,8 @@
 """CREATE and ALTER TABLE for every backend: what a statement makes of columns and constraints.
 
-Each function checks in one order: what the statement says by itself, then the columns that the
-table has, then its constraints. Nothing has happened when it returns. The backend then looks at the
-rows (`Alteration.required`), at what is special to it, and makes the change. Fields of structs are
-in field_alterations.py.
+Each function checks first the statement by itself, then the columns of the table, then its
+constraints. It changes nothing. The backend then checks the rows (`Alteration.required`) and its
+own conditions, and makes the change. Fields of structs are in field_alterations.py.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ __all__ = [
 
 
 class NamedTable(Protocol):
-    """A table as messages name it: `str` is its full name, `name` the one that DuckDB would say."""
+    """A table as messages name it: `str` is the full name, `name` what DuckDB would say."""
 
     @property
     def name(self) -> str: ...
@@ -80,9 +79,9 @@ class Alteration:
     columns: pa.Schema
     constraints: Constraints
     position: int
-    """Of the column that the statement names: in `columns`, or before it was removed."""
+    """Position of the column that the statement names: in `columns`, or before it was removed."""
     required: Constraints = dataclasses.field(default_factory=Constraints)
-    """What the rows must fulfil with their new values, before the change is made."""
+    """What the rows must fulfil, with their new values, before the change is made."""
 
     @property
     def field(self) -> pa.Field:
@@ -95,17 +94,17 @@ class Retyping(Alteration):
     """A column gets another type, and new values."""
 
     expression: str = ""
-    """SQL for the new values, from all columns as they were."""
+    """SQL for the new values, computed from all columns as they were."""
     is_plain: bool = True
-    """Whether the expression does nothing but cast the column."""
+    """Whether the expression only casts the column."""
 
 
 def new_table(
     columns: pa.Schema, constraints: Constraints, name: str
 ) -> tuple[pa.Schema, Constraints]:
-    """The columns and constraints of a table that is to be made, with NOT NULL in both.
+    """Columns and constraints of a new table, with NOT NULL in both.
 
-    Raises: BadRequest for columns, defaults or constraints that cannot be; Unsupported for a type.
+    Raises: BadRequest for impossible columns, defaults or constraints; Unsupported for a type.
     """
     refuse_unsupported(columns, f"table {name}")
     expect_columns(columns)
@@ -120,10 +119,9 @@ def new_table(
 def add_column(
     definition: Definition, table: NamedTable, column_schema: pa.Schema, options: AddColumnOptions
 ) -> Alteration | None:
-    """Add a column at the end; None when it is there and that is allowed.
+    """Add a column at the end; None when it exists and the options allow that.
 
-    Raises: AlreadyExists; BadRequest for a name or a default that cannot be; Unsupported for a
-    type.
+    Raises: AlreadyExists; BadRequest for an impossible name or default; Unsupported for a type.
     """
     field = one_field(column_schema)
     expect_name(field.name)
@@ -146,10 +144,10 @@ def add_column(
 def remove_column(
     definition: Definition, table: NamedTable, name: str, options: RemoveColumnOptions
 ) -> Alteration | None:
-    """Remove a column; None when there is none and that is allowed.
+    """Remove a column; None when it does not exist and the options allow that.
 
     Raises: NotFound; PreconditionFailed for the last column, and for a column that a constraint
-    uses, unless `cascade` says that the constraint goes too.
+    uses, unless the options say cascade, which removes the constraint, too.
     """
     columns, constraints = definition.columns, definition.constraints
     if options.if_column_exists and find_column(columns, name) is None:
@@ -173,10 +171,10 @@ def remove_column(
 def rename_column(
     definition: Definition, table: NamedTable, name: str, new_name: str
 ) -> Alteration:
-    """Give a column another name; its constraints follow.
+    """Rename a column, also in constraints.
 
-    Raises: NotFound; AlreadyExists; BadRequest for a name that cannot be; PreconditionFailed when
-    a CHECK cannot be rewritten for certain.
+    Raises: NotFound; AlreadyExists; BadRequest for an impossible name; PreconditionFailed when a
+    CHECK cannot be rewritten for certain.
     """
     expect_name(new_name)
     columns = definition.columns
@@ -193,8 +191,9 @@ def rename_column(
 def set_default(
     definition: Definition, table: NamedTable, name: str, expression: str
 ) -> Alteration:
-    """Give a column a default, for rows that are inserted from now on. Raises: NotFound;
-    BadRequest.
+    """Give a column a default for rows that are inserted from now on.
+
+    Raises: NotFound; BadRequest.
     """
     expect_default(expression, f"the default of column {name}")
     position = expect_column(definition.columns, name, table)
@@ -240,11 +239,10 @@ def drop_not_null(definition: Definition, table: NamedTable, name: str) -> Alter
 def change_column_type(
     definition: Definition, table: NamedTable, column_schema: pa.Schema, expression: str
 ) -> Retyping | None:
-    """Give a column another type, with values computed by an expression, or by a cast when that is
-    empty; None when nothing would change.
+    """Give a column another type; None when nothing would change.
 
-    The column keeps its default, and whether it may be NULL. What else the metadata of a field say
-    belongs to the type.
+    The values are computed by an expression, or by a cast when it is empty. The column keeps its
+    default, and whether it may be NULL. All other metadata of a field belong to its type.
 
     Raises: NotFound; Unsupported for a type; BadRequest for an expression that DuckDB cannot
     compute; PreconditionFailed when a constraint makes no sense for the new type.
@@ -271,8 +269,9 @@ def change_column_type(
 def constraints_of_new_type(
     definition: Definition, table: NamedTable, columns: pa.Schema, position: int
 ) -> Constraints:
-    """The constraints, checked for columns of which one has another type. Raises:
-    PreconditionFailed.
+    """Check the constraints for columns of which one has another type.
+
+    Raises: PreconditionFailed.
     """
     try:
         return validate_constraints(columns, definition.constraints)

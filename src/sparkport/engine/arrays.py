@@ -1,4 +1,4 @@
-"""Small things that Arrow's arrays lack."""
+"""Functions that Arrow's arrays lack."""
 
 from __future__ import annotations
 
@@ -19,12 +19,10 @@ def is_ascending(values: pa.Array, *, distinct: bool = False) -> bool:
 
 
 def take_values(values: pa.Array, positions: pa.Array) -> pa.Array:
-    """`values.take(positions)` for every type."""
+    """Do what `values.take(positions)` does, for every type."""
     try:
         return values.take(positions)
-    except (
-        pa.ArrowNotImplementedError
-    ):  # string views and run-end encoded values, also inside others
+    except pa.ArrowNotImplementedError:  # string views and run-end encoded values, at any depth
         runs = list(_runs(positions.to_pylist()))
         return pa.concat_arrays(
             [values.slice(start, stop - start) for start, stop in runs] or [values.slice(0, 0)]

@@ -1,7 +1,7 @@
 """ALTER TABLE on fields of structs for every backend: in structs, and in lists and maps of structs.
 
-A path begins with the column; as in DuckDB, `element` leads into a list, `key` and `value` into a
-map. As in alterations.py, nothing has happened when a function returns.
+A path begins with the column. As in DuckDB, `element` leads into a list, `key` and `value` into a
+map. The functions change nothing, as those of alterations.py.
 """
 
 from __future__ import annotations
@@ -30,16 +30,15 @@ __all__ = ["FieldAlteration", "add_field", "remove_field", "rename_field"]
 
 @dataclass(frozen=True, slots=True)
 class FieldAlteration(Alteration):
-    """A struct somewhere inside a column gets other fields."""
+    """A struct inside a column gets other fields."""
 
     steps: tuple[int, ...] = ()
-    """The way from the column to the struct: at each type on it, an index into `fields_of`."""
+    """The way from the column to the struct: for each type on it, an index into `fields_of`."""
     index: int = 0
-    """Of the struct's field that is renamed or removed; after the last for one that is added."""
-    sources: tuple[int | None, ...] = ()
-    """For each field that the struct will have, the index of the one it was; None for a new
-    one.
+    """Index of the field that is renamed or removed; for an added field, the index after the last.
     """
+    sources: tuple[int | None, ...] = ()
+    """For each field of the new struct, its index in the old struct; None for a new field."""
 
     @property
     def struct(self) -> pa.DataType:
@@ -51,7 +50,7 @@ class FieldAlteration(Alteration):
 
 
 _Edit = tuple[list[pa.Field], tuple[int | None, ...], int]
-"""The fields of a struct afterwards, with `sources` and `index` of a FieldAlteration."""
+"""The new fields of a struct, with `sources` and `index` of a FieldAlteration."""
 
 
 def add_field(
@@ -61,10 +60,10 @@ def add_field(
     column_schema: pa.Schema,
     options: AddFieldOptions,
 ) -> FieldAlteration | None:
-    """Add a field to the struct at `path`, which is NULL in the rows there are; None when it is
-    there and that is allowed.
+    """Add a field to the struct at `path`; None when it exists and the options allow that.
 
-    Raises: NotFound; AlreadyExists; BadRequest where there is no struct; Unsupported for a type.
+    The field is NULL in existing rows. Raises: NotFound; AlreadyExists; BadRequest where there is
+    no struct; Unsupported for a type.
     """
     new = one_field(column_schema).with_nullable(True)
     _expect_name(new.name)
@@ -85,7 +84,7 @@ def add_field(
 def remove_field(
     definition: Definition, table: NamedTable, path: Sequence[str], options: RemoveFieldOptions
 ) -> FieldAlteration | None:
-    """Remove the field at `path`; None when there is none and that is allowed.
+    """Remove the field at `path`; None when it does not exist and the options allow that.
 
     Raises: NotFound; BadRequest where there is no struct; PreconditionFailed for the last field of
     a struct, for a column of a key, and for a field that a CHECK uses.
@@ -112,7 +111,7 @@ def remove_field(
 def rename_field(
     definition: Definition, table: NamedTable, path: Sequence[str], new_name: str
 ) -> FieldAlteration | None:
-    """Give the field at `path` another name.
+    """Rename the field at `path`.
 
     Raises: NotFound; AlreadyExists; BadRequest where there is no struct; PreconditionFailed for a
     field that a CHECK uses.
@@ -145,7 +144,7 @@ def _expect_name(name: str) -> None:
 
 
 def _refuse_key(definition: Definition, table: NamedTable, column: str) -> None:
-    """What is left of the column might not be unique any more."""
+    """Refuse a column of a key: without the field its values might not be unique any more."""
     constraints = definition.constraints
     for key in (constraints.primary_key, *constraints.unique):
         if any(folded(name) == folded(column) for name in key):
@@ -181,7 +180,7 @@ def _altered(
 def _followed(
     data_type: pa.DataType, path: Sequence[str], table: NamedTable
 ) -> tuple[tuple[int, ...], pa.DataType]:
-    """Where a path leads, as `FieldAlteration.steps`, and the struct that is there."""
+    """Follow a path: the steps, as in `FieldAlteration.steps`, and the struct they lead to."""
     steps: list[int] = []
     for done, name in enumerate(path[1:], start=2):
         step = _step(data_type, name)
@@ -207,7 +206,7 @@ def _step(data_type: pa.DataType, name: str) -> int | None:
 
 
 def _replaced(data_type: pa.DataType, steps: Sequence[int], struct: pa.DataType) -> pa.DataType:
-    """The type with another struct at the end of the way."""
+    """The type with another struct at the end of the steps."""
     if not steps:
         return struct
     fields = fields_of(data_type)

@@ -1,8 +1,8 @@
-"""INSERT, UPDATE and DELETE for every backend: a statement's batches on their way to one commit.
+"""INSERT, UPDATE and DELETE for every backend: from a statement's batches to one commit.
 
-What a statement may do is decided here: it gathers the batches, checks ids, columns and
-constraints, and answers RETURNING. A backend brings a `RowStore`, which finds rows, stages new
-ones, and publishes. Keys are compared with other rows by the backend, when it publishes.
+This module decides what a statement may do: it gathers the batches, checks ids, columns and
+constraints, and answers RETURNING. A backend implements `RowStore`, which finds rows, stages new
+rows, and publishes. When it publishes, the backend compares keys with other rows.
 """
 
 from __future__ import annotations
@@ -39,60 +39,62 @@ _NO_ROWS = pa.array([], pa.int64())
 
 
 class Definition(alterations.Definition, Protocol):
-    """What the rows of a table look like."""
+    """Columns and constraints of a table."""
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """The columns, and the row id."""
+        """The columns with the row id."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowChange:
-    """What a statement does, besides what was staged."""
+    """What a statement does, in addition to what was staged."""
 
     keys: Constraints
-    """The UNIQUE and PRIMARY KEY constraints that it can break."""
+    """The UNIQUE and PRIMARY KEY constraints that the statement can violate."""
     row_ids: pa.Array
-    """Of the rows that it updates or deletes, ascending and distinct; none for an INSERT."""
+    """Ids of the rows to be updated or deleted, ascending and distinct; empty for an INSERT."""
     columns: tuple[str, ...] = ()
-    """Those that an UPDATE changes."""
+    """The columns that an UPDATE changes."""
     rows: Block | None = None
-    """New values of an UPDATE that were not staged. When nothing was, they are one batch in the
-    order of `row_ids`.
+    """New values of an UPDATE that were not staged.
+
+    When nothing was staged, they are one batch in the order of `row_ids`.
     """
 
 
 class RowStore(ABC):
-    """What a backend brings to one statement on one state of a table. For one thread."""
+    """What a backend implements for a statement on a state of a table. For one thread."""
 
     table: alterations.NamedTable
     definition: Definition
     block: BlockSize = BlockSize()
-    """How many gathered rows are staged before more come."""
+    """How many rows are gathered before they are staged."""
 
     def held_bytes(self, batch: pa.RecordBatch) -> int:
-        """As `StagedWrite.held_bytes`."""
+        """The bytes that a batch takes until the commit: see `StagedWrite.held_bytes`."""
         return bytes_of(batch)
 
     def expect_rows(self, row_ids: pa.Array) -> None:
-        """Say early, where that is cheap, that a row does not exist; `publish` says it in any case.
+        """Check early, where that is cheap, that rows exist; `publish` checks it in any case.
 
         Raises: NotFound.
         """
 
     @abstractmethod
     def old_values(self, row_ids: pa.Array, columns: Sequence[str]) -> Sequence[pa.Array]:
-        """Columns of the rows as the statement sees them, in the order of the ids, which may be
-        any; an id may come more than once.
+        """Columns of rows as the statement sees them, in the order of the ids.
 
-        Raises: NotFound.
+        The ids may be in any order, and may be repeated. Raises: NotFound.
         """
 
     @abstractmethod
     def stage(self, block: Block) -> None:
-        """Take rows that fulfil the constraints. For an INSERT they have the table's columns, for
-        an UPDATE the changed ones, those that keys need, and the row id.
+        """Take rows that fulfil the constraints.
+
+        Rows of an INSERT have the table's columns. Rows of an UPDATE have the changed columns,
+        those that keys need, and the row id.
         """
 
     @abstractmethod
@@ -100,15 +102,16 @@ class RowStore(ABC):
         """Make the statement visible at once. Raises: Conflict, ConstraintViolation, NotFound."""
 
     def translated(self) -> AbstractContextManager[None]:
-        """Around everything that may fail: what the backend makes of errors."""
+        """A context that translates the backend's errors. Everything that may fail runs in it."""
         return nullcontext()
 
     def done(self) -> None:
-        """Called after the commit, also of a statement without rows."""
+        """Called after the commit, even if there were no rows."""
 
     def discard(self, error: BaseException | None) -> None:
-        """Forget what was staged, after `error` in the commit, or when the statement is aborted.
-        Must not raise.
+        """Forget what was staged. Must not raise.
+
+        Called with the `error` of a failed commit, or with None when the statement is aborted.
         """
 
 
@@ -118,7 +121,7 @@ def begin(store: RowStore, operation: Operation, options: DMLOptions, check: Che
 
 
 class Statement(StagedWrite):
-    """Holds no lock and shows nothing to anyone until its commit."""
+    """A statement. It holds no lock, and nothing of it is visible until its commit."""
 
     def __init__(self, store: RowStore, options: DMLOptions, check: Check) -> None:
         self._store = store
@@ -159,7 +162,7 @@ class Statement(StagedWrite):
 
     @abstractmethod
     def _committed(self) -> int:
-        """Publish; how many rows were changed."""
+        """Publish, and return the number of changed rows."""
 
     def _expect_open(self) -> None:
         if not self._open:
@@ -191,9 +194,7 @@ class Statement(StagedWrite):
         return ids
 
     def _whole(self, new: dict[str, pa.Array], ids: pa.Array) -> pa.RecordBatch:
-        """Rows with all columns of the table, as RETURNING has them: the new values, else the
-        present ones.
-        """
+        """Rows with all columns, for RETURNING: new values, present ones for the rest."""
         rest = [name for name in self._definition.columns.names if name not in new]
         values = dict(new, **{ROWID_NAME: ids})
         if rest:
@@ -253,7 +254,10 @@ class _Insert(Statement):
 
 
 class _Update(Statement):
-    """Holds the new values until all are there, unless the store wants them staged before."""
+    """An UPDATE.
+
+    It keeps the new values until the commit, unless the store has them staged earlier.
+    """
 
     def __init__(self, store: RowStore, options: DMLOptions, check: Check) -> None:
         super().__init__(store, options, check)
@@ -286,7 +290,7 @@ class _Update(Statement):
         )
 
     def _expect_columns(self, given: pa.Schema) -> None:
-        """Look at the columns of a batch: all batches of a statement have the same."""
+        """Check the columns of a batch. All batches of a statement must have the same columns."""
         columns, names = self._definition.columns, []
         for field in given:
             if field.name != ROWID_NAME:
@@ -326,8 +330,9 @@ class _Update(Statement):
             )
 
     def _completed(self, block: Block) -> Block:
-        """The new values, with the present ones of other columns that constraints need. Raises:
-        ConstraintViolation.
+        """Add present values of the columns that constraints need, and check the constraints.
+
+        Raises: ConstraintViolation.
         """
         needed = columns_of(self._constraints, self._definition.columns.names)
         rest = [name for name in needed if name not in self._names]
@@ -344,7 +349,7 @@ class _Update(Statement):
 
 
 class _Delete(Statement):
-    """A row that is named twice is deleted once, and counts once."""
+    """A DELETE. A row that is named twice is deleted once, and counts once."""
 
     def __init__(self, store: RowStore, options: DMLOptions, check: Check) -> None:
         super().__init__(store, options, check)
@@ -367,8 +372,9 @@ class _Delete(Statement):
 
 
 def _in_order(block: Block, order: pa.Array | None) -> Block:
-    """The rows as one batch, in another order. Raises: pa.ArrowInvalid when they do not fit into
-    one.
+    """Join rows into one batch, in another order.
+
+    Raises: pa.ArrowInvalid when they do not fit into one batch.
     """
     rows = pa.concat_batches(block.batches, memory_pool=POOL)
     if order is not None:

@@ -1,4 +1,4 @@
-"""The lake as a catalog."""
+"""A lake as a catalog."""
 
 from __future__ import annotations
 
@@ -73,9 +73,7 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         jars: Sequence[str | Path] | None = None,
         ui: bool = False,
     ) -> None:
-        """Raises: BadRequest, PreconditionFailed: a warehouse, a Java or jars that cannot be used,
-        and why.
-        """
+        """Raises: BadRequest, PreconditionFailed if warehouse, Java or jars cannot be used."""
         if (warehouse is None) == (spark is None):
             raise BadRequest(
                 "a lake needs either a warehouse folder or a Spark session, and not both"
@@ -92,7 +90,7 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
             )
             self._owns_session = True
             gateway = Gateway(self.spark, self.spark_catalog)
-            _ = gateway.java_catalog  # makes the database, and fails here if it cannot be made
+            _ = gateway.java_catalog  # makes the database, and fails here if that is not possible
             staging = Path(settings.staging or folder / _STAGING).expanduser().absolute()
             kind = "sqlite"
         else:
@@ -151,7 +149,7 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         transaction = transactions.find(transaction_id)
         if transaction is None:
             raise NotFound(f"transaction {transaction_id} does not exist, or ended long ago")
-        with transaction.lock:  # a statement of it that is being committed comes first
+        with transaction.lock:  # wait for a statement of it that is being committed
             if transaction.state is TransactionState.ABORTED:
                 raise TransactionNotActive(
                     f"transaction {transaction_id} is not active (state: aborted)"
@@ -179,9 +177,7 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         return self._lake.transactions.status(transaction_id)
 
     def warm_up(self) -> None:
-        """Run a small job, in a thread of its own: the first that Spark runs takes it some seconds
-        longer.
-        """
+        """Run a small job in a thread of its own: Spark's first job takes some seconds longer."""
         self._first_job = threading.Thread(
             target=self._warm_up, name="sparkport-warm-up", daemon=True
         )
@@ -192,7 +188,7 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         fields = pa.schema([pa.field("id", pa.int64())])
         try:
             list(scan_relation_batches(self._relay, ctx, "the first job", rows, fields))
-        except Exception:  # noqa: BLE001 - whoever comes next is told what is wrong
+        except Exception:  # noqa: BLE001 - the next request reports what is wrong
             _log.debug("the first job failed", exc_info=True)
 
     def __enter__(self) -> LakeCatalog:
@@ -202,15 +198,15 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         self.close()
 
     def close(self) -> None:
-        """Let go of what this catalog holds. A session that it has made is stopped with its last
-        catalog.
+        """Release what this catalog holds.
+
+        A session that Sparkport has made is stopped with its last catalog.
         """
         if self._open:
             self._open = False
             if self._first_job is not None:
-                self._first_job.join(
-                    _FIRST_JOB_SECONDS
-                )  # Spark would complain of a job that is cut off
+                # Spark logs errors about a job that is cut off.
+                self._first_job.join(_FIRST_JOB_SECONDS)
             self._drop_abandoned(all_of_them=True)
             self._lake.staging.close()
             self._relay.release()
@@ -219,11 +215,11 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
 
 
 def _staging_of(spark: SparkSession, settings: LakeSettings) -> Path:
-    """Where statements are staged: in a folder that Spark's executors can read too."""
+    """The folder where statements are staged, which Spark's executors can read, too."""
     if settings.staging is not None:
         return Path(settings.staging).expanduser().absolute()
     folder = local_path(spark.conf.get("spark.sql.warehouse.dir") or "")
-    # Of each user another one: nobody can use that of somebody else.
+    # Each user has another folder, which other users cannot use.
     return (
         Path(tempfile.gettempdir() if folder is None else folder)
         / f".sparkport-staging-{os.geteuid()}"

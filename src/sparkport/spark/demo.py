@@ -26,17 +26,16 @@ _log = logging.getLogger("sparkport.spark.demo")
 SCHEMA = "demo"
 
 _STATE = "sparkport.demo"
-"""Property of the namespace: whether it is ours, and complete. A demo that was changed since is
-left as it is.
+"""Property of the namespace: whether Sparkport made it, and whether it is complete.
+
+A complete demo that was changed since is left as it is.
 """
 _FILLING, _COMPLETE = "filling", "complete"
 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """How a table of the demo comes about: each of its changes is one snapshot, a version to travel
-    to.
-    """
+    """How a demo table is made: each of its changes is a snapshot, a version to travel to."""
 
     comment: str
     columns: str
@@ -66,9 +65,15 @@ _CUSTOMERS = _Table(
         SELECT
             id,
             concat(
-                elt(1 + pmod(hash(id), 8), 'Ada', 'Grace', 'Edsger', 'Barbara', 'Donald', 'Frances', 'Alan', 'Radia'),
+                elt(
+                    1 + pmod(hash(id), 8),
+                    'Ada', 'Grace', 'Edsger', 'Barbara', 'Donald', 'Frances', 'Alan', 'Radia'
+                ),
                 ' ',
-                elt(1 + pmod(hash(id, 1), 7), 'Miller', 'Novak', 'Okafor', 'Silva', 'Tanaka', 'Weber', 'Yılmaz')
+                elt(
+                    1 + pmod(hash(id, 1), 7),
+                    'Miller', 'Novak', 'Okafor', 'Silva', 'Tanaka', 'Weber', 'Yılmaz'
+                )
             ),
             concat('customer', id, '@example.org'),
             elt(1 + pmod(hash(id, 2), 8), 'BR', 'CZ', 'DE', 'GB', 'JP', 'NG', 'TR', 'US'),
@@ -95,11 +100,16 @@ _PRODUCTS = _Table(
             concat(
                 elt(int(1 + pmod(id, 5)), 'Oak', 'Steel', 'Glass', 'Linen', 'Paper'),
                 ' ',
-                elt(int(1 + pmod(id, 8)), 'chair', 'lamp', 'shelf', 'table', 'vase', 'box', 'clock', 'frame')
+                elt(
+                    int(1 + pmod(id, 8)),
+                    'chair', 'lamp', 'shelf', 'table', 'vase', 'box', 'clock', 'frame'
+                )
             ),
             elt(int(1 + pmod(id, 4)), 'furniture', 'light', 'furniture', 'decoration'),
             CAST(5 + pmod(hash(id), 20000) / 100 AS DECIMAL(10, 2)),
-            filter(array('new', 'sale', 'handmade', 'recycled'), (tag, n) -> pmod(hash(id, n), 3) = 0)
+            filter(
+                array('new', 'sale', 'handmade', 'recycled'), (tag, n) -> pmod(hash(id, n), 3) = 0
+            )
         FROM range(1, 41)
         """,
     ),
@@ -107,14 +117,16 @@ _PRODUCTS = _Table(
 
 _SOLD = """
         INSERT INTO {orders}
-        SELECT o.id, o.customer_id, o.product_id, o.quantity, o.quantity * p.price, 'paid', o.ordered_at
+        SELECT
+            o.id, o.customer_id, o.product_id, o.quantity, o.quantity * p.price, 'paid', o.ordered_at
         FROM (
             SELECT
                 id,
                 1 + pmod(hash(id), 1000) AS customer_id,
                 1 + pmod(hash(id, 1), 40) AS product_id,
                 1 + pmod(hash(id, 2), 5) AS quantity,
-                TIMESTAMP_NTZ '2025-01-01 00:00:00' + make_dt_interval(0, 0, 0, id * 630) AS ordered_at
+                TIMESTAMP_NTZ '2025-01-01 00:00:00' + make_dt_interval(0, 0, 0, id * 630)
+                    AS ordered_at
             FROM range({first}, {end})
         ) AS o JOIN {products} AS p ON p.id = o.product_id
         """
@@ -144,7 +156,8 @@ _EVENTS = _Table(
         id BIGINT NOT NULL,
         at TIMESTAMP,
         kind STRING COMMENT 'view, cart or search',
-        visitor STRUCT<customer_id: BIGINT, device: STRING> COMMENT 'Without customer_id before they log in',
+        visitor STRUCT<customer_id: BIGINT, device: STRING>
+            COMMENT 'Without customer_id before they log in',
         properties MAP<STRING, STRING>,
         looked_at ARRAY<STRUCT<product_id: BIGINT, seconds: INT>>
     """,
@@ -159,10 +172,16 @@ _EVENTS = _Table(
                 'customer_id', IF(pmod(hash(id), 3) = 0, NULL, bigint(1 + pmod(hash(id, 1), 1000))),
                 'device', elt(1 + pmod(hash(id, 2), 3), 'phone', 'laptop', 'tablet')
             ),
-            map('page', concat('/products/', 1 + pmod(hash(id, 4), 40)), 'campaign', concat('c', pmod(id, 7))),
+            map(
+                'page', concat('/products/', 1 + pmod(hash(id, 4), 40)),
+                'campaign', concat('c', pmod(id, 7))
+            ),
             transform(
                 sequence(1, 1 + pmod(hash(id, 5), 3)),
-                n -> named_struct('product_id', bigint(1 + pmod(hash(id, n), 40)), 'seconds', pmod(hash(id, n, 1), 90))
+                n -> named_struct(
+                    'product_id', bigint(1 + pmod(hash(id, n), 40)),
+                    'seconds', pmod(hash(id, n, 1), 90)
+                )
             )
         FROM range(1, 5001)
         """,
@@ -173,17 +192,18 @@ _TABLES = {"customers": _CUSTOMERS, "products": _PRODUCTS, "orders": _ORDERS, "e
 
 _REVENUE = """
     CREATE OR REPLACE VIEW {revenue} COMMENT 'Paid orders by month and category' AS
-    SELECT trunc(o.ordered_at, 'MONTH') AS month, p.category, count(*) AS orders, sum(o.amount) AS revenue
+    SELECT trunc(o.ordered_at, 'MONTH') AS month, p.category,
+        count(*) AS orders, sum(o.amount) AS revenue
     FROM {orders} AS o JOIN {products} AS p ON p.id = o.product_id
     WHERE o.status = 'paid' GROUP BY ALL
     """
 
 
 def fill(lake: LakeCatalog) -> None:
-    """Make the schema, once: what a start that was interrupted has left out, the next one adds.
+    """Make the schema, once. A start completes what an interrupted one has left out.
 
-    A schema of that name that somebody else has made stays as it is. Servers that start at once on
-    one warehouse fill it one after the other.
+    A schema of that name that is not from here stays as it is. Servers that start at the same time
+    on one warehouse fill it one after the other.
     """
     warehouse = local_path(
         lake.spark.conf.get(f"spark.sql.catalog.{lake.spark_catalog}.warehouse") or ""
@@ -210,7 +230,8 @@ def _make(spark: SparkSession, namespace: str) -> None:
     properties = ", ".join(f"'{key}' = '{value}'" for key, value in _PROPERTIES.items())
     for name, table in _TABLES.items():
         spark.sql(
-            f"CREATE TABLE IF NOT EXISTS {names[name]} ({table.columns}) USING iceberg {table.partitioning}"
+            f"CREATE TABLE IF NOT EXISTS {names[name]} ({table.columns})"
+            f" USING iceberg {table.partitioning}"
             f" COMMENT '{table.comment}' TBLPROPERTIES ({properties})"
         )
         made = spark.table(f"{names[name]}.snapshots").count()

@@ -1,4 +1,4 @@
-"""What only Spark can read and write: views, and tables of other formats than Iceberg."""
+"""Views, and tables of other formats than Iceberg, which only Spark can read and write."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["RelationTable"]
 
 
 class RelationTable(StagedTable, FramedTable):
-    """A view or a table of any format, read by Spark; rows can be added to tables."""
+    """A view or a table of any format, read by Spark. Rows can be added to tables."""
 
     def __init__(self, lake: Lake, entry: CatalogEntry, comment: str = "") -> None:
         self._lake = lake

@@ -29,11 +29,11 @@ from sparkport.spark.table import LakeTable
 __all__ = ["LakeSchema"]
 
 _PRIVATE = frozenset({"comment", "exists", "location", "owner"})
-"""Properties of a namespace that are no tags."""
+"""Properties of a namespace that are not tags."""
 
 
 class LakeSchema(DynamicSchema):
-    """A namespace as it was when it was looked up; its tables are looked up anew each time."""
+    """A namespace as it was when it was looked up. Its tables are looked up each time."""
 
     def __init__(self, lake: Lake, functions: LakeFunctions, namespace: Namespace) -> None:
         self._lake = lake
@@ -55,8 +55,9 @@ class LakeSchema(DynamicSchema):
         }
 
     def tables(self, ctx: Context) -> Sequence[Table]:
-        """Those that can be described; what is wrong with another is told when somebody asks for it
-        by name.
+        """The tables that can be described.
+
+        What is wrong with another table is said when it is asked for by name.
         """
         found: list[Table] = []
         namespace = self._lake.catalog.listing().namespaces.get(self.name, self._namespace)
@@ -85,7 +86,7 @@ class LakeSchema(DynamicSchema):
             try:
                 return LakeTable(self._lake, self._lake.state(entry.identifier, entry.location))
             except Unsupported:
-                pass  # columns that only Spark knows, such as VARIANT: it shows what it can of them
+                pass  # it has columns that only Spark knows, such as VARIANT
         return RelationTable(self._lake, entry)
 
     def scalar_functions(self, ctx: Context) -> Sequence[ScalarFunction]:

@@ -55,7 +55,7 @@ class LakeTable(
     ConstrainedTable,
     StatisticsTable,
 ):
-    """A table as one request sees it: `state` is what its transaction reads."""
+    """A table as a request sees it: `state` is what its transaction reads."""
 
     def __init__(self, lake: Lake, state: TableState) -> None:
         self._lake = lake
@@ -113,7 +113,7 @@ class LakeTable(
 
     def column_statistics(self, ctx: Context, column: str) -> ColumnStatistics | None:
         if not self._lake.transactions.is_active(ctx.transaction_id):
-            return None  # nothing tells the scan that will follow to read the same rows
+            return None  # the scan that follows may read other rows
         return column_statistics(self.state, column)
 
     def _at(self, ctx: Context, point: TimePoint | None) -> TableState:

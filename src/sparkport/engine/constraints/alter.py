@@ -1,4 +1,4 @@
-"""What becomes of constraints when a table is altered."""
+"""What happens to constraints when a table is altered."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ __all__ = ["constraints_using", "constraints_without", "with_constraint", "with_
 
 
 def constraints_using(constraints: Constraints, names: Sequence[str], column: str) -> list[str]:
-    """How messages name the constraints that forbid to drop a column; NOT NULL goes with it.
-    `names` are all columns.
+    """Names, for messages, of the constraints that forbid to drop a column.
+
+    NOT NULL does not forbid it. `names` are all columns.
     """
     using = (
         [f"the primary key ({', '.join(constraints.primary_key)})"]
@@ -32,7 +33,7 @@ def constraints_using(constraints: Constraints, names: Sequence[str], column: st
 
 
 def constraints_without(constraints: Constraints, names: Sequence[str], column: str) -> Constraints:
-    """Those that are left when a column is dropped; `names` are all columns before that."""
+    """The constraints that are left after a column is dropped; `names` are all columns before."""
     return Constraints(
         not_null=tuple(each for each in constraints.not_null if each != column),
         checks=tuple(
@@ -46,7 +47,7 @@ def constraints_without(constraints: Constraints, names: Sequence[str], column: 
 def with_renamed_column(
     constraints: Constraints, names: Sequence[str], old: str, new: str
 ) -> Constraints:
-    """The same constraints after a column was renamed; `names` are all columns before that.
+    """The constraints after a column was renamed; `names` are all columns before that.
 
     Raises: PreconditionFailed when a CHECK cannot be rewritten for certain.
     """
@@ -69,10 +70,10 @@ def with_renamed_column(
 def with_constraint(
     columns: pa.Schema, old: Constraints, text: str, table: object, name: str
 ) -> tuple[Constraints, Constraints]:
-    """All constraints with one more, given as SQL, and only what is new of them. `name` may qualify
-    columns in it.
+    """Add a constraint, given as SQL: all constraints, and those that are new.
 
-    Raises: BadRequest; PreconditionFailed for a second primary key.
+    The SQL may qualify columns with `name`. Raises: BadRequest; PreconditionFailed for a second
+    primary key.
     """
     new = parse_constraint(text)
     if old.primary_key and new.primary_key:

@@ -1,4 +1,4 @@
-"""New values of a column from SQL, computed by DuckDB, batch by batch."""
+"""Compute new values of a column from SQL, by DuckDB, batch by batch."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def computed_values(
     table: str,
     check: Check | None = None,
 ) -> Iterator[pa.Array]:
-    """The values of an expression for each batch, as `field` wants them. `table` may qualify
-    columns.
+    """The values of an expression for each batch, in the type of `field`.
 
-    Raises: BadRequest; LimitExceeded; what `check` raises.
+    The expression may qualify columns with `table`. Raises: BadRequest; LimitExceeded; what `check`
+    raises.
     """
     what = f"the expression {expression[:200]} for column {field.name}"
     return _computed(
@@ -43,13 +43,14 @@ def computed_values(
 def default_values(
     field: pa.Field, lengths: Iterable[int], check: Check | None = None
 ) -> Iterator[pa.Array]:
-    """The default of a column, or NULL, for so many rows each time. Raises: as
-    `computed_values`.
+    """The default of a column, or NULL: an array for each of the lengths.
+
+    Raises: BadRequest; LimitExceeded; what `check` raises.
     """
     default = default_of(field)
     if not default:
         return (pa.nulls(length, field.type) for length in lengths)
-    # The rows have nothing to say: a default cannot use columns.
+    # A default cannot use columns, so these rows have no values.
     rows = (pa.record_batch([pa.nulls(length)], names=["row"]) for length in lengths)
     effort = expect_default(default, f"the default of column {field.name}")
     return _computed(rows, default, field, "rows", lambda _: effort, check)
@@ -83,20 +84,18 @@ def _computed(
 
 
 def is_plain_cast(expression: str, field: pa.Field) -> bool:
-    """Whether an expression does nothing but give the column its new type, as `ALTER … TYPE`
-    without USING has it.
-    """
+    """Whether an expression only casts the column, like `ALTER … TYPE` without USING."""
     (kind,) = column_types(pa.schema([field]))
     own = quoted(field.name)
     try:
         given, *plain = map(_tree, (expression, own, f"CAST({own} AS {kind})"))
-    except NotAnExpression:  # a type that is too long to be written
+    except NotAnExpression:  # the type is too long to be written
         return False
     return given in plain
 
 
 def _tree(expression: str) -> str:
-    """What an expression is made of, whatever the case and the quotes of its names."""
+    """The parsed form of an expression, regardless of the case and the quotes of its names."""
     return _PLACES.sub("", json.dumps(parse(expression))).lower()
 
 
@@ -105,8 +104,9 @@ _PLACES = re.compile(r'"query_location(?:_length)?": ?\d+,? ?')
 
 @cache
 def packs_booleans() -> bool:
-    """Whether this DuckDB has the defect of airport §13.1: BOOLEANs in lists as bits, although
-    their type says bytes.
+    """Whether this DuckDB has the defect of airport §13.1.
+
+    It sends BOOLEANs in lists as bits, although their type says bytes.
     """
     with sandbox() as connection:
         lists = (

@@ -1,4 +1,4 @@
-"""Enforcing constraints on rows that are about to be stored; for any backend.
+"""Enforce constraints on rows that are about to be stored; for any backend.
 
 DuckDB evaluates CHECKs and compares keys, so they mean the same here as in a table of DuckDB: a
 CHECK that is NULL passes, NaN equals NaN, 0.0 equals -0.0, and rows with a NULL in a UNIQUE key are
@@ -38,7 +38,7 @@ ReadColumns: TypeAlias = "Callable[[Sequence[str]], pa.Table]"
 
 _SHOWN = 80
 _ROWS_AT_ONCE = 1_000_000
-"""So many have the time that an expression may take."""
+"""Rows that are checked at once: the time limit of an expression is for so many."""
 
 
 def enforce(
@@ -50,13 +50,13 @@ def enforce(
     row_id: str | None = None,
     check: Check | None = None,
 ) -> None:
-    """Check everything.
+    """Check all constraints.
 
     `changed` holds the new or changed rows as they will be, with at least the columns of
     `columns_of(constraints)`; pass `concerning(constraints, …)` to check an UPDATE of some columns
     only. `existing` is called only if there are keys. For an UPDATE, `row_id` names the row id
-    column of both: existing rows that are changed are not compared. `check` says by an exception,
-    as `Context.check`, that nobody waits any longer; it is called from another thread.
+    column of both: existing rows that are changed are not compared. `check` raises, as
+    `Context.check` does, when the request was cancelled; it is called from another thread.
 
     Raises: ConstraintViolation, which names the constraint and a value, `without_values` only the
     constraint; LimitExceeded; what `check` raises.
@@ -71,7 +71,10 @@ def enforce_rows(
     changed: pa.Table | pa.RecordBatch,
     check: Check | None = None,
 ) -> None:
-    """Check what each row must fulfil by itself: NOT NULL and CHECK. Raises: as `enforce`."""
+    """Check what each row must fulfil by itself: NOT NULL and CHECK.
+
+    Raises: ConstraintViolation; LimitExceeded; what `check` raises.
+    """
     enforce_not_null(table, constraints, changed)
     for condition in constraints.checks if changed.num_rows else ():
         _enforce_check(table, condition, changed, check)
@@ -80,7 +83,7 @@ def enforce_rows(
 def enforce_not_null(
     table: str, constraints: Constraints, changed: pa.Table | pa.RecordBatch
 ) -> None:
-    """Raises: ConstraintViolation."""
+    """Check NOT NULL. Raises: ConstraintViolation."""
     for name in constraints.not_null:
         if changed.column(name).null_count:
             message = f"NOT NULL constraint failed: {table}.{name}"
@@ -96,8 +99,9 @@ def enforce_keys(
     row_id: str | None = None,
     check: Check | None = None,
 ) -> None:
-    """Check UNIQUE and PRIMARY KEY, among the changed rows and against the others. Raises: as
-    `enforce`.
+    """Check UNIQUE and PRIMARY KEY, among the changed rows and against the others.
+
+    Raises: ConstraintViolation; LimitExceeded; what `check` raises.
     """
     if not changed.num_rows:
         return
@@ -115,18 +119,20 @@ def enforce_keys(
 def duplicate_key(
     table: str, kind: str, key: Sequence[str], values: Sequence[str | None]
 ) -> ConstraintViolation:
-    """The error about a key that is there twice; `kind` is "unique" or "primary key"."""
+    """The error for a key that occurs twice; `kind` is "unique" or "primary key"."""
     shown = ", ".join(
         f"{name}: {_shortened(value)}" for name, value in zip(key, values, strict=True)
     )
     return ConstraintViolation(
         f'Duplicate key "{shown}" violates {kind} constraint of table {table}',
-        without_values=f"Duplicate key violates {kind} constraint ({', '.join(key)}) of table {table}",
+        without_values=(
+            f"Duplicate key violates {kind} constraint ({', '.join(key)}) of table {table}"
+        ),
     )
 
 
 def concerning(constraints: Constraints, columns: Iterable[str]) -> Constraints:
-    """Those constraints that a change of the given columns can break."""
+    """The constraints that a change of the given columns can violate."""
     changed = {folded(name) for name in columns}
 
     def any_changed(names: Iterable[str]) -> bool:
@@ -141,12 +147,12 @@ def concerning(constraints: Constraints, columns: Iterable[str]) -> Constraints:
 
 
 def keys_of(constraints: Constraints) -> Constraints:
-    """Those that compare a row with others: UNIQUE and PRIMARY KEY."""
+    """The constraints that compare a row with others: UNIQUE and PRIMARY KEY."""
     return Constraints(unique=constraints.unique, primary_key=constraints.primary_key)
 
 
 def columns_of(constraints: Constraints, columns: Sequence[str]) -> tuple[str, ...]:
-    """Those of the table's columns that must be known to check the constraints."""
+    """The table's columns that are needed to check the constraints."""
     needed = {folded(name) for name in constraints.not_null}
     needed.update(folded(name) for _, key in _keys(constraints) for name in key)
     needed.update(
@@ -166,9 +172,8 @@ def _enforce_check(
     what = f"CHECK constraint failed on table {table} with expression CHECK({condition})"
     try:
         effort = expect_per_row(condition, "it", changed.schema.names)
-    except (
-        BadRequest
-    ) as error:  # from before the list of functions was closed, or written by others
+    except BadRequest as error:
+        # The CHECK is older than the list of allowed functions, or another engine wrote it.
         raise ConstraintViolation(f"{what}: {error.message}") from error
     used = used_columns(condition, changed.schema.names)
     shown = ", ".join(f"CAST({quoted(name)} AS VARCHAR)" for name in used) or "''"
@@ -197,8 +202,8 @@ def _repeated(
     columns = ", ".join(map(quoted, key))
     present = " AND ".join(f"{quoted(name)} IS NOT NULL" for name in key)
     row: tuple[str | None, ...] | None = connection.execute(
-        f"SELECT {_as_text(key)} FROM (SELECT {columns} FROM changed WHERE {present} GROUP BY {columns} "
-        "HAVING count(*) > 1 LIMIT 1)"
+        f"SELECT {_as_text(key)} FROM (SELECT {columns} FROM changed WHERE {present}"
+        f" GROUP BY {columns} HAVING count(*) > 1 LIMIT 1)"
     ).fetchone()
     return row
 
@@ -206,9 +211,9 @@ def _repeated(
 def _present(
     connection: duckdb.DuckDBPyConnection, key: Sequence[str], row_id: str | None
 ) -> Sequence[str | None] | None:
-    # IN, not joins: with it DuckDB builds its hash table of the changed rows. Of a join it builds
-    # it of the side that it takes for smaller, and of a stream, such as a table's keys may be, it
-    # knows no size and believes that it is tiny.
+    # IN, not a join: for it DuckDB builds its hash table from the changed rows. For a join it
+    # builds the table from the side that it takes for smaller. It does not know the size of a
+    # stream, such as a table's keys may be, and takes it for tiny.
     columns = ", ".join(map(quoted, key))
     condition = f"({columns}) IN (SELECT {columns} FROM changed)"
     if row_id is not None:

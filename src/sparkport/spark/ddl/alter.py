@@ -1,5 +1,7 @@
-"""ALTER TABLE: each change is one commit of Iceberg (lake/iceberg_commit.py), so `AT (VERSION => n)`
-counts it as one. What a statement may ask for is checked in engine/alterations.py.
+"""ALTER TABLE: each statement is one commit of Iceberg (lake/iceberg_commit.py).
+
+So `AT (VERSION => n)` counts it as one change. engine/alterations.py checks what a statement may
+ask for.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ __all__ = [
 ]
 
 _DEFAULTS_SINCE = 3
-"""The format version from which on a column can have a value in files from before it was added."""
+"""The format version since which a column can have a value in files older than the column."""
 
 
 def add_column(
@@ -45,7 +47,7 @@ def add_column(
     column_schema: pa.Schema,
     options: AddColumnOptions,
 ) -> None:
-    """Rows that exist already get the default, where the field has one, else NULL."""
+    """Add a column. Existing rows get the default, where the field has one, else NULL."""
 
     def edit(draft: Draft) -> bool:
         change = alterations.add_column(draft.definition, identifier, column_schema, options)
@@ -75,10 +77,9 @@ def add_column(
 
 
 def _value_of_old_rows(draft: Draft, field: pa.Field) -> tuple[Any | None, bool]:
-    """What Iceberg can be told about rows from before the column, and whether their files must be
-    written anew.
+    """The value of a new column for old rows, and whether their files must be rewritten.
 
-    Raises: ConstraintViolation.
+    The value is a literal of Iceberg, or None. Raises: ConstraintViolation.
     """
     plan = plan_scan(draft.state, (), None)
     if not plan.parts and plan.readable:
@@ -90,7 +91,7 @@ def _value_of_old_rows(draft: Draft, field: pa.Field) -> tuple[Any | None, bool]
             raise ConstraintViolation(
                 f"NOT NULL constraint failed: {draft.identifier.name}.{field.name}"
             )
-        # Files of which all rows are deleted are still read, and Spark misses the column in them.
+        # Spark still reads files of which all rows are deleted, and fails without the column.
         return None, not field.nullable
     stored, _ = stored_field(field, 1)
     literal = None
@@ -113,7 +114,10 @@ def _stage_new_column(draft: Draft, field: pa.Field, value: Any | None) -> None:
 def remove_column(
     lake: Lake, identifier: Identifier, name: str, options: RemoveColumnOptions
 ) -> None:
-    """Constraints that use the column forbid it, or go with it when `cascade` says so."""
+    """Remove a column.
+
+    Constraints that use the column forbid it, or are removed, too, when `options` say cascade.
+    """
 
     def edit(draft: Draft) -> bool:
         change = alterations.remove_column(draft.definition, identifier, name, options)
@@ -134,9 +138,7 @@ def remove_column(
 
 
 def layout_using(draft: Draft, field_id: int) -> str | None:
-    """What of the table's layout is made of a column, so that it must stay as it is; None if
-    nothing is.
-    """
+    """The part of the table's layout that uses a column and keeps it from changing, or None."""
     metadata = draft.state.metadata
     if any(field.source_id == field_id for field in metadata.spec().fields):
         return "partitioning"
@@ -148,8 +150,9 @@ def layout_using(draft: Draft, field_id: int) -> str | None:
 
 
 def rename_column(lake: Lake, identifier: Identifier, name: str, new_name: str) -> None:
-    """Constraints follow. Raises: PreconditionFailed when a CHECK cannot be rewritten for
-    certain.
+    """Rename a column, also in constraints.
+
+    Raises: PreconditionFailed when a CHECK cannot be rewritten for certain.
     """
 
     def edit(draft: Draft) -> bool:
@@ -163,8 +166,9 @@ def rename_column(lake: Lake, identifier: Identifier, name: str, new_name: str) 
 
 
 def set_default(lake: Lake, identifier: Identifier, name: str, expression: str) -> None:
-    """The client computes it for its INSERTs, and we do for `upsert` and for columns that are
-    added.
+    """Set a default.
+
+    The client computes it for INSERTs, this server for `upsert` and for columns that are added.
     """
 
     def edit(draft: Draft) -> bool:
@@ -176,7 +180,7 @@ def set_default(lake: Lake, identifier: Identifier, name: str, expression: str) 
 
 
 def set_not_null(lake: Lake, ctx: Context, identifier: Identifier, name: str) -> None:
-    """Raises: ConstraintViolation when the column holds NULLs."""
+    """Make a column NOT NULL. Raises: ConstraintViolation when the column holds NULLs."""
 
     def edit(draft: Draft) -> bool:
         change = alterations.set_not_null(draft.definition, identifier, name)
@@ -189,7 +193,7 @@ def set_not_null(lake: Lake, ctx: Context, identifier: Identifier, name: str) ->
 
 
 def _require(draft: Draft, ctx: Context, added: Constraints) -> None:
-    """Stage that columns are NOT NULL, after the rows were checked. Raises: ConstraintViolation."""
+    """Check the rows, then stage that columns are NOT NULL. Raises: ConstraintViolation."""
     check_rows(draft.lake, ctx, draft.state, added)
     definition = draft.definition
     positions = [definition.expect(name, draft.identifier) for name in added.not_null]
@@ -214,7 +218,7 @@ def _require(draft: Draft, ctx: Context, added: Constraints) -> None:
 
 
 def drop_not_null(lake: Lake, identifier: Identifier, name: str) -> None:
-    """Raises: PreconditionFailed for a column of the primary key."""
+    """Allow NULLs in a column. Raises: PreconditionFailed for a column of the primary key."""
 
     def edit(draft: Draft) -> bool:
         change = alterations.drop_not_null(draft.definition, identifier, name)
@@ -223,8 +227,8 @@ def drop_not_null(lake: Lake, identifier: Identifier, name: str) -> None:
         field_id = draft.definition.field_ids[change.position]
         if field_id in draft.state.metadata.schema().identifier_field_ids:
             raise PreconditionFailed(
-                f"column {change.field.name} of table {identifier} is one of its identifier fields, "
-                "so it cannot be NULL"
+                f"column {change.field.name} of table {identifier} is one of its identifier "
+                "fields, so it cannot be NULL"
             )
         draft.transaction.updateSchema().makeColumnOptional(draft.name_of(field_id)).commit()
         return True
@@ -233,7 +237,9 @@ def drop_not_null(lake: Lake, identifier: Identifier, name: str) -> None:
 
 
 def add_constraint(lake: Lake, ctx: Context, identifier: Identifier, text: str) -> None:
-    """Raises: ConstraintViolation when the rows do not fulfil it; PreconditionFailed for a second
+    """Add a constraint.
+
+    Raises: ConstraintViolation when the rows do not fulfil it; PreconditionFailed for a second
     primary key.
     """
 

@@ -12,7 +12,7 @@ from sparkport.engine.alterations import new_table
 from sparkport.engine.columns import default_of
 from sparkport.engine.types import publishable_schema
 from sparkport.errors import AlreadyExists, NotFound, SparkportError, Unsupported
-from sparkport.spark.ddl.names import expect_text, find_entry, naming
+from sparkport.spark.ddl.names import expect_text, find_entry, name_lock
 from sparkport.spark.iceberg.definition import COMMENT_PROPERTY
 from sparkport.spark.iceberg.identifiers import Identifier, quoted
 from sparkport.spark.iceberg.types.declared import (
@@ -42,7 +42,7 @@ _PROPERTIES: Mapping[str, str] = {
     "write.delete.mode": "merge-on-read",
     "write.update.mode": "merge-on-read",
     "write.merge.mode": "merge-on-read",
-    "write.metadata.previous-versions-max": "1000",  # so many changes can be travelled to
+    "write.metadata.previous-versions-max": "1000",  # as many changes can be travelled to
 }
 _ATTEMPTS = 10
 
@@ -54,11 +54,12 @@ def create_table(
     arrow_schema: pa.Schema,
     options: CreateTableOptions,
 ) -> Identifier:
-    """What the table is called: one that exists may differ in case. Raises: AlreadyExists,
-    BadRequest, Unsupported.
+    """Create a table and return its name, or that of a table that exists and may differ in case.
+
+    Raises: AlreadyExists, BadRequest, Unsupported.
     """
     expect_text(identifier.name, "table")
-    with naming(lake, identifier.schema_name, identifier.name):
+    with name_lock(lake, identifier.schema_name, identifier.name):
         return _create_table(lake, identifier, arrow_schema, options)
 
 
@@ -93,8 +94,9 @@ def _create_table(
 
 
 def _expect_place(lake: Lake, identifier: Identifier) -> CatalogEntry | None:
-    """What is there under that name. Raises: NotFound when the schema is not there: Iceberg would
-    not miss it.
+    """The object that has this name, or None.
+
+    Raises: NotFound when the schema does not exist, which Iceberg would not notice.
     """
     if lake.catalog.listing().namespaces.get(identifier.schema_name) is None:
         raise NotFound(f"schema {identifier.schema_name} does not exist")
@@ -104,8 +106,8 @@ def _expect_place(lake: Lake, identifier: Identifier) -> CatalogEntry | None:
 def _checked_columns(
     identifier: Identifier, arrow_schema: pa.Schema, constraints: Constraints
 ) -> tuple[pa.Schema, Constraints]:
-    # An ENUM arrives without its members, as a dictionary: it is kept as plain values, as the
-    # client sees it.
+    # An ENUM arrives as a dictionary without its members. It is kept as plain values, which is what
+    # the client sees.
     return new_table(publishable_schema(arrow_schema), constraints, identifier.name)
 
 
@@ -154,8 +156,8 @@ def _drafted(
     *,
     is_new: bool = True,
 ) -> Any:
-    """org.apache.iceberg.Transaction that makes a table, or replaces it; nothing is committed."""
-    stored, type_tags = stored_schema(columns)
+    """An org.apache.iceberg.Transaction that creates or replaces a table. It is not committed."""
+    stored, tokens = stored_schema(columns)
     properties = {**_PROPERTIES, **lake.settings.table_properties}
     if options.comment:
         properties[COMMENT_PROPERTY] = options.comment
@@ -172,7 +174,7 @@ def _drafted(
     present = dict(transaction.table().properties())
     if COMMENT_PROPERTY in present and not options.comment:
         transaction.updateProperties().remove(COMMENT_PROPERTY).commit()
-    # A table that is replaced keeps the ids of columns that are called as before, and its history.
+    # A replaced table keeps its history, and the ids of columns whose names stay.
     theirs = staged_schema(lake, transaction).fields
     ids = {each for field in theirs for each in inner_ids(field)}
     old_type_tags = {
@@ -192,8 +194,9 @@ def _proposed(lake: Lake, transaction: Any, base: Any = None) -> JavaMetadata:
 def _is_made(
     lake: Lake, identifier: Identifier, table: Any, folder: str | None, error: SparkportError
 ) -> bool:
-    """Whether a new org.apache.iceberg.Table is there all the same, and only the answer was lost;
-    if another one is, ours leaves nothing.
+    """Whether a new org.apache.iceberg.Table exists in spite of an error: the answer was lost.
+
+    If another table has its name, the files of the new one are removed.
     """
     try:
         found = lake.current(identifier).metadata
@@ -201,7 +204,7 @@ def _is_made(
         return False
     if str(found.table_uuid) == str(table.uuid()):
         return True
-    # File systems spell what comes before the last part in several ways.
+    # File systems spell the beginning of a location in several ways.
     if folder is not None and found.location.rstrip("/").endswith(folder[folder.rindex("/") :]):
         return True
     if folder is not None and isinstance(error, AlreadyExists):
@@ -217,8 +220,9 @@ def _create_with_spark(
     constraints: Constraints,
     options: CreateTableOptions,
 ) -> None:
-    """In a catalog that is not Iceberg's: a table of whatever format is usual there. Raises:
-    Unsupported.
+    """Create a table of the catalog's usual format, in a catalog that is not Iceberg's.
+
+    Raises: Unsupported.
     """
     if options.on_conflict is OnConflict.REPLACE:
         raise Unsupported(f"table {identifier} cannot be replaced in this catalog: drop it first")
@@ -231,7 +235,8 @@ def _create_with_spark(
     for field, column in zip(stored.fields, columns, strict=True):
         if needs_decoding(field.field_type, column) or default_of(column):
             raise Unsupported(
-                f"column {column.name} of table {identifier} has a type or a default that this catalog cannot keep"
+                f"column {column.name} of table {identifier} has a type or a default that this "
+                "catalog cannot keep"
             )
         texts.append(f"{quoted(field.name)} {spark_type(field.field_type)}")
     comment = " COMMENT ?" if options.comment else ""

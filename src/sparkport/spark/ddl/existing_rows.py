@@ -1,4 +1,4 @@
-"""Whether the rows that a table has fulfil constraints, before it gets them."""
+"""Check whether the rows of a table fulfil constraints that it is to get."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from sparkport.spark.scan import routes
 __all__ = ["check_rows", "existing_rows"]
 
 _MOST_IN_PLACE = 2_000_000
-"""Keys of more rows than that are compared by Spark, where it compares them as DuckDB does."""
+"""Keys of more rows than this are compared by Spark, where it compares them as DuckDB does."""
 
 
 def check_rows(lake: Lake, ctx: Context, state: TableState, constraints: Constraints) -> None:
-    """Raises: ConstraintViolation, which names the constraint and a value."""
+    """Check all rows. Raises: ConstraintViolation, which names the constraint and a value."""
     names = state.definition.columns.names
     table = state.identifier.name
     per_row = Constraints(not_null=constraints.not_null, checks=constraints.checks)
@@ -47,7 +47,7 @@ def check_rows(lake: Lake, ctx: Context, state: TableState, constraints: Constra
 def existing_rows(
     lake: Lake, ctx: Context, state: TableState, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The given columns of all rows, and perhaps others."""
+    """Read all rows: at least the given columns."""
     yield from routes.read(lake, ctx, state, ScanOptions(columns=tuple(columns)))
 
 
@@ -66,7 +66,7 @@ def _check_in_place(
 
 
 def _compares_alike(state: TableState, key: Sequence[str]) -> bool:
-    """Whether Spark sees the values that DuckDB sees, and takes the same ones for equal."""
+    """Whether Spark sees the values that DuckDB sees, and takes the same values for equal."""
     definition = state.definition
     fields = [
         (state.schema.fields[position], definition.columns.field(position))

@@ -1,7 +1,7 @@
-"""ALTER TABLE on fields of structs, at any depth: in structs, and in lists and maps of structs.
+"""ALTER TABLE on fields of structs at any depth: in structs, and in lists and maps of structs.
 
-What a statement may ask for is checked in engine/field_alterations.py. Iceberg changes fields by
-their ids and never touches a file for it; only the keys of maps it does not change.
+engine/field_alterations.py checks what a statement may ask for. Iceberg changes fields by their
+ids, without rewriting files. It cannot change the keys of maps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sparkport.spark.lake.lake import Lake
 __all__ = ["add_field", "remove_field", "rename_field"]
 
 _Stage = Callable[[Draft, FieldAlteration, NestedField], None]
-"""Puts a change into a draft; it is given the field that the changed struct is the type of."""
+"""Puts a change into a draft. Its last argument is the field that has the changed struct."""
 
 
 def add_field(
@@ -34,7 +34,7 @@ def add_field(
     column_schema: pa.Schema,
     options: AddFieldOptions,
 ) -> None:
-    """Add a field to the struct at `path`; it is NULL in the rows there are."""
+    """Add a field to the struct at `path`. It is NULL in existing rows."""
 
     def stage(draft: Draft, change: FieldAlteration, parent: NestedField) -> None:
         new = change.struct.field(change.index)
@@ -104,8 +104,10 @@ def _alter(
 
 
 def _followed(column: NestedField, steps: Sequence[int]) -> NestedField:
-    """The field that the changed struct is the type of. The steps go through declared types; those
-    that are stored have the same fields inside, in the same order.
+    """The field that has the changed struct as its type.
+
+    The steps go through declared types; stored types have the same fields inside, in the same
+    order.
     """
     for step in steps:
         column = fields_inside(column.field_type)[step]

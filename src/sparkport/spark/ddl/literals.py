@@ -1,4 +1,4 @@
-"""Values of columns as Iceberg's Java takes them."""
+"""Values of columns as Iceberg's Java library takes them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = ["java_literal"]
 
 
 def java_literal(lake: Lake, value: pa.Array, field: pa.Field, stored: IcebergType) -> Any | None:
-    """org.apache.iceberg.expressions.Literal of the one value of an array; None where Iceberg has
-    none for its type.
+    """The org.apache.iceberg.expressions.Literal of an array's only value.
 
-    Raises: BadRequest for a value that the column cannot hold.
+    None where Iceberg has no literal for its type. Raises: BadRequest for a value that the column
+    cannot hold.
     """
     jvm = lake.gateway.jvm
     literal = jvm.org.apache.iceberg.expressions.Expressions.lit

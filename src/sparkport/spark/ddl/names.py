@@ -1,4 +1,4 @@
-"""Names of schemas and tables, compared as DuckDB does."""
+"""Names of schemas and tables, compared as DuckDB compares them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.lake.directory import CatalogEntry, Namespace
 from sparkport.spark.lake.lake import Lake
 
-__all__ = ["expect_text", "find_entry", "find_namespace", "naming"]
+__all__ = ["expect_text", "find_entry", "find_namespace", "name_lock"]
 
 
-def naming(lake: Lake, *names: str) -> AbstractContextManager[None]:
-    """Keep others of this server away from a name while it is given.
+def name_lock(lake: Lake, *names: str) -> AbstractContextManager[None]:
+    """Hold a lock of this server on a name while an object is given it.
 
-    Two names that differ only in case are one for DuckDB, and the catalog would take both.
+    Names that differ only in case are equal for DuckDB, but the catalog would take both.
     """
     return lake.locked(("name", *map(folded, names)))
 
 
 def expect_text(name: str, what: str) -> None:
-    """Raises: BadRequest for what cannot be a name."""
+    """Raises: BadRequest for a text that cannot be a name."""
     if not name:
         raise BadRequest(f"a {what} needs a name")
     if "\0" in name:
@@ -30,7 +30,7 @@ def expect_text(name: str, what: str) -> None:
 
 
 def find_namespace(lake: Lake, name: str) -> Namespace | None:
-    """The namespace of that name, or else of one that differs in case."""
+    """The namespace of that name, or else of a name that differs only in case."""
     namespaces = lake.catalog.listing().namespaces
     return namespaces.get(name) or next(
         (each for own, each in namespaces.items() if folded(own) == folded(name)), None
@@ -38,7 +38,7 @@ def find_namespace(lake: Lake, name: str) -> Namespace | None:
 
 
 def find_entry(lake: Lake, identifier: Identifier) -> CatalogEntry | None:
-    """The table or view of that name, or else of one that differs in case."""
+    """The table or view of that name, or else of a name that differs only in case."""
     found = lake.entry(identifier)
     if found is not None:
         return found

@@ -13,7 +13,7 @@ from sparkport.errors import (
     SparkportError,
     Unsupported,
 )
-from sparkport.spark.ddl.names import expect_text, find_entry, naming
+from sparkport.spark.ddl.names import expect_text, find_entry, name_lock
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.jvm.gateway import IcebergHandle
@@ -25,8 +25,9 @@ __all__ = ["drop_table", "rename_table"]
 
 
 def drop_table(lake: Lake, identifier: Identifier, options: DropTableOptions) -> None:
-    """Tables go with their files, unless the settings say otherwise, or the files may be somebody
-    else's.
+    """Drop a table or view, with its files.
+
+    The files stay if the settings say so, or if other tables may use them, too.
     """
     entry = find_entry(lake, identifier)
     if entry is None:
@@ -46,7 +47,7 @@ def drop_table(lake: Lake, identifier: Identifier, options: DropTableOptions) ->
 
 def _drop_iceberg_table(lake: Lake, entry: CatalogEntry, options: DropTableOptions) -> None:
     identifier = entry.identifier
-    lake.changed()  # whether another table has files in the folder must not be told from memory
+    lake.changed()  # the listing must be fresh: another table may have files in the folder
     handle = None if lake.settings.keep_files else _readable(lake, identifier)
     is_own = handle is not None and folders.folder_is_own(lake, identifier, handle)
     is_purged = handle is not None and not is_own and _may_purge(lake, identifier, handle)
@@ -59,7 +60,7 @@ def _drop_iceberg_table(lake: Lake, entry: CatalogEntry, options: DropTableOptio
     if handle is None:
         return
     folder = str(handle.table.location()).rstrip("/")
-    # It is dropped; what goes wrong with its files is for the log.
+    # The table is dropped. Trouble with its files is only logged.
     if is_own:
         lake.attempt(
             f"the files of table {identifier}",
@@ -80,13 +81,14 @@ def _remove_named_files(lake: Lake, entry: CatalogEntry, handle: IcebergHandle) 
 
 
 def _readable(lake: Lake, identifier: Identifier) -> IcebergHandle | None:
-    """None for a table whose metadata are damaged: it can be dropped, but nobody knows which files
-    were its own.
+    """The table as Iceberg has it; None if its metadata are damaged.
+
+    Such a table can be dropped, but it cannot be known which files were its own.
     """
     try:
-        lake.current(identifier)  # Iceberg in the JVM tries for minutes to read what is damaged
+        lake.current(identifier)  # else Iceberg in the JVM would try for minutes to read it
     except Unsupported:
-        pass  # columns that only Spark knows
+        pass  # it has columns that only Spark knows
     except (CatalogFault, NotFound):
         return None
     try:
@@ -107,7 +109,7 @@ def _may_purge(lake: Lake, identifier: Identifier, handle: IcebergHandle) -> boo
 def _drop_view(lake: Lake, view: CatalogEntry) -> None:
     files: list[str] = []
     if view.location and not lake.settings.keep_files:
-        # Dropped, it does not tell any more.
+        # After the drop, nothing names them any more.
         files = _files_of_view(lake, view)
     lake.catalog.drop(view)
     if files:
@@ -126,13 +128,13 @@ def _files_of_view(lake: Lake, view: CatalogEntry) -> list[str]:
 
 
 def rename_table(lake: Lake, identifier: Identifier, new_name: str) -> Identifier:
-    """What it is called now; its files stay where they are. Raises: NotFound, AlreadyExists."""
+    """Rename a table; its files stay where they are. Raises: NotFound, AlreadyExists."""
     expect_text(new_name, "table")
     entry = find_entry(lake, identifier)
     if entry is None:
         raise NotFound(f"table {identifier} does not exist")
     renamed = Identifier(identifier.catalog, identifier.namespace, new_name)
-    with naming(lake, renamed.schema_name, new_name):
+    with name_lock(lake, renamed.schema_name, new_name):
         return _rename_table(lake, entry, renamed)
 
 

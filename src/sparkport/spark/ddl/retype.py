@@ -1,10 +1,9 @@
-"""ALTER TABLE … TYPE: by Iceberg's own promotion where no value changes, else by writing the files
-anew.
+"""ALTER TABLE … TYPE: by Iceberg's type promotion where no stored value changes, else by rewriting.
 
-Strategy: what was declared and what is stored are two things. Where the column can stay in its
-files, because its values are stored alike before and after (an INTEGER and a SMALLINT are both
-Iceberg's int), only metadata change; that they are alike is either clear from the types or seen by
-looking at every value. Otherwise the column gets new values under a new field id.
+Strategy: the declared and the stored type of a column are different things. An INTEGER and a
+SMALLINT are both stored as Iceberg's int. Where the values are stored alike before and after, only
+metadata change. That they are is either clear from the types, or seen by looking at every value.
+Otherwise the column gets new values under a new field id.
 """
 
 from __future__ import annotations
@@ -43,7 +42,9 @@ __all__ = ["change_column_type"]
 def change_column_type(
     lake: Lake, ctx: Context, identifier: Identifier, column_schema: pa.Schema, expression: str
 ) -> None:
-    """Raises: BadRequest when DuckDB cannot compute the values; ConstraintViolation when they break
+    """Give a column another type.
+
+    Raises: BadRequest when DuckDB cannot compute the values; ConstraintViolation when they violate
     a constraint.
     """
 
@@ -51,18 +52,18 @@ def change_column_type(
         planned = change_type(draft.definition, identifier, column_schema, expression)
         if planned is None:
             return False
-        change = _Change(draft, ctx, planned)
-        if change.stays_in_files():
-            change.stage_metadata()
+        retyping = _ColumnRetyping(draft, ctx, planned)
+        if retyping.stays_in_files():
+            retyping.stage_metadata()
         else:
-            change.stage_rewriting()
+            retyping.stage_rewriting()
         return True
 
     alter(lake, identifier, edit)
 
 
-class _Change:
-    """One column that is to have another type."""
+class _ColumnRetyping:
+    """A column that is to have another type."""
 
     def __init__(self, draft: Draft, ctx: Context, planned: Retyping) -> None:
         self._draft = draft
@@ -77,7 +78,7 @@ class _Change:
         )
 
     def stays_in_files(self) -> bool:
-        """Whether the files hold what the column will hold. Raises: ConstraintViolation."""
+        """Whether the files already hold the new values. Raises: ConstraintViolation."""
         old, new = self._stored.field_type, self._new.field_type
         if not isinstance(new, PrimitiveType) or not (old == new or _promotes(old, new)):
             return False
@@ -134,7 +135,10 @@ class _Change:
         )
 
     def stage_rewriting(self) -> None:
-        """Raises: PreconditionFailed, ConstraintViolation, BadRequest, Unsupported."""
+        """Stage new files for the whole table.
+
+        Raises: PreconditionFailed, ConstraintViolation, BadRequest, Unsupported.
+        """
         draft, field = self._draft, self._field
         if (layout := layout_using(draft, self._stored.field_id)) is not None:
             raise PreconditionFailed(
@@ -167,9 +171,10 @@ class _Change:
             )
 
     def _stage_new_column(self) -> None:
-        """In the place of the old one, and with another id: files that have the old one have none
-        of the new.
-        """
+        (
+            """Put a column with another id in the place of the old one: files have no values of it."""
+            ""
+        )
         draft, name = self._draft, self._field.name
         update = draft.transaction.updateSchema().allowIncompatibleChanges()
         update.deleteColumn(draft.name_of(self._stored.field_id))
@@ -188,7 +193,7 @@ class _Change:
 
 
 def _promotes(old: IcebergType, new: IcebergType) -> bool:
-    """Whether Iceberg reads files with the old type as the new one."""
+    """Whether Iceberg reads values of the old type in files as the new type."""
     match old, new:
         case (IntegerType(), LongType()) | (FloatType(), DoubleType()):
             return True
@@ -205,7 +210,7 @@ _WIDER: Sequence[tuple[pa.DataType, ...]] = (
     (pa.uint16(), pa.int32(), pa.int64()),
     (pa.float32(), pa.float64()),
 )
-"""Each holds all values of those before it."""
+"""In each row, a type holds all values of the types before it."""
 
 
 def _widens(old: pa.DataType, new: pa.DataType) -> bool:

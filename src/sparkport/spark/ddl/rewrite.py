@@ -1,9 +1,9 @@
-"""Writing the data files of a table anew, in the commit that changes one of its columns.
+"""Rewrite the data files of a table, in the commit that changes one of its columns.
 
-Strategy: file by file and batch by batch, so memory stays flat; each new file belongs to the
-partition of the old one. Values are copied as they are stored, only the new column is computed, by
-DuckDB. Rows keep their ids, which are written along. All files are replaced by the same commit that
-changes the columns, so nobody sees one without the other.
+Strategy: file by file and batch by batch, so memory stays flat. Each new file belongs to the
+partition of the old one. Values are copied as they are stored; only the new column is computed, by
+DuckDB. Rows keep their ids, which are written, too. The commit that changes the columns replaces
+all files, so no reader sees one without the other.
 """
 
 from __future__ import annotations
@@ -44,9 +44,7 @@ from sparkport.spark.write.java_files import java_file
 __all__ = ["Compute", "files_without", "rewrite"]
 
 Compute: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Array]]
-"""Makes the values of the new column, of its declared type, from the rows as they were, as users
-see them.
-"""
+"""Computes the new column, in its declared type, from the old rows as users see them."""
 
 
 def rewrite(
@@ -58,11 +56,11 @@ def rewrite(
     constraints: Constraints,
     parts: Sequence[FilePart] | None = None,
 ) -> None:
-    """Replace data files, all of them unless `parts` names some, by ones that fit the columns that
-    `draft` has staged.
+    """Replace data files by files that fit the columns which `draft` has staged.
 
-    `columns` are the declared ones, as they will be; `changed` is the one that is computed, the
-    others are copied. `constraints` are those that the new values must fulfil.
+    All files are replaced, unless `parts` names some. `columns` are the declared columns as they
+    will be. `changed` is the column that is computed; the others are copied. `constraints` are
+    those that the new values must fulfil.
 
     Raises: ConstraintViolation, BadRequest; Unsupported for files that are not Parquet or that only
     Spark can reach; LimitExceeded when the storage is full.
@@ -72,8 +70,8 @@ def rewrite(
     io = state.io
     if not plan.readable or io is None:
         raise Unsupported(
-            f"the files of table {draft.identifier} cannot be written anew here: "
-            "run Iceberg's procedure rewrite_data_files on it in Spark first, or create the table anew"
+            f"the files of table {draft.identifier} cannot be written anew here: run Iceberg's "
+            "procedure rewrite_data_files on it in Spark first, or create the table anew"
         )
     files = _Files.of(draft, io, columns, changed)
     keys: list[pa.RecordBatch] = []
@@ -92,10 +90,9 @@ def rewrite(
 
 
 def files_without(draft: Draft, field_id: int) -> list[FilePart]:
-    """Files that lack a column although no row says so: all rows of theirs that are not deleted
-    would be NULL in it.
+    """Files that lack a column which no visible row needs: all rows without a value are deleted.
 
-    Once the column is required, Spark cannot read them any more.
+    Once the column is required, Spark cannot read these files any more.
     """
     plan = plan_scan(draft.state, None, None)
     mapping = draft.state.metadata.properties.get("schema.name-mapping.default")
@@ -128,16 +125,16 @@ class _Written:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Files:
-    """How new files are made."""
+    """How new files are written."""
 
     draft: Draft
     io: FileIO
     columns: pa.Schema
     changed: pa.Field
     schema: Schema
-    """As it will be."""
+    """The columns as they will be."""
     arrow_schema: pa.Schema
-    """Of the files."""
+    """The schema of the files."""
 
     @classmethod
     def of(cls, draft: Draft, io: FileIO, columns: pa.Schema, changed: pa.Field) -> _Files:
@@ -152,14 +149,14 @@ class _Files:
         )
 
     def new_place(self, part: FilePart) -> str:
-        """Beside the old file, unless that is not the table's own place."""
+        """A location beside the old file, or in the table's own folder if that is elsewhere."""
         folder = part.path.rpartition("/")[0]
         if not folder.startswith(f"{self.draft.state.metadata.location}/"):
             folder = f"{self.draft.state.metadata.location}/data"
         return f"{folder}/rewritten-{uuid.uuid4()}{DATA_SUFFIX}"
 
     def batch(self, stored: pa.RecordBatch, values: pa.Array) -> pa.RecordBatch:
-        """Rows as they are written: copied, but for the new column."""
+        """Rows as they are written: copied, except for the new column."""
         arrays = []
         for field in self.schema.fields:
             if field.name == self.changed.name:
@@ -184,7 +181,7 @@ class _Files:
         return ParquetOutput(storage, path, self.arrow_schema, style)
 
     def java_file(self, written: _Written, old: Any) -> Any:
-        """org.apache.iceberg.DataFile, in the partition of the old one."""
+        """The org.apache.iceberg.DataFile of a new file, in the partition of the old one."""
         table = self.draft.transaction.table()
         spec = table.specs().get(old.specId())
         partition = old.partition() if spec.isPartitioned() else None
@@ -216,8 +213,8 @@ def _rewritten(
     constraints: Constraints,
     keys: list[pa.RecordBatch],
 ) -> _Written | None:
-    """The new file of an old one; None when no row of it is left."""
-    stored = _Following(read_parts(_stored_rows(draft), [part], ctx.check))
+    """Write the new file for an old one; None when no row is left."""
+    stored = _RememberingLast(read_parts(_as_stored(draft), [part], ctx.check))
     needed = columns_of(constraints, files.columns.names)
     keyed = {name for key in (constraints.primary_key, *constraints.unique) for name in key}
     output: ParquetOutput | None = None
@@ -236,8 +233,8 @@ def _rewritten(
             output.abandon()
 
 
-class _Following:
-    """Batches one after the other; the one that was handed out last can be looked at again."""
+class _RememberingLast:
+    """Iterates over batches and remembers the last one it has returned."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
@@ -278,7 +275,7 @@ def _check_keys(
 
 
 def _data_files(draft: Draft) -> dict[str, Any]:
-    """All data files of the state, as Iceberg's Java knows them, by their paths."""
+    """All data files of the state by path, as Iceberg's Java objects."""
     found: dict[str, Any] = {}
     snapshot = draft.state.snapshot
     if snapshot is None:

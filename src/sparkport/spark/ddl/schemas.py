@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sparkport.catalog import CreateSchemaOptions, DropSchemaOptions, DropTableOptions
 from sparkport.errors import AlreadyExists, BadRequest, NotFound, SchemaNotEmpty
-from sparkport.spark.ddl.names import expect_text, find_namespace, naming
+from sparkport.spark.ddl.names import expect_text, find_namespace, name_lock
 from sparkport.spark.ddl.objects import drop_table
 from sparkport.spark.iceberg.definition import COMMENT_PROPERTY
 from sparkport.spark.lake import folders
@@ -17,14 +17,16 @@ _PRIVATE = frozenset({"comment", "exists", "location", "owner"})
 
 
 def create_schema(lake: Lake, name: str, options: CreateSchemaOptions) -> None:
-    """A name with dots is a nested namespace; as in Spark, those around it need not exist. Raises:
-    AlreadyExists.
+    """Create a schema. A name with dots is a nested namespace.
+
+    As in Spark, the outer namespaces need not exist. Raises: AlreadyExists.
     """
     parts = tuple(name.split("."))
     expect_text(name, "schema")
     if not all(parts):
         raise BadRequest(
-            f"the name of schema {name} has an empty part: there must be a name on either side of a dot"
+            f"the name of schema {name} has an empty part: there must be a name on either side of "
+            "a dot"
         )
     for tag in options.tags:
         if tag.lower() in _PRIVATE:
@@ -33,7 +35,7 @@ def create_schema(lake: Lake, name: str, options: CreateSchemaOptions) -> None:
         **options.tags,
         **({COMMENT_PROPERTY: options.comment} if options.comment else {}),
     }
-    with naming(lake, name):
+    with name_lock(lake, name):
         if (known := find_namespace(lake, name)) is not None:
             raise AlreadyExists(f"schema {'.'.join(known.parts)} exists already")
         lake.catalog.create_namespace(parts, properties)
@@ -41,7 +43,7 @@ def create_schema(lake: Lake, name: str, options: CreateSchemaOptions) -> None:
 
 
 def drop_schema(lake: Lake, name: str, options: DropSchemaOptions) -> None:
-    """Raises: NotFound, SchemaNotEmpty."""
+    """Drop a schema. Raises: NotFound, SchemaNotEmpty."""
     if not name:
         raise BadRequest("a schema needs a name")
     found = find_namespace(lake, name)
@@ -57,7 +59,7 @@ def drop_schema(lake: Lake, name: str, options: DropSchemaOptions) -> None:
         raise SchemaNotEmpty(f"schema {shown} still contains tables: drop them first")
     if inner and not options.cascade:
         raise SchemaNotEmpty(f"schema {shown} still contains schema {inner[0]}: drop it first")
-    # The deepest first.
+    # The innermost first.
     for each in [*sorted(inner, key=lambda inside: -inside.count(".")), shown]:
         _drop_namespace(lake, each)
 
