@@ -157,7 +157,7 @@ def _drafted(
     is_new: bool = True,
 ) -> Any:
     """An org.apache.iceberg.Transaction that creates or replaces a table. It is not committed."""
-    stored, tokens = stored_schema(columns)
+    stored, type_tags = stored_schema(columns)
     properties = {**_PROPERTIES, **lake.settings.table_properties}
     if options.comment:
         properties[COMMENT_PROPERTY] = options.comment

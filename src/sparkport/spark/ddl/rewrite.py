@@ -214,7 +214,7 @@ def _rewritten(
     keys: list[pa.RecordBatch],
 ) -> _Written | None:
     """Write the new file for an old one; None when no row is left."""
-    stored = _RememberingLast(read_parts(_as_stored(draft), [part], ctx.check))
+    stored = _RememberingLast(read_parts(_stored_rows(draft), [part], ctx.check))
     needed = columns_of(constraints, files.columns.names)
     keyed = {name for key in (constraints.primary_key, *constraints.unique) for name in key}
     output: ParquetOutput | None = None

@@ -304,8 +304,8 @@ class History(_MetadataFunction):
 def _difference(
     state: TableState,
     change: NumberedChange,
-    before: Outline | None,
-    after: Outline | None,
+    before: MetadataHead | None,
+    after: MetadataHead | None,
     shown: set[int | None],
 ) -> str | None:
     """What a change has changed, where `shown` were current earlier; None if nobody knows any

@@ -53,7 +53,7 @@ class Located:
     spec_id: int = 0
     partition: Mapping[int, Any] = field(default_factory=dict)
     """The partition of the file, by the id of the partition field, as manifests have it."""
-    replaced: tuple[Entry, ...] = ()
+    replaced: tuple[ManifestEntry, ...] = ()
     """The delete files that a new delete vector of this file replaces."""
     sequence_number: int = 0
     """Number of the commit that added the file."""

@@ -85,7 +85,7 @@ class Draft:
         return self.state.definition
 
     @property
-    def tokens(self) -> dict[int, str]:
+    def type_tags(self) -> dict[int, str]:
         """The declared types of all columns.
 
         Dropped columns are among them: time travel still reads them.
@@ -283,7 +283,7 @@ def java_schema(lake: Lake, schema: Schema) -> Any:
 def assigned(
     ours: Sequence[NestedField], theirs: Sequence[NestedField], type_tags: Mapping[int, str]
 ) -> dict[int, str]:
-    """Give the tokens of our fields the ids that Iceberg has given to the same fields."""
+    """Give the type tags of our fields the ids that Iceberg has given to the same fields."""
     own = [each for outer in ours for each in inner_ids(outer)]
     given = [each for outer in theirs for each in inner_ids(outer)]
     ids = dict(zip(own, given, strict=True))
