@@ -33,7 +33,8 @@ def run(rows: int) -> Iterator[Line]:
         count = rows // _VECTOR // 2
         add = function_descriptor(ours.location, "add")
         yield _line(
-            f"scalar function a + b over {rows:,} rows, 2 exchanges, against an echo of the same batches",
+            f"scalar function a + b over {rows:,} rows, 2 exchanges, against an echo of the same "
+            f"batches",
             partial(
                 _twice,
                 partial(exchange_in_lockstep, ours.location, add, batch, count, "scalar_function"),

@@ -30,8 +30,10 @@ __all__ = ["Running", "run", "start_lake"]
 _ROUNDS = 5
 _TIMEOUT = flight.FlightCallOptions(timeout=300)
 _ROW_ID = 2**64 - 1
-_COLUMNS = """id BIGINT, customer BIGINT, quantity INT, amount DOUBLE, day DATE, at TIMESTAMP_NTZ, code STRING"""
-_WRITTEN = """id BIGINT, customer INT, amount DOUBLE, price DOUBLE, day DATE, at TIMESTAMP_NTZ, code STRING"""
+_COLUMNS = """id BIGINT, customer BIGINT, quantity INT, amount DOUBLE, day DATE,
+    at TIMESTAMP_NTZ, code STRING"""
+_WRITTEN = """id BIGINT, customer INT, amount DOUBLE, price DOUBLE, day DATE,
+    at TIMESTAMP_NTZ, code STRING"""
 _ID_IS_500 = json.dumps(
     {
         "filters": [
@@ -161,7 +163,8 @@ def _serve(warehouse: Path, rows: int) -> None:
     lake = sp.LakeCatalog(warehouse, name="bench")
     sql = lake.spark.sql
     sql("CREATE NAMESPACE bench.s")
-    row = """id, pmod(xxhash64(id), 1000000000) AS customer, cast(id % 100 AS INT) AS quantity, id / 7D AS amount,
+    row = """id, pmod(xxhash64(id), 1000000000) AS customer,
+        cast(id % 100 AS INT) AS quantity, id / 7D AS amount,
         date_add(DATE '2020-01-01', cast(id % 1000 AS INT)) AS day,
         timestamp_micros(id * 1000)::TIMESTAMP_NTZ AS at, concat('code ', id % 65536) AS code"""
     modes = ", ".join(

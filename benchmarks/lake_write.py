@@ -136,7 +136,8 @@ def _many(
 
 def _merge(source: Path, action: str) -> str:
     staged = f"(SELECT /*+ BROADCAST(p) */ * FROM parquet.`{source}` AS p)"
-    return f"MERGE INTO bench.s.big AS t USING {staged} AS s ON t._row_id = s.rowid WHEN MATCHED THEN {action}"
+    joined = f"MERGE INTO bench.s.big AS t USING {staged} AS s ON t._row_id = s.rowid"
+    return f"{joined} WHEN MATCHED THEN {action}"
 
 
 def _memory(server: Running) -> Line:

@@ -79,5 +79,6 @@ def print_table(lines: Sequence[Line]) -> None:
     print("| what | measured | target | |\n|---|---|---|---|")
     for line in lines:
         print(
-            f"| {line.what} | {line.measured} | {line.target} | {'met' if line.met else '**missed**'} |"
+            f"| {line.what} | {line.measured} | {line.target} | "
+            f"{'met' if line.met else '**missed**'} |"
         )

@@ -51,7 +51,8 @@ def run(_rows: int) -> Iterator[Line]:
     )
     statements = (
         _Statement(
-            "INSERT of 1 M rows × 7 columns in 2048-row batches, against an exchange that only counts",
+            "INSERT of 1 M rows × 7 columns in 2048-row batches, against an exchange that only "
+            "counts",
             *("sink", "count", "insert", False, inserted),
         ),
         _Statement(

@@ -21,7 +21,10 @@ _CLASSES_AND_FUNCTIONS = [
 
 
 def test_importing_sparkport_imports_neither_pyspark_nor_grpc():
-    program = "import sys, sparkport; print(*sorted({'grpc', 'pyspark', 'py4j', 'pyiceberg'} & sys.modules.keys()))"
+    program = (
+        "import sys, sparkport; "
+        "print(*sorted({'grpc', 'pyspark', 'py4j', 'pyiceberg'} & sys.modules.keys()))"
+    )
 
     result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

@@ -32,9 +32,11 @@ from sparkport.server import ServerSettings
 
 @pytest.mark.parametrize(
     "names",
-    [{"name": "spare", "schema_name": "spare"}, {"name": "spare", "schema_name": ""}, {"name": "spare"},
+    [{"name": "spare", "schema_name": "spare"}, {"name": "spare", "schema_name": ""},
+     {"name": "spare"},
      {"schema_name": "spare"}, {"name": "", "schema_name": "spare"}],
-    ids=["contract: both", "client: name, schema_name empty", "only name", "only schema_name", "name empty"],
+    ids=["contract: both", "client: name, schema_name empty", "only name", "only schema_name",
+         "name empty"],
 )  # fmt: skip
 def test_drop_schema_finds_the_schema_under_either_key(client, names):
     client.action("drop_schema", without(drop_schema_body(), "name", "schema_name") | names)
@@ -290,7 +292,8 @@ def test_duckdb_cannot_have_a_schema_called_main(client):
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"\xc1", b"\xff\xff", b"{}", msgpack.packb([1, 2]), msgpack.packb("x"), msgpack.packb(None)],
+    "body", [b"", b"\xc1", b"\xff\xff", b"{}", msgpack.packb([1, 2]), msgpack.packb("x"),
+             msgpack.packb(None)],
     ids=["empty", "not MessagePack", "an integer", "JSON", "a list", "text", "nil"],
 )  # fmt: skip
 @pytest.mark.parametrize(

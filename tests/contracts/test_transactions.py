@@ -68,7 +68,8 @@ def ids(client: Any, headers: Any = None) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{}", b' {"catalog_name": "lake"}', msgpack.packb({"catalog_name": "lake"}), msgpack.packb({})],
+    "body", [b"", b"{}", b' {"catalog_name": "lake"}', msgpack.packb({"catalog_name": "lake"}),
+             msgpack.packb({})],
     ids=["empty", "JSON", "JSON with the catalog", "MessagePack", "empty MessagePack"],
 )  # fmt: skip
 def test_begin_gives_an_id_that_both_kinds_of_client_can_read(client, body):

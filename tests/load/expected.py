@@ -50,4 +50,7 @@ class Expected:
             for key in self.rows.keys() & found.keys()
             if self.rows[key] != found[key]
         ]
-        return f"acknowledged and not there: {lost[:5]}; there and not known: {strange[:5]}; other: {differing[:5]}"
+        return (
+            f"acknowledged and not there: {lost[:5]}; there and not known: {strange[:5]}; "
+            f"other: {differing[:5]}"
+        )

@@ -48,7 +48,8 @@ class Figures:
     def table(self) -> str:
         """For people."""
         lines = [
-            f"{'operation':<28}{'done':>8}{'p50 ms':>10}{'p99 ms':>10}  errors that were asked for, and conflicts"
+            f"{'operation':<28}{'done':>8}{'p50 ms':>10}{'p99 ms':>10}  errors that were asked "
+            f"for, and conflicts"
         ]
         for operation in sorted({*self._counts, *(each for each, _ in self.errors)}):
             seconds = sorted(self._seconds.get(operation, [0.0]))
@@ -60,6 +61,7 @@ class Figures:
             ]
             done = self._counts[operation]
             lines.append(
-                f"{operation:<28}{done:>8}{p50 * 1000:>10.0f}{p99 * 1000:>10.0f}  {', '.join(codes)}"
+                f"{operation:<28}{done:>8}{p50 * 1000:>10.0f}{p99 * 1000:>10.0f}  "
+                f"{', '.join(codes)}"
             )
         return "\n".join(lines)

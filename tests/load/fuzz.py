@@ -328,7 +328,8 @@ class Fuzz:
             failure = failure_of(error)
             if failure.code not in allowed or UNREADABLE.search(failure.message):
                 self._is_wrong(
-                    f"{request.method} was told {failure.code}: {failure.message} ({request!r:.1000})"
+                    f"{request.method} was told {failure.code}: {failure.message} "
+                    f"({request!r:.1000})"
                 )
             return failure.code
         if not may_succeed:
@@ -450,7 +451,8 @@ def fuzz(
             wrong.append(f"the server grew from {before.server_mb:.0f} to {after.server_mb:.0f} MB")
         if served.terminate(60) != 0:
             wrong.append(f"the server ended with {served.process.returncode}")
-    text = f"{before.server_mb:.0f} → {after.server_mb:.0f} MB, {before.threads} → {after.threads} threads"
+    memory = f"{before.server_mb:.0f} → {after.server_mb:.0f} MB"
+    text = f"{memory}, {before.threads} → {after.threads} threads"
     return attack, text, wrong
 
 

@@ -211,8 +211,10 @@ def growth(watch: Watch, clients: int, warm: float = 0.3) -> tuple[str, list[str
     """
     first, last = watch.between(warm, min(1.0, warm + 0.2)), watch.between(0.85, 1.0)
     text = (
-        f"server {first.server_mb:.0f} → {last.server_mb:.0f} MB, {first.threads} → {last.threads} threads; "
-        f"Java {first.java_mb:.0f} → {last.java_mb:.0f} MB, {first.java_threads} → {last.java_threads} threads"
+        f"server {first.server_mb:.0f} → {last.server_mb:.0f} MB, {first.threads} → "
+        f"{last.threads} threads; "
+        f"Java {first.java_mb:.0f} → {last.java_mb:.0f} MB, {first.java_threads} → "
+        f"{last.java_threads} threads"
     )
     problems = []
     for what, before, after, most in (

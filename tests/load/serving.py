@@ -42,7 +42,8 @@ may = "read"
 """
 
 UNFORESEEN = re.compile(
-    r"Traceback \(most recent call last\)|unexpected error|internal error|Fatal Python error|Segfault"
+    r"Traceback \(most recent call last\)|unexpected error|internal error|Fatal Python "
+    r"error|Segfault"
 )
 
 _RECORD = re.compile(r"^[\d-]{10} [\d:,]{12} ", re.MULTILINE)

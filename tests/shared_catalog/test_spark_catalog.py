@@ -53,7 +53,8 @@ class _Handles(Handles):
         catalog = self.gateway.iceberg_catalog
         assert catalog is not None
         fields = self._iceberg.SchemaParser.fromJson(
-            '{"type": "struct", "fields": [{"id": 1, "name": "a", "required": false, "type": "int"}]}'
+            '{"type": "struct", "fields": [{"id": 1, "name": "a", "required": false, "type": '
+            '"int"}]}'
         )
         builder = catalog.buildTable(self.gateway.iceberg_identifier(identifier), fields)
         folder = f"{self.gateway.warehouse}/{uuid.uuid4()}"

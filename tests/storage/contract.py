@@ -118,7 +118,7 @@ class StorageContract:
         storage.delete(f"{root}/{name}/{name[::-1]}.2")
         assert storage.files_below(root) == []
 
-    # ------------------------------------------------------------------------------------ what lacks
+    # ----------------------------------------------------------------------------------- what lacks
 
     def test_a_missing_file_is_one_kind_of_error(self, storage: Storage, root: str) -> None:
         storage.write(f"{root}/file", CONTENT)
@@ -177,7 +177,7 @@ class StorageContract:
         assert storage.files_below(f"{root}/none") == []
         assert len(storage.files_below(root)) == 5
 
-    # ------------------------------------------------------------------------- threads and processes
+    # ------------------------------------------------------------------------ threads and processes
 
     def test_many_read_at_once(self, storage: Storage, root: str) -> None:
         storage.write(f"{root}/a", LARGE)

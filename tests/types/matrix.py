@@ -309,7 +309,8 @@ LINES: tuple[Line, ...] = (
     _timestamp("TIMESTAMP WITH TIME ZONE", "us", MOMENT[1:-1] + "+02",
                STAMP.replace(hour=10, tzinfo=datetime.timezone.utc), "290309-12-22 (BC)",
                "294247-01-10 04:00:54.775806"),
-    Line("INTERVAL", same(pa.month_day_nano_interval()), ("'1 year 2 months 3 days 04:05:06.789012'",
+    Line("INTERVAL", same(pa.month_day_nano_interval()), ("'1 year 2 months 3 days "
+                                                          "04:05:06.789012'",
          "'-1 month 2 days -3 microseconds'", "'30 days'", "'1 month'", "'720 hours'",
          "to_microseconds(9223372036854775)", "'-2147483647 months'", "'0 days'", N), MONTHS,
          "v = INTERVAL '1 month'", (2, 3, 4)),  # all three are as long
@@ -345,7 +346,8 @@ LINES: tuple[Line, ...] = (
     Line("STRUCT(a INTEGER, b VARCHAR)", struct(a=integer, b=varchar), ("{'a': 1, 'b': 'x'}", "{'a': NULL, 'b': NULL}",
          N, f"{{'a': 2, 'b': {LONG}}}"), {"a": 1, "b": "x"}, "v.a = 2", (3,)),
     Line("STRUCT(b BOOLEAN, u UUID, h HUGEINT, x BIT)", struct(b=boolean, u=uid, h=hugeint, x=bit),
-         (f"{{'b': true, 'u': {ID}, 'h': -1, 'x': '101'}}", "{'b': false, 'u': NULL, 'h': NULL, 'x': NULL}", N,
+         (f"{{'b': true, 'u': {ID}, 'h': -1, 'x': '101'}}", "{'b': false, 'u': NULL, 'h': NULL, "
+                                                            "'x': NULL}", N,
           f"{{'b': NULL, 'u': {ONES}, 'h': 5, 'x': '1'}}"), {"b": True, "u": THE_ID, "h": -1, "x": b"\x05\xfd"},
          "v.b", (0,), by_default="STRUCT(b BOOLEAN, u VARCHAR, h DECIMAL(38,0), x BLOB)"),
     Line("STRUCT(t TIME WITH TIME ZONE)", struct(t=timetz), ("{'t': '12:34:56.789012+02'}", "{'t': NULL}", N),
@@ -353,15 +355,18 @@ LINES: tuple[Line, ...] = (
          arrives=("{'t': '12:34:56.789012+00'}", "{'t': NULL}", N)),
     Line("MAP(VARCHAR, INTEGER)", maps(varchar, integer), ("MAP {'a': 1, 'b': NULL}", "MAP {}", N), [("a", 1), ("b", None)],
          "v['a'] = 1", (0,)),
-    Line("MAP(UUID, BOOLEAN)", maps(uid, boolean), (f"MAP {{{ID}: false, {ONES}: true, {ZEROS}: NULL}}", "MAP {}", N),
+    Line("MAP(UUID, BOOLEAN)", maps(uid, boolean), (f"MAP {{{ID}: false, {ONES}: true, {ZEROS}: "
+                                                    f"NULL}}", "MAP {}", N),
          [(THE_ID, False), (uuid.UUID(ONES[1:-1]), True), (uuid.UUID(int=0), None)], "cardinality(v) = 3", (0,),
          by_default="MAP(VARCHAR, BOOLEAN)"),
     # A union on the wire is never NULL itself: a NULL is the first member's.
-    Line("UNION(num INTEGER, str VARCHAR)", union(num=integer, str=varchar), ("union_value(str := 'x')",
+    Line("UNION(num INTEGER, str VARCHAR)", union(num=integer, str=varchar), ("union_value(str := "
+                                                                              "'x')",
          "union_value(num := 7)", f"union_value(str := {LONG})", N, "union_value(num := NULL)"), "x",
          "v.num = 7", (1,)),
     Line("UNION(b BOOLEAN, u UUID)", union(b=boolean, u=uid), (f"union_value(u := {ID}::UUID)", "union_value(b := true)",
-         "union_value(b := false)", N), THE_ID, "v.b", (1,), by_default="UNION(b BOOLEAN, u VARCHAR)"),
+         "union_value(b := false)", N), THE_ID, "v.b", (1,), by_default="UNION(b BOOLEAN, u "
+                                                                        "VARCHAR)"),
     Line("MAP(VARCHAR, STRUCT(l HUGEINT[][], b BOOLEAN[2])[])",
          maps(varchar, lists(struct(l=lists(lists(hugeint)), b=arrays(boolean, 2)))),
          ("MAP {'k': [{'l': [[1, NULL], [], NULL], 'b': [false, true]}, NULL]}", "MAP {'e': [], 'n': NULL}", N,
@@ -369,7 +374,9 @@ LINES: tuple[Line, ...] = (
          [("k", [{"l": [[1, None], [], None], "b": [False, True]}, None])], "len(v['k']) = 2", (0,),
          by_default="MAP(VARCHAR, STRUCT(l DECIMAL(38,0)[][], b BOOLEAN[2])[])"),
     # A function can only be declared with an Arrow type, which does not say GEOMETRY, but BLOB.
-    Line("GEOMETRY", blob, ("'POINT(1 2)'", "'POINT EMPTY'", "'POINT Z (1 2 3)'", "'POLYGON((0 0, 1 0, 1 1, 0 0))'",
+    Line("GEOMETRY", blob, ("'POINT(1 2)'", "'POINT EMPTY'", "'POINT Z (1 2 3)'", "'POLYGON((0 0, "
+                                                                                  "1 0, 1 1, 0 "
+                                                                                  "0))'",
          "'GEOMETRYCOLLECTION EMPTY'", N), POINT, "v = 'POINT(1 2)'::GEOMETRY", (0,), exact=False, metadata=WKB),
     Line('"NULL"', same(pa.null()), (N, N), None, "v IS NULL", (0, 1)),
 )  # fmt: skip
