@@ -222,7 +222,7 @@ def test_a_stream_names_no_files_to_those_who_may_not_see_all_of_the_table(lake,
     (partition,) = table.partitions(restricted, ScanOptions())
 
     stream = streams.unpacked(table.state, partition)
-    assert (stream.source, stream.files) == (streams.Source.PLAN, b"")
+    assert (stream.source, stream.files) == (streams.FileSource.PLAN, b"")
     assert sum(batch.num_rows for batch in table.scan(CTX, ScanOptions(partition=partition))) == 1
 
 
@@ -233,7 +233,7 @@ def test_streams_of_too_many_files_are_found_by_planning_again(lake, namespace, 
     table = lake.schema(CTX, namespace).table(CTX, "t")
     (partition,) = table.partitions(CTX, ScanOptions())
 
-    assert streams.unpacked(table.state, partition).source is streams.Source.PLAN
+    assert streams.unpacked(table.state, partition).source is streams.FileSource.PLAN
     assert sum(batch.num_rows for batch in table.scan(CTX, ScanOptions(partition=partition))) == 1
 
 
@@ -256,14 +256,14 @@ def test_parts_survive_the_journey_in_a_stream(lake, namespace, sql):
     )
     groups = [(full,), (FilePart("s3://elsewhere/2.parquet", 1, 1), full)]
 
-    packed = streams.packed(state, groups, streams.Source.PLAN, carried=True)
+    packed = streams.packed(state, groups, streams.FileSource.PLAN, carried=True)
 
     found = [streams.unpacked(state, each) for each in packed]
     assert [(each.index, each.count) for each in found] == [(0, 2), (1, 2)]
     assert [streams.parts_of(state, each) for each in found] == groups
     odd = replace(full, partition=((1, b"bytes"),))
-    (again,) = streams.packed(state, [(odd,)], streams.Source.PLAN, carried=True)
-    assert streams.unpacked(state, again).source is streams.Source.PLAN
+    (again,) = streams.packed(state, [(odd,)], streams.FileSource.PLAN, carried=True)
+    assert streams.unpacked(state, again).source is streams.FileSource.PLAN
 
 
 def test_a_partition_of_another_table_is_refused(lake, namespace, sql):

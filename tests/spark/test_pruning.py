@@ -65,24 +65,24 @@ from sparkport.spark.iceberg.bounds import (
 from sparkport.spark.iceberg.civil_days import month_of, year_of
 from sparkport.spark.iceberg.conditions import OneOf, Range
 from sparkport.spark.iceberg.partitions import projected
-from sparkport.spark.iceberg.pruning import Column, condition_of
+from sparkport.spark.iceberg.pruning import PrunableColumn, condition_of
 
 INTEGER, BIGINT, VARCHAR, DOUBLE = (
     DuckType(name) for name in ("INTEGER", "BIGINT", "VARCHAR", "DOUBLE")
 )
 COLUMNS = {
-    "i": Column(1, IntegerType(), pa.int32()),
-    "s": Column(2, StringType(), pa.string()),
-    "f": Column(3, DoubleType(), pa.float64()),
-    "b": Column(4, BooleanType(), pa.bool_()),
-    "u": Column(5, DecimalType(20, 0), pa.uint64()),
-    "d": Column(6, DecimalType(10, 2), pa.decimal128(10, 2)),
-    "dt": Column(7, DateType(), pa.date32()),
-    "ts": Column(8, TimestampType(), pa.timestamp("us")),
-    "tz": Column(9, TimestamptzType(), pa.timestamp("us", "UTC")),
-    "sec": Column(10, TimestampType(), pa.timestamp("s")),
-    "bin": Column(11, BinaryType(), pa.binary()),
-    "label": Column(12, StringType(), pa.dictionary(pa.int8(), pa.string())),
+    "i": PrunableColumn(1, IntegerType(), pa.int32()),
+    "s": PrunableColumn(2, StringType(), pa.string()),
+    "f": PrunableColumn(3, DoubleType(), pa.float64()),
+    "b": PrunableColumn(4, BooleanType(), pa.bool_()),
+    "u": PrunableColumn(5, DecimalType(20, 0), pa.uint64()),
+    "d": PrunableColumn(6, DecimalType(10, 2), pa.decimal128(10, 2)),
+    "dt": PrunableColumn(7, DateType(), pa.date32()),
+    "ts": PrunableColumn(8, TimestampType(), pa.timestamp("us")),
+    "tz": PrunableColumn(9, TimestamptzType(), pa.timestamp("us", "UTC")),
+    "sec": PrunableColumn(10, TimestampType(), pa.timestamp("s")),
+    "bin": PrunableColumn(11, BinaryType(), pa.binary()),
+    "label": PrunableColumn(12, StringType(), pa.dictionary(pa.int8(), pa.string())),
 }
 
 
@@ -433,7 +433,7 @@ def test_constants_that_the_client_has_widened_are_understood(
     constant = Cast(Constant(DuckType(source), value), target)
     for operands in ((ColumnRef("c", target), constant), (constant, ColumnRef("c", target))):
         row_filter = Filter((Comparison(ComparisonKind.EQUAL, *operands),))
-        condition = condition_of(row_filter, {"c": Column(1, stored, arrow)})
+        condition = condition_of(row_filter, {"c": PrunableColumn(1, stored, arrow)})
         assert condition is not None
         scale = 1 if isinstance(stored, LongType) else 1000
         assert condition.may_match(lambda _: Bounds(0, 10 * scale)) is matches  # noqa: B023
@@ -444,4 +444,7 @@ def test_a_constant_that_does_not_fit_its_new_type_says_nothing():
     comparison = Comparison(
         ComparisonKind.EQUAL, ColumnRef("c", target), Cast(Constant(INTEGER, 300), target)
     )
-    assert condition_of(Filter((comparison,)), {"c": Column(1, IntegerType(), pa.int8())}) is None
+    assert (
+        condition_of(Filter((comparison,)), {"c": PrunableColumn(1, IntegerType(), pa.int8())})
+        is None
+    )

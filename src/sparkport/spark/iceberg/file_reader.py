@@ -19,13 +19,19 @@ from sparkport.spark.iceberg.manifests import ROW_ID_FIELD
 from sparkport.spark.iceberg.parts import FilePart
 from sparkport.spark.iceberg.positional_read import MOST_ROWS, rows_at, rows_between
 from sparkport.spark.iceberg.positions import between
-from sparkport.spark.iceberg.projection import FileField, Source, file_fields, sources_of, values_of
+from sparkport.spark.iceberg.projection import (
+    ColumnSource,
+    FileField,
+    file_fields,
+    sources_of,
+    values_of,
+)
 from sparkport.spark.iceberg.types.declared import decode
 
 if TYPE_CHECKING:
     from sparkport.spark.iceberg.part_reader import PartReader
 
-__all__ = ["FileReader", "Column", "Lot", "without_columns"]
+__all__ = ["FileReader", "ReadColumn", "Lot", "without_columns"]
 
 _LARGE_GROUP = 65_536
 """From so many rows in a row group on, it pays to read a few of them by position."""
@@ -35,7 +41,7 @@ _ROW_ID = NestedField(ROW_ID_FIELD, "_row_id", LongType(), required=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ReadColumn:
     """A column to read: its Iceberg field, and the type in which its values are shown."""
 
     stored: NestedField
@@ -47,7 +53,7 @@ class Column:
 class Lot:
     """Columns that are read together; the row id is the last of them, if there is one."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[ReadColumn, ...]
     has_row_id: bool
 
     def __bool__(self) -> bool:
@@ -60,19 +66,19 @@ class Lot:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _LotInFile:
     """Where the columns of a lot are in one file."""
 
     lot: Lot
-    sources: tuple[Source, ...]
-    row_ids: Source | None
+    sources: tuple[ColumnSource, ...]
+    row_ids: ColumnSource | None
     """The file's own column of row ids, if it has one."""
     fields: tuple[int, ...]
     """Top-level fields of the file that are read, in order."""
     leaves: tuple[int, ...]
 
     @classmethod
-    def of(cls, lot: Lot, part: FilePart, fields: Sequence[FileField]) -> _Found:
+    def of(cls, lot: Lot, part: FilePart, fields: Sequence[FileField]) -> _LotInFile:
         sources = sources_of(
             [column.stored for column in lot.columns], fields, dict(part.partition)
         )
@@ -107,8 +113,8 @@ class FileReader:
         self._deleted = deleted
         self._file = file
         self._fields = () if file is None else file_fields(file.schema_arrow, reader.name_mapping)
-        self._filtered = _Found.of(reader.filtered, part, self._fields)
-        self._rest = _Found.of(reader.rest, part, self._fields)
+        self._filtered = _LotInFile.of(reader.filtered, part, self._fields)
+        self._rest = _LotInFile.of(reader.rest, part, self._fields)
 
     def read(self) -> Iterator[pa.RecordBatch | None]:
         if self._reader.evaluator is not None:
@@ -259,7 +265,7 @@ class FileReader:
         )
 
     def _raw(
-        self, found: _Found, groups: Sequence[_RowGroup]
+        self, found: _LotInFile, groups: Sequence[_RowGroup]
     ) -> Iterator[tuple[int, int, pa.RecordBatch | None]]:
         """Read neighbouring row groups in steps: position, row count, the file's own columns."""
         start, end = groups[0].start, groups[-1].start + groups[-1].rows
@@ -279,7 +285,7 @@ class FileReader:
 
     def _values(
         self,
-        found: _Found,
+        found: _LotInFile,
         raw: pa.RecordBatch | None,
         start: int,
         rows: int,
@@ -296,7 +302,7 @@ class FileReader:
         return self._arrays(found, raw, positions)
 
     def _arrays(
-        self, found: _Found, raw: pa.RecordBatch | None, positions: pa.Array | range
+        self, found: _LotInFile, raw: pa.RecordBatch | None, positions: pa.Array | range
     ) -> list[pa.Array]:
         """A lot's columns in their declared types; `raw` has the file's own at these positions."""
         columns = {} if raw is None else dict(zip(found.fields, raw.columns, strict=True))
@@ -313,7 +319,7 @@ class FileReader:
         return arrays
 
     def _row_ids(
-        self, found: _Found, columns: Callable[[int], pa.Array], positions: pa.Array | range
+        self, found: _LotInFile, columns: Callable[[int], pa.Array], positions: pa.Array | range
     ) -> pa.Array:
         own = None if found.row_ids is None else values_of(found.row_ids, len(positions), columns)
         if own is not None and not own.null_count:

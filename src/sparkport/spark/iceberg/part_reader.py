@@ -19,7 +19,7 @@ from sparkport.engine.databases import Check
 from sparkport.engine.filters import Evaluator
 from sparkport.spark.iceberg.conditions import Condition
 from sparkport.spark.iceberg.deletes import deleted_positions
-from sparkport.spark.iceberg.file_reader import Column, FileReader, Lot, without_columns
+from sparkport.spark.iceberg.file_reader import FileReader, Lot, ReadColumn, without_columns
 from sparkport.spark.iceberg.locations import open_parquet
 from sparkport.spark.iceberg.parts import FilePart
 from sparkport.spark.iceberg.pruning import condition_of, prunable_columns
@@ -46,7 +46,7 @@ class PartReader:
             each.field_id: each for each in Schema.model_validate_json(request.schema_json).fields
         }
         columns = {
-            declared.name: Column(
+            declared.name: ReadColumn(
                 stored[field_id], declared, needs_decoding(stored[field_id].field_type, declared)
             )
             for field_id, declared in zip(request.field_ids, request.columns, strict=True)

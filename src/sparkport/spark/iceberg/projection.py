@@ -30,7 +30,7 @@ from pyiceberg.types import (
 from sparkport.spark.iceberg.data_format import FIELD_ID
 from sparkport.spark.iceberg.types.declared import natural_type
 
-__all__ = ["FileField", "Source", "file_fields", "sources_of"]
+__all__ = ["FileField", "ColumnSource", "file_fields", "sources_of"]
 
 Adapt: TypeAlias = Callable[[pa.Array], pa.Array]
 
@@ -47,7 +47,7 @@ class FileField:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ColumnSource:
     """Where the values of a column come from: a top-level field of the file, or a constant."""
 
     position: int | None
@@ -120,7 +120,7 @@ def _mapped(name: str, names: Sequence[Any]) -> tuple[int | None, Sequence[Any]]
 
 def sources_of(
     wanted: Sequence[NestedField], fields: Sequence[FileField], partition: Mapping[int, Any]
-) -> list[Source]:
+) -> list[ColumnSource]:
     """Where each of the table's columns is in the file.
 
     Raises: ValueError for a type that does not fit.
@@ -130,12 +130,14 @@ def sources_of(
     for field in wanted:
         position = positions.get(field.field_id)
         if position is not None:
-            sources.append(Source(position, _adapter(fields[position], field.field_type)))
+            sources.append(ColumnSource(position, _adapter(fields[position], field.field_type)))
         elif field.field_id in partition:
             kind = natural_type(field.field_type)
-            sources.append(Source(None, constant=pa.array([partition[field.field_id]], kind)[0]))
+            sources.append(
+                ColumnSource(None, constant=pa.array([partition[field.field_id]], kind)[0])
+            )
         else:
-            sources.append(Source(None, constant=_default(field)))
+            sources.append(ColumnSource(None, constant=_default(field)))
     return sources
 
 
@@ -231,7 +233,7 @@ def _map_adapter(field: FileField, wanted: MapType, kind: pa.DataType) -> Adapt 
     return adapt
 
 
-def values_of(source: Source, rows: int, column: Callable[[int], pa.Array]) -> pa.Array:
+def values_of(source: ColumnSource, rows: int, column: Callable[[int], pa.Array]) -> pa.Array:
     """A column's values in a batch of the file; `column` gives the batch's fields by position."""
     if source.position is None:
         assert source.constant is not None

@@ -59,11 +59,11 @@ from sparkport.spark.iceberg.conditions import (
 )
 from sparkport.spark.iceberg.manifests import ROW_ID_FIELD
 
-__all__ = ["Column", "condition_of", "prunable_columns"]
+__all__ = ["PrunableColumn", "condition_of", "prunable_columns"]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PrunableColumn:
     """A column as filters name it: its Iceberg field, and the type that users see."""
 
     field_id: int
@@ -77,23 +77,23 @@ def prunable_columns(
     kinds: Mapping[int, IcebergType],
     *,
     has_row_ids: bool,
-) -> dict[str, Column]:
+) -> dict[str, PrunableColumn]:
     """The columns of a table by the names that filters use."""
     columns = {
-        field.name: Column(field_id, kinds[field_id], field.type)
+        field.name: PrunableColumn(field_id, kinds[field_id], field.type)
         for field, field_id in zip(arrow_schema, field_ids, strict=True)
     }
     if has_row_ids:
-        columns[ROWID] = Column(ROW_ID_FIELD, LongType(), pa.int64())
+        columns[ROWID] = PrunableColumn(ROW_ID_FIELD, LongType(), pa.int64())
     return columns
 
 
-def condition_of(row_filter: Filter, columns: Mapping[str, Column]) -> Condition | None:
+def condition_of(row_filter: Filter, columns: Mapping[str, PrunableColumn]) -> Condition | None:
     """A condition that holds for every row which the filter keeps; None if none is known."""
     return all_of([_condition(expression, columns) for expression in row_filter.expressions])
 
 
-def _condition(expression: Expression, columns: Mapping[str, Column]) -> Condition | None:
+def _condition(expression: Expression, columns: Mapping[str, PrunableColumn]) -> Condition | None:
     match _with_plain_constants(expression):
         case Conjunction(kind=ConjunctionKind.AND, children=children):
             return all_of([_condition(child, columns) for child in children])
@@ -183,7 +183,10 @@ def _widened(expression: Expression) -> Expression:
 
 
 def _comparison(
-    reference: ColumnRef, kind: ComparisonKind, constant: Constant, columns: Mapping[str, Column]
+    reference: ColumnRef,
+    kind: ComparisonKind,
+    constant: Constant,
+    columns: Mapping[str, PrunableColumn],
 ) -> Condition | None:
     column = columns.get(reference.name)
     if column is None or not constant.type.same_as(reference.type):
@@ -219,7 +222,7 @@ def _comparison(
 
 
 def _one_of(
-    reference: ColumnRef, constants: list[Expression], columns: Mapping[str, Column]
+    reference: ColumnRef, constants: list[Expression], columns: Mapping[str, PrunableColumn]
 ) -> Condition | None:
     column = columns.get(reference.name)
     values = []
@@ -240,7 +243,7 @@ def _prefix(
     reference: ColumnRef,
     pattern: str,
     constant: Constant,
-    columns: Mapping[str, Column],
+    columns: Mapping[str, PrunableColumn],
 ) -> Condition | None:
     if function.catalog not in {"", "system"} or reference.type.id != "VARCHAR":
         return None
@@ -259,7 +262,7 @@ def _prefix(
     return Range(column.field_id, start, start[:-1] + bytes([start[-1] + 1]), upper_open=True)
 
 
-def _value(constant: Constant, column: Column) -> Value | None:
+def _value(constant: Constant, column: PrunableColumn) -> Value | None:
     """The constant in the order of the stored values; None where the two orders may differ."""
     identifier, value, stored, declared = (
         constant.type.id,

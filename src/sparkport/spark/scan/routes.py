@@ -27,7 +27,14 @@ from sparkport.spark.jvm.relay.tasks import scan_tasks
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.scan.direct import direct_calls, qualifies
 from sparkport.spark.scan.relation_scan import read_iceberg, read_iceberg_framed
-from sparkport.spark.scan.streams import NO_SNAPSHOT, Source, packed, parts_of, table_uuid, unpacked
+from sparkport.spark.scan.streams import (
+    NO_SNAPSHOT,
+    FileSource,
+    packed,
+    parts_of,
+    table_uuid,
+    unpacked,
+)
 
 __all__ = [
     "FramedReader",
@@ -52,8 +59,8 @@ def partitions(lake: Lake, ctx: Context, state: TableState, options: ScanOptions
     plan = _plan(state, options)
     carried = _may_see_all(ctx, state)
     if not plan.readable:
-        return packed(state, [()], Source.SPARK, carried=carried)
-    return packed(state, _streams(lake, plan, options), Source.PLAN, carried=carried)
+        return packed(state, [()], FileSource.SPARK, carried=carried)
+    return packed(state, _streams(lake, plan, options), FileSource.PLAN, carried=carried)
 
 
 def directly(lake: Lake, ctx: Context, state: TableState, options: ScanOptions) -> Directly | None:
@@ -74,7 +81,7 @@ def directly(lake: Lake, ctx: Context, state: TableState, options: ScanOptions) 
         return None
     calls = direct_calls(direct, lake.settings.endpoints)
     streams = _streams(lake, left, options)
-    rest = packed(state, streams, Source.REST_OF_PLAN, carried=_may_see_all(ctx, state))
+    rest = packed(state, streams, FileSource.REST_OF_PLAN, carried=_may_see_all(ctx, state))
     return Directly(tuple(calls), tuple(rest))
 
 
@@ -252,14 +259,14 @@ def _wanted(lake: Lake, state: TableState, options: ScanOptions) -> _Wanted:
         plan = _plan(state, options)
         return _Wanted(plan.parts if plan.readable else None)
     stream = unpacked(state, options.partition)
-    if stream.source is Source.SPARK:
+    if stream.source is FileSource.SPARK:
         return _Wanted(None, stream.count)
-    if stream.source is Source.CARRIED:
+    if stream.source is FileSource.CARRIED:
         return _Wanted(parts_of(state, stream), stream.count)
     plan = _plan(state, options)
     if not plan.readable:
         return _Wanted(None, stream.count)
-    if stream.source is Source.REST_OF_PLAN:
+    if stream.source is FileSource.REST_OF_PLAN:
         plan = _left(lake, state, plan, options)
     groups = divide(plan, stream.count)
     if stream.index >= len(groups):

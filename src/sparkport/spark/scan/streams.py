@@ -22,7 +22,7 @@ from sparkport.spark.iceberg.locations import local_path
 from sparkport.spark.iceberg.parts import DeleteVector, FilePart
 from sparkport.spark.iceberg.table_state import TableState
 
-__all__ = ["NO_SNAPSHOT", "Source", "Stream", "packed", "parts_of", "table_uuid", "unpacked"]
+__all__ = ["NO_SNAPSHOT", "FileSource", "Stream", "packed", "parts_of", "table_uuid", "unpacked"]
 
 NO_SNAPSHOT = -1
 _HEAD = struct.Struct("<16sqiHHB")
@@ -30,7 +30,7 @@ _MOST_BYTES = 256 * 1024
 _LEVEL = 1
 
 
-class Source(IntEnum):
+class FileSource(IntEnum):
     """Where the files of a stream are found."""
 
     CARRIED = 0
@@ -53,21 +53,21 @@ class Stream:
     index: int
     count: int
     """How many streams the scan has."""
-    source: Source
+    source: FileSource
     files: bytes = b""
     """The files that the stream reads, if it carries them: `parts_of` decodes it."""
 
 
 def packed(
-    state: TableState, groups: Sequence[Sequence[FilePart]], source: Source, *, carried: bool
+    state: TableState, groups: Sequence[Sequence[FilePart]], source: FileSource, *, carried: bool
 ) -> list[bytes]:
     """The streams of a scan, each with its group of files where `carried` says so."""
     snapshot = NO_SNAPSHOT if state.snapshot is None else state.snapshot.snapshot_id
     own = (table_uuid(state), snapshot, state.schema.schema_id)
     streams = []
     for index, group in enumerate(groups):
-        body = _encoded(state, group) if carried and source is not Source.SPARK else None
-        kind = source if body is None else Source.CARRIED
+        body = _encoded(state, group) if carried and source is not FileSource.SPARK else None
+        kind = source if body is None else FileSource.CARRIED
         streams.append(_HEAD.pack(*own, index, len(groups), kind) + (body or b""))
     return streams
 
@@ -77,7 +77,7 @@ def unpacked(state: TableState, partition: bytes) -> Stream:
     try:
         table, snapshot, schema, index, count, source = _HEAD.unpack(partition[: _HEAD.size])
         files = partition[_HEAD.size :]
-        return Stream(table, snapshot, schema, index, count, Source(source), files)
+        return Stream(table, snapshot, schema, index, count, FileSource(source), files)
     except (struct.error, ValueError) as error:
         raise BadRequest(f"the partition is not one of table {state.identifier}") from error
 
