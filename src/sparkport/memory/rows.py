@@ -141,7 +141,7 @@ def removed(segments: Sequence[Segment], ids: pa.Array) -> tuple[Segment, ...]:
         columns = tuple(take_values(column.slice(first, rows), kept) for column in segment.columns)
         return with_ids(columns, segment.row_ids(first, rows).take(kept))
 
-    return tuple(_with_small_ones_merged(_changed(segments, ids, rewrite)))
+    return tuple(_merged_small(_changed(segments, ids, rewrite)))
 
 
 def _changed(
@@ -170,7 +170,7 @@ def _changed(
     return result
 
 
-def _with_small_ones_merged(segments: Sequence[Segment]) -> Iterator[Segment]:
+def _merged_small(segments: Sequence[Segment]) -> Iterator[Segment]:
     """Merge neighbouring small segments, so that many DELETEs do not leave many segments."""
     run: list[Segment] = []
     rows = 0

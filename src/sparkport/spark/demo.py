@@ -118,7 +118,8 @@ _PRODUCTS = _Table(
 _SOLD = """
         INSERT INTO {orders}
         SELECT
-            o.id, o.customer_id, o.product_id, o.quantity, o.quantity * p.price, 'paid', o.ordered_at
+            o.id, o.customer_id, o.product_id, o.quantity, o.quantity * p.price, 'paid',
+            o.ordered_at
         FROM (
             SELECT
                 id,

@@ -171,10 +171,7 @@ class _ColumnRetyping:
             )
 
     def _stage_new_column(self) -> None:
-        (
-            """Put a column with another id in the place of the old one: files have no values of it."""
-            ""
-        )
+        """Replace the column by one with another id, of which the old files have no values."""
         draft, name = self._draft, self._field.name
         update = draft.transaction.updateSchema().allowIncompatibleChanges()
         update.deleteColumn(draft.name_of(self._stored.field_id))

@@ -1,13 +1,13 @@
 """The rows in which two states of a table differ, by their row ids.
 
 Strategy: files that both states have, with the same delete vectors, hold no difference and are not
-opened. Of the others, the ids tell which rows are only in one state. A row that is in both, but not
-in the same place, was updated or merely moved, as compaction does; that its values were not touched
-is told by `_last_updated_sequence_number`, and whether those that were touched differ at all by
-their values. So only what changed is read, and what was touched is read twice.
+opened. In the other files, the ids show which rows are only in one state. A row that is in both,
+but not in the same place, was updated, or only moved, as compaction does.
+`_last_updated_sequence_number` shows whether it was written since; if so, its values are compared.
+So only what changed is read, and rows that were written are read twice.
 
-Memory: ids are kept in bitmaps, which take next to nothing where they are close together; besides
-that 16 bytes, twice, for each row that was touched. Rows stream.
+Memory: ids are kept in bitmaps, which take little space where ids are close together. In addition,
+each row that was written takes 16 bytes, twice. Rows stream.
 """
 
 from __future__ import annotations
@@ -47,28 +47,26 @@ __all__ = ["ChangedRows"]
 _LAST_UPDATED_FIELD = 2147483539
 """The reserved field id of `_last_updated_sequence_number`, where a file holds it."""
 _STEP = 1_048_576
-"""Rows whose numbers are looked at together."""
+"""Rows whose sequence numbers are read at a time."""
 
 
 @dataclass(slots=True, eq=False)
 class _Piece:
-    """Rows of a data file that one of the states has in this place, and the other has not."""
+    """Rows of a data file that are in this place in only one of the states."""
 
     part: FilePart
     positions: BitMap64 | None
-    """Which rows of the file; None for all that are not deleted."""
+    """Positions of the rows in the file; None for all that are not deleted."""
     ids: BitMap64
-    """Of those rows, once they have been looked for."""
+    """The ids of those rows, once they have been read."""
 
 
 class ChangedRows:
-    """Compares two states of a table; for one thread. `metadata` are the present ones, which know
-    how they are related.
+    """Compares two states of a table; for one thread.
 
-    `later` is that of the states whose columns are shown.
-
-    Raises, as all that is done with it: Unsupported where only Spark can read the files;
-    PreconditionFailed when one is missing or damaged, or is from before the table had row ids; what
+    `metadata` are the present ones, which know how the states are related. `later` is the state
+    whose columns are shown. All methods raise: Unsupported where only Spark can read the files;
+    PreconditionFailed when a file is missing or damaged, or is older than the table's row ids; what
     `check` raises.
     """
 
@@ -93,7 +91,7 @@ class ChangedRows:
 
     @property
     def rows(self) -> int:
-        """At most so many rows are read."""
+        """An upper bound of the number of rows that are read."""
         return sum(
             piece.part.rows if piece.positions is None else len(piece.positions)
             for piece in self._all
@@ -106,7 +104,7 @@ class ChangedRows:
     def read(
         self, columns: Sequence[str], batch_rows: int
     ) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
-        """Batches of the columns and `rowid`, and of each row what has happened to it."""
+        """Yield batches of the columns and `rowid`, and for each row what has happened to it."""
         request = self._request([*columns, ROWID_NAME], batch_rows)
         for pieces, alone, updated in (
             (self._gone, "delete", "update_before"),
@@ -132,7 +130,7 @@ class ChangedRows:
     # ----------------------------------------------------------------------- where they may differ
 
     def _pieces(self) -> tuple[list[_Piece], list[_Piece]]:
-        """Rows that only the first state has where they are, and those that only the second has."""
+        """Rows that only the first state has in their place, and those that only the second has."""
         old, new = self._parts(self._before), self._parts(self._after)
         gone = [_Piece(part, None, BitMap64()) for path, part in old.items() if path not in new]
         come = [_Piece(part, None, BitMap64()) for path, part in new.items() if path not in old]
@@ -148,7 +146,7 @@ class ChangedRows:
                 deleted, deleted_now = (
                     deleted_bitmap(each, self._properties) for each in (part, now)
                 )
-            # Of a file from before the table had row ids, only the later state knows them.
+            # For a file older than the table's row ids, only the later state has the ids.
             first = part.first_row_id if now.first_row_id is None else now.first_row_id
             whole = replace(part, vector=None, position_deletes=(), first_row_id=first)
             if deleted_now - deleted:
@@ -161,8 +159,8 @@ class ChangedRows:
         plan = plan_scan(state, None, None)
         if not plan.readable:
             raise Unsupported(
-                f"the changed rows of table {self._table} cannot be found: only Spark can read its files; compare the "
-                "versions with spark_sql('SELECT … VERSION AS OF …')"
+                f"the changed rows of table {self._table} cannot be found: only Spark can read its "
+                "files; compare the versions with spark_sql('SELECT … VERSION AS OF …')"
             )
         return {part.path: part for part in plan.parts}
 
@@ -180,14 +178,15 @@ class ChangedRows:
         for batch in batches:
             if batch.column(batch.num_columns - 1).null_count:
                 raise PreconditionFailed(
-                    f"one of the versions is from before table {self._table} had row ids, by which rows are compared"
+                    f"one of the versions is from before table {self._table} had row ids, by which "
+                    "rows are compared"
                 )
             yield batch
 
     # ----------------------------------------------------------------------------- whether they do
 
     def _compare(self) -> None:
-        """Find the rows that both states have, and those among them that are the same in both."""
+        """Find the rows that both states have, and those among them that are equal in both."""
         request = self._request([ROWID_NAME], _STEP)
         for piece in self._all:
             for batch in self._rows_of(request, piece):
@@ -198,9 +197,7 @@ class ChangedRows:
         self._unchanged = self._both - differing
 
     def _touched(self) -> BitMap64:
-        """Those of the rows in both states that somebody has written since the states had the same
-        past.
-        """
+        """Rows of both states that were written since the states had the same past."""
         snapshots = [
             None if state.snapshot is None else state.snapshot.snapshot_id
             for state in (self._before, self._after)
@@ -208,21 +205,19 @@ class ChangedRows:
         pasts = [ancestors_of(self._metadata, each) for each in snapshots]
         common = next((each for each in pasts[1] if each in set(pasts[0])), None)
         if common is None:
-            return self._both  # nothing proves that any is the same
+            return self._both  # nothing proves that any row is equal
         found = BitMap64()
         for state, pieces, snapshot in zip(
             (self._before, self._after), (self._gone, self._come), snapshots, strict=True
         ):
-            if snapshot != common:  # it has rows that are younger
+            if snapshot != common:  # it has younger rows
                 limit = self._metadata.snapshot_by_id(common)
                 assert limit is not None
                 found |= self._written_after(state, pieces, limit.sequence_number or 0)
         return found & self._both
 
     def _written_after(self, state: TableState, pieces: Sequence[_Piece], limit: int) -> BitMap64:
-        """The ids of rows that got their values by a commit with a higher number; perhaps of
-        deleted ones too.
-        """
+        """Ids of rows that a later commit wrote; deleted rows may be among them."""
         concerned = [piece for piece in pieces if piece.ids & self._both]
         numbers = _sequence_numbers(state, {piece.part.path for piece in concerned})
         mapping = state.metadata.properties.get("schema.name-mapping.default")
@@ -246,8 +241,9 @@ class ChangedRows:
     def _numbers(
         self, file: pq.ParquetFile, part: FilePart, leaves: Mapping[int | None, int]
     ) -> Iterator[tuple[pa.Array, pa.Array]]:
-        """The ids of a file's rows, and the numbers of the commits that gave them their values;
-        NULL: that of the file.
+        """Ids of a file's rows, and the numbers of the commits that wrote their values.
+
+        NULL stands for the number of the file.
         """
         wanted = sorted(
             leaves[each] for each in (ROW_ID_FIELD, _LAST_UPDATED_FIELD) if each in leaves
@@ -267,9 +263,7 @@ class ChangedRows:
             yield ids, columns[leaves[_LAST_UPDATED_FIELD]]
 
     def _differing(self, touched: BitMap64) -> BitMap64:
-        """Those of the touched rows that have other values in the second state, as far as its
-        columns show them.
-        """
+        """Rows of `touched` whose values, in the columns that are shown, differ."""
         columns = self._later.definition.columns.names
         request = as_stored(self._request([*columns, ROWID_NAME], 131_072), self._later)
         with RowHashes(len(columns)) as hashes:
@@ -292,7 +286,7 @@ def _union(pieces: Sequence[_Piece]) -> BitMap64:
 
 
 def _members(ids: pa.Array, wanted: BitMap64) -> pa.BooleanArray | None:
-    """TRUE for ids that are wanted; None if there are none."""
+    """A mask of the ids that are wanted; None if there are none."""
     own = bitmap_of(ids) & wanted if wanted else None
     if not own:
         return None
@@ -308,7 +302,7 @@ def _kinds(updates: pa.BooleanArray | None, alone: str, updated: str, rows: int)
 
 
 def _sequence_numbers(state: TableState, paths: set[str]) -> dict[str, int]:
-    """Of the commits that added these files."""
+    """For each file, the number of the commit that added it."""
     assert state.io is not None
     assert state.snapshot is not None
     return {

@@ -1,8 +1,8 @@
 """The functions of the lake, in each of its schemas.
 
-They are in every schema, not in one of their own: unqualified names in a query then mean tables of
-the schema whose function was called, `USE lake.sales` makes `spark_sql('…')` enough, and no schema
-appears that Spark does not have.
+They are in every schema, and not in a schema of their own. So unqualified names in a query mean
+tables of the schema whose function was called, `USE lake.sales` makes `spark_sql('…')` enough, and
+no schema appears that Spark does not have.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _OF_TABLES: Sequence[type[FunctionOfTable]] = (
 
 
 class LakeFunctions:
-    """The functions of one lake, by schema. Thread-safe."""
+    """The functions of a lake, by schema. Thread-safe."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
@@ -75,16 +75,16 @@ class LakeFunctions:
         return [*own, *self._sql_functions.table_functions(namespace)]
 
     def scalar_functions(self, namespace: tuple[str, ...]) -> Sequence[ScalarFunction]:
-        """The functions of transactions, and those that were defined in Spark SQL."""
+        """The functions for transactions, and those that were defined in Spark SQL."""
         return [*self._transactions, *self._sql_functions.scalar_functions(namespace)]
 
 
 def _expect_moderate(text: str, what: str) -> None:
-    """What was planned is remembered for a while, of many callers. Raises: LimitExceeded."""
+    """Limit a text that is remembered for a while with its plan. Raises: LimitExceeded."""
     if len(text) > _LONGEST:
         raise LimitExceeded(
-            f"spark_sql takes a {what} of at most {_LONGEST} characters, and this one has {len(text)}: write the values "
-            "into a table, and join it"
+            f"spark_sql takes a {what} of at most {_LONGEST} characters, and this one has "
+            f"{len(text)}: write the values into a table, and join it"
         )
 
 
@@ -98,7 +98,7 @@ def _full_name(table: Identifier) -> str:
 class SparkSql(TableFunction):
     """Rows of a query in Spark SQL: `spark_sql('SELECT …')`."""
 
-    applies_filters = False  # Spark applies what it understands of them
+    applies_filters = False  # Spark applies those it understands
     privilege = Privilege.SPARK_SQL
     time_limit = None
     interruptible = False
@@ -116,13 +116,14 @@ class SparkSql(TableFunction):
     def comment(self) -> str:
         return (
             "The rows of a query that Spark runs. Values for its markers :name are passed as "
-            "args := MAP {'name': 'text'}, or with their types as {'name': value}; [value] is for ?."
+            "args := MAP {'name': 'text'}, or with their types as {'name': value}; [value] is for "
+            "?."
         )
 
     @property
     def signature(self) -> FunctionSignature:
-        # Named parameters have one type for all calls, so here all values are text, which Spark
-        # casts where it must.
+        # A named parameter has the same type in all calls. So all values are text, which Spark
+        # casts where needed.
         values = pa.map_(pa.string(), pa.string())
         return FunctionSignature(
             (Parameter("query", pa.string()), Parameter("args", values, ParameterKind.NAMED))
@@ -159,7 +160,7 @@ class SparkSql(TableFunction):
 
 
 class SparkSqlWithArguments(SparkSql):
-    """The same with values of any type: `spark_sql('SELECT … :id', {'id': 5})`."""
+    """A query in Spark SQL with values of any type: `spark_sql('SELECT … :id', {'id': 5})`."""
 
     @property
     def signature(self) -> FunctionSignature:

@@ -1,8 +1,7 @@
-"""Care of a table's files, as table functions that tell what they did: `optimize` and
-`expire_snapshots`.
+"""Maintenance of a table's files, as table functions: `optimize` and `expire_snapshots`.
 
-Spark does the work, by Iceberg's own procedures. Rows stay what they are and keep their ids. Scans
-that have begun go on, because the files that they read stay until their snapshots expire.
+Spark does the work, by Iceberg's own procedures. Rows do not change and keep their ids. Scans that
+have begun go on, because the files that they read stay until their snapshots expire.
 """
 
 from __future__ import annotations
@@ -35,12 +34,13 @@ from sparkport.spark.lake.lake import Lake
 if TYPE_CHECKING:
     from pyspark.sql import Row
 
-__all__ = ["CareFunction", "ExpireSnapshots", "Optimize"]
+__all__ = ["MaintenanceFunction", "ExpireSnapshots", "Optimize"]
 
 
-class CareFunction(FunctionOfTable):
-    """A function that changes its table, and tells how in a few rows. Only `execute` changes
-    anything.
+class MaintenanceFunction(FunctionOfTable):
+    """A function that changes its table, and reports what it did in a few rows.
+
+    Only `execute` changes anything.
     """
 
     time_limit = None
@@ -56,14 +56,14 @@ class CareFunction(FunctionOfTable):
         yield pa.RecordBatch.from_pylist(rows, self.columns)
 
     def _left_out(self, parameters: Sequence[Any]) -> list[None]:
-        """For callers that do not pass what is named."""
+        """A NULL for each named parameter that the caller has not passed."""
         return [None] * (len(self.signature.parameters) - len(parameters))
 
     @abstractmethod
     def _run(
         self, ctx: Context, state: TableState, arguments: Sequence[Any]
     ) -> Iterable[Mapping[str, Any]]:
-        """Do it; the rows that tell what was done. `arguments` are those after the table."""
+        """Do the work, and return the rows of the report. `arguments` are those after the table."""
 
 
 def _called(
@@ -73,7 +73,7 @@ def _called(
     call: str,
     arguments: Mapping[str, Any] | None = None,
 ) -> Row:
-    """The one row that a procedure of Iceberg answers; `call` has the table as `:table`."""
+    """Call a procedure of Iceberg and return its only row; `call` names the table `:table`."""
     text = f"CALL {quoted(identifier.catalog)}.system.{call}"
     values = {"table": identifier.sql, **(arguments or {})}
     session = lake.spark
@@ -93,8 +93,8 @@ def _called(
 # ---------------------------------------------------------------------------------------- optimize
 
 
-class Optimize(CareFunction):
-    """Few large files instead of many small ones, without the rows that were deleted."""
+class Optimize(MaintenanceFunction):
+    """Replace many small files by few large ones, without the rows that were deleted."""
 
     columns = pa.schema(
         [
@@ -113,8 +113,9 @@ class Optimize(CareFunction):
     @property
     def comment(self) -> str:
         return (
-            "Writes a table's small files, and those with many deleted rows, anew as few large ones; all of them with "
-            "rewrite_all := true, or in an order with sort := 'a, b DESC'. target_file_size is in bytes."
+            "Writes a table's small files, and those with many deleted rows, anew as few large "
+            "ones; all of them with rewrite_all := true, or in an order with sort := 'a, b DESC'. "
+            "target_file_size is in bytes."
         )
 
     @property
@@ -143,7 +144,7 @@ class Optimize(CareFunction):
             )
             return
         lake, table = self._lake, state.identifier
-        # Two small files are worth putting together; Iceberg would wait for five.
+        # Two small files are worth joining; Iceberg would wait for five.
         settings = {
             "min-input-files": "2",
             "rewrite-all": str(bool(rewrite_all or sort is not None)).lower(),
@@ -196,7 +197,7 @@ class Optimize(CareFunction):
         if before is not None and len(before) < max(
             _FEW_MANIFESTS, 2 * math.ceil(sum(before) / _MANIFEST_BYTES)
         ):
-            return _done("manifests", 0, 0, 0, 0)  # there is nothing to be gained
+            return _done("manifests", 0, 0, 0, 0)  # nothing can be gained
         found = _called(self._lake, ctx, state.identifier, "rewrite_manifests(table => :table)")
         after = _manifest_sizes(self._lake.current(state.identifier))
         return _done(
@@ -209,7 +210,7 @@ class Optimize(CareFunction):
 
 
 _MANIFEST_BYTES = 8 * 1024 * 1024
-"""How large Iceberg makes them."""
+"""The size of the manifests that Iceberg writes."""
 _FEW_MANIFESTS = 4
 
 
@@ -230,7 +231,7 @@ def _done(
 
 
 def _manifest_sizes(state: TableState) -> list[int] | None:
-    """None where only Spark can tell."""
+    """The sizes of the manifests; None where only Spark can read them."""
     if state.snapshot is None:
         return []
     if state.io is None or not state.snapshot.manifest_list:
@@ -251,9 +252,7 @@ def _total(state: TableState, name: str) -> int | None:
 
 
 def _added_bytes(before: TableState, after: TableState) -> int | None:
-    """The size of the files that were added by rewriting others, as the snapshots in between
-    say.
-    """
+    """The size of the files that were rewritten, from the summaries of the snapshots in between."""
     known = None if before.snapshot is None else before.snapshot.snapshot_id
     total, snapshot = 0, after.snapshot
     while snapshot is not None and snapshot.snapshot_id != known:
@@ -267,8 +266,8 @@ def _added_bytes(before: TableState, after: TableState) -> int | None:
 # -------------------------------------------------------------------------------- expire_snapshots
 
 
-class ExpireSnapshots(CareFunction):
-    """Forget old versions, and remove the files that only they need."""
+class ExpireSnapshots(MaintenanceFunction):
+    """Remove old snapshots, and the files that only they need."""
 
     columns = pa.schema(
         [
@@ -289,9 +288,10 @@ class ExpireSnapshots(CareFunction):
     @property
     def comment(self) -> str:
         return (
-            "Forgets the snapshots of a table that are older than older_than (5 days, unless the table says otherwise), but "
-            "not the last retain_last (1), nor those of tags and branches, nor those that this server's transactions read; "
-            "removes the files that nobody needs any more, and tells how many."
+            "Forgets the snapshots of a table that are older than older_than (5 days, unless the "
+            "table says otherwise), but not the last retain_last (1), nor those of tags and "
+            "branches, nor those that this server's transactions read; removes the files that "
+            "nobody needs any more, and tells how many."
         )
 
     @property
@@ -319,7 +319,8 @@ class ExpireSnapshots(CareFunction):
         table = state.identifier
         if state.metadata.properties.get("gc.enabled", "true").lower() == "false":
             raise PreconditionFailed(
-                f"table {table} shares its files with others, as its property gc.enabled says: nothing of it is removed"
+                f"table {table} shares its files with others, as its property gc.enabled says: "
+                "nothing of it is removed"
             )
         with translated(f"table {table}"):
             found = self._outdated(state, older_than, retain_last)
@@ -333,9 +334,10 @@ class ExpireSnapshots(CareFunction):
             }
             return
         ids = ", ".join(f"{each}L" for each in wanted)
-        # Only those that are named: nothing is older than the beginning.
+        # Nothing is older than this time, so only the named snapshots expire.
         older = "TIMESTAMP '1970-01-01 00:00:00Z'"
-        call = f"expire_snapshots(table => :table, older_than => {older}, snapshot_ids => array({ids}))"
+        named = f"older_than => {older}, snapshot_ids => array({ids})"
+        call = f"expire_snapshots(table => :table, {named})"
         removed = _called(self._lake, ctx, table, call)
         yield {
             "expired_snapshots": len(wanted),
@@ -351,7 +353,7 @@ class ExpireSnapshots(CareFunction):
     def _outdated(
         self, state: TableState, older_than: datetime | None, retain_last: int | None
     ) -> set[int]:
-        """What Iceberg would expire; tags and branches keep theirs."""
+        """The snapshots that Iceberg would expire; those of tags and branches stay."""
         expiry = self._expiry(state.identifier)
         if older_than is not None:
             moment = (
@@ -365,22 +367,21 @@ class ExpireSnapshots(CareFunction):
         return {int(snapshot.snapshotId()) for snapshot in expiry.apply()}
 
     def _expect_only(self, table: Identifier, wanted: Sequence[int], in_use: set[int]) -> None:
-        """Raises: PreconditionFailed when a branch's own settings would have others expire as
-        well.
-        """
+        """Raises: PreconditionFailed if a branch's settings would expire other snapshots."""
         expiry = self._expiry(table)
         expiry.expireOlderThan(0)
         for each in wanted:
             expiry.expireSnapshotId(each)
         if in_use & {int(snapshot.snapshotId()) for snapshot in expiry.apply()}:
             raise PreconditionFailed(
-                f"a branch of table {table} keeps snapshots for a limited time only, and one that has outlived it is still "
-                "read by a transaction: try again later"
+                f"a branch of table {table} keeps snapshots for a limited time only, and one that "
+                "has outlived it is still read by a transaction: try again later"
             )
 
     def _expiry(self, table: Identifier) -> Any:
-        """org.apache.iceberg.ExpireSnapshots of the table as it is now; nothing is committed by
-        it.
+        """An org.apache.iceberg.ExpireSnapshots of the table as it is now.
+
+        It is never committed.
         """
         handle = self._lake.gateway.iceberg(table)
         if handle is None:

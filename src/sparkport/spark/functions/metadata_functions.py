@@ -1,5 +1,6 @@
-"""What Iceberg's metadata tell of a table, as table functions: its snapshots, files and history. No
-Spark job is run.
+"""What Iceberg's metadata tell of a table, as table functions: snapshots, files and history.
+
+No Spark job is run.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _BATCH_ROWS = 10_000
 
 
 class _MetadataFunction(FunctionOfTable):
-    """Rows that are made one by one from what is known of a table."""
+    """A table function whose rows are made one by one from a table's metadata."""
 
     def estimated_rows(self, ctx: Context, parameters: Sequence[Any]) -> int | None:
         return self._count(ctx, self._state(ctx, parameters))
@@ -129,7 +130,7 @@ class Snapshots(_MetadataFunction):
 
 
 def _seen(metadata: TableMetadata) -> list[Snapshot]:
-    """All snapshots but those on which transactions and statements are still at work."""
+    """All snapshots but those that unfinished transactions and statements have made."""
     heads = {name: each.snapshot_id for name, each in metadata.refs.items()}
     hidden: set[int] = set()
     shown = {entry.snapshot_id for entry in metadata.snapshot_log}
@@ -179,7 +180,10 @@ class Files(_MetadataFunction):
 
     @property
     def comment(self) -> str:
-        return "The data and delete files of a table, as it is now; data_file is the one whose rows a delete vector hides."
+        return (
+            "The data and delete files of a table, as it is now; "
+            "data_file is the one whose rows a delete vector hides."
+        )
 
     def _count(self, ctx: Context, state: TableState) -> int | None:
         if state.snapshot is None:
@@ -246,7 +250,7 @@ def _partition(state: TableState, entry: ManifestEntry, spec_id: int) -> str | N
         try:
             source = state.schema.find_type(field.source_id)
             text = field.transform.to_human_string(source, value)
-        except (ValueError, TypeError, NotImplementedError):  # a column that was dropped since
+        except (ValueError, TypeError, NotImplementedError):  # the column was dropped since
             text = "null" if value is None else str(value)
         parts.append(f"{field.name}={text}")
     return "/".join(parts)
@@ -271,7 +275,10 @@ class History(_MetadataFunction):
 
     @property
     def comment(self) -> str:
-        return "The changes of a table, the oldest first: AT (VERSION => version) shows it as it was after one of them."
+        return (
+            "The changes of a table, the oldest first: "
+            "AT (VERSION => version) shows it as it was after one of them."
+        )
 
     def _count(self, ctx: Context, state: TableState) -> int:
         return len(changes_of(self._lake, state, ctx.check))
@@ -308,8 +315,9 @@ def _difference(
     after: MetadataHead | None,
     shown: set[int | None],
 ) -> str | None:
-    """What a change has changed, where `shown` were current earlier; None if nobody knows any
-    more.
+    """What a change has changed; None if that is not known any more.
+
+    `shown` are the snapshots that were current earlier.
     """
     if change.number == 0 and change.before is None:
         return "create"

@@ -1,8 +1,8 @@
-"""Queries in Spark SQL that clients send: they read, and nothing else.
+"""Queries in Spark SQL that clients send: they read, and do nothing else.
 
-Strategy: what a query would touch is known and allowed before anything of it runs. It is parsed in
-a session of its own, checked to be a query, its tables are looked up in the grants, it is analysed
-without carrying anything out, and the tables that the analysis has found are looked up again. The
+Strategy: what a query would touch is known and permitted before anything of it runs. It is parsed
+in a session of its own and checked to be a query. Its tables are looked up in the grants. It is
+analysed, which runs nothing, and the tables that the analysis has found are looked up again. The
 rows are those of that very plan.
 """
 
@@ -39,20 +39,20 @@ _REMEMBERED_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Query:
-    """A query that Spark has understood; nothing of it has run."""
+    """A query that Spark has analysed; nothing of it has run."""
 
     title: str
     """How messages name it."""
     rows: DataFrame
     arrow_schema: pa.Schema
     named: Sequence[Identifier] = ()
-    """The tables and views that it names."""
+    """The tables and views that the query names."""
     tables: Sequence[Identifier] = ()
-    """The tables that it reads, also through views."""
+    """The tables that the query reads, also through views."""
 
 
 class Queries:
-    """Understands the queries of one lake. Thread-safe."""
+    """Analyses the queries of a lake. Thread-safe."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
@@ -71,14 +71,13 @@ class Queries:
         arguments: Mapping[str, Column] | list[Column],
         key: Hashable,
     ) -> Query:
-        """Analyse a query, in which unqualified names are of `namespace`. `key` stands for its
-        arguments.
+        """Analyse a query, whose unqualified names are in `namespace`.
 
-        Raises: BadRequest for what is no query; PermissionDenied, in the same words, for tables
-        that the caller may not read and, unless it may do everything, for tables that are not
-        there; what else Spark finds wrong.
+        `key` stands for its arguments. Raises: BadRequest for a text that is not a query;
+        PermissionDenied, in the same words, for tables that the caller may not read and, unless it
+        may do everything, for tables that do not exist; what else Spark finds wrong.
         """
-        # The steps of one scan share a trace id: what the plan was made for is what is read.
+        # The steps of a scan share a trace id, so that it reads what was planned.
         remembered = (ctx.trace_id, ctx.principal, namespace, text, key)
         known = self._known.find(remembered, None) if ctx.trace_id else None
         if known is None:
@@ -118,8 +117,7 @@ class Queries:
     def _expect_resolvable(
         self, ctx: Context, session: SparkSession, relations: Sequence[NamedRelation], title: str
     ) -> None:
-        """Before a caller is told what Spark finds wrong with a query: all that it names is there,
-        and may be read.
+        """Check that all that a query names exists and may be read, before showing an error.
 
         Raises: PermissionDenied.
         """
@@ -138,9 +136,7 @@ class Queries:
 def read_query(
     lake: Lake, ctx: Context, query: Query, options: ScanOptions
 ) -> Iterator[pa.RecordBatch]:
-    """Run a query on Spark; what comes back streams. Raises: what Spark's errors are translated
-    to.
-    """
+    """Run a query on Spark and stream its rows. Raises: what Spark's errors are translated to."""
     names = query.arrow_schema.names if options.columns is None else list(options.columns)
     names = names or query.arrow_schema.names[:1]
     with translated(query.title):

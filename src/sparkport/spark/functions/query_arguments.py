@@ -19,7 +19,7 @@ __all__ = ["literal", "markers"]
 
 
 def markers(arguments: pa.Scalar | None) -> dict[str, Column] | list[Column]:
-    """What the markers of a query stand for: by name from a STRUCT or MAP, in order from a LIST.
+    """The values of a query's markers: by name from a STRUCT or MAP, in order from a LIST.
 
     Raises: BadRequest.
     """
@@ -33,13 +33,15 @@ def markers(arguments: pa.Scalar | None) -> dict[str, Column] | list[Column]:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return [literal(each) for each in arguments]
     raise BadRequest(
-        "spark_sql takes its arguments as {'name': value} or MAP {'name': value} for :name, or as [value] for ?"
+        "spark_sql takes its arguments as {'name': value} or MAP {'name': value} for :name, or as "
+        "[value] for ?"
     )
 
 
 def literal(scalar: pa.Scalar) -> Column:
-    """A value as a literal of Spark SQL: parameters take nothing else. Raises: BadRequest for types
-    that Spark lacks.
+    """A value as a literal of Spark SQL, which is all that parameters take.
+
+    Raises: BadRequest for types that Spark lacks.
     """
     from pyspark.sql import functions as sql
 
@@ -63,7 +65,7 @@ def literal(scalar: pa.Scalar) -> Column:
 
 
 def _timestamp(scalar: pa.Scalar) -> str:
-    """By its text in UTC: PySpark would read a Python time in the zone of this process."""
+    """A timestamp from its text in UTC: PySpark would read a Python time in this process's zone."""
     zone = scalar.type.tz
     moment = (
         scalar.cast(pa.timestamp("us", None if zone is None else "UTC"))

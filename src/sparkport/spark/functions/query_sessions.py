@@ -1,4 +1,4 @@
-"""A session of its own for each query, so that nothing that one caller does is met by another."""
+"""A session of its own for each query, so that what a caller does is not seen by another caller."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _BEYOND_DATA = (
     *("reflect", "java_method", "try_reflect"),  # any method of Java
     *("from_protobuf", "to_protobuf", "from_avro", "to_avro", "schema_of_avro"),  # files by path
 )
-"""Functions that reach past the tables: not for those who were let in to read these."""
+"""Functions that reach beyond tables. Permission to read tables does not include them."""
 
 
 class QuerySessions:
-    """Makes sessions for the queries of one lake. Thread-safe.
+    """Makes sessions for the queries of a lake. Thread-safe.
 
-    They are copies of a model session, which has the settings of the lake's own less what reaches
-    past tables. It also keeps the catalogs that queries have loaded: to load one takes longer than
-    to analyse a query, and each has connections.
+    They are copies of a model session. It has the settings of the lake's own session, without what
+    reaches beyond tables. It also keeps the catalogs that queries have loaded: loading a catalog
+    takes longer than analysing a query, and each has connections.
     """
 
     def __init__(self, lake: Lake) -> None:
@@ -37,13 +37,13 @@ class QuerySessions:
         self._lock = threading.Lock()
         self._model: SparkSession | None = None
         self._settings: Any = None
-        """Those of the lake's session when the model was made: a map of Scala's."""
+        """The settings of the lake's session when the model was made, as a map of Scala."""
 
     @contextmanager
     def opened(self, namespace: tuple[str, ...]) -> Iterator[SparkSession]:
-        """A new session, active in this thread, in which names without a schema are of that one.
+        """A new session, active in this thread, in which unqualified names are in `namespace`.
 
-        It may be used afterwards as well, and need not be closed: Java collects it.
+        It may be used afterwards, too, and need not be closed: Java collects it.
         """
         from pyspark.sql import SparkSession
 
@@ -56,7 +56,7 @@ class QuerySessions:
             _loaded_catalogs(java_model.sessionState().catalogManager()),
         )
         # Parsers and new catalogs take their settings from the session that is active in the
-        # thread, whoever's it is.
+        # thread, even if it is another one.
         self._java_sessions.setActiveSession(java_session)
         try:
             self._copy(kept, loaded)
@@ -91,9 +91,8 @@ class QuerySessions:
         model.conf.set("spark.sql.runSQLOnFiles", "false")
         for key in spark.conf.getAll:
             if key.startswith(_CATALOG) and "." not in key.removeprefix(_CATALOG):
-                model.conf.set(
-                    f"{key}.cache-enabled", "false"
-                )  # it would not hear of what others commit
+                # A cache would not notice what others commit.
+                model.conf.set(f"{key}.cache-enabled", "false")
         registry = java_model.sessionState().functionRegistry()
         for name in _BEYOND_DATA:
             registry.dropFunction(
@@ -103,8 +102,9 @@ class QuerySessions:
 
 
 def _loaded_catalogs(manager: Any) -> Any | None:
-    """The catalogs of a session: Spark has no other way to them. None where it keeps them
-    elsewhere, so that every session loads its own.
+    """The map of loaded catalogs of a session, by reflection: Spark has no other way to it.
+
+    None where Spark keeps them elsewhere; then every session loads its own.
     """
     from py4j.protocol import Py4JError
 

@@ -1,4 +1,4 @@
-"""Which rows of two tables differ, told by 64 bits of each row."""
+"""Find the rows of two tables that differ, by 64-bit hashes of the rows."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ __all__ = ["RowHashes"]
 
 
 class RowHashes:
-    """Hashes of rows on two sides, computed and compared by DuckDB. To be closed; for one
-    thread.
+    """Hashes of rows on two sides, computed and compared by DuckDB.
+
+    To be closed; for one thread.
     """
 
     def __init__(self, columns: int) -> None:
@@ -27,10 +28,9 @@ class RowHashes:
         self._database.close()
 
     def add(self, side: int, rows: pa.RecordBatch) -> None:
-        """Rows with their id last."""
+        """Add rows to a side, 0 or 1; the last column is the row id."""
         names = [f"c{index}" for index in range(self._columns)]
-        # Of nested values DuckDB hashes only what is in them: an empty list would be as good as
-        # NULL.
+        # DuckDB hashes only the elements of nested values: an empty list would be equal to NULL.
         values = [
             f"CAST({name} AS VARCHAR)"
             if pa.types.is_nested(rows.schema.field(index).type)
@@ -44,8 +44,12 @@ class RowHashes:
         self._database.unregister("rows")
 
     def differing(self) -> pa.Array:
-        """The ids of rows on both sides that are not alike, in no order. Zeros of either sign are
-        alike, and so are NaNs.
+        """Ids of rows that are on both sides and differ, in no order.
+
+        0.0 equals -0.0, and NaN equals NaN.
         """
-        query = "SELECT side0.id FROM side0 JOIN side1 ON side0.id = side1.id AND side0.hash <> side1.hash"
+        query = (
+            "SELECT side0.id FROM side0"
+            " JOIN side1 ON side0.id = side1.id AND side0.hash <> side1.hash"
+        )
         return self._database.sql(query).to_arrow_table().column(0).combine_chunks()

@@ -1,8 +1,8 @@
-"""Functions that were defined in Spark SQL (`CREATE FUNCTION … RETURN …`), as functions of DuckDB.
+"""Functions that were defined in Spark SQL (`CREATE FUNCTION … RETURN …`), as DuckDB functions.
 
-Only Spark's session catalog can hold them. Iceberg's parser, which is in the way of every session
-with Iceberg's extensions, cannot read their parameters back; such functions are described and run
-in a session without extensions.
+Only Spark's session catalog can hold them. Iceberg's parser, which every session with Iceberg's
+extensions uses, cannot read their parameters back. Such functions are described and run in a
+session without extensions.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Described:
     session: SparkSession
     parameters: tuple[tuple[str, DataType], ...]
     required: int
-    """How many of them have no default; those come first."""
+    """How many parameters have no default; these come first."""
     returns: DataType
     is_table: bool
     comment: str
@@ -73,8 +73,9 @@ class _Described:
 
 
 class SqlFunctions:
-    """The functions of one lake that were defined in Spark SQL. Thread-safe; looked up anew every
-    few seconds.
+    """The functions of a lake that were defined in Spark SQL.
+
+    They are looked up again every few seconds. Thread-safe.
     """
 
     def __init__(self, lake: Lake) -> None:
@@ -113,7 +114,7 @@ class SqlFunctions:
             return found
 
     def _functions_of(self, described: _Described) -> list[ScalarFunction | TableFunction]:
-        """The same objects as long as the function is the same."""
+        """The overloads of a function. The objects stay the same until the function changes."""
         if described not in self._made:
             make = SqlTableFunction if described.is_table else SqlScalarFunction
             counts = range(described.required, len(described.parameters) + 1)
@@ -135,7 +136,7 @@ class SqlFunctions:
                 _SESSION_CATALOG, namespace, str(function.identifier().funcName())
             )
             if not function.isUserDefinedFunction():
-                continue  # a class of Java, which does not tell its parameters
+                continue  # a Java class, which does not name its parameters
             try:
                 with translated(f"function {identifier}"):
                     each = self._described(identifier, function)
@@ -193,7 +194,7 @@ class SqlFunctions:
 
 
 class _SqlFunction:
-    """What all of them have in common; `count` is how many arguments this overload takes."""
+    """What scalar and table functions share; `count` is this overload's number of arguments."""
 
     def __init__(self, lake: Lake, described: _Described, count: int) -> None:
         self._lake = lake
@@ -229,9 +230,7 @@ class SqlScalarFunction(_SqlFunction, ScalarFunction):
             )
 
     def execute(self, ctx: Context, arguments: pa.RecordBatch) -> pa.Array:
-        """The rows of a batch are few, so they go to Spark as they are, and the results come back
-        at once.
-        """
+        """Have Spark compute a batch: its few rows are sent with the plan."""
         from pyspark.sql.types import LongType, StructField, StructType
 
         expect_served_whole(ctx, self._lake, self._described.title)
@@ -256,13 +255,13 @@ class SqlScalarFunction(_SqlFunction, ScalarFunction):
         job = start_job(described.session.sparkContext, ctx, described.title, run)
         ctx.on_cancel(job.cancel)
         found = job.result()
-        # Whatever the function reads may have been shuffled.
+        # A function that reads tables may have shuffled the rows.
         ordered = found.take(pc.sort_indices(found.column(0)))
         return ordered.column(1).combine_chunks().cast(self.signature.return_type)
 
 
 class SqlTableFunction(_SqlFunction, TableFunction):
-    """A table function: a query, with arguments in their places."""
+    """A table function: a query into which the arguments are put."""
 
     time_limit = None
     interruptible = False
@@ -288,8 +287,7 @@ class SqlTableFunction(_SqlFunction, TableFunction):
             ]
         with translated(described.title):
             marks = ", ".join(["?"] * len(scalars))
-            # Without its schema, which is the session's: Spark takes no other name of a table
-            # function.
+            # Without its schema, which is the session's: Spark does not take a qualified name here.
             text = f"SELECT * FROM {quoted(described.identifier.name)}({marks})"
             rows, arrow_schema = presented(
                 described.session.sql(text, args=[literal(each) for each in scalars] or None)
@@ -298,7 +296,7 @@ class SqlTableFunction(_SqlFunction, TableFunction):
 
 
 def _signature(described: _Described, count: int) -> FunctionSignature:
-    """With so many of the parameters: a default is left to Spark."""
+    """The signature with `count` parameters: Spark fills in the defaults of the others."""
     parameters = tuple(
         Parameter(name, arrow_type(kind)) for name, kind in described.parameters[:count]
     )

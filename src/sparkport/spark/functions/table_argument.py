@@ -1,4 +1,4 @@
-"""Table functions about one table of the lake, which is named by their first argument."""
+"""Table functions about a table of the lake, which their first argument names."""
 
 from __future__ import annotations
 
@@ -26,11 +26,14 @@ __all__ = ["FunctionOfTable", "expect_point"]
 
 
 class FunctionOfTable(TableFunction):
-    """A function of a table's name: `table` in its own schema, or `schema.table`."""
+    """A table function whose first argument names a table: `table` or `schema.table`.
+
+    A name without a schema is in the function's own schema.
+    """
 
     columns: pa.Schema
     needs: Privilege = Privilege.READ
-    """What the caller must have been granted on the table."""
+    """The privilege that the caller needs on the table."""
 
     def __init__(self, lake: Lake, namespace: tuple[str, ...]) -> None:
         self._lake = lake
@@ -41,7 +44,7 @@ class FunctionOfTable(TableFunction):
         return FunctionSignature((Parameter("table", pa.string()),))
 
     def schema_for_parameters(self, ctx: Context, parameters: Sequence[Any]) -> pa.Schema:
-        self._state(ctx, parameters)  # so that a wrong name is told before anything is planned
+        self._state(ctx, parameters)  # report a wrong name before anything is planned
         return self.columns
 
     def _state(self, ctx: Context, parameters: Sequence[Any]) -> TableState:
@@ -60,8 +63,9 @@ class FunctionOfTable(TableFunction):
 
 
 def expect_point(value: Any, function: str) -> TimePoint:
-    """What AT would make of a version: its number, a snapshot's id, a tag; or a moment. Raises:
-    BadRequest.
+    """Read an argument as AT reads it: a version's number, a snapshot's id, a tag, or a timestamp.
+
+    Raises: BadRequest.
     """
     match value:
         case bool():
@@ -75,5 +79,6 @@ def expect_point(value: Any, function: str) -> TimePoint:
         case _:
             pass
     raise BadRequest(
-        f"{function} takes a version as AT does: its number, the id of a snapshot or the name of a tag; or a TIMESTAMP"
+        f"{function} takes a version as AT does: its number, the id of a snapshot or the name of a "
+        "tag; or a TIMESTAMP"
     )

@@ -23,8 +23,9 @@ _CHANGE_TYPE, _ROW_ID = "_change_type", "_row_id"
 
 
 class TableChanges(FunctionOfTable):
-    """Rows that were inserted, deleted or updated between two versions, each once, whatever
-    happened in between.
+    """Rows that were inserted, deleted or updated between two versions.
+
+    Each row comes once, whatever happened in between.
     """
 
     time_limit = None
@@ -37,9 +38,10 @@ class TableChanges(FunctionOfTable):
     @property
     def comment(self) -> str:
         return (
-            "The rows that differ between two versions of a table, each as AT takes it: number, snapshot id, tag; or a "
-            "timestamp. _change_type is insert, delete, update_before or update_after, and _row_id tells which row it is. "
-            "Without the second version: up to now."
+            "The rows that differ between two versions of a table, each as AT takes it: number, "
+            "snapshot id, tag; or a timestamp. _change_type is insert, delete, update_before or "
+            "update_after, and _row_id tells which row it is. Without the second version: up to "
+            "now."
         )
 
     @property
@@ -84,8 +86,9 @@ class TableChanges(FunctionOfTable):
     def _versions(
         self, ctx: Context, parameters: Sequence[Any]
     ) -> tuple[TableState, TableState, TableState]:
-        """Both versions, and the table as it is now. Raises: NotFound, BadRequest; Unsupported
-        without row ids.
+        """Both versions, and the table as it is now.
+
+        Raises: NotFound, BadRequest; Unsupported without row ids.
         """
         now = self._state(ctx, parameters)
         points = [expect_point(each, self.name) for each in parameters[1:]]
@@ -94,14 +97,15 @@ class TableChanges(FunctionOfTable):
         for state in (before, after):
             if not state.has_row_ids:
                 raise Unsupported(
-                    f"table {now.identifier} has no row ids at that version, and without them nobody can tell an updated "
-                    "row from a new one: they come with Iceberg's format version 3, unless a column is called rowid"
+                    f"table {now.identifier} has no row ids at that version, and without them "
+                    "nobody can tell an updated row from a new one: they come with Iceberg's "
+                    "format version 3, unless a column is called rowid"
                 )
         return before, after, now
 
 
 class TableChangesSince(TableChanges):
-    """The same up to now."""
+    """Rows that were inserted, deleted or updated since a version."""
 
     @property
     def signature(self) -> FunctionSignature:
@@ -111,7 +115,7 @@ class TableChangesSince(TableChanges):
 def _shown(state: TableState) -> pa.Schema:
     columns = state.definition.columns
     kind, row_id = distinct_names([*columns.names, _CHANGE_TYPE, _ROW_ID])[len(columns) :]
-    # In older rows a column may be NULL that cannot be any more.
+    # A column that is NOT NULL now may be NULL in older rows.
     own = [field.with_nullable(True).with_metadata(_without_default(field)) for field in columns]
     return pa.schema([*own, pa.field(kind, pa.string()), pa.field(row_id, pa.int64())])
 
@@ -123,7 +127,7 @@ def _without_default(field: pa.Field) -> dict[bytes, bytes] | None:
 
 
 def _later(before: TableState, after: TableState) -> TableState:
-    """The one whose columns are shown: with them the files of both can be read."""
+    """The state whose columns are shown: with them the files of both can be read."""
 
     old, new = (
         0 if each.snapshot is None else each.snapshot.sequence_number or 0

@@ -1,4 +1,4 @@
-"""Tables that are named by a text: `table` in the function's own schema, or `schema.table`."""
+"""Find a table by a text: `table` in the function's own schema, or `schema.table`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["find_for"]
 def find_for(
     ctx: Context, lake: Lake, namespace: tuple[str, ...], name: str, *privileges: Privilege
 ) -> CatalogEntry | None:
-    """The table or view of that name for a caller who is to do something with all of it, as it is
-    now; None also where it may see none. The exact name wins over one that differs in case.
+    """The table or view of that name, as it is now; None if the caller sees none.
 
-    Raises: PermissionDenied.
+    The caller must have the privileges on all rows and columns. An exact name wins over a name that
+    differs in case. Raises: PermissionDenied.
     """
     entry = _find(ctx, lake, namespace, name)
     if entry is not None:
@@ -29,7 +29,7 @@ def find_for(
 
 def _find(ctx: Context, lake: Lake, namespace: tuple[str, ...], name: str) -> CatalogEntry | None:
     found = lake.catalog.listing().namespaces
-    # A name with dots in it may be cut at any of them; the function's own schema comes first.
+    # A name with dots may be split at any of them; the function's own schema comes first.
     own = ".".join(namespace)
     cuts = [
         (own, name),
@@ -41,7 +41,7 @@ def _find(ctx: Context, lake: Lake, namespace: tuple[str, ...], name: str) -> Ca
                 if not _same(each, schema_name, exact):
                     continue
                 table = next((own for own in there.entries if _same(own, table_name, exact)), None)
-                # What the caller may not see must not stand before what it may.
+                # A table that the caller may not see must not hide a table that it may see.
                 if table is not None and ctx.access.may(Privilege.LIST, each, table):
                     return lake.catalog.entry(there.parts, table)
     return None

@@ -2,7 +2,7 @@
 
 DuckDB never tells a server that a block has ended (airport §10), so each of its statements is
 committed by itself. But all statements of a `BEGIN … COMMIT` block bear the same transaction id,
-these functions too (airport §2.2). After `lake_begin()` the statements that follow in the block
+these functions, too (airport §2.2). After `lake_begin()` the statements that follow in the block
 wait for `lake_commit()`, and are published together.
 """
 
@@ -52,12 +52,13 @@ class _TransactionFunction(ScalarFunction):
     def _expect_begun(self, transaction: Transaction) -> None:
         if not transaction.collects:
             raise PreconditionFailed(
-                f"{self.name}() has nothing to end: begin with BEGIN; SELECT lake_begin(); in the same block"
+                f"{self.name}() has nothing to end: begin with BEGIN; SELECT lake_begin(); in the "
+                "same block"
             )
 
 
 class LakeBegin(_TransactionFunction):
-    """From here on the statements of the block wait."""
+    """Makes the statements that follow in the block wait."""
 
     @property
     def name(self) -> str:
@@ -77,7 +78,7 @@ class LakeBegin(_TransactionFunction):
 
 
 class LakeCommit(_TransactionFunction):
-    """Publishes what has waited."""
+    """Publishes the statements that have waited."""
 
     @property
     def name(self) -> str:
@@ -85,7 +86,10 @@ class LakeCommit(_TransactionFunction):
 
     @property
     def comment(self) -> str:
-        return "Publish all changes since lake_begin(), of each table at once; or none of them, and say why."
+        return (
+            "Publish all changes since lake_begin(), of each table at once; "
+            "or none of them, and say why."
+        )
 
     def _done(self, ctx: Context, transaction: Transaction) -> str:
         with transaction.lock:
@@ -98,7 +102,7 @@ class LakeCommit(_TransactionFunction):
 
 
 class LakeRollback(_TransactionFunction):
-    """Forgets what has waited."""
+    """Discards the statements that have waited."""
 
     @property
     def name(self) -> str:

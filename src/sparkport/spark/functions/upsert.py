@@ -1,9 +1,10 @@
 """`upsert` and `merge_delete`: rows of a subquery, merged into a table by a key.
 
 They are for what DuckDB's client refuses: MERGE, and INSERT … ON CONFLICT. The call bears no
-transaction id (airport §2.2), so it is committed by itself, also after `lake_begin()`. A subquery
-that fails midway looks to the server like one that has ended (airport §16 T22): what had been sent
-until then is merged. The same call, repeated, merges all of it.
+transaction id (airport §2.2), so it is committed by itself, even after `lake_begin()`.
+
+A subquery that fails midway looks to the server like a subquery that has ended (airport §16 T22):
+the rows sent until then are merged. When the call is repeated, it merges all rows.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ from sparkport.spark.write.row_spool import RowSpool
 
 __all__ = ["merging_functions"]
 
-_GATHERED = BlockSize(rows=65_536, bytes=32 * 1024 * 1024)
-"""Rows that are converted together: DuckDB sends 2048 at a time, which may be large."""
+_GATHERED_ROWS = 65_536
+_GATHERED_BYTES = 32 * 1024 * 1024
+"""Bytes of rows that are converted together. DuckDB sends 2048 rows at a time."""
 
 
 def merging_functions(lake: Lake, namespace: tuple[str, ...]) -> list[TableInOutFunction]:
@@ -57,7 +59,7 @@ def merging_functions(lake: Lake, namespace: tuple[str, ...]) -> list[TableInOut
 
 
 class _MergingFunction(TableInOutFunction):
-    """A function of a table's name, the names of its key's columns, and rows."""
+    """A function whose arguments are a table's name, the names of the key's columns, and rows."""
 
     time_limit = None
     interruptible = False
@@ -99,35 +101,33 @@ class _MergingFunction(TableInOutFunction):
     def _merged(
         self, ctx: Context, state: TableState, key: tuple[str, ...], rows: Iterator[pa.RecordBatch]
     ) -> Sequence[int]:
-        """Change the table; the numbers that are told."""
+        """Change the table, and return the counts that are reported."""
 
     @abstractmethod
     def _taken(
         self, state: TableState, key: tuple[str, ...], arrow_schema: pa.Schema
     ) -> dict[str, int]:
-        """Which columns of the table are taken from which positions of the rows. Raises:
-        BadRequest.
-        """
+        """For each column of the table that the rows have, its position. Raises: BadRequest."""
 
     @contextmanager
-    def _waiting(
+    def _spooled(
         self, ctx: Context, state: TableState, rows: Iterator[pa.RecordBatch]
     ) -> Iterator[tuple[RowSpool | None, pa.Schema]]:
-        """All rows, once they have come, or None, and their columns. They count as what the caller
-        has staged.
+        """Spool all rows: yields the spool, or None without rows, and their columns.
 
-        Raises: LimitExceeded, also when the storage is full; PermissionDenied, PreconditionFailed.
+        The rows count as staged by the caller. Raises: LimitExceeded, also when the storage is
+        full; PermissionDenied, PreconditionFailed.
         """
         staging, staged = self._lake.staging.begin(state.identifier, state), StagedBytes(ctx.quotas)
-        waiting: RowSpool | None = None
+        spool: RowSpool | None = None
         columns = pa.schema([])
         try:
             for batch in rows:
-                if waiting is None:
-                    waiting, columns = RowSpool(staging, batch.schema), batch.schema
+                if spool is None:
+                    spool, columns = RowSpool(staging, batch.schema), batch.schema
                 staged.add(bytes_of(batch))
-                waiting.add(batch)
-            yield waiting, columns
+                spool.add(batch)
+            yield spool, columns
         finally:
             staged.close()
             staging.discard()
@@ -147,7 +147,8 @@ class _MergingFunction(TableInOutFunction):
         for name in key:
             if not any(folded(given) == folded(name) for given in arrow_schema.names):
                 raise BadRequest(
-                    f"{self.name} needs column {name}, which is of the key, among the columns of its rows"
+                    f"{self.name} needs column {name}, which is of the key, among the columns of "
+                    "its rows"
                 )
         taken = self._taken(state, key, arrow_schema)
         fields = [state.definition.columns.field(name).remove_metadata() for name in taken]
@@ -156,11 +157,12 @@ class _MergingFunction(TableInOutFunction):
         )
 
     def _state(self, ctx: Context, parameters: Sequence[Any]) -> TableState:
-        """Raises: NotFound, PermissionDenied, NotWritable."""
+        """The table as it is now. Raises: NotFound, PermissionDenied, NotWritable."""
         name = parameters[0]
         if not name:
             raise NotFound(
-                f"{self.name} needs the name of a table, such as {self.name}('orders', 'id', (SELECT …))"
+                f"{self.name} needs the name of a table, such as {self.name}('orders', 'id', "
+                "(SELECT …))"
             )
         entry = find_for(
             ctx, self._lake, self._namespace, str(name), Privilege.WRITE, Privilege.READ
@@ -169,13 +171,14 @@ class _MergingFunction(TableInOutFunction):
             raise NotFound(f"table {name} does not exist")
         if entry.kind is not Kind.ICEBERG:
             raise NotWritable(
-                f"{entry.identifier} is not an Iceberg table: its rows cannot be found again by a key"
+                f"{entry.identifier} is not an Iceberg table: its rows cannot be found again by a "
+                "key"
             )
         state = self._lake.state(entry.identifier, entry.location)
         if not state.has_row_ids:
             raise NotWritable(
-                f"table {entry.identifier} has no row ids: upgrade it to version 3 of Iceberg's format, or change it "
-                "in Spark"
+                f"table {entry.identifier} has no row ids: upgrade it to version 3 of Iceberg's "
+                "format, or change it in Spark"
             )
         return state
 
@@ -186,7 +189,8 @@ class _MergingFunction(TableInOutFunction):
             (names,) = parse_constraint(f"UNIQUE ({text or ''})").unique
         except BadRequest as error:
             raise BadRequest(
-                f"the key {text!r} of {self.name} cannot be read: name its columns, such as 'id' or 'year, \"order no\"'"
+                f"the key {text!r} of {self.name} cannot be read: name its columns, such as 'id' "
+                f"or 'year, \"order no\"'"
             ) from error
         columns = state.definition.columns
         key = tuple(
@@ -196,7 +200,7 @@ class _MergingFunction(TableInOutFunction):
 
 
 class Upsert(_MergingFunction):
-    """Updates the rows whose keys are there, and inserts the others."""
+    """Updates the rows whose keys exist, and inserts the others."""
 
     columns = pa.schema([("inserted", pa.int64()), ("updated", pa.int64())])
 
@@ -207,7 +211,8 @@ class Upsert(_MergingFunction):
     @property
     def comment(self) -> str:
         return (
-            "Update the rows of a table that have the key of one of the given rows, and insert the others, by one commit. "
+            "Update the rows of a table that have the key of one of the given rows, "
+            "and insert the others, by one commit. "
             "Columns are found by name; one that is not given keeps its value, or gets its default."
         )
 
@@ -219,7 +224,8 @@ class Upsert(_MergingFunction):
             place = state.definition.position(given)
             if place is None:
                 raise BadRequest(
-                    f"table {state.identifier} has no column {given}: leave it out of the rows for {self.name}"
+                    f"table {state.identifier} has no column {given}: leave it out of the rows "
+                    f"for {self.name}"
                 )
             name = state.definition.columns.field(place).name
             if name in taken:
@@ -230,16 +236,16 @@ class Upsert(_MergingFunction):
     def _merged(
         self, ctx: Context, state: TableState, key: tuple[str, ...], rows: Iterator[pa.RecordBatch]
     ) -> Sequence[int]:
-        with self._waiting(ctx, state, map(partial(self._without_null, state, key), rows)) as (
-            waiting,
+        with self._spooled(ctx, state, map(partial(self._without_null, state, key), rows)) as (
+            spool,
             columns,
         ):
-            if waiting is None:
+            if spool is None:
                 return 0, 0
-            self._expect_distinct(state, waiting.columns(key))
+            self._expect_distinct(state, spool.columns(key))
             ctx.check()  # a caller who has gone away must not find the change made
             target = Target(state.identifier, state.definition, key, tuple(columns.names))
-            counts = upsert_rows(self._lake, ctx, target, waiting)
+            counts = upsert_rows(self._lake, ctx, target, spool)
             return counts.inserted, counts.updated
 
     def _without_null(
@@ -248,8 +254,8 @@ class Upsert(_MergingFunction):
         for name in key:
             if rows.column(name).null_count:
                 raise BadRequest(
-                    f"column {name} is NULL in a row for {self.name}: it is of the key of table {state.identifier}, and "
-                    "NULL equals nothing"
+                    f"column {name} is NULL in a row for {self.name}: it is of the key of table "
+                    f"{state.identifier}, and NULL equals nothing"
                 )
         return rows
 
@@ -258,8 +264,8 @@ class Upsert(_MergingFunction):
             place = first_repeated(group)
             if place is not None:
                 raise BadRequest(
-                    f'the key "{shown_key(group, place)}" is in more than one row for {self.name}: which one should table '
-                    f"{state.identifier} get?"
+                    f'the key "{shown_key(group, place)}" is in more than one row for '
+                    f"{self.name}: which one should table {state.identifier} get?"
                 )
 
 
@@ -296,11 +302,11 @@ class MergeDelete(_MergingFunction):
     def _merged(
         self, ctx: Context, state: TableState, key: tuple[str, ...], rows: Iterator[pa.RecordBatch]
     ) -> Sequence[int]:
-        # A NULL equals nothing, and would keep files from being left out.
-        with self._waiting(ctx, state, (batch.drop_null() for batch in rows)) as (keys, _):
+        # NULL equals nothing, and its presence would keep files from being skipped.
+        with self._spooled(ctx, state, (batch.drop_null() for batch in rows)) as (keys, _):
             if keys is None:
                 return (0,)
-            ctx.check()  # as for an upsert
+            ctx.check()  # a caller who has gone away must not find the change made
             target = Target(state.identifier, state.definition, key, key)
             return (delete_matching(self._lake, ctx, target, keys),)
 
@@ -318,8 +324,9 @@ _Step: TypeAlias = Callable[[pa.Array], pa.Array]
 
 @dataclass(frozen=True, slots=True)
 class _Incoming:
-    """Gives the rows of a subquery the table's columns. DuckDB casts the values of an INSERT; here
-    we must.
+    """Converts the rows of a subquery to the table's columns.
+
+    DuckDB casts the values of an INSERT; here the server must.
     """
 
     positions: tuple[int, ...]
@@ -330,15 +337,15 @@ class _Incoming:
     def of(
         source: pa.Schema, positions: Sequence[int], target: pa.Schema, *, from_duckdb: bool
     ) -> _Incoming:
-        """Raises: BadRequest for a type that cannot be converted at all."""
+        """Prepare the conversion. Raises: BadRequest for a type that cannot be converted at all."""
         given = pa.schema(
             [source.field(position).with_name(str(position)) for position in positions]
         )
         kinds = zip(column_types(given), column_types(target), strict=True)
         steps = []
         for field, wanted, (own, other) in zip(given, target, kinds, strict=True):
-            # One type has several encodings, and a UHUGEINT may even look like another type
-            # (airport §13.1).
+            # A type has several encodings, and a UHUGEINT may even look like another type (airport
+            # §13.1).
             is_same = own == other or form(wanted.type) == "uhugeint"
             step = _encoding(wanted, from_duckdb) if is_same else _cast(wanted)
             step(pa.nulls(0, field.type))
@@ -346,7 +353,7 @@ class _Incoming:
         return _Incoming(tuple(positions), target, tuple(steps))
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Raises: BadRequest, which names the column and the value."""
+        """Convert a batch. Raises: BadRequest, which names the column and the value."""
         arrays = [
             step(batch.column(place))
             for step, place in zip(self.steps, self.positions, strict=True)

@@ -1,6 +1,4 @@
-"""Versions of a table, as table functions: `rollback_to` makes an old one the present again, `tag`
-gives one a name.
-"""
+"""Versions of a table, as table functions: `rollback_to` returns to a version, `tag` names it."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from pyiceberg.transforms import VoidTransform
 
 from sparkport.catalog import Context, FunctionSignature, Parameter, ParameterKind, TimePoint
 from sparkport.errors import AlreadyExists, BadRequest, NotFound, PreconditionFailed, Unsupported
-from sparkport.spark.functions.maintenance import CareFunction
+from sparkport.spark.functions.maintenance import MaintenanceFunction
 from sparkport.spark.functions.table_argument import expect_point
 from sparkport.spark.iceberg.definition import COMMENT_PROPERTY
 from sparkport.spark.iceberg.table_state import TableState
@@ -36,8 +34,8 @@ _MAIN = "main"
 _LONGEST_NAME = 200
 
 
-class RollbackTo(CareFunction):
-    """Make a table what it was: its rows, columns, defaults, constraints and comment."""
+class RollbackTo(MaintenanceFunction):
+    """Returns a table to a version: its rows, columns, defaults, constraints and comment."""
 
     columns = pa.schema(
         [
@@ -55,8 +53,8 @@ class RollbackTo(CareFunction):
     @property
     def comment(self) -> str:
         return (
-            "Makes a table what it was at a version, as AT (VERSION => …) shows it: rows, columns and constraints. "
-            "That is a change like any other, so it can itself be taken back."
+            "Makes a table what it was at a version, as AT (VERSION => …) shows it: rows, columns "
+            "and constraints. That is a change like any other, so it can itself be taken back."
         )
 
     @property
@@ -88,18 +86,21 @@ class RollbackTo(CareFunction):
         }
 
     def _then(self, ctx: Context, now: TableState, point: TimePoint) -> TableState:
-        """What the table was. Raises: NotFound; BadRequest, PreconditionFailed for what it never
-        was.
+        """The state of the table at that version.
+
+        Raises: NotFound; BadRequest, PreconditionFailed for a state that the table itself never
+        had.
         """
         then = state_at(self._lake, now, point, ctx.check)
         ref = now.metadata.refs.get(point.value.strip()) if point.unit == "version" else None
         if ref is not None and ref.snapshot_ref_type is SnapshotRefType.BRANCH:
             raise BadRequest(
-                f"{point.value} is a branch of table {now.identifier}: rollback_to takes a version or a tag"
+                f"{point.value} is a branch of table {now.identifier}: rollback_to takes a version "
+                "or a tag"
             )
         if then.snapshot is None or not names_snapshot(self._lake, now, point, ctx.check):
             return then
-        # The change that made it current tells which columns and constraints there were.
+        # The change that made the snapshot current shows the columns and constraints of that time.
         number = versions_of(self._lake, now, ctx.check).get(then.snapshot.snapshot_id)
         if number is not None:
             return state_at(self._lake, now, TimePoint("version", str(number)), ctx.check)
@@ -109,21 +110,22 @@ class RollbackTo(CareFunction):
             *ancestors_of(now.metadata, now.metadata.current_snapshot_id),
         }:
             raise BadRequest(
-                f"snapshot {then.snapshot.snapshot_id} of table {now.identifier} is of a branch: the table never was what "
-                "it shows"
+                f"snapshot {then.snapshot.snapshot_id} of table {now.identifier} is of a branch: "
+                "the table never was what it shows"
             )
         constraints = now.definition.constraints
         if constraints.checks or constraints.unique or constraints.primary_key:
             raise PreconditionFailed(
-                f"nobody knows any more which constraints table {now.identifier} had at that time, and its rows may break "
-                "the present ones: drop them first"
+                f"nobody knows any more which constraints table {now.identifier} had at that time, "
+                "and its rows may break the present ones: drop them first"
             )
         return then
 
 
 def _restore(draft: Draft, then: TableState) -> list[str]:
-    """Put it into a draft; what is restored. Raises: Unsupported when the table's layout needs
-    columns that would go.
+    """Restore a state in a draft, and return the names of what is restored.
+
+    Raises: Unsupported when the table's layout needs columns that would be removed.
     """
     now, restored = draft.state, []
     if then.schema.schema_id != now.schema.schema_id:
@@ -164,7 +166,7 @@ def _snapshot_id(state: TableState) -> int | None:
 
 
 def _aspects(now: TableState, then: TableState, restored: Sequence[str]) -> list[str]:
-    """What users see differently beside other columns."""
+    """What users see differently, besides the columns."""
     found = []
     if "columns" not in restored and not then.definition.columns.equals(
         now.definition.columns, check_metadata=True
@@ -201,7 +203,8 @@ def _expect_layout(now: TableState, then: TableState) -> None:
         if source not in then.schema.field_ids:
             column = metadata.schema().find_column_name(source)
             raise Unsupported(
-                f"table {now.identifier} is {what} by {column}, a column that it did not have then: change that first"
+                f"table {now.identifier} is {what} by {column}, a column that it did not have "
+                "then: change that first"
             )
 
 
@@ -209,8 +212,8 @@ def _is_void(field: PartitionField) -> bool:
     return isinstance(field.transform, VoidTransform)
 
 
-class Tag(CareFunction):
-    """Give a version a name, under which it is kept."""
+class Tag(MaintenanceFunction):
+    """Gives a version a name, under which it is kept."""
 
     columns = pa.schema(
         [("tag", pa.string()), ("snapshot_id", pa.int64()), ("schema_id", pa.int32())]
@@ -223,7 +226,8 @@ class Tag(CareFunction):
     @property
     def comment(self) -> str:
         return (
-            "Names what a table holds now, or held at a version, for AT (VERSION => 'name'). A tag's rows are kept by "
+            "Names what a table holds now, or held at a version, for AT (VERSION => 'name'). A "
+            "tag's rows are kept by "
             "expire_snapshots; they are shown with the columns that they were written with."
         )
 

@@ -19,7 +19,7 @@ from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.shared_catalog import Beaten, Refused
 
-__all__ = ["OutcomeUnknown", "was_made_despite", "marked"]
+__all__ = ["OutcomeUnknown", "marked", "was_made_despite"]
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ def _looked_up(lake: Lake, base: TableState, after: Any) -> bool | None:
         time.sleep(pause)
         try:
             return _is_there(lake, base, after)
-        except Exception:  # noqa: BLE001 - then nobody knows
+        except Exception:  # noqa: BLE001 - then the outcome is unknown
             _log.warning(
                 "table %s: it cannot be seen whether a commit was made",
                 base.identifier,

@@ -1,1 +1,1 @@
-"""Writing the lake: staging, files, commits."""
+"""Writing to the lake: staging, files, checks, commits."""

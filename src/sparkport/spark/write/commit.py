@@ -1,10 +1,10 @@
-"""Making a change of rows visible, by one swap of the table's metadata.
+"""Make a change of rows visible, by a single swap of the table's metadata.
 
-Strategy: everything that can be false is checked against the very state that the change is put on
-top of, and the swap is made only if that still is the present (lake/iceberg_commit.py). When
-somebody else was faster, the same files are tried again on what is there now; only if the same rows
-were changed, or the columns, is it a conflict. Writers of one server wait for each other rather
-than race, so that only other servers and engines make anybody try again.
+Strategy: every condition is checked against the very state that the change is put on top of, and
+the swap is made only if that state is still the present (lake/iceberg_commit.py). When another
+writer was faster, the same files are tried again on the new state. It is a conflict only if the
+same rows were changed, or the columns. Writers of one server wait for each other rather than race,
+so that only other servers and engines make a writer try again.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ __all__ = [
 ]
 
 STATEMENT = "sparkport.statement"
-"""What names a statement in the summary of its snapshot."""
+"""Key in the summary of a snapshot: the id of the statement that made it."""
 BRANCH = "sparkport.branch"
-"""What says in the summary of a snapshot that it was made on a branch of ours, and goes with it."""
+"""Key in the summary of a snapshot: the working branch it was made on, and is removed with."""
 _SECONDS_TO_TRY = 60.0
 _LONGEST_PAUSE = 0.5
 
@@ -58,10 +58,10 @@ def commit_change(
     summary: Mapping[str, str],
     branch: str | None = None,
 ) -> tuple[TableState, Location]:
-    """Make a change visible to everyone, or on a branch; what the table is then, and where the
-    removed rows were.
+    """Make a change visible, in the table or on a branch.
 
-    Raises: Conflict, ConstraintViolation, NotFound; then nothing has changed.
+    Returns the new state, and where the removed rows were. Raises: Conflict, ConstraintViolation,
+    NotFound; then nothing has changed.
     """
     identifier = change.identifier
     keys = KeyCheck(lake, change, ctx.check)
@@ -88,8 +88,9 @@ def commit_change(
 
 
 def _made(lake: Lake, change: TableChange, branch: str | None) -> TableState:
-    """What a change has made of the table. Raises: OutcomeUnknown, since whatever happens now, the
-    files are in use.
+    """The state of the table after a change.
+
+    Raises: OutcomeUnknown for any error: the files are in use now and must stay.
     """
     try:
         lake.changed(change.identifier)
@@ -113,8 +114,9 @@ def summary_of(ctx: Context, operation: str, staging: Staging) -> dict[str, str]
 
 
 def view_of(lake: Lake, state: TableState, branch: str | None, base: TableState) -> TableState:
-    """What a change is made to: the table, or a branch of it, which begins with what the first
-    statement has seen.
+    """The state that a change is made to: that of the table, or of a branch.
+
+    A branch that does not exist yet begins with what the first statement has read.
     """
     if branch is None:
         return state
@@ -124,12 +126,12 @@ def view_of(lake: Lake, state: TableState, branch: str | None, base: TableState)
 
 
 def attempts(ctx: Context, what: str) -> Iterator[int]:
-    """Try again for a while, with growing pauses. Raises: Conflict; Cancelled."""
+    """Yield while trying again makes sense, with growing pauses. Raises: Conflict; Cancelled."""
     deadline, pause, number = time.monotonic() + _SECONDS_TO_TRY, 0.01, 0
     while time.monotonic() < deadline:
         ctx.check()
         yield (number := number + 1)
-        time.sleep(random.uniform(0, pause))  # noqa: S311 - so that two servers do not keep meeting
+        time.sleep(random.uniform(0, pause))  # noqa: S311 - so that two servers do not keep colliding
         pause = min(2 * pause, _LONGEST_PAUSE)
     raise Conflict(
         f"{what} is changed by others all the time; nothing was changed: try again later"
@@ -137,8 +139,9 @@ def attempts(ctx: Context, what: str) -> Iterator[int]:
 
 
 def _create_branch(draft: Draft, branch: str, base: TableState) -> None:
-    """At the snapshot that its transaction has seen. Of a table without any, the first commit makes
-    the branch.
+    """Create a branch at the snapshot that its transaction has read.
+
+    In a table without snapshots, the first commit makes the branch.
     """
     if base.snapshot is not None:
         draft.transaction.manageSnapshots().createBranch(branch, base.snapshot.snapshot_id).commit()
@@ -147,10 +150,10 @@ def _create_branch(draft: Draft, branch: str, base: TableState) -> None:
 
 
 def verified(lake: Lake, change: TableChange, now: TableState) -> Location:
-    """Where the removed rows are now. They are looked for only if the table has moved on since the
-    statement found them.
+    """Where the removed rows are now.
 
-    Raises: Conflict when others have changed them, or the columns; NotFound.
+    They are looked for only if the table has changed since the statement found them. Raises:
+    Conflict when others have changed the rows or the columns; NotFound.
     """
     verify_columns(change, now)
     if change.location is not None and same_snapshot(change.base, now):
@@ -168,12 +171,13 @@ def verified(lake: Lake, change: TableChange, now: TableState) -> Location:
 
 def changed_by_others(change: TableChange, what: str) -> Conflict:
     return Conflict(
-        f"{what} of table {change.identifier} was changed by somebody else meanwhile; nothing was changed: run it again"
+        f"{what} of table {change.identifier} was changed by somebody else meanwhile; nothing was "
+        "changed: run it again"
     )
 
 
 def verify_columns(change: TableChange, now: TableState) -> None:
-    """Raises: Conflict when the table is another one now, or has other columns."""
+    """Raises: Conflict when the table was created anew meanwhile, or has other columns."""
     title = f"table {change.identifier}"
     if now.metadata.table_uuid != change.base.metadata.table_uuid:
         raise Conflict(
@@ -194,15 +198,14 @@ def add_rows(
     summary: Mapping[str, str],
     branch: str | None = None,
 ) -> None:
-    """Put a change of `now` into a draft, as one snapshot."""
+    """Put a change into a draft on top of `now`, as one snapshot."""
     table = draft.transaction.table()
     files = java_data_files(draft.lake, table, change.files)
     removed = [*location.found, *_removed_again(change)]
     if removed:
         update = draft.transaction.newRowDelta()
-        if (
-            now.snapshot is not None
-        ):  # else Iceberg takes the vectors that there are for ones of others
+        # Without this, Iceberg takes the present vectors for concurrent ones.
+        if now.snapshot is not None:
             update.validateFromSnapshot(now.snapshot.snapshot_id)
         for file in files:
             update.addRows(file)

@@ -1,4 +1,4 @@
-"""Written files as Iceberg's Java knows them."""
+"""Written files as Iceberg's Java objects."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def java_file(
     partition: Any | None,
     without_bounds: Sequence[int],
 ) -> Any:
-    """org.apache.iceberg.DataFile for a Parquet file, with metrics from the file itself.
+    """The org.apache.iceberg.DataFile of a Parquet file, with metrics from the file itself.
 
     `table` is an org.apache.iceberg.Table, `spec` one of its org.apache.iceberg.PartitionSpec,
-    `partition` an org.apache.iceberg.StructLike, or None where the spec has no fields. Of the
-    columns `without_bounds` no bounds are kept, whatever Java makes of the file.
+    `partition` an org.apache.iceberg.StructLike, or None where the spec has no fields. Columns in
+    `without_bounds` get no bounds, whatever Java reads in the file.
     """
     iceberg = lake.gateway.jvm.org.apache.iceberg
     metrics = iceberg.parquet.ParquetUtil.fileMetrics(
@@ -60,11 +60,10 @@ def java_file(
 
 
 def java_content_files(lake: Lake, table: Any, described: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """org.apache.iceberg.ContentFile of an org.apache.iceberg.Table, from what Iceberg's JSON says
-    of each.
+    """Make org.apache.iceberg.ContentFile objects from Iceberg's JSON form of files.
 
-    With two calls for each file: others that take a moment for one file take seconds for a
-    thousand.
+    This takes two calls for each file. Ways with more calls are quick for one file, but take
+    seconds for a thousand.
     """
     if not described:
         return []
@@ -89,10 +88,10 @@ def _is_odd(value: Any) -> bool:
 def partition_values(
     metadata: TableMetadata, spec_id: int, partition: Mapping[int, Any]
 ) -> list[Any]:
-    """Values as manifests have them, by the partition field's id, as Iceberg's JSON of files has
-    them, in their order.
+    """Convert partition values, as manifests have them, to Iceberg's JSON form of files.
 
-    That of a column that was dropped is NULL: its type is not known any more.
+    The result is in the order of the spec's fields. The value of a dropped column is NULL: its type
+    is not known any more.
     """
     schema = metadata.schema()
     found: list[Any] = []
@@ -107,11 +106,10 @@ def partition_values(
 
 
 def java_partition(lake: Lake, spec: Any, partition: Mapping[int, Any]) -> Any:
-    """org.apache.iceberg.StructLike of an org.apache.iceberg.PartitionSpec, from values by the
-    partition field's id.
+    """Make an org.apache.iceberg.StructLike of partition values, by the id of the partition field.
 
-    They are as manifests have them: dates as days, times and timestamps as microseconds. By way of
-    Iceberg's JSON, for py4j does not tell a long from an int.
+    The values are as manifests have them: dates as days, times and timestamps as microseconds. They
+    go through Iceberg's JSON, as py4j does not tell a long from an int.
     """
     iceberg = lake.gateway.jvm.org.apache.iceberg
     kind = spec.partitionType()
@@ -119,7 +117,7 @@ def java_partition(lake: Lake, spec: Any, partition: Mapping[int, Any]) -> Any:
     values = {
         str(each.field_id): _single_value(each.field_type, value)
         for each in fields
-        # That of a column that was dropped: Iceberg cannot write it any more.
+        # The value of a dropped column: Iceberg cannot write it any more.
         if (value := partition.get(each.field_id)) is not None
         and not isinstance(each.field_type, UnknownType)
     }
@@ -133,8 +131,9 @@ def java_partition(lake: Lake, spec: Any, partition: Mapping[int, Any]) -> Any:
 
 
 def _single_value(kind: IcebergType, value: Any) -> Any:
-    """A value as Iceberg has it in JSON (appendix D of its specification), also in years that
-    Python does not have.
+    """A value in Iceberg's JSON form (appendix D of its specification).
+
+    This includes years that Python does not have.
     """
     match kind:
         case DateType():

@@ -1,8 +1,8 @@
 """Keys of many rows, in groups that fit into memory.
 
-Strategy: what is compared with a table comes in groups of consecutive rows; the table's keys stream
-past each of them. What is compared with each other is divided by hashes, in a file, so that equal
-keys meet in one group. Few keys are one group, and nothing is written.
+Strategy: keys that are compared with a table come in groups of consecutive rows; the table's keys
+stream past each group. Keys that are compared with each other are divided by hashes, in a file, so
+that equal keys are in the same group. Few keys are a single group, and nothing is written.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from sparkport.spark.write.partition_spill import Spill
 __all__ = ["GROUP_BYTES", "equal_together", "in_groups"]
 
 GROUP_BYTES = 32 * 1024 * 1024
-"""Of keys that are in memory at once; DuckDB's hash table of them takes several times as much."""
+"""Bytes of keys in memory at a time. DuckDB's hash table for them takes several times as much."""
 _PARTS = 256
-"""Into which keys are divided: 8 GB of them are still groups of the size above."""
+"""Number of parts that keys are divided into: 8 GB of keys still make groups of the size above."""
 
 
 def in_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The same rows, in the same order; each group has some."""
+    """Gather rows into groups of about `GROUP_BYTES`, in their order. No group is empty."""
     group: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -46,8 +46,7 @@ def in_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 def equal_together(
     batches: Iterable[pa.RecordBatch], area: StagingArea, identifier: Identifier
 ) -> Generator[pa.Table, None, None]:
-    """The same rows, of columns that are a key, in groups such that those with equal keys are in
-    the same.
+    """Gather rows, whose columns are a key, into groups so that equal keys are in the same group.
 
     Raises: LimitExceeded when the storage is full; PermissionDenied, PreconditionFailed.
     """
@@ -75,25 +74,23 @@ def equal_together(
 
 
 def _divided(keys: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """By DuckDB's hashes, which are the same for what it takes for equal: 0.0 and -0.0, for
-    instance.
-    """
+    """Divide keys by DuckDB's hashes, which are equal for equal values, such as 0.0 and -0.0."""
     names = [f"k{number}" for number in range(keys.num_columns)]
     with comparison(keys=keys.rename_columns(names)) as connection:
-        query = f"SELECT CAST(hash({', '.join(map(quoted, names))}) % {_PARTS} AS USMALLINT) AS part FROM keys"
+        columns = ", ".join(map(quoted, names))
+        query = f"SELECT CAST(hash({columns}) % {_PARTS} AS USMALLINT) AS part FROM keys"
         numbers = connection.sql(query).to_arrow_table().column(0).combine_chunks()
     order = pc.array_sort_indices(numbers)
     ordered = keys.take(order)
     start = 0
-    for counted in pc.value_counts(
-        numbers.take(order)
-    ).to_pylist():  # in the order in which they come
+    # value_counts keeps the order in which values come.
+    for counted in pc.value_counts(numbers.take(order)).to_pylist():
         yield str(counted["values"]), ordered.slice(start, counted["counts"])
         start += counted["counts"]
 
 
 def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Without dictionaries, of which a file can have only one for each column."""
+    """Decode dictionaries: a file can have only one for each column."""
     if not any(pa.types.is_dictionary(field.type) for field in batch.schema):
         return batch
     columns: Sequence[pa.Array] = [

@@ -1,8 +1,8 @@
-"""UNIQUE and PRIMARY KEY: comparing the keys of changed rows with each other and with the table's.
+"""UNIQUE and PRIMARY KEY: compare the keys of changed rows with each other and with the table's.
 
-Strategy: the changed rows' keys are read back from the files that were just written, some at a time
-(key_groups.py); those of the table stream past them. Each data file is compared once: when a commit
-is tried again, what others have added since is all that is looked at.
+Strategy: the keys of the changed rows are read back from the files that were just written, some at
+a time (key_groups.py); the table's keys stream past them. Each data file is compared once: when a
+commit is tried again, only files that others have added since are compared.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _RANGED = {
     pa.date32(): "DATE",
     pa.timestamp("us"): "TIMESTAMP",
 }
-"""Types of keys by whose range files can be left out."""
+"""Key types for which files can be skipped by the range of their values."""
 
 
 class Stream:
-    """Batches for DuckDB, which makes a text of what they raise; here it is kept."""
+    """Batches for DuckDB. It turns an error they raise into text; the error itself is kept here."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
@@ -56,7 +56,7 @@ class Stream:
 
 
 class KeyCheck:
-    """Compares the keys of one change; for one thread."""
+    """Compares the keys of a change with others; for one thread."""
 
     def __init__(self, lake: Lake, change: TableChange, check: Callable[[], None]) -> None:
         keys = [Constraints(unique=(key,)) for key in change.keys.unique]
@@ -65,7 +65,10 @@ class KeyCheck:
         self._keys = [_Key(lake, change, check, key) for key in keys] if change.files else []
 
     def against(self, now: TableState) -> None:
-        """Raises: ConstraintViolation; Unsupported where the table's files cannot be read here."""
+        """Compare with a state of the table; what was compared before is skipped.
+
+        Raises: ConstraintViolation; Unsupported where the table's files cannot be read here.
+        """
         for key in self._keys:
             key.against(now)
 
@@ -81,7 +84,7 @@ class _Key:
         self._constraint = constraint
         self._columns = constraint.primary_key or constraint.unique[0]
         self._compared: list[set[FilePart]] = []
-        """With what each group of keys has been compared."""
+        """For each group of keys, the files that it has been compared with."""
         self._only_group: pa.Table | None = None
 
     def against(self, now: TableState) -> None:
@@ -99,7 +102,8 @@ class _Key:
         plan = plan_scan(now, [*self._columns, ROWID_NAME], row_filter := key_range(changed))
         if not plan.readable:
             raise Unsupported(
-                f"the keys of table {now.identifier} cannot be compared: only Spark can read its files"
+                f"the keys of table {now.identifier} cannot be compared: only Spark can read its "
+                "files"
             )
         parts = [part for part in plan.parts if part not in compared]
         if parts or is_first:
@@ -118,12 +122,15 @@ class _Key:
         compared.update(parts)
 
     def _compare_with_each_other(self, now: TableState) -> None:
-        """Those of different groups, too."""
+        """Compare keys of different groups, too."""
         for alike in equal_together(self._changed(), self._lake.staging, now.identifier):
             enforce_keys(now.identifier.name, self._constraint, alike, alike.slice(0, 0).select)
 
     def _groups(self) -> Iterator[pa.Table]:
-        """The keys of the changed rows. One group is all that most changes have, and it is kept."""
+        """The keys of the changed rows.
+
+        Most changes have a single group, which is kept.
+        """
         if self._only_group is not None:
             yield self._only_group
             return
@@ -148,7 +155,7 @@ class _Key:
     def _existing(
         self, now: TableState, parts: Sequence[FilePart], row_filter: Filter | None
     ) -> Iterator[pa.RecordBatch]:
-        """The keys of the table's rows, but for those that are removed."""
+        """The keys of the table's rows, without those that the change removes."""
         removed = self._change.removed
         columns = [*self._columns, ROWID_NAME] if len(removed) else self._columns
         request = read_request(now, columns, row_filter, properties=self._properties)
@@ -165,9 +172,7 @@ def _fields(state: TableState, names: Sequence[str]) -> pa.Schema:
 
 
 def key_range(changed: pa.Table) -> Filter | None:
-    """What rows with a key of the changed ones fulfil: enough to leave out most files of many
-    tables.
-    """
+    """A filter that all rows with one of the keys pass. It skips most files of many tables."""
     bounds = []
     for name, column in zip(changed.schema.names, changed.columns, strict=True):
         kind = _RANGED.get(column.type)

@@ -1,4 +1,4 @@
-"""Where a table wants its data files, and what they are like."""
+"""Where a table wants its data files to be, and how they are written."""
 
 from __future__ import annotations
 
@@ -60,37 +60,39 @@ _ROW_IDS = tuple(
 _JAVA_ONLY = ("write.location-provider.impl", "encryption.key-id")
 _FILE_BYTES = 512 * 1024 * 1024
 _GROUP_BYTES = 64 * 1024 * 1024
-"""Of a row group in memory: with Iceberg's 128 MB, three of them under way would be too much for a
-server.
+"""Bytes of a row group in memory.
+
+Three at a time of Iceberg's 128 MB would be too much for a server.
 """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FileLayout:
-    """How data files of a table are made."""
+    """How data files of a table are written."""
 
     identifier: Identifier
     io: FileIO
     columns: pa.Schema
-    """Of the files."""
+    """The columns of the files."""
     stored_types: tuple[pa.DataType, ...]
-    """Of the columns, as rows have them that come from elsewhere."""
+    """The types of the columns in rows that come from elsewhere."""
     style: ParquetStyle
     spec_id: int
     partitioning: Partitioning
     file_bytes: int
-    """From this size on no more is written to a file."""
+    """The size at which a file is complete."""
     group_bytes: int
-    """About so much of rows in memory makes a row group."""
+    """About how many bytes of rows in memory make a row group."""
     places: LocationProvider
     has_partition_folders: bool
     fields: tuple[NestedField, ...]
-    """Of the files."""
+    """The fields of the files."""
     metadata: TableMetadata
 
     def described(self, file: ParquetOutput, size: int, values: Values) -> Mapping[str, Any]:
-        """A finished file as Iceberg's JSON of files has it; empty where only Java knows what the
-        table wants to be kept.
+        """A finished file in Iceberg's JSON form.
+
+        Empty where only Java knows which metrics the table wants.
         """
         if not has_usual_metrics(self.fields, self.metadata.properties):
             return {}
@@ -110,8 +112,9 @@ class FileLayout:
         }
 
     def fitted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of stored types, with columns by name, as the files have them. Raises:
-        ConstraintViolation.
+        """Convert rows of stored types, with columns by name, to the files' schema.
+
+        Raises: ConstraintViolation.
         """
         arrays = []
         for field, stored in zip(self.columns, self.stored_types, strict=True):
@@ -127,21 +130,19 @@ class FileLayout:
         return pa.RecordBatch.from_arrays(arrays, schema=self.columns)
 
     def new_location(self, statement: str, values: Values) -> str:
-        """Of a file that there is not yet."""
+        """A location for a new file of a statement."""
         name = f"{statement}-{uuid.uuid4().hex[:16]}{DATA_SUFFIX}"
         folder = self.partitioning.folder(values) if self.has_partition_folders else ""
         return self.places.new_data_location(f"{folder}/{name}" if folder else name)
 
     def new_file(self, location: str) -> ParquetOutput:
-        """Raises: OSError."""
+        """Open a new file. Raises: OSError."""
         storage = storage_at(location, self.io.properties)
         return ParquetOutput(storage, location, self.columns, self.style)
 
 
 def layout_of(state: TableState, *, with_row_ids: bool = False) -> FileLayout | None:
-    """How new data files of a table are made; None where only Spark can make them as the table
-    wants it.
-    """
+    """How new data files of a table are written; None where only Spark can write them."""
     metadata, properties = state.metadata, state.metadata.properties
     style, partitioning = style_of(properties), partitioning_of(state)
     if (
@@ -186,8 +187,10 @@ def layout_of(state: TableState, *, with_row_ids: bool = False) -> FileLayout | 
 
 
 def _is_writable(kind: IcebergType) -> bool:
-    """Arrow marks no bytes as geometries, and takes what stands below a NULL for values, which may
-    be NULL themselves.
+    """Whether Arrow can write a type.
+
+    It does not mark bytes as geometries. It writes what is below a NULL as a value, which fails
+    where that is required.
     """
     match kind:
         case GeometryType() | GeographyType():

@@ -1,8 +1,8 @@
 """Where rows are, by their ids: in which data files, at which positions.
 
-Strategy: the ids of most files follow from positions, so a range of ids is a range of rows and no
-file is opened. Only rows that are not found so, because they were rewritten, are looked for in
-files that hold ids of their own, and of these only that column is read.
+Strategy: in most files the ids follow from positions, so a range of ids is a range of rows, and no
+file is opened. Rows that are not found this way were rewritten. They are looked for in files that
+hold a column of ids, and only that column is read.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from sparkport.spark.lake.changes import Located, Location
 __all__ = ["changed_since", "locate", "same_snapshot"]
 
 _Keeps: TypeAlias = Callable[[pq.RowGroupMetaData, int], bool]
-"""Whether a row group, which begins at a position, is to be read."""
+"""Whether to read a row group; its second argument is the position of the group's first row."""
 
 _LAST_UPDATED_FIELD = 2147483539
 """The reserved field id of `_last_updated_sequence_number`, where a file holds it."""
 
 
 def locate(state: TableState, row_ids: pa.Array, properties: Mapping[str, str]) -> Location:
-    """Where the rows of these ids are, which ascend and are distinct.
+    """Where the rows with these ids are; the ids ascend and are distinct.
 
     Raises: Unsupported where only Spark can read the files; PreconditionFailed when files are
     missing or damaged.
@@ -49,14 +49,15 @@ def locate(state: TableState, row_ids: pa.Array, properties: Mapping[str, str]) 
     files = plan_rows(state, numbers_of(row_ids))
     if files is None:
         raise Unsupported(
-            f"rows of table {state.identifier} cannot be found by their ids: only Spark can read its files"
+            f"rows of table {state.identifier} cannot be found by their ids: only Spark can read "
+            "its files"
         )
     search = _Search(row_ids, _Columns(state, properties))
     with file_errors(str(state.identifier)):
         for file in files:
             if not file.part.may_hold_row_ids:
                 search.by_position(file)
-        # The newest first: rows that were rewritten are most often looked for right after that.
+        # The newest first: rewritten rows are most often looked for soon after.
         for file in sorted(files, key=lambda file: -file.entry.sequence_number):
             if file.part.may_hold_row_ids:
                 search.in_column(file)
@@ -64,7 +65,7 @@ def locate(state: TableState, row_ids: pa.Array, properties: Mapping[str, str]) 
 
 
 def same_snapshot(base: TableState, now: TableState) -> bool:
-    """Whether two states of a table have the same rows at the same places."""
+    """Whether two states of a table have the same rows in the same places."""
     return (
         base.snapshot is not None
         and now.snapshot is not None
@@ -79,11 +80,11 @@ def changed_since(
     properties: Mapping[str, str],
     before: Location | None = None,
 ) -> int | None:
-    """The id of a row that was changed, deleted or added between two states; `location` is that of
-    the later one, `before` that of the earlier one, if it is known and nothing is missing there.
+    """The id of a row that was changed, deleted or added between two states; None if there is none.
 
-    A row that was only moved to another file is not changed. Rows that are at neither state are not
-    looked at.
+    `location` is where the rows are in the later state. `before` is where they are in the earlier
+    state, if that is known and none is missing there. A row that was only moved to another file is
+    not changed. Rows that are in neither state are not looked at.
 
     Raises: Unsupported where only Spark can read the files; PreconditionFailed when files are
     missing or damaged.
@@ -115,7 +116,7 @@ def _sorted_ids(located: Sequence[Located]) -> pa.Array:
 
 
 def _others(located: Sequence[Located], others: Sequence[Located]) -> list[Located]:
-    """Those of the rows that are not at the same places in the others."""
+    """The rows that are not at the same places in `others`."""
     positions = {each.part.path: each.positions for each in others}
     left = []
     for each in located:
@@ -138,14 +139,14 @@ def _others(located: Sequence[Located], others: Sequence[Located]) -> list[Locat
 def _updates(
     state: TableState, located: Sequence[Located], properties: Mapping[str, str]
 ) -> tuple[pa.Array, pa.Array]:
-    """Ascending row ids, and which commits the rows have their values from."""
+    """Ascending row ids, and for each row the number of the commit that wrote its values."""
     columns = _Columns(state, properties)
     ids, numbers = [], []
     with file_errors(str(state.identifier)):
         for each in located:
             own = columns.at(each.part.path, _LAST_UPDATED_FIELD, each.positions)
             ids.append(each.row_ids)
-            # Without a number of their own, rows have theirs from the commit that added the file.
+            # A row without a number of its own has that of the commit that added the file.
             numbers.append(own.fill_null(each.sequence_number))
     every = _together(ids)
     order = pc.array_sort_indices(every)
@@ -160,13 +161,13 @@ class _Search:
         self._columns = columns
         self._found: list[Located] = []
         self._negative = between(row_ids, None, -1)
-        """Which nobody has, and which do not go into bitmaps."""
+        """Negative ids, which no row has, and which do not fit into bitmaps."""
         self._left: BitMap64 | None = None
-        """Ids that were not found; made when somebody asks for it."""
+        """Ids that are not found yet; computed when needed."""
         self._new: list[pa.Array] = []
-        """Ids that were found, and are still among those that are left."""
+        """Ids that were found, but are not removed from `_left` yet."""
         self._count = 0
-        """Of those that were found."""
+        """Number of rows that were found."""
 
     def location(self) -> Location:
         return Location(tuple(self._found), pa.concat_arrays([self._negative, self._missing()]))
@@ -185,8 +186,9 @@ class _Search:
         self._add(file, positions, ids)
 
     def in_column(self, file: DataFile) -> None:
-        """Find rows in a file that may have a column of ids, which win over those by position where
-        they are not NULL.
+        """Find rows in a file that may have a column of ids.
+
+        An id in the column wins over the id by position, unless it is NULL.
         """
         bounds = bounds_of_row_ids(file.entry, may_hold_row_ids=True)
         ids = between(self._missing(), bounds.lower, bounds.upper)
@@ -239,7 +241,7 @@ class _Search:
 
 
 def _matching(own: pa.Array, ids: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Where in a column of row ids are those that are looked for, and which they are."""
+    """The positions in a column of row ids where wanted ids are, and these ids."""
     ascend = not own.null_count and pc.all(pc.less(own[:-1], own[1:])).as_py()
     if not ascend:
         mask = pc.is_in(own, value_set=ids)
@@ -255,7 +257,7 @@ def _together(arrays: Sequence[pa.Array]) -> pa.Array:
 
 
 class _Columns:
-    """Iceberg's own columns in the files of a table, which are read alone."""
+    """Reads Iceberg's own columns of data files, without the others."""
 
     def __init__(self, state: TableState, properties: Mapping[str, str]) -> None:
         self.properties = properties
@@ -266,8 +268,9 @@ class _Columns:
         return self._leaf(path, field_id) is not None
 
     def row_ids(self, part: FilePart, ids: pa.Array) -> Iterator[tuple[int, pa.Array]]:
-        """The row ids of a file in steps, each with its position; row groups that have none of the
-        wanted are left out.
+        """The row ids of a file in steps, each with its position.
+
+        Row groups without wanted ids are skipped.
         """
         leaf = self._leaf(part.path, ROW_ID_FIELD)
         assert leaf is not None
@@ -329,9 +332,7 @@ def _column(file: pq.ParquetFile, leaf: int, keeps: _Keeps) -> Iterator[tuple[in
 
 @functools.lru_cache(maxsize=1024)
 def _small_column(path: str, leaf: int, properties: tuple[tuple[str, str], ...]) -> pa.Array:
-    """All values of a small file. Many small changes make many of these, which are looked into
-    again and again.
-    """
+    """All values of a column of a small file, cached: small changes read them often."""
     with open_parquet(path, dict(properties)) as file:
         return _together([values for _, values in _column(file, leaf, lambda *_: True)])
 
@@ -340,9 +341,7 @@ def _small_column(path: str, leaf: int, properties: tuple[tuple[str, str], ...])
 def _reserved_leaves(
     path: str, name_mapping: str | None, properties: tuple[tuple[str, str], ...]
 ) -> Mapping[int, int]:
-    """Which leaf columns of a file are Iceberg's own, by field id. Files do not change, so it is
-    remembered.
-    """
+    """Which leaf columns of a file are Iceberg's own, by field id; cached."""
     with open_parquet(path, dict(properties)) as file:
         fields = file_fields(file.schema_arrow, name_mapping)
     return {
@@ -353,6 +352,6 @@ def _reserved_leaves(
 
 
 _SMALL = 8192
-"""Rows of a file of which the ids are remembered."""
+"""Most rows of a file whose ids are cached."""
 _STEP = 1024 * 1024
-"""Rows that are looked at together."""
+"""Rows that are examined at a time."""

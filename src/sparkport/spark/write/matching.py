@@ -1,8 +1,8 @@
-"""Which rows of a table have the keys that somebody looks for.
+"""Find the rows of a table that have given keys.
 
-Strategy: the table's keys stream past those, so that memory depends on what is looked for and found
-only; files and row groups that are outside of its range are not read. DuckDB compares, so that keys
-are equal here when they are in UNIQUE constraints.
+Strategy: the table's keys stream past the given keys, so that memory depends only on what is looked
+for and found. Files and row groups outside of the keys' range are not read. DuckDB compares, so
+that keys are equal here when they are equal in UNIQUE constraints.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ class Matches:
     """Pairs of a key and a row that has it, in the order of the keys."""
 
     places: pa.Array
-    """Positions of keys among those that were looked for; one for each row that has it."""
+    """Positions of keys among the given keys; a key is repeated for each row that has it."""
     row_ids: pa.Array
 
 
 def find_matches(lake: Lake, ctx: Context, state: TableState, keys: pa.Table) -> Matches:
-    """The rows of a state that have one of the keys, whose columns are called as the table's. NULL
-    equals nothing.
+    """The rows of a state that have one of the keys.
 
-    Raises: Unsupported where only Spark can read the table's files; PreconditionFailed when one is
-    damaged; Cancelled.
+    The columns of `keys` are named as the table's. NULL equals nothing. Raises: Unsupported where
+    only Spark can read the table's files; PreconditionFailed when a file is damaged; Cancelled.
     """
     listed, equal = _listed(keys), " AND ".join(f"f.{name} = w.{name}" for name in _stand_ins(keys))
-    # IN keeps the side that is looked for where DuckDB builds its hash table. Of a join it would
-    # take the other one: of a stream it knows no size, and believes that it is small.
+    # With IN, DuckDB builds its hash table from the given keys. For a join it would take the other
+    # side: it does not know the size of a stream, and takes it for small.
     query = (
-        f"WITH found AS MATERIALIZED (SELECT * FROM existing WHERE ({listed}) IN (SELECT {listed} FROM wanted)) "
-        f"SELECT w.place, f.row FROM found AS f JOIN wanted AS w ON {equal} ORDER BY ALL"
+        "WITH found AS MATERIALIZED"
+        f" (SELECT * FROM existing WHERE ({listed}) IN (SELECT {listed} FROM wanted))"
+        f" SELECT w.place, f.row FROM found AS f JOIN wanted AS w ON {equal} ORDER BY ALL"
     )
     pairs = [batch for batch in _compared(lake, ctx, state, keys, query) if batch.num_rows]
     if not pairs:
@@ -64,8 +64,10 @@ def find_matches(lake: Lake, ctx: Context, state: TableState, keys: pa.Table) ->
 def rows_with(
     lake: Lake, ctx: Context, state: TableState, keys: pa.Table
 ) -> Generator[pa.Array, None, None]:
-    """The ids of the rows of a state that have one of the keys, each once, in any order. Raises: as
-    `find_matches`.
+    """The ids of the rows of a state that have one of the keys, each once, in any order.
+
+    Raises: Unsupported where only Spark can read the table's files; PreconditionFailed when a file
+    is damaged; Cancelled.
     """
     listed = _listed(keys)
     query = f"SELECT row FROM existing WHERE ({listed}) IN (SELECT {listed} FROM wanted)"
@@ -76,9 +78,7 @@ def rows_with(
 def _compared(
     lake: Lake, ctx: Context, state: TableState, keys: pa.Table, query: str
 ) -> Iterator[pa.RecordBatch]:
-    """What a query finds out about the keys, which are `wanted`, and the table's, which are
-    `existing`.
-    """
+    """Run a query on the given keys, as `wanted`, and the table's, as `existing`."""
     if not keys.num_rows or state.snapshot is None:
         return
     row_filter = key_range(keys)
@@ -86,7 +86,8 @@ def _compared(
     plan = plan_scan(state, columns, row_filter)
     if not plan.readable:
         raise Unsupported(
-            f"rows of table {state.identifier} cannot be found by a key: only Spark can read its files"
+            f"rows of table {state.identifier} cannot be found by a key: only Spark can read its "
+            "files"
         )
     names = _stand_ins(keys)
     request = read_request(state, columns, row_filter, properties=lake.file_properties)
@@ -102,11 +103,8 @@ def _compared(
         )
         try:
             yield from connection.sql(query).to_arrow_reader(_BATCH_ROWS)
-        except (
-            DatabaseError,
-            pa.ArrowException,
-            OSError,
-        ):  # what DuckDB says while it streams comes through Arrow
+        # Errors of DuckDB while it streams come through Arrow.
+        except (DatabaseError, pa.ArrowException, OSError):
             if existing.failure is not None:
                 raise existing.failure from None
             raise
@@ -116,12 +114,16 @@ _ROW = pa.field("row", pa.int64())
 
 
 def first_repeated(keys: pa.Table) -> int | None:
-    """The place of a key that occurs more than once; of those with a NULL none does."""
+    """The place of a key that occurs more than once; None if all differ.
+
+    Keys with a NULL differ.
+    """
     names = _stand_ins(keys)
     present = " AND ".join(f"{name} IS NOT NULL" for name in names)
     with comparison(wanted=_numbered(keys, names)) as connection:
         row = connection.execute(
-            f"SELECT min(place) FROM wanted WHERE {present} GROUP BY {', '.join(names)} HAVING count(*) > 1 LIMIT 1"
+            f"SELECT min(place) FROM wanted WHERE {present} GROUP BY {', '.join(names)} HAVING "
+            "count(*) > 1 LIMIT 1"
         ).fetchone()
     return None if row is None else int(row[0])
 
@@ -144,7 +146,7 @@ def _shortened(value: str | None) -> str:
 
 
 def _stand_ins(keys: pa.Table) -> list[str]:
-    """Names that need no quotes, and that are none of ours."""
+    """Column names that need no quotes and are not used here otherwise."""
     return [f"k{number}" for number in range(keys.num_columns)]
 
 

@@ -1,11 +1,10 @@
-"""Rows of a query merged into a table by a key: those that are there are updated, or deleted, the
-others inserted.
+"""Merge rows of a query into a table by a key: update or delete existing rows, insert the others.
 
 Strategy: when all rows have come, the table's rows with their keys are looked for, some keys at a
-time, and the change is put together and committed like that of any statement. The client sees the
-table only through this, so nothing binds it to an older state: if somebody else has changed one of
-those rows meanwhile, or has inserted one of the keys, all is looked up again on what is there then.
-So that the latter is noticed, the key counts as UNIQUE for what is inserted, whether the table says
+time. The change is then built and committed like that of any statement. The client sees the table
+only through this function, so nothing binds it to an older state: if another writer has changed one
+of those rows meanwhile, or has inserted one of the keys, everything is looked up again in the new
+state. To notice such an insert, the key counts as UNIQUE for inserted rows, whether the table says
 so or not.
 """
 
@@ -45,9 +44,7 @@ from sparkport.spark.write.spark_writes import SparkWrite, publish_by_spark
 __all__ = ["Counts", "Target", "delete_matching", "upsert_rows"]
 
 _MOST_VIOLATIONS = 10
-"""How often a key may have been inserted by somebody else before it is taken for a broken
-constraint.
-"""
+"""How often another writer may have inserted a key before it counts as a violated constraint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ class Target:
     definition: Definition
     key: tuple[str, ...]
     given: tuple[str, ...]
-    """The columns that the rows bring, the key among them."""
+    """The columns that the rows have, the key among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +65,13 @@ class Counts:
 
 
 def upsert_rows(lake: Lake, ctx: Context, target: Target, rows: RowSpool) -> Counts:
-    """Update the rows that have one of the keys, which are distinct and not NULL, and insert the
-    others; by one commit.
+    """Update the rows that have one of the keys and insert the others, by one commit.
 
-    Besides a group of keys (key_groups.py) only the ids of updated rows are in memory.
+    The keys are distinct and not NULL. In memory are a group of keys (key_groups.py) and the ids of
+    updated rows.
 
     Raises: ConstraintViolation, Conflict; PreconditionFailed for a key that the table has twice;
-    Unsupported; LimitExceeded for more rows than the caller may hold the ids of.
+    Unsupported; LimitExceeded when the ids of the rows exceed the caller's quota.
     """
     updated = 0
 
@@ -89,9 +86,9 @@ def upsert_rows(lake: Lake, ctx: Context, target: Target, rows: RowSpool) -> Cou
 
 
 def delete_matching(lake: Lake, ctx: Context, target: Target, keys: RowSpool) -> int:
-    """Delete all rows that have one of the keys, by one commit; how many.
+    """Delete all rows that have one of the keys, by one commit, and return their number.
 
-    Raises: Conflict; Unsupported; LimitExceeded for more rows than the caller may hold the ids of.
+    Raises: Conflict; Unsupported; LimitExceeded when the ids of the rows exceed the caller's quota.
     """
     deleted = 0
 
@@ -164,7 +161,8 @@ def _present(lake: Lake, target: Target) -> TableState:
     state = lake.current(target.identifier)
     if state.definition is not target.definition:
         raise Conflict(
-            f"table {target.identifier} was altered while the statement ran; nothing was changed: run it again"
+            f"table {target.identifier} was altered while the statement ran; nothing was changed: "
+            "run it again"
         )
     return state
 
@@ -180,13 +178,13 @@ def _expect_single(target: Target, keys: pa.Table, matches: Matches) -> None:
     if twice.true_count:
         place = matches.places.slice(1).filter(twice)[0].as_py()
         raise PreconditionFailed(
-            f'the key "{shown_key(keys, place)}" is in table {target.identifier} more than once: an upsert needs a key '
-            "that tells its rows apart"
+            f'the key "{shown_key(keys, place)}" is in table {target.identifier} more than once: '
+            "an upsert needs a key that tells its rows apart"
         )
 
 
 class _Upsert:
-    """Puts the change together, on one state of the table."""
+    """Builds the change for one state of the table."""
 
     def __init__(
         self, lake: Lake, ctx: Context, target: Target, base: TableState, staging: Staging
@@ -211,9 +209,8 @@ class _Upsert:
                 held.hold(matches.row_ids.nbytes)
                 updated.append(matches.row_ids)
                 if writer is None:
-                    has_updates = (
-                        bool(len(matches.row_ids)) or keys.num_rows < rows.rows
-                    )  # of which some may be
+                    # Rows of later groups may be updates, too.
+                    has_updates = bool(len(matches.row_ids)) or keys.num_rows < rows.rows
                     writer = self._writer(with_row_ids=has_updates)
                 start = 0
                 for piece in pieces:
@@ -234,8 +231,9 @@ class _Upsert:
         return TableChange(self._base, files, removed, self._lookup.located(removed), keys=keys)
 
     def _writer(self, *, with_row_ids: bool) -> DataFileWriter | SourceWriter:
-        """For files of the table, or for Spark to MERGE. Rows that have no id there get the next
-        ones.
+        """A writer of files for the table, or for Spark to MERGE.
+
+        Rows without an id get new ids.
         """
         if can_write(self._base):
             return DataFileWriter(self._base, self._staging, with_row_ids=with_row_ids)
@@ -243,8 +241,9 @@ class _Upsert:
         return SourceWriter(self._base, self._staging, names, with_row_ids=True)
 
     def _keys(self, *, has_inserts: bool) -> Constraints:
-        """What has to be compared with other rows: an update leaves the values of the key as they
-        are.
+        """The keys that must be compared with other rows.
+
+        An update does not change the merge key.
         """
         key, constraints = set(self._target.key), self._target.definition.constraints
         if not has_inserts:
@@ -338,7 +337,7 @@ class _Upsert:
 
 
 def _within(matches: Matches, start: int, end: int) -> Matches:
-    """Those whose keys are in a range of places, counted from its start."""
+    """The matches of keys from `start` to before `end`, with places counted from `start`."""
     before = len(between(matches.places, None, start - 1))
     places = between(matches.places, start, end - 1)
     return Matches(pc.subtract(places, start), matches.row_ids.slice(before, len(places)))

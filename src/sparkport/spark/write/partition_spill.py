@@ -1,6 +1,4 @@
-"""Rows that wait on disk until all have come: those of partitions that are too small for a file
-yet.
-"""
+"""Rows of partitions that are too small for a file yet, on disk until all rows have come."""
 
 from __future__ import annotations
 
@@ -17,12 +15,13 @@ __all__ = ["Spill"]
 
 
 class Spill:
-    """Rows by a key, in a file of Arrow's own format that somebody else removes. First all are put
-    there, then taken.
+    """Rows by key, in a file of Arrow's format, which the caller removes.
+
+    First all rows are put there, then they are taken.
     """
 
     def __init__(self, storage: Storage, location: str, columns: pa.Schema) -> None:
-        """Raises: OSError."""
+        """Create the file. Raises: OSError."""
         self._storage = storage
         self._location = location
         self._sink = storage.create(location)
@@ -31,11 +30,11 @@ class Spill:
         )
         self._reader: Any = None
         self._places: defaultdict[str, list[int]] = defaultdict(list)
-        """The numbers of the batches of each key."""
+        """For each key, the numbers of its batches."""
         self._batches = 0
 
     def put(self, pieces: Iterable[tuple[str, pa.Table]]) -> None:
-        """Raises: OSError."""
+        """Write rows of a key. Raises: OSError."""
         for key, rows in pieces:
             self._writer.write_batch(rows.combine_chunks().to_batches()[0])
             self._places[key].append(self._batches)
@@ -50,7 +49,7 @@ class Spill:
             yield self._reader.get_batch(number)
 
     def close(self) -> None:
-        """Raises: OSError when not all of it was written."""
+        """Close the file. Raises: OSError when not all of it was written."""
         self._writer.close()
         self._sink.close()
 

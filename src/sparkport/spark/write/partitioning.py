@@ -1,7 +1,7 @@
-"""Rows by the partition that they belong to.
+"""Divide rows by the partition that they belong to.
 
-Strategy: every row gets a small number that stands for its partition; sorted by that, a partition's
-rows are a slice.
+Strategy: every row gets a small number that stands for its partition. Sorted by that number, the
+rows of a partition are a slice.
 """
 
 from __future__ import annotations
@@ -23,22 +23,21 @@ from sparkport.spark.iceberg.transforms import Labels, transform_of
 __all__ = ["Partitioning", "Values", "partitioning_of"]
 
 Values: TypeAlias = tuple[Any, ...]
-"""Of the fields of a partition spec, in their order, as Iceberg's files have them: dates for
-instance as days.
+"""Values of a partition spec's fields, in their order.
+
+They are as in Iceberg's files: a date, for instance, is a number of days.
 """
 _LONGEST_NAME = 200
-"""Of a folder, in bytes; file systems take 255."""
+"""Most bytes of a folder's name; file systems take 255."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Field:
     field: PartitionField
     kind: IcebergType
-    """Of the column."""
+    """The type of the column."""
     path: tuple[str, ...]
-    """The column, after those that it is inside of; none for a column that was dropped, and leaves
-    a void field.
-    """
+    """The names that lead to the column, outermost first; empty for a dropped column."""
     apply: Callable[[pa.Array], Labels]
 
     def labels(self, rows: pa.Table) -> Labels:
@@ -57,7 +56,7 @@ class Partitioning:
     fields: tuple[_Field, ...]
 
     def split(self, rows: pa.Table) -> Iterator[tuple[Values, pa.Table]]:
-        """The rows of each partition, in their order; those of one `split` share memory."""
+        """Yield the rows of each partition, in their order. The tables share memory."""
         numbers, partitions = self._numbered(rows)
         if numbers is None:
             yield partitions[0], rows
@@ -70,8 +69,9 @@ class Partitioning:
             start += counts[number]
 
     def _numbered(self, rows: pa.Table) -> tuple[pa.Array | None, list[Values]]:
-        """For each row the number of its partition, None where there is but one, and all partitions
-        by number.
+        """For each row the number of its partition, and all partitions by number.
+
+        The numbers are None when there is a single partition.
         """
         numbers: pa.Array | None = None
         partitions: list[Values] = [()]
@@ -93,12 +93,10 @@ class Partitioning:
         return numbers, partitions
 
     def folder(self, values: Values) -> str:
-        """Where people look for a partition's files, as Spark names it; "" where that is no name
-        for a folder.
-        """
+        """The folder of a partition's files, as Spark names it; "" where the name is impossible."""
         try:
             names = [field.folder(value) for field, value in zip(self.fields, values, strict=True)]
-        except (OverflowError, ValueError):  # years that Python's own dates do not have
+        except (OverflowError, ValueError):  # years that Python's dates do not have
             return ""
         return "" if any(len(name) > _LONGEST_NAME for name in names) else "/".join(names)
 

@@ -1,9 +1,8 @@
-"""Where a statement's change goes: to everyone at once, or to a branch of the table until its
-transaction ends.
+"""Where a statement's change goes: into the table, or to a branch until its transaction ends.
 
-Strategy: on the branch the transaction reads its own writes, and nobody else does. To publish it,
-all its statements together are put on top of the table as it is then, as one snapshot, by the same
-swap of metadata that removes the branch, whose own snapshots are not kept. Several tables are all
+Strategy: on the branch the transaction reads its own writes, and no other reader does. To publish
+it, all its statements together are put on top of the table as it is then, as one snapshot. The same
+swap of metadata removes the branch, whose own snapshots are not kept. Several tables are all
 verified, under this server's locks, before the first is swapped.
 """
 
@@ -41,24 +40,23 @@ _log = logging.getLogger(__name__)
 def publish(
     lake: Lake, ctx: Context, change: TableChange, staging: Staging, summary: Mapping[str, str]
 ) -> bool:
-    """Commit a statement's change; whether that is final, or waits for the end of its transaction.
+    """Commit a statement's change. False when it waits for the end of its transaction.
 
     Raises: Conflict, ConstraintViolation, NotFound, TransactionNotActive; then nothing has changed.
     """
     transaction = lake.transactions.collecting(ctx)
     if transaction is not None:
         with transaction.lock:
-            if (
-                lake.transactions.collecting(ctx) is transaction
-            ):  # it may have been published while we waited
+            # The transaction may have been published while this waited for its lock.
+            if lake.transactions.collecting(ctx) is transaction:
                 lake.transactions.writes(transaction, ctx.quotas)
                 _add(lake, ctx, transaction, change, staging, summary)
                 return False
-        if (
-            len(change.removed) or change.keys
-        ):  # found in the transaction's own state of the table, which is gone
+        # These were found in the transaction's own state of the table, which is gone.
+        if len(change.removed) or change.keys:
             raise Conflict(
-                f"the transaction of this change of table {change.identifier} ended meanwhile: run it again"
+                f"the transaction of this change of table {change.identifier} ended meanwhile: run "
+                "it again"
             )
     state, _ = commit_change(lake, ctx, change, staging, summary)
     lake.transactions.show(ctx.parent_transaction_id, state)
@@ -78,18 +76,19 @@ def _add(
         staging.will_branch(transaction.branch)
     elif change.base is not transaction.seen.get(change.identifier) and len(change.removed):
         raise Conflict(
-            f"another statement of the same transaction changed table {change.identifier} meanwhile: run it again"
+            f"another statement of the same transaction changed table {change.identifier} "
+            "meanwhile: run it again"
         )
     try:
         state, location = commit_change(lake, ctx, change, staging, summary, transaction.branch)
     except OutcomeUnknown as error:
-        # What the branch shows is not what the transaction would publish any more.
+        # The branch may differ from what the transaction would publish.
         roll_back(lake, transaction)
         _attempt_drop(lake, change.identifier, transaction.branch)
         lake.transactions.end(transaction.id, TransactionState.ABORTED)
         raise OutcomeUnknown(
-            f"the catalog did not say whether a change of table {change.identifier} was made: its transaction was rolled "
-            "back, and nothing of it was published"
+            f"the catalog did not say whether a change of table {change.identifier} was made: its "
+            "transaction was rolled back, and nothing of it was published"
         ) from error
     if pending is None:
         transaction.pending[change.identifier] = Pending(change, [staging])
@@ -100,7 +99,7 @@ def _add(
 
 
 def _joined(before: TableChange, later: TableChange, location: Location) -> TableChange:
-    """Both as one change of what the first has seen."""
+    """Join two changes into one, on top of what the first has read."""
     own = {file.path for file in before.files}
     gone = dict(before.gone)
     removed = [before.removed]
@@ -134,7 +133,7 @@ def _union(arrays: list[pa.Array]) -> pa.Array:
 def publish_transaction(lake: Lake, ctx: Context, transaction: Transaction) -> None:
     """Make all changes of a transaction visible; it goes on without any.
 
-    Raises: Conflict, ConstraintViolation; then it is rolled back.
+    Raises: Conflict, ConstraintViolation, after the transaction is rolled back.
     """
     with transaction.lock:
         try:
@@ -181,7 +180,7 @@ def _publish_more(
     checks: Mapping[Identifier, KeyCheck],
     published: list[Identifier],
 ) -> None:
-    """All tables that are pending, up to the first that somebody else has changed meanwhile."""
+    """Publish the pending tables, up to the first that another writer has changed meanwhile."""
     drafts: dict[Identifier, tuple[Draft, Any]] = {}
     try:
         for each in sorted(transaction.pending, key=str):
@@ -196,8 +195,9 @@ def _publish_more(
 
 
 def _swapped(transaction: Transaction, identifier: Identifier, draft: Draft, metadata: Any) -> bool:
-    """Whether one table is published. What may be is no longer pending: to roll back would remove
-    its files.
+    """Publish a table; False when another writer was faster.
+
+    If the outcome is unknown, the table is no longer pending: a rollback would remove its files.
     """
     try:
         with translated(f"table {identifier}"):
@@ -209,7 +209,7 @@ def _swapped(transaction: Transaction, identifier: Identifier, draft: Draft, met
 
 
 def _settle(lake: Lake, transaction: Transaction, identifier: Identifier, draft: Draft) -> None:
-    """A table is published, whatever happens now. Never raises."""
+    """Clean up after a table was published. Never raises."""
     for staging in transaction.pending.pop(identifier).stagings:
         staging.done()
     lake.attempt(
@@ -226,8 +226,9 @@ def _settle(lake: Lake, transaction: Transaction, identifier: Identifier, draft:
 def _draft(
     lake: Lake, ctx: Context, transaction: Transaction, identifier: Identifier, keys: KeyCheck
 ) -> tuple[Draft, Any]:
-    """A transaction's change of one table on top of what it is now, and the metadata that go with
-    it.
+    """Build a transaction's change of a table on top of its present state.
+
+    Returns the draft, and the metadata to commit.
     """
     pending = transaction.pending[identifier]
     shows = ctx.access.shows(identifier.schema_name, identifier.name)
@@ -288,9 +289,7 @@ def _attempt_drop(lake: Lake, identifier: Identifier, branch: str) -> None:
 
 
 def drop_branch(lake: Lake, identifier: Identifier, branch: str) -> None:
-    """Remove a branch, its snapshots, and all files that they have added; nothing happens if there
-    is none.
-    """
+    """Remove a branch, its snapshots, and all files that they have added, if it exists."""
     for _ in attempts(Context(), f"table {identifier}"):
         with translated(f"table {identifier}"):
             draft = begin(lake, identifier)
@@ -305,7 +304,7 @@ def drop_branch(lake: Lake, identifier: Identifier, branch: str) -> None:
 
 
 def _without_branch(lake: Lake, metadata: Any, branch: str) -> Any:
-    """org.apache.iceberg.TableMetadata without a branch and its snapshots."""
+    """The org.apache.iceberg.TableMetadata without a branch and its snapshots."""
     if not metadata.refs().containsKey(branch):
         return metadata
     builder = lake.gateway.jvm.org.apache.iceberg.TableMetadata.buildFrom(metadata).removeRef(
@@ -316,8 +315,10 @@ def _without_branch(lake: Lake, metadata: Any, branch: str) -> Any:
 
 
 def _snapshots_of(metadata: Any, branch: str) -> list[Any]:
-    """Those that were made on a branch of ours. What it began with can still be travelled to, also
-    when main has left it.
+    """The snapshots that were made on a working branch.
+
+    The snapshot that it began with is not among them: it stays for time travel, even if main has
+    left it.
     """
     ref, found = metadata.refs().get(branch), []
     snapshot = None if ref is None else metadata.snapshot(ref.snapshotId())
@@ -328,8 +329,9 @@ def _snapshots_of(metadata: Any, branch: str) -> list[Any]:
 
 
 def _remove_files(draft: Draft, branch: str, *, with_rows: bool) -> None:
-    """What only the snapshots of a branch had: metadata and delete vectors, and the rows unless
-    they are published.
+    """Remove the files that only a branch's snapshots had.
+
+    These are metadata and delete vectors, and the rows, unless they are published.
     """
     io = draft.table.io()
     for snapshot in _snapshots_of(draft.base, branch):

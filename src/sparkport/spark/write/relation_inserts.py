@@ -1,15 +1,14 @@
-"""INSERT into tables of other formats than Iceberg: rows staged as Parquet, then added by one Spark
-job.
+"""INSERT into tables of other formats than Iceberg: staged as Parquet, added by one Spark job.
 
 What is promised depends on the format. Nothing is added before all rows have come and Spark has
-written its files, and what Spark refuses leaves the table as it was. Where the format has commits
-of its own, as Delta has, the rows appear at once. Files in folders (Parquet, ORC, CSV, JSON, …)
-appear one after the other at the end of the job, and a server that dies at that moment may leave
-some of them. Up to 128 MB of staged rows become a single file of a table without partitions, so
-they too appear at once or not at all. There are no constraints, no row ids, and no transactions.
+written its files, and when Spark refuses, the table is as it was. Where the format has commits of
+its own, as Delta has, the rows appear at once. Files in folders (Parquet, ORC, CSV, JSON, …) appear
+one after the other at the end of the job, and a server that dies at that moment may leave some of
+them. Up to 128 MB of staged rows become a single file of a table without partitions, so they, too,
+appear at once or not at all. There are no constraints, no row ids, and no transactions.
 
-Spark may fail, or be cancelled, after it has added the rows. So its files bear the name of the
-statement, and the table is looked at before anybody is told that nothing was added.
+Spark may fail, or be cancelled, after it has added the rows. So its files bear the id of the
+statement, and the table is looked at before the client is told that nothing was added.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ def stage_insert(
     operation: Operation,
     options: DMLOptions,
 ) -> StagedWrite:
-    """Begin a statement on a table that only Spark can write, whose columns the caller knows.
+    """Begin a statement on a table that only Spark can write; `columns` are those the caller knows.
 
     Raises: NotWritable for views, for anything but an INSERT, and for columns that only Spark can
     write.
@@ -71,8 +70,8 @@ def stage_insert(
         raise NotWritable(f"{identifier} is a view: change the tables that it is made of")
     if operation is not Operation.INSERT:
         raise NotWritable(
-            f"rows of table {identifier} cannot be changed: it is not an Iceberg table, so they have no row ids; "
-            "use Spark, or keep them in an Iceberg table"
+            f"rows of table {identifier} cannot be changed: it is not an Iceberg table, so they "
+            "have no row ids; use Spark, or keep them in an Iceberg table"
         )
     return _RelationInsert(
         lake, ctx, identifier, columns, _spark_columns(lake, identifier, columns), options
@@ -88,8 +87,9 @@ def _is_view(lake: Lake, entry: CatalogEntry) -> bool:
 
 
 def _spark_columns(lake: Lake, identifier: Identifier, columns: pa.Schema) -> StructType:
-    """The columns as Spark has them. Raises: StaleDescriptor when the caller knows others;
-    NotWritable.
+    """The columns as Spark has them.
+
+    Raises: StaleDescriptor when the caller knows other columns; NotWritable.
     """
     found = lake.gateway.schema(identifier)
     if found.names != columns.names:
@@ -98,14 +98,14 @@ def _spark_columns(lake: Lake, identifier: Identifier, columns: pa.Schema) -> St
     for field in found.fields:
         if presentable(field.dataType) != field.dataType:
             raise NotWritable(
-                f"table {identifier} cannot be written to from here: its column {field.name} is of type "
-                f"{field.dataType.simpleString()}, which only Spark knows"
+                f"table {identifier} cannot be written to from here: its column {field.name} is of "
+                f"type {field.dataType.simpleString()}, which only Spark knows"
             )
     return found
 
 
 class _RelationInsert(StagedWrite):
-    """Rows on their way to files in the statement's folder, and from there to the table."""
+    """Stages rows as a file in the statement's folder, and has Spark add them to the table."""
 
     def __init__(
         self,
@@ -199,13 +199,11 @@ class _RelationInsert(StagedWrite):
         self._lake.changed(self._identifier)
 
     def _refresh(self) -> None:
-        """Each session remembers which files a table has, and another one has added some."""
+        """Have the lake's session list the table's files again: another session added some."""
         self._lake.spark.catalog.refreshTable(self._identifier.sql)
 
     def _expect_added(self, error: Exception) -> None:
-        """Raises: the error, if nothing was added; OutcomeUnknown, if only a part was, or nobody
-        can tell.
-        """
+        """Raises: the error, if nothing was added; OutcomeUnknown, if some or unknown rows were."""
         added = self._added()
         if added == 0 or (added is None and not isinstance(error, Cancelled | CatalogFault)):
             raise error
@@ -216,8 +214,8 @@ class _RelationInsert(StagedWrite):
                 else f"only {added} of them are there"
             )
             raise OutcomeUnknown(
-                f"Spark was stopped while it added {self._rows} rows to table {self._identifier}, and {told}: look at the "
-                "table before you try again"
+                f"Spark was stopped while it added {self._rows} rows to table {self._identifier}, "
+                f"and {told}: look at the table before you try again"
             ) from error
         _log.warning(
             "table %s: Spark has added the rows of a statement, and failed then", self._identifier
@@ -241,13 +239,13 @@ class _RelationInsert(StagedWrite):
         rows = self._staged()
         if self._bytes <= _ONE_FILE_BYTES:
             rows = rows.coalesce(1)
-        # By position, which tables of all versions of Spark's interface take; partition columns are
-        # the last ones.
+        # By position, which tables of every version of Spark's interface take; partition columns
+        # come last.
         rows.write.insertInto(self._identifier.sql)
 
     def _staged(self) -> DataFrame:
         with translated(f"table {self._identifier}"):
-            # Hadoop's setting for the beginning of the names of files.
+            # Hadoop's setting for the prefix of file names.
             session = own_session(
                 self._lake.spark, {"mapreduce.output.basename": f"part-{self._staging.id}"}
             )
@@ -263,7 +261,7 @@ class _RelationInsert(StagedWrite):
 
 
 def _as_staged(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """What Spark reads from Parquet: intervals of days are numbers there."""
+    """Convert values to what Spark reads from Parquet: day intervals are numbers there."""
     if _has_durations(column.type):
         if not pa.types.is_duration(column.type):
             raise Unsupported(

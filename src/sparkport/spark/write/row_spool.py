@@ -1,4 +1,4 @@
-"""Rows that wait until all of a statement have come, and are then read more than once."""
+"""Rows that wait until all rows of a statement have come, and are then read more than once."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ _PIECE_BYTES = 64 * 1024 * 1024
 
 
 class RowSpool:
-    """Rows in pieces of some 64 MiB, of which all but the last are in the statement's folder. For
-    one thread.
+    """Rows in pieces of about 64 MiB.
+
+    All but the last are in the statement's folder. For one thread.
     """
 
     rows = 0
-    """How many there are."""
+    """Number of rows."""
 
     def __init__(self, staging: Staging, columns: pa.Schema) -> None:
         self._staging = staging
@@ -31,7 +32,10 @@ class RowSpool:
         self._bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Raises: LimitExceeded when the storage is full; PermissionDenied, PreconditionFailed."""
+        """Add rows.
+
+        Raises: LimitExceeded when the storage is full; PermissionDenied, PreconditionFailed.
+        """
         if batch.num_rows:
             self._last.append(batch)
             self.rows += batch.num_rows
@@ -40,17 +44,21 @@ class RowSpool:
                 self._put_aside()
 
     def columns(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Some columns of all rows, in the order in which they came. Raises: as `add`."""
+        """Some columns of all rows, in the order in which they came.
+
+        Raises: LimitExceeded, PermissionDenied, PreconditionFailed for errors of the storage.
+        """
         for number in range(self._count):
             yield from self._piece(number, names)
 
     def groups(
         self, names: Sequence[str]
     ) -> Iterator[tuple[pa.Table, Iterator[Sequence[pa.RecordBatch]]]]:
-        """All rows, in the order in which they came: some columns of as many pieces as can be in
-        memory, and these pieces.
+        """All rows, in the order in which they came, in groups of pieces.
 
-        Each piece has rows. Raises: as `add`.
+        Of each group, some columns are in memory as a table; its pieces, none of which is empty,
+        are read one by one. Raises: LimitExceeded, PermissionDenied, PreconditionFailed for errors
+        of the storage.
         """
         first = 0
         group: list[pa.RecordBatch] = []
@@ -87,7 +95,7 @@ class RowSpool:
         with (
             writing(self._staging.identifier),
             self._staging.storage.create(location) as sink,
-            # A stream: of a file, all batches would have to share their dictionaries.
+            # A stream, not a file: in a file, all batches would have to share their dictionaries.
             pa.ipc.new_stream(sink, self._columns, options=options) as writer,
         ):
             for batch in self._last:

@@ -1,4 +1,4 @@
-"""Rows by their ids, or by the places that were found for them."""
+"""Read rows by their ids, or by the places that were found for them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from sparkport.spark.write.locate import locate
 __all__ = ["RowLookup", "rows_of"]
 
 _MANY = 100_000
-"""Rows that are worth more than one thread."""
+"""Rows for which several threads are worth while."""
 
 
 def rows_of(
@@ -44,19 +44,19 @@ def rows_of(
     properties: Mapping[str, str],
     check: Callable[[], None],
 ) -> Iterator[pa.RecordBatch]:
-    """The rows at those places, file by file in the order of positions, with `rowid` last;
-    `columns` None means all.
+    """Read the rows at those places, file by file in the order of positions, with `rowid` last.
 
-    With `stored`, values are not of the declared types but as they are stored (`natural_type`).
-
-    Raises: PreconditionFailed when a file is missing or damaged; what `check` raises.
+    `columns` None means all. With `stored`, values have their stored types (`natural_type`), not
+    the declared ones. Raises: PreconditionFailed when a file is missing or damaged; what `check`
+    raises.
     """
     return _read(_request(state, columns, batch_rows, properties, stored=stored), located, check)
 
 
 class RowLookup:
-    """Rows of one state of a table by their ids. Each is looked for once, and its place
-    remembered. For one thread.
+    """Rows of a state of a table by their ids. For one thread.
+
+    Each row is located once, and its place remembered.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class RowLookup:
         self._found: list[Located] = []
 
     def locate(self, row_ids: pa.Array) -> Location:
-        """Where the rows of these ids are, which ascend and are distinct.
+        """Where the rows with these ids are; the ids ascend and are distinct.
 
         Raises: NotFound; Unsupported where only Spark can read the files; PreconditionFailed when
         files are missing or damaged.
@@ -89,14 +89,13 @@ class RowLookup:
         return Location(tuple(_joined(_among(self._found, row_ids, self._known))), NO_ROWS)
 
     def located(self, row_ids: pa.Array) -> Location | None:
-        """As `locate`; None when not all of the rows were looked for before."""
+        """Where the rows with these ids are; None when not all of them were located before."""
         return self.locate(row_ids) if bitmap_of(row_ids) <= self._known else None
 
     def take(self, row_ids: pa.Array, columns: Sequence[str] | None) -> pa.Table:
-        """The rows of these ids in their order, which may be any, with `rowid` last; an id may come
-        more than once.
+        """The rows with these ids, in the order of the ids, with `rowid` last.
 
-        Raises: as `locate`.
+        The ids may be in any order, and may be repeated. Raises: what `locate` raises.
         """
         location = self.locate(row_ids.unique().sort())
         request = _request(
@@ -111,8 +110,9 @@ class RowLookup:
         return rows.take(pc.index_in(row_ids, value_set=found))
 
     def stored_rows(self, row_ids: pa.Array, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Columns of the rows of these ids, which ascend and are distinct, as they are stored; in
-        the order of files, with `rowid` last. Raises: as `locate`.
+        """Columns of the rows with these ids, as they are stored, in the order of files.
+
+        The ids ascend and are distinct; `rowid` is the last column. Raises: what `locate` raises.
         """
         return rows_of(
             self._state,
@@ -128,7 +128,7 @@ class RowLookup:
 
 
 def _among(located: Sequence[Located], row_ids: pa.Array, known: BitMap64) -> Sequence[Located]:
-    """Those of the rows, which are the known ones, that have one of the ids."""
+    """The rows of `located`, whose ids are `known`, that have one of the ids."""
     if len(row_ids) == len(known):
         return located
     chosen = []
@@ -141,7 +141,7 @@ def _among(located: Sequence[Located], row_ids: pa.Array, known: BitMap64) -> Se
 
 
 def _joined(located: Sequence[Located]) -> Iterator[Located]:
-    """The rows with each file once, as delete vectors need them."""
+    """Join places of the same file, as delete vectors need them."""
     by_file: dict[str, list[Located]] = {}
     for each in located:
         by_file.setdefault(each.part.path, []).append(each)
@@ -167,7 +167,7 @@ def _read(
     def read(place: tuple[FilePart, pa.Array]) -> list[pa.RecordBatch]:
         return list(read_positions(request, [place], check))
 
-    # The work is in finding them, file by file.
+    # Most time is spent on finding the rows in each file.
     with ThreadPoolExecutor(
         min(len(places), os.cpu_count() or 1), thread_name_prefix="sparkport-rows"
     ) as threads:

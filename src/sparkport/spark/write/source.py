@@ -25,14 +25,15 @@ _FILE_ROWS = 4_000_000
 
 
 class SourceWriter:
-    """Files in the statement's folder, which go with it. They can be read back like data files, by
-    field id.
+    """Writes files into the statement's folder, which are removed with it.
+
+    They can be read back like data files, by field id.
     """
 
     def __init__(
         self, state: TableState, staging: Staging, names: Iterable[str], *, with_row_ids: bool
     ) -> None:
-        """`names` are the stored names of the columns that the statement brings."""
+        """`names` are the stored names of the columns that the statement has."""
         wanted = set(names)
         columns = Schema(*(field for field in state.schema.fields if field.name in wanted))
         self._staging = staging
@@ -42,7 +43,7 @@ class SourceWriter:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Those that there are, without the row id's."""
+        """The columns of the files, without the row id."""
         return tuple(
             name
             for name in self._columns.names
@@ -50,8 +51,9 @@ class SourceWriter:
         )
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Add rows: stored columns by name, and `_row_id`. Raises: LimitExceeded when the storage
-        is full; …
+        """Add rows: stored columns by name, and `_row_id`.
+
+        Raises: LimitExceeded when the storage is full; PermissionDenied, PreconditionFailed.
         """
         arrays = []
         for field in self._columns:
@@ -72,7 +74,7 @@ class SourceWriter:
         return self._files
 
     def abort(self) -> None:
-        """Let go of the file; it goes with the folder. Never raises."""
+        """Close the file, which is removed with the folder. Never raises."""
         if self._output is not None:
             self._output.abandon()
             self._output = None

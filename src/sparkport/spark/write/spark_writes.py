@@ -1,11 +1,13 @@
 """Statements that Spark carries out, from rows that were staged as Parquet.
 
-For what is too large to be held here, and for files that only Spark can write: sorted tables,
-partitions by hash, other formats than Parquet, storage that this process does not reach. Strategy:
-Spark works on a temporary branch of the table, which nobody sees. Then the table is swapped to what
-the branch shows, and the branch removed, by one commit, if nobody else has changed the table since
-the branch was made; else all is checked and done again from the staged rows. An INSERT that can
-break no key needs no branch.
+These are statements that are too large for this process, and those on files that only Spark can
+write: sorted tables, partitions by hash, other formats than Parquet, storage that this process
+cannot reach.
+
+Strategy: Spark works on a temporary branch of the table, which no reader sees. Then a single commit
+swaps the table to what the branch shows, and removes the branch, if the table has not changed since
+the branch was made. Otherwise everything is checked and done again from the staged rows. An INSERT
+that cannot violate a key needs no branch.
 """
 
 from __future__ import annotations
@@ -49,9 +51,7 @@ __all__ = ["SparkWrite", "can_change", "own_session", "publish_by_spark"]
 _log = logging.getLogger(__name__)
 _MAIN = "main"
 _BROADCAST_BYTES = 128 * 1024 * 1024
-"""A source up to this size is sent to all executors, so that the table need not be sorted and sent
-around instead.
-"""
+"""Most bytes of a source that is sent to all executors, so that the table need not be shuffled."""
 _SUMMARY = "spark.sql.iceberg.snapshot-property."
 
 
@@ -63,13 +63,11 @@ class SparkWrite:
     source: tuple[WrittenFile, ...]
     """The staged rows: stored columns, and `_row_id` where rows are changed."""
     columns: tuple[str, ...]
-    """Those that it brings, without the row id."""
+    """The columns that the statement has, without the row id."""
     change: TableChange
-    """What it has seen, the rows it removes, and the keys that it can break; `files` are the staged
-    ones.
-    """
+    """What it has read, removes and can violate; `files` are the staged ones."""
     inserts: bool = False
-    """Whether staged rows of an UPDATE that have no row id are new ones."""
+    """Whether staged rows of an UPDATE that have no row id are new rows."""
 
     @property
     def identifier(self) -> Identifier:
@@ -77,9 +75,7 @@ class SparkWrite:
 
 
 def can_change(state: TableState, operation: Operation) -> bool:
-    """Whether Spark finds rows by their ids: it does not know them while it rewrites whole
-    files.
-    """
+    """Whether Spark can find rows by their ids: it cannot while it rewrites whole files."""
     statement = "delete" if operation is Operation.DELETE else "merge"
     return state.metadata.properties.get(f"write.{statement}.mode") == "merge-on-read"
 
@@ -87,20 +83,22 @@ def can_change(state: TableState, operation: Operation) -> bool:
 def publish_by_spark(
     lake: Lake, ctx: Context, write: SparkWrite, staging: Staging, summary: Mapping[str, str]
 ) -> None:
-    """Let Spark do a statement, and make it visible. Raises: Conflict, ConstraintViolation,
-    NotFound, Unsupported.
+    """Have Spark run a statement, and make it visible.
+
+    Raises: Conflict, ConstraintViolation, NotFound, Unsupported.
     """
     if lake.transactions.collecting(ctx) is not None:
         raise Unsupported(
-            f"this change of table {write.identifier} is left to Spark, which cannot do it inside a transaction: "
-            "run it outside, or in smaller parts"
+            f"this change of table {write.identifier} is left to Spark, which cannot do it inside "
+            "a transaction: run it outside, or in smaller parts"
         )
     if write.operation is not Operation.INSERT and not can_change(
         write.change.base, write.operation
     ):
         raise Unsupported(
-            f"Spark can change rows of table {write.identifier} by their ids only with merge-on-read: set its properties "
-            "write.update.mode, write.merge.mode and write.delete.mode to merge-on-read, and run it again"
+            f"Spark can change rows of table {write.identifier} by their ids only with "
+            "merge-on-read: set its properties write.update.mode, write.merge.mode and "
+            "write.delete.mode to merge-on-read, and run it again"
         )
     if write.operation is Operation.INSERT and not (
         write.change.keys.unique or write.change.keys.primary_key
@@ -117,7 +115,7 @@ def publish_by_spark(
                 "the branch of a statement", partial(drop_branch, lake, write.identifier, branch)
             )
     lake.changed(write.identifier)
-    # It is made, and what goes wrong now must not say otherwise.
+    # The change is made. An error from here on must not hide that.
     lake.attempt(
         "what a transaction reads after a statement",
         lambda: lake.transactions.show(ctx.parent_transaction_id, lake.current(write.identifier)),
@@ -125,8 +123,9 @@ def publish_by_spark(
 
 
 def _append(lake: Lake, ctx: Context, write: SparkWrite, summary: Mapping[str, str]) -> None:
-    """Let Spark add the rows to the table itself. It may fail, or be cancelled, after it has
-    committed them.
+    """Have Spark add the rows to the table itself.
+
+    It may fail, or be cancelled, after it has committed them.
     """
     try:
         _run(lake, ctx, write, summary, None)
@@ -139,19 +138,17 @@ def _append(lake: Lake, ctx: Context, write: SparkWrite, summary: Mapping[str, s
 
 
 def _is_there(lake: Lake, identifier: Identifier, statement: str, error: Exception) -> bool:
-    """Whether a statement that has failed has made a snapshot all the same. Raises:
-    OutcomeUnknown.
-    """
+    """Whether a failed statement has made a snapshot all the same. Raises: OutcomeUnknown."""
     try:
         lake.changed(identifier)
         snapshots = lake.current(identifier).metadata.snapshots
-    except Exception:  # noqa: BLE001 - whatever it is, nobody knows
+    except Exception:  # noqa: BLE001 - the outcome is unknown, whatever it is
         _log.warning(
             "table %s: it cannot be seen whether Spark has changed it", identifier, exc_info=True
         )
         raise OutcomeUnknown(
-            f"Spark was to add rows to table {identifier} and failed, and nobody knows whether it has added them: look at "
-            "the table before you try again"
+            f"Spark was to add rows to table {identifier} and failed, and nobody knows whether it "
+            "has added them: look at the table before you try again"
         ) from error
     summaries = [each.summary for each in snapshots if each.summary is not None]
     return any(each.additional_properties.get(STATEMENT) == statement for each in summaries)
@@ -176,9 +173,7 @@ def _publish_branch(
 def _branched(
     lake: Lake, ctx: Context, write: SparkWrite, keys: KeyCheck, branch: str
 ) -> TableState | None:
-    """The state that a new branch begins with, which is the present, and checked; None when
-    somebody else was faster.
-    """
+    """Check the present state and create a branch from it; None when another writer was faster."""
     with translated(f"table {write.identifier}"):
         draft = begin(lake, write.identifier)
         _verify(lake, ctx, write, draft.state)
@@ -188,7 +183,10 @@ def _branched(
 
 
 def _verify(lake: Lake, ctx: Context, write: SparkWrite, now: TableState) -> None:
-    """As `verified`; where only Spark can read the files, Spark looks for the rows."""
+    """Check that the rows and columns were not changed.
+
+    Where only Spark can read the files, Spark looks for the rows. Raises: Conflict, NotFound.
+    """
     change = write.change
     if plan_rows(now, numbers_of(change.removed)) is not None:
         verified(lake, change, now)
@@ -210,14 +208,13 @@ def _verify(lake: Lake, ctx: Context, write: SparkWrite, now: TableState) -> Non
         raise changed_by_others(change, "a row")
     if present < len(change.removed):
         raise NotFound(
-            f"{len(change.removed) - present} of the rows do not exist in table {write.identifier} any more"
+            f"{len(change.removed) - present} of the rows do not exist in table "
+            f"{write.identifier} any more"
         )
 
 
 def _swapped(lake: Lake, identifier: Identifier, base: TableState, branch: str) -> bool:
-    """Whether the table shows what the branch shows; False when it is not what the branch began
-    with any more.
-    """
+    """Swap the table to what the branch shows; False when the table has changed meanwhile."""
     for _ in attempts(Context(), f"table {identifier}"):
         with translated(f"table {identifier}"):
             draft = begin(lake, identifier)

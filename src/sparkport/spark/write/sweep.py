@@ -1,9 +1,10 @@
-"""What servers that have died have left behind: branches, and files that no table knows.
+"""Remove what servers that have died have left: branches, and files that no table knows.
 
-Strategy: a journal is not obeyed, it is a hint. A file goes when the table that the journal is
-about is in the catalog, with the same uuid; the file is below the table's own places, and bears the
-name of the statement; and no snapshot of the table leads to it. A branch goes when it is one of
-ours. Whatever else a journal names stays, with the journal, and is reported.
+Strategy: a journal is a hint, not an order. A file is removed when the journal's table is in the
+catalog, with the same uuid; when the file is below the table's own places, and bears the id of the
+statement; and when no snapshot of the table leads to it. A branch is removed when its name shows
+that a Sparkport server made it. All else that a journal names stays, with the journal, and is
+reported.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 def sweep(root: Path, lake: Lake) -> None:
-    """Remove the leftovers of servers that have died, as far as they concern this lake's catalog.
+    """Remove what dead servers have left, as far as it concerns this lake's catalog.
 
     Raises: PreconditionFailed when others could have put something there.
     """
@@ -65,7 +66,7 @@ def _sweep_folder(folder: Path, lake: Lake) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Journal:
-    """What a statement has written down."""
+    """What a statement has noted in its journal."""
 
     statement: str
     identifier: Identifier
@@ -76,7 +77,7 @@ class _Journal:
 
     @classmethod
     def read(cls, file: JournalFile) -> _Journal | None:
-        """None for one that ends before anything was written."""
+        """Read a journal; None if it ends before anything was written."""
         found: _Journal | None = None
         for line in file.lines():
             note = json.loads(line)
@@ -91,7 +92,7 @@ class _Journal:
 
 
 def _is_settled(journal: _Journal, lake: Lake) -> bool:
-    """Remove what a statement has left; whether nothing is left to do."""
+    """Remove what a statement has left; whether nothing remains to be done."""
     state = _state_of(journal, lake)
     if state is None:
         return _is_without_trace(journal, lake)
@@ -118,8 +119,9 @@ def _is_settled(journal: _Journal, lake: Lake) -> bool:
 
 
 def _is_without_trace(journal: _Journal, lake: Lake) -> bool:
-    """Whether a table that is not found was dropped with its files. None of them is removed: whose
-    would it be?
+    """Whether a table that is not found was dropped with its files.
+
+    No file is removed, as its owner is not known.
     """
     if not _is_gone(journal, lake):
         _report(journal, [*journal.files, *journal.branches], "and the table is not found")
@@ -135,9 +137,8 @@ def _is_without_trace(journal: _Journal, lake: Lake) -> bool:
 
 
 def _report(journal: _Journal, names: Sequence[str], why: str) -> None:
-    shown = ", ".join(
-        map(repr, names[:3])
-    )  # whoever has written the journal must not write the log
+    # As `repr`: text of a journal must not be able to forge lines of the log.
+    shown = ", ".join(map(repr, names[:3]))
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     _log.warning(
         "journal %s of table %s names %s%s, %s",
@@ -157,9 +158,7 @@ def _bears(location: str, statement: str) -> bool:
 
 
 def _is_below(lake: Lake, location: str, place: str) -> bool:
-    """Whether a file is in a folder, or in one inside of it, and no link on the way leads
-    elsewhere.
-    """
+    """Whether a file is in a folder, at any depth, and no link on the way leads elsewhere."""
     file, folder = _plain(location), _plain(place).rstrip("/")
     if (
         not folder
@@ -173,7 +172,7 @@ def _is_below(lake: Lake, location: str, place: str) -> bool:
 
 
 def _state_of(journal: _Journal, lake: Lake) -> TableState | None:
-    """The table, by whatever name; None if there is none. Raises: SparkportError."""
+    """The table, under any name; None if there is none. Raises: SparkportError."""
     try:
         state = lake.current(journal.identifier)
         if str(state.metadata.table_uuid) == journal.uuid:
@@ -195,9 +194,7 @@ def _state_of(journal: _Journal, lake: Lake) -> TableState | None:
 
 
 def _is_gone(journal: _Journal, lake: Lake) -> bool:
-    """Whether a table that is not found was dropped with its files, and is not just somewhere
-    else.
-    """
+    """Whether a table that is not found was dropped with its files, and is not just elsewhere."""
     place = journal.metadata
     if not place or lake.io(place) is None:
         return False
@@ -205,8 +202,9 @@ def _is_gone(journal: _Journal, lake: Lake) -> bool:
 
 
 def _files_of(state: TableState, wanted: list[str]) -> set[str]:
-    """Which of the files any snapshot of a table leads to. Raises: ValueError, OSError when that
-    cannot be told.
+    """The files that a snapshot of the table leads to.
+
+    Raises: ValueError, OSError when that cannot be found out.
     """
     if not wanted:
         return set()
@@ -226,5 +224,5 @@ def _files_of(state: TableState, wanted: list[str]) -> set[str]:
 
 
 def _plain(location: str) -> str:
-    """`file:///a`, `file:/a` and `/a` are one place."""
+    """Write a location in one way: `file:///a`, `file:/a` and `/a` are the same place."""
     return local_path(location) or location

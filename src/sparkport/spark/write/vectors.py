@@ -1,8 +1,7 @@
-"""Delete vectors of version 3: which rows of data files are deleted, written into one Puffin file
-for each commit.
+"""Delete vectors of format version 3: the deleted rows of data files, in a Puffin file per commit.
 
-Its layout, by the Puffin specification and as Iceberg's BaseDVFileWriter has it: magic, blobs, and
-a footer of magic, JSON that says what is where, its length, flags, magic. For the layout of the
+Its layout, by the Puffin specification and as Iceberg's BaseDVFileWriter writes it: magic, blobs,
+and a footer of magic, JSON that says what is where, its length, flags, magic. For the layout of the
 blobs see `read_vector`.
 """
 
@@ -36,30 +35,28 @@ __all__ = ["WrittenVector", "java_delete_files", "write_vectors"]
 
 _PUFFIN = b"PFA1"
 _ROW_POSITION = 2147483645
-"""The reserved field id of a row's position, which vectors are about."""
+"""The reserved field id of a row's position, which vectors contain."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenVector:
-    """A blob of a Puffin file, among others."""
+    """A delete vector: a blob of a Puffin file."""
 
     path: str
     described: Mapping[str, Any]
-    """As Iceberg's JSON of files has it."""
+    """The vector in Iceberg's JSON form of files."""
     replaced: tuple[Mapping[str, Any], ...]
-    """The delete files that go, because their rows are in this vector too; likewise."""
+    """The delete files that this vector replaces, in Iceberg's JSON form of files."""
 
 
 def write_vectors(
     state: TableState, removed: Sequence[Located], staging: Staging, properties: Mapping[str, str]
 ) -> list[WrittenVector]:
-    """A vector for each of the data files, with the rows that are to be deleted and those that are
-    already.
+    """Write a vector for each of the data files: rows to be deleted, and those already deleted.
 
-    All of them are in one Puffin file. The state must be of storage that this process reaches.
-
+    All vectors are in one Puffin file. This process must be able to reach the table's storage.
     Raises: PreconditionFailed when the present delete files are missing or damaged, or the storage
-    takes no new ones; LimitExceeded when it is full; PermissionDenied; NotWritable.
+    takes no new files; LimitExceeded when it is full; PermissionDenied; NotWritable.
     """
     if not removed:
         return []
@@ -80,8 +77,10 @@ def write_vectors(
 
 
 def _expect_writable_partitions(state: TableState, removed: Sequence[Located]) -> None:
-    """Iceberg forgets the type of a partition with its column, and takes a vector in another
-    partition for damage.
+    """Refuse partitions of a dropped column.
+
+    Iceberg does not know their types any more, and takes a vector in another partition for damage.
+    Raises: NotWritable.
     """
     columns, specs = state.metadata.schema().field_ids, state.metadata.specs()
     lost = {
@@ -91,8 +90,9 @@ def _expect_writable_partitions(state: TableState, removed: Sequence[Located]) -
     for located in removed:
         if any(located.partition.get(field_id) is not None for field_id in lost[located.spec_id]):
             raise NotWritable(
-                f"rows of table {state.identifier} are in partitions of a column that was dropped, where they cannot be "
-                "changed: run Iceberg's procedure rewrite_data_files on it in Spark first"
+                f"rows of table {state.identifier} are in partitions of a column that was dropped, "
+                "where they cannot be changed: run Iceberg's procedure rewrite_data_files on it in "
+                "Spark first"
             )
 
 
@@ -115,7 +115,7 @@ class _Blob:
         return {
             "type": "deletion-vector-v1",
             "fields": [_ROW_POSITION],
-            # Nobody knows them yet; the specification wants that said so.
+            # Not known yet, for which the specification prescribes -1.
             "snapshot-id": -1,
             "sequence-number": -1,
             "offset": self.offset,
@@ -189,11 +189,10 @@ def _described(
 def java_delete_files(
     lake: Lake, table: Any, written: Sequence[WrittenVector]
 ) -> tuple[list[Any], list[Any]]:
-    """The vectors as org.apache.iceberg.DeleteFile of org.apache.iceberg.Table `table`, and the
-    ones that they replace.
+    """The vectors as org.apache.iceberg.DeleteFile objects, and those that they replace.
 
-    For RowDelta's addDeletes and removeDeletes, with validateFromSnapshot of the snapshot in which
-    the rows were located.
+    `table` is an org.apache.iceberg.Table. The results are for RowDelta's addDeletes and
+    removeDeletes, with validateFromSnapshot of the snapshot in which the rows were located.
     """
     added = [each.described for each in written]
     replaced = [described for each in written for described in each.replaced]
