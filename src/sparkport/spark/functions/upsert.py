@@ -34,7 +34,7 @@ from sparkport.engine.constraints.expressions import column_types
 from sparkport.engine.constraints.sandbox import quoted
 from sparkport.engine.constraints.validate import parse_constraint
 from sparkport.engine.encodings import convert_array
-from sparkport.engine.gathered import BlockSize, Gathered
+from sparkport.engine.gathered import Gathered
 from sparkport.engine.type_table import form
 from sparkport.errors import BadRequest, NotFound, NotWritable
 from sparkport.spark.functions.table_names import find_for
