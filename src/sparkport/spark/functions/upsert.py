@@ -34,7 +34,7 @@ from sparkport.engine.constraints.expressions import column_types
 from sparkport.engine.constraints.sandbox import quoted
 from sparkport.engine.constraints.validate import parse_constraint
 from sparkport.engine.encodings import convert_array
-from sparkport.engine.gathered import Gathered
+from sparkport.engine.gathered import BlockSize, Gathered
 from sparkport.engine.type_table import form
 from sparkport.errors import BadRequest, NotFound, NotWritable
 from sparkport.spark.functions.table_names import find_for
@@ -48,8 +48,7 @@ from sparkport.spark.write.row_spool import RowSpool
 
 __all__ = ["merging_functions"]
 
-_GATHERED_ROWS = 65_536
-_GATHERED_BYTES = 32 * 1024 * 1024
+_GATHERED = BlockSize(rows=65_536, bytes=32 * 1024 * 1024)
 """Bytes of rows that are converted together. DuckDB sends 2048 rows at a time."""
 
 
