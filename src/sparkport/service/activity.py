@@ -95,9 +95,7 @@ class Work:
         self.bytes_in = self.bytes_out = 0
         self.rows_in = self.rows_out = 0
         self.waits_since = 0.0
-        """Since when the call has waited for the client to take or send a message; 0 while it
-        works.
-        """
+        """Since when the call has waited for the client to take or send a message, or 0."""
         self.excused_at = 0.0
 
     def note_object(self, *names: str | None) -> None:

@@ -66,9 +66,7 @@ class Fit:
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
 
     def _locate(self, source: pa.Schema, index: int) -> tuple[int, pa.DataType | None] | None:
-        """The position in the batch of a bound column, and the type to decode it to; None for
-        nulls.
-        """
+        """A bound column's position in the batch, and the type to decode it to; None for nulls."""
         if index not in self._wanted:
             return None
         field = self._bound.field(index)

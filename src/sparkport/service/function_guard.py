@@ -33,8 +33,9 @@ _GRACE_SECONDS = 1.0
 _ABANDON_SECONDS = 5.0
 """How long after that time began a function counts as one that cannot be interrupted."""
 _LONGEST_ROUND_SECONDS = 1.0
-"""The longest round of the watching thread. A longer round means that the whole process stood
-still, for which no function is to blame.
+"""The longest round of the watching thread, in seconds.
+
+A longer round means that the whole process stood still, for which no function is to blame.
 """
 
 

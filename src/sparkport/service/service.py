@@ -190,8 +190,9 @@ class Service:
         shown: str,
         transaction_id: str | None = None,
     ) -> Context:
-        """The context for calling a catalog, known to the caller as `shown`. Raises:
-        Unauthenticated.
+        """The context for calling a catalog, which the caller knows as `shown`.
+
+        Raises: Unauthenticated.
         """
 
         def served() -> list[tuple[Catalog, Access]]:
