@@ -10,7 +10,7 @@ from sparkport.memory import MemoryCatalog, MemorySchema, MemorySettings, Memory
 
 
 class Bank:
-    """A catalog with two tables."""
+    """A catalog with two tables of accounts."""
 
     def __init__(self, settings: MemorySettings | None = None) -> None:
         self.catalog = MemoryCatalog("bank", settings=settings)

@@ -16,7 +16,7 @@ CTX = Context()
 def rows_of(
     table: MemoryTable, ctx: Context = CTX, *, version: int | None = None
 ) -> list[dict[str, Any]]:
-    """All rows without their ids, as they are for this request."""
+    """All rows that this request sees, without their ids."""
     point = None if version is None else TimePoint("version", str(version))
     batches = list(table.scan(ctx, ScanOptions(time_point=point)))
     return [
@@ -32,7 +32,7 @@ def ids_of(table: MemoryTable, ctx: Context = CTX) -> list[int]:
 
 
 def typed(table: MemoryTable, rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
-    """Rows of some columns with the table's types; the row id may be among them."""
+    """Rows of some columns in the table's types; the row id may be among them."""
     names = list(rows[0])
     fields = pa.schema([table.arrow_schema.field(name) for name in names])
     return pa.RecordBatch.from_pylist(
@@ -72,7 +72,7 @@ def _run(
 
 
 def catalog_with(**tables: pa.Table) -> tuple[MemoryCatalog, dict[str, MemoryTable]]:
-    """A catalog with one schema `s` that holds the given tables."""
+    """A catalog with a schema `s` that holds the given tables."""
     catalog = MemoryCatalog("memory")
     schema = catalog.add_schema("s")
     made = {name: MemoryTable(name, data) for name, data in tables.items()}

@@ -30,14 +30,14 @@ REALS = st.one_of(st.none(), st.sampled_from([0.0, -0.0, 1.5, float("nan"), floa
 
 
 def _comparable(rows: Iterable[Iterable[Any]]) -> str:
-    # An UPDATE of DuckDB may keep -0.0 where it should write 0.0, because they are equal.
+    # DuckDB's UPDATE may keep -0.0 where it should write 0.0, because they are equal.
     return repr(
         [[value + 0.0 if isinstance(value, float) else value for value in row] for row in rows]
     )
 
 
 class Statements(RuleBasedStateMachine):
-    """The DuckDB table has a column `r` with our row ids, by which both are compared."""
+    """Runs statements on both tables. DuckDB's has a column `r` with our row ids, to compare by."""
 
     @initialize(
         rows=st.sampled_from([0, 1, 10, 100, 5_000]),
@@ -90,7 +90,7 @@ class Statements(RuleBasedStateMachine):
         return self.duckdb.execute("SELECT count(*), sum(r), sum(n) FROM t").fetchone()
 
     def _both(self, ours: Any, theirs: str, values: list[list[Any]]) -> bool:
-        """Run a statement on both sides; they agree whether it violates a constraint."""
+        """Run a statement on both sides; they agree on whether it violates a constraint."""
         self.duckdb.execute("BEGIN")
         try:
             self.duckdb.executemany(theirs, values)
@@ -143,7 +143,7 @@ class Statements(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def shift_reals(self, data: st.DataObject) -> None:
-        """The rows' unique values move on to their neighbours, within one statement."""
+        """Move each row's unique value to its neighbour, within one statement."""
         ids = self._some_ids(data, "shift")
         if ids and "f" in self.names:
             known = {
@@ -166,11 +166,15 @@ class Statements(RuleBasedStateMachine):
                 self.history[self.table.current.number] = self._sum()
 
     def _update(self, name: str, rows: list[dict[str, Any]]) -> None:
-        # One statement, as ours is: DuckDB checks a transaction's statements one by one.
+        # In one statement, as on our side: DuckDB checks the statements of a transaction one by
+        # one.
         values = ", ".join(
             f"({row['rowid']}, {'NULL' if row[name] is None else row[name]})" for row in rows
         )
-        theirs = f"UPDATE t SET {name} = v.x FROM (SELECT r, x::BIGINT AS x FROM (VALUES {values}) AS q(r, x)) AS v "
+        theirs = (
+            f"UPDATE t SET {name} = v.x FROM"
+            f" (SELECT r, x::BIGINT AS x FROM (VALUES {values}) AS q(r, x)) AS v "
+        )
         self._both(
             lambda: update(self.table, rows, self.ctx), theirs + "WHERE t.r = v.r AND ?", [[True]]
         )

@@ -1,5 +1,6 @@
-"""ALTER TABLE in memory: versions, history, Arrow's types. What it shares with the lake is in
-`sparkport.testing.contract`.
+"""ALTER TABLE in memory: versions, history, Arrow's types.
+
+What it shares with the lake is in `sparkport.testing.contract`.
 """
 
 from __future__ import annotations

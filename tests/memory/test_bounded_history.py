@@ -1,4 +1,4 @@
-"""History is forgotten in time, but not what is still being read."""
+"""Old versions are forgotten, but not those that are still being read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many threads at once."""
+"""Many threads at the same time."""
 
 from __future__ import annotations
 

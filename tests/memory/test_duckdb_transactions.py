@@ -1,5 +1,6 @@
-"""The way DuckDB writes: its own transaction reads, and each statement commits by one of the
-service's.
+"""Transactions as DuckDB uses them.
+
+Its own transaction reads; each statement commits in a transaction of the service.
 """
 
 from __future__ import annotations

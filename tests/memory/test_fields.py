@@ -1,4 +1,4 @@
-"""ALTER TABLE on fields of structs in memory: arrays that are put together anew."""
+"""ALTER TABLE on fields of structs in memory: arrays that are composed anew."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ROWS.insert(1, dict.fromkeys(TYPES))
 
 @pytest.fixture
 def table() -> MemoryTable:
-    """Made of slices: the first row is deleted."""
+    """A table of slices: the first row is deleted."""
     columns = pa.schema(list(TYPES.items()))
     table = MemoryTable("t", pa.Table.from_pylist([ROWS[-1], *ROWS], schema=columns).slice(0))
     delete(table, [0])

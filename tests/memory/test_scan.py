@@ -1,4 +1,4 @@
-"""Reading: what is yielded, in which pieces, and without copying."""
+"""Scans: what is yielded, in which pieces, and without copying."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Statistics of a table in memory: what DuckDB would find itself, of exactly the rows that a
-transaction sees.
-"""
+"""Statistics of a table in memory: what DuckDB would find, for the rows a transaction sees."""
 
 from __future__ import annotations
 
@@ -94,7 +92,7 @@ COLUMNS: dict[str, pa.Array] = {
 def table_of(
     *parts: pa.Array, catalog: MemoryCatalog | None = None, **options: Any
 ) -> tuple[MemoryTable, Context]:
-    """A table with the column `v`, in one segment for each array, and a transaction."""
+    """A table with the column `v`, with a segment for each array, and a transaction."""
     catalog = catalog or MemoryCatalog("c")
     arrow_schema = pa.schema([("v", parts[0].type)])
     batches = [pa.RecordBatch.from_arrays([part], schema=arrow_schema) for part in parts]
@@ -111,7 +109,7 @@ def statistics_of(*parts: pa.Array) -> ColumnStatistics:
 
 
 def check(found: ColumnStatistics, *parts: pa.Array, exact: bool = True) -> None:
-    """Compare with what DuckDB computes of the same values."""
+    """Compare with what DuckDB computes from the same values."""
     data_type = parts[0].type
     bounds = pa.table(
         {"low": _bound(found.minimum, data_type), "high": _bound(found.maximum, data_type)}
@@ -130,7 +128,10 @@ def check(found: ColumnStatistics, *parts: pa.Array, exact: bool = True) -> None
     answer = connection.sql(query).fetchall()[0]
     assert answer == (True, True, found.has_null, found.has_not_null, found.distinct_count)
     if pa.types.is_string(data_type):
-        query = "SELECT coalesce(max(strlen(v)), 0), coalesce(bool_or(strlen(v) > length(v)), false) FROM rows"
+        query = (
+            "SELECT coalesce(max(strlen(v)), 0), coalesce(bool_or(strlen(v) > length(v)), false)"
+            " FROM rows"
+        )
         assert connection.sql(query).fetchall() == [
             (found.max_string_length, found.contains_unicode)
         ]
@@ -433,7 +434,7 @@ def test_the_version_of_the_catalog_rises_with_every_commit_and_with_reads_of_th
     insert(bank.giro, [{"id": 3, "amount": 300}])
     assert rises()
     assert not rises()
-    # What is planned now would go on reading the past when the transaction has ended.
+    # A plan made now would go on reading the past when the transaction has ended.
     highest(bank, reader)
     assert rises()
     rows_of(bank.giro, bank.begin())

@@ -30,7 +30,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def table(clock: Clock) -> MemoryTable:
-    """Four versions, a minute apart."""
+    """A table with four versions, a minute apart."""
     table = MemoryTable("t", pa.table({"a": [1, 2]}), settings=MemorySettings(now=clock))
     for change in (
         lambda: insert(table, [{"a": 3}]),

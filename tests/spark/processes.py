@@ -1,4 +1,4 @@
-"""Processes of this machine, by what Linux says of them in /proc: `ps` is not everywhere."""
+"""Processes of this machine, read from Linux's /proc: `ps` is not installed everywhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["java_of", "wait_until_ended"]
 
 
 def java_of(pid: int) -> list[int]:
-    """Children of a process that are Java, or about to become it."""
+    """Child processes that are Java, or about to become it."""
     return [
         child
         for child, name, parent, _ in _processes()
@@ -20,9 +20,7 @@ def java_of(pid: int) -> list[int]:
 
 
 def wait_until_ended(pid: int, seconds: float = 60) -> None:
-    """Wait for a process that is not ours to end. One that only waits for whoever has inherited it
-    has ended.
-    """
+    """Wait until a process that this test did not start has ended. A zombie has ended."""
     deadline = time.monotonic() + seconds
     while any(each == pid and state != "Z" for each, _, _, state in _processes()):
         if time.monotonic() > deadline:
@@ -31,7 +29,7 @@ def wait_until_ended(pid: int, seconds: float = 60) -> None:
 
 
 def _processes() -> list[tuple[int, str, int, str]]:
-    """Number, name, parent and state of each."""
+    """Number, name, parent and state of each process."""
     found = []
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:

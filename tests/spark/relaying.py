@@ -1,4 +1,4 @@
-"""Threads in the place of Spark's tasks, for the tests of the relay."""
+"""Threads that take the place of Spark's tasks, for the tests of the relay."""
 
 import socket
 import threading
@@ -13,11 +13,11 @@ SOON = 30.0
 
 
 def never() -> None:
-    """The check of a client that stays, and of a job that does not fail."""
+    """A check that never raises: the client stays, and the job does not fail."""
 
 
 class Task(threading.Thread):
-    """An attempt of a task that sends what it is given, and keeps what came of it."""
+    """An attempt of a task that sends what it is given, and keeps the result."""
 
     def __init__(self, outlet: Outlet, index: int, messages: list[bytes], attempt: int = 1) -> None:
         super().__init__(daemon=True)
@@ -42,7 +42,7 @@ class Task(threading.Thread):
 
 
 def greet(outlet: Outlet, index: int = 0, attempt: int = 1, **changes: Any) -> socket.socket:
-    """A connection that has said hello."""
+    """Open a connection that has said hello."""
     outlet = replace(outlet, **changes)
     connection = socket.create_connection((outlet.host, outlet.port), SOON)
     connection.sendall(HELLO.pack(MAGIC, outlet.scan, outlet.secret, index, attempt))
@@ -54,7 +54,7 @@ def frame(message: bytes, rows: int = 10) -> bytes:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """Whether the server has hung up, at last."""
+    """Whether the server hangs up in the end."""
     with connection:
         connection.settimeout(SOON)
         try:
@@ -64,7 +64,7 @@ def is_closed(connection: socket.socket) -> bool:
 
 
 def arrived(scan: RelayedScan) -> None:
-    """Waits until somebody has been let in."""
+    """Wait until a connection has been accepted."""
     deadline = time.monotonic() + SOON
     while not scan._arrivals and time.monotonic() < deadline:
         time.sleep(0.01)

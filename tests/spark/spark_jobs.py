@@ -1,6 +1,4 @@
-"""Whether Spark has something to do, and waiting until that changes: it tells late, and the machine
-may be slow.
-"""
+"""Whether Spark runs jobs, and waiting until that changes: Spark reports it late."""
 
 from __future__ import annotations
 
@@ -14,12 +12,12 @@ SOON = 30.0
 
 
 def running(spark: Any) -> int:
-    """How many jobs are under way."""
+    """The number of running jobs."""
     return len(spark.sparkContext.statusTracker().getActiveJobsIds())
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = SOON) -> bool:
-    """Whether it was fulfilled in time."""
+    """Wait for a condition; whether it became true in time."""
     deadline = time.monotonic() + seconds
     while not (fulfilled := condition()) and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -1,5 +1,6 @@
-"""Every statement of Spark's grammar and of Iceberg's, by the name of its alternative there. `{t}`
-is what it is about.
+"""Every statement of Spark's and Iceberg's grammars, by the name of its alternative there.
+
+`{t}` stands for the table.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ ICEBERG: dict[str, tuple[str, ...]] = {
 }
 
 QUERIES = frozenset({"StatementDefault", "DmlStatement"})
-"""Alternatives of `statement` that are a query, or only stand before others."""
+"""Alternatives of `statement` that are a query, or only introduce others."""
 
 _NAMES = {"t": "open.t", "v": "open.w", "n": "open", "f": "evil", "e": "open.evil"}
 _HIDDEN = {"t": "vault.gold", "v": "vault.w", "n": "vault", "f": "abs", "e": "vault.evil"}

@@ -1,5 +1,6 @@
-"""Iceberg tables made by hand, without Spark: Parquet files, manifests and metadata with whatever a
-test wants in them.
+"""Iceberg tables made by hand, without Spark: Parquet files, manifests and metadata.
+
+They contain whatever a test wants.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def with_field_ids(table: pa.Table, ids: Mapping[str, int]) -> pa.Table:
 
 @dataclass
 class Lines:
-    """Entries of one manifest."""
+    """The entries of a manifest."""
 
     entries: list[dict[str, Any]]
     spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC
@@ -68,7 +69,7 @@ class Lines:
 
 @dataclass
 class Table:
-    """A table in the making. Files are written at once, metadata by `state`."""
+    """A table that a test builds. Files are written at once, metadata by `state`."""
 
     folder: Path
     schema: Schema
@@ -77,13 +78,13 @@ class Table:
     specs: list[PartitionSpec] = field(default_factory=lambda: [UNPARTITIONED_PARTITION_SPEC])
     manifests: list[Lines] = field(default_factory=list)
     file_schema: Schema | None = None
-    """With which files are written, if not the table's."""
+    """The schema of the files, if it is not the table's."""
     operation: str = "append"
 
     def write(
         self, rows: pa.Table, name: str = "", *, row_group_size: int | None = None
     ) -> dict[str, Any]:
-        """A data file, and the entry for it, with all metrics."""
+        """Write a data file, and add the entry for it, with all metrics."""
         path = f"{self.folder}/{name or uuid.uuid4()}.parquet"
         schema = self.file_schema or self.schema
         ids = {each.name: each.field_id for each in schema.fields}
@@ -184,9 +185,7 @@ class Table:
 
 
 def data_entry(path: str, rows: int, **values: Any) -> dict[str, Any]:
-    """An entry of a manifest by the names of the specification; without metrics unless they are
-    given.
-    """
+    """An entry of a manifest, by the names of the specification; without metrics unless given."""
     return {
         "file_path": path,
         "file_format": "PARQUET",
@@ -248,7 +247,7 @@ def read(
     row_filter: Filter | None = None,
     **how: Any,
 ) -> list[pa.RecordBatch]:
-    """The whole scan, planned and read here."""
+    """Plan and read the whole table in this process."""
     request = read_request(state, columns, row_filter, **how)
     plan = plan_scan(state, columns, row_filter)
     assert plan.readable

@@ -1,4 +1,4 @@
-"""Care of tables: optimize, expire_snapshots, rollback_to, tag."""
+"""Maintenance of tables: optimize, expire_snapshots, rollback_to, tag."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def caller(lake, namespace) -> Caller:
 
 @pytest.fixture
 def name(lake, namespace) -> str:
-    """Version 0 is empty, 1 has two rows, 2 a column more, 3 another row, 4 a row less."""
+    """A table: version 0 is empty, 1 has two rows, 2 a new column, 3 another row, 4 a row less."""
     table = f"{lake.spark_catalog}.{namespace}.t"
     for statement in (
         f"CREATE TABLE {table} (id BIGINT, v STRING) USING iceberg {_PROPERTIES}",
@@ -139,9 +139,7 @@ def test_a_cancelled_call_stops_and_changes_nothing(lake, namespace, caller, spa
     spark.sql(f"INSERT INTO {name} SELECT id, rand() FROM range(0, 3000000, 1, 4)")
     version = 1
 
-    while not (
-        caught := _cancelled(caller, spark)
-    ):  # it had ended before, if the machine has kept us waiting
+    while not (caught := _cancelled(caller, spark)):  # it had ended before, if the machine is slow
         version = _version(lake, namespace)
         assert version < 5, "it does not stop"
 
@@ -151,7 +149,7 @@ def test_a_cancelled_call_stops_and_changes_nothing(lake, namespace, caller, spa
 
 
 def _cancelled(caller, spark) -> list[errors.SparkportError]:
-    """What is raised by a call that is cancelled when Spark has begun."""
+    """The error of a call that is cancelled after Spark has begun."""
     ctx = Context()
     caught: list[errors.SparkportError] = []
 
@@ -196,8 +194,9 @@ def test_a_write_that_comes_between_is_not_lost(lake, namespace, caller, spark):
 
 
 def _delete(spark, rows: str) -> None:
-    """Iceberg refuses a DELETE whose files have been written anew since it was planned; it is then
-    planned again.
+    """Delete rows, again if need be.
+
+    Iceberg refuses a DELETE whose files were rewritten since it was planned.
     """
     while True:
         try:

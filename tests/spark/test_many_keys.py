@@ -1,4 +1,4 @@
-"""Keys of many rows: what is in memory at once is bounded, whatever is compared with what."""
+"""Keys of many rows: what is in memory at a time is bounded, whatever is compared."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 _COUNT = 150_000
 _GROUP = 100_000
 _BATCH = 65_536 * 8
-"""What is converted at a time is the least that there is of keys."""
+"""Bytes of keys in a batch: a group can be larger by that much."""
 
 
 class _Seen:
-    """How much DuckDB was given at once to compare, and which files there were meanwhile."""
+    """How much DuckDB was given to compare at a time, and which files there were meanwhile."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -51,7 +51,7 @@ class _Seen:
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch, warehouse: Path) -> _Seen:
-    """With groups, and pieces on disk, that are small."""
+    """Makes groups, and pieces on disk, small."""
     monkeypatch.setattr(key_groups, "GROUP_BYTES", _GROUP, raising=False)
     monkeypatch.setattr(row_spool, "GROUP_BYTES", _GROUP, raising=False)
     monkeypatch.setattr(row_spool, "_PIECE_BYTES", 200_000)
@@ -96,7 +96,7 @@ def test_an_upsert_has_few_of_its_keys_in_memory(seen, called, lake, warehouse, 
     before = _staged(warehouse)
     insert(lake, namespace, "t", "(1, 'a'), (149999, 'b'), (200000, 'c')")
     assert called("upsert", _given(range(_COUNT))) == (_COUNT - 2, 2)
-    # With the place of each key beside it, where that is compared.
+    # The place of each key is beside it, where keys are compared.
     assert seen.most_bytes <= 2 * (_BATCH + _GROUP) < 2 * 8 * _COUNT
     assert seen.files == {"waiting", "keys"}
     assert called("upsert", _given(range(70_000, _COUNT + 1))) == (1, _COUNT - 70_000)

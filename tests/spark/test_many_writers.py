@@ -1,4 +1,4 @@
-"""Eight writers on one table, by two servers that know nothing of each other."""
+"""Eight writers on one table, through two servers that know nothing of each other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 _SECONDS = 60
 _WRITERS = 8
 _OWN = 1_000_000
-"""Keys of one writer; those below are everybody's."""
+"""The first of a writer's own keys; all writers share those below."""
 _COLUMNS = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 _DRIVER = Path(__file__).with_name("killed_lake.py")
 
@@ -46,13 +46,13 @@ def _server(warehouse: Path) -> Iterator[str]:
 
 @dataclass
 class _Writer:
-    """Does random things, and remembers what it was told has happened."""
+    """Runs random statements, and remembers what it was told has happened."""
 
     number: int
     location: str
     rows: dict[int, int] = field(default_factory=dict)
     won: list[int] = field(default_factory=list)
-    """Keys that everybody wanted."""
+    """Shared keys that this writer inserted."""
     acknowledged: int = 0
     refused: int = 0
     unexpected: list[Exception] = field(default_factory=list)

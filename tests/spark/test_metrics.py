@@ -1,6 +1,4 @@
-"""What is kept of a file's columns, value by value: by this process, by PyIceberg, and by Iceberg's
-Java.
-"""
+"""Metrics of a file's columns, value by value: ours, PyIceberg's, and those of Iceberg's Java."""
 
 from __future__ import annotations
 
@@ -69,8 +67,12 @@ _CASES: dict[str, tuple[IcebergType, list[list[Any]]]] = {
     "a row group of NaN": (DoubleType(), [[math.nan], [1.0], [math.nan]]),
     "decimals of 4 bytes": (DecimalType(9, 2), [[Decimal("-1.28"), Decimal("9999999.99")]]),
     "decimals of 8 bytes": (DecimalType(18, 3), [[Decimal("-0.129"), Decimal("0.128")]]),
-    "decimals of 16 bytes": (DecimalType(38, 38), [[Decimal(f"{sign}0.{'9' * 38}") for sign in "-+"]]),
-    "decimals of row groups": (DecimalType(38, 10), [[Decimal(-1), Decimal(2)], [Decimal(-3), Decimal(1)]]),
+    "decimals of 16 bytes": (
+        DecimalType(38, 38), [[Decimal(f"{sign}0.{'9' * 38}") for sign in "-+"]]
+    ),
+    "decimals of row groups": (
+        DecimalType(38, 10), [[Decimal(-1), Decimal(2)], [Decimal(-3), Decimal(1)]]
+    ),
     "days": (DateType(), [[-1, 0]]),
     "days of all years": (DateType(), [[-_DAYS, _DAYS - 1]]),
     "times": (TimeType(), [[0, 86_399_999_999]]),
@@ -95,9 +97,13 @@ _CASES: dict[str, tuple[IcebergType, list[list[Any]]]] = {
     "fixed bytes": (FixedType(20), [[b"\x00" * 20, b"\xff" * 20]]),
     "structs": (_STRUCT, [[{"a": 1, "s": "x" * 20}, {"a": -1, "s": None}, None]]),
     "lists": (ListType(11, LongType(), **_OPTIONAL), [[[1, None], [], None]]),
-    "maps": (MapType(11, StringType(), 12, LongType(), value_required=False), [[[("a", 1), ("b", None)]]]),
+    "maps": (
+        MapType(11, StringType(), 12, LongType(), value_required=False), [[[("a", 1), ("b", None)]]]
+    ),
     "lists of structs": (ListType(13, _STRUCT, **_OPTIONAL), [[[{"a": 1, "s": "x"}]]]),
-    "lists in structs": (StructType(NestedField(11, "a", ListType(12, LongType(), **_OPTIONAL))), [[{"a": [1]}]]),
+    "lists in structs": (
+        StructType(NestedField(11, "a", ListType(12, LongType(), **_OPTIONAL))), [[{"a": [1]}]]
+    ),
 }  # fmt: skip
 
 _JAVA_DIFFERS = {
@@ -121,14 +127,15 @@ _PYICEBERG_DIFFERS = {
     "lists of structs": "likewise",
     "lists in structs": "likewise",
 }
-"""An error is one that a statement would end with. When this list becomes short, decision 0024 is
-worth another look.
+"""Where PyIceberg differs. An error is one that would end a statement.
+
+When this list becomes short, decision 0024 is worth another look.
 """
 _MAPS = ("column-sizes", "value-counts", "null-value-counts", "lower-bounds", "upper-bounds")
 
 
 def _written(folder: Path, name: str) -> tuple[dict[str, Any], str, Schema]:
-    """What we keep of a file with a column of the case's values, its path, and its schema."""
+    """Our metrics of a file with a column of the case's values, its path, and its schema."""
     kind, groups = _CASES[name]
     schema, stored = Schema(NestedField(1, "c", kind)), natural_type(kind)
     layout = layout_of(Table(folder, schema).state())

@@ -1,4 +1,4 @@
-"""What a transaction has read stays what it reads, although it soon holds no state of any table."""
+"""A transaction reads the same state again, although it soon holds no state of any table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows by partition: Iceberg's transforms, value by value, and the division of rows by them."""
+"""Dividing rows by partition: Iceberg's transforms, value by value, and the division by them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ _DECIMALS += [
 def _apply(
     name: str, kind: IcebergType, values: list[Any], arrow: pa.DataType | None = None
 ) -> list[Any]:
-    """What the transform makes of the values, and of a NULL in front of them, one by one."""
+    """The results of a transform for a NULL and the values, one by one."""
     apply = transform_of(parse_transform(name), kind)
     assert apply is not None
     array = pa.array([None, *values], arrow or natural_type(kind))
@@ -201,7 +201,7 @@ def test_text_is_cut_by_code_points_and_bytes_by_bytes() -> None:
 
 @pytest.mark.parametrize("count", [1, 16, 1000])
 def test_buckets_are_those_of_murmur(count: int) -> None:
-    """PyIceberg's, value by value, are the reference."""
+    """PyIceberg's buckets, value by value, are the reference."""
     cases: list[tuple[IcebergType, list[Any], pa.DataType | None]] = [
         (IntegerType(), _INTS, None),
         (LongType(), [*_LONGS, -_LONG], None),
@@ -223,7 +223,7 @@ def test_buckets_are_those_of_murmur(count: int) -> None:
 
 
 def test_the_examples_of_the_specification() -> None:
-    """Appendix B of Iceberg's specification, by their remainders."""
+    """The examples are in appendix B of Iceberg's specification, by their remainders."""
     most = 2**31 - 1
 
     def remainder(hashed: int) -> int:

@@ -1,6 +1,4 @@
-"""Who may do what in the lake: every route, Spark SQL, the functions about tables, and what views
-would show.
-"""
+"""Who may do what in the lake: every route, Spark SQL, functions about tables, and views."""
 
 from __future__ import annotations
 
@@ -51,16 +49,19 @@ POLICY = sp.Policy(
 
 @pytest.fixture(scope="module")
 def attach(lake: LakeCatalog, warehouse: Path) -> Iterator[Callable[..., DuckDBClient]]:
-    """Attaches a lake that takes one route, as somebody."""
+    """Attaches a lake that uses a single route, as a given user."""
     name = f"`{lake.spark_catalog}`.{SCHEMA}"
     for statement in (
         f"CREATE NAMESPACE {name}",
-        f"CREATE TABLE {name}.orders (id BIGINT, region STRING, email STRING) USING iceberg PARTITIONED BY (region) "
-        "TBLPROPERTIES ('format-version' = '3')",
-        f"INSERT INTO {name}.orders SELECT id, if(id % 2 = 0, 'north', 'south'), concat('e', id) FROM range(10)",
-        f"CREATE TABLE {name}.secrets (id BIGINT) USING iceberg TBLPROPERTIES ('format-version' = '3')",
+        f"CREATE TABLE {name}.orders (id BIGINT, region STRING, email STRING) USING iceberg "
+        "PARTITIONED BY (region) TBLPROPERTIES ('format-version' = '3')",
+        f"INSERT INTO {name}.orders SELECT id, if(id % 2 = 0, 'north', 'south'), concat('e', id) "
+        "FROM range(10)",
+        f"CREATE TABLE {name}.secrets (id BIGINT) USING iceberg TBLPROPERTIES ('format-version' = "
+        "'3')",
         f"INSERT INTO {name}.secrets VALUES (987654321)",
-        f"CREATE VIEW {name}.totals AS SELECT region, count(*) AS n FROM {name}.orders GROUP BY region",
+        f"CREATE VIEW {name}.totals AS SELECT region, count(*) AS n FROM {name}.orders GROUP BY "
+        "region",
         f"CREATE VIEW {name}.revealing AS SELECT id FROM {name}.secrets",
         f"CREATE VIEW {name}.unseen AS SELECT id FROM {name}.orders",
     ):
@@ -201,7 +202,8 @@ def test_tables_that_one_may_not_see_are_not_there_for_functions(attach, lake: L
 def test_upserts_need_write_and_care_needs_alter(attach, lake: LakeCatalog) -> None:
     name = f"`{lake.spark_catalog}`.{SCHEMA}.mine"
     lake.spark.sql(
-        f"CREATE TABLE {name} (id BIGINT, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '3')"
+        f"CREATE TABLE {name} (id BIGINT, v STRING) USING iceberg TBLPROPERTIES ('format-version' "
+        "= '3')"
     )
     new = pa.table({"id": pa.array([1], pa.int64()), "v": ["a"]})
     reader, writer, admin = attach("reader"), attach("writer"), attach("admin")

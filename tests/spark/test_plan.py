@@ -50,7 +50,8 @@ def measured(path, low, high, rows=10, **more):
     return data_entry(
         path, rows,
         value_counts={1: rows}, null_value_counts={1: 0},
-        lower_bounds={1: to_bytes(LongType(), low)}, upper_bounds={1: to_bytes(LongType(), high)}, **more,
+        lower_bounds={1: to_bytes(LongType(), low)}, upper_bounds={1: to_bytes(LongType(), high)},
+        **more,
     )  # fmt: skip
 
 

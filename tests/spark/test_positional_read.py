@@ -1,4 +1,4 @@
-"""A few rows of a large row group, read by DuckDB: the same as Arrow reads."""
+"""A few rows of a large row group, read by DuckDB, are the rows that Arrow reads."""
 
 from __future__ import annotations
 

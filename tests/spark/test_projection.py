@@ -1,6 +1,4 @@
-"""Columns by field id: renamed, dropped, added again, moved, promoted, nested, and in files that
-have no ids.
-"""
+"""Columns by field id: renamed, dropped, added again, moved, promoted, nested, without ids."""
 
 from __future__ import annotations
 
@@ -159,10 +157,16 @@ def test_nested_fields_are_reordered_added_dropped_and_promoted(tmp_path, batch_
     after = Schema(
         NestedField(7, "m", MapType(8, StringType(), 9, LongType())),
         NestedField(
-            1, "s", StructType(NestedField(10, "new", StringType()), NestedField(2, "x", LongType()))
+            1, "s",
+            StructType(NestedField(10, "new", StringType()), NestedField(2, "x", LongType())),
         ),
         NestedField(
-            4, "l", ListType(5, StructType(NestedField(11, "w", LongType()), NestedField(6, "q", LongType())), False)
+            4, "l",
+            ListType(
+                5,
+                StructType(NestedField(11, "w", LongType()), NestedField(6, "q", LongType())),
+                False,
+            ),
         ),
     )  # fmt: skip
     path = str(tmp_path / "n.parquet")

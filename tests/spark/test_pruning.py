@@ -1,6 +1,4 @@
-"""Filters as conditions on columns, and these held against bounds: what may match is never left
-out.
-"""
+"""Filters as conditions on columns, checked against bounds: what may match is never left out."""
 
 from __future__ import annotations
 
@@ -280,7 +278,7 @@ def random_text():
 
 
 def hour_of(micros):
-    """As Java has it, in 32 bits."""
+    """The hour as Java has it, in 32 bits."""
     return (micros // (DAY // 24) + 2**31) % 2**32 - 2**31
 
 
@@ -304,15 +302,15 @@ TRANSFORMS: list[Any] = [
     ("kind", "transform", "draw", "apply"), TRANSFORMS, ids=lambda each: str(each)[:20]
 )
 def test_projection_keeps_every_partition_that_holds_a_match(kind, transform, draw, apply):
-    """Whatever value meets the condition, its partition meets the projected one."""
+    """If a value fulfils the condition, its partition fulfils the projected condition."""
     random.seed(7)
     apply = apply or transform.transform(kind)
     left_out = 0
     for _ in range(300):
         low, high = sorted((draw(), draw()))
         conditions: list[Range | OneOf] = [
-            Range(1, low, high), Range(1, low, None, True), Range(1, None, high, False, True), Range(1, low, low),
-            OneOf(1, tuple(sorted({low, high}))),
+            Range(1, low, high), Range(1, low, None, True), Range(1, None, high, False, True),
+            Range(1, low, low), OneOf(1, tuple(sorted({low, high}))),
         ]  # fmt: skip
         condition, value = random.choice(conditions), random.choice([low, high, draw()])
         on_partition = projected(condition, spec(transform), {1: kind})
@@ -390,7 +388,7 @@ def test_row_groups_are_bounded_by_their_footer(tmp_path):
 
 
 def test_random_filters_never_lose_a_row():
-    """Bounds of random values, random comparisons: what Arrow finds is never left out."""
+    """Random comparisons with bounds of random values: a row that Arrow finds is never left out."""
     random.seed(3)
     kinds = {
         "=": pc.equal,

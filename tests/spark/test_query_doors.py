@@ -1,6 +1,4 @@
-"""What spark_sql keeps shut: the server's environment, other callers' sessions, tables that the
-caller does not see.
-"""
+"""What spark_sql must not reach: the environment, other callers' sessions, tables not granted."""
 
 from __future__ import annotations
 
@@ -36,12 +34,13 @@ POLICY = sp.Policy(
 
 @pytest.fixture(scope="module")
 def client(lake: LakeCatalog, warehouse: Path) -> Iterator[DuckDBClient]:
-    """Ada, who may read orders and totals, and ask Spark."""
+    """A client of Ada, who may read orders and totals, and call spark_sql."""
     inside = f"`{lake.spark_catalog}`.doors"
     for statement in (
         f"CREATE NAMESPACE {inside}",
         f"CREATE TABLE {inside}.orders (id BIGINT, at TIMESTAMP) USING iceberg",
-        f"INSERT INTO {inside}.orders VALUES (1, TIMESTAMP '2020-01-01'), (2, TIMESTAMP '2021-01-01')",
+        f"INSERT INTO {inside}.orders VALUES (1, TIMESTAMP '2020-01-01'), (2, TIMESTAMP "
+        "'2021-01-01')",
         f"CREATE TABLE {inside}.secrets (salary BIGINT, at TIMESTAMP) USING iceberg",
         f"INSERT INTO {inside}.secrets VALUES (987654321, TIMESTAMP '2030-01-01')",
         f"CREATE VIEW {inside}.totals AS SELECT count(*) AS n FROM {inside}.orders",
@@ -108,7 +107,8 @@ NAMINGS = {
     "pivot": "SELECT * FROM {} PIVOT (sum(nonsense) FOR id IN (1, 2))",
     "sample": "SELECT * FROM {} TABLESAMPLE (10 PERCENT)",
     "stream": "SELECT * FROM STREAM {}",
-    "recursive": "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r, {} WHERE n < 3) SELECT * FROM r",
+    "recursive": "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r, {} WHERE n < 3) "
+    "SELECT * FROM r",
 }
 
 
@@ -140,7 +140,8 @@ def test_a_time_is_no_way_to_read_a_table(ask) -> None:
     for text in (
         "SELECT * FROM orders TIMESTAMP AS OF (SELECT max(at) FROM secrets)",
         "SELECT * FROM orders TIMESTAMP AS OF (SELECT max(at) FROM absents)",
-        "SELECT * FROM orders WHERE id IN (SELECT id FROM orders TIMESTAMP AS OF (SELECT max(at) FROM secrets))",
+        "SELECT * FROM orders WHERE id IN (SELECT id FROM orders TIMESTAMP AS OF (SELECT max(at) "
+        "FROM secrets))",
     ):
         code, message = refusal(ask, text)
         assert (code, "as a value, not as a subquery" in message) == ("INVALID_ARGUMENT", True)
@@ -164,18 +165,19 @@ def test_of_tables_that_may_be_read_everything_is_told(ask) -> None:
 
 @pytest.fixture
 def functions(lake: LakeCatalog) -> Iterator[str]:
-    """A schema of Spark's session catalog with functions that read a table of it, and one of
-    another schema.
-    """
+    """A schema of Spark's session catalog with functions that read tables of it and of another."""
     session = session_without_extensions(lake.spark, "default")
     statements = (
         "CREATE DATABASE doors_functions",
         "CREATE TABLE doors_functions.p USING parquet AS SELECT id FROM range(3)",
         "CREATE DATABASE doors_hidden",
         "CREATE TABLE doors_hidden.q USING parquet AS SELECT 987654321 AS salary",
-        "CREATE FUNCTION doors_functions.top() RETURNS BIGINT RETURN (SELECT max(id) FROM doors_functions.p)",
-        "CREATE FUNCTION doors_functions.each() RETURNS TABLE (a BIGINT) RETURN SELECT id FROM doors_functions.p",
-        "CREATE FUNCTION doors_functions.leak() RETURNS INT RETURN (SELECT max(salary) FROM doors_hidden.q)",
+        "CREATE FUNCTION doors_functions.top() RETURNS BIGINT RETURN (SELECT max(id) FROM "
+        "doors_functions.p)",
+        "CREATE FUNCTION doors_functions.each() RETURNS TABLE (a BIGINT) RETURN SELECT id FROM "
+        "doors_functions.p",
+        "CREATE FUNCTION doors_functions.leak() RETURNS INT RETURN (SELECT max(salary) FROM "
+        "doors_hidden.q)",
     )
     for statement in statements:
         session.sql(statement)

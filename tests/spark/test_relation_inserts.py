@@ -1,6 +1,4 @@
-"""INSERT into tables of Spark that are not Iceberg's: Parquet, ORC and CSV, with and without
-partitions.
-"""
+"""INSERT into Spark tables of other formats: Parquet, ORC, CSV, with and without partitions."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ _UTC = datetime.timezone.utc
 @pytest.fixture(scope="module")
 def session(lake, tmp_path_factory) -> Iterator[LakeCatalog]:
     """Spark's session catalog, which has tables of all formats."""
-    staging = tmp_path_factory.mktemp("staging of 100%25")  # a name, and not part of a URL
+    staging = tmp_path_factory.mktemp("staging of 100%25")  # a name, not a part of a URL
     lake.spark.sql(f"CREATE DATABASE spark_catalog.{_DATABASE}")
     settings = LakeSettings(staging=str(staging))
     with LakeCatalog(
@@ -55,9 +53,7 @@ def client(session) -> Iterator[DuckDBClient]:
 
 @pytest.fixture
 def table(lake, session):
-    """Makes a table by what follows its name in CREATE TABLE; called without arguments, its rows in
-    Spark.
-    """
+    """Makes a table from what follows its name in CREATE TABLE; without that, returns its rows."""
     name = next(_NAMES)
     sql = f"spark_catalog.{_DATABASE}.{name}"
 
@@ -115,9 +111,9 @@ def test_duckdb_inserts_into_tables_of_other_formats(client, session, table, for
 
 
 _EVERYTHING = (
-    "a BOOLEAN, b TINYINT, c SMALLINT, d INT, e BIGINT, f FLOAT, g DOUBLE, h DECIMAL(20, 3), i STRING, j BINARY, "
-    "k DATE, l TIMESTAMP, m TIMESTAMP_NTZ, n ARRAY<STRUCT<x: INT, y: STRING>>, o MAP<STRING, ARRAY<INT>>, "
-    "p STRUCT<q: STRUCT<r: TIMESTAMP>>, s VARCHAR(5), t CHAR(3)"
+    "a BOOLEAN, b TINYINT, c SMALLINT, d INT, e BIGINT, f FLOAT, g DOUBLE, h DECIMAL(20, 3), i "
+    "STRING, j BINARY, k DATE, l TIMESTAMP, m TIMESTAMP_NTZ, n ARRAY<STRUCT<x: INT, y: STRING>>, o "
+    "MAP<STRING, ARRAY<INT>>, p STRUCT<q: STRUCT<r: TIMESTAMP>>, s VARCHAR(5), t CHAR(3)"
 )
 
 
@@ -226,8 +222,9 @@ def test_a_statement_that_is_aborted_or_cancelled_adds_nothing(session, table):
 
 @pytest.fixture
 def cancelled_late(monkeypatch) -> Context:
-    """Of a caller who goes away just after Spark has added the rows; what Spark does then is
-    cancelled.
+    """The context of a caller who goes away just after Spark has added the rows.
+
+    What Spark does then is cancelled.
     """
     ctx, real = Context(), relation_inserts._RelationInsert._insert
 
@@ -259,7 +256,7 @@ def test_rows_that_were_added_before_spark_was_cancelled_are_said_to_be_there(
 def test_rows_of_which_nobody_knows_are_said_to_be_so(session, table, cancelled_late, monkeypatch):
     made = table("(a INT) USING PARQUET")
     write = _begun(made, cancelled_late, [1])
-    monkeypatch.setattr(write, "_added", lambda: None)  # as for formats that do not tell
+    monkeypatch.setattr(write, "_added", lambda: None)  # as formats do that cannot tell
     with pytest.raises(
         OutcomeUnknown,
         match=r"stopped while it added 1 rows .* nobody knows whether they are there",
@@ -274,7 +271,7 @@ def test_rows_that_were_added_in_part_are_counted(
     real = relation_inserts._RelationInsert._added
 
     def added(write: Any) -> int | None:
-        """As if Spark had been stopped before it has moved all of its files."""
+        """Pretends that Spark was stopped before it had moved all of its files."""
         _files(lake, made)[0].unlink()
         return real(write)
 

@@ -1,4 +1,4 @@
-"""Any relation of Spark, read by its workers and sent on."""
+"""Any relation of Spark, read by its workers and passed on."""
 
 import sys
 import threading
@@ -29,7 +29,7 @@ def relay(spark: Any) -> Iterator[Relay]:
 
 
 def decoded(messages: Iterable[bytes], arrow_schema: pa.Schema) -> pa.Table:
-    """What a client makes of the messages, which it checks to the last value."""
+    """The batches that a client decodes from the messages, fully validated."""
     reader = BatchReader(decode_flight_data(encode_schema(arrow_schema)))
     batches = [reader.read(decode_flight_data(message)) for message in messages]
     return pa.Table.from_batches([each for each in batches if each is not None], arrow_schema)
@@ -103,10 +103,13 @@ def test_names_may_be_strange(relay, spark):
 
 
 ALL = """
-    SELECT CAST(1 AS tinyint) AS i8, CAST(2 AS smallint) AS i16, 3 AS i32, CAST(1.5 AS float) AS f32, true AS yes,
+    SELECT CAST(1 AS tinyint) AS i8, CAST(2 AS smallint) AS i16, 3 AS i32,
+        CAST(1.5 AS float) AS f32, true AS yes,
         CAST(12.34 AS decimal(10, 2)) AS money, CAST('x' AS binary) AS raw, date'2020-02-03' AS day,
-        timestamp'2020-02-03 04:05:06.789' AS instant, timestamp_ntz'2020-02-03 04:05:06.789' AS clock,
-        array(1, NULL, 3) AS list, map('k', 1) AS map, named_struct('x', 1, 'y', array('z')) AS struct,
+        timestamp'2020-02-03 04:05:06.789' AS instant,
+        timestamp_ntz'2020-02-03 04:05:06.789' AS clock,
+        array(1, NULL, 3) AS list, map('k', 1) AS map,
+        named_struct('x', 1, 'y', array('z')) AS struct,
         interval '1 02:03:04' day to second AS span, CAST(NULL AS string) AS nothing
 """
 
@@ -158,7 +161,7 @@ def test_other_types_are_cast(relay, spark):
 
 
 class Uuids:
-    """Texts become UUIDs."""
+    """Converts texts to UUIDs."""
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         values = [uuid.UUID(each).bytes for each in batch.column("key").to_pylist()]
@@ -233,7 +236,7 @@ def test_wide_rows_are_sent_in_messages_of_a_good_size(relay, spark):
 
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_a_query_that_fails_halfway_says_why(relay, spark, partitions, monkeypatch):
-    """The workers must not take the end of what they got for the end of the rows."""
+    """The workers must not take the end of their input for the end of the rows."""
     monkeypatch.setattr(relayed_scan, "_RETRY", 300.0)  # all attempts fail before that
     df = spark.range(0, 100_000, 1, partitions).selectExpr(
         "IF(id < 90000, id, raise_error('no such luck')) AS id"

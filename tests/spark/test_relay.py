@@ -147,7 +147,7 @@ def test_strangers_that_say_nothing_are_dropped_and_keep_nobody_out(relay, scan,
     assert list(scan.messages(never)) == [b"message"]
     assert task.outcome() is None
     monkeypatch.setattr(relay_module, "_HELLO_SECONDS", 0.5)
-    idle.append(socket.create_connection(relay.address))  # which has the relay look at the clock
+    idle.append(socket.create_connection(relay.address))  # this makes the relay look at the clock
     assert all(is_closed(each) for each in idle)
 
 
@@ -216,7 +216,7 @@ def test_closing_the_scan_ends_its_tasks(relay):
     assert isinstance(waiting.outcome(), OSError)
     late = Task(scan.outlet, 1, [], attempt=2)
     assert isinstance(late.outcome(), OSError)
-    scan.wake()  # whoever learns late that it is over
+    scan.wake()  # a task that learns late that the scan is over
 
 
 def test_a_task_learns_between_messages_that_nobody_listens(relay):
@@ -244,7 +244,7 @@ def test_a_task_learns_between_messages_that_nobody_listens(relay):
 
 
 def test_a_client_that_stalls_stalls_its_tasks(scan):
-    """What is under way is in the system's buffers; nothing is collected here."""
+    """What is under way is in the system's buffers; the relay collects nothing."""
     scan.expect(2)
     progress = [0, 0]
 

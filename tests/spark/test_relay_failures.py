@@ -44,7 +44,7 @@ def test_a_new_attempt_goes_on_where_the_last_broke_off(scan):
 
 
 def test_a_new_attempt_takes_over_while_the_last_is_stuck_in_a_message(scan):
-    """As when a machine is cut off: its connection lives on for a while."""
+    """This happens when a machine is cut off: its connection lives on for a while."""
     scan.expect(1)
     messages = [b"%d" % each * 100 for each in range(3)]
     stuck = greet(scan.outlet)
@@ -84,7 +84,7 @@ def test_an_older_attempt_is_refused(scan):
 
 
 def test_an_attempt_after_all_was_received_has_nothing_to_do(scan):
-    """As when the server's last word is lost on its way."""
+    """This happens when the server's last message is lost on its way."""
     scan.expect(2)
     first = Task(scan.outlet, 0, [b"message"])
     reading = scan.messages(never)

@@ -1,6 +1,4 @@
-"""Scans that wait: for their turn, for a task that is tried again, for a client that does not read,
-for executors.
-"""
+"""Scans that wait: for their turn, a task's next attempt, a client's reading, executors."""
 
 import socket
 import threading
@@ -36,16 +34,14 @@ def scan(relay: Relay) -> Iterator[RelayedScan]:
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch) -> None:
-    """Has things happen at once that otherwise take seconds; for idle clients the tests move the
-    clock.
-    """
+    """Shortens what takes seconds otherwise; for idle clients the tests move the clock."""
     monkeypatch.setattr(relayed_scan, "_LOST", 0.3)
     monkeypatch.setattr(relayed_scan, "_IDLE", 20.0)
 
 
 @pytest.mark.parametrize("forwarded", [0, 1])
 def test_a_lost_task_for_which_others_wait_in_its_place_fails_the_query(relay, forwarded):
-    """They would hold the worker's place until it is done, which it never is without that place."""
+    """The others would hold the worker's place until it is done, which it never is without it."""
     scan = relay.open("view s.v", deterministic=False)
     scan.expect(2, ordered=True)
     reading = scan.messages(never)
@@ -77,7 +73,7 @@ def test_a_task_that_comes_back_in_time_has_its_turn(relay, monkeypatch):
 
 
 def test_what_cannot_go_on_is_tried_again_for_a_while_to_see_why(relay, monkeypatch):
-    """The query may have failed, which Spark knows when all attempts have."""
+    """The query may have failed, which Spark only knows when all attempts have."""
     monkeypatch.setattr(relayed_scan, "_RETRY", 0.3)
     scan = relay.open("view s.v", deterministic=False)
     scan.expect(1)
@@ -175,7 +171,7 @@ def test_a_scan_that_has_rested_is_left_alone_for_longer(scan):
 
 
 class Cluster:
-    """A SparkContext with so many executors."""
+    """A SparkContext with a number of executors."""
 
     def __init__(self, executors: int, *, local: bool = False) -> None:
         self.executors = executors

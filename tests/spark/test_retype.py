@@ -1,4 +1,4 @@
-"""ALTER TABLE … TYPE on the lake, and changes that somebody else gets in the way of."""
+"""ALTER TABLE … TYPE on the lake, and changes that another writer interferes with."""
 
 from __future__ import annotations
 

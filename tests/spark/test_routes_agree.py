@@ -1,6 +1,4 @@
-"""Random tables, changed by Spark in random ways, random queries: every route and plain Spark SQL
-return the same rows.
-"""
+"""Random tables, changes by Spark and queries: every route and Spark SQL return the same rows."""
 
 from __future__ import annotations
 
@@ -72,7 +70,7 @@ PARTITIONED = (
 
 @pytest.fixture(scope="module")
 def routes(lake: LakeCatalog, warehouse: Path) -> Iterator[dict[str, DuckDBClient]]:
-    """Clients of servers that take one route each."""
+    """Clients of servers that use a single route each."""
     settings = {
         "in place": LakeSettings(in_place_bytes=1 << 40, statistics=False),
         "tasks": LakeSettings(in_place_bytes=-1, endpoint_bytes=1, endpoints=2, statistics=False),
@@ -94,13 +92,14 @@ def routes(lake: LakeCatalog, warehouse: Path) -> Iterator[dict[str, DuckDBClien
 
 
 def _changed(chance: random.Random, lake: LakeCatalog, table: str, names: list[str]) -> list[str]:
-    """A table after random changes by Spark; the names of its columns."""
+    """Change a table at random with Spark, and return the names of its columns."""
     sql = lake.spark.sql
     columns = ", ".join(f"{name} {TYPES[name][0]}" for name in names)
     modes = "'write.delete.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read'"
     sql(
         f"CREATE TABLE {table} ({columns}) USING iceberg {chance.choice(PARTITIONED)} "
-        f"TBLPROPERTIES ('format-version' = '3', {modes}, 'write.parquet.row-group-size-bytes' = '4096')"
+        f"TBLPROPERTIES ('format-version' = '3', {modes}, 'write.parquet.row-group-size-bytes' = "
+        "'4096')"
     )
 
     def insert(start: int, count: int, own: list[str]) -> None:
@@ -111,7 +110,8 @@ def _changed(chance: random.Random, lake: LakeCatalog, table: str, names: list[s
             for name in own
         )
         sql(
-            f"INSERT INTO {table} SELECT {values} FROM range({start}, {start + count}, 1, {chance.randint(1, 3)})"
+            f"INSERT INTO {table} SELECT {values} FROM range({start}, {start + count}, 1, "
+            f"{chance.randint(1, 3)})"
         )
 
     own = list(names)
@@ -138,8 +138,8 @@ def _changed(chance: random.Random, lake: LakeCatalog, table: str, names: list[s
             case "compact":
                 _, namespace, name = table.split(".")
                 sql(
-                    f"CALL `{lake.spark_catalog}`.system.rewrite_data_files(table => '{namespace}.{name}', "
-                    "options => map('rewrite-all', 'true'))"
+                    f"CALL `{lake.spark_catalog}`.system.rewrite_data_files(table => "
+                    f"'{namespace}.{name}', options => map('rewrite-all', 'true'))"
                 )
             case _:
                 insert(5000 * (step + 1), 50, own)

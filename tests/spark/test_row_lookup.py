@@ -25,7 +25,7 @@ LARGE = 200_000
 
 
 def nothing() -> None:
-    """Nobody wants to stop."""
+    """A check that never raises."""
 
 
 def taken(state, row_ids, columns=None):
@@ -40,7 +40,7 @@ def at_places(state, row_ids, columns=None, **how):
 
 @pytest.fixture
 def state(tmp_path):
-    """Two files of several row groups."""
+    """A table of two files with several row groups."""
     table = Table(tmp_path, NUMBERED)
     table.append(table.write(numbered(1000), "a", row_group_size=100), first_row_id=0)
     table.append(table.write(numbered(1000, 1000), "b", row_group_size=100), first_row_id=1000)

@@ -1,6 +1,4 @@
-"""Scans that are under way: clients that stop, vanish or do not read on, and what others notice of
-it.
-"""
+"""Running scans: clients that stop, vanish or do not read on, and what others notice of it."""
 
 from __future__ import annotations
 
@@ -23,9 +21,11 @@ from sparkport.testing import DuckDBClient
 ROWS = 1_500_000
 _TABLES = (
     "CREATE NAMESPACE {n}",
-    "CREATE TABLE {n}.point USING iceberg AS SELECT id, concat('name ', id) AS name FROM range(1000)",
+    "CREATE TABLE {n}.point USING iceberg AS SELECT id, concat('name ', id) AS name FROM "
+    "range(1000)",
     # Small in its files, which is quick to make, and more than all buffers hold when it is sent.
-    f"CREATE TABLE {{n}}.huge USING iceberg AS SELECT id, repeat('x', 200) AS text FROM range(0, {ROWS}, 1, 4)",
+    f"CREATE TABLE {{n}}.huge USING iceberg AS SELECT id, repeat('x', 200) AS text FROM range(0, "
+    f"{ROWS}, 1, 4)",
     "CREATE VIEW {n}.endless AS SELECT id FROM range(0, 1000000000000, 1, 2)",
     "CREATE VIEW {n}.silent AS SELECT id FROM range(0, 1000000000000, 1, 2) WHERE id < 0",
 )
@@ -33,16 +33,14 @@ _TABLES = (
 
 @pytest.fixture(scope="module")
 def lake(lake, tmp_path_factory) -> Iterator[LakeCatalog]:
-    """A lake of these tests alone, in the session of the others: Spark is asked for all that a
-    catalog has.
-    """
+    """A lake for these tests alone: listing it asks Spark for everything in the catalog."""
     with LakeCatalog(tmp_path_factory.mktemp("scans_that_run"), name="scans_that_run") as own:
         yield own
 
 
 @pytest.fixture(scope="module")
 def server(lake) -> Iterator[Server]:
-    """Serves the lake, and as `tasks` the same lake with everything left to Spark."""
+    """Serves the lake, and, as `tasks`, the same lake with everything left to Spark."""
     for statement in _TABLES:
         lake.spark.sql(statement.format(n=f"`{lake.spark_catalog}`.running"))
     settings = LakeSettings(in_place_bytes=0)
@@ -133,9 +131,7 @@ def test_a_client_process_that_dies_stops_the_spark_job_within_two_seconds(serve
 
 @pytest.fixture
 def stalled(server, tasks, in_place) -> Iterator[list[RawClient]]:
-    """Four clients in the middle of a huge scan that do not read on: the tasks of their scans fill
-    Spark.
-    """
+    """Four clients amid a huge scan that do not read on: the tasks of their scans fill Spark."""
     for client in (in_place, tasks):
         client.scan("running", "point", where="id = 1")  # what is only done once is done
     clients = [RawClient(server.location) for _ in range(4)]

@@ -1,5 +1,6 @@
-"""Whoever may only read changes nothing by spark_sql, whatever statements there are: dumps before
-and after agree.
+"""A caller who may only read changes nothing by spark_sql: dumps before and after are equal.
+
+Every statement of the grammars is tried.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ POLICY = sp.Policy([sp.Grant(("ada",), f"*.{OPEN}", (Privilege.READ, Privilege.S
 
 @pytest.fixture(scope="module")
 def sealed(tmp_path_factory: pytest.TempPathFactory, lake: LakeCatalog) -> Iterator[LakeCatalog]:
-    """A lake of its own, in the JVM of the others."""
+    """A lake of its own, in the shared JVM."""
     with LakeCatalog(tmp_path_factory.mktemp("sealed"), name="sealed") as catalog:
         for schema, table in ((OPEN, "t"), (VAULT, "gold")):
             name = f"{catalog.spark_catalog}.{schema}"
@@ -46,9 +47,7 @@ def ask(sealed: LakeCatalog) -> Iterator[Callable[[str], Any]]:
 
 
 def dump(catalog: LakeCatalog) -> dict[str, Any]:
-    """Names, rows, properties, functions, views, settings: all that a statement could have
-    changed.
-    """
+    """Names, rows, properties, functions, views, settings: all that statements can change."""
     spark = catalog.spark
     found: dict[str, Any] = {}
     for name in (catalog.spark_catalog, "spark_catalog"):
@@ -106,7 +105,7 @@ EXPECTED = {
     "NOT_FOUND",
 }
 ARE_QUERIES = {"FROM open.t RESET", "FROM open.t SET", "FROM open.t EXPLAIN SELECT 1"}
-"""In these the word is another name of the table."""
+"""Texts in which the word is an alias of the table, so that they are queries."""
 
 
 def outcome(ask: Callable[[str], Any], text: str) -> str:
@@ -118,7 +117,7 @@ def outcome(ask: Callable[[str], Any], text: str) -> str:
 
 
 def test_every_statement_of_the_grammars_is_tried(lake: LakeCatalog) -> None:
-    """A new Spark or Iceberg may bring statements: they belong into the table."""
+    """A new Spark or Iceberg may bring new statements: they belong into the table."""
     loader: Any = lake.spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()  # type: ignore[union-attr]
 
     def alternatives(parser: str, rules: tuple[str, ...]) -> set[str]:

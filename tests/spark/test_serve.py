@@ -17,7 +17,7 @@ from sparkport.testing import DuckDBClient
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(280)]
 
 _OF_GRPC = re.compile(r"[IWE]\d{4} [\d:.]+ +\d+ \w+\.cc:\d+\] ")
-"""What gRPC's core says of its own accord, on stderr, where the machine is slow or full."""
+"""What gRPC's core itself writes to stderr, where the machine is slow or full."""
 
 
 def test_a_lake_with_a_demo_is_served_and_found_again_under_another_name(tmp_path):

@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(280)]
 
 
 def start(folder: Path, program: str, **environment: str) -> subprocess.Popen[str]:
-    """A Python process that runs `program` in an empty folder."""
+    """Start a Python process that runs `program` in an empty folder."""
     return subprocess.Popen(
         [sys.executable, "-c", PROLOGUE + textwrap.dedent(program)],
         cwd=folder,
@@ -153,9 +153,7 @@ def test_a_session_without_a_jvm_is_refused():
 
 @pytest.mark.long
 def test_python_reads_the_catalog_while_two_processes_commit(tmp_path):
-    """SQLite serialises them: nobody is told that the file is busy, not even those who start on an
-    empty folder.
-    """
+    """SQLite serialises them: no process finds the file busy, even on an empty folder."""
     program = """
         import sys, threading
         session = embedded_session(Path("shared"), "lake", conf=small)
@@ -179,7 +177,7 @@ def test_python_reads_the_catalog_while_two_processes_commit(tmp_path):
 
 
 def _tables(database: Path) -> int:
-    """How many the catalog has, which may be about to be made."""
+    """How many tables the catalog has, which may not exist yet."""
     if not database.exists():
         return 0
     with closing(sqlite3.connect(database, timeout=60)) as connection:
@@ -253,7 +251,8 @@ def test_java_ends_with_a_process_that_is_killed(tmp_path):
         """
         session = embedded_session(Path("lake"), "lake", conf=small)
         print("ready", flush=True)
-        session.sparkContext.parallelize(range(2), 2).foreach(lambda n: __import__("time").sleep(600))
+        numbers = session.sparkContext.parallelize(range(2), 2)
+        numbers.foreach(lambda n: __import__("time").sleep(600))
         """,
     )
     assert process.stdout is not None
@@ -295,7 +294,8 @@ def test_a_process_that_has_another_spark_is_told_so(tmp_path):
     program = """
         from pyspark.sql import SparkSession
         from sparkport.errors import PreconditionFailed
-        other = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+        builder = SparkSession.builder.master("local[1]")
+        other = builder.config("spark.ui.enabled", "false").getOrCreate()
         try:
             embedded_session(Path("lake"), "lake")
         except PreconditionFailed as error:

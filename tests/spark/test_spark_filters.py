@@ -1,6 +1,4 @@
-"""Filters as Spark SQL keep exactly the rows that DuckDB keeps, and are weaker where Spark may
-differ.
-"""
+"""Filters in Spark SQL keep exactly the rows that DuckDB keeps, or more where Spark may differ."""
 
 import math
 import random
@@ -119,7 +117,7 @@ def rows():
 
 @pytest.fixture(scope="module")
 def relation(lake, rows, tmp_path_factory):
-    """The rows in memory, and in files of two formats, because each prunes by bounds of its own."""
+    """The rows in memory, and in files of two formats, because each prunes by its own bounds."""
     spark = lake.spark
     names = (f"{copy} {TYPES[name][2]}" for name in TYPES for copy in (name, f"{name}2"))
     frame = spark.createDataFrame(pa.Table.from_batches([rows]), ", ".join(("k bigint", *names)))
@@ -132,7 +130,7 @@ def relation(lake, rows, tmp_path_factory):
 
 
 class Maker:
-    """Random filters over the columns."""
+    """Makes random filters over the columns."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)
@@ -232,9 +230,7 @@ def test_spark_keeps_the_rows_that_duckdb_keeps(lake, rows, relation, ansi, roun
 
 
 def test_pruning_by_bounds_loses_no_row(rows, relation):
-    """As the condition of a WHERE, parts of it reach the files' bounds, where NaN and -0.0 are
-    special.
-    """
+    """In a WHERE, parts of a condition reach the files' bounds, where NaN and -0.0 are special."""
     maker = Maker(7)
     for _ in range(20):
         name = maker.random.choice("ddfsin")  # of types that all formats have

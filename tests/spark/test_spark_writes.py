@@ -1,4 +1,4 @@
-"""Statements that Spark carries out: too large ones, and tables whose files only Spark writes."""
+"""Statements that Spark carries out: large ones, and those on files that only Spark writes."""
 
 from __future__ import annotations
 
@@ -26,18 +26,14 @@ _ROWS = pa.table(
 
 @pytest.fixture(scope="module")
 def lake(lake, tmp_path_factory) -> Iterator[LakeCatalog]:
-    """A lake of these tests alone, in the session of the others: Spark is asked for all that a
-    catalog has.
-    """
+    """A lake for these tests alone: listing it asks Spark for everything in the catalog."""
     with LakeCatalog(tmp_path_factory.mktemp("by_spark_too"), name="by_spark_too") as own:
         yield own
 
 
 @pytest.fixture(scope="module")
 def by_spark(lake) -> Iterator[DuckDBClient]:
-    """A client, not attached yet, of a server on the same lake that leaves every UPDATE to
-    Spark.
-    """
+    """A client, not attached yet, of a server on this lake that leaves every UPDATE to Spark."""
     other = LakeCatalog(
         spark=lake.spark, spark_catalog=lake.spark_catalog, settings=_SPARK_ONLY, name="by_spark"
     )

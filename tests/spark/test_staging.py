@@ -1,5 +1,6 @@
-"""Staging: what a statement writes is removed again unless it is committed, also by the server
-after one that was killed.
+"""Staging: what a statement writes is removed unless it is committed.
+
+After a server was killed, the next one removes it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def area(tmp_path: Path) -> Iterator[StagingArea]:
 
 
 def _left(root: Path) -> list[str]:
-    """What is there besides locks, by name."""
+    """The names of what is in the folder, except locks."""
     return sorted(
         path.name for path in root.rglob("*") if path.is_file() and path.name not in FILES
     )
@@ -133,14 +134,14 @@ def test_a_server_that_closes_leaves_nothing(area: StagingArea) -> None:
 
 
 class _Server:
-    """A server on the lake that can die: its lock is given up, and it removes nothing."""
+    """A server on the lake that can die: its lock is released, and it removes nothing."""
 
     def __init__(self, lake: LakeCatalog) -> None:
         self._lake: Any = lake._lake
         self.area = StagingArea(self._lake.staging.root)
 
     def write(self, table: Any, *, is_committed: bool) -> str:
-        """One row; the file that it is in."""
+        """Write a row, and return its file."""
         draft = begin(self._lake, table.state.identifier)
         staging = self.area.begin(draft.identifier, draft.state)
         (staging.folder / "staged").touch()
@@ -246,7 +247,7 @@ def test_files_of_a_table_that_was_dropped_are_not_looked_for_once_they_are_gone
 def test_what_is_not_certain_stays(
     lake: LakeCatalog, namespace: str, server: _Server, tmp_path: Path
 ) -> None:
-    """A table that only its metadata still know of: perhaps another catalog has it now."""
+    """The table is only known by its metadata: another catalog may have it now."""
     (tmp_path / "v1.metadata.json").touch()
     precious = tmp_path / "precious"
     precious.touch()
@@ -322,7 +323,7 @@ def test_a_journal_that_was_cut_off_is_read_as_far_as_it_goes(
 def test_as_long_as_the_jvm_of_a_dead_server_runs_nothing_is_removed(
     lake: LakeCatalog, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be about to commit."""
+    """The JVM may be about to commit."""
     monkeypatch.setattr("sparkport.spark.lake.liveness._SECONDS_TO_END", 0.1)
     create(lake, namespace, "t")
     server = _Server(lake)

@@ -1,4 +1,4 @@
-"""States of tables: however many there are of one, what they have in common is kept once."""
+"""States of tables: what many states of a table have in common is kept once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _START = 1_700_000_000_000
 
 
 def metadata(commits: int, table: str, comment: str = "") -> str:
-    """What a table's metadata file says after so many commits."""
+    """A table's metadata file after a number of commits."""
     snapshots = [
         {
             "snapshot-id": number,
@@ -90,9 +90,7 @@ def test_nothing_is_taken_from_a_table_that_was_there_before_under_that_name():
 
 
 def test_what_differs_is_kept_although_it_has_the_same_number():
-    """The specification does not allow it, and nothing is lost when somebody does it
-    nevertheless.
-    """
+    """The specification does not allow it; nothing is lost when it happens nevertheless."""
     states, table = States(), str(uuid.uuid4())
     states.add(TABLE, "a", metadata(2, table, "first"), None)
 

@@ -1,6 +1,4 @@
-"""Statistics from manifests: sound whatever a file leaves open, and never narrower than its
-rows.
-"""
+"""Statistics from manifests: sound whatever a file leaves open, never narrower than its rows."""
 
 from __future__ import annotations
 
@@ -54,8 +52,8 @@ from sparkport.spark.iceberg.types.declared import (
 _NAN = struct.pack("<d", math.nan)
 
 
-def _state(schema: Schema, type_tags: Mapping[int, str] | None = None) -> TableState:
-    """A table without a snapshot: its files are given by the tests."""
+def _state(schema: Schema, tokens: Mapping[int, str] | None = None) -> TableState:
+    """A table without a snapshot: the tests pass its files."""
     metadata = {
         "format-version": 3,
         "table-uuid": str(uuid.uuid4()),
@@ -93,8 +91,8 @@ def _file(
     nulls: int | None = 0,
     nans: int | None = None,
     content: int = DATA,
-) -> ManifestEntry:
-    """A file whose only column has these metrics; None for those that are missing."""
+) -> Entry:
+    """A file whose only column has these metrics; None stands for a missing metric."""
 
     def of(value: Any) -> dict[int, Any]:
         return {} if value is None else {1: value}
@@ -246,7 +244,7 @@ def test_bounds_are_shown_as_the_declared_type(kind: pa.DataType, low: Any, high
 
 
 def _serialised(stored: pa.Scalar, kind: IcebergType) -> bytes:
-    """As Iceberg writes a bound."""
+    """A bound as Iceberg writes it."""
     value = stored.as_py()
     if pa.types.is_temporal(stored.type):
         value = (
@@ -379,7 +377,7 @@ def _read(spark: Any, table: str) -> TableState:
 
 
 def _expect_sound(spark: Any, table: str) -> dict[str, ColumnStatistics | None]:
-    """All rows lie within what is said of them."""
+    """All rows lie within the statistics."""
     state = _read(spark, table)
     rows = spark.table(table).toArrow()
     found = {name: column_statistics(state, name) for name in rows.column_names}
@@ -402,9 +400,10 @@ def _expect_sound(spark: Any, table: str) -> dict[str, ColumnStatistics | None]:
 
 
 _VALUES: Sequence[str] = (
-    "true, 1, 1L, cast(1.5 AS FLOAT), 2.5D, 1.25BD, 'a', DATE '2024-01-01', TIMESTAMP_NTZ '2024-01-01 00:00:00.5', "
-    "TIMESTAMP '2024-01-01 00:00:00.5', NULL",
-    "false, -1, -1L, cast('NaN' AS FLOAT), -2.5D, -1.25BD, repeat('\U0001f986', 40), DATE '0001-01-01', "
+    "true, 1, 1L, cast(1.5 AS FLOAT), 2.5D, 1.25BD, 'a', DATE '2024-01-01', TIMESTAMP_NTZ "
+    "'2024-01-01 00:00:00.5', TIMESTAMP '2024-01-01 00:00:00.5', NULL",
+    "false, -1, -1L, cast('NaN' AS FLOAT), -2.5D, -1.25BD, repeat('\U0001f986', 40), DATE "
+    "'0001-01-01', "
     "TIMESTAMP_NTZ '0001-01-01 00:00:00', TIMESTAMP '1969-12-31 23:59:59.999999', NULL",
     "NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL",
 )
@@ -414,9 +413,10 @@ _VALUES: Sequence[str] = (
 def test_no_row_that_spark_writes_lies_outside(lake: Any, namespace: str) -> None:
     spark, table = lake.spark, f"{lake.spark_catalog}.{namespace}.measured"
     spark.sql(
-        f"CREATE TABLE {table} (b BOOLEAN, i INT, l BIGINT, f FLOAT, d DOUBLE, n DECIMAL(10,2), s STRING, a DATE, "
-        "t TIMESTAMP_NTZ, z TIMESTAMP, e INT) USING iceberg TBLPROPERTIES ('format-version'='3', "
-        "'write.delete.mode'='merge-on-read', 'write.update.mode'='merge-on-read')"
+        f"CREATE TABLE {table} (b BOOLEAN, i INT, l BIGINT, f FLOAT, d DOUBLE, n DECIMAL(10,2), s "
+        "STRING, a DATE, t TIMESTAMP_NTZ, z TIMESTAMP, e INT) USING iceberg TBLPROPERTIES "
+        "('format-version'='3', 'write.delete.mode'='merge-on-read', "
+        "'write.update.mode'='merge-on-read')"
     )
     for values in _VALUES:
         spark.sql(f"INSERT INTO {table} SELECT {values}")
@@ -451,8 +451,9 @@ def test_no_row_that_spark_writes_lies_outside(lake: Any, namespace: str) -> Non
 def test_columns_that_are_not_measured_are_not_known(lake: Any, namespace: str) -> None:
     spark, table = lake.spark, f"{lake.spark_catalog}.{namespace}.unmeasured"
     spark.sql(
-        f"CREATE TABLE {table} (i INT, j INT, k INT) USING iceberg TBLPROPERTIES ('format-version'='3', "
-        "'write.metadata.metrics.column.i'='none', 'write.metadata.metrics.column.j'='counts')"
+        f"CREATE TABLE {table} (i INT, j INT, k INT) USING iceberg TBLPROPERTIES "
+        "('format-version'='3', 'write.metadata.metrics.column.i'='none', "
+        "'write.metadata.metrics.column.j'='counts')"
     )
     spark.sql(f"INSERT INTO {table} VALUES (1, 1, 1), (2, 2, 2)")
     found = _expect_sound(spark, table)

@@ -21,7 +21,9 @@ from sparkport.spark.lake.history import changes_of, state_at
 from sparkport.spark.scan import routes
 from sparkport.testing import DuckDBClient
 
-_MODES = "'write.delete.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read', 'write.merge.mode' = 'merge-on-read'"
+_MODES = ", ".join(
+    f"'write.{each}.mode' = 'merge-on-read'" for each in ("delete", "update", "merge")
+)
 _PROPERTIES = f"TBLPROPERTIES ('format-version' = '3', {_MODES})"
 
 
@@ -44,7 +46,7 @@ def _sorted(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 def _expected(lake, namespace, first: int, second: int) -> list[tuple[Any, ...]]:
-    """All rows of both versions, compared one by one, with the columns of the later one."""
+    """Compare all rows of both versions, one by one, with the columns of the later version."""
     now = find(lake, namespace, "t").state
     before, after = (
         state_at(lake._lake, now, TimePoint("version", str(each))) for each in (first, second)
@@ -79,7 +81,7 @@ def _rows(lake, later: TableState, state: TableState) -> dict[int, dict[str, Any
 
 
 class History:
-    """A table that Spark changes in some way, again and again."""
+    """A table that Spark changes at random, again and again."""
 
     def __init__(self, lake, name: str, seed: int) -> None:
         self.spark, self.name, self.random = lake.spark, name, random.Random(seed)
@@ -87,7 +89,8 @@ class History:
         self.column, self.added, self.next_id = "v", 0, 0
         partitioned = "PARTITIONED BY (bucket(2, id))" if seed % 2 else ""
         self.sql(
-            f"CREATE TABLE {name} (id BIGINT, v BIGINT, s STRING, l ARRAY<INT>) USING iceberg {partitioned} {_PROPERTIES}"
+            f"CREATE TABLE {name} (id BIGINT, v BIGINT, s STRING, l ARRAY<INT>) USING iceberg "
+            f"{partitioned} {_PROPERTIES}"
         )
         self.insert()
 
@@ -136,7 +139,8 @@ class History:
 
     def merge(self) -> None:
         self.sql(
-            f"MERGE INTO {self.name} t USING (SELECT * FROM range({self.next_id // 2}, {self.next_id + 5})) n ON t.id = n.id"
+            f"MERGE INTO {self.name} t USING (SELECT * FROM range({self.next_id // 2}, "
+            f"{self.next_id + 5})) n ON t.id = n.id"
             f" WHEN MATCHED AND n.id % 3 = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET s = 'm'"
             f" WHEN NOT MATCHED THEN INSERT (id, s) VALUES (n.id, 'n')"
         )
@@ -152,7 +156,8 @@ class History:
         options = "map('rewrite-all', 'true')"
         table = f"{self.namespace}.t"
         self.sql(
-            f"CALL {self.catalog}.system.rewrite_data_files(table => '{table}', options => {options})"
+            f"CALL {self.catalog}.system.rewrite_data_files(table => '{table}', options => "
+            f"{options})"
         )
 
     def add_column(self) -> None:
@@ -196,15 +201,18 @@ def test_pairs_of_versions_of_random_histories(lake, namespace, caller, name, se
 
 @pytest.fixture
 def changed(lake, name) -> str:
-    """Version 1 has rows 0 to 9, 2 others for 1 and 2, 3 lacks 5, 4 is compacted, 5 has row 20
-    more, 6 a column renamed.
+    """A table with six versions.
+
+    Version 1 has rows 0 to 9, 2 has others for 1 and 2, 3 lacks 5, 4 is compacted, 5 has row 20,
+    too, and 6 has a column renamed.
     """
     for statement in (
         f"CREATE TABLE {name} (id BIGINT, v STRING) USING iceberg {_PROPERTIES}",
         f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id, 'a' FROM range(10)",
         f"UPDATE {name} SET v = 'b' WHERE id IN (1, 2)",
         f"DELETE FROM {name} WHERE id = 5",
-        f"CALL {lake.spark_catalog}.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))",
+        f"CALL {lake.spark_catalog}.system.rewrite_data_files(table => '{name}', options => "
+        "map('rewrite-all', 'true'))",
         f"INSERT INTO {name} VALUES (20, 'new')",
         f"ALTER TABLE {name} RENAME COLUMN v TO w",
     ):
@@ -289,7 +297,8 @@ def test_only_the_columns_that_are_wanted_are_read(caller, changed):
 def test_a_row_that_came_back_to_its_values_is_no_change(lake, caller, name):
     for statement in (
         f"CREATE TABLE {name} (id BIGINT, v ARRAY<INT>, d DOUBLE) USING iceberg {_PROPERTIES}",
-        f"INSERT INTO {name} VALUES (1, array(), DOUBLE('NaN')), (2, NULL, 0.5), (3, array(NULL), NULL)",
+        f"INSERT INTO {name} VALUES (1, array(), DOUBLE('NaN')), (2, NULL, 0.5), (3, array(NULL), "
+        "NULL)",
         f"UPDATE {name} SET v = array(7), d = 1",
         f"UPDATE {name} SET v = CASE id WHEN 1 THEN array() WHEN 3 THEN array(NULL) END,"
         " d = CASE id WHEN 1 THEN DOUBLE('NaN') WHEN 2 THEN 0.5 END",

@@ -51,7 +51,7 @@ def large(lake: Any) -> TableState:
 
 
 class Reading:
-    """One scan of a table."""
+    """A scan of a table."""
 
     def __init__(
         self, spark: Any, relay: Relay, state: TableState, tasks: int = 2, wanted: Any = None
@@ -68,7 +68,7 @@ class Reading:
         )
 
     def rows(self, before: Iterable[bytes] = ()) -> pa.Table:
-        """What a client makes of all messages."""
+        """The rows that a client decodes from all messages."""
         reader = BatchReader(decode_flight_data(encode_schema(self.framing.arrow_schema)))
         batches = [
             reader.read(decode_flight_data(message)) for message in (*before, *self.messages)
@@ -126,9 +126,7 @@ def test_a_worker_that_dies_in_the_middle_costs_no_row_and_duplicates_none(relay
 
 
 def kill_workers(spark: Any) -> int:
-    """Ends the Python workers of this session: the children of the daemons that its own JVM has
-    started.
-    """
+    """End the Python workers of this session: the children of the daemons of its own JVM."""
     jvm = int(spark._jvm.java.lang.ProcessHandle.current().pid())
     workers = [pid for daemon in children(jvm) for pid in children(daemon)]
     for pid in workers:
@@ -183,7 +181,7 @@ def test_a_task_is_pickled_by_reference_and_small(relay, spark, large):
 
 
 def test_others_functions_run_beside_ours(spark):
-    """The daemon that starts our workers quickly starts those of everybody."""
+    """The daemon that starts our workers quickly also starts those of other functions."""
     from pyspark.sql.functions import udf
 
     doubled = udf(lambda value: value * 2, "long")

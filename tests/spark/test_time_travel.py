@@ -1,4 +1,4 @@
-"""AT (…): versions, snapshots, tags, branches, timestamps; and what one transaction sees."""
+"""AT (…): versions, snapshots, tags, branches, timestamps; and what a transaction sees."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PROPERTIES = "TBLPROPERTIES ('format-version' = '3', 'write.delete.mode' = 'mer
 
 @pytest.fixture
 def history(lake, namespace) -> str:
-    """Version 0 is empty, 1 has two rows, 2 a column more, 3 a row less, 4 a column renamed."""
+    """A table: version 0 is empty, 1 has two rows, 2 a column more, 3 a row less, 4 a new name."""
     table = f"`{lake.spark_catalog}`.{namespace}.t"
     for statement in (
         f"CREATE TABLE {table} (id BIGINT, v STRING) USING iceberg {_PROPERTIES}",
@@ -53,7 +53,8 @@ def _rows(lake, namespace, unit, value) -> tuple[list[str], list[dict[str, Any]]
 
 
 def _id(lake, namespace, number) -> int:
-    query = f"SELECT snapshot_id FROM `{lake.spark_catalog}`.{namespace}.t.snapshots ORDER BY committed_at"
+    snapshots = f"`{lake.spark_catalog}`.{namespace}.t.snapshots"
+    query = f"SELECT snapshot_id FROM {snapshots} ORDER BY committed_at"
     return lake.spark.sql(query).collect()[number][0]
 
 
@@ -151,7 +152,8 @@ def test_tags_keep_their_columns_and_branches_have_the_present_ones(lake, histor
 
 
 def test_timestamps_find_what_was_there_at_that_moment(lake, history):
-    query = f"SELECT timestamp FROM `{lake.spark_catalog}`.{history}.t.metadata_log_entries ORDER BY timestamp"
+    log = f"`{lake.spark_catalog}`.{history}.t.metadata_log_entries"
+    query = f"SELECT timestamp FROM {log} ORDER BY timestamp"
     moments = [row[0].replace(tzinfo=timezone.utc) for row in lake.spark.sql(query).collect()]
     for number, moment in enumerate(moments):
         assert _rows(lake, history, "timestamp", moment.isoformat()) == _rows(
@@ -170,8 +172,8 @@ def test_a_time_before_the_table_is_not_found_and_says_when_it_was_created(lake,
 
 def test_an_expired_snapshot_is_not_found(lake, history):
     lake.spark.sql(
-        f"CALL `{lake.spark_catalog}`.system.expire_snapshots(table => '{history}.t', "
-        f"older_than => TIMESTAMP '2100-01-01', retain_last => 1)"
+        f"CALL `{lake.spark_catalog}`.system.expire_snapshots(table => '{history}.t', older_than "
+        "=> TIMESTAMP '2100-01-01', retain_last => 1)"
     )
     with pytest.raises(NotFound, match=r"version 1 .* is no longer kept: its snapshot has expired"):
         _rows(lake, history, "version", 1)
@@ -196,9 +198,7 @@ def test_all_scans_of_a_transaction_read_one_snapshot(lake, history):
 
 
 def test_a_transaction_sees_the_columns_of_an_alteration(lake, history):
-    """DDL bears no transaction id, and the client's next statement expects the new columns (airport
-    §2.2).
-    """
+    """DDL has no transaction id, but the next statement expects the new columns (airport §2.2)."""
     ctx = Context(transaction_id=lake.begin_transaction(Context()))
     assert "x" not in lake.schema(ctx, history).table(ctx, "t").arrow_schema.names
     lake.spark.sql(f"ALTER TABLE `{lake.spark_catalog}`.{history}.t ADD COLUMN x INT")

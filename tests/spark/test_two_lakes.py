@@ -1,4 +1,4 @@
-"""Two lakes on one session: each table of a query is judged by the catalog that serves it."""
+"""Two lakes on one session: each table of a query is checked by the catalog that serves it."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ MAY = {
     ("elsewhere", "north"): set(),
     ("elsewhere", "south"): READS,
 }
-"""Of `elsewhere` in north: its spark_sql, but no table of the lake."""
+"""What each user may do. "elsewhere" has north's spark_sql, but no table of the lake."""
 
 
 @pytest.mark.parametrize(("who", "lake_name"), MAY)

@@ -1,5 +1,6 @@
-"""Declared types in Iceberg, and back: every type of DuckDB, nested, sliced, renamed, and what
-others make of them.
+"""Declared types in Iceberg, and back: every type of DuckDB, nested, sliced, renamed.
+
+Other engines may change them in between.
 """
 
 from __future__ import annotations
@@ -101,9 +102,7 @@ def _there_and_back(array: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _nestings(array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
-    """The values in every kind of other type, with NULLs and gaps, and cut out of something
-    longer.
-    """
+    """The values inside every nested type, with NULLs and gaps, and as slices of longer arrays."""
     count = len(array)
     padded = pa.concat_arrays([array, array, array])
     yield "itself", array
@@ -169,7 +168,7 @@ def test_whatever_the_settings_of_the_session_the_column_keeps_its_type(
 
 
 def _duckdb_type(field: pa.Field) -> str:
-    """What the client makes of a column (airport §13.2)."""
+    """The type that the client makes of a column (airport §13.2)."""
     empty = pa.Table.from_arrays([pa.nulls(0, field.type)], schema=pa.schema([field]))
     with duckdb.connect(":memory:") as connection:
         return str(connection.from_arrow(empty).types[0])
@@ -693,8 +692,9 @@ def _metadata(spark: Any, table: str) -> TableMetadata:
 
 @pytest.mark.spark
 def test_spark_makes_reads_and_writes_every_type(lake: Any, namespace: str, tmp_path: Path) -> None:
-    """One table with a column of each type; its values go in and out by Spark SQL, which gives the
-    ids that we expect.
+    """A table has a column of each type.
+
+    Its values go in and out by Spark SQL, which gives the ids that we expect.
     """
     spark, table = lake.spark, f"{lake.spark_catalog}.{namespace}.everything"
     lines = [(f"c{number}", *_arrow_of(line)) for number, line in enumerate(LINES)]
@@ -737,7 +737,7 @@ def test_spark_makes_reads_and_writes_every_type(lake: Any, namespace: str, tmp_
 
 
 def _one_nan(array: pa.Array) -> pa.Array:
-    """Spark knows one NaN only."""
+    """Replace every NaN by the same NaN: Spark knows only one."""
     if not pa.types.is_floating(array.type):
         return array
     return pc.if_else(pc.is_nan(array), pa.scalar(float("nan"), array.type), array)

@@ -49,7 +49,7 @@ def client(server, lake) -> Iterator[DuckDBClient]:
 
 @pytest.fixture
 def table(lake, namespace) -> Any:
-    """Called, it gives table `t` as it is now; three rows, and a default."""
+    """A function that returns table `t` as it is now; it has three rows, and a default."""
     create(lake, namespace, "t", _COLUMNS)
     find(lake, namespace, "t").set_default(Context(), "stars", "3")
     insert(lake, namespace, "t", "(1, 'ann', 5), (2, 'bob', 4)")
@@ -64,7 +64,7 @@ def _source(**columns: Any) -> pa.Table:
 def _called(
     lake: LakeCatalog, namespace: str, name: str, *arguments: Any, rows: pa.Table
 ) -> tuple[int, ...]:
-    """As the service calls it, without a client."""
+    """Call a function as the service does, without a client."""
     schema: Any = lake.schema(Context(), namespace)
     function = next(each for each in schema.table_functions(Context()) if each.name == name)
     function.schema_for_input(Context(), arguments, rows.schema)
@@ -340,9 +340,7 @@ def test_files_that_only_spark_can_write(lake, namespace, upsert, merge_delete):
 def test_what_others_insert_or_change_meanwhile_is_looked_up_again(
     monkeypatch, lake, namespace, upsert, table
 ):
-    """Between the lookup and the commit, others insert one of the keys, and change a row that is to
-    be updated.
-    """
+    """Between lookup and commit, others insert one of the keys, and change a row to be updated."""
     meanwhile = iter(
         ["INSERT INTO {t} VALUES (7, 'theirs', 9)", "UPDATE {t} SET stars = 8 WHERE id = 1"]
     )
@@ -396,7 +394,7 @@ def _add_column() -> Any:
 
 
 def test_upserts_of_the_same_keys_at_once_make_one_row_of_each(lake, warehouse, namespace, table):
-    """On two servers, without any constraint of the table."""
+    """Two servers run them, and the table has no constraint."""
     failures: list[BaseException] = []
 
     def work(catalog: LakeCatalog, name: str) -> None:

@@ -37,7 +37,7 @@ from sparkport.spark.write.vectors import WrittenVector, java_delete_files, writ
 
 @pytest.fixture
 def staging(tmp_path_factory) -> Iterator[Staging]:
-    """A statement."""
+    """The staging of a statement."""
     area = StagingArea(tmp_path_factory.mktemp("staging"))
     statement = area.begin(Identifier("lake", ("a",), "t"))
     yield statement
@@ -50,7 +50,7 @@ def journal_of(staging: Staging) -> str:
 
 
 def footer(path: str) -> dict[str, Any]:
-    """What a Puffin file says of itself."""
+    """The footer of a Puffin file."""
     content = Path(path.removeprefix("file:")).read_bytes()
     assert content[:4] == content[-4:] == b"PFA1"
     assert content[-8:-4] == bytes(4)
@@ -205,7 +205,7 @@ def change(lake, table, deleted: Sequence[int], added: str | None = None) -> Non
 
 
 def replacement(table, ids: Sequence[int], values: pa.Table) -> str:
-    """A data file of rows that keep their ids."""
+    """A data file with rows that keep their ids."""
     numbers = {"_row_id": 2147483540, "_last_updated_sequence_number": 2147483539}
     numbers |= {each.name: each.field_id for each in table.state.schema.fields}
     values = values.append_column("_row_id", pa.array(ids, pa.int64()))
@@ -221,7 +221,8 @@ def replacement(table, ids: Sequence[int], values: pa.Table) -> str:
 
 def live_vectors(lake, namespace, name="t") -> list[tuple[str, int]]:
     found = lake.spark.sql(
-        f"SELECT referenced_data_file, record_count FROM {sql_name(lake, namespace, name)}.delete_files"
+        "SELECT referenced_data_file, record_count FROM "
+        f"{sql_name(lake, namespace, name)}.delete_files"
     ).collect()
     return sorted((row[0], row[1]) for row in found)
 
@@ -229,7 +230,7 @@ def live_vectors(lake, namespace, name="t") -> list[tuple[str, int]]:
 def check_same(
     lake, namespace, expected: dict[int, Any], column: str = "id", name: str = "t"
 ) -> None:
-    """All readers agree on the rows: by row id."""
+    """Check that all readers see the same rows, by row id."""
     table = find(lake, namespace, name)
     assert {row["rowid"]: row[column] for row in rows(table)} == expected
     assert dict(in_spark(lake, namespace, name, f"_row_id, {column}")) == expected
@@ -241,11 +242,12 @@ def check_same(
 
 @pytest.fixture
 def table(lake, namespace):
-    """Of forty rows in two files, whose ids are their row ids."""
+    """A table of forty rows in two files, whose ids are their row ids."""
     create(lake, namespace, "t")
     for first in (0, 20):
         lake.spark.sql(
-            f"INSERT INTO {sql_name(lake, namespace, 't')} SELECT id, id % 7, 'x' FROM range({first}, {first + 20}, 1, 1)"
+            f"INSERT INTO {sql_name(lake, namespace, 't')} SELECT id, id % 7, 'x' FROM "
+            f"range({first}, {first + 20}, 1, 1)"
         )
     return lambda: find(lake, namespace, "t")
 
@@ -273,7 +275,8 @@ def test_spark_goes_on_with_such_a_table(lake, namespace, table):
 
     change(lake, table(), [5])
     lake.spark.sql(
-        f"MERGE INTO {name} t USING (SELECT 6 AS k) s ON t.id = s.k WHEN MATCHED THEN UPDATE SET id = 600"
+        f"MERGE INTO {name} t USING (SELECT 6 AS k) s ON t.id = s.k WHEN MATCHED THEN UPDATE SET "
+        "id = 600"
     ).collect()
     del expected[5]
     expected[6] = 600
@@ -356,15 +359,15 @@ def test_position_deletes_of_version_2_are_taken_over(lake, namespace, how):
 def test_vectors_belong_to_the_partition_of_their_file(lake, namespace):
     name = sql_name(lake, namespace, "t")
     lake.spark.sql(
-        f"CREATE TABLE {name} (id BIGINT, p STRING, d DATE, ts TIMESTAMP, n DECIMAL(9, 2), f FLOAT, b BINARY, i INT, "
-        "t BOOLEAN, z TIMESTAMP_NTZ) USING iceberg "
-        "PARTITIONED BY (p, d, days(ts), hours(z), n, f, b, bucket(4, id), truncate(10, i), t) "
-        "TBLPROPERTIES ('format-version' = '3', 'write.delete.mode' = 'merge-on-read')"
+        f"CREATE TABLE {name} (id BIGINT, p STRING, d DATE, ts TIMESTAMP, n DECIMAL(9, 2), f "
+        "FLOAT, b BINARY, i INT, t BOOLEAN, z TIMESTAMP_NTZ) USING iceberg PARTITIONED BY (p, d, "
+        "days(ts), hours(z), n, f, b, bucket(4, id), truncate(10, i), t) TBLPROPERTIES "
+        "('format-version' = '3', 'write.delete.mode' = 'merge-on-read')"
     )
     lake.spark.sql(
-        f"INSERT INTO {name} SELECT id, p, DATE'1066-10-14', TIMESTAMP'1969-12-31 23:00:00', 1.50, f, X'00FF', 15, true, "
-        "TIMESTAMP_NTZ'2020-01-01 01:02:03' FROM range(6) "
-        "JOIN (VALUES ('a/b', float('NaN')), ('', float('-inf')), (NULL, 0.1F)) AS x(p, f)"
+        f"INSERT INTO {name} SELECT id, p, DATE'1066-10-14', TIMESTAMP'1969-12-31 23:00:00', 1.50, "
+        "f, X'00FF', 15, true, TIMESTAMP_NTZ'2020-01-01 01:02:03' FROM range(6) JOIN (VALUES "
+        "('a/b', float('NaN')), ('', float('-inf')), (NULL, 0.1F)) AS x(p, f)"
     )
     lake.spark.sql(f"INSERT INTO {name} (id) SELECT id FROM range(100, 110)")
     lake.spark.sql(f"ALTER TABLE {name} DROP PARTITION FIELD b")
@@ -376,8 +379,8 @@ def test_vectors_belong_to_the_partition_of_their_file(lake, namespace):
         assert dict(in_spark(lake, namespace, "t", "_row_id, id")) == known
         assert {row["rowid"]: row["id"] for row in rows(find(lake, namespace, "t"))} == known
     differing = lake.spark.sql(
-        f"SELECT * FROM {name}.delete_files d JOIN {name}.data_files f ON d.referenced_data_file = f.file_path "
-        "WHERE d.spec_id <> f.spec_id OR NOT d.partition <=> f.partition"
+        f"SELECT * FROM {name}.delete_files d JOIN {name}.data_files f ON d.referenced_data_file = "
+        "f.file_path WHERE d.spec_id <> f.spec_id OR NOT d.partition <=> f.partition"
     ).collect()
     assert differing == []
     lake.spark.sql(f"DELETE FROM {name} WHERE id IN (1, 103, 205)")
@@ -391,7 +394,8 @@ def test_vectors_belong_to_the_partition_of_their_file(lake, namespace):
 def test_partitions_of_a_column_that_is_gone_take_no_vectors(lake, namespace):
     name = sql_name(lake, namespace, "t")
     lake.spark.sql(
-        f"CREATE TABLE {name} (id BIGINT, p STRING) USING iceberg PARTITIONED BY (p) TBLPROPERTIES ('format-version' = '3')"
+        f"CREATE TABLE {name} (id BIGINT, p STRING) USING iceberg PARTITIONED BY (p) TBLPROPERTIES "
+        "('format-version' = '3')"
     )
     lake.spark.sql(f"INSERT INTO {name} SELECT id, if(id < 5, 'x', NULL) FROM range(10)")
     lake.spark.sql(f"ALTER TABLE {name} DROP PARTITION FIELD p")

@@ -1,4 +1,4 @@
-"""Warehouses that cannot be used are named before Spark starts."""
+"""Warehouses that cannot be used are reported before Spark starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from sparkport.spark.jvm.session.warehouse import DATABASE, open_warehouse
 
 TABLES = """
 CREATE TABLE iceberg_tables(
-    catalog_name VARCHAR(255) NOT NULL, table_namespace VARCHAR(255) NOT NULL, table_name VARCHAR(255) NOT NULL,
+    catalog_name VARCHAR(255) NOT NULL, table_namespace VARCHAR(255) NOT NULL,
+    table_name VARCHAR(255) NOT NULL,
     metadata_location VARCHAR(1000), previous_metadata_location VARCHAR(1000));
 CREATE TABLE iceberg_namespace_properties(
     catalog_name VARCHAR(255) NOT NULL, namespace VARCHAR(255) NOT NULL, property_key VARCHAR(255),

@@ -1,6 +1,4 @@
-"""What the lake tells those who watch the server: the routes of scans, and what its functions have
-changed.
-"""
+"""What the lake reports to observers: the routes of scans, and what its functions have changed."""
 
 from __future__ import annotations
 
@@ -18,7 +16,8 @@ def test_routes_are_counted_and_functions_that_change_something_are_audited(
 ):
     table = f"{lake.spark_catalog}.{namespace}.t"
     lake.spark.sql(
-        f"CREATE TABLE {table} (id BIGINT, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '3')"
+        f"CREATE TABLE {table} (id BIGINT, v STRING) USING iceberg TBLPROPERTIES ('format-version' "
+        "= '3')"
     )
     lake.spark.sql(f"INSERT INTO {table} VALUES (1, 'a'), (2, 'b')")
     lake.spark.sql(f"CREATE VIEW {lake.spark_catalog}.{namespace}.w AS SELECT id FROM {table}")

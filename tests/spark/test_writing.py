@@ -1,4 +1,4 @@
-"""INSERT, UPDATE and DELETE on the lake, as DuckDB's users do it."""
+"""INSERT, UPDATE and DELETE on the lake, as DuckDB's users run them."""
 
 from __future__ import annotations
 
