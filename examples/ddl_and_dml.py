@@ -44,7 +44,7 @@ stock.table(
 )
 
 # All of this is in memory, and is gone when the server stops. To keep rows elsewhere, implement the
-# interfaces in docs/how-to/your-own-catalog.md (StagedTable, DynamicSchema and so on): the SQL above
+# interfaces in docs/how-to/your-own-catalog.md (StagedTable, DynamicSchema, …): the SQL above
 # stays the same.
 
 if __name__ == "__main__":

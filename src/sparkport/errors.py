@@ -10,7 +10,7 @@
     │   ├── NotWritable          the table does not support this kind of change
     │   ├── TransactionNotActive
     │   └── ConstraintViolation  shown by DuckDB as "Constraint Error"
-    ├── Conflict                 ABORTED              another change was first; trying again may work
+    ├── Conflict                 ABORTED              another change was first; try again
     ├── Unsupported              UNIMPLEMENTED
     ├── Unauthenticated          UNAUTHENTICATED
     ├── PermissionDenied         PERMISSION_DENIED    shown by DuckDB as "Permission Error"

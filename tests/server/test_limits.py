@@ -201,7 +201,8 @@ def test_a_statement_that_brings_too_much_changes_nothing(notes):
 @pytest.mark.parametrize("returning", ["true", "false"])
 def test_the_same_holds_for_the_contracts_own_way_to_insert(notes, connect, returning):
     server = notes(ServerSettings(max_staged_bytes=100_000))
-    command = f'{{"operation": "insert", "schema_name": "s", "table_name": "notes", "returning": {returning}}}'
+    table = '"schema_name": "s", "table_name": "notes"'
+    command = f'{{"operation": "insert", {table}, "returning": {returning}}}'
     descriptor = flight.FlightDescriptor.for_command(command.encode())
     stream = flight_data(NOTES, rows(5000, 100).to_pylist())
     client = connect(server)

@@ -52,7 +52,7 @@ from sparkport.spark.iceberg.types.declared import (
 _NAN = struct.pack("<d", math.nan)
 
 
-def _state(schema: Schema, tokens: Mapping[int, str] | None = None) -> TableState:
+def _state(schema: Schema, type_tags: Mapping[int, str] | None = None) -> TableState:
     """A table without a snapshot: the tests pass its files."""
     metadata = {
         "format-version": 3,
@@ -91,7 +91,7 @@ def _file(
     nulls: int | None = 0,
     nans: int | None = None,
     content: int = DATA,
-) -> Entry:
+) -> ManifestEntry:
     """A file whose only column has these metrics; None stands for a missing metric."""
 
     def of(value: Any) -> dict[int, Any]:

@@ -703,7 +703,8 @@ def test_spark_makes_reads_and_writes_every_type(lake: Any, namespace: str, tmp_
     ddl = ", ".join(f"{field.name} {spark_type(field.field_type)}" for field in schema.fields)
     spark.sql(f"CREATE TABLE {table} ({ddl}) USING iceberg TBLPROPERTIES ('format-version'='3')")
     spark.sql(
-        f"ALTER TABLE {table} SET TBLPROPERTIES ('{TYPES_PROPERTY}'='{written_type_tags(type_tags)}')"
+        f"ALTER TABLE {table} SET TBLPROPERTIES "
+        f"('{TYPES_PROPERTY}'='{written_type_tags(type_tags)}')"
     )
 
     rows = max(len(array) for _, _, array in lines)

@@ -15,7 +15,7 @@ What these classes have as properties, a subclass may have as plain attributes:
         def scan(self, ctx, options):
             yield pa.record_batch({"n": [2, 3, 5]}, schema=self.arrow_schema)
 
-One that is known only when the object is made is given a value in the class first (`name = ""`), and
+An attribute that is known only when the object is made gets a value in the class (`name = ""`) and
 its own in `__init__`.
 """
 

@@ -1,4 +1,4 @@
-"""INSERT, UPDATE and DELETE on an Iceberg table: what engine/statements.py needs to know of a state.
+"""INSERT, UPDATE and DELETE on an Iceberg table: the row stores for engine/statements.py.
 
 Strategy: rows of an INSERT go to Parquet files as they come. An UPDATE keeps its values until all
 are there; then the rows are found by their ids, and written anew as a whole beside a vector that
