@@ -192,11 +192,12 @@ def test_batches_for_those_who_look_at_them(relay, spark):
 
 def test_joins_aggregates_and_subqueries(relay, spark):
     """Adaptive execution runs the first stages before it knows how many tasks the last has."""
-    spark.range(1000).selectExpr("id", "id % 10 AS k").createOrReplaceTempView("left_rows")
-    spark.range(10).selectExpr("id AS k", "concat('k', id) AS name").createOrReplaceTempView(
+    session = spark.newSession()  # so that no other test sees the views
+    session.range(1000).selectExpr("id", "id % 10 AS k").createOrReplaceTempView("left_rows")
+    session.range(10).selectExpr("id AS k", "concat('k', id) AS name").createOrReplaceTempView(
         "right_rows"
     )
-    df = spark.sql(
+    df = session.sql(
         "SELECT name, count(*) AS n FROM left_rows JOIN right_rows USING (k)"
         " WHERE id < (SELECT max(id) FROM left_rows) GROUP BY name ORDER BY name"
     )

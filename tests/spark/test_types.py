@@ -722,6 +722,7 @@ def test_spark_makes_reads_and_writes_every_type(lake: Any, namespace: str, tmp_
     )
     spark.read.parquet(str(tmp_path)).createOrReplaceTempView("staged")
     spark.sql(f"INSERT INTO {table} SELECT {', '.join(columns.names)} FROM staged ORDER BY n")
+    spark.catalog.dropTempView("staged")
 
     metadata = _metadata(spark, table)
     assert metadata.schema().as_struct() == schema.as_struct()
