@@ -39,7 +39,7 @@ from sparkport.spark.iceberg.plan import plan_scan
 from sparkport.spark.iceberg.read import read_parts, read_request
 from sparkport.spark.iceberg.table_state import TableState
 
-IO = StorageIO()
+IO = StorageIO(dict)
 BIGINT, VARCHAR = DuckType("BIGINT"), DuckType("VARCHAR")
 NUMBERED = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType()))
 

@@ -372,7 +372,7 @@ def _read(spark: Any, table: str) -> TableState:
     loaded = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
         spark._jsparkSession, table
     )
-    location, io = loaded.operations().current().metadataFileLocation(), StorageIO()
+    location, io = loaded.operations().current().metadataFileLocation(), StorageIO(dict)
     return States().add(Identifier("lake", ("s",), "t"), location, metadata_text(io, location), io)
 
 

@@ -687,7 +687,7 @@ def _metadata(spark: Any, table: str) -> TableMetadata:
         spark._jsparkSession, table
     )
     location = loaded.operations().current().metadataFileLocation()
-    return TableMetadataUtil.parse_raw(metadata_text(StorageIO(), location))
+    return TableMetadataUtil.parse_raw(metadata_text(StorageIO(dict), location))
 
 
 @pytest.mark.spark

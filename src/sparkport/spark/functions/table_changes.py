@@ -64,9 +64,7 @@ class TableChanges(FunctionOfTable):
         before, after, now = self._versions(ctx, parameters)
         later = _later(before, after)
         shown, columns = _shown(later), later.definition.columns
-        changed = ChangedRows(
-            before, after, later, now.metadata, self._lake.file_properties, ctx.check
-        )
+        changed = ChangedRows(before, after, later, now.metadata, now.file_properties, ctx.check)
         wanted = (
             columns.names
             if options.columns is None

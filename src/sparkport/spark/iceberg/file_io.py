@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import cast
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
@@ -13,7 +14,21 @@ __all__ = ["StorageIO"]
 
 
 class StorageIO(FileIO):
-    """Reads and writes files wherever there is a storage for them. Picklable."""
+    """Reads and writes files wherever there is a storage for them.
+
+    `settings` returns the properties of the storages as they are now: a catalog may give out
+    credentials that expire. In another process they stay as they were when this was pickled.
+    """
+
+    def __init__(self, settings: Callable[[], Mapping[str, str]]) -> None:
+        self._settings = settings
+
+    @property
+    def properties(self) -> dict[str, str]:  # type: ignore[override]
+        return dict(self._settings())
+
+    def __reduce__(self) -> tuple[Callable[[Mapping[str, str]], StorageIO], tuple[dict[str, str]]]:
+        return _fixed, (self.properties,)
 
     def new_input(self, location: str) -> InputFile:
         """Raises: OSError when only Spark can reach the place."""
@@ -26,6 +41,10 @@ class StorageIO(FileIO):
     def delete(self, location: str | InputFile | OutputFile) -> None:
         place = location if isinstance(location, str) else location.location
         storage_at(place, self.properties).delete(place)
+
+
+def _fixed(properties: Mapping[str, str]) -> StorageIO:
+    return StorageIO(lambda: properties)
 
 
 class _Input(InputFile):

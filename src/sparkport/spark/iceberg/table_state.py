@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import IO, Any, cast
 
@@ -59,6 +60,14 @@ class TableState:
     @property
     def has_row_ids(self) -> bool:
         return self.definition.has_row_ids
+
+    @property
+    def file_properties(self) -> Mapping[str, str]:
+        """Properties of the storages of the table's files: endpoints, credentials and the like.
+
+        They may expire: ask for them when a statement or a task begins.
+        """
+        return {} if self.io is None else self.io.properties
 
 
 class States:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -67,7 +67,7 @@ class Lake:
         self.metadata_heads = MetadataHeads(self._open_metadata)
         self.transactions = Transactions(settings, self.states)
         self.file_properties = file_properties(gateway.spark)
-        self._io = StorageIO(self.file_properties)
+        """Properties of the storages of all files; a table may have some of its own."""
         self.staging = StagingArea(staging, self.file_properties, gateway.hold)
         self._lock = threading.Lock()
         self._locks: WeakValueDictionary[Hashable, threading.Lock] = WeakValueDictionary()
@@ -102,7 +102,7 @@ class Lake:
         known = self.states.find(identifier, location)
         if known is not None:
             return known
-        io = self.io(location)
+        io = self.io(identifier, location)
         try:
             text, io = self._metadata(identifier, location, io)
             return self.states.add(identifier, location, text, io)
@@ -133,7 +133,7 @@ class Lake:
         return self.gateway.metadata_text(identifier, location), None
 
     def _open_metadata(self, identifier: Identifier, location: str) -> IO[bytes]:
-        io = self.io(location)
+        io = self.io(identifier, location)
         if io is not None:
             try:
                 return opened_metadata(io, location)
@@ -144,9 +144,15 @@ class Lake:
                     raise
         return BytesIO(self.gateway.metadata_text(identifier, location).encode())
 
-    def io(self, location: str) -> FileIO | None:
-        """What reads a file of the lake in this process; None where only Spark can."""
-        return self._io if reachable(location, self.file_properties) else None
+    def io(self, identifier: Identifier, location: str) -> FileIO | None:
+        """What reads a file of a table in this process; None where only Spark can."""
+        if not reachable(location, self.file_properties):
+            return None
+        return StorageIO(lambda: self.properties_of(identifier))
+
+    def properties_of(self, identifier: Identifier) -> Mapping[str, str]:
+        """Properties of the storages of a table's files, with what the catalog vends for them."""
+        return {**self.file_properties, **self.catalog.vended(identifier)}
 
     def seen(self, ctx: Context, identifier: Identifier) -> TableState:
         """The state of a table that a request reads. Raises: NotFound, CatalogFault."""
@@ -176,7 +182,7 @@ class Lake:
 
         Listing a view then does not require that it resolves.
         """
-        io = self.io(entry.location)
+        io = self.io(entry.identifier, entry.location)
         if io is None:
             return self._resolved(entry)
         try:

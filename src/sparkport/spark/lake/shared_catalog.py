@@ -99,6 +99,13 @@ class SharedCatalog(ABC):
     def entry(self, namespace: tuple[str, ...], name: str) -> CatalogEntry | None:
         """A table or view as it is now; None if there is none. Raises: CatalogFault."""
 
+    def vended(self, identifier: Identifier) -> Mapping[str, str]:
+        """Properties for the files of a table, which the catalog gives out with it.
+
+        Credentials among them are valid for some minutes more. Raises: CatalogFault.
+        """
+        return {}
+
     def namespace(self, name: str) -> Namespace | None:
         """A namespace by the name that users give it; None if there is none."""
         return self.listing().namespaces.get(name)

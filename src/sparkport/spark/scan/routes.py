@@ -92,7 +92,9 @@ def _may_see_all(ctx: Context, state: TableState) -> bool:
 def _left(lake: Lake, state: TableState, plan: ScanPlan, options: ScanOptions) -> ScanPlan:
     """The part of a plan that the server has to read when DuckDB reads what it can."""
     names = _names(state, options)
-    parts = [part for part in plan.parts if not qualifies(state, part, names, lake.file_properties)]
+    parts = [
+        part for part in plan.parts if not qualifies(state, part, names, state.file_properties)
+    ]
     return ScanPlan(
         tuple(parts), sum(part.rows for part in parts), sum(part.bytes for part in parts), True
     )
@@ -185,7 +187,7 @@ def _in_place(
             _names(state, options),
             options.filter,
             batch_rows=options.batch_size or _batch_rows(lake, options),
-            properties=lake.file_properties,
+            properties=state.file_properties,
         )
         for batch in read_parts(request, parts, ctx.check, use_threads=True):
             log.rows += batch.num_rows
@@ -207,7 +209,7 @@ def _on_spark(
         _names(state, options),
         options.filter,
         batch_rows=_batch_rows(lake, options),
-        properties=lake.file_properties,
+        properties=state.file_properties,
     )
     rows, size = sum(part.rows for part in parts), sum(part.bytes for part in parts)
     # One task for each core in this stream's share of the cluster: each reads several files.

@@ -158,8 +158,8 @@ def verified(lake: Lake, change: TableChange, now: TableState) -> Location:
     verify_columns(change, now)
     if change.location is not None and same_snapshot(change.base, now):
         return change.location
-    location = locate(now, change.removed, lake.file_properties)
-    row = changed_since(change.base, now, location, lake.file_properties, change.location)
+    location = locate(now, change.removed, now.file_properties)
+    row = changed_since(change.base, now, location, now.file_properties, change.location)
     if row is not None:
         raise changed_by_others(change, f"row {row}")
     if len(location.missing):
@@ -238,7 +238,7 @@ def _removed_again(change: TableChange) -> Iterator[Located]:
 def _add_vectors(
     draft: Draft, table: Any, update: Any, removed: Sequence[Located], staging: Staging
 ) -> None:
-    written = write_vectors(draft.state, removed, staging, draft.lake.file_properties)
+    written = write_vectors(draft.state, removed, staging, draft.state.file_properties)
     draft.written.append(written[0].path)
     added, replaced = java_delete_files(draft.lake, table, written)
     for file in added:

@@ -78,7 +78,6 @@ class _Key:
         self, lake: Lake, change: TableChange, check: Callable[[], None], constraint: Constraints
     ) -> None:
         self._lake = lake
-        self._properties = lake.file_properties
         self._change = change
         self._check = check
         self._constraint = constraint
@@ -141,7 +140,7 @@ class _Key:
 
     def _changed(self) -> Iterator[pa.RecordBatch]:
         base, gone = self._change.base, self._change.gone
-        request = read_request(base, self._columns, properties=self._properties)
+        request = read_request(base, self._columns, properties=base.file_properties)
         for file in self._change.files:
             start = 0
             for batch in read_parts(request, [part_of(file)], self._check):
@@ -158,7 +157,7 @@ class _Key:
         """The keys of the table's rows, without those that the change removes."""
         removed = self._change.removed
         columns = [*self._columns, ROWID_NAME] if len(removed) else self._columns
-        request = read_request(now, columns, row_filter, properties=self._properties)
+        request = read_request(now, columns, row_filter, properties=now.file_properties)
         for batch in read_parts(request, parts, self._check):
             if len(removed):
                 batch = batch.filter(

@@ -90,7 +90,7 @@ def _compared(
             "files"
         )
     names = _stand_ins(keys)
-    request = read_request(state, columns, row_filter, properties=lake.file_properties)
+    request = read_request(state, columns, row_filter, properties=state.file_properties)
     batches = read_parts(request, plan.parts, ctx.check, use_threads=_is_large(plan))
     existing = Stream(batch.select(columns).rename_columns([*names, "row"]) for batch in batches)
     fields = [state.definition.columns.field(name).remove_metadata() for name in keys.schema.names]

@@ -194,7 +194,7 @@ class _Upsert:
         self._target = target
         self._base = base
         self._staging = staging
-        self._lookup = RowLookup(base, lake.file_properties, ctx.check)
+        self._lookup = RowLookup(base, base.file_properties, ctx.check)
         columns = target.definition.columns
         self._rest = [field for field in columns if field.name not in target.given]
 

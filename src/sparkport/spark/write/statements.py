@@ -62,7 +62,7 @@ class _Rows(RowStore):
         self._ctx = ctx
         self._base = state
         self._operation = operation
-        self._lookup = RowLookup(state, lake.file_properties, ctx.check)
+        self._lookup = RowLookup(state, state.file_properties, ctx.check)
         self._writer: DataFileWriter | SourceWriter | None = None
         self._is_final = True
         self._staging = lake.staging.begin(state.identifier, state)

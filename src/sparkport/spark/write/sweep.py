@@ -18,7 +18,7 @@ from pathlib import Path
 
 from sparkport.errors import NotFound
 from sparkport.spark.iceberg.identifiers import Identifier
-from sparkport.spark.iceberg.locations import local_path, storage_at
+from sparkport.spark.iceberg.locations import local_path, reachable, storage_at
 from sparkport.spark.iceberg.manifests import read_manifest, read_manifest_list
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.lake import staging_folder
@@ -108,7 +108,7 @@ def _is_settled(journal: _Journal, lake: Lake) -> bool:
         if _bears(file, journal.statement) and any(_is_below(lake, file, each) for each in places)
     }
     for location in own:
-        storage_at(location, lake.file_properties).delete(location)
+        storage_at(location, state.file_properties).delete(location)
     _log.info(
         "table %s: removed %d files of a statement that was cut off", journal.identifier, len(own)
     )
@@ -129,7 +129,8 @@ def _is_without_trace(journal: _Journal, lake: Lake) -> bool:
     left = [
         file
         for file in journal.files
-        if lake.io(file) is None or storage_at(file, lake.file_properties).exists(file)
+        if not reachable(file, lake.file_properties)
+        or storage_at(file, lake.file_properties).exists(file)
     ]
     if left:
         _report(journal, left, "and the table was dropped: remove by hand what nobody needs")
@@ -196,7 +197,7 @@ def _state_of(journal: _Journal, lake: Lake) -> TableState | None:
 def _is_gone(journal: _Journal, lake: Lake) -> bool:
     """Whether a table that is not found was dropped with its files, and is not just elsewhere."""
     place = journal.metadata
-    if not place or lake.io(place) is None:
+    if not place or not reachable(place, lake.file_properties):
         return False
     return not storage_at(place, lake.file_properties).exists(place)
 
