@@ -63,7 +63,10 @@ def test_they_are_fetched_once_and_kept_in_the_cache(resolver, tmp_path, capfd):
 
     assert jars == tuple(tmp_path / "cache" / "sparkport" / "jars" / name for name in NAMES)
     assert all(jar.read_text() == "jar\n" for jar in jars)
-    assert capfd.readouterr().err == "Fetching Iceberg for Spark (60 MB, once) ...\n"
+    assert (
+        capfd.readouterr().err
+        == "Fetching iceberg-spark-runtime-4.1_2.13, sqlite-jdbc for Spark (once) ...\n"
+    )
     assert lake_jars() == jars
     assert capfd.readouterr().err == ""
     (run,) = resolver().read_text().splitlines()

@@ -25,8 +25,13 @@ from sparkport.spark.jvm.session.embedded import (
     embedded_session,
     release,
 )
+from sparkport.spark.jvm.session.source import LakeSource
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(280)]
+
+
+def source(folder: Path) -> LakeSource:
+    return LakeSource(warehouse=str(folder))
 
 
 def start(folder: Path, program: str, **environment: str) -> subprocess.Popen[str]:
@@ -42,8 +47,8 @@ def start(folder: Path, program: str, **environment: str) -> subprocess.Popen[st
 
 
 PROLOGUE = """
-from pathlib import Path
 from sparkport.spark.jvm.session.embedded import embedded_session, release
+from sparkport.spark.jvm.session.source import LakeSource
 
 small = {"spark.driver.memory": "1g"}
 """
@@ -62,7 +67,7 @@ def test_a_session_is_set_up_for_a_server(spark):
 
 
 def test_a_second_lake_of_another_name_shares_the_session(spark, tmp_path):
-    second = embedded_session(tmp_path, "second")
+    second = embedded_session(source(tmp_path), "second")
     try:
         second.sql("CREATE NAMESPACE second.a")
 
@@ -75,13 +80,14 @@ def test_a_second_lake_of_another_name_shares_the_session(spark, tmp_path):
 
 def test_lakes_that_are_called_alike_have_a_session_each(spark, lake, tmp_path):
     first, second = (
-        embedded_session(tmp_path / name, lake.spark_catalog) for name in ("first", "second")
+        embedded_session(source(tmp_path / name), lake.spark_catalog)
+        for name in ("first", "second")
     )
     try:
         first.sql(f"CREATE NAMESPACE {lake.spark_catalog}.only_in_first")
 
         assert len({spark, first, second}) == 3
-        assert embedded_session(tmp_path / "second", lake.spark_catalog) is second
+        assert embedded_session(source(tmp_path / "second"), lake.spark_catalog) is second
         namespaces = [
             row.namespace
             for row in second.sql(f"SHOW NAMESPACES IN {lake.spark_catalog}").collect()
@@ -109,21 +115,23 @@ def test_lakes_in_two_folders_may_be_called_alike(lake, tmp_path):
 
 
 def test_a_warehouse_keeps_the_name_of_its_catalog(spark, tmp_path):
-    assert catalog_name(tmp_path, "my lake") == "my_lake"
-    session = embedded_session(tmp_path, "my_lake")
+    assert catalog_name(source(tmp_path), "my lake") == "my_lake"
+    session = embedded_session(source(tmp_path), "my_lake")
     try:
         session.sql("CREATE NAMESPACE my_lake.a")
     finally:
         release(session)
 
-    assert catalog_name(tmp_path, "other") == "my_lake"
+    assert catalog_name(source(tmp_path), "other") == "my_lake"
     with pytest.raises(BadRequest, match="holds the Spark catalog 'my_lake', not 'other'"):
-        embedded_session(tmp_path, "other")
+        embedded_session(source(tmp_path), "other")
 
 
 def test_settings_can_be_added_while_spark_runs_but_not_those_of_its_start(spark, tmp_path):
     session = embedded_session(
-        tmp_path, "added", conf={"spark.sql.catalog.added.x": "1", "spark.sql.some.setting": "2"}
+        source(tmp_path),
+        "added",
+        conf={"spark.sql.catalog.added.x": "1", "spark.sql.some.setting": "2"},
     )
     release(session)
 
@@ -132,9 +140,11 @@ def test_settings_can_be_added_while_spark_runs_but_not_those_of_its_start(spark
     with pytest.raises(
         BadRequest, match=r"spark\.sql\.warehouse\.dir cannot be set once Spark has started"
     ):
-        embedded_session(tmp_path, "added_too", conf={"spark.sql.warehouse.dir": "/nowhere"})
+        embedded_session(
+            source(tmp_path), "added_too", conf={"spark.sql.warehouse.dir": "/nowhere"}
+        )
     with pytest.raises(BadRequest, match="Spark runs already, with the master 'local"):
-        embedded_session(tmp_path, "added_too", master="spark://elsewhere:7077")
+        embedded_session(source(tmp_path), "added_too", master="spark://elsewhere:7077")
 
 
 def test_a_session_of_the_user_is_adopted_as_it_is(spark):
@@ -156,7 +166,7 @@ def test_python_reads_the_catalog_while_two_processes_commit(tmp_path):
     """SQLite serialises them: no process finds the file busy, even on an empty folder."""
     program = """
         import sys, threading
-        session = embedded_session(Path("shared"), "lake", conf=small)
+        session = embedded_session(LakeSource(warehouse="shared"), "lake", conf=small)
         session.sql(f"CREATE NAMESPACE lake.a{PROCESS}")
         def work(thread):
             for n in range(8):
@@ -221,7 +231,7 @@ def test_it_is_quiet_forks_nothing_leaves_nothing_behind_and_takes_java_with_it(
         import os
         forks = []
         os.register_at_fork(before=lambda: forks.append("fork"))
-        session = embedded_session(Path("my lake"), "lake", conf=small)
+        session = embedded_session(LakeSource(warehouse="my lake"), "lake", conf=small)
         session.sql("CREATE NAMESPACE lake.a")
         session.sql("CREATE TABLE lake.a.t AS SELECT id FROM range(10)")
         session.sql("CREATE VIEW lake.a.v AS SELECT id * 2 AS i FROM lake.a.t")
@@ -249,7 +259,7 @@ def test_java_ends_with_a_process_that_is_killed(tmp_path):
     process = start(
         tmp_path,
         """
-        session = embedded_session(Path("lake"), "lake", conf=small)
+        session = embedded_session(LakeSource(warehouse="lake"), "lake", conf=small)
         print("ready", flush=True)
         numbers = session.sparkContext.parallelize(range(2), 2)
         numbers.foreach(lambda n: __import__("time").sleep(600))
@@ -270,7 +280,7 @@ def test_a_spark_that_does_not_start_is_one_sentence_and_can_be_started_again(tm
         from sparkport.errors import PreconditionFailed
         for conf in ({"spark.driver.memory": "nonsense"}, {"spark.master": "nonsense"}, small):
             try:
-                session = embedded_session(Path("lake"), "lake", conf=conf)
+                session = embedded_session(LakeSource(warehouse="lake"), "lake", conf=conf)
                 print(session.version)
                 release(session)
             except PreconditionFailed as error:
@@ -297,7 +307,7 @@ def test_a_process_that_has_another_spark_is_told_so(tmp_path):
         builder = SparkSession.builder.master("local[1]")
         other = builder.config("spark.ui.enabled", "false").getOrCreate()
         try:
-            embedded_session(Path("lake"), "lake")
+            embedded_session(LakeSource(warehouse="lake"), "lake")
         except PreconditionFailed as error:
             print(error)
         print(other.range(3).count())

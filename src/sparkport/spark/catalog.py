@@ -31,6 +31,7 @@ from sparkport.spark.jvm.gateway import Gateway
 from sparkport.spark.jvm.relay.relations import scan_relation_batches
 from sparkport.spark.jvm.relay.relay import Relay
 from sparkport.spark.jvm.session.embedded import adopt, catalog_name, embedded_session, release
+from sparkport.spark.jvm.session.source import LakeSource
 from sparkport.spark.lake.catalogs import CATALOGS
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.settings import LakeSettings
@@ -54,6 +55,8 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
 
         # an embedded lake: Spark, Iceberg and SQLite in this process
         LakeCatalog(warehouse="./lake")
+        # a company's lake: a catalog in PostgreSQL, files in S3
+        LakeCatalog(source=LakeSource("jdbc", "s3://bucket/lake", "jdbc:postgresql://host/lake"))
         # any catalog of a session that you made
         LakeCatalog(spark=session, spark_catalog="prod")
 
@@ -65,6 +68,7 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         warehouse: str | Path | None = None,
         *,
         name: str = "lake",
+        source: LakeSource | None = None,
         spark: SparkSession | None = None,
         spark_catalog: str | None = None,
         master: str | None = None,
@@ -74,25 +78,26 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         ui: bool = False,
     ) -> None:
         """Raises: BadRequest, PreconditionFailed if warehouse, Java or jars cannot be used."""
-        if (warehouse is None) == (spark is None):
+        if [warehouse, source, spark].count(None) != 2:
             raise BadRequest(
-                "a lake needs either a warehouse folder or a Spark session, and not both"
+                "a lake needs a warehouse folder, a source or a Spark session, and only one of them"
             )
+        if warehouse is not None:
+            source = LakeSource(warehouse=str(warehouse))
         self._name = name
         self._open = True
         self._first_job: threading.Thread | None = None
         settings = settings or LakeSettings()
-        if warehouse is not None:
-            folder = Path(warehouse)
-            self.spark_catalog = spark_catalog or catalog_name(folder, name)
+        if source is not None:
+            self.spark_catalog = spark_catalog or catalog_name(source, name)
             self.spark = embedded_session(
-                folder, self.spark_catalog, master=master, conf=conf, jars=jars, ui=ui
+                source, self.spark_catalog, master=master, conf=conf, jars=jars, ui=ui
             )
             self._owns_session = True
             gateway = Gateway(self.spark, self.spark_catalog)
-            _ = gateway.java_catalog  # makes the database, and fails here if that is not possible
-            staging = Path(settings.staging or folder / _STAGING).expanduser().absolute()
-            kind = "sqlite"
+            _ = gateway.java_catalog  # fails here if its settings are wrong
+            staging = _staging_at(source, settings)
+            kind = source.native_kind
         else:
             assert spark is not None
             self.spark_catalog = spark_catalog or "spark_catalog"
@@ -212,6 +217,12 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
             self._relay.release()
             if self._owns_session:
                 release(self.spark)
+
+
+def _staging_at(source: LakeSource, settings: LakeSettings) -> Path:
+    if settings.staging is not None or source.catalog == "sqlite":
+        return Path(settings.staging or source.folder / _STAGING).expanduser().absolute()
+    return Path(tempfile.gettempdir(), f".sparkport-staging-{os.geteuid()}")
 
 
 def _staging_of(spark: SparkSession, settings: LakeSettings) -> Path:

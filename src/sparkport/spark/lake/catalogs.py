@@ -26,6 +26,8 @@ def _sqlite(gateway: Gateway, settings: LakeSettings) -> SharedCatalog:
 
 CATALOGS: dict[str, Callable[[Gateway, LakeSettings], SharedCatalog]] = {
     "sqlite": _sqlite,
+    "jdbc": SparkCatalog,
+    "rest": SparkCatalog,
     "spark": SparkCatalog,
 }
 """For each kind, the function that opens the catalog which the gateway's session is set up for."""

@@ -11,17 +11,19 @@ import logging
 import os
 import re
 import sys
+import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from sparkport.errors import BadRequest, PreconditionFailed, Unsupported
-from sparkport.spark.jvm.session.jars import lake_jars
+from sparkport.spark.jvm.session.jars import ICEBERG, Coordinates, lake_jars
 from sparkport.spark.jvm.session.java import find_java
 from sparkport.spark.jvm.session.jvm import Jvm
+from sparkport.spark.jvm.session.source import ICEBERG_CATALOG, LakeSource
 from sparkport.spark.jvm.session.warehouse import DATABASE, Warehouse, open_warehouse
 
 if TYPE_CHECKING:
@@ -32,13 +34,13 @@ __all__ = [
     "adopt",
     "catalog_name",
     "embedded_session",
+    "need_jars",
     "release",
     "without_substitution",
 ]
 
 _log = logging.getLogger(__name__)
 
-_ICEBERG_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 _DAEMON = "sparkport.spark.jvm.relay.daemon"
 _UNSAFE = re.compile(r"[^0-9A-Za-z_]")
@@ -64,7 +66,7 @@ _MERGED = {
 
 
 def embedded_session(
-    warehouse: Path,
+    source: LakeSource,
     spark_catalog: str,
     *,
     master: str | None = None,
@@ -72,31 +74,62 @@ def embedded_session(
     jars: Sequence[str | os.PathLike[str]] | None = None,
     ui: bool = False,
 ) -> SparkSession:
-    """A session with the Iceberg catalog `spark_catalog` on the warehouse.
+    """A session with the catalog `spark_catalog` on a lake's source.
 
-    A warehouse stores its contents under the name of its catalog: ask `catalog_name` for the name
-    to use. `conf` is Spark's, and wins over what is set here. Give the session back with `release`.
-    May be called from any thread.
+    Some catalogs store their contents under their name: ask `catalog_name` for the name to use.
+    `conf` is Spark's, and wins over what is set here. Give the session back with `release`. May be
+    called from any thread.
 
     Raises: BadRequest, PreconditionFailed, with one sentence for the person who starts the server.
     """
-    place = open_warehouse(warehouse)
+    settings = source.settings(spark_catalog)
+    folder = f"file://{_scratch_folder()}"
+    if source.catalog == "sqlite":
+        place = _made_warehouse(source, spark_catalog)
+        settings, folder = _catalog_settings(spark_catalog, place), place.location
+    _hide_java_traces()
+    need_jars(source.coordinates)
+    wanted = _Wanted(master, dict(conf or {}), jars, ui, f"{folder}/.spark")
+    return _CONTEXT.session(spark_catalog, settings, wanted)
+
+
+def _made_warehouse(source: LakeSource, spark_catalog: str) -> Warehouse:
+    place = open_warehouse(source.folder)
     if place.catalog_name(spark_catalog) != spark_catalog:
         stored = " and ".join(map(repr, place.stored_names))
         raise BadRequest(
             f"the warehouse {place.path} holds the Spark catalog {stored}, not {spark_catalog!r}"
         )
     place.make_catalog()
-    _hide_java_traces()
-    return _CONTEXT.session(place, spark_catalog, _Wanted(master, dict(conf or {}), jars, ui))
+    return place
 
 
-def catalog_name(warehouse: Path, name: str) -> str:
-    """The name of the Spark catalog on a warehouse: the stored one, or `name` for a new warehouse.
+def _catalog_settings(spark_catalog: str, warehouse: Warehouse) -> dict[str, str]:
+    prefix = f"spark.sql.catalog.{spark_catalog}"
+    options = {f"{prefix}.{key}": value for key, value in warehouse.options.items()}
+    return {prefix: ICEBERG_CATALOG, **options}
+
+
+def _scratch_folder() -> Path:
+    """For what Spark's own catalog would write; nothing does."""
+    return Path(tempfile.gettempdir(), f"sparkport-{os.geteuid()}")
+
+
+def catalog_name(source: LakeSource, name: str) -> str:
+    """The name of the Spark catalog on a source: the stored one, or `name` where there is none.
 
     Raises: BadRequest, PreconditionFailed, as `embedded_session` does.
     """
-    return open_warehouse(warehouse).catalog_name(_UNSAFE.sub("_", name) or "lake")
+    safe = _UNSAFE.sub("_", name) or "lake"
+    return safe if source.catalog != "sqlite" else open_warehouse(source.folder).catalog_name(safe)
+
+
+def need_jars(coordinates: Iterable[Coordinates]) -> None:
+    """Have Spark start with these jars, too. They cannot be added later.
+
+    Raises: BadRequest when Spark runs already, without them.
+    """
+    _CONTEXT.need_jars(coordinates)
 
 
 def release(session: SparkSession) -> None:
@@ -165,6 +198,8 @@ class _Wanted:
     conf: Mapping[str, str]
     jars: Sequence[str | os.PathLike[str]] | None
     ui: bool
+    folder: str
+    """The warehouse of Spark's own catalog."""
 
 
 class _Context:
@@ -176,19 +211,29 @@ class _Context:
         self._sessions: list[SparkSession] = []
         self._used: list[SparkSession] = []
         """One entry for each lake that has not been released."""
+        self._jars: tuple[Coordinates, ...] = (ICEBERG,)
 
-    def session(self, warehouse: Warehouse, spark_catalog: str, wanted: _Wanted) -> SparkSession:
+    def need_jars(self, coordinates: Iterable[Coordinates]) -> None:
+        with self._lock:
+            wanted = tuple(dict.fromkeys((*self._jars, *coordinates)))
+            if self._jvm is not None and wanted != self._jars:
+                missing = ", ".join(each.artifact for each in wanted[len(self._jars) :])
+                raise BadRequest(
+                    f"Spark runs already, without {missing}: open the lake that needs it first"
+                )
+            self._jars = wanted
+
+    def session(
+        self, spark_catalog: str, settings: Mapping[str, str], wanted: _Wanted
+    ) -> SparkSession:
         prefix = f"spark.sql.catalog.{spark_catalog}"
-        catalog = {
-            prefix: _ICEBERG_CATALOG,
-            **{f"{prefix}.{key}": value for key, value in warehouse.options.items()},
-        }
+        catalog = dict(settings)
         catalog |= {
             key: value for key, value in wanted.conf.items() if key.startswith(f"{prefix}.")
         }
         with self._lock:
             if not self._sessions or self._stopped():
-                self._start(_settings(warehouse, wanted))
+                self._start(_settings(wanted, self._jars))
             elif wanted.master not in (None, self._sessions[0].sparkContext.master):
                 running = self._sessions[0].sparkContext.master
                 raise BadRequest(
@@ -220,6 +265,7 @@ class _Context:
             self._jvm.stop()
             self._jvm = None
             self._sessions = []
+            self._jars = (ICEBERG,)
 
     def _stopped(self) -> bool:
         """Whether the context was stopped, which every user of a session can do."""
@@ -315,7 +361,7 @@ def _set(session: SparkSession, settings: Mapping[str, str]) -> None:
 def _with_iceberg(session: SparkSession) -> SparkSession:
     jvm: Any = session._jvm
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    if loader.getResource(_ICEBERG_CATALOG.replace(".", "/") + ".class") is None:
+    if loader.getResource(ICEBERG_CATALOG.replace(".", "/") + ".class") is None:
         raise PreconditionFailed(
             "this process has a Spark session without Iceberg: stop it first, or pass it on with "
             "spark= and spark_catalog="
@@ -323,7 +369,7 @@ def _with_iceberg(session: SparkSession) -> SparkSession:
     return session
 
 
-def _settings(warehouse: Warehouse, wanted: _Wanted) -> dict[str, str]:
+def _settings(wanted: _Wanted, coordinates: Sequence[Coordinates]) -> dict[str, str]:
     """All settings that Spark needs when it starts."""
     find_java()
     cores = (
@@ -338,7 +384,7 @@ def _settings(warehouse: Warehouse, wanted: _Wanted) -> dict[str, str]:
     settings = {
         "spark.master": master,
         "spark.app.name": "sparkport",
-        "spark.jars": ",".join(map(str, lake_jars(wanted.jars))),
+        "spark.jars": ",".join(map(str, lake_jars(wanted.jars, coordinates))),
         "spark.sql.extensions": _ICEBERG_EXTENSIONS,
         "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={log_settings}" '
         f"{_SMALL_YOUNG}",
@@ -349,7 +395,7 @@ def _settings(warehouse: Warehouse, wanted: _Wanted) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         # Hive's would leave a metastore_db in the current folder.
         "spark.sql.catalogImplementation": "in-memory",
-        "spark.sql.warehouse.dir": f"{warehouse.location}/.spark",
+        "spark.sql.warehouse.dir": wanted.folder,
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(_BATCH_ROWS),
     }

@@ -23,7 +23,19 @@ from sparkport.errors import PreconditionFailed
 from sparkport.spark.jvm.session.folder_lock import locked_folder
 from sparkport.spark.jvm.session.java import find_java
 
-__all__ = ["COORDINATES", "Coordinates", "kept_jars", "lake_jars", "spark_home"]
+__all__ = [
+    "AWS",
+    "AZURE",
+    "COORDINATES",
+    "Coordinates",
+    "GCP",
+    "ICEBERG",
+    "POSTGRES",
+    "SQLITE",
+    "kept_jars",
+    "lake_jars",
+    "spark_home",
+]
 
 _log = logging.getLogger("sparkport.spark.jvm.session.jars")
 
@@ -55,18 +67,24 @@ class Coordinates:
         return f"{self.group}_{self.file_name}"
 
 
-COORDINATES = (
-    Coordinates("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0"),
-    Coordinates("org.xerial", "sqlite-jdbc", "3.50.3.0"),
-)
-"""Iceberg for our PySpark's versions of Spark and Scala, and the driver of the embedded catalog.
-
-Spark has everything else that they need.
+ICEBERG = Coordinates("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0")
+"""Iceberg for our PySpark's versions of Spark and Scala."""
+SQLITE = Coordinates("org.xerial", "sqlite-jdbc", "3.50.3.0")
+POSTGRES = Coordinates("org.postgresql", "postgresql", "42.7.7")
+AWS = Coordinates("org.apache.iceberg", "iceberg-aws-bundle", ICEBERG.version)
+GCP = Coordinates("org.apache.iceberg", "iceberg-gcp-bundle", ICEBERG.version)
+AZURE = Coordinates("org.apache.iceberg", "iceberg-azure-bundle", ICEBERG.version)
+"""Drivers of catalogs, and Iceberg's clients of object stores. Spark has all else that they need.
 """
+COORDINATES = (ICEBERG, SQLITE)
+"""The jars of a lake in a folder."""
 
 
-def lake_jars(jars: Sequence[str | os.PathLike[str]] | None = None) -> tuple[Path, ...]:
-    """The paths of the jars: those given, else ours, after fetching what is missing.
+def lake_jars(
+    jars: Sequence[str | os.PathLike[str]] | None = None,
+    wanted: Sequence[Coordinates] = COORDINATES,
+) -> tuple[Path, ...]:
+    """The paths of the jars: those given, else those wanted, after fetching what is missing.
 
     Ours are kept in the folder that SPARKPORT_JARS names, else in the user's cache. A folder that
     holds them all is only read, so it may be filled elsewhere for a machine without network. Any
@@ -76,13 +94,13 @@ def lake_jars(jars: Sequence[str | os.PathLike[str]] | None = None) -> tuple[Pat
     """
     if jars is not None:
         return tuple(_given(Path(each)) for each in jars)
-    return _fetched(kept_jars())
+    return _fetched(wanted)
 
 
-def kept_jars() -> tuple[Path, ...]:
+def kept_jars(wanted: Sequence[Coordinates] = COORDINATES) -> tuple[Path, ...]:
     """The paths of our jars, which may not be fetched yet."""
     place = Path(os.environ.get(_FOLDER_VARIABLE) or _cache()).expanduser().absolute()
-    return tuple(place / each.file_name for each in COORDINATES)
+    return tuple(place / each.file_name for each in wanted)
 
 
 def spark_home() -> Path:
@@ -108,14 +126,17 @@ def _given(jar: Path) -> Path:
     return jar.absolute()
 
 
-def _fetched(jars: tuple[Path, ...]) -> tuple[Path, ...]:
+def _fetched(wanted: Sequence[Coordinates]) -> tuple[Path, ...]:
+    jars = kept_jars(wanted)
     place = jars[0].parent
     if not _all_there(jars):
         try:
             place.mkdir(parents=True, exist_ok=True)
             with locked_folder(place):
                 if not _all_there(jars):
-                    _fetch(place)
+                    _fetch(
+                        place, [each for each in wanted if not (place / each.file_name).exists()]
+                    )
         except OSError as error:
             names = ", ".join(jar.name for jar in jars)
             raise PreconditionFailed(
@@ -134,17 +155,18 @@ def _all_there(jars: tuple[Path, ...]) -> bool:
     return all(jar.is_file() for jar in jars)
 
 
-def _fetch(place: Path) -> None:
+def _fetch(place: Path, wanted: Sequence[Coordinates]) -> None:
     find_java()
-    print("Fetching Iceberg for Spark (60 MB, once) ...", file=sys.stderr, flush=True)  # noqa: T201 - it takes a while
+    names = ", ".join(each.artifact for each in wanted)
+    print(f"Fetching {names} for Spark (once) ...", file=sys.stderr, flush=True)  # noqa: T201 - it takes a while
     # left by a process that was killed; we hold the lock
     for leftover in place.glob(f"{_STAGING}*"):
         shutil.rmtree(leftover, ignore_errors=True)
     # Beside their final place, so that a jar appears there whole or not at all.
     with tempfile.TemporaryDirectory(prefix=_STAGING, dir=place) as staging:
-        said = _resolve(Path(staging))
+        said = _resolve(Path(staging), wanted)
         fetched = Path(staging, "jars")
-        missing = [each for each in COORDINATES if not (fetched / each.resolved_name).is_file()]
+        missing = [each for each in wanted if not (fetched / each.resolved_name).is_file()]
         if missing:
             _log.info("the resolver of Spark said: %s", said)
             raise PreconditionFailed(
@@ -154,11 +176,11 @@ def _fetch(place: Path) -> None:
                 f"{' and '.join(each.file_name for each in missing)} "
                 f"into {place}"
             )
-        for each in COORDINATES:
+        for each in wanted:
             shutil.move(fetched / each.resolved_name, place / each.file_name)
 
 
-def _resolve(staging: Path) -> str:
+def _resolve(staging: Path, wanted: Sequence[Coordinates]) -> str:
     """Let spark-submit resolve the coordinates; returns the last line that it printed.
 
     The program that it runs only prints a version.
@@ -167,7 +189,7 @@ def _resolve(staging: Path) -> str:
     command = [
         str(home / "bin" / "spark-submit"),
         *("--master", "local[1]"),
-        *("--packages", ",".join(map(str, COORDINATES))),
+        *("--packages", ",".join(map(str, wanted))),
         *("--conf", f"spark.jars.ivy={staging}"),
         *("--class", "org.apache.hadoop.util.VersionInfo"),
         "spark-internal",
