@@ -18,6 +18,7 @@ from sparkport.config import Config, changed
 from sparkport.errors import BadRequest
 from sparkport.server import ServerSettings
 from sparkport.server.tls import Certificates, check_files
+from sparkport.settings import LAKE
 
 __all__ = [
     "authenticator",
@@ -34,7 +35,7 @@ def catalogs(config: Config, targets: Sequence[str]) -> list[Catalog | CatalogBu
     """All catalogs but the lake, which takes longer to make. Raises: BadRequest."""
     found = [load_catalog(target) for target in targets]
     _expect_used(config)
-    if not config.warehouse:
+    if not config.every_lake:
         found += [demo_catalog(settings=config.memory)] if config.demo else []
         if not found:
             raise BadRequest(
@@ -47,17 +48,17 @@ def catalogs(config: Config, targets: Sequence[str]) -> list[Catalog | CatalogBu
 def _expect_used(config: Config) -> None:
     """Refuse settings for a lake or memory that is not served: users would not notice that."""
     given = changed(config, Config())
-    if not config.warehouse:
+    if not config.every_lake:
         of_lake = [
             each.flag
             for each in given
-            if each.part == "lake" or each.name in ("master", "spark_conf", "spark_ui")
+            if each.part == "lake" or (each.section == LAKE and each.name not in ("demo", "name"))
         ]
         if of_lake:
             raise BadRequest(
                 f"there is no lake for {', '.join(of_lake)}: name its folder with --warehouse"
             )
-    if config.warehouse or not config.demo:
+    if config.every_lake or not config.demo:
         of_memory = [each.flag for each in given if each.part == "memory"]
         if of_memory:
             raise BadRequest(

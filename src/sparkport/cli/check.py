@@ -67,7 +67,7 @@ def add_command(commands: Commands) -> None:
         examples=_EXAMPLES,
         usage="sparkport check [catalog ...] [--config FILE] [--start-spark] [settings]",
     )
-    parser.add_argument("catalog", nargs="*", help="as for `sparkport serve`")
+    parser.add_argument("targets", metavar="catalog", nargs="*", help="as for `sparkport serve`")
     add_config(parser)
     parser.add_argument(
         "--start-spark",
@@ -118,7 +118,7 @@ def _inspections(config: Config, options: argparse.Namespace) -> Iterator[_Inspe
     """What to inspect, in this order. Each returns what is good or doubtful, or raises."""
     from sparkport.cli import inspections
 
-    found, targets = inspections.Found(), options.catalog
+    found, targets = inspections.Found(), options.targets
     yield "configuration", lambda: _configuration(config, config_file(options))
     if config.server.tls_certificate:
         yield "certificate", lambda: inspections.certificate(config)

@@ -8,15 +8,21 @@ from pathlib import Path
 
 from sparkport.errors import BadRequest
 
-__all__ = ["doubt_changeable", "doubt_readable", "expect_unchangeable", "read_secret"]
+__all__ = [
+    "doubt_changeable",
+    "doubt_readable",
+    "expect_unchangeable",
+    "read_private",
+    "read_secret",
+]
 
 _LEAST_BYTES = 32
 _READABLE = stat.S_IRGRP | stat.S_IROTH
 _CHANGEABLE = stat.S_IWGRP | stat.S_IWOTH
 
 
-def read_secret(name: str) -> bytes:
-    """Read the key that signs handles, from a file that only its owner can read.
+def read_private(name: str) -> bytes:
+    """Read a file that only its owner can read.
 
     A file of root's may be readable by the group of a server that is not root's: so Kubernetes
     mounts secrets. Raises: BadRequest, which says what to do.
@@ -31,6 +37,15 @@ def read_secret(name: str) -> bytes:
     for bits, what in ((stat.S_IROTH if mounted else _READABLE, "read"), (_CHANGEABLE, "change")):
         if found.st_mode & bits:
             raise BadRequest(f"others than its owner can {what} {name}: chmod 600 {name}")
+    return content
+
+
+def read_secret(name: str) -> bytes:
+    """Read the key that signs handles, from a file that only its owner can read.
+
+    Raises: BadRequest, which says what to do.
+    """
+    content = read_private(name)
     if len(content) < _LEAST_BYTES or not content.strip():
         command = f"head -c {_LEAST_BYTES} /dev/urandom > {name}"
         remedy = f"fill it with at least {_LEAST_BYTES} random ones: {command}"

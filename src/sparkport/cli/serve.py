@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkport.cli.exposure import expect_safe
@@ -17,7 +16,7 @@ from sparkport.config import Config
 if TYPE_CHECKING:
     from sparkport.spark import LakeCatalog
 
-__all__ = ["add_command", "lake", "set_up_logging"]
+__all__ = ["add_command", "lake", "lakes", "set_up_logging"]
 
 _log = logging.getLogger("sparkport.cli")
 
@@ -64,7 +63,8 @@ def add_command(commands: Commands) -> None:
         usage=_USAGE,
     )
     parser.add_argument(
-        "catalog",
+        "targets",
+        metavar="catalog",
         nargs="*",
         help="module:name or file.py:name of a CatalogBuilder or Catalog; several are served "
         "together",
@@ -90,11 +90,11 @@ def run(options: argparse.Namespace) -> int:
     if file is not None and file.is_file():  # a pipe can be read only once
         rules = RuleFile(file, config, lambda: chosen(options))
     with ExitStack() as open_until_the_end:
-        found = catalogs(config, options.catalog)
+        found = catalogs(config, options.targets)
         served = [each.build() if isinstance(each, CatalogBuilder) else each for each in found]
         server = Server(served, config.location, server_settings(config, rules))
-        if config.warehouse:
-            served.append(open_until_the_end.enter_context(lake(config)))
+        for each in lakes(config):
+            served.append(open_until_the_end.enter_context(lake(each)))
             server.add_catalog(served[-1])
         for doubt in [
             *([] if file is None else doubt_changeable(str(file))),
@@ -112,24 +112,43 @@ def set_up_logging(config: Config) -> None:
     configure_logging(_LEVELS[config.log_level], config.log_format)
 
 
-@contextmanager
-def lake(config: Config) -> Iterator[LakeCatalog]:
-    """Open the embedded lake while it is served. Raises: SparkportError."""
-    from sparkport.spark import LakeCatalog
-    from sparkport.spark.demo import fill
-    from sparkport.spark.jvm.session.jars import lake_jars
+def lakes(config: Config) -> Sequence[Config]:
+    """The lakes of a server, once everything was checked that can be without Spark.
+
+    The jars that they need are fetched. Raises: SparkportError.
+    """
+    from sparkport.cli.lake_sources import lake_source
+    from sparkport.spark.jvm.session.embedded import need_jars
+    from sparkport.spark.jvm.session.jars import ICEBERG, lake_jars
     from sparkport.spark.jvm.session.warehouse import open_warehouse
 
-    open_warehouse(
-        Path(config.warehouse)
-    )  # this finds what is wrong at once; the rest takes a while
-    with spinner("fetching what Spark needs"):
-        lake_jars()
+    found = config.every_lake
+    wanted = [ICEBERG]
+    for each in found:
+        source = lake_source(each)
+        if source.catalog == "sqlite":
+            open_warehouse(source.folder)
+        wanted += source.coordinates
+    if found:
+        with spinner("fetching what Spark needs"):
+            lake_jars(None, tuple(dict.fromkeys(wanted)))
+        need_jars(wanted)
+    return found
+
+
+@contextmanager
+def lake(config: Config) -> Iterator[LakeCatalog]:
+    """Open a lake while it is served. Raises: SparkportError."""
+    from sparkport.cli.lake_sources import lake_source
+    from sparkport.spark import LakeCatalog
+    from sparkport.spark.demo import fill
+
     _log.info("starting Spark")
     with spinner("starting Spark"):
         made = LakeCatalog(
-            config.warehouse,
+            source=lake_source(config),
             name=config.name,
+            spark_catalog=config.spark_catalog or None,
             master=config.master or None,
             settings=config.lake,
             conf=config.spark_conf,

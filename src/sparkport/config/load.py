@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from sparkport.config.lakes import LAKES, lakes_of, read_lakes, refuse_secrets
 from sparkport.config.rules import RULES, read_rules
 from sparkport.config.settings import SETTINGS, Config, combined
 from sparkport.config.suggest import nearest, suggestion
@@ -71,7 +73,9 @@ def load_config(
     elif "location" not in values:
         values["location"] = _BY_NAME["location"].default.replace("grpc://", f"{scheme}://")
     rules = {name: values.pop(name) for name in RULES if name in values}
-    return combined({_BY_NAME[name]: value for name, value in values.items()}, **rules)
+    lakes = values.pop(LAKES, {})
+    chosen = {_BY_NAME[name]: value for name, value in values.items()}
+    return combined(chosen, **rules, lakes=lakes_of(lakes, chosen))
 
 
 def _of_file(file: Path) -> dict[str, Any]:
@@ -82,7 +86,7 @@ def _of_file(file: Path) -> dict[str, Any]:
         raise BadRequest(f"the configuration {file} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadRequest(f"the configuration {file} is not valid TOML: {error}") from error
-    known = (*_NAMES, *RULES)
+    known = (*_NAMES, *RULES, LAKES)
     for name in given:
         if name not in known:
             remedy = suggestion(name, known, "`sparkport config` lists them")
@@ -93,6 +97,7 @@ def _of_file(file: Path) -> dict[str, Any]:
             {name: (given[name], _place(file, text, name)) for name in given if name in _NAMES}
         ),
         **rules,
+        LAKES: read_lakes(given.get(LAKES, {}), file, partial(_place, file, text)),
     }
 
 
@@ -110,6 +115,9 @@ def _converted(given: Mapping[str, tuple[Any, str]]) -> dict[str, Any]:
         for name, (value, source) in given.items()
         if name != LISTEN
     }
+    for name, (_, source) in given.items():
+        if name in values and not source.startswith(_PREFIX):
+            refuse_secrets({_BY_NAME[name]: values[name]}, source)
     if LISTEN in given:
         address, source = given[LISTEN]
         if "location" in given or not isinstance(address, str):

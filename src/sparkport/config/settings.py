@@ -27,11 +27,12 @@ from sparkport.settings import (
     settings_of,
 )
 from sparkport.spark import LakeSettings
+from sparkport.spark.jvm.session.catalog_kinds import KINDS
 
 if TYPE_CHECKING:  # they import pyarrow, which takes a second that `--help` need not wait
     from sparkport.auth import Grant, Mask, Policy, RowFilter
 
-__all__ = ["SETTINGS", "Config", "changed", "combined", "value_of"]
+__all__ = ["PLACE", "SETTINGS", "Config", "changed", "combined", "value_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +48,51 @@ class Config:
     warehouse: str = setting(
         "",
         LAKE,
-        "serve the Spark and Iceberg lake in this folder; made if missing",
-        "DIR",
+        "where the lake's tables are: a folder, which is made if missing, or s3://BUCKET/FOLDER, "
+        "gs://, abfss://, hdfs://",
+        "PLACE",
         example='"/data/lake"',
     )
     name: str = setting("lake", LAKE, "what the lake is attached as", "NAME")
+    catalog: str = setting(
+        "sqlite",
+        LAKE,
+        "the kind of catalog that lists the lake's tables; sqlite is a file in the warehouse",
+        "KIND",
+        choices=KINDS,
+    )
+    catalog_uri: str = setting(
+        "",
+        LAKE,
+        "where the catalog is: jdbc:postgresql://HOST/DATABASE, https://HOST/PATH for rest, "
+        "thrift://HOST:9083 for hive",
+        "URI",
+        example='"jdbc:postgresql://db.example.com/lake"',
+    )
+    catalog_options: Mapping[str, str] = setting(
+        {},
+        LAKE,
+        "a property of Iceberg's catalog or of its FileIO, by Iceberg's name; several as for "
+        "spark_conf; secrets belong into secrets_file",
+        "KEY=VALUE",
+        example='{ "s3.endpoint" = "https://minio.example.com", "client.region" = "eu-west-1" }',
+    )
+    secrets_file: str = setting(
+        "",
+        LAKE,
+        "TOML file with further catalog_options, which only its owner can read: keys, passwords, "
+        "tokens; without it they come from the usual places, such as AWS_PROFILE or ~/.pgpass",
+        "FILE",
+        example='"/etc/sparkport/lake-secrets.toml"',
+    )
+    spark_catalog: str = setting(
+        "",
+        LAKE,
+        "Spark's name for the catalog, which catalogs of the kind jdbc keep with each table; by "
+        "default the lake's name; for the kind spark, the catalog that spark_conf describes",
+        "NAME",
+        example='"prod"',
+    )
     master: str = setting(
         "",
         LAKE,
@@ -159,6 +200,8 @@ class Config:
     )
     lake: LakeSettings = field(default_factory=LakeSettings)
     """Settings of the lake in the warehouse."""
+    lakes: tuple[Config, ...] = ()
+    """Further lakes, each with the settings that are its own."""
     memory: MemorySettings = field(default_factory=MemorySettings)
     """Settings of the catalog in memory that `demo` serves."""
     grants: tuple[Grant, ...] | None = None
@@ -176,10 +219,28 @@ class Config:
         return Policy(self.grants, self.row_filters, self.masks, self.admins)
 
     @property
+    def has_lake(self) -> bool:
+        """Whether a lake is described at the top, beside those in `lakes`."""
+        return bool(self.warehouse or self.catalog_uri or self.catalog in ("glue", "spark"))
+
+    @property
+    def every_lake(self) -> tuple[Config, ...]:
+        """All lakes that are served."""
+        return (self, *self.lakes) if self.has_lake else self.lakes
+
+    @property
     def wants_tokens(self) -> bool:
         """Whether callers must say who they are."""
         return bool(self.tokens_file or self.jwks_url or self.authenticator)
 
+
+PLACE = frozenset(
+    {
+        *("warehouse", "name", "catalog", "catalog_uri", "catalog_options", "secrets_file"),
+        *("spark_catalog", "demo"),
+    }
+)
+"""Settings that say where a lake is, and what it is called. No lake has them from another."""
 
 _PARTS: Mapping[str, tuple[type, str]] = {
     "server": (ServerSettings, ""),

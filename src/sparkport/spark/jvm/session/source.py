@@ -14,12 +14,10 @@ from urllib.parse import urlsplit
 from sparkport.errors import BadRequest
 from sparkport.spark.iceberg.local_storage import local_path
 from sparkport.spark.iceberg.storage import scheme_of
+from sparkport.spark.jvm.session.catalog_kinds import KINDS
 from sparkport.spark.jvm.session.jars import AWS, AZURE, GCP, POSTGRES, SQLITE, Coordinates
 
-__all__ = ["ICEBERG_CATALOG", "KINDS", "LakeSource", "is_secret"]
-
-KINDS = ("sqlite", "jdbc", "rest", "hive", "glue", "spark")
-"""Kinds of catalogs: SQLite in the warehouse's folder, four of Iceberg's, and any of Spark's."""
+__all__ = ["ICEBERG_CATALOG", "LakeSource"]
 
 ICEBERG_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _POSTGRES = "jdbc:postgresql:"
@@ -39,8 +37,6 @@ _NEEDS_URI = {
     "rest": "https://HOST/PATH",
     "hive": "thrift://HOST:9083",
 }
-_SECRETS = ("secret", "password", "token", "credential", "account.key", "sas", "connection-string")
-_NO_SECRETS = ("token-expires-at", "oauth2-server-uri", "token-refresh", "credentials-provider")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +160,3 @@ class LakeSource:
         prefix = f"spark.sql.catalog.{spark_catalog}"
         every = {**options, **self.options}
         return {prefix: ICEBERG_CATALOG, **{f"{prefix}.{key}": each for key, each in every.items()}}
-
-
-def is_secret(option: str) -> bool:
-    """Whether the value of an option must not be shown, nor given where others can see it."""
-    name = option.lower()
-    return any(each in name for each in _SECRETS) and not any(each in name for each in _NO_SECRETS)
