@@ -1,0 +1,239 @@
+"""A real S3 server on loopback, with a bucket and keys of its own.
+
+It is versitygw over a folder. The first of these is taken: what SPARKPORT_VERSITYGW names, what is
+on the PATH, what is in the cache, what Go builds into the cache. `python -m tests.parts.s3` builds
+it ahead of the tests. Without any of these it is moto, which checks no signatures.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+__all__ = ["S3Server", "build_versitygw", "s3_server"]
+
+VERSION = "v1.8.0"
+REGION = "us-east-1"
+_CACHE = Path.home() / ".cache" / "sparkport" / "bin"
+_START_SECONDS = 30
+_BUILD_SECONDS = 90
+"""Below the time limit of a test. Go keeps what it has compiled, so the next attempt gets on."""
+
+
+@dataclass(frozen=True, slots=True)
+class S3Server:
+    """A server that runs, and how to talk to it."""
+
+    endpoint: str
+    bucket: str
+    access_key: str
+    secret_key: str = field(repr=False)
+    checks_keys: bool
+    """Whether a wrong key is refused."""
+    folder: Path | None
+    """Where a bucket is a folder and an object a file, if the server keeps them so."""
+    is_tls: bool = False
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port, as a proxy in front of it wants them."""
+        host, _, port = self.endpoint.rpartition("//")[2].partition(":")
+        return host, int(port)
+
+    def options(self, endpoint: str | None = None) -> dict[str, str]:
+        """Iceberg's settings for the server, or for a proxy in front of it."""
+        return {
+            "s3.endpoint": endpoint or self.endpoint,
+            "s3.path-style-access": "true",
+            "s3.access-key-id": self.access_key,
+            "s3.secret-access-key": self.secret_key,
+            "client.region": REGION,
+        }
+
+    def make_bucket(self, name: str) -> str:
+        """Make another bucket, and return its name."""
+        from pyarrow.fs import S3FileSystem
+
+        S3FileSystem(
+            access_key=self.access_key,
+            secret_key=self.secret_key,
+            region=REGION,
+            endpoint_override=self.endpoint,
+            allow_bucket_creation=True,
+        ).create_dir(name)
+        return name
+
+    def uploads_under_way(self) -> int:
+        """How many multipart uploads have neither been completed nor aborted in the bucket."""
+        assert self.folder is not None, "only versitygw shows its uploads in files"
+        begun = self.folder / self.bucket / ".sgwtmp" / "multipart"
+        return sum(1 for each in begun.glob("*/*") if each.is_dir())
+
+
+@contextmanager
+def s3_server(certificate: tuple[Path, Path] | None = None) -> Iterator[S3Server]:
+    """Start a server, with a bucket, for a `with` statement.
+
+    `certificate` has the files of a certificate and its key: then it talks TLS, and has no bucket
+    yet, because making one needs trust.
+    """
+    program = _versitygw()
+    with tempfile.TemporaryDirectory(prefix="sparkport-s3-", ignore_cleanup_errors=True) as folder:
+        keys = f"key{secrets.token_hex(8)}", secrets.token_hex(20)
+        port = _free_port()
+        endpoint = f"{'https' if certificate else 'http'}://127.0.0.1:{port}"
+        root = Path(folder) / "buckets"
+        root.mkdir()
+        tls = certificate is not None
+        server = S3Server(endpoint, "lake", *keys, program is not None, root, tls)
+        if program is None:
+            assert certificate is None, "moto has no TLS here"
+            server = S3Server(endpoint, "lake", *keys, False, None)
+            command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+        else:
+            command = _command(program, port, Path(folder), certificate)
+        environment = _environment(ROOT_ACCESS_KEY=keys[0], ROOT_SECRET_KEY=keys[1])
+        log_path = Path(folder) / "log"
+        with log_path.open("wb") as log, _running(command, environment, log) as process:
+            _wait_until_it_listens(server.address, process, log_path)
+            if not tls:
+                server.make_bucket(server.bucket)
+            yield server
+
+
+def _command(
+    program: Path, port: int, folder: Path, certificate: tuple[Path, Path] | None
+) -> list[str]:
+    shared = [str(program), "--port", f"127.0.0.1:{port}", "--region", REGION]
+    # Without --keep-alive: after an upload in chunks it takes their end for the next request.
+    shared += ["--quiet"]
+    if certificate:
+        shared += ["--cert", str(certificate[0]), "--key", str(certificate[1])]
+    sidecar = []
+    if not _has_attributes(folder):
+        (folder / "sidecar").mkdir()
+        sidecar = ["--sidecar", str(folder / "sidecar")]
+    return [*shared, "posix", *sidecar, str(folder / "buckets")]
+
+
+def _has_attributes(folder: Path) -> bool:
+    """Whether the file system keeps extended attributes, in which versitygw keeps metadata."""
+    try:
+        os.setxattr(folder, "user.sparkport", b"1")
+    except (OSError, AttributeError):
+        return False
+    return True
+
+
+def _environment(**further: str) -> dict[str, str]:
+    """No settings of the machine's own: they would name another server, or other keys."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("AWS_", "VGW_", "ROOT_"))
+    }
+    return {**kept, **further}
+
+
+@contextmanager
+def _running(
+    command: list[str], environment: Mapping[str, str], log: IO[bytes]
+) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(command, env=environment, stdout=log, stderr=log) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _wait_until_it_listens(
+    address: tuple[str, int], process: subprocess.Popen[bytes], log: Path
+) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            break
+        with suppress(OSError), socket.create_connection(address, timeout=1):
+            return
+        time.sleep(0.02)
+    raise RuntimeError(f"the S3 server did not start: {log.read_text('utf-8', 'replace')}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+# ------------------------------------------------------------------------------------- the program
+
+
+def _versitygw() -> Path | None:
+    named = os.environ.get("SPARKPORT_VERSITYGW") or shutil.which("versitygw")
+    if named:
+        return Path(named)
+    with suppress(subprocess.SubprocessError, OSError):
+        return build_versitygw(_BUILD_SECONDS)
+    return None
+
+
+def build_versitygw(seconds: float | None = None) -> Path | None:
+    """The program in the cache, built by Go if it is not there. None without Go.
+
+    Raises: subprocess.SubprocessError when Go fails, or takes longer than `seconds`.
+    """
+    built = _CACHE / "versitygw"
+    if built.exists():
+        return built
+    go = shutil.which("go")
+    if go is None:
+        return None
+    _CACHE.mkdir(parents=True, exist_ok=True)
+    with (_CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not built.exists():
+            with tempfile.TemporaryDirectory(dir=_CACHE) as folder:
+                package = f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"
+                _run_or_end([go, "install", package], {**os.environ, "GOBIN": folder}, seconds)
+                os.replace(Path(folder) / "versitygw", built)
+    return built
+
+
+def _run_or_end(command: list[str], environment: Mapping[str, str], seconds: float | None) -> None:
+    """Run a command. One that takes too long is ended, with the processes that it has started."""
+    with subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as process:
+        try:
+            code = process.wait(seconds)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    if code:
+        raise subprocess.CalledProcessError(code, command)
+
+
+if __name__ == "__main__":
+    print(build_versitygw() or "there is no Go: the tests will use moto")  # noqa: T201
