@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sparkport.errors import AlreadyExists, NotFound, SchemaNotEmpty
+from sparkport.errors import AlreadyExists, NotFound, SchemaNotEmpty, Unsupported
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.lake.directory import CatalogEntry, Kind
 from sparkport.spark.lake.shared_catalog import Beaten, NewMetadata, SharedCatalog
@@ -233,6 +233,18 @@ class SharedCatalogContract:
             catalog.swap(made.identifier, metadata)
         assert names(catalog) == {"n": []}
 
+    def test_what_cannot_swap_together_says_so(
+        self, catalog: SharedCatalog, handles: Handles
+    ) -> None:
+        made = handles.table(catalog, "t")
+        changes = [(made.identifier, handles.new(made.identifier, made))]
+        if catalog.swaps_together:
+            catalog.swap_all(changes)
+        else:
+            with pytest.raises(Unsupported, match="cannot change several tables at once"):
+                catalog.swap_all(changes)
+        assert (present(catalog, made.identifier) != made) == catalog.swaps_together
+
     # -------------------------------------------------------------------------------------- version
 
     def test_the_version_rises_with_each_change(
@@ -291,6 +303,56 @@ class SharedCatalogContract:
         assert names(other) == {"n": []}
 
 
+class SwapsTogetherContract(SharedCatalogContract):
+    """Of a catalog that can change several tables at once."""
+
+    @pytest.fixture
+    def together(self, catalog: SharedCatalog, handles: Handles) -> list[CatalogEntry]:
+        """Tables to be swapped together."""
+        assert catalog.swaps_together
+        return [handles.table(catalog, name) for name in ("b", "a", "c")]
+
+    def test_several_tables_are_swapped_together(
+        self, catalog: SharedCatalog, handles: Handles, together: list[CatalogEntry]
+    ) -> None:
+        catalog.swap_all(
+            [(each.identifier, handles.new(each.identifier, each)) for each in together]
+        )
+        after = [present(catalog, each.identifier).location for each in together]
+        assert len({*after, *(each.location for each in together)}) == 6
+
+    @pytest.mark.parametrize("late", [0, 1, 2])
+    def test_of_tables_together_all_are_swapped_or_none(
+        self, catalog: SharedCatalog, handles: Handles, together: list[CatalogEntry], late: int
+    ) -> None:
+        changes = [(each.identifier, handles.new(each.identifier, each)) for each in together]
+        changed = together[late].identifier
+        catalog.swap(changed, handles.new(changed, together[late]))
+        before = [present(catalog, each.identifier) for each in together]
+        with pytest.raises(Beaten, match=f"table {changed} was changed") as caught:
+            catalog.swap_all(changes)
+        assert caught.value.identifier == changed
+        assert [present(catalog, each.identifier) for each in together] == before
+
+    def test_of_several_that_swap_together_one_wins(
+        self, catalog: SharedCatalog, handles: Handles, together: list[CatalogEntry]
+    ) -> None:
+        """Whatever order each of them has."""
+        proposals = [
+            [(each.identifier, handles.new(each.identifier, each)) for each in order]
+            for order in (together, together[::-1], together[1:], together[:2][::-1])
+        ]
+
+        def swapped(changes: list[tuple[Identifier, NewMetadata]]) -> bool:
+            try:
+                handles.open().swap_all(changes)
+            except Beaten:
+                return False
+            return True
+
+        assert in_parallel(swapped, proposals) == 1
+
+
 def names(catalog: SharedCatalog) -> dict[str, list[str]]:
     """All that a catalog lists."""
     catalog.changed()
@@ -304,7 +366,7 @@ def present(catalog: SharedCatalog, identifier: Identifier) -> CatalogEntry:
     return found
 
 
-def in_parallel(ask: object, proposals: Iterable[NewMetadata]) -> int:
+def in_parallel(ask: object, proposals: Iterable[object]) -> int:
     """How many have succeeded."""
     assert callable(ask)
     with ThreadPoolExecutor() as threads:

@@ -10,7 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.shared_catalog.contract import Handles, SharedCatalogContract, names, present
+from tests.shared_catalog.contract import (
+    Handles,
+    SharedCatalogContract,
+    SwapsTogetherContract,
+    names,
+    present,
+)
 
 from sparkport.catalog import (
     Context,
@@ -136,7 +142,7 @@ class TestSparkCatalog(SharedCatalogContract):
         assert not caught.value.is_certain
 
 
-class TestSqliteCatalogBesideTheJvm(SharedCatalogContract):
+class TestSqliteCatalogBesideTheJvm(SwapsTogetherContract):
     """With real metadata, in a database that Iceberg's JDBC catalog has open."""
 
     @pytest.fixture

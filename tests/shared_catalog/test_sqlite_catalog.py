@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.shared_catalog.contract import Handles, SharedCatalogContract, names, present
+from tests.shared_catalog.contract import Handles, SwapsTogetherContract, names, present
 from tests.shared_catalog.text_metadata import TextMetadata
 
 from sparkport.errors import AlreadyExists, CatalogFault, Conflict
@@ -59,7 +59,7 @@ def writer(handles: _Handles, impatient: None) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-class TestSqliteCatalog(SharedCatalogContract):
+class TestSqliteCatalog(SwapsTogetherContract):
     def test_another_process_is_seen_and_sees(
         self, catalog: SqliteCatalog, handles: _Handles
     ) -> None:
@@ -136,6 +136,7 @@ catalog.create_namespace(("m",), {{}})
             catalog.swap(made.identifier, handles.new(made.identifier, made))
         assert "locked" in str(caught.value.__cause__)
         assert present(catalog, made.identifier) == made
+        assert handles.files() == 1
         writer.execute("ROLLBACK")
         catalog.swap(made.identifier, handles.new(made.identifier, made))
 

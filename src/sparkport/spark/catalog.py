@@ -214,6 +214,7 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
                 self._first_job.join(_FIRST_JOB_SECONDS)
             self._drop_abandoned(all_of_them=True)
             self._lake.staging.close()
+            self._lake.catalog.close()
             self._relay.release()
             if self._owns_session:
                 release(self.spark)

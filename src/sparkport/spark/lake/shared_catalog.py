@@ -11,9 +11,9 @@ A new implementation takes a file with a subclass of `SharedCatalog`, and a line
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from sparkport.errors import Conflict
+from sparkport.errors import Conflict, Unsupported
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.lake.directory import CatalogEntry, CatalogListing, Namespace
 
@@ -24,7 +24,8 @@ class Beaten(Conflict):
     """The table has other metadata than a swap expected: another writer was faster.
 
     A client that asks again by itself after a lost answer gets this error for its own swap. Only a
-    catalog that asks once can be certain.
+    catalog that asks once can be certain. `identifier` is the table; of several that were to be
+    swapped together, the first that was found changed.
     """
 
     def __init__(self, identifier: Identifier, *, is_certain: bool = False) -> None:
@@ -32,6 +33,7 @@ class Beaten(Conflict):
             f"table {identifier} was changed by somebody else at the same time; "
             "nothing was changed: try again"
         )
+        self.identifier = identifier
         self.is_certain = is_certain
 
 
@@ -85,6 +87,14 @@ class SharedCatalog(ABC):
     def chooses_folders(self) -> bool:
         """Whether the catalog decides where a new table is put; if not, the lake does."""
 
+    @property
+    def swaps_together(self) -> bool:
+        """Whether `swap_all` can make changes of several tables visible at once."""
+        return False
+
+    def close(self) -> None:
+        """Give up connections and threads. What is asked later may make new ones."""
+
     # ------------------------------------------------------------------------------------- reading
 
     @abstractmethod
@@ -137,6 +147,17 @@ class SharedCatalog(ABC):
         Raises: Beaten when it has others, or is gone; Refused when the swap was not made for
         another reason. Any other error leaves open whether it was made.
         """
+
+    def swap_all(self, changes: Sequence[tuple[Identifier, NewMetadata]]) -> None:
+        """Make swaps of different tables, all of them or none; nobody sees some without the others.
+
+        Raises: as `swap`, for all of them. Beaten names the table whose metadata are others.
+        Unsupported where the catalog does not have `swaps_together`.
+        """
+        raise Unsupported(
+            f"the catalog of lake {self.name} cannot change several tables at once: change one "
+            "after the other"
+        )
 
     @abstractmethod
     def drop(self, entry: CatalogEntry) -> bool:
