@@ -118,6 +118,13 @@ class StorageContract:
         storage.delete(f"{root}/{name}/{name[::-1]}.2")
         assert storage.files_below(root) == []
 
+    def test_times_of_files_can_be_compared(self, storage: Storage, root: str) -> None:
+        storage.write(f"{root}/a", CONTENT)
+        storage.write(f"{root}/b", CONTENT)
+        assert 0.0 <= storage.modified(f"{root}/b") - storage.modified(f"{root}/a") < 60.0
+        with pytest.raises(MissingFile):
+            storage.modified(f"{root}/none")
+
     # ----------------------------------------------------------------------------------- what lacks
 
     def test_a_missing_file_is_one_kind_of_error(self, storage: Storage, root: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
@@ -18,6 +19,8 @@ class MemoryStorage(Storage):
     """All of them have the same files."""
 
     files: ClassVar[dict[str, bytes]] = {}
+    times: ClassVar[dict[str, float]] = {}
+    """When each file was written; a test may change that."""
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self, properties: Mapping[str, str]) -> None:
@@ -31,6 +34,7 @@ class MemoryStorage(Storage):
             if location in self.files:
                 raise FileExistsError(location)
             self.files[location] = b""
+            self.times[location] = time.time()
         return pa.PythonFile(_Sink(lambda content: self.files.update({location: content})), "w")
 
     def make_durable(self, location: str) -> None:
@@ -40,6 +44,7 @@ class MemoryStorage(Storage):
         content = self._content(location)
         with self._lock:
             self.files[target] = content
+            self.times[target] = time.time()
             del self.files[location]
 
     def files_below(self, folder: str) -> list[str]:
@@ -51,6 +56,10 @@ class MemoryStorage(Storage):
 
     def size(self, location: str) -> int:
         return len(self._content(location))
+
+    def modified(self, location: str) -> float:
+        self._content(location)
+        return self.times.get(location, 0.0)
 
     def _content(self, location: str) -> bytes:
         try:

@@ -6,7 +6,9 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
@@ -33,6 +35,13 @@ class TestMemoryStorage(StorageContract):
 
 class _Store(FSSpecHandler):
     """Does by name what fsspec does by patterns."""
+
+    @staticmethod
+    def _create_file_info(path: str, info: dict[str, Any]) -> Any:
+        made = info.get("created")
+        return FSSpecHandler._create_file_info(
+            path, {**info, "mtime": made} if isinstance(made, datetime) else info
+        )
 
     def move(self, src: str, dest: str) -> None:
         self.fs.cp_file(src, dest)

@@ -104,6 +104,10 @@ class LocalStorage(Storage):
             raise IsADirectoryError(location)
         return found.st_size
 
+    def modified(self, location: str) -> float:
+        with _missing(location):
+            return os.stat(_path(location)).st_mtime
+
     def resolved(self, location: str) -> str:
         return os.path.realpath(_path(location))
 

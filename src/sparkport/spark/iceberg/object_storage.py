@@ -76,6 +76,15 @@ class ObjectStorage(Storage):
             raise IsADirectoryError(location)
         return int(found.size)
 
+    def modified(self, location: str) -> float:
+        from pyarrow.fs import FileType
+
+        system, path = self._at(location)
+        found: FileInfo = system.get_file_info(path)
+        if found.type != FileType.File or found.mtime_ns is None:
+            raise MissingFile(location)
+        return float(found.mtime_ns) / 1e9
+
     def _at(self, location: str) -> tuple[FileSystem, str]:
         """The file system, and the path with the bucket.
 

@@ -121,6 +121,13 @@ class Storage(ABC):
     def size(self, location: str) -> int:
         """The size in bytes. Raises: MissingFile; IsADirectoryError where there are folders."""
 
+    @abstractmethod
+    def modified(self, location: str) -> float:
+        """When a file was written, in seconds by the clock of the storage. Raises: MissingFile.
+
+        Times of one storage can be compared with each other, and not with this machine's clock.
+        """
+
     def exists(self, location: str) -> bool:
         """Whether there is a file. Raises: IsADirectoryError for a folder, where there are any."""
         try:
