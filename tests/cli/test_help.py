@@ -11,7 +11,7 @@ import sparkport
 from sparkport.config import SETTINGS, example_toml, settings_markdown
 from sparkport.settings import SECTIONS
 
-COMMANDS = ("serve", "check", "token", "ls", "config", "completion")
+COMMANDS = ("serve", "check", "token", "ls", "pack", "config", "completion")
 
 
 def test_help_names_every_command_and_each_explains_itself_with_examples(run):

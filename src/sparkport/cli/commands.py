@@ -13,6 +13,7 @@ from sparkport.cli.completion import add_command as add_completion
 from sparkport.cli.completion import complete
 from sparkport.cli.configuration import add_command as add_configuration
 from sparkport.cli.ls import add_command as add_listing
+from sparkport.cli.pack import add_command as add_pack
 from sparkport.cli.serve import add_command as add_serve
 from sparkport.cli.tokens import add_command as add_tokens
 from sparkport.config import suggestion
@@ -68,6 +69,7 @@ def parser() -> argparse.ArgumentParser:
         add_check,
         add_tokens,
         add_listing,
+        add_pack,
         add_configuration,
         add_completion,
     ):

@@ -7,7 +7,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 
 from sparkport.lines import one_line
@@ -23,9 +23,9 @@ _PLAIN_FRAMES = "|/-\\"
 
 
 class spinner:  # noqa: N801 - a context manager, named as those of contextlib are
-    """A line that says what is being done, and for how long."""
+    """A line that says what is being done, and for how long. A function says it anew each time."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str | Callable[[], str]) -> None:
         self._what = what
         self._terminal = sys.stderr.isatty()
         self._plain = not _can_show(_FRAMES + "…")
@@ -60,7 +60,8 @@ class spinner:  # noqa: N801 - a context manager, named as those of contextlib a
         frames, dots = (_PLAIN_FRAMES, "...") if self._plain else (_FRAMES, "…")
         for frame in itertools.cycle(frames):
             seconds = int(time.monotonic() - self._started)
-            sys.stderr.write(f"{_CLEAR}{frame} {one_line(self._what)} {dots} {seconds} s")
+            what = self._what if isinstance(self._what, str) else self._what()
+            sys.stderr.write(f"{_CLEAR}{frame} {one_line(what)} {dots} {seconds} s")
             sys.stderr.flush()
             if self._stopped.wait(_EVERY):
                 return
