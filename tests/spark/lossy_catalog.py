@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -68,6 +68,23 @@ class LossyCatalog:
                 raise CatalogFault("the catalog cannot be reached")
             return real_entry(catalog, namespace, name)
 
+        real_swap_all: Any = kind.swap_all
+
+        def swap_all(
+            catalog: SharedCatalog, changes: Sequence[tuple[Identifier, NewMetadata]]
+        ) -> None:
+            def ask() -> None:
+                try:
+                    real_swap_all(catalog, changes)
+                except Beaten as error:
+                    raise Beaten(error.identifier) from error
+
+            if len(changes) > 1:
+                self.commit(ask)
+            else:
+                real_swap_all(catalog, changes)  # from `swap`, which has counted it
+
+        monkeypatch.setattr(kind, "swap_all", swap_all)
         monkeypatch.setattr(kind, "swap", swap)
         monkeypatch.setattr(kind, "entry", entry)
 

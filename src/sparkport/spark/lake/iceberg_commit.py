@@ -43,6 +43,7 @@ __all__ = [
     "assigned",
     "begin",
     "commit",
+    "commit_together",
     "describe",
     "fields_inside",
     "forget",
@@ -194,6 +195,29 @@ def commit(draft: Draft, metadata: Any = None) -> bool:
             return was_made_despite(error, draft.lake, draft.state, after)
         except OutcomeUnknown:
             draft.is_unknown.set()
+            raise
+    return True
+
+
+def commit_together(changes: Sequence[tuple[Draft, Any]]) -> bool:
+    """Make the changes of several tables, all or none; False when another writer was faster.
+
+    Each has the metadata to commit. The catalog must be one that `swaps_together`. Raises: as
+    `commit`, for all of them.
+    """
+    lake = changes[0][0].lake
+    proposed = [(draft, marked(lake, draft.base, metadata)) for draft, metadata in changes]
+    try:
+        lake.catalog.swap_all(
+            [(draft.identifier, _proposed(draft, after)) for draft, after in proposed]
+        )
+    except BaseException as error:  # noqa: BLE001 - an interrupt, too, leaves it open
+        draft, after = proposed[0]  # what is true of one is true of all
+        try:
+            return was_made_despite(error, lake, draft.state, after)
+        except OutcomeUnknown:
+            for draft, _ in changes:
+                draft.is_unknown.set()
             raise
     return True
 

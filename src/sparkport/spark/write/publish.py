@@ -3,7 +3,7 @@
 Strategy: on the branch the transaction reads its own writes, and no other reader does. To publish
 it, all its statements together are put on top of the table as it is then, as one snapshot. The same
 swap of metadata removes the branch, whose own snapshots are not kept. Several tables are all
-verified, under this server's locks, before the first is swapped.
+verified, under this server's locks, before the first is swapped; most catalogs swap them together.
 """
 
 from __future__ import annotations
@@ -24,7 +24,14 @@ from sparkport.errors import Conflict, SparkportError
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.lake.changes import Location, TableChange
-from sparkport.spark.lake.iceberg_commit import Draft, begin, commit, forget, manifests_of
+from sparkport.spark.lake.iceberg_commit import (
+    Draft,
+    begin,
+    commit,
+    commit_together,
+    forget,
+    manifests_of,
+)
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.outcomes import OutcomeUnknown
 from sparkport.spark.lake.staging import Staging
@@ -185,6 +192,12 @@ def _publish_more(
     try:
         for each in sorted(transaction.pending, key=str):
             drafts[each] = _draft(lake, ctx, transaction, each, checks[each])
+        if lake.catalog.swaps_together and len(drafts) > 1:
+            if _swapped_together(transaction, drafts):
+                published += drafts
+                for each, (draft, _) in drafts.items():
+                    _settle(lake, transaction, each, draft)
+            return
         for each, (draft, metadata) in drafts.items():
             if not _swapped(transaction, each, draft, metadata):
                 return
@@ -206,6 +219,24 @@ def _swapped(transaction: Transaction, identifier: Identifier, draft: Draft, met
         for staging in transaction.pending.pop(identifier).stagings:
             staging.leave()
         raise
+
+
+def _swapped_together(
+    transaction: Transaction, drafts: Mapping[Identifier, tuple[Draft, Any]]
+) -> bool:
+    """Publish several tables at once; False when another writer was faster with one of them."""
+    names = " and ".join(map(str, drafts))
+    try:
+        with translated(f"tables {names}"):
+            return commit_together(list(drafts.values()))
+    except OutcomeUnknown as error:
+        for identifier in drafts:
+            for staging in transaction.pending.pop(identifier).stagings:
+                staging.leave()
+        raise OutcomeUnknown(
+            f"the catalog did not say whether the changes of {names} were made, all or none: look "
+            "at one of them before you try again"
+        ) from error
 
 
 def _settle(lake: Lake, transaction: Transaction, identifier: Identifier, draft: Draft) -> None:
