@@ -24,10 +24,11 @@ __all__ = ["add_command"]
 _DESCRIPTION = """\
 See whether `sparkport serve` with the same arguments would work, and say what is
 wrong: the configuration, certificates, tokens and keys, Java and the jars of
-Spark, the warehouse and what is in it, catalogs of your own, and who is granted
-what. Nothing is changed, and nothing is started unless you say --start-spark,
-which makes the warehouse where it is missing. The exit code is 1 if something
-is wrong; what is marked with ! would work, and is perhaps not what you meant."""
+Spark, lakes (their catalog is listed; in an object store a byte is read,
+written and removed), catalogs of your own, and who is granted what. Nothing
+stays changed, and nothing is started unless you say --start-spark, which makes
+the warehouse where it is missing. The exit code is 1 if something is wrong;
+what is marked with ! would work, and is perhaps not what you meant."""
 _EXAMPLES = """\
 examples:
   sparkport check --config /etc/sparkport.toml
@@ -132,12 +133,15 @@ def _inspections(config: Config, options: argparse.Namespace) -> Iterator[_Inspe
         yield "secret_file", lambda: inspections.secret(config.secret_file)
     if config.server.audit_file:
         yield "audit_file", partial(inspections.audit_log, Path(config.server.audit_file))
-    if targets or config.demo or not config.warehouse:
+    if targets or config.demo or not config.every_lake:
         yield "catalogs", lambda: inspections.catalogs(config, targets, found)
-    if config.warehouse:
-        yield "Java", inspections.java
-        yield "jars", inspections.jars
-        yield "warehouse", lambda: inspections.warehouse(config, found)
+    if config.every_lake:
+        from sparkport.cli import lake_inspections
+
+        yield "Java", lake_inspections.java
+        yield "jars", partial(lake_inspections.jars, config)
+        for each in config.every_lake:
+            yield _called(each, config), partial(lake_inspections.lake, each, found)
         if options.start_spark:
             yield "Spark", lambda: _spark(config)
     if config.policy is not None:
@@ -156,11 +160,22 @@ def _configuration(config: Config, file: Path | None) -> list[str]:
     return [f"serves {who} on {config.location}, {how}", *doubts]
 
 
+def _called(lake: Config, config: Config) -> str:
+    """What a finding is about: a lake in a folder, if it is the only one, is its folder."""
+    is_alone = lake is config and lake.catalog == "sqlite" and not config.lakes
+    return "warehouse" if is_alone else f"lake {lake.name}"
+
+
 def _spark(config: Config) -> list[str]:
     from sparkport.catalog import Context
-    from sparkport.cli.serve import lake
+    from sparkport.cli.serve import lake, lakes
 
-    with lake(replace(config, demo=False)) as made, spinner("asking the lake"):
-        count = len(made.schemas(Context(catalog_name=config.name)))
-        version = made.spark.version
-    return [f"Spark {version} starts, and finds {count} schemas"]
+    said = []
+    with contextlib.ExitStack() as opened:
+        for each in lakes(config):
+            made = opened.enter_context(lake(replace(each, demo=False)))
+            with spinner("asking the lake"):
+                count = len(made.schemas(Context(catalog_name=each.name)))
+            of_it = f" in {each.name}" if len(config.every_lake) > 1 else ""
+            said.append(f"Spark {made.spark.version} starts, and finds {count} schemas{of_it}")
+    return said

@@ -1,4 +1,4 @@
-"""What `sparkport check` inspects.
+"""What `sparkport check` inspects. Lakes are in lake_inspections.py.
 
 Each function returns sentences about what is good or doubtful, and raises for what is wrong.
 """
@@ -27,14 +27,11 @@ __all__ = [
     "authenticator",
     "catalogs",
     "certificate",
-    "jars",
-    "java",
     "keys",
     "location",
     "permissions",
     "secret",
     "tokens",
-    "warehouse",
 ]
 
 _SOON = 14
@@ -145,53 +142,6 @@ def catalogs(config: Config, targets: Sequence[str], found: Found) -> list[str]:
         schemas = catalog.schemas(Context(catalog_name=catalog.name))
         said.append(f"{catalog.name} has {len(schemas)} schemas")
     return said
-
-
-def java() -> list[str]:
-    from sparkport.spark.jvm.session.java import find_java
-
-    return [str(find_java())]
-
-
-def jars() -> list[str]:
-    from sparkport.spark.jvm.session.jars import kept_jars
-
-    wanted = kept_jars()
-    missing = [each.name for each in wanted if not each.is_file()]
-    if missing:
-        return [
-            f"{' and '.join(missing)} will be fetched from Maven when Spark is started for the "
-            f"first time"
-        ]
-    return [f"all are in {wanted[0].parent}"]
-
-
-def warehouse(config: Config, found: Found) -> list[str]:
-    """Inspect the warehouse without Spark: its catalog is a file of SQLite."""
-    from sparkport.spark.jvm.session.warehouse import DATABASE, open_warehouse
-    from sparkport.spark.lake.sqlite_catalog import SqliteCatalog
-
-    if config.name in found.names:
-        raise BadRequest(f"two catalogs are called {config.name!r}: give the lake another --name")
-    found.names.append(config.name)
-    folder = Path(config.warehouse).expanduser().absolute()
-    if not folder.exists():
-        above = next(each for each in folder.parents if each.exists())
-        if not above.is_dir() or not os.access(above, os.W_OK):
-            raise BadRequest(f"the folder {folder} cannot be made: {above} cannot be written to")
-        return [f"{folder} will be made"]
-    opened = open_warehouse(folder)
-    if not (folder / DATABASE).exists() or not opened.stored_names:
-        return [f"{folder} can be written to, and holds nothing yet"]
-    namespaces = (
-        SqliteCatalog(folder / DATABASE, opened.catalog_name(config.name)).listing().namespaces
-    )
-    found.of_lake += [
-        f"{config.name}.{schema}.{name}"
-        for schema, each in namespaces.items()
-        for name in each.entries
-    ]
-    return [f"{folder} holds {len(namespaces)} schemas and {len(found.of_lake)} tables and views"]
 
 
 def permissions(config: Config, found: Found) -> list[str]:

@@ -32,7 +32,7 @@ from sparkport.spark.jvm.relay.relations import scan_relation_batches
 from sparkport.spark.jvm.relay.relay import Relay
 from sparkport.spark.jvm.session.embedded import adopt, catalog_name, embedded_session, release
 from sparkport.spark.jvm.session.source import LakeSource
-from sparkport.spark.lake.catalogs import CATALOGS
+from sparkport.spark.lake.catalogs import CATALOGS, kind_of
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.settings import LakeSettings
 from sparkport.spark.schema import LakeSchema
@@ -105,7 +105,7 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
             self._owns_session = False
             gateway = Gateway(self.spark, self.spark_catalog)
             staging = _staging_of(spark, settings)
-            kind = "spark"
+            kind = kind_of(gateway)
         self._relay = Relay.of(self.spark)
         catalog = CATALOGS[kind](gateway, settings)
         self._lake = Lake(gateway, catalog, self._relay, settings, staging)

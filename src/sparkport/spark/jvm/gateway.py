@@ -64,6 +64,17 @@ class Gateway:
         return self.spark.conf.get(f"spark.sql.catalog.{self.catalog}.{key}", None)
 
     @property
+    def options(self) -> dict[str, str]:
+        """All settings of the catalog, by their names after the catalog's."""
+        prefix = f"spark.sql.catalog.{self.catalog}."
+        settings = self.spark.conf.getAll
+        return {
+            key.removeprefix(prefix): str(value)
+            for key, value in settings.items()
+            if key.startswith(prefix)
+        }
+
+    @property
     def warehouse(self) -> str | None:
         """The folder of the catalog's tables, by its settings."""
         folder = self.option("warehouse")

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 from sparkport.spark.jvm.gateway import Gateway
+from sparkport.spark.jvm.session.source import ICEBERG_CATALOG, LakeSource
 from sparkport.spark.lake.settings import LakeSettings
 from sparkport.spark.lake.shared_catalog import SharedCatalog
 from sparkport.spark.lake.spark_catalog import SparkCatalog
 from sparkport.spark.lake.sqlite_catalog import SqliteCatalog
 
-__all__ = ["CATALOGS"]
+__all__ = ["CATALOGS", "kind_of", "native_catalog"]
 
 _SQLITE = "jdbc:sqlite:"
+_POSTGRES = "jdbc:postgresql:"
 
 
 def _sqlite(gateway: Gateway, settings: LakeSettings) -> SharedCatalog:
     database = Path((gateway.option("uri") or "").removeprefix(_SQLITE).partition("?")[0])
-    # Iceberg's catalog in the JVM caches tables unless it was told not to.
-    is_remembered = gateway.option("cache-enabled") != "false"
-    forget = gateway.forget if is_remembered else None
-    return SqliteCatalog(database, gateway.catalog, gateway.warehouse, forget)
+    return SqliteCatalog(database, gateway.catalog, gateway.warehouse, _forget(gateway))
+
+
+def _forget(gateway: Gateway) -> Any:
+    """What has the JVM forget a table: Iceberg caches tables unless it was told not to."""
+    return None if gateway.option("cache-enabled") == "false" else gateway.forget
 
 
 CATALOGS: dict[str, Callable[[Gateway, LakeSettings], SharedCatalog]] = {
@@ -31,3 +36,44 @@ CATALOGS: dict[str, Callable[[Gateway, LakeSettings], SharedCatalog]] = {
     "spark": SparkCatalog,
 }
 """For each kind, the function that opens the catalog which the gateway's session is set up for."""
+
+_WITHOUT_SPARK: frozenset[str] = frozenset()
+"""Kinds that ask the gateway for options only."""
+
+
+def kind_of(gateway: Gateway) -> str:
+    """What serves the catalog of a session that the user has made."""
+    own = gateway.spark.conf.get(f"spark.sql.catalog.{gateway.catalog}", None)
+    kind, uri = gateway.option("type"), gateway.option("uri") or ""
+    if own != ICEBERG_CATALOG:
+        return "spark"
+    if kind == "jdbc" and uri.startswith(_POSTGRES):
+        return "jdbc"
+    return "rest" if kind == "rest" else "spark"
+
+
+class _Options:
+    """The options of a catalog, in place of a gateway."""
+
+    def __init__(self, source: LakeSource, name: str) -> None:
+        self.catalog = name
+        prefix = f"spark.sql.catalog.{name}."
+        self.options = {
+            key.removeprefix(prefix): value
+            for key, value in source.settings(name).items()
+            if key.startswith(prefix)
+        }
+
+    def option(self, key: str) -> str | None:
+        return self.options.get(key)
+
+    @property
+    def warehouse(self) -> str | None:
+        return (self.option("warehouse") or "").rstrip("/") or None
+
+
+def native_catalog(source: LakeSource, name: str, settings: LakeSettings) -> SharedCatalog | None:
+    """Open a catalog without Spark; None where that is not possible."""
+    if source.native_kind not in _WITHOUT_SPARK:
+        return None
+    return CATALOGS[source.native_kind](cast(Gateway, _Options(source, name)), settings)
