@@ -47,7 +47,7 @@ def test_the_root_has_what_most_programs_need_and_no_more():
     assert sparkport.__all__ == [
         *("AlreadyExists", "Authenticator", "BadRequest", "Catalog", "CatalogBuilder"),
         *("Conflict", "ConstraintViolation", "Context", "Grant", "Identity"),
-        *("LakeCatalog", "LakeSettings", "LimitExceeded", "Mask"),
+        *("LakeCatalog", "LakeSettings", "LakeSource", "LimitExceeded", "Mask"),
         *("MemoryCatalog", "MemorySettings", "MemoryTable", "NotFound", "NotWritable"),
         *("PermissionDenied", "Policy", "PreconditionFailed", "Privilege", "RowCount"),
         *("RowFilter", "ScanOptions", "Schema", "SchemaBuilder", "Server", "ServerSettings"),

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from sparkport.server import serve as serve
     from sparkport.spark import LakeCatalog as LakeCatalog
     from sparkport.spark import LakeSettings as LakeSettings
+    from sparkport.spark import LakeSource as LakeSource
 
 __version__ = "0.1.0"
 
@@ -64,7 +65,7 @@ _MODULES = {
     ),
     "sparkport.builder": ("CatalogBuilder", "RowCount", "SchemaBuilder"),
     "sparkport.memory": ("MemoryCatalog", "MemorySettings", "MemoryTable"),
-    "sparkport.spark": ("LakeCatalog", "LakeSettings"),
+    "sparkport.spark": ("LakeCatalog", "LakeSettings", "LakeSource"),
     "sparkport.server": ("Server", "ServerSettings", "serve"),
     "sparkport.errors": (
         "AlreadyExists",

@@ -8,8 +8,9 @@ from sparkport.spark.lake.settings import LakeSettings
 
 if TYPE_CHECKING:
     from sparkport.spark.catalog import LakeCatalog
+    from sparkport.spark.jvm.session.source import LakeSource
 
-__all__ = ["LakeCatalog", "LakeSettings"]
+__all__ = ["LakeCatalog", "LakeSettings", "LakeSource"]
 
 
 def __getattr__(name: str) -> object:
@@ -19,4 +20,8 @@ def __getattr__(name: str) -> object:
         from sparkport.spark.catalog import LakeCatalog
 
         return LakeCatalog
+    if name == "LakeSource":
+        from sparkport.spark.jvm.session.source import LakeSource
+
+        return LakeSource
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -61,6 +61,7 @@ class LakeSchema(DynamicSchema):
         """
         found: list[Table] = []
         namespace = self._lake.catalog.listing().namespaces.get(self.name, self._namespace)
+        self._lake.prefetch(namespace.entries.values())
         for entry in namespace.entries.values():
             try:
                 table = self._table(entry)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -45,6 +46,8 @@ __all__ = ["Lake"]
 
 _log = logging.getLogger(__name__)
 _MOST_SCHEMAS = 10_000
+_READERS = 16
+"""How many files of metadata are read from a store at once."""
 _MOST_WARNINGS = 1_000
 
 
@@ -112,6 +115,28 @@ class Lake:
             ) from error
         except (OSError, ValueError) as error:
             raise CatalogFault(f"the metadata of table {identifier} cannot be read") from error
+
+    def prefetch(self, entries: Iterable[CatalogEntry]) -> None:
+        """Read the metadata of tables that are to be listed, several at a time.
+
+        From a store each takes a while. What is wrong with one is said when it is asked for.
+        """
+        missing = [
+            each
+            for each in entries
+            if each.kind is Kind.ICEBERG
+            and local_path(each.location) is None
+            and self.states.find(each.identifier, each.location) is None
+        ]
+        if len(missing) < 2:
+            return
+
+        def read(entry: CatalogEntry) -> None:
+            with suppress(SparkportError):
+                self.state(entry.identifier, entry.location)
+
+        with ThreadPoolExecutor(min(_READERS, len(missing)), "sparkport-metadata") as readers:
+            list(readers.map(read, missing))
 
     def _metadata(
         self, identifier: Identifier, location: str, io: FileIO | None

@@ -162,7 +162,9 @@ class LakeSource:
             options |= {
                 name: os.environ[each] for name, each in _LIBPQ.items() if each in os.environ
             }
-        if self.scheme in _STORES and self.catalog != "rest":
+        if self.catalog == "rest":
+            options["header.X-Iceberg-Access-Delegation"] = "vended-credentials"
+        elif self.scheme in _STORES:
             options["io-impl"] = _STORES[self.scheme][0]
         prefix = f"spark.sql.catalog.{spark_catalog}"
         every = {**options, **self.options}
