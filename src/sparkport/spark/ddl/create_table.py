@@ -209,7 +209,7 @@ def _is_made(
         return True
     if folder is not None and isinstance(error, AlreadyExists):
         what = f"what is left of a table {identifier} that another server has made meanwhile"
-        lake.attempt(what, lambda: folders.remove_folder(table.io(), folder))
+        lake.attempt(what, lambda: folders.remove_folder(table, folder))
     return False
 
 

@@ -64,19 +64,17 @@ def _drop_iceberg_table(lake: Lake, entry: CatalogEntry, options: DropTableOptio
     if is_own:
         lake.attempt(
             f"the files of table {identifier}",
-            lambda: folders.remove_folder(handle.table.io(), folder),
+            lambda: folders.remove_folder(handle.table, folder),
         )
     elif is_purged:
         lake.attempt(
-            f"the folder of table {identifier}", lambda: folders.remove_empty_folders(lake, folder)
+            f"the folder of table {identifier}", lambda: folders.remove_empty_folders(folder)
         )
 
 
 def _remove_named_files(lake: Lake, entry: CatalogEntry, handle: IcebergHandle) -> None:
-    remove = lake.gateway.jvm.org.apache.iceberg.CatalogUtil.dropTableData
     lake.attempt(
-        f"the files of table {entry.identifier}",
-        lambda: remove(handle.table.io(), handle.metadata),
+        f"the files of table {entry.identifier}", lambda: folders.remove_named_files(lake, handle)
     )
 
 
@@ -116,14 +114,14 @@ def _drop_view(lake: Lake, view: CatalogEntry) -> None:
         folder = view.location.rsplit("/", 2)[0]
         lake.attempt(
             f"the files of view {view.identifier}",
-            lambda: folders.remove_files(lake, files, folder),
+            lambda: folders.remove_files(lake, view.identifier, files, folder),
         )
 
 
 def _files_of_view(lake: Lake, view: CatalogEntry) -> list[str]:
     try:
         return folders.view_files(lake, view.identifier, view.location)
-    except SparkportError:
+    except (SparkportError, OSError):
         return []
 
 

@@ -74,6 +74,4 @@ def _drop_namespace(lake: Lake, name: str) -> None:
     lake.changed()
     folder = folders.namespace_folder(lake, namespace.parts)
     if folder is not None:
-        lake.attempt(
-            f"the folder of schema {name}", lambda: folders.remove_empty_folders(lake, folder)
-        )
+        lake.attempt(f"the folder of schema {name}", lambda: folders.remove_empty_folders(folder))

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sparkport.spark.iceberg.storage import MissingFile, Storage, scheme_of
 
-__all__ = ["LocalStorage", "local_path"]
+__all__ = ["LocalStorage", "local_path", "remove_empty_folders"]
 
 _MISSING = (FileNotFoundError, NotADirectoryError)
 
@@ -110,6 +110,24 @@ class LocalStorage(Storage):
 
     def resolved(self, location: str) -> str:
         return os.path.realpath(_path(location))
+
+
+def remove_empty_folders(path: str) -> bool:
+    """Remove a folder that has nothing but empty folders in it; whether it is gone.
+
+    Raises: OSError.
+    """
+    try:
+        with os.scandir(path) as entries:
+            inside = list(entries)
+    except _MISSING:
+        return True
+    for entry in inside:
+        if not entry.is_dir(follow_symlinks=False) or not remove_empty_folders(entry.path):
+            return False
+    with suppress(*_MISSING):
+        os.rmdir(path)
+    return True
 
 
 def _path(location: str) -> str:

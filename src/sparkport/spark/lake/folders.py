@@ -9,27 +9,34 @@ are in its own places: imported files belong to another owner.
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sparkport.spark.iceberg import local_storage
+from sparkport.spark.iceberg.deletion import delete_java_files
 from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.iceberg.locations import local_path, storage_at
+from sparkport.spark.iceberg.table_state import metadata_text
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.jvm.gateway import IcebergHandle
 from sparkport.spark.lake.directory import CatalogEntry, Kind
+from sparkport.spark.lake.heading import places_of
 from sparkport.spark.lake.lake import Lake
 
 __all__ = [
     "FOLDER_PROPERTY",
     "folder_is_own",
+    "may_collect",
     "namespace_folder",
     "new_folder",
     "places_hold_all",
-    "places_of",
     "remove_empty_folders",
     "remove_files",
     "remove_folder",
+    "remove_named_files",
     "view_files",
 ]
 
@@ -41,13 +48,7 @@ A table with another location has been moved.
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 _LONGEST = 60
-_PLACES = (
-    "write.data.path",
-    "write.metadata.path",
-    "write.object-storage.path",
-    "write.folder-storage.path",
-)
-"""Iceberg's properties that send files to other places."""
+_VIEW = re.compile(r"/[^/]*\.metadata\.json(\.gz)?$")
 
 
 def new_folder(lake: Lake, identifier: Identifier) -> str | None:
@@ -85,7 +86,7 @@ def folder_is_own(lake: Lake, identifier: Identifier, handle: IcebergHandle) -> 
     properties, location = dict(handle.table.properties()), str(handle.table.location()).rstrip("/")
     return (
         properties.get(FOLDER_PROPERTY) == location
-        and _may_collect(properties)
+        and may_collect(properties)
         and not _others_inside(lake, identifier, location)
     )
 
@@ -98,11 +99,7 @@ def places_hold_all(lake: Lake, identifier: Identifier, handle: IcebergHandle) -
     """
     properties, location = dict(handle.table.properties()), str(handle.table.location()).rstrip("/")
     warehouse = lake.catalog.warehouse
-    if (
-        warehouse is None
-        or not _may_collect(properties)
-        or not _plain(location).startswith(f"{_plain(warehouse)}/")
-    ):
+    if warehouse is None or not may_collect(properties) or not _is_inside(location, warehouse):
         return False
     uuid = lake.state(identifier, handle.location).metadata.table_uuid
     for other in _others_inside(lake, identifier, location):
@@ -121,15 +118,7 @@ def places_hold_all(lake: Lake, identifier: Identifier, handle: IcebergHandle) -
     )
 
 
-def places_of(properties: Mapping[str, str], location: str) -> list[str]:
-    """The folders that a table's files are in."""
-    return [
-        location.rstrip("/"),
-        *(properties[name].rstrip("/") for name in _PLACES if properties.get(name)),
-    ]
-
-
-def _may_collect(properties: Mapping[str, str]) -> bool:
+def may_collect(properties: Mapping[str, str]) -> bool:
     """Whether files may be removed: Iceberg's property for tables that share theirs says no."""
     return properties.get("gc.enabled", "true").lower() == "true"
 
@@ -150,62 +139,65 @@ def _plain(location: str) -> str:
     return re.sub(r"^file:/+", "/", location)
 
 
-def remove_folder(io: Any, folder: str) -> None:
-    """Remove a folder that belongs to a table alone, with all that is in it."""
+def remove_folder(table: Any, folder: str) -> None:
+    """Remove a folder that belongs to this org.apache.iceberg.Table alone, with all that is in it.
+
+    Java does it: it can reach every place.
+    """
     with translated("the folder of a table"):
         # With a slash at the end: an object store removes by prefix, and `t-1` is one of `t-10`,
         # too.
-        io.deletePrefix(f"{folder}/")
+        table.io().deletePrefix(f"{folder}/")
+
+
+def remove_named_files(lake: Lake, handle: IcebergHandle) -> None:
+    """Remove all files that a table names."""
+    with translated("the files of a table"):
+        remove = lake.gateway.jvm.org.apache.iceberg.CatalogUtil.dropTableData
+        remove(handle.table.io(), handle.metadata)
 
 
 def view_files(lake: Lake, identifier: Identifier, metadata: str) -> list[str]:
-    """The files that describe a view in its present and former versions."""
+    """The files that describe a view in its present and former versions.
+
+    None where this process cannot reach them. Raises: OSError.
+    """
     warehouse = lake.catalog.warehouse
     folder = metadata.rpartition("/")[0]
-    if warehouse is None or not _plain(folder).startswith(f"{_plain(warehouse)}/"):
+    io = lake.io(identifier, metadata)
+    if io is None or warehouse is None or not _is_inside(folder, warehouse):
         return []
-    iceberg = lake.gateway.jvm.org.apache.iceberg
-    configuration = lake.spark.sparkContext._jsc.hadoopConfiguration()
 
     def uuid_in(file: str) -> str | None:
         try:
-            source = iceberg.hadoop.HadoopInputFile.fromLocation(file, configuration)
-            return str(iceberg.view.ViewMetadataParser.read(source).uuid())
-        except Exception:  # noqa: BLE001 - it describes something else
+            found = json.loads(metadata_text(io, file)).get("view-uuid")
+        except (ValueError, AttributeError):  # it describes something else
             return None
+        return found if isinstance(found, str) else None
 
-    with translated(f"view {identifier}"):
-        path, system = _hadoop(lake, folder)
-        own = uuid_in(metadata)
-        files = [str(status.getPath()) for status in system.listStatus(path)]
-        return [file for file in files if own is not None and uuid_in(file) == own]
-
-
-def remove_files(lake: Lake, files: Sequence[str], folder: str) -> None:
-    """Remove files, and then their folder if it is empty."""
-    with translated("files"):
-        for file in files:
-            path, system = _hadoop(lake, file)
-            system.delete(path, False)
-    remove_empty_folders(lake, folder)
+    own = uuid_in(metadata)
+    if own is None:
+        return []
+    storage = storage_at(folder, lake.properties_of(identifier))
+    files = [each for each in storage.files_below(folder) if _VIEW.search(each)]
+    return [each for each in files if uuid_in(each) == own]
 
 
-def remove_empty_folders(lake: Lake, folder: str) -> None:
-    """Remove a folder that has nothing but empty folders in it."""
-    with translated("a folder"):
-        path, system = _hadoop(lake, folder)
-        if system.exists(path):
-            _remove_empty(system, path)
+def remove_files(lake: Lake, identifier: Identifier, files: Sequence[str], folder: str) -> None:
+    """Remove files of a view, and then their folder if it is empty."""
+    delete_java_files(files, lake.properties_of(identifier))
+    remove_empty_folders(folder)
 
 
-def _remove_empty(system: Any, path: Any) -> bool:
-    for status in system.listStatus(path):
-        if not status.isDirectory() or not _remove_empty(system, status.getPath()):
-            return False
-    return bool(system.delete(path, False))
+def remove_empty_folders(folder: str) -> None:
+    """Remove a folder that has nothing but empty folders in it, where there are folders.
+
+    Raises: OSError.
+    """
+    path = local_path(folder)
+    if path is not None:
+        local_storage.remove_empty_folders(path)
 
 
-def _hadoop(lake: Lake, place: str) -> tuple[Any, Any]:
-    """An org.apache.hadoop.fs.Path and its FileSystem."""
-    path = lake.gateway.jvm.org.apache.hadoop.fs.Path(place)
-    return path, path.getFileSystem(lake.spark.sparkContext._jsc.hadoopConfiguration())
+def _is_inside(folder: str, warehouse: str) -> bool:
+    return _plain(folder).startswith(f"{_plain(warehouse)}/")

@@ -28,6 +28,7 @@ from sparkport.spark.iceberg.definition import (
     constraints_property,
     defaults_property,
 )
+from sparkport.spark.iceberg.deletion import delete_java_files
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.iceberg.types.declared import TYPES_PROPERTY, type_tags_in, written_type_tags
@@ -49,7 +50,7 @@ __all__ = [
     "forget",
     "inner_ids",
     "java_schema",
-    "manifests_of",
+    "remove_files",
     "staged_schema",
 ]
 
@@ -234,25 +235,33 @@ def forget(draft: Draft) -> None:
     """Remove the files of a change that was not made."""
     if draft.is_unknown.is_set():
         return  # the table may refer to the files
-    table = draft.transaction.table()
-    io, after = table.io(), table.operations().current()
     before = {snapshot.snapshotId() for snapshot in draft.base.snapshots()}
-    paths = list(draft.written)
-    for snapshot in after.snapshots():
-        if snapshot.snapshotId() not in before:
-            paths += manifests_of(snapshot, io)
-    for path in paths:
+    after = draft.transaction.table().operations().current()
+    new = [each for each in after.snapshots() if each.snapshotId() not in before]
+    remove_files(draft, draft.written, new)
+
+
+def remove_files(
+    draft: Draft, paths: Sequence[str], snapshots: Sequence[Any], *, with_rows: bool | None = None
+) -> None:
+    """Remove files, and the metadata that were written for these snapshots alone.
+
+    `snapshots` are org.apache.iceberg.Snapshot objects. With `with_rows` their delete files go,
+    too, and their data files if it is True.
+    """
+    io, wanted = draft.table.io(), list(paths)
+    for each in snapshots:
+        if with_rows is not None:
+            wanted += [str(file.location()) for file in each.addedDeleteFiles(io)]
+        if with_rows:
+            wanted += [str(file.location()) for file in each.addedDataFiles(io)]
+        own = [one for one in each.allManifests(io) if one.snapshotId() == each.snapshotId()]
+        wanted += [*(str(one.path()) for one in own), str(each.manifestListLocation())]
+    if draft.state.io is not None:
+        delete_java_files(wanted, draft.state.file_properties)
+        return
+    for path in wanted:  # only Java can reach them
         io.deleteFile(path)
-
-
-def manifests_of(snapshot: Any, io: Any) -> list[str]:
-    """The metadata files that were written for this org.apache.iceberg.Snapshot alone."""
-    own = [
-        manifest
-        for manifest in snapshot.allManifests(io)
-        if manifest.snapshotId() == snapshot.snapshotId()
-    ]
-    return [*(str(manifest.path()) for manifest in own), str(snapshot.manifestListLocation())]
 
 
 # ------------------------------------------------------------------------------ what Iceberg lacks

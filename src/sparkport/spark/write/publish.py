@@ -30,7 +30,7 @@ from sparkport.spark.lake.iceberg_commit import (
     commit,
     commit_together,
     forget,
-    manifests_of,
+    remove_files,
 )
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.outcomes import OutcomeUnknown
@@ -364,11 +364,4 @@ def _remove_files(draft: Draft, branch: str, *, with_rows: bool) -> None:
 
     These are metadata and delete vectors, and the rows, unless they are published.
     """
-    io = draft.table.io()
-    for snapshot in _snapshots_of(draft.base, branch):
-        files = [
-            *snapshot.addedDeleteFiles(io),
-            *(snapshot.addedDataFiles(io) if with_rows else ()),
-        ]
-        for path in [*(str(file.location()) for file in files), *manifests_of(snapshot, io)]:
-            io.deleteFile(path)
+    remove_files(draft, (), _snapshots_of(draft.base, branch), with_rows=with_rows)
