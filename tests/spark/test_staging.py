@@ -20,6 +20,7 @@ from tests.spark.lake_tables import create, data_files, drop, find, folder, inse
 from sparkport.errors import PreconditionFailed
 from sparkport.spark import LakeCatalog
 from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.lake.heading import Heading
 from sparkport.spark.lake.iceberg_commit import begin, commit
 from sparkport.spark.lake.liveness import FILES, Machine
 from sparkport.spark.lake.staging import StagingArea
@@ -61,7 +62,10 @@ def test_files_are_noted_before_they_are_made_and_stay_when_it_is_committed(
     staging.will_branch("b")
     (journal,) = area.folder().glob("*.journal")
     lines = [json.loads(line) for line in journal.read_text().splitlines()]
-    assert lines[0] == {"table": ["lake", ["a"], "t"], "uuid": "", "metadata": ""}
+    assert lines[0] == {
+        **{"table": ["lake", ["a"], "t"], "uuid": "", "metadata": ""},
+        "places": [],
+    }
     assert lines[1:] == [
         {"file": f"file://{place}"},
         {"file": f"file://{tmp_path}/other"},
@@ -252,11 +256,9 @@ def test_what_is_not_certain_stays(
     precious = tmp_path / "precious"
     precious.touch()
     staging = server.area.begin(Identifier(lake.spark_catalog, (namespace,), "gone"))
-    staging._heading = lambda: {  # type: ignore[method-assign]
-        "table": [lake.spark_catalog, [namespace], "gone"],
-        "uuid": "x",
-        "metadata": str(tmp_path / "v1.metadata.json"),
-    }
+    journal: Any = staging._journal
+    metadata = str(tmp_path / "v1.metadata.json")
+    journal._heading = Heading(staging.identifier, "x", metadata)
     staging.will_write(str(precious))
     unknown = server.area.begin(Identifier(lake.spark_catalog, (namespace,), "unknown"))
     unknown.will_write(str(precious))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +36,7 @@ from sparkport.spark.lake.directory import CatalogEntry, Kind
 from sparkport.spark.lake.settings import LakeSettings
 from sparkport.spark.lake.shared_catalog import SharedCatalog
 from sparkport.spark.lake.staging import StagingArea
+from sparkport.spark.lake.store_folder import Store
 from sparkport.spark.lake.transactions import Transactions
 
 if TYPE_CHECKING:
@@ -48,6 +50,8 @@ _log = logging.getLogger(__name__)
 _MOST_SCHEMAS = 10_000
 _READERS = 16
 """How many files of metadata are read from a store at once."""
+_STAGING = ".sparkport"
+"""The folder in a warehouse in which servers stage. No name of a schema is made to this."""
 _MOST_WARNINGS = 1_000
 
 
@@ -68,14 +72,26 @@ class Lake:
         self.settings = settings
         self.states = States()
         self.metadata_heads = MetadataHeads(self._open_metadata)
-        self.transactions = Transactions(settings, self.states)
         self.file_properties = file_properties(gateway.spark)
         """Properties of the storages of all files; a table may have some of its own."""
-        self.staging = StagingArea(staging, self.file_properties, gateway.hold)
+        store = self._store()
+        self.staging = StagingArea(staging, self.file_properties, gateway.hold, store)
+        self.transactions = Transactions(settings, self.states, self.staging.prefix)
         self._lock = threading.Lock()
         self._locks: WeakValueDictionary[Hashable, threading.Lock] = WeakValueDictionary()
         self._warnings: set[str] = set()
         self._relation_schemas: Cache[tuple[Identifier, str], pa.Schema] = Cache(_MOST_SCHEMAS)
+
+    def _store(self) -> Store | None:
+        """Where statements are staged in the warehouse; None where they are in a folder."""
+        warehouse, is_set = self.catalog.warehouse, self.settings.staging is not None
+        if is_set or warehouse is None or local_path(warehouse) is not None:
+            return None
+        if not reachable(warehouse, self.file_properties):
+            return None
+        # Executors of a local master are in this machine's JVM.
+        is_cluster = re.match(r"local(\[|$)", self.spark.sparkContext.master or "") is None
+        return Store(f"{warehouse}/{_STAGING}", lambda: self.file_properties, is_cluster)
 
     @property
     def spark(self) -> SparkSession:

@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, TypeAlias
 
-__all__ = ["FILES", "Hold", "Life", "Machine", "taken_over"]
+__all__ = ["FILES", "Hold", "Life", "Machine", "number_of", "taken_over"]
 
 _LOCK = "lock"
 _JVM_LOCK = "jvm.lock"
@@ -65,6 +65,12 @@ class Machine:
             return Machine(**json.loads(text))
         except (ValueError, TypeError):
             return None
+
+
+def number_of(folder: Path) -> tuple[int, int]:
+    """What the kernel knows a folder by: its device, and its number there. Raises: OSError."""
+    found = os.stat(folder)
+    return found.st_dev, found.st_ino
 
 
 def _text(path: str) -> str:

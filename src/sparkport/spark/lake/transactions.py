@@ -12,6 +12,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -117,7 +118,11 @@ class Transactions:
     Thread-safe.
     """
 
-    def __init__(self, settings: LakeSettings, states: States) -> None:
+    def __init__(
+        self, settings: LakeSettings, states: States, prefix: Callable[[], str] = str
+    ) -> None:
+        """`prefix` is what ids begin with, and so the rest of the names of branches."""
+        self._prefix = prefix
         self._settings = settings
         self._states = states
         self._lock = threading.Lock()
@@ -132,7 +137,8 @@ class Transactions:
         With `statement_of`, it is for a single statement, in the transaction of that request.
         """
         now = time.monotonic()
-        transaction = Transaction(secrets.token_hex(16), now, is_statement=statement_of is not None)
+        own_id = f"{self._prefix()}{secrets.token_hex(16)}"
+        transaction = Transaction(own_id, now, is_statement=statement_of is not None)
         with self._lock:
             if statement_of is not None:
                 transaction.parent = statement_of.transaction_id

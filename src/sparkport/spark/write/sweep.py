@@ -4,7 +4,7 @@ Strategy: a journal is a hint, not an order. A file is removed when the journal'
 catalog, with the same uuid; when the file is below the table's own places, and bears the id of the
 statement; and when no snapshot of the table leads to it. A branch is removed when its name shows
 that a Sparkport server made it. All else that a journal names stays, with the journal, and is
-reported.
+reported. In an object store there are no journals, and the same rules (store_sweep.py).
 """
 
 from __future__ import annotations
@@ -12,23 +12,19 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sparkport.errors import NotFound
-from sparkport.spark.iceberg.identifiers import Identifier
-from sparkport.spark.iceberg.locations import local_path, reachable, storage_at
-from sparkport.spark.iceberg.manifests import read_manifest, read_manifest_list
-from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.iceberg.locations import reachable, storage_at
 from sparkport.spark.lake import staging_folder
-from sparkport.spark.lake.directory import Kind
-from sparkport.spark.lake.folders import places_of
+from sparkport.spark.lake.heading import Heading, places_of
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.liveness import taken_over
 from sparkport.spark.lake.staging_folder import JournalFile
 from sparkport.spark.lake.transactions import BRANCH_PREFIX
+from sparkport.spark.write.leftovers import files_of, plain, report, state_of
 from sparkport.spark.write.publish import drop_branch
+from sparkport.spark.write.store_sweep import sweep_store
 
 __all__ = ["sweep"]
 
@@ -40,6 +36,8 @@ def sweep(root: Path, lake: Lake) -> None:
 
     Raises: PreconditionFailed when others could have put something there.
     """
+    if lake.staging.store is not None:
+        lake.attempt("sweeping the store", lambda: sweep_store(lake))
     for folder in staging_folder.server_folders(root):
         with taken_over(folder) as is_dead:
             if is_dead:
@@ -51,7 +49,8 @@ def _sweep_folder(folder: Path, lake: Lake) -> None:
         try:
             journal = _Journal.read(file)
             if journal is None or (
-                journal.identifier.catalog == lake.catalog.name and _is_settled(journal, lake)
+                journal.heading.identifier.catalog == lake.catalog.name
+                and _is_settled(journal, lake)
             ):
                 file.remove()
         except Exception:  # noqa: BLE001 - one of many; the others do not depend on it
@@ -69,9 +68,7 @@ class _Journal:
     """What a statement has noted in its journal."""
 
     statement: str
-    identifier: Identifier
-    uuid: str
-    metadata: str
+    heading: Heading
     files: list[str] = field(default_factory=list)
     branches: list[str] = field(default_factory=list)
 
@@ -82,25 +79,26 @@ class _Journal:
         for line in file.lines():
             note = json.loads(line)
             if "table" in note:
-                catalog, namespace, name = note["table"]
-                identifier = Identifier(catalog, tuple(namespace), name)
-                found = cls(file.statement, identifier, note["uuid"], note["metadata"])
+                found = cls(file.statement, Heading.noted(note))
             elif found is not None:
                 found.files.extend([note["file"]] if "file" in note else [])
                 found.branches.extend([note["branch"]] if "branch" in note else [])
         return found
 
+    def report(self, names: list[str], why: str) -> None:
+        report(f"journal {self.statement}", self.heading, names, why)
+
 
 def _is_settled(journal: _Journal, lake: Lake) -> bool:
     """Remove what a statement has left; whether nothing remains to be done."""
-    state = _state_of(journal, lake)
+    state = state_of(journal.heading, lake)
     if state is None:
         return _is_without_trace(journal, lake)
     branches = [branch for branch in journal.branches if branch.startswith(BRANCH_PREFIX)]
     for branch in branches:
         drop_branch(lake, state.identifier, branch)
     state = lake.current(state.identifier)
-    unknown = set(journal.files) - _files_of(state, journal.files)
+    unknown = set(journal.files) - files_of(state, journal.files)
     places = places_of(state.metadata.properties, state.metadata.location)
     own = {
         file
@@ -110,11 +108,11 @@ def _is_settled(journal: _Journal, lake: Lake) -> bool:
     for location in own:
         storage_at(location, state.file_properties).delete(location)
     _log.info(
-        "table %s: removed %d files of a statement that was cut off", journal.identifier, len(own)
+        "table %s: removed %d files of a statement that was cut off", state.identifier, len(own)
     )
     others = sorted([*(unknown - own), *(set(journal.branches) - set(branches))])
     if others:
-        _report(journal, others, "which are not the table's own, or not the statement's")
+        journal.report(others, "which are not the table's own, or not the statement's")
     return not others
 
 
@@ -123,8 +121,8 @@ def _is_without_trace(journal: _Journal, lake: Lake) -> bool:
 
     No file is removed, as its owner is not known.
     """
-    if not _is_gone(journal, lake):
-        _report(journal, [*journal.files, *journal.branches], "and the table is not found")
+    if not _is_gone(journal.heading, lake):
+        journal.report([*journal.files, *journal.branches], "and the table is not found")
         return False
     left = [
         file
@@ -133,22 +131,8 @@ def _is_without_trace(journal: _Journal, lake: Lake) -> bool:
         or storage_at(file, lake.file_properties).exists(file)
     ]
     if left:
-        _report(journal, left, "and the table was dropped: remove by hand what nobody needs")
+        journal.report(left, "and the table was dropped: remove by hand what nobody needs")
     return not left
-
-
-def _report(journal: _Journal, names: Sequence[str], why: str) -> None:
-    # As `repr`: text of a journal must not be able to forge lines of the log.
-    shown = ", ".join(map(repr, names[:3]))
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    _log.warning(
-        "journal %s of table %s names %s%s, %s",
-        journal.statement,
-        journal.identifier,
-        shown,
-        more,
-        why,
-    )
 
 
 def _bears(location: str, statement: str) -> bool:
@@ -160,7 +144,7 @@ def _bears(location: str, statement: str) -> bool:
 
 def _is_below(lake: Lake, location: str, place: str) -> bool:
     """Whether a file is in a folder, at any depth, and no link on the way leads elsewhere."""
-    file, folder = _plain(location), _plain(place).rstrip("/")
+    file, folder = plain(location), plain(place).rstrip("/")
     if (
         not folder
         or not file.startswith(f"{folder}/")
@@ -172,58 +156,9 @@ def _is_below(lake: Lake, location: str, place: str) -> bool:
     return inside == real or inside.startswith(f"{real}/")
 
 
-def _state_of(journal: _Journal, lake: Lake) -> TableState | None:
-    """The table, under any name; None if there is none. Raises: SparkportError."""
-    try:
-        state = lake.current(journal.identifier)
-        if str(state.metadata.table_uuid) == journal.uuid:
-            return state
-    except NotFound:
-        pass
-    folder = _plain(journal.metadata).rpartition("/")[0]
-    for namespace in lake.catalog.listing().namespaces.values():
-        for entry in namespace.entries.values():
-            if (
-                entry.kind is Kind.ICEBERG
-                and folder
-                and _plain(entry.location).startswith(f"{folder}/")
-            ):
-                state = lake.state(entry.identifier, entry.location)
-                if str(state.metadata.table_uuid) == journal.uuid:
-                    return state
-    return None
-
-
-def _is_gone(journal: _Journal, lake: Lake) -> bool:
+def _is_gone(heading: Heading, lake: Lake) -> bool:
     """Whether a table that is not found was dropped with its files, and is not just elsewhere."""
-    place = journal.metadata
+    place = heading.metadata
     if not place or not reachable(place, lake.file_properties):
         return False
     return not storage_at(place, lake.file_properties).exists(place)
-
-
-def _files_of(state: TableState, wanted: list[str]) -> set[str]:
-    """The files that a snapshot of the table leads to.
-
-    Raises: ValueError, OSError when that cannot be found out.
-    """
-    if not wanted:
-        return set()
-    if state.io is None:
-        raise ValueError("only Spark can read the table's metadata")
-    places = {_plain(location): location for location in wanted}
-    found, seen = set(), set()
-    for snapshot in state.metadata.snapshots:
-        if not snapshot.manifest_list:
-            raise ValueError("a snapshot does not name its manifests")
-        for manifest in read_manifest_list(state.io, snapshot.manifest_list):
-            if manifest.path not in seen:
-                seen.add(manifest.path)
-                paths = {_plain(entry.path) for entry in read_manifest(state.io, manifest)}
-                found |= {location for place, location in places.items() if place in paths}
-    return found
-
-
-def _plain(location: str) -> str:
-    """Write a location in one way: `file:///a`, `file:/a` and `/a` are the same place."""
-    return local_path(location) or location
