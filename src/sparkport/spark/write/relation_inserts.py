@@ -38,6 +38,7 @@ from sparkport.spark.lake.directory import CatalogEntry, Kind
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.outcomes import OutcomeUnknown
 from sparkport.spark.write.spark_writes import own_session
+from sparkport.spark.write.staged_rows import staged_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -161,10 +162,6 @@ class _RelationInsert(StagedWrite):
         self._open = False
         self._forget()
 
-    @property
-    def _location(self) -> str:
-        return self._staging.location(f"rows{DATA_SUFFIX}")
-
     def _write(self) -> None:
         rows = pa.Table.from_batches(self._gathered)
         self._gathered, self._rows_gathered, self._bytes_gathered = [], 0, 0
@@ -172,9 +169,8 @@ class _RelationInsert(StagedWrite):
         staged = pa.Table.from_arrays(arrays, names=self._columns.names)
         with writing(self._identifier):
             if self._output is None:
-                self._output = ParquetOutput(
-                    self._staging.storage, self._location, staged.schema, STAGED
-                )
+                storage, location = self._staging.for_spark(f"rows{DATA_SUFFIX}")
+                self._output = ParquetOutput(storage, location, staged.schema, STAGED)
             self._output.write(staged)
 
     def _finish(self) -> None:
@@ -249,8 +245,9 @@ class _RelationInsert(StagedWrite):
             session = own_session(
                 self._lake.spark, {"mapreduce.output.basename": f"part-{self._staging.id}"}
             )
-            reader = session.read.schema(self._spark_columns)
-            rows = reader.parquet(f"file:{self._location}")  # a location of Hadoop, not a URL
+            assert self._output is not None
+            properties, columns = self._lake.file_properties, self._spark_columns
+            rows = staged_rows(session, [self._output.location], properties, columns)
             return rows.select(*(quoted(name) for name in self._spark_columns.names))
 
     def _forget(self) -> None:

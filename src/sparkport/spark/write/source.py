@@ -25,7 +25,7 @@ _FILE_ROWS = 4_000_000
 
 
 class SourceWriter:
-    """Writes files into the statement's folder, which are removed with it.
+    """Writes files where Spark's executors can read them, which are removed with the statement.
 
     They can be read back like data files, by field id.
     """
@@ -62,8 +62,8 @@ class SourceWriter:
             arrays.append(relabelled(array, field.type))
         with writing(self._staging.identifier):
             if self._output is None:
-                location = self._staging.location(f"{len(self._files)}{DATA_SUFFIX}")
-                self._output = ParquetOutput(self._staging.storage, location, self._columns, STAGED)
+                storage, location = self._staging.for_spark(f"{len(self._files)}{DATA_SUFFIX}")
+                self._output = ParquetOutput(storage, location, self._columns, STAGED)
             self._output.write(pa.Table.from_arrays(arrays, schema=self._columns))
             if self._output.rows >= _FILE_ROWS:
                 self._close()

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from sparkport.catalog import Context, Operation
 from sparkport.errors import NotFound, Unsupported
 from sparkport.spark.iceberg.identifiers import Identifier, quoted
+from sparkport.spark.iceberg.parquet_output import writing
 from sparkport.spark.iceberg.plan import plan_rows
 from sparkport.spark.iceberg.positions import numbers_of
 from sparkport.spark.iceberg.table_state import TableState
@@ -42,6 +43,7 @@ from sparkport.spark.write.commit import (
 )
 from sparkport.spark.write.keys import KeyCheck
 from sparkport.spark.write.publish import drop_branch
+from sparkport.spark.write.staged_rows import staged_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -195,7 +197,7 @@ def _verify(lake: Lake, ctx: Context, write: SparkWrite, now: TableState) -> Non
     if not len(change.removed) or now.snapshot is None:
         return
     sequence = -1 if change.base.snapshot is None else change.base.snapshot.sequence_number
-    staged = lake.spark.read.parquet(*(file.path for file in write.source)).select("_row_id")
+    staged = _staged(lake, lake.spark, write).select("_row_id")
     table = lake.spark.sql(
         f"SELECT _row_id, _last_updated_sequence_number AS updated FROM {write.identifier.sql} "
         f"VERSION AS OF {now.snapshot.snapshot_id}"
@@ -239,7 +241,7 @@ def _run(
     session = own_session(
         lake.spark, {f"{_SUMMARY}{name}": value for name, value in summary.items()}
     )
-    source = session.read.parquet(*(file.path for file in write.source))
+    source = _staged(lake, session, write)
     target = (
         write.identifier.sql
         if branch is None
@@ -253,6 +255,12 @@ def _run(
     )
     ctx.on_cancel(job.cancel)
     job.result(meanwhile=lake.relay.make_room)
+
+
+def _staged(lake: Lake, session: SparkSession, write: SparkWrite) -> DataFrame:
+    locations = [file.path for file in write.source]
+    with writing(write.identifier):
+        return staged_rows(session, locations, lake.file_properties)
 
 
 def _execute(session: SparkSession, write: SparkWrite, source: DataFrame, target: str) -> None:

@@ -1,0 +1,71 @@
+"""Rows that were staged as Parquet, as a DataFrame of Spark.
+
+Spark reads files of this machine by itself. Files in an object store are opened in its Python
+workers, by the lake's storages: Java may have no file system for them. The properties of the
+storage, with their secrets, are in the function that the workers get, and not in the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from sparkport.spark.iceberg.locations import local_path, open_parquet
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["staged_rows"]
+
+_BATCH_ROWS = 10_000
+"""As many as Spark itself puts into a batch."""
+
+
+def staged_rows(
+    session: SparkSession,
+    locations: Sequence[str],
+    properties: Mapping[str, str],
+    columns: StructType | None = None,
+) -> DataFrame:
+    """The rows of these files; `columns` are Spark's types, where the files alone do not tell them.
+
+    Raises: OSError.
+    """
+    paths = [local_path(location) for location in locations]
+    if None not in paths:
+        reader = session.read if columns is None else session.read.schema(columns)
+        return reader.parquet(*(f"file:{path}" for path in paths))  # Hadoop's form, not a URL
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+    if columns is None:
+        with open_parquet(locations[0], properties) as file:
+            found = [each.with_nullable(True) for each in file.schema_arrow]
+        columns = from_arrow_schema(pa.schema(found), prefer_timestamp_ntz=True)
+    # One partition for each file. Spark would also divide a table of their names in its own way.
+    numbers = session.range(0, len(locations), 1, len(locations))
+    read = _ReadStaged(tuple(locations), properties, to_arrow_schema(columns))
+    return numbers.mapInArrow(read, columns)
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadStaged:
+    """What a worker runs. It is pickled by reference to this module, with only its fields."""
+
+    locations: tuple[str, ...] = field(repr=False)
+    properties: Mapping[str, str] = field(repr=False)
+    columns: pa.Schema = field(repr=False)
+
+    def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from self._read(self.locations[number])
+
+    def _read(self, location: str) -> Iterator[pa.RecordBatch]:
+        with open_parquet(location, self.properties) as file:
+            for rows in file.iter_batches(_BATCH_ROWS, columns=self.columns.names):
+                arrays = [rows.column(each.name).cast(each.type) for each in self.columns]
+                yield pa.RecordBatch.from_arrays(arrays, schema=self.columns)
