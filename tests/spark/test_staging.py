@@ -63,7 +63,9 @@ def test_files_are_noted_before_they_are_made_and_stay_when_it_is_committed(
     (journal,) = area.folder().glob("*.journal")
     lines = [json.loads(line) for line in journal.read_text().splitlines()]
     assert lines[0] == {
-        **{"table": ["lake", ["a"], "t"], "uuid": "", "metadata": ""},
+        "table": ["lake", ["a"], "t"],
+        "uuid": "",
+        "metadata": "",
         "places": [],
     }
     assert lines[1:] == [
