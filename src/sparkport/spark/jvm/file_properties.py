@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from sparkport.spark.jvm.gateway import Gateway
 
 __all__ = ["file_properties"]
 
@@ -20,8 +20,16 @@ _HADOOP: Mapping[str, str] = {
 """Hadoop's names of settings, and PyIceberg's."""
 
 
-def file_properties(spark: SparkSession) -> dict[str, str]:
-    """PyIceberg's properties for the object stores in Spark's Hadoop configuration."""
-    configuration = spark.sparkContext._jsc.hadoopConfiguration()
+_OPTIONS = ("s3.", "client.", "gcs.", "adls.")
+"""What options of a catalog begin with that are for its files."""
+
+
+def file_properties(gateway: Gateway) -> dict[str, str]:
+    """Properties for object stores: the catalog's own, and those of Spark's Hadoop configuration.
+
+    The catalog's win.
+    """
+    configuration = gateway.spark.sparkContext._jsc.hadoopConfiguration()
     found = {ours: configuration.get(theirs) for theirs, ours in _HADOOP.items()}
-    return {name: str(value) for name, value in found.items() if value}
+    options = {name: value for name, value in gateway.options.items() if name.startswith(_OPTIONS)}
+    return {**{name: str(value) for name, value in found.items() if value}, **options}

@@ -72,7 +72,7 @@ class Lake:
         self.settings = settings
         self.states = States()
         self.metadata_heads = MetadataHeads(self._open_metadata)
-        self.file_properties = file_properties(gateway.spark)
+        self.file_properties = file_properties(gateway)
         """Properties of the storages of all files; a table may have some of its own."""
         store = self._store()
         self.staging = StagingArea(staging, self.file_properties, gateway.hold, store)
