@@ -7,12 +7,15 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 from tests.rerun import AFTER_THE_LAST_TEST
 from xdist.scheduler import LoadFileScheduling
+
+if TYPE_CHECKING:
+    from tests.parts.postgres import PostgresServer
 
 # The same examples in every run, and all the time they take: a machine that is shared has its
 # pauses.
@@ -30,6 +33,15 @@ def _no_thread_outlives_the_run() -> Iterator[None]:
         time.sleep(0.05)
     if leaked:
         pytest.fail(f"{AFTER_THE_LAST_TEST} threads still run: {', '.join(sorted(leaked))}")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A real PostgreSQL, which the tests of this process share: each makes its own database."""
+    from tests.parts.postgres import postgres_server
+
+    with postgres_server() as server:
+        yield server
 
 
 def pytest_unconfigure() -> None:
