@@ -109,7 +109,13 @@ class Gateway:
         """All namespaces, outer ones before inner ones."""
         catalog = self.java_catalog
         with translated(f"Spark catalog {self.catalog}"):
-            pending = [tuple(each) for each in catalog.listNamespaces()]
+            try:
+                pending = [tuple(each) for each in catalog.listNamespaces()]
+            except Exception as error:
+                # A Hadoop catalog has no folder before its first namespace is made.
+                if "NoSuchNamespaceException" not in str(error):
+                    raise
+                return
             while pending:
                 namespace = pending.pop(0)
                 yield namespace

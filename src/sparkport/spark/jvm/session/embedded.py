@@ -229,7 +229,7 @@ class _Context:
         prefix = f"spark.sql.catalog.{spark_catalog}"
         catalog = dict(settings)
         catalog |= {
-            key: value for key, value in wanted.conf.items() if key.startswith(f"{prefix}.")
+            key: value for key, value in wanted.conf.items() if f"{key}.".startswith(f"{prefix}.")
         }
         with self._lock:
             if not self._sessions or self._stopped():
