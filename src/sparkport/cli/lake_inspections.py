@@ -46,7 +46,7 @@ def jars(config: Config) -> list[str]:
 def lake(config: Config, found: Found) -> list[str]:
     """Connect to the catalog and list it; read, write and remove a byte in the store."""
     from sparkport.spark.jvm.session.embedded import catalog_name
-    from sparkport.spark.lake.catalogs import native_catalog
+    from sparkport.spark.lake.catalogs import lacks_tables, native_catalog
 
     if config.name in found.names:
         raise BadRequest(f"two catalogs are called {config.name!r}: give the lake another --name")
@@ -54,6 +54,9 @@ def lake(config: Config, found: Found) -> list[str]:
     source = lake_source(config)
     if source.catalog == "sqlite":
         return _folder(config, source, found)
+    if lacks_tables(source, config.name):
+        said = f"the {source.catalog} catalog lacks Iceberg's tables, which will be made"
+        return [said, *_store(source, {}, None)]
     name = config.spark_catalog or catalog_name(source, config.name)
     catalog = native_catalog(source, name, config.lake)
     if catalog is None:

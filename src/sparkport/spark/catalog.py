@@ -32,7 +32,7 @@ from sparkport.spark.jvm.relay.relations import scan_relation_batches
 from sparkport.spark.jvm.relay.relay import Relay
 from sparkport.spark.jvm.session.embedded import adopt, catalog_name, embedded_session, release
 from sparkport.spark.jvm.session.source import LakeSource
-from sparkport.spark.lake.catalogs import CATALOGS, kind_of
+from sparkport.spark.lake.catalogs import CATALOGS, kind_of, prepared
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.settings import LakeSettings
 from sparkport.spark.schema import LakeSchema
@@ -90,6 +90,7 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         settings = settings or LakeSettings()
         if source is not None:
             self.spark_catalog = spark_catalog or catalog_name(source, name)
+            source = prepared(source, name, self.spark_catalog)
             self.spark = embedded_session(
                 source, self.spark_catalog, master=master, conf=conf, jars=jars, ui=ui
             )

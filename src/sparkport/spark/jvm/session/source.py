@@ -6,7 +6,6 @@ catalogs, and of the jars that these settings need.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,8 +32,6 @@ _STORES: Mapping[str, tuple[str, Coordinates]] = {
 _HINTS = {"s3.": AWS, "client.": AWS, "glue.": AWS, "gcs.": GCP, "adls.": AZURE}
 """What options begin with that are for a store. A REST catalog's warehouse is only a name."""
 _SCHEMES = (*_STORES, "hdfs", "viewfs", "file")
-_LIBPQ = {"jdbc.user": "PGUSER", "jdbc.password": "PGPASSWORD"}
-"""Variables of PostgreSQL's own clients. Java's driver does not read them."""
 _NEEDS_URI = {
     "jdbc": "jdbc:postgresql://HOST/DATABASE",
     "rest": "https://HOST/PATH",
@@ -158,10 +155,6 @@ class LakeSource:
         }
         if self.catalog == "jdbc":
             options["jdbc.schema-version"] = "V1"  # the first version with views
-        if self.native_kind == "jdbc":
-            options |= {
-                name: os.environ[each] for name, each in _LIBPQ.items() if each in os.environ
-            }
         if self.catalog == "rest":
             options["header.X-Iceberg-Access-Delegation"] = "vended-credentials"
         elif self.scheme in _STORES:

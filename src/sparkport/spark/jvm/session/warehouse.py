@@ -15,7 +15,15 @@ from pathlib import Path
 
 from sparkport.errors import BadRequest, PreconditionFailed
 
-__all__ = ["BUSY_SECONDS", "DATABASE", "Warehouse", "open_warehouse"]
+__all__ = [
+    "BUSY_SECONDS",
+    "CATALOG_TABLES",
+    "DATABASE",
+    "FIRST_COLUMNS",
+    "TYPE_COLUMN",
+    "Warehouse",
+    "open_warehouse",
+]
 
 DATABASE = "catalog.db"
 """Iceberg's catalog in the folder of a warehouse."""
@@ -29,7 +37,7 @@ _BUSY_SECONDS_AT_START = 20.0
 """How long to wait for a locked catalog when a server starts, where a user looks on."""
 _LAYOUT = 0
 """SQLite's user_version of the catalogs that we know. Iceberg and PyIceberg do not use it."""
-_COLUMNS = {
+FIRST_COLUMNS = {
     "catalog_name",
     "table_namespace",
     "table_name",
@@ -37,7 +45,7 @@ _COLUMNS = {
     "previous_metadata_location",
 }
 """Columns of `iceberg_tables` in its first version."""
-_MADE = (
+CATALOG_TABLES = (
     """
     CREATE TABLE IF NOT EXISTS iceberg_tables (
         catalog_name VARCHAR(255) NOT NULL, table_namespace VARCHAR(255) NOT NULL,
@@ -54,8 +62,8 @@ _MADE = (
     )
     """,
 )
-"""Statements that make a catalog as Iceberg's JDBC catalog would."""
-_TYPE_COLUMN = "iceberg_type"
+"""Statements that make a catalog as Iceberg's JDBC catalog would, for any database."""
+TYPE_COLUMN = "iceberg_type"
 """The column that the second version of `iceberg_tables` adds, for views."""
 _FORBIDDEN = "?#%"
 
@@ -105,11 +113,11 @@ class Warehouse:
         catalog = self.path / DATABASE
         with _plain_errors(catalog), closing(_connect(catalog, "rwc")) as connection:
             connection.execute("BEGIN IMMEDIATE")
-            for statement in _MADE:
+            for statement in CATALOG_TABLES:
                 connection.execute(statement)
-            if _TYPE_COLUMN not in _columns(connection):
+            if TYPE_COLUMN not in _columns(connection):
                 connection.execute(
-                    f"ALTER TABLE iceberg_tables ADD COLUMN {_TYPE_COLUMN} VARCHAR(5)"
+                    f"ALTER TABLE iceberg_tables ADD COLUMN {TYPE_COLUMN} VARCHAR(5)"
                 )
             connection.execute("COMMIT")
 
@@ -160,7 +168,7 @@ def _stored_names(catalog: Path) -> tuple[str, ...]:
         columns = _columns(connection)
         if not columns:
             return ()
-        if not columns >= _COLUMNS:
+        if not columns >= FIRST_COLUMNS:
             raise PreconditionFailed(
                 f"the catalog {catalog} is not one of Iceberg: move it away, or name another folder"
             )
