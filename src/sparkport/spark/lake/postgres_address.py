@@ -101,9 +101,7 @@ def _parts(uri: str) -> tuple[list[tuple[str, str]], str, dict[str, str]]:
         if "@" in parts.netloc or parts.fragment:
             raise ValueError(uri)
         hosts = [_host(each) for each in parts.netloc.split(",") if each]
-        said = dict(
-            parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-        )
+        said = dict(parse_qsl(parts.query, keep_blank_values=True))
     except ValueError:
         raise BadRequest(
             f"the catalog_uri of PostgreSQL is written {_EXAMPLE}?NAME=VALUE: correct it"
