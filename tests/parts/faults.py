@@ -9,6 +9,7 @@ itself. The server gets a new connection for each request, as a server that rest
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import socket
@@ -43,7 +44,10 @@ class Request:
     status: int = 0
     """What the client got; 0 when the connection was cut."""
     body: int = 0
-    """Bytes that went to the server, or to the client, whichever is more."""
+    """Bytes that went to the server, or to the client, whichever is more.
+
+    These are all only when the client has read them, and so is the time.
+    """
     seconds: float = 0
     """What the server took, without the proxy's delay."""
 
@@ -91,7 +95,8 @@ class FaultProxy:
     def __init__(self, server: tuple[str, int]) -> None:
         self._server = server
         self._lock = threading.Lock()
-        self._seen: list[Request] = []
+        self._seen: dict[int, Request] = {}
+        self._numbers = itertools.count()
         self._faults: list[_Fault] = []
         self._open: set[socket.socket] = set()
         self._random = random.Random(0)
@@ -108,9 +113,9 @@ class FaultProxy:
     # ------------------------------------------------------------------------------------- counting
 
     def requests(self) -> list[Request]:
-        """What has been answered so far, in the order of the answers."""
+        """What has been asked so far, in the order in which the answers began."""
         with self._lock:
-            return list(self._seen)
+            return list(self._seen.values())
 
     def operations(self) -> list[str]:
         """S3's names of the requests so far."""
@@ -216,13 +221,13 @@ class FaultProxy:
             if waits:
                 client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
             body = asked.pass_body(head, None)
+            self._note(next(self._numbers), replace(request, status=fault.status, body=body))
             client.sendall(_error(fault.status, fault.code, method))
-            self._note(replace(request, status=fault.status, body=body))
             return True
         cut = fault.cut_after if fault is not None else -1
         sends = head.has_body
         begun = time.monotonic()
-        answer, sent, got = None, 0, 0
+        answer, number = None, next(self._numbers)
         try:
             with socket.create_connection(self._server, timeout=60) as server:
                 server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -235,14 +240,17 @@ class FaultProxy:
                     pass
                 if answer is None:
                     raise Cut
+                # Before the client can go on, and count.
+                seen = replace(request, status=answer.status, body=sent)
+                self._note(number, replace(seen, seconds=time.monotonic() - begun))
                 client.sendall(answer.without_close(method))
                 if not answer.is_bodiless(method):
                     got = answered.pass_body(answer, client, -1 if sends else cut, True)
+                    seen = replace(seen, body=max(sent, got))
+                    self._note(number, replace(seen, seconds=time.monotonic() - begun))
         except (OSError, Cut):
-            self._note(replace(request, seconds=time.monotonic() - begun))
+            self._note(number, replace(request, seconds=time.monotonic() - begun))
             raise
-        taken = time.monotonic() - begun
-        self._note(replace(request, status=answer.status, body=max(sent, got), seconds=taken))
         return answer.is_delimited(method)
 
     def _fault_of(self, request: Request) -> _Fault | None:
@@ -256,9 +264,9 @@ class FaultProxy:
                 return _Fault("", "", 1, status, _CODES[status])
         return None
 
-    def _note(self, request: Request) -> None:
+    def _note(self, number: int, request: Request) -> None:
         with self._lock:
-            self._seen.append(request)
+            self._seen[number] = request
 
 
 class _Manager(BaseManager):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import pyarrow as pa
 import pytest
@@ -32,6 +33,9 @@ NAMES = (
 class StorageContract:
     """Subclasses have a fixture `storage`, and `root`: a folder of it in which nothing is yet."""
 
+    replaces = False
+    """Whether a file of the same name is replaced, and not refused."""
+
     # -------------------------------------------------------------------------- reading and writing
 
     def test_what_was_written_is_read(self, storage: Storage, root: str) -> None:
@@ -55,8 +59,9 @@ class StorageContract:
     def test_a_small_file_is_written_in_one_go(self, storage: Storage, root: str) -> None:
         storage.write(f"{root}/a", CONTENT)
         assert storage.read(f"{root}/a", 0, len(CONTENT)) == CONTENT
-        with pytest.raises(FileExistsError):
-            storage.write(f"{root}/a", b"other")
+        with storage.open(f"{root}/a", len(CONTENT)) as source:
+            assert source.size() == len(CONTENT)
+            assert source.read_at(3, 5) == b"567"
 
     def test_an_empty_file_is_a_file(self, storage: Storage, root: str) -> None:
         storage.write(f"{root}/empty", b"")
@@ -92,11 +97,12 @@ class StorageContract:
         storage.delete(f"{root}/a")
         assert buffer.to_pybytes() == LARGE
 
-    def test_nothing_is_overwritten(self, storage: Storage, root: str) -> None:
+    def test_a_name_that_is_used_twice(self, storage: Storage, root: str) -> None:
         storage.write(f"{root}/a", CONTENT)
-        with pytest.raises(FileExistsError):
-            storage.create(f"{root}/a")
-        assert storage.read(f"{root}/a", 0, 10) == CONTENT
+        with nullcontext() if self.replaces else pytest.raises(FileExistsError):
+            storage.write(f"{root}/a", b"9876543210")
+        wanted = b"9876543210" if self.replaces else CONTENT
+        assert storage.read(f"{root}/a", 0, 10) == wanted
 
     def test_folders_are_made_as_they_are_needed(self, storage: Storage, root: str) -> None:
         storage.write(f"{root}/x/y/z/a", CONTENT)
@@ -135,6 +141,7 @@ class StorageContract:
                 storage.open_once,
                 storage.size,
                 lambda each: storage.read(each, 0, 1),
+                lambda each: storage.open(each, len(CONTENT)),
             ):
                 with pytest.raises(MissingFile) as caught:
                     act(place)
@@ -158,6 +165,16 @@ class StorageContract:
             storage.delete(place)
             assert not storage.exists(place)
         assert storage.exists(f"{root}/ab")
+
+    def test_many_are_deleted_at_once(self, storage: Storage, root: str) -> None:
+        names = [f"{root}/x/{each}" for each in (*NAMES, "<a>&amp;", "z")]
+        for each in names:
+            storage.write(each, CONTENT)
+        storage.write(f"{root}/kept", CONTENT)
+        storage.delete_all([*names, f"{root}/none"])
+        storage.delete_all(names[:1])
+        storage.delete_all([])
+        assert storage.files_below(root) == [f"{root}/kept"]
 
     # -------------------------------------------------------------------------- names and listings
 

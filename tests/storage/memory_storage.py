@@ -26,7 +26,7 @@ class MemoryStorage(Storage):
     def __init__(self, properties: Mapping[str, str]) -> None:
         pass
 
-    def open(self, location: str) -> pa.NativeFile:
+    def open(self, location: str, size: int | None = None) -> pa.NativeFile:
         return pa.BufferReader(self._content(location))
 
     def create(self, location: str) -> pa.NativeFile:

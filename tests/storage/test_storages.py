@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
-from pyarrow.fs import FSSpecHandler, PyFileSystem, SubTreeFileSystem
+from pyarrow.fs import FileSystem, FSSpecHandler, PyFileSystem, SubTreeFileSystem
 from tests.storage.contract import CONTENT, LARGE, StorageContract
 from tests.storage.memory_storage import MemoryStorage
 
-from sparkport.spark.iceberg import object_storage
 from sparkport.spark.iceberg.local_storage import LocalStorage
 from sparkport.spark.iceberg.object_storage import ObjectStorage
 from sparkport.spark.iceberg.storage import MissingFile, Storage
@@ -51,15 +50,21 @@ class _Store(FSSpecHandler):
         self.fs.rm_file(path)
 
 
+class _MemoryObjects(ObjectStorage):
+    def _at(self, location: str) -> tuple[FileSystem, str]:
+        everything = PyFileSystem(_Store(MemoryFileSystem()))
+        # It gives names as S3 does, without a slash.
+        return SubTreeFileSystem("/store", everything), location.partition("://")[2]
+
+
 class TestObjectStorage(StorageContract):
     """By Arrow's file systems, of which this one is in memory, and has no folders either."""
 
+    replaces = True
+
     @pytest.fixture
-    def storage(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage]:
-        everything = PyFileSystem(_Store(MemoryFileSystem()))
-        system = SubTreeFileSystem("/store", everything)  # gives names as S3 does, without a slash
-        monkeypatch.setattr(object_storage, "_file_system", lambda *_: system)
-        yield ObjectStorage({})
+    def storage(self) -> Iterator[Storage]:
+        yield _MemoryObjects({})
         MemoryFileSystem.store.clear()
         MemoryFileSystem.pseudo_dirs[:] = [""]
 
@@ -196,20 +201,3 @@ def test_what_may_not_be_looked_at_is_not_missing(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="symbolic links") as caught:
             act(f"{tmp_path}/loop/a")
         assert not isinstance(caught.value, MissingFile)
-
-
-# ------------------------------------------------------------------------- what is object storage's
-
-
-def test_settings_of_pyiceberg_reach_the_file_system() -> None:
-    properties = {
-        "s3.endpoint": "http://127.0.0.1:9",
-        "s3.access-key-id": "key",
-        "s3.secret-access-key": "secret",
-        "s3.region": "eu-central-1",
-    }
-    system, path = ObjectStorage(properties)._at("S3A://bucket/a b#c?d%20e")
-    assert path == "bucket/a b#c?d%20e"
-    assert system.type_name == "s3"
-    assert system.region == "eu-central-1"
-    assert ObjectStorage(dict(reversed(properties.items())))._at("s3a://bucket/b")[0] is system

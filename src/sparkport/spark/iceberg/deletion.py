@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 from sparkport.spark.iceberg.locations import local_path, storage_at
+from sparkport.spark.iceberg.storage import scheme_of
 
 __all__ = ["delete_files", "delete_java_files"]
 
 _log = logging.getLogger(__name__)
-
-_AT_ONCE = 8
-"""Requests to an object store that run at a time."""
 
 
 def delete_files(locations: Iterable[str], properties: Mapping[str, str]) -> list[str]:
@@ -22,12 +19,21 @@ def delete_files(locations: Iterable[str], properties: Mapping[str, str]) -> lis
     `properties` are those of the storages. A file that does not exist counts as removed.
     """
     wanted = list(dict.fromkeys(locations))
-    if len(wanted) < 2 or all(local_path(each) is not None for each in wanted):
-        removed = [_is_removed(each, properties) for each in wanted]
-    else:
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sparkport-removal") as threads:
-            removed = list(threads.map(lambda each: _is_removed(each, properties), wanted))
-    return [location for location, is_gone in zip(wanted, removed, strict=True) if not is_gone]
+    if len(wanted) > 1 and not any(local_path(each) is not None for each in wanted):
+        by_scheme: dict[str, list[str]] = {}
+        for location in wanted:
+            by_scheme.setdefault(scheme_of(location), []).append(location)
+        wanted = [each for every in by_scheme.values() for each in _left(every, properties)]
+    return [each for each in wanted if not _is_removed(each, properties)]
+
+
+def _left(locations: list[str], properties: Mapping[str, str]) -> list[str]:
+    """Remove files by few requests; all of them if any could not be removed."""
+    try:
+        storage_at(locations[0], properties).delete_all(locations)
+    except Exception:  # noqa: BLE001 - each is tried by itself then
+        return locations
+    return []
 
 
 def delete_java_files(locations: Iterable[str], properties: Mapping[str, str]) -> list[str]:

@@ -45,7 +45,7 @@ class LocalStorage(Storage):
     def reaches(cls, location: str) -> bool:
         return local_path(location) is not None
 
-    def open(self, location: str) -> pa.NativeFile:
+    def open(self, location: str, size: int | None = None) -> pa.NativeFile:
         with _missing(location):
             return pa.memory_map(_path(location))
 

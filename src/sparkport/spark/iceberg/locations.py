@@ -11,7 +11,8 @@ from contextlib import contextmanager
 import pyarrow.parquet as pq
 
 from sparkport.spark.iceberg.local_storage import LocalStorage, local_path
-from sparkport.spark.iceberg.object_storage import SCHEMES, ObjectStorage
+from sparkport.spark.iceberg.object_storage import AzureStorage, GcsStorage
+from sparkport.spark.iceberg.s3_storage import S3Storage
 from sparkport.spark.iceberg.storage import Storage, scheme_of
 
 __all__ = ["is_pattern", "local_path", "open_parquet", "reachable", "register", "storage_at"]
@@ -19,7 +20,9 @@ __all__ = ["is_pattern", "local_path", "open_parquet", "reachable", "register", 
 _STORAGES: dict[str, type[Storage]] = {
     "": LocalStorage,
     "file": LocalStorage,
-    **dict.fromkeys(SCHEMES, ObjectStorage),
+    **dict.fromkeys(("s3", "s3a", "s3n"), S3Storage),
+    **dict.fromkeys(("gs", "gcs"), GcsStorage),
+    **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), AzureStorage),
 }
 
 
@@ -29,10 +32,7 @@ def register(scheme: str, storage: type[Storage]) -> None:
 
 
 def reachable(path: str, properties: Mapping[str, str]) -> bool:
-    """Whether files at a location can be read without Spark.
-
-    `properties` are those of PyIceberg's file systems.
-    """
+    """Whether files at a location can be read without Spark."""
     storage = _STORAGES.get(scheme_of(path))
     return storage is not None and storage.reaches(path)
 
@@ -51,15 +51,19 @@ def is_pattern(path: str) -> bool:
 
 
 @contextmanager
-def open_parquet(path: str, properties: Mapping[str, str]) -> Iterator[pq.ParquetFile]:
-    """Open a data file, for a `with` statement.
+def open_parquet(
+    path: str, properties: Mapping[str, str], size: int | None = None
+) -> Iterator[pq.ParquetFile]:
+    """Open a data file, for a `with` statement. `size` is its size in bytes, where that is known.
 
     Raises: OSError, MissingFile among them; ArrowInvalid for a file that is not Parquet.
     """
     storage = storage_at(path, properties)
     # Measured: with a memory map, buffering ahead costs a copy and gains nothing.
     ahead = not storage.is_local
-    file = pq.ParquetFile(storage.open(path), pre_buffer=ahead, coerce_int96_timestamp_unit="us")
+    file = pq.ParquetFile(
+        storage.open(path, size), pre_buffer=ahead, coerce_int96_timestamp_unit="us"
+    )
     try:
         yield file
     finally:

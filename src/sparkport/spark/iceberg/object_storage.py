@@ -1,102 +1,161 @@
-"""Files in object stores, through Arrow's file systems, which PyIceberg sets up."""
+"""Files in object stores, through Arrow's file systems.
+
+What they need to know is set by the names of Iceberg's FileIO (`s3.endpoint`, `gcs.oauth2.token`,
+`adls.sas-token.ACCOUNT`). Only the modules beside this one know what Arrow calls it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+import errno
+import re
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from sparkport.spark.iceberg.storage import MissingFile, Storage, scheme_of
+from sparkport.spark.iceberg.azure_file_system import azure_file_system, azure_path
+from sparkport.spark.iceberg.gcs_file_system import gcs_file_system
+from sparkport.spark.iceberg.storage import MissingFile, Storage
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
 
-__all__ = ["SCHEMES", "ObjectStorage"]
+__all__ = ["AzureStorage", "GcsStorage", "ObjectStorage", "Properties"]
 
-SCHEMES = ("s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "wasb", "wasbs")
-"""Object stores that Arrow reads by itself. HDFS is not among them: it needs Java."""
+Properties = tuple[tuple[str, str], ...]
 
 _BUFFER_BYTES = 1024 * 1024
+_DELETERS = 8
+_SECRET = re.compile(r"(?i)(secret|key|token|password|credential|connection-string)")
+_SIGNED = re.compile(r"(?i)\b(sig|signature|x-amz-signature|x-amz-security-token)=[^&\s'\"]+")
 
 
 class ObjectStorage(Storage):
     """Files of an object store.
 
-    A closed file is durable. There are no folders, and renaming copies the file.
+    A closed file is durable. There are no folders, and renaming copies the file. A file of the same
+    name is replaced: names are never used twice, so nobody asks whether there is one.
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        self._properties = tuple(sorted(properties.items()))
+        self._properties: Properties = tuple(sorted(properties.items()))
 
-    def open(self, location: str) -> pa.NativeFile:
-        system, path = self._at(location)
-        try:
+    def open(self, location: str, size: int | None = None) -> pa.NativeFile:
+        with self._telling(location):
+            system, path = self._at(location)
             return system.open_input_file(path)
-        except FileNotFoundError as error:
-            raise MissingFile(location) from error
 
     def create(self, location: str) -> pa.NativeFile:
-        if self.exists(location):
-            raise FileExistsError(location)
-        system, path = self._at(location)
-        return system.open_output_stream(path, buffer_size=_BUFFER_BYTES)
+        with self._telling(location):
+            system, path = self._at(location)
+            return system.open_output_stream(path, buffer_size=_BUFFER_BYTES)
 
     def make_durable(self, location: str) -> None:
         """Nothing to do: a file is durable once it is closed."""
 
     def rename(self, location: str, target: str) -> None:
         self.size(location)
-        system, path = self._at(location)
-        system.move(path, self._at(target)[1])
+        with self._telling(location):
+            system, path = self._at(location)
+            system.copy_file(path, self._at(target)[1])
+        self.delete(location)
 
     def files_below(self, folder: str) -> list[str]:
         from pyarrow.fs import FileSelector, FileType
 
-        system, path = self._at(folder.rstrip("/"))
-        found = system.get_file_info(FileSelector(path, allow_not_found=True, recursive=True))
-        start = folder.rstrip("/")[: -len(path)]
-        return sorted(f"{start}{each.path}" for each in found if each.type == FileType.File)
+        folder = folder.rstrip("/")
+        with self._telling(folder):
+            system, path = self._at(folder)
+            found = system.get_file_info(FileSelector(path, allow_not_found=True, recursive=True))
+        return sorted(
+            folder + each.path[len(path) :] for each in found if each.type == FileType.File
+        )
 
     def delete(self, location: str) -> None:
-        system, path = self._at(location)
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError), self._telling(location):
+            system, path = self._at(location)
             system.delete_file(path)
 
+    def delete_all(self, locations: Iterable[str]) -> None:
+        every = list(locations)
+        if len(every) < 2:
+            super().delete_all(every)
+            return
+        with ThreadPoolExecutor(min(_DELETERS, len(every)), "sparkport-delete") as deleters:
+            list(deleters.map(self.delete, every))
+
     def size(self, location: str) -> int:
+        return int(self._info(location).size)
+
+    def modified(self, location: str) -> float:
+        return float(self._info(location).mtime_ns or 0) / 1e9
+
+    def _info(self, location: str) -> FileInfo:
         from pyarrow.fs import FileType
 
-        system, path = self._at(location)
-        found: FileInfo = system.get_file_info(path)
+        with self._telling(location):
+            system, path = self._at(location)
+            found: FileInfo = system.get_file_info(path)
         if found.type == FileType.NotFound:
             raise MissingFile(location)
         if found.type == FileType.Directory:
-            raise IsADirectoryError(location)
-        return int(found.size)
+            raise IsADirectoryError(errno.EISDIR, "this is a folder", location)
+        return found
 
-    def modified(self, location: str) -> float:
-        from pyarrow.fs import FileType
+    @abstractmethod
+    def _at(self, location: str) -> tuple[FileSystem, str]:
+        """The file system, which is made once, and the path with the bucket.
 
-        system, path = self._at(location)
-        found: FileInfo = system.get_file_info(path)
-        if found.type != FileType.File or found.mtime_ns is None:
-            raise MissingFile(location)
-        return float(found.mtime_ns) / 1e9
+        Nothing is decoded: a name may have any character. Raises: OSError.
+        """
+
+    @contextmanager
+    def _telling(self, location: str) -> Iterator[None]:
+        """Raise errors of the store as OSError, without what is secret in their texts."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise MissingFile(location) from error
+        except OSError as error:
+            text = str(error)
+            if (cleaned := self._without_secrets(text)) == text:
+                raise
+            raise OSError(cleaned) from None
+        except (pa.ArrowException, ValueError) as error:
+            # Settings that Arrow does not take: an endpoint that is no address, for instance.
+            raise OSError(self._without_secrets(str(error))) from None
+
+    def _without_secrets(self, text: str) -> str:
+        for name, value in self._properties:
+            if len(value) > 3 and _SECRET.search(name):
+                text = text.replace(value, "…")
+        return _SIGNED.sub(r"\1=…", text)
+
+
+class GcsStorage(ObjectStorage):
+    """Files of Google Cloud Storage."""
 
     def _at(self, location: str) -> tuple[FileSystem, str]:
-        """The file system, and the path with the bucket.
-
-        Nothing is decoded: a name may have any character.
-        """
-        path = location.partition("://")[2]
-        return _file_system(scheme_of(location), path.partition("/")[0], self._properties), path
+        return _gcs(self._properties), location.partition("://")[2]
 
 
-@lru_cache(maxsize=256)
-def _file_system(scheme: str, bucket: str, properties: tuple[tuple[str, str], ...]) -> Any:
-    # Imported late: workers that read local files start sooner without it.
-    from pyiceberg.io.pyarrow import PyArrowFileIO
+class AzureStorage(ObjectStorage):
+    """Files of Azure's Blob Storage and Data Lake Storage."""
 
-    return PyArrowFileIO(dict(properties)).fs_by_scheme(scheme, bucket)
+    def _at(self, location: str) -> tuple[FileSystem, str]:
+        host, path = azure_path(location)
+        return _azure(host, self._properties), path
+
+
+@lru_cache(maxsize=64)
+def _gcs(properties: Properties) -> Any:
+    return gcs_file_system(dict(properties))
+
+
+@lru_cache(maxsize=64)
+def _azure(host: str, properties: Properties) -> Any:
+    return azure_file_system(host, dict(properties))

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import errno
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 import pyarrow as pa
@@ -50,7 +50,10 @@ class Storage(ABC):
 
     @abstractmethod
     def __init__(self, properties: Mapping[str, str]) -> None:
-        """`properties` are PyIceberg's: endpoints, credentials and the like. Nothing is opened."""
+        """`properties` are those of Iceberg's FileIO: endpoints, credentials and the like.
+
+        Nothing is opened.
+        """
 
     @classmethod
     def reaches(cls, location: str) -> bool:
@@ -58,10 +61,11 @@ class Storage(ABC):
         return True
 
     @abstractmethod
-    def open(self, location: str) -> pa.NativeFile:
+    def open(self, location: str, size: int | None = None) -> pa.NativeFile:
         """Open a file for reading at any position; the caller closes it.
 
-        Bytes that were read stay valid. Raises: MissingFile.
+        Bytes that were read stay valid. A caller that knows the file's size says it: it may save
+        requests. Raises: MissingFile.
         """
 
     def open_once(self, location: str) -> pa.NativeFile:
@@ -82,10 +86,8 @@ class Storage(ABC):
     def create(self, location: str) -> pa.NativeFile:
         """Create a file to write to, and its folders; the file is complete when it is closed.
 
-        Nothing is overwritten: names of files are never used twice. An object store looks before it
-        writes, so of two callers at the same moment only the local storage refuses the second.
-
-        Raises: FileExistsError.
+        Names of files are never used twice. A storage that can tell without asking for it raises
+        FileExistsError; an object store replaces the file.
         """
 
     @abstractmethod
@@ -93,7 +95,7 @@ class Storage(ABC):
         """Make sure that a closed file survives a power cut."""
 
     def write(self, location: str, content: bytes) -> None:
-        """Create a file with this content, and make it durable. Raises: FileExistsError."""
+        """Create a file with this content, and make it durable. As for `create`."""
         with self.create(location) as sink:
             sink.write(content)
         self.make_durable(location)
@@ -116,6 +118,11 @@ class Storage(ABC):
     @abstractmethod
     def delete(self, location: str) -> None:
         """Remove a file. A file that does not exist is no error."""
+
+    def delete_all(self, locations: Iterable[str]) -> None:
+        """Remove files, with as few requests as there can be. None of them needs to exist."""
+        for location in locations:
+            self.delete(location)
 
     @abstractmethod
     def size(self, location: str) -> int:

@@ -1,0 +1,75 @@
+"""Arrow's file system for Azure's storage, set up by the names of Iceberg's ADLSFileIO."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+__all__ = ["azure_file_system", "azure_path"]
+
+_SAS = "adls.sas-token."
+_ENDPOINT = "adls.connection-string."
+
+
+def azure_path(location: str) -> tuple[str, str]:
+    """The host of the account, and the path with the container.
+
+    `abfss://container@account.dfs.core.windows.net/a/b` is at `container/a/b`. The host is "" where
+    a location does not say it, and then `adls.account-name` does.
+    """
+    authority, slash, path = location.partition("://")[2].partition("/")
+    container, at, host = authority.partition("@")
+    return (host if at else ""), f"{container}{slash}{path}"
+
+
+def azure_file_system(host: str, properties: Mapping[str, str]) -> Any:
+    """Without settings, credentials are those that Azure's own programs would use.
+
+    Raises: OSError, which names the setting that is wrong or that Arrow cannot keep to.
+    """
+    from pyarrow.fs import AzureFileSystem
+
+    shared_name = properties.get("adls.auth.shared-key.account.name")
+    account = host.partition(".")[0] or shared_name or properties.get("adls.account-name") or ""
+    if not account:
+        raise OSError(
+            "a location in Azure names its account: abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/"
+        )
+    options: dict[str, Any] = {"account_name": account}
+    key = properties.get("adls.auth.shared-key.account.key") or properties.get("adls.account-key")
+    sas = _of_account(_SAS, host, account, properties) or properties.get("adls.sas-token")
+    client = [properties.get(f"adls.{each}") for each in ("client-id", "client-secret")]
+    if sas:
+        options["sas_token"] = sas if sas.startswith("?") else f"?{sas}"
+    elif key and shared_name in (None, account):
+        options["account_key"] = key
+    elif all(client):
+        options["client_id"], options["client_secret"] = client
+        options["tenant_id"] = properties.get("adls.tenant-id")
+    elif properties.get("adls.token"):
+        raise OSError(
+            "Azure is read without tokens of Java's kind: have the catalog give out SAS tokens, or "
+            "set adls.auth.shared-key.account.key"
+        )
+    endpoint = _of_account(_ENDPOINT, host, account, properties)
+    suffix = host.partition(".")[2]
+    if endpoint:
+        parts = urlsplit(endpoint if "://" in endpoint else f"https://{endpoint}")
+        for service in ("blob", "dfs"):
+            authority = parts.netloc.replace(".dfs.", f".{service}.", 1)
+            options[f"{service}_storage_authority"] = authority
+            options[f"{service}_storage_scheme"] = parts.scheme
+    elif suffix and not suffix.endswith(".core.windows.net"):  # a cloud of its own: China's, say
+        rest = suffix.partition(".")[2]
+        options["blob_storage_authority"] = f".blob.{rest}"
+        options["dfs_storage_authority"] = f".dfs.{rest}"
+    return AzureFileSystem(**options)
+
+
+def _of_account(begin: str, host: str, account: str, properties: Mapping[str, str]) -> str:
+    """A setting that has the name of the account behind it, or the name of its host."""
+    return next(
+        (found for each in (host, account) if each and (found := properties.get(f"{begin}{each}"))),
+        "",
+    )
