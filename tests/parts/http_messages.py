@@ -101,20 +101,32 @@ class MessageReader:
         return length
 
     def _pass_chunks(self, to: socket.socket | None, cut: int) -> int:
-        total = 0
+        """The end goes together with what is before it: some servers close without waiting."""
+        total, waiting = 0, bytearray()
         while True:
             line = self._line()
             size = int(line.split(b";")[0], 16)
-            if to is not None:
-                to.sendall(line)
-            self._pass(size, to, cut - total if cut >= 0 else -1)
+            waiting += line
+            while (have := min(len(self._left), size)) < size:
+                more = self._connection.recv(_CHUNK)
+                if not more:
+                    raise Cut
+                self._left += more
+            if 0 <= cut <= total + size:
+                if to is not None:
+                    to.sendall(waiting + self._left[: cut - total])
+                raise Cut
+            waiting += self._left[:have]
+            self._left = self._left[have:]
             total += size
             while True:  # the end of a chunk; after the last, trailers until an empty line
                 line = self._line()
-                if to is not None:
-                    to.sendall(line)
+                waiting += line
                 if size or line == b"\r\n":
                     break
+            if to is not None and (not size or len(waiting) > _CHUNK):
+                to.sendall(waiting)
+                waiting = bytearray()
             if not size:
                 return total
 

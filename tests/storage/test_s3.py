@@ -60,7 +60,7 @@ def test_a_small_file_is_written_by_one_request(
     counted.write(f"{root}/a/b", CONTENT)
     counted.write(f"{root}/a/c", b"")
     counted.write(f"{root}/a/d", LARGE)
-    assert proxy.operations() == ["PutObject"] * 3
+    assert proxy.operations() == ["PutObject"] * 3, proxy.requests()
 
 
 def test_a_large_file_is_written_in_parts(
