@@ -90,9 +90,13 @@ class StagingArea:
         if self.store is None:
             return None
         with self._guard:
-            if self._in_store is None or not self._in_store.is_certain:
-                self._in_store = StoreFolder(self.store, self.folder)
-            return self._in_store
+            before = self._in_store
+            if before is not None and before.is_certain:
+                return before
+            found = self._in_store = StoreFolder(self.store, self.folder)
+        if before is not None:
+            before.close()
+        return found
 
     def folder(self) -> Path:
         """The folder of this server.
