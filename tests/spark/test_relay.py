@@ -96,6 +96,30 @@ def test_a_message_in_thousands_of_parts_arrives_whole(scan):
     assert list(scan.messages(never)) == [b"".join(parts)]
 
 
+def test_each_attempt_gets_the_properties_of_its_time(scan):
+    """Credentials may have expired that an earlier attempt was given."""
+    scan.expect(1)
+    vended = iter([{"s3.session-token": "first"}, {"s3.session-token": "second"}])
+    scan.properties = lambda: next(vended)
+    seen = []
+
+    def attempt(number: int) -> None:
+        with Sender(scan.outlet, 0, number) as sender:
+            seen.append(sender.properties)
+            sender.send([b"message"], 1)
+            if number == 2:
+                sender.end()
+
+    def run() -> None:
+        attempt(1)
+        attempt(2)
+
+    threading.Thread(target=run, daemon=True).start()
+
+    assert list(scan.messages(never)) == [b"message"]
+    assert seen == [{"s3.session-token": "first"}, {"s3.session-token": "second"}]
+
+
 def test_large_messages_arrive_whole(scan):
     scan.expect(1)
     message = bytes(range(256)) * 80_000

@@ -60,7 +60,7 @@ def test_a_new_attempt_takes_over_while_the_last_is_stuck_in_a_message(scan):
 
     assert received == messages
     assert tasks[0].outcome() is None
-    assert stuck.recv(8) == WELCOME.pack(0)
+    assert stuck.recv(WELCOME.size) == WELCOME.pack(0, 0)
     assert is_closed(stuck)
 
 
@@ -98,7 +98,7 @@ def test_an_attempt_after_all_was_received_has_nothing_to_do(scan):
     with greet(scan.outlet, attempt=2) as again:
         arrived(scan)
         scan._welcome_arrivals()
-        assert WELCOME.unpack(again.recv(8)) == (COMPLETE,)
+        assert WELCOME.unpack(again.recv(WELCOME.size)) == (COMPLETE, 0)
 
 
 def test_a_task_is_not_done_until_everything_was_received(scan):

@@ -14,6 +14,7 @@ from sparkport.spark.jvm.relay import executors, relayed_scan
 from sparkport.spark.jvm.relay.executors import ExecutorWatch
 from sparkport.spark.jvm.relay.relay import Relay
 from sparkport.spark.jvm.relay.relayed_scan import RelayedScan
+from sparkport.spark.jvm.relay.sender import WELCOME
 
 MESSAGES = [b"%d" % each * 100 for each in range(5)]
 
@@ -128,7 +129,7 @@ def test_an_idle_scan_makes_room_and_goes_on_where_it_stopped(relay, scan):
     relay.make_room()
 
     assert stopped.is_set()
-    connection.recv(8)
+    connection.recv(WELCOME.size)
     assert is_closed(connection)
     late = greet(scan.outlet, attempt=2)  # it had been about to connect
     assert is_closed(late)

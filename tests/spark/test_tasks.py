@@ -106,6 +106,24 @@ def test_only_wanted_columns_are_read(relay, spark, large):
     assert rows.num_rows == ROWS
 
 
+def test_tasks_are_given_secrets_when_they_start_and_not_in_their_plan(relay, spark, large):
+    reading = Reading(spark, relay, large)
+    asked = []
+
+    def properties() -> dict[str, str]:
+        asked.append(True)
+        return {"s3.session-token": "s3cret"}
+
+    messages = scan_tasks(
+        *(spark, relay, reading.ctx, "t", reading.request, reading.groups, reading.framing, 0),
+        properties=properties,
+    )
+
+    assert sum(1 for _ in messages) > 2
+    assert len(asked) == 2
+    assert not reading.request.properties
+
+
 def test_without_files_there_is_no_job(relay, spark, large):
     reading = Reading(spark, relay, large)
 

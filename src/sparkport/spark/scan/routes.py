@@ -209,7 +209,6 @@ def _on_spark(
         _names(state, options),
         options.filter,
         batch_rows=_batch_rows(lake, options),
-        properties=state.file_properties,
     )
     rows, size = sum(part.rows for part in parts), sum(part.bytes for part in parts)
     # One task for each core in this stream's share of the cluster: each reads several files.
@@ -218,7 +217,9 @@ def _on_spark(
     ctx.report_route("spark_tasks")
     with _logged(ctx, state, f"{len(groups)} Spark tasks", parts) as log:
         for message in scan_tasks(
-            lake.spark, lake.relay, ctx, f"table {state.identifier}", request, groups, framing, rows
+            *(lake.spark, lake.relay, ctx, f"table {state.identifier}", request, groups, framing),
+            rows=rows,
+            properties=lambda: state.file_properties,
         ):
             log.messages += 1
             yield message

@@ -19,7 +19,7 @@ from sparkport.catalog.scan import MessagePart
 from sparkport.spark.iceberg.identifiers import quoted
 from sparkport.spark.jvm.relay.jobs import Job, start_job
 from sparkport.spark.jvm.relay.relay import Relay
-from sparkport.spark.jvm.relay.sender import Outlet
+from sparkport.spark.jvm.relay.sender import Outlet, Sender
 from sparkport.spark.jvm.relay.tasks import Message, deliver, forwarded
 
 if TYPE_CHECKING:
@@ -208,9 +208,9 @@ class _RelayTask:
         declared = self.framing.arrow_schema
         convert = self.convert or _Cast(declared)
 
-        def messages(check: Callable[[], None]) -> Iterator[Message]:
+        def messages(sender: Sender) -> Iterator[Message]:
             for message in encoded:
-                check()
+                sender.check()
                 batch = pa.ipc.read_record_batch(pa.py_buffer(message), arrow_schema)
                 rows = batch.num_rows
                 if rows and self.as_they_are and len(message) <= _LARGE_MESSAGE:

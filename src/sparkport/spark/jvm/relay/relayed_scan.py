@@ -7,7 +7,7 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
 from sparkport import errors
@@ -51,6 +51,8 @@ class RelayedScan:
         """How many rows have been forwarded."""
         self.stop_tasks: Callable[[], object] = lambda: None
         """Stops the tasks; `rest` calls it."""
+        self.properties: Callable[[], Mapping[str, str]] = dict
+        """Properties that each task is given when it starts. They may expire."""
         self.idle_since: float | None = None
         """Since when the client has not asked for the next message; None while it is served."""
         self._idle_limit = _IDLE
@@ -111,7 +113,8 @@ class RelayedScan:
 
         `check` raises when there is no use in waiting; it is called after every `wake`.
 
-        Raises: Conflict when a task was lost that cannot be started again; the errors of tasks.
+        Raises: Conflict when a task was lost that cannot be started again; the errors of tasks;
+        what `properties` raises.
         """
         while not self.complete:
             check()
@@ -194,8 +197,10 @@ class RelayedScan:
                 # If the query failed, and no worker was lost, this attempt fails too, and Spark
                 # says why.
                 welcome = _NOTHING
+            properties = None if task.done else dict(self.properties())
+            given = json.dumps(properties).encode() if properties else b""
             try:
-                connection.sendall(WELCOME.pack(welcome))
+                connection.sendall(WELCOME.pack(welcome, len(given)) + given)
             except OSError:
                 self._drop(task)
                 continue

@@ -1,10 +1,11 @@
 """The worker's end of a relay: one task's connection to the server that forwards its messages.
 
 The conversation, in little-endian numbers: the task says hello (`HELLO`). The server answers how
-many messages of this task it has forwarded already (`WELCOME`). The task sends the others, each
-behind a `FRAME`. After the last message it says how many there were, and waits until the server has
-said `RECEIVED`: a task that succeeds has delivered everything. Spark starts a task again that
-breaks off.
+many messages of this task it has forwarded already (`WELCOME`), and hands over what the task needs
+beside its plan: the properties of the storage as they are now, with their secrets. The task sends
+the other messages, each behind a `FRAME`. After the last message it says how many there were, and
+waits until the server has said `RECEIVED`: a task that succeeds has delivered everything. Spark
+starts a task again that breaks off.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -36,7 +37,8 @@ __all__ = [
 MAGIC = b"sparkp01"
 HELLO = struct.Struct("<8s16s32sIQ")
 """Magic, scan, secret, number of the task, its attempt."""
-WELCOME = struct.Struct("<Q")
+WELCOME = struct.Struct("<QI")
+"""The number of messages; the length of the properties that follow as JSON, 0 without any."""
 COMPLETE = 2**64 - 1
 """A welcome that says: all of this task has been received from an earlier attempt."""
 FRAME = struct.Struct("<QQ")
@@ -77,7 +79,9 @@ class Sender:
             keep_alive(self._socket)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket.sendall(HELLO.pack(MAGIC, outlet.scan, outlet.secret, task, attempt))
-            (self._skip,) = WELCOME.unpack(self._receive(WELCOME.size))
+            self._skip, length = WELCOME.unpack(self._receive(WELCOME.size))
+            given = self._receive(length) if length else b"{}"
+            self.properties: Mapping[str, str] = json.loads(given)
         except BaseException:
             self._socket.close()
             raise

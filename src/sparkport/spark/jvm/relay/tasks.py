@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sparkport.catalog import Context, Framing
@@ -41,10 +41,13 @@ def scan_tasks(
     groups: Sequence[Sequence[FilePart]],
     framing: Framing,
     rows: int,
+    properties: Callable[[], Mapping[str, str]] = dict,
 ) -> Generator[bytes, None, None]:
     """The messages of a scan, by one Spark task for each group of files, in any order.
 
-    `rows` is the approximate number, for the progress bar. Closing the iterator stops the job.
+    `rows` is the approximate number, for the progress bar. `properties` are those of the storage,
+    of which each task gets the ones that are current when it starts. Closing the iterator stops the
+    job.
 
     Raises: the errors of the reader; Conflict; what Spark's errors are translated to.
     """
@@ -52,6 +55,7 @@ def scan_tasks(
         return
     context = spark.sparkContext
     scan = relay.open(title, deterministic=True)
+    scan.properties = properties
     task = _ReadTask(scan.outlet, request, framing)
     scan.expect(len(groups))
 
@@ -140,8 +144,9 @@ class _ReadTask:
         (parts,) = groups
         framer = self.framing.open()
 
-        def messages(check: Callable[[], None]) -> Iterator[Message]:
-            for batch in read_parts(self.request, parts, check):
+        def messages(sender: Sender) -> Iterator[Message]:
+            request = replace(self.request, properties=sender.properties)
+            for batch in read_parts(request, parts, sender.check):
                 rows = batch.num_rows
                 for message in framer.frames(batch):
                     yield message, rows
@@ -155,12 +160,10 @@ Message: TypeAlias = tuple[Sequence[MessagePart], int]
 """The parts of a message, and its rows."""
 
 
-def deliver(
-    outlet: Outlet, index: int, messages: Callable[[Callable[[], None]], Iterable[Message]]
-) -> None:
+def deliver(outlet: Outlet, index: int, messages: Callable[[Sender], Iterable[Message]]) -> None:
     """In a worker: send all that a task makes.
 
-    `messages` is given a function to call now and then between messages. Raises: whatever makes
+    `messages` is to call the sender's `check` now and then between messages. Raises: whatever makes
     Spark start the task again.
     """
     from pyspark import TaskContext
@@ -171,7 +174,7 @@ def deliver(
         if sender.complete:
             return
         try:
-            for message, rows in messages(sender.check):
+            for message, rows in messages(sender):
                 sender.send(message, rows)
         except SparkportError as error:
             sender.fail(error)
