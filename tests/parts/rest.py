@@ -1,0 +1,153 @@
+"""A real REST catalog on loopback: Iceberg's own servlet, over its JDBC catalog in SQLite.
+
+Iceberg has the servlet among its tests, in a jar with a classifier. Spark's resolver takes none, so
+the objects that it is made of are told of the classifier, in a JVM of their own. The servlet runs
+in the Jetty that is inside of Spark.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+
+from sparkport.spark.jvm.session.folder_lock import locked_folder
+from sparkport.spark.jvm.session.jars import SQLITE, kept_jars, lake_jars, spark_home
+from sparkport.spark.jvm.session.java import find_java
+
+__all__ = ["RestServer", "rest_server"]
+
+_GROUP, _ARTIFACT, _VERSION = "org.apache.iceberg", "iceberg-core", "1.11.0"
+"""Iceberg has published no such jar of 1.12.0."""
+_HEAP = "-Xmx384m"
+
+
+class RestServer:
+    """A REST catalog in a process of its own. The caller closes it."""
+
+    def __init__(
+        self, warehouse: str, folder: Path, options: Mapping[str, str] | None = None
+    ) -> None:
+        """`folder` is for the database; `options` are Iceberg's, of the catalog and its files."""
+        self._gateway = _jvm(*_server_jars(), *lake_jars(wanted=[SQLITE]))
+        jvm = self._gateway.jvm
+        self._catalog = jvm.org.apache.iceberg.jdbc.JdbcCatalog()
+        settings = {
+            "uri": f"jdbc:sqlite:{folder / 'rest.db'}?busy_timeout=20000",
+            "warehouse": warehouse,
+            "jdbc.schema-version": "V1",
+            **(options or {}),
+        }
+        self._catalog.setConf(jvm.org.apache.hadoop.conf.Configuration())
+        self._catalog.initialize("rest", settings)
+        adapter = jvm.org.apache.iceberg.rest.RESTCatalogAdapter(self._catalog)
+        jetty = jvm.org.sparkproject.jetty
+        context = jetty.servlet.ServletContextHandler()
+        servlet = jvm.org.apache.iceberg.rest.RESTCatalogServlet(adapter)
+        context.addServlet(jetty.servlet.ServletHolder(servlet), "/*")
+        address = jvm.java.net.InetSocketAddress("127.0.0.1", 0)
+        self._server = jetty.server.Server(address)
+        self._server.setHandler(context)
+        for connector in self._server.getConnectors():
+            http = connector.getDefaultConnectionFactory().getHttpConfiguration()
+            http.setUriCompliance(jetty.http.UriCompliance.UNSAFE)  # names may have slashes
+        self._server.start()
+        self.uri = f"http://127.0.0.1:{self._server.getURI().getPort()}"
+
+    def close(self) -> None:
+        self._server.stop()
+        self._catalog.close()
+        _end(self._gateway)
+
+
+@contextmanager
+def rest_server(
+    warehouse: str | None = None, options: Mapping[str, str] | None = None
+) -> Iterator[RestServer]:
+    """A server for a `with` statement; without a `warehouse`, on a folder that ends with it."""
+    with tempfile.TemporaryDirectory(prefix="sparkport-rest-") as folder:
+        server = RestServer(warehouse or f"file:{folder}/lake", Path(folder), options)
+        try:
+            yield server
+        finally:
+            server.close()
+
+
+def _jvm(*jars: Path) -> JavaGateway:
+    classpath = os.pathsep.join([*map(str, jars), str(spark_home() / "jars" / "*")])
+    port, token = launch_gateway(
+        classpath=classpath,
+        javaopts=[_HEAP, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"],
+        java_path=str(find_java()),
+        die_on_exit=True,
+        enable_auth=True,
+    )
+    settings = GatewayParameters(port=port, auth_token=token, auto_convert=True)
+    return JavaGateway(gateway_parameters=settings)
+
+
+def _server_jars() -> list[Path]:
+    """The jars of the servlet, fetched once and kept beside those of the lake."""
+    folder = kept_jars()[0].parent / f"{_ARTIFACT}-{_VERSION}-tests"
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            locked_folder(folder.parent),
+            tempfile.TemporaryDirectory(dir=folder.parent) as staging,
+        ):
+            if not folder.is_dir():
+                (whole := Path(staging, "jars")).mkdir()
+                for jar in _resolved(staging):
+                    shutil.copy(jar, whole)
+                whole.rename(folder)
+    return sorted(folder.glob("*.jar"))
+
+
+def _resolved(folder: str) -> list[str]:
+    gateway = _jvm()
+    try:
+        return _resolved_in(gateway, folder)
+    finally:
+        _end(gateway)
+
+
+def _resolved_in(gateway: JavaGateway, folder: str) -> list[str]:
+    jvm: Any = gateway.jvm
+    nothing = getattr(getattr(jvm.scala, "None$"), "MODULE$")
+    settings = jvm.org.apache.spark.util.MavenUtils.buildIvySettings(
+        nothing, jvm.scala.Some(folder), True, jvm.java.lang.System.err
+    )
+    module = jvm.org.apache.ivy.core.module
+    revision, descriptors = module.id.ModuleRevisionId.newInstance, module.descriptor
+    wanted = descriptors.DefaultModuleDescriptor.newDefaultInstance(revision("a", "test", "1"))
+    core = descriptors.DefaultDependencyDescriptor(
+        wanted, revision(_GROUP, _ARTIFACT, _VERSION), False, False, True
+    )
+    core.addDependencyConfiguration("default", "default")
+    for extra in ({}, {"classifier": "tests"}):
+        jar = descriptors.DefaultDependencyArtifactDescriptor(
+            core, _ARTIFACT, "jar", "jar", None, extra
+        )
+        core.addDependencyArtifact("default", jar)
+    wanted.addDependency(core)
+    options = jvm.org.apache.ivy.core.resolve.ResolveOptions()
+    options.setTransitive(True)
+    confs = gateway.new_array(jvm.java.lang.String, 1)
+    confs[0] = "default"
+    options.setConfs(confs)
+    report = jvm.org.apache.ivy.Ivy.newInstance(settings).resolve(wanted, options)
+    assert not report.hasError(), f"{_ARTIFACT} with classifier tests cannot be fetched"
+    return [str(each.getLocalFile()) for each in report.getAllArtifactsReports()]
+
+
+def _end(gateway: JavaGateway) -> None:
+    process = gateway.java_process
+    gateway.shutdown()
+    if process is not None:
+        process.wait(20)
