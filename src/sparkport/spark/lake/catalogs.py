@@ -9,6 +9,7 @@ from typing import Any, cast
 from sparkport.errors import PreconditionFailed
 from sparkport.spark.jvm.gateway import Gateway
 from sparkport.spark.jvm.session.source import ICEBERG_CATALOG, LakeSource
+from sparkport.spark.lake.rest_catalog import RestCatalog
 from sparkport.spark.lake.settings import LakeSettings
 from sparkport.spark.lake.shared_catalog import SharedCatalog
 from sparkport.spark.lake.spark_catalog import SparkCatalog
@@ -56,12 +57,12 @@ def _forget(gateway: Gateway) -> Any:
 CATALOGS: dict[str, Callable[[Gateway, LakeSettings], SharedCatalog]] = {
     "sqlite": _sqlite,
     "jdbc": _postgres,
-    "rest": SparkCatalog,
+    "rest": RestCatalog,
     "spark": SparkCatalog,
 }
 """For each kind, the function that opens the catalog which the gateway's session is set up for."""
 
-_WITHOUT_SPARK: frozenset[str] = frozenset({"jdbc"})
+_WITHOUT_SPARK: frozenset[str] = frozenset({"jdbc", "rest"})
 """Kinds that ask the gateway for options only."""
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sparkport.spark.lake.rest_commit import commit_request
 from sparkport.spark.lake.shared_catalog import NewMetadata
 
 __all__ = ["JavaMetadata"]
@@ -67,6 +68,9 @@ class JavaMetadata(NewMetadata):
             self.iceberg.CatalogUtil.deleteRemovedMetadataFiles(self.io, self.base, self.after)
         except Exception:  # noqa: BLE001 - the table has other metadata already
             _log.warning("outdated metadata were not removed", exc_info=True)
+
+    def request(self) -> Mapping[str, Any]:
+        return commit_request(self.iceberg, self.base, self.after)
 
     def publish(self) -> None:
         self.commit()

@@ -122,8 +122,10 @@ class Lake:
         if known is not None:
             return known
         io = self.io(identifier, location)
+        text = self.catalog.metadata_text(identifier, location)
         try:
-            text, io = self._metadata(identifier, location, io)
+            if text is None:
+                text, io = self._metadata(identifier, location, io)
             return self.states.add(identifier, location, text, io)
         except FileNotFoundError as error:
             raise NotFound(
@@ -227,7 +229,8 @@ class Lake:
         if io is None:
             return self._resolved(entry)
         try:
-            view = json.loads(metadata_text(io, entry.location))
+            given = self.catalog.metadata_text(entry.identifier, entry.location)
+            view = json.loads(metadata_text(io, entry.location) if given is None else given)
             version = next(
                 each
                 for each in view["versions"]

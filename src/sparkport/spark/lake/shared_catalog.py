@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from sparkport.errors import Conflict, Unsupported
 from sparkport.spark.iceberg.identifiers import Identifier
@@ -64,6 +65,13 @@ class NewMetadata(ABC):
     def remove_outdated(self) -> None:
         """Remove older metadata files that the table no longer keeps. Never raises."""
 
+    def request(self) -> Mapping[str, Any]:
+        """What changes, and what must still be so, as the body of a REST catalog's commit.
+
+        For catalogs that write metadata themselves.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def publish(self) -> None:
         """Have the JVM's own client of the catalog write and swap them. Raises: what it raises."""
@@ -108,6 +116,13 @@ class SharedCatalog(ABC):
     @abstractmethod
     def entry(self, namespace: tuple[str, ...], name: str) -> CatalogEntry | None:
         """A table or view as it is now; None if there is none. Raises: CatalogFault."""
+
+    def metadata_text(self, identifier: Identifier, location: str) -> str | None:
+        """The metadata at a location as JSON, if the catalog has given them out with the table.
+
+        None leaves it to the lake to read the file. Raises: CatalogFault.
+        """
+        return None
 
     def vended(self, identifier: Identifier) -> Mapping[str, str]:
         """Properties for the files of a table, which the catalog gives out with it.
