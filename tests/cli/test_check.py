@@ -179,6 +179,15 @@ def test_java_that_is_missing_is_found(run, folder, monkeypatch):
     assert "install Java" in findings(run("check", "--warehouse", "lake"))["Java"]
 
 
+def test_executors_elsewhere_that_have_no_python_of_ours_are_doubtful(run, folder, monkeypatch):
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    far = ("check", "--warehouse", "lake", "--master", "spark://far:7077")
+
+    assert "! workers: the executors of spark://far:7077 run the python3" in run(*far).out
+    wrong = findings(run(*far, "--worker-environment", "missing.tar.gz"))
+    assert "`sparkport pack" in wrong["workers"]
+
+
 def test_grants_to_somebody_need_tokens(run, folder):
     (folder / "sparkport.toml").write_text(
         "demo = true\n[[grants]]\nto = 'ada'\non = 'demo'\nmay = 'read'"

@@ -26,6 +26,7 @@ __all__ = [
     "certificates",
     "jwt_authenticator",
     "server_settings",
+    "worker_doubts",
 ]
 
 _log = logging.getLogger("sparkport.cli")
@@ -87,6 +88,21 @@ def server_settings(config: Config, rules: RuleFile | None = None) -> ServerSett
         policy=config.policy if rules is None else rules,
         secret=secret,
     )
+
+
+def worker_doubts(config: Config) -> list[str]:
+    """Sentences about Spark's workers that would not run, or not as configured.
+
+    Raises: BadRequest for a worker_environment that does not fit.
+    """
+    from sparkport.spark.jvm.worker_python import missing_python, worker_settings
+
+    if not config.every_lake:
+        return []
+    master = config.master or config.spark_conf.get("spark.master", "local")
+    worker_settings(master, config.worker_environment)
+    said = missing_python(master, config.worker_environment, config.spark_conf)
+    return [said] if said else []
 
 
 def certificates(config: Config) -> Certificates | None:

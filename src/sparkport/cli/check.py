@@ -140,6 +140,8 @@ def _inspections(config: Config, options: argparse.Namespace) -> Iterator[_Inspe
 
         yield "Java", lake_inspections.java
         yield "jars", partial(lake_inspections.jars, config)
+        if config.master or config.worker_environment:
+            yield "workers", partial(lake_inspections.workers, config)
         for each in config.every_lake:
             yield _called(each, config), partial(lake_inspections.lake, each, found)
         if options.start_spark:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sparkport.cli.assembly import worker_doubts
 from sparkport.cli.inspections import Doubt, Found
 from sparkport.cli.lake_sources import lake_source
 from sparkport.config import Config
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from sparkport.spark.jvm.session.source import LakeSource
     from sparkport.spark.lake.directory import CatalogEntry, CatalogListing
 
-__all__ = ["jars", "java", "lake"]
+__all__ = ["jars", "java", "lake", "workers"]
 
 
 def java() -> list[str]:
@@ -41,6 +42,12 @@ def jars(config: Config) -> list[str]:
             f"first time"
         ]
     return [f"all are in {wanted[0].parent}"]
+
+
+def workers(config: Config) -> list[str]:
+    """Inspect which Python Spark's executors run."""
+    chosen = config.worker_environment or "a Python of this machine, or the one that you named"
+    return [*map(Doubt, worker_doubts(config))] or [f"executors run {chosen}"]
 
 
 def lake(config: Config, found: Found) -> list[str]:

@@ -23,6 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sparkport.errors import PreconditionFailed
+from sparkport.spark.jvm.worker_python import NOTE, note_of_this_python
 
 __all__ = ["contents", "platform_name", "write_archive"]
 
@@ -90,6 +91,7 @@ def write_archive(
     done = 0
     try:
         with tarfile.open(unfinished, "w:gz", compresslevel=_LEVEL, dereference=True) as tar:
+            tar.addfile(*_text(NOTE, note_of_this_python()))
             tar.addfile(*_text("bin/python", _LAUNCHER))
             tar.addfile(_link("bin/python3", "python"))
             # Debian's Python looks for packages there.

@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     set_up_logging(config)
     expect_safe(config)
     from sparkport.builder import CatalogBuilder
-    from sparkport.cli.assembly import catalogs, server_settings
+    from sparkport.cli.assembly import catalogs, server_settings, worker_doubts
     from sparkport.cli.private_files import doubt_changeable
     from sparkport.cli.rule_doubts import doubts, tables_of
     from sparkport.cli.rule_file import RuleFile
@@ -93,12 +93,14 @@ def run(options: argparse.Namespace) -> int:
         found = catalogs(config, options.targets)
         served = [each.build() if isinstance(each, CatalogBuilder) else each for each in found]
         server = Server(served, config.location, server_settings(config, rules))
+        of_workers = worker_doubts(config)
         for each in lakes(config):
             served.append(open_until_the_end.enter_context(lake(each)))
             server.add_catalog(served[-1])
         for doubt in [
             *([] if file is None else doubt_changeable(str(file))),
             *doubts(config, tables_of(served)),
+            *of_workers,
         ]:
             _log.warning("%s", doubt)
         server.run_until_signal(lambda: print(server.greeting, flush=True))
@@ -152,6 +154,7 @@ def lake(config: Config) -> Iterator[LakeCatalog]:
             master=config.master or None,
             settings=config.lake,
             conf=config.spark_conf,
+            worker_environment=config.worker_environment,
             ui=config.spark_ui,
         )
     try:

@@ -100,6 +100,14 @@ class Config:
         "URL",
         example='"spark://host:7077"',
     )
+    worker_environment: str = setting(
+        "",
+        LAKE,
+        "the Python of Spark's executors, with its packages: an archive that `sparkport pack` has "
+        "made; not needed where Spark runs here",
+        "FILE",
+        example='"/opt/sparkport/environment.tar.gz"',
+    )
     spark_conf: Mapping[str, str] = setting(
         {},
         LAKE,

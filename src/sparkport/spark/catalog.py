@@ -75,9 +75,13 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         settings: LakeSettings | None = None,
         conf: Mapping[str, str] | None = None,
         jars: Sequence[str | Path] | None = None,
+        worker_environment: str | Path = "",
         ui: bool = False,
     ) -> None:
-        """Raises: BadRequest, PreconditionFailed if warehouse, Java or jars cannot be used."""
+        """`worker_environment` is what `sparkport pack` has made for executors on a cluster.
+
+        Raises: BadRequest, PreconditionFailed if warehouse, Java or jars cannot be used.
+        """
         if [warehouse, source, spark].count(None) != 2:
             raise BadRequest(
                 "a lake needs a warehouse folder, a source or a Spark session, and only one of them"
@@ -92,7 +96,13 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
             self.spark_catalog = spark_catalog or catalog_name(source, name)
             source = prepared(source, name, self.spark_catalog)
             self.spark = embedded_session(
-                source, self.spark_catalog, master=master, conf=conf, jars=jars, ui=ui
+                source,
+                self.spark_catalog,
+                master=master,
+                conf=conf,
+                jars=jars,
+                worker_environment=str(worker_environment),
+                ui=ui,
             )
             self._owns_session = True
             gateway = Gateway(self.spark, self.spark_catalog)

@@ -114,7 +114,33 @@ def _rule(names: str, error: type[SparkportError], sentence: str, words: str = "
 
 _GONE = "Spark is gone, its process has ended: ask the administrator to restart the server"
 
+_PACK = "make an archive with `sparkport pack` and name it with worker_environment"
+
 RULES: Sequence[Rule] = (
+    _rule(
+        "",
+        PreconditionFailed,
+        f"{{what}}: the Python of Spark's executors has no Sparkport, or another version: {_PACK}",
+        r"No module named '?sparkport\b|Can't get attribute .*'sparkport\.",
+    ),
+    _rule(
+        "",
+        PreconditionFailed,
+        "{what}: the Python of Spark's executors lacks a package that Sparkport needs: " + _PACK,
+        r"No module named '?(pyarrow|duckdb|pyiceberg|pyroaring|zstandard|mmh3|typing_extensions)",
+    ),
+    _rule(
+        "",
+        PreconditionFailed,
+        f"{{what}}: Spark's executors have another Python than the server: {_PACK}",
+        "PYTHON_VERSION_MISMATCH",
+    ),
+    _rule(
+        "",
+        PreconditionFailed,
+        f"{{what}}: the Python of Spark's executors cannot be started: {_PACK}",
+        r'Cannot run program "[^"]*python',
+    ),
     _rule(
         "Py4JNetworkError ConnectionRefusedError ConnectionResetError BrokenPipeError",
         CatalogFault,

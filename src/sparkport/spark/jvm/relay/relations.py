@@ -21,6 +21,7 @@ from sparkport.spark.jvm.relay.jobs import Job, start_job
 from sparkport.spark.jvm.relay.relay import Relay
 from sparkport.spark.jvm.relay.sender import Outlet, Sender
 from sparkport.spark.jvm.relay.tasks import Message, deliver, forwarded
+from sparkport.spark.jvm.relay.workers import run_by_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -64,7 +65,7 @@ def scan_relation(
         # With adaptive execution this runs all stages of the query but the last.
         encoded = wanted._jdf.toArrowBatchRdd().toJavaRDD()
         scan.expect(encoded.getNumPartitions(), ordered=_is_ordered(wanted))
-        RDD(encoded, context, _EncodedBatches()).mapPartitionsWithIndex(task)._jrdd.count()  # type: ignore[arg-type]
+        run_by_workers(RDD(encoded, context, _EncodedBatches()), task)  # type: ignore[arg-type]
 
     def start() -> Job[None]:
         # Interrupted in the middle of a batch, Spark loses track of its memory: 0.3 MB for every

@@ -17,6 +17,7 @@ from sparkport.spark.jvm.relay.jobs import Job, start_job
 from sparkport.spark.jvm.relay.relay import Relay
 from sparkport.spark.jvm.relay.relayed_scan import RelayedScan
 from sparkport.spark.jvm.relay.sender import Outlet, Sender
+from sparkport.spark.jvm.relay.workers import run_by_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,9 +61,7 @@ def scan_tasks(
     scan.expect(len(groups))
 
     def run() -> None:
-        # Each task gets only its own group. Counting is the leanest action: only numbers come back.
-        numbered = context.parallelize(groups, len(groups)).mapPartitionsWithIndex(task)
-        numbered._jrdd.count()
+        run_by_workers(context.parallelize(groups, len(groups)), task)  # one group for each
 
     with closing(
         forwarded(relay, scan, lambda: start_job(context, ctx, title, run), ctx)

@@ -10,14 +10,12 @@ import importlib.util
 import logging
 import os
 import re
-import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from sparkport.errors import BadRequest, PreconditionFailed, Unsupported
 from sparkport.spark.jvm.session.jars import ICEBERG, Coordinates, lake_jars
@@ -25,6 +23,7 @@ from sparkport.spark.jvm.session.java import find_java
 from sparkport.spark.jvm.session.jvm import Jvm
 from sparkport.spark.jvm.session.source import ICEBERG_CATALOG, LakeSource
 from sparkport.spark.jvm.session.warehouse import DATABASE, Warehouse, open_warehouse
+from sparkport.spark.jvm.worker_python import PYTHON, is_near, worker_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,8 +56,10 @@ _SMALL_YOUNG = "-XX:MaxNewSize=256m"
 _ATTEMPTS = 4
 """Attempts of a task; local mode has one by default."""
 _MERGED = {
+    "spark.archives": ",",
     "spark.jars": ",",
     "spark.sql.extensions": ",",
+    "spark.yarn.dist.archives": ",",
     "spark.driver.extraJavaOptions": " ",
     "spark.executor.extraJavaOptions": " ",
 }
@@ -72,6 +73,7 @@ def embedded_session(
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
     jars: Sequence[str | os.PathLike[str]] | None = None,
+    worker_environment: str = "",
     ui: bool = False,
 ) -> SparkSession:
     """A session with the catalog `spark_catalog` on a lake's source.
@@ -89,7 +91,7 @@ def embedded_session(
         settings, folder = _catalog_settings(spark_catalog, place), place.location
     _hide_java_traces()
     need_jars(source.coordinates)
-    wanted = _Wanted(master, dict(conf or {}), jars, ui, f"{folder}/.spark")
+    wanted = _Wanted(master, dict(conf or {}), jars, worker_environment, ui, f"{folder}/.spark")
     return _CONTEXT.session(spark_catalog, settings, wanted)
 
 
@@ -197,6 +199,7 @@ class _Wanted:
     master: str | None
     conf: Mapping[str, str]
     jars: Sequence[str | os.PathLike[str]] | None
+    worker_environment: str
     ui: bool
     folder: str
     """The warehouse of Spark's own catalog."""
@@ -307,10 +310,8 @@ class _Context:
             raise PreconditionFailed(
                 f"Spark does not start with master {settings['spark.master']!r}: {said}"
             ) from error
-        if "spark.pyspark.python" in settings:
-            context.pythonExec = settings[
-                "spark.pyspark.python"
-            ]  # PySpark itself looks at PYSPARK_PYTHON only
+        if PYTHON in settings:
+            context.pythonExec = settings[PYTHON]  # PySpark itself looks at PYSPARK_PYTHON only
         accumulators: Any = context._accumulatorServer
         # When the JVM stops, its connection to this process ends; PySpark would print the stack
         # trace.
@@ -401,9 +402,9 @@ def _settings(wanted: _Wanted, coordinates: Sequence[Coordinates]) -> dict[str, 
     }
     if importlib.util.find_spec(_DAEMON) is not None:
         settings["spark.python.daemon.module"] = _DAEMON
-    if _is_local(master):
+    settings |= worker_settings(master, wanted.worker_environment)
+    if is_near(master):
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = _LOOPBACK
-        settings["spark.pyspark.python"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local"):
         settings["spark.default.parallelism"] = settings["spark.sql.shuffle.partitions"] = str(
             cores
@@ -412,11 +413,6 @@ def _settings(wanted: _Wanted, coordinates: Sequence[Coordinates]) -> dict[str, 
         separator = _MERGED.get(key) if key in settings else None
         settings[key] = value if separator is None else f"{settings[key]}{separator}{value}"
     return settings
-
-
-def _is_local(master: str) -> bool:
-    """Whether the executors run on this machine, so that no other machine must reach the driver."""
-    return master.startswith("local") or urlsplit(master).hostname in (_LOOPBACK, "localhost")
 
 
 def _driver_megabytes() -> int:
