@@ -134,7 +134,7 @@ class Table:
             **({"next-row-id": 10_000} if self.version >= 3 else {}),
         }
         parsed = TableMetadataUtil.parse_raw(json.dumps(metadata))
-        definition = define(parsed.schema(), parsed.properties, has_row_ids=self.version >= 3)
+        definition = define(parsed.schema(), parsed.properties)
         identifier = Identifier("lake", ("a",), "t")
         return TableState(
             identifier, parsed, "", IO, parsed.schema(), parsed.current_snapshot(), definition

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-__all__ = ["ROWID_MARKER", "ROWID_NAME", "find_rowid_column", "rowid_field"]
+__all__ = ["NO_ROW_ID", "ROWID_MARKER", "ROWID_NAME", "find_rowid_column", "rowid_field"]
 
 ROWID_NAME = "rowid"
 """The client's name for the row id in exchanges and filters, whatever its field (airport §7.2)."""
 ROWID_MARKER = b"is_rowid"
 """Key of the field metadata that marks the row id; the value must not be empty (airport §3.6)."""
+NO_ROW_ID = -1
+"""What is published of rows that have no ids.
+
+Without a row id column, an UPDATE would end in the client's own internal error (T39). With it the
+statement reaches the server, which can say why it refuses.
+"""
 
 
 def find_rowid_column(arrow_schema: pa.Schema) -> int | None:

@@ -17,7 +17,7 @@ from sparkport.catalog import (
 )
 from sparkport.spark.lake.directory import CatalogEntry
 from sparkport.spark.lake.lake import Lake
-from sparkport.spark.scan.relation_scan import read_relation, read_relation_framed
+from sparkport.spark.scan.relation_scan import is_row_id, read_relation, read_relation_framed
 from sparkport.spark.scan.routes import FramedReader
 from sparkport.spark.write.relation_inserts import stage_insert
 
@@ -49,7 +49,7 @@ class RelationTable(StagedTable, FramedTable):
         names = (
             tuple(columns.names)
             if options.columns is None
-            else options.columns or (columns.names[0],)
+            else options.columns or (columns.names[-1],)  # the row id, which costs nothing
         )
         return read_relation(self._lake, ctx, self.entry.identifier, columns, names, options.filter)
 
@@ -60,4 +60,5 @@ class RelationTable(StagedTable, FramedTable):
         )
 
     def stage(self, ctx: Context, operation: Operation, options: DMLOptions) -> StagedWrite:
-        return stage_insert(self._lake, ctx, self.entry, self.arrow_schema, operation, options)
+        columns = pa.schema([field for field in self.arrow_schema if not is_row_id(field)])
+        return stage_insert(self._lake, ctx, self.entry, columns, operation, options)

@@ -48,10 +48,11 @@ class Definition:
     field_ids: tuple[int, ...]
     """Iceberg's ids of the columns."""
     arrow_schema: pa.Schema
-    """As published: with the row id last (airport §16 T7), where the table has row ids."""
+    """As published: with the row id last (airport §16 T7), unless a column has its name."""
     constraints: Constraints
     comment: str
-    has_row_ids: bool
+    shows_row_id: bool
+    """Whether `rowid` is the row id, and not a column of that name."""
 
     def position(self, name: str) -> int | None:
         """The position of a column, by name as DuckDB compares names; None if there is none."""
@@ -62,7 +63,7 @@ class Definition:
         return expect_column(self.columns, name, table)
 
 
-def define(schema: Schema, properties: Mapping[str, str], *, has_row_ids: bool) -> Definition:
+def define(schema: Schema, properties: Mapping[str, str]) -> Definition:
     """What users see of a table. Raises: Unsupported for a column that cannot be shown."""
     ids = tuple(field.field_id for field in schema.fields)
     defaults = _object(properties.get(DEFAULTS_PROPERTY))
@@ -74,16 +75,14 @@ def define(schema: Schema, properties: Mapping[str, str], *, has_row_ids: bool) 
         fields.append(field)
     columns = pa.schema(fields)
     # A column made by another engine may be called rowid; then the row id is not published.
-    has_row_ids = has_row_ids and not any(
-        folded(name) == folded(ROWID_NAME) for name in columns.names
-    )
+    shows_row_id = not any(folded(name) == folded(ROWID_NAME) for name in columns.names)
     return Definition(
         columns,
         ids,
-        columns.append(rowid_field()) if has_row_ids else columns,
+        columns.append(rowid_field()) if shows_row_id else columns,
         _constraints(columns, ids, _object(properties.get(CONSTRAINTS_PROPERTY))),
         properties.get(COMMENT_PROPERTY, ""),
-        has_row_ids,
+        shows_row_id,
     )
 
 

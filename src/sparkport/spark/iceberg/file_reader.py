@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.types import LongType, NestedField
 
-from sparkport.catalog.rowid import rowid_field
+from sparkport.catalog.rowid import NO_ROW_ID, rowid_field
 from sparkport.engine.filters import Evaluator
 from sparkport.spark.iceberg.bounds import UNKNOWN, Bounds, bounds_in_row_group
 from sparkport.spark.iceberg.deletes import DeletedPositions
@@ -326,7 +326,7 @@ class FileReader:
             return own
         first = self._part.first_row_id
         if first is None:
-            by_position = pa.nulls(len(positions), pa.int64())
+            by_position = pa.repeat(pa.scalar(NO_ROW_ID, pa.int64()), len(positions))
         elif isinstance(positions, range):
             by_position = pa.arange(first + positions.start, first + positions.stop)
         else:

@@ -195,7 +195,7 @@ class _Selection:
         condition = None
         if row_filter is not None:
             named = prunable_columns(
-                definition.columns, definition.field_ids, kinds, has_row_ids=definition.has_row_ids
+                definition.columns, definition.field_ids, kinds, has_row_ids=definition.shows_row_id
             )
             condition = condition_of(row_filter, named)
         return cls(
@@ -313,7 +313,7 @@ def _sized(
 
 def _leaf_ids(state: TableState, names: set[str]) -> frozenset[int]:
     wanted = {state.definition.position(name) for name in names}
-    row_id = {ROW_ID_FIELD} if state.has_row_ids and ROWID in names else ()
+    row_id = {ROW_ID_FIELD} if state.definition.shows_row_id and ROWID in names else ()
     return frozenset(row_id).union(
         field_id
         for position, each in enumerate(state.schema.fields)

@@ -77,7 +77,7 @@ def read_request(
     """What a scan of a table's state asks of the reader. Unknown column names are left out."""
     definition = state.definition
     names = definition.arrow_schema.names if columns is None else columns
-    wants_row_id = definition.has_row_ids and ROWID_NAME in names
+    wants_row_id = definition.shows_row_id and ROWID_NAME in names
     wanted = [position for name in names if (position := definition.position(name)) is not None]
     filtered = [
         definition.position(name) for name in sorted(row_filter.columns if row_filter else ())
@@ -92,7 +92,7 @@ def read_request(
         field_ids=tuple(definition.field_ids[position] for position in read),
         wanted=tuple(definition.columns.field(position).name for position in dict.fromkeys(wanted)),
         wants_row_id=wants_row_id,
-        has_row_ids=definition.has_row_ids,
+        has_row_ids=definition.shows_row_id,
         filter=row_filter if row_filter is not None and row_filter.expressions else None,
         batch_rows=batch_rows,
         properties=dict(properties or {}),

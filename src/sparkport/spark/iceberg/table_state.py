@@ -26,11 +26,21 @@ from sparkport.spark.iceberg.definition import (
 )
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.types.declared import TYPES_PROPERTY
+from sparkport.spark.iceberg.unknown_metadata import expect_known
 
-__all__ = ["SHAPING", "States", "TableState", "has_row_lineage", "metadata_text", "opened_metadata"]
+__all__ = [
+    "SHAPING",
+    "States",
+    "TableState",
+    "has_row_lineage",
+    "is_encrypted",
+    "metadata_text",
+    "opened_metadata",
+]
 
 _ROW_LINEAGE = 3
 """The format version from which on rows have ids."""
+_ENCRYPTION_KEY = "encryption.key-id"
 _MOST_STATES = 20_000
 _MOST_ENTRIES = 4_000_000
 """The limit of snapshots and log entries of all cached states together."""
@@ -59,7 +69,15 @@ class TableState:
 
     @property
     def has_row_ids(self) -> bool:
-        return self.definition.has_row_ids
+        """Whether rows can be found again by their ids.
+
+        Rows of a table that was upgraded have none before the next commit.
+        """
+        return (
+            self.definition.shows_row_id
+            and has_row_lineage(self.metadata.format_version)
+            and (self.snapshot is None or self.snapshot.first_row_id is not None)
+        )
 
     @property
     def file_properties(self) -> Mapping[str, str]:
@@ -86,16 +104,18 @@ class States:
     ) -> TableState:
         """The state that a metadata file describes.
 
-        Raises: Unsupported for columns that only Spark knows; ValueError for a text that is not
-        metadata.
+        Raises: Unsupported for columns that only Spark knows; PreconditionFailed for what not even
+        Spark knows; ValueError for a text that is not metadata.
         """
         try:
             metadata = TableMetadataUtil.parse_raw(text)
         except (ValueError, IcebergValidationError) as error:
-            json.loads(text)
+            expect_known(identifier, json.loads(text))
             raise Unsupported(
                 f"table {identifier} has columns of a type that only Spark can read"
             ) from error
+        if is_encrypted(metadata):
+            io = None
         _share(metadata, self._newest.find(identifier, None))
         state = self._state(
             identifier, metadata, location, io, metadata.schema(), metadata.current_snapshot()
@@ -127,12 +147,11 @@ class States:
         The service caches by identity what it derives from them.
         """
         shape = tuple(metadata.properties.get(name) for name in SHAPING)
-        has_row_ids = has_row_lineage(metadata.format_version)
-        key = (metadata.table_uuid, schema.schema_id, shape, has_row_ids)
+        key = (metadata.table_uuid, schema.schema_id, shape)
         known = self._definitions.find(key, None)
         if known is not None:
             return known
-        definition = define(schema, metadata.properties, has_row_ids=has_row_ids)
+        definition = define(schema, metadata.properties)
         return self._definitions.add(key, definition)
 
 
@@ -170,6 +189,11 @@ def _entries(state: TableState) -> int:
         + len(metadata.snapshot_log)
         + len(metadata.metadata_log)
     )
+
+
+def is_encrypted(metadata: TableMetadata) -> bool:
+    """Whether a table's files are encrypted. Only Iceberg in the JVM can ask for their keys."""
+    return _ENCRYPTION_KEY in metadata.properties
 
 
 def has_row_lineage(format_version: int) -> bool:

@@ -18,7 +18,9 @@ import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 
-from sparkport.catalog import Context
+from sparkport.catalog import Context, rowid_field
+from sparkport.catalog.names import folded
+from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.engine.cache import Cache
 from sparkport.errors import CatalogFault, NotFound, SparkportError
 from sparkport.spark.iceberg.file_io import StorageIO
@@ -202,7 +204,7 @@ class Lake:
         return self.transactions.seen(ctx.transaction_id, self.current(identifier))
 
     def relation_schema(self, entry: CatalogEntry) -> pa.Schema:
-        """The columns of a view, or of a table of another format.
+        """The columns of a view, or of a table of another format, and a row id.
 
         Raises: PreconditionFailed when Spark cannot resolve it.
         """
@@ -211,6 +213,8 @@ class Lake:
         if known is None:
             is_described = entry.kind is Kind.VIEW and entry.location
             known = self._view_schema(entry) if is_described else self._resolved(entry)
+            if not any(folded(name) == folded(ROWID_NAME) for name in known.names):
+                known = known.append(rowid_field())
             if not (entry.location or entry.columns):
                 return known  # nothing would tell when it changes
             return self._relation_schemas.add(key, known)

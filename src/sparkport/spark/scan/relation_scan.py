@@ -12,7 +12,7 @@ from pyiceberg.types import IcebergType, NestedField
 
 from sparkport.catalog import Context, Framing
 from sparkport.catalog.filters import Filter
-from sparkport.catalog.rowid import ROWID_NAME
+from sparkport.catalog.rowid import NO_ROW_ID, ROWID_MARKER, ROWID_NAME
 from sparkport.engine.encodings import convert_array
 from sparkport.errors import StaleDescriptor, Unsupported
 from sparkport.spark.iceberg.identifiers import Identifier, quoted
@@ -28,9 +28,16 @@ from sparkport.spark.scan.spark_filters import spark_condition
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["read_iceberg", "read_iceberg_framed", "read_relation", "read_relation_framed"]
+__all__ = [
+    "is_row_id",
+    "read_iceberg",
+    "read_iceberg_framed",
+    "read_relation",
+    "read_relation_framed",
+]
 
 _SPARK_ROW_ID = "_row_id"
+_NO_ROW_ID = f"CAST({NO_ROW_ID} AS BIGINT)"
 
 
 def read_iceberg(
@@ -67,9 +74,10 @@ def _iceberg_rows(
             reader = reader.option("versionAsOf", str(state.snapshot.snapshot_id))
         rows = reader.table(state.identifier.sql)
         shown = [_as_now(state, field, _schema_of_snapshot(state)) for field in state.schema.fields]
-        if state.definition.has_row_ids:
-            shown.append(f"{_SPARK_ROW_ID} AS {ROWID_NAME}")
-        row_id = ROWID_NAME if state.definition.has_row_ids else None
+        row_id = ROWID_NAME if state.definition.shows_row_id else None
+        if row_id is not None:
+            kept = _SPARK_ROW_ID if state.has_row_ids else _NO_ROW_ID
+            shown.append(f"{kept} AS {row_id}")
         return _kept(rows.selectExpr(*shown), row_filter, row_id).select(*map(quoted, names))
 
 
@@ -136,12 +144,19 @@ def _relation_rows(
         relation = lake.gateway.relation(identifier)
         expect_unrestricted(ctx, lake, relation, identifier)
         rows, _ = presented(relation)
-        if rows.columns != columns.names:
+        if rows.columns != [field.name for field in columns if not is_row_id(field)]:
             lake.changed(identifier)
             raise StaleDescriptor(
                 f"the columns of {identifier} have changed: attach the catalog again"
             )
-        return _kept(rows, row_filter, None)
+        kept = _kept(rows, row_filter, None)
+        has_row_id = any(map(is_row_id, columns))
+        return kept.selectExpr("*", f"{_NO_ROW_ID} AS {ROWID_NAME}") if has_row_id else kept
+
+
+def is_row_id(field: pa.Field) -> bool:
+    """Whether a column is the row id that is published of a relation, which has none of its own."""
+    return ROWID_MARKER in (field.metadata or {})
 
 
 def _kept(rows: DataFrame, row_filter: Filter | None, row_id: str | None) -> DataFrame:

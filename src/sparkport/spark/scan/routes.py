@@ -283,7 +283,7 @@ def _names(state: TableState, options: ScanOptions) -> tuple[str, ...]:
     if options.columns is None:
         return tuple(definition.arrow_schema.names)
     return options.columns or (
-        ROWID_NAME if definition.has_row_ids else definition.columns.names[0],
+        ROWID_NAME if definition.shows_row_id else definition.columns.names[0],
     )
 
 

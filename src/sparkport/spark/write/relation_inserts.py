@@ -70,10 +70,13 @@ def stage_insert(
     if _is_view(lake, entry):
         raise NotWritable(f"{identifier} is a view: change the tables that it is made of")
     if operation is not Operation.INSERT:
-        raise NotWritable(
-            f"rows of table {identifier} cannot be changed: it is not an Iceberg table, so they "
-            "have no row ids; use Spark, or keep them in an Iceberg table"
+        reason = (
+            "only Spark can read it as it is, so they cannot be found by their ids; use Spark"
+            if entry.kind is Kind.ICEBERG
+            else "it is not an Iceberg table, so they have no row ids; use Spark, or keep them in "
+            "an Iceberg table"
         )
+        raise NotWritable(f"rows of table {identifier} cannot be changed: {reason}")
     return _RelationInsert(
         lake, ctx, identifier, columns, _spark_columns(lake, identifier, columns), options
     )

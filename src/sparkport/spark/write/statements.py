@@ -19,8 +19,8 @@ from sparkport.catalog.quotas import bytes_of
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.engine.gathered import Block, BlockSize
 from sparkport.engine.statements import RowChange, RowStore, begin
-from sparkport.errors import PreconditionFailed, Unsupported
-from sparkport.spark.iceberg.table_state import TableState
+from sparkport.errors import NotWritable, PreconditionFailed, Unsupported
+from sparkport.spark.iceberg.table_state import TableState, has_row_lineage
 from sparkport.spark.lake.changes import TableChange, WrittenFile
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.outcomes import OutcomeUnknown
@@ -42,11 +42,27 @@ _FILE_BLOCK = BlockSize(122_880, 32 * 1024 * 1024)
 def stage(
     lake: Lake, ctx: Context, state: TableState, operation: Operation, options: DMLOptions
 ) -> StagedWrite:
-    """Begin a statement that sees `state`."""
+    """Begin a statement that sees `state`. Raises: NotWritable for rows that have no ids."""
+    if operation is not Operation.INSERT and not state.has_row_ids:
+        raise NotWritable(f"rows of table {state.identifier} cannot be changed: {_reason(state)}")
     store = _STORES[operation](lake, ctx, state, operation)
     if options.returning:
         store.row_bytes = _LOCATED_BYTES
     return begin(store, operation, options, ctx.check)
+
+
+def _reason(state: TableState) -> str:
+    """Why rows have no ids."""
+    version = state.metadata.format_version
+    if has_row_lineage(version):
+        return (
+            "it was upgraded, and its rows get their ids with the next commit; insert a row, or "
+            "rewrite its files in Spark, and try again"
+        )
+    return (
+        f"it has version {version} of Iceberg's format, in which rows have no ids; set its "
+        "property format-version to 3 in Spark"
+    )
 
 
 class _Rows(RowStore):
