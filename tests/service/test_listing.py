@@ -352,7 +352,7 @@ def test_of_tables_with_the_same_name_the_first_is_listed(listing, caplog):
     ]
 
     assert names(listing.schema_list(CTX, registered(catalog_of(*tables)))) == {"s": ["t"]}
-    assert "taken already" in caplog.text
+    assert "differs only in case" in caplog.text
 
 
 def test_of_schemas_with_the_same_name_the_first_is_listed(listing):

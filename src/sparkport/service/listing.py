@@ -258,8 +258,10 @@ def table_info(
 
 def _free_name(name: str, taken: set[bytes]) -> str:
     """Raises: CatalogFault for a name that no client could look up."""
-    if not _text(name) or folded(name) in taken:
-        raise CatalogFault("its name is empty, or taken already")
+    if not _text(name):
+        raise CatalogFault("it has no name")
+    if folded(name) in taken:
+        raise CatalogFault("its name differs only in case from another, or not at all: rename it")
     return name
 
 

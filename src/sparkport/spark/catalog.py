@@ -25,6 +25,7 @@ from sparkport.catalog import (
 )
 from sparkport.errors import BadRequest, Conflict, NotFound, TransactionNotActive
 from sparkport.spark.ddl import schemas
+from sparkport.spark.ddl.names import expect_one
 from sparkport.spark.functions.lake_functions import LakeFunctions
 from sparkport.spark.iceberg.locations import local_path
 from sparkport.spark.jvm.gateway import Gateway
@@ -141,6 +142,8 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
 
     def schema(self, ctx: Context, name: str) -> Schema | None:
         namespace = self._lake.catalog.namespace(name)
+        alike = self._lake.catalog.listing().alike(name)
+        expect_one([each for each in alike if ctx.access.sees_schema(each)], "schemas")
         return None if namespace is None else LakeSchema(self._lake, self._functions, namespace)
 
     def create_schema(self, ctx: Context, name: str, options: CreateSchemaOptions) -> Schema:

@@ -11,16 +11,19 @@ from sparkport.catalog import (
     CreateTableOptions,
     DropTableOptions,
     DynamicSchema,
+    Privilege,
     ScalarFunction,
     Table,
     TableFunction,
     TableInOutFunction,
 )
-from sparkport.errors import NotFound, SparkportError, Unsupported
+from sparkport.errors import NotFound, PreconditionFailed, SparkportError, Unsupported
 from sparkport.spark.ddl.create_table import create_table
+from sparkport.spark.ddl.names import expect_one
 from sparkport.spark.ddl.objects import drop_table, rename_table
 from sparkport.spark.functions.lake_functions import LakeFunctions
 from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.iceberg.table_state import TableState, is_encrypted
 from sparkport.spark.lake.directory import CatalogEntry, Kind, Namespace
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.relation import RelationTable
@@ -30,6 +33,8 @@ __all__ = ["LakeSchema"]
 
 _PRIVATE = frozenset({"comment", "exists", "location", "owner"})
 """Properties of a namespace that are not tags."""
+_KEY_SERVICES = ("encryption.kms-type", "encryption.kms-impl")
+"""Iceberg's options of a catalog for the service that keeps the keys of encrypted tables."""
 
 
 class LakeSchema(DynamicSchema):
@@ -77,10 +82,31 @@ class LakeSchema(DynamicSchema):
         entry = self._lake.catalog.entry(self._namespace.parts, name)
         if entry is None:
             return None
+        self._expect_one(ctx, name)
         table = self._table(entry)
         if not isinstance(table, LakeTable):
             return table
+        self._expect_keys(table.state)
         return LakeTable(self._lake, self._lake.transactions.seen(ctx.transaction_id, table.state))
+
+    def _expect_one(self, ctx: Context, name: str) -> None:
+        """Raises: PreconditionFailed when the caller sees others that DuckDB takes for this one."""
+        found = self._lake.catalog.listing().namespaces.get(self.name, self._namespace)
+        names = [
+            f"{self.name}.{each}"
+            for each in found.alike(name)
+            if ctx.access.may(Privilege.LIST, self.name, each)
+        ]
+        expect_one(names, "tables")
+
+    def _expect_keys(self, state: TableState) -> None:
+        """Raises: PreconditionFailed for an encrypted table whose keys cannot be had."""
+        option = self._lake.gateway.option
+        if is_encrypted(state.metadata) and not any(map(option, _KEY_SERVICES)):
+            raise PreconditionFailed(
+                f"table {state.identifier} is encrypted, and the catalog's options do not say who "
+                f"has the keys: set one of {', '.join(_KEY_SERVICES)}"
+            )
 
     def _table(self, entry: CatalogEntry) -> Table:
         if entry.kind is Kind.ICEBERG:
@@ -103,9 +129,11 @@ class LakeSchema(DynamicSchema):
         return self._expect(ctx, created.name)
 
     def drop_table(self, ctx: Context, name: str, options: DropTableOptions) -> None:
+        self._expect_one(ctx, name)
         drop_table(self._lake, self._identifier(name), options)
 
     def rename_table(self, ctx: Context, name: str, new_name: str) -> Table:
+        self._expect_one(ctx, name)
         rename_table(self._lake, self._identifier(name), new_name)
         return self._expect(ctx, new_name)
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from sparkport.catalog.names import folded
-from sparkport.errors import BadRequest
+from sparkport.errors import BadRequest, PreconditionFailed
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.lake.directory import CatalogEntry, Namespace
 from sparkport.spark.lake.lake import Lake
 
-__all__ = ["expect_text", "find_entry", "find_namespace", "name_lock"]
+__all__ = ["expect_one", "expect_text", "find_entry", "find_namespace", "name_lock"]
+
+
+def expect_one(names: Sequence[str], what: str) -> None:
+    """Raises: PreconditionFailed for several names of which DuckDB would take one for another."""
+    if len(names) > 1:
+        raise PreconditionFailed(
+            f"the {what} {', '.join(names[:-1])} and {names[-1]} have names that differ only in "
+            "case, which DuckDB cannot tell apart: rename all but one in Spark"
+        )
 
 
 def name_lock(lake: Lake, *names: str) -> AbstractContextManager[None]:

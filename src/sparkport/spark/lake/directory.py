@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from sparkport.catalog.names import folded
 from sparkport.spark.iceberg.identifiers import Identifier
 
 __all__ = ["CatalogListing", "CatalogEntry", "Kind", "Namespace"]
@@ -39,6 +40,16 @@ class Namespace:
     parts: tuple[str, ...]
     properties: Mapping[str, str] = field(default_factory=dict)
     entries: Mapping[str, CatalogEntry] = field(default_factory=dict)
+    _spellings: dict[bytes, list[str]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def alike(self, name: str) -> list[str]:
+        """The names of entries that DuckDB takes for this one, because they differ only in case."""
+        if not self._spellings:
+            for each in self.entries:
+                self._spellings.setdefault(folded(each), []).append(each)
+        return self._spellings.get(folded(name), [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +58,7 @@ class CatalogListing:
 
     version: int
     namespaces: Mapping[str, Namespace]
+
+    def alike(self, name: str) -> list[str]:
+        """The names of schemas that DuckDB takes for this one, because they differ only in case."""
+        return [each for each in self.namespaces if folded(each) == folded(name)]
