@@ -36,17 +36,35 @@ class IcebergHandle:
         return str(self.metadata.metadataFileLocation())
 
 
+class _Package:
+    """Java's packages and classes by name, each looked up once.
+
+    py4j asks the JVM at every mention of a name, and the JVM looks into all its jars for a class of
+    the name of a package.
+    """
+
+    def __init__(self, package: Any) -> None:
+        self._package = package
+
+    def __getattr__(self, name: str) -> Any:
+        from py4j.java_gateway import JavaPackage
+
+        found = getattr(self._package, name)
+        known = _Package(found) if isinstance(found, JavaPackage) else found
+        setattr(self, name, known)
+        return known
+
+
 class Gateway:
     """One catalog of a Spark session. Thread-safe, as Spark is."""
 
     def __init__(self, spark: SparkSession, catalog: str) -> None:
         self.spark = spark
         self.catalog = catalog
-        jvm: Any = spark._jvm
-        self.jvm = jvm
+        self.jvm: Any = _Package(spark._jvm)
         self._java_session: Any = spark._jsparkSession
         self._loaded = False
-        self._identifier = jvm.org.apache.spark.sql.connector.catalog.Identifier
+        self._identifier = self.jvm.org.apache.spark.sql.connector.catalog.Identifier
 
     def hold(self, path: Path) -> Callable[[], None]:
         """Have the JVM lock a file until it ends or the result is called. Raises: Py4JError."""

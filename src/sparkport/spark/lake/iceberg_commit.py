@@ -35,6 +35,7 @@ from sparkport.spark.iceberg.types.declared import TYPES_PROPERTY, type_tags_in,
 from sparkport.spark.iceberg.types.type_tags import union_members, union_type_tag
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.lake.java_metadata import JavaMetadata
+from sparkport.spark.lake.kept_tables import KeptTable
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.outcomes import OutcomeUnknown, marked, was_made_despite
 
@@ -70,6 +71,10 @@ class Draft:
     """The org.apache.iceberg.Table. Unlike the transaction's own, it can be scanned."""
     base: Any
     """The org.apache.iceberg.TableMetadata of `state`."""
+    operations: Any
+    """The org.apache.iceberg.TableOperations that the table was loaded with."""
+    commits: int = 0
+    """How many commits ago the JVM has loaded the table."""
     written: list[str] = field(default_factory=list)
     """Data files that were written for the change.
 
@@ -167,6 +172,10 @@ def alter(lake: Lake, identifier: Identifier, edit: Callable[[Draft], bool]) -> 
 
 def begin(lake: Lake, identifier: Identifier) -> Draft:
     """Begin a change of a table as it is now. Raises: NotFound, Unsupported."""
+    kept = lake.kept.find(identifier)
+    entry = None if kept is None else lake.entry(identifier)
+    if kept is not None and entry is not None and entry.location == kept.location:
+        return _on_kept(lake, identifier, kept)
     handle = lake.gateway.iceberg(identifier)
     if handle is None:
         raise Unsupported(
@@ -175,7 +184,19 @@ def begin(lake: Lake, identifier: Identifier) -> Draft:
     transaction = handle.table.newTransaction()
     base = transaction.table().operations().current()
     state = lake.state(identifier, str(base.metadataFileLocation()))
-    return Draft(lake, state, transaction, handle.table, base)
+    return Draft(lake, state, transaction, handle.table, base, handle.table.operations())
+
+
+def _on_kept(lake: Lake, identifier: Identifier, kept: KeptTable) -> Draft:
+    """Begin a change of a table that the JVM has already as it is now."""
+    iceberg, base = lake.gateway.jvm.org.apache.iceberg, kept.metadata
+    # The only transactions that begin with given metadata, and do not ask the catalog for others.
+    transaction = iceberg.Transactions.replaceTableTransaction(
+        str(identifier), kept.operations, base
+    )
+    table = iceberg.BaseTable(kept.operations.temp(base), str(identifier))
+    state = lake.state(identifier, kept.location)
+    return Draft(lake, state, transaction, table, base, kept.operations, kept.commits)
 
 
 def commit(draft: Draft, metadata: Any = None) -> bool:
@@ -189,14 +210,16 @@ def commit(draft: Draft, metadata: Any = None) -> bool:
     if after == draft.base:
         return True
     after = marked(draft.lake, draft.base, after)
+    proposed = _proposed(draft, after)
     try:
-        draft.lake.catalog.swap(draft.identifier, _proposed(draft, after))
+        draft.lake.catalog.swap(draft.identifier, proposed)
     except BaseException as error:  # noqa: BLE001 - an interrupt, too, leaves it open
         try:
             return was_made_despite(error, draft.lake, draft.state, after)
         except OutcomeUnknown:
             draft.is_unknown.set()
             raise
+    _keep(draft, proposed)
     return True
 
 
@@ -207,19 +230,21 @@ def commit_together(changes: Sequence[tuple[Draft, Any]]) -> bool:
     `commit`, for all of them.
     """
     lake = changes[0][0].lake
-    proposed = [(draft, marked(lake, draft.base, metadata)) for draft, metadata in changes]
+    proposed = [
+        (draft, _proposed(draft, marked(lake, draft.base, metadata))) for draft, metadata in changes
+    ]
     try:
-        lake.catalog.swap_all(
-            [(draft.identifier, _proposed(draft, after)) for draft, after in proposed]
-        )
+        lake.catalog.swap_all([(draft.identifier, each) for draft, each in proposed])
     except BaseException as error:  # noqa: BLE001 - an interrupt, too, leaves it open
-        draft, after = proposed[0]  # what is true of one is true of all
+        draft, first = proposed[0]  # what is true of one is true of all
         try:
-            return was_made_despite(error, lake, draft.state, after)
+            return was_made_despite(error, lake, draft.state, first.after)
         except OutcomeUnknown:
             for draft, _ in changes:
                 draft.is_unknown.set()
             raise
+    for draft, each in proposed:
+        _keep(draft, each)
     return True
 
 
@@ -229,6 +254,20 @@ def _proposed(draft: Draft, after: Any) -> JavaMetadata:
 
     iceberg = draft.lake.gateway.jvm.org.apache.iceberg
     return JavaMetadata(iceberg, draft.table.io(), draft.base, after, publish)
+
+
+def _keep(draft: Draft, made: JavaMetadata) -> None:
+    """Remember what a table is after a commit, so that nobody reads it back. Never raises."""
+    lake, identifier, location = draft.lake, draft.identifier, made.location
+    if not location:
+        return  # the JVM's own client of the catalog has written it
+
+    def keep() -> None:
+        lake.states.add(identifier, location, made.text(), draft.state.io)
+        kept = KeptTable(location, made.as_loaded(), draft.operations, draft.commits + 1)
+        lake.kept.keep(identifier, kept)
+
+    lake.attempt(f"keeping what table {identifier} is now", keep)
 
 
 def forget(draft: Draft) -> None:

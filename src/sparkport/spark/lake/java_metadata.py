@@ -6,7 +6,7 @@ import logging
 import re
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sparkport.spark.lake.rest_commit import commit_request
@@ -34,6 +34,13 @@ class JavaMetadata(NewMetadata):
     """The new org.apache.iceberg.TableMetadata."""
     commit: Callable[[], None]
     """Has the JVM commit the new metadata."""
+    written: list[str] = field(default_factory=list)
+    """The locations that `write` has returned."""
+
+    @property
+    def location(self) -> str:
+        """Where the metadata were written; empty when the JVM's client of the catalog did it."""
+        return self.written[-1] if self.written else ""
 
     @property
     def before(self) -> str:
@@ -53,7 +60,17 @@ class JavaMetadata(NewMetadata):
         place = f"{self.after.location()}/metadata" if folder is None else str(folder).rstrip("/")
         output = self.io.newOutputFile(f"{place}/{version:05}-{uuid.uuid4()}{extension}")
         parser.overwrite(self.after, output)
-        return str(output.location())
+        self.written.append(str(output.location()))
+        return self.location
+
+    def text(self) -> str:
+        """The metadata as JSON, as in the file."""
+        return str(self.iceberg.TableMetadataParser.toJson(self.after))
+
+    def as_loaded(self) -> Any:
+        """The org.apache.iceberg.TableMetadata that a reader of the file would have."""
+        builder = self.iceberg.TableMetadata.buildFrom(self.after).discardChanges()
+        return builder.withMetadataLocation(self.location).build()
 
     def remove(self, location: str) -> None:
         try:

@@ -35,6 +35,7 @@ from sparkport.spark.jvm.gateway import Gateway
 from sparkport.spark.jvm.relay.jobs import start_job
 from sparkport.spark.jvm.result_columns import presented
 from sparkport.spark.lake.directory import CatalogEntry, Kind
+from sparkport.spark.lake.kept_tables import KeptTables
 from sparkport.spark.lake.settings import LakeSettings
 from sparkport.spark.lake.shared_catalog import SharedCatalog
 from sparkport.spark.lake.staging import StagingArea
@@ -73,6 +74,7 @@ class Lake:
         self.relay = relay
         self.settings = settings
         self.states = States()
+        self.kept = KeptTables()
         self.metadata_heads = MetadataHeads(self._open_metadata)
         self.file_properties = file_properties(gateway)
         """Properties of the storages of all files; a table may have some of its own."""
