@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import functions, lake, lake_write, scan, write
+from benchmarks import functions, lake, lake_write, remote, scan, write
 from benchmarks.measure import Line, print_table
 
 GROUPS: dict[str, Callable[[int], Iterator[Line]]] = {
@@ -19,6 +19,7 @@ GROUPS: dict[str, Callable[[int], Iterator[Line]]] = {
     "functions": functions.run,
     "lake": lake.run,
     "lake_write": lake_write.run,
+    "remote": remote.run,
 }
 
 

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import msgpack
@@ -23,9 +23,10 @@ import pyarrow.flight as flight
 
 from benchmarks.measure import Line, resident_megabytes, seconds
 from benchmarks.rivals import Rival, start_rival
+from sparkport.spark.jvm.session.source import LakeSource
 from sparkport.testing import DuckDBClient
 
-__all__ = ["Running", "run", "start_lake"]
+__all__ = ["Running", "compared", "full_scan_rates", "run", "start_lake"]
 
 _ROUNDS = 5
 _TIMEOUT = flight.FlightCallOptions(timeout=300)
@@ -102,17 +103,18 @@ _ID_IS_500 = json.dumps(
     }
 )
 """`id = 500`, as DuckDB 1.5 sends it."""
+_EVERYTHING = "SELECT * FROM bench.s.big"
 _GROUP = "SELECT day, count(*) AS n, sum(amount) AS total FROM bench.s.big GROUP BY day"
 
 
 def run(rows: int) -> Iterator[Line]:
     """All benchmarks of reading the lake."""
     with tempfile.TemporaryDirectory(prefix="sparkport-bench-") as folder:
-        warehouse = Path(folder) / "lake"
+        source = LakeSource(warehouse=str(Path(folder) / "lake"))
         print(f"the lake: writing {rows:,} rows …", file=sys.stderr)
-        with start_lake(warehouse, rows) as server, ExitStack() as rivals:
-            spark = rivals.enter_context(start_rival("spark", warehouse))
-            yield from _full_scan(server, spark, warehouse)
+        with start_lake(source, rows) as server, ExitStack() as rivals:
+            spark = rivals.enter_context(start_rival("spark", source))
+            yield from _full_scan(server, spark, source)
             yield _first_batch(server)
             yield _memory(
                 server,
@@ -136,12 +138,15 @@ class Running:
 
 
 @contextmanager
-def start_lake(warehouse: Path, rows: int) -> Iterator[Running]:
+def start_lake(source: LakeSource, rows: int) -> Iterator[Running]:
     """Serve a lake with a table of so many rows, in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.lake", str(warehouse), str(rows)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "benchmarks.lake", str(rows)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
+        assert process.stdin is not None
         assert process.stdout is not None
+        process.stdin.write(json.dumps(asdict(source)) + "\n")
+        process.stdin.flush()
         location = process.stdout.readline().strip()
         if not location:
             raise RuntimeError("the lake did not start")
@@ -156,11 +161,11 @@ def start_lake(warehouse: Path, rows: int) -> Iterator[Running]:
         process.wait(60)
 
 
-def _serve(warehouse: Path, rows: int) -> None:
+def _serve(source: LakeSource, rows: int) -> None:
     """In a process of its own: the table of 8 files, a small one, a view; then the server."""
     import sparkport as sp
 
-    lake = sp.LakeCatalog(warehouse, name="bench")
+    lake = sp.LakeCatalog(source=source, name="bench")
     sql = lake.spark.sql
     sql("CREATE NAMESPACE bench.s")
     row = """id, pmod(xxhash64(id), 1000000000) AS customer,
@@ -239,7 +244,7 @@ def _ours(server: Running, table: str) -> tuple[float, float]:
     return time.perf_counter() - began, size
 
 
-def _compared(what: str, rates: list[list[float]], rival: int, target: float) -> Line:
+def compared(what: str, rates: list[list[float]], rival: int, target: float) -> Line:
     ratio = statistics.median(each[0] / each[rival] for each in rates)
     ours, theirs = (statistics.median(each[index] for each in rates) / 1e6 for index in (0, rival))
     return Line(
@@ -247,30 +252,36 @@ def _compared(what: str, rates: list[list[float]], rival: int, target: float) ->
     )
 
 
-def _full_scan(server: Running, spark: Rival, warehouse: Path) -> Iterator[Line]:
-    query = "SELECT * FROM bench.s.big"
-    with sqlite3.connect(warehouse / "catalog.db") as catalog:
-        found = "SELECT metadata_location FROM iceberg_tables WHERE table_name = 'big'"
-        (location,) = catalog.execute(found).fetchone()
-    with start_rival("pyiceberg", warehouse) as pyiceberg:
-        rates = _rates(
+def full_scan_rates(
+    server: Running, spark: Rival, source: LakeSource, location: str
+) -> list[list[float]]:
+    """Bytes a second of the server, of Spark and of PyIceberg, which reads metadata there."""
+    with start_rival("pyiceberg", source) as pyiceberg:
+        return _rates(
             [
                 lambda: _ours(server, "big"),
-                lambda: spark.run("to_arrow", query),
+                lambda: spark.run("to_arrow", _EVERYTHING),
                 lambda: pyiceberg.run("to_arrow", location),
             ]
         )
-    yield _compared("full scan through the server, against spark.table(t).toArrow()", rates, 1, 3.5)
-    yield _compared("full scan, against PyIceberg reading the table in one process", rates, 2, 0.9)
+
+
+def _full_scan(server: Running, spark: Rival, source: LakeSource) -> Iterator[Line]:
+    with sqlite3.connect(source.folder / "catalog.db") as catalog:
+        found = "SELECT metadata_location FROM iceberg_tables WHERE table_name = 'big'"
+        (location,) = catalog.execute(found).fetchone()
+    rates = full_scan_rates(server, spark, source, location)
+    yield compared("full scan through the server, against spark.table(t).toArrow()", rates, 1, 3.5)
+    yield compared("full scan, against PyIceberg reading the table in one process", rates, 2, 0.9)
     if (
         importlib.util.find_spec("pandas") is None
         or importlib.util.find_spec("grpc_status") is None
     ):
         yield Line("full scan, against Spark Connect's toArrow()", "not installed", "≥ 4", False)
         return
-    with start_rival("connect", warehouse) as connect:
-        rates = _rates([lambda: _ours(server, "big"), lambda: connect.run("to_arrow", query)])
-    yield _compared("full scan, against Spark Connect's toArrow()", rates, 1, 4)
+    with start_rival("connect", source) as connect:
+        rates = _rates([lambda: _ours(server, "big"), lambda: connect.run("to_arrow", _EVERYTHING)])
+    yield compared("full scan, against Spark Connect's toArrow()", rates, 1, 4)
 
 
 def _first_batch(server: Running) -> Line:
@@ -313,7 +324,7 @@ def _view(server: Running, spark: Rival) -> Iterator[Line]:
     rates = _rates(
         [lambda: _ours(server, "seen"), lambda: spark.run("to_arrow", "SELECT * FROM bench.s.seen")]
     )
-    yield _compared("the same rows through a view, against toArrow() of it", rates, 1, 1.1)
+    yield compared("the same rows through a view, against toArrow() of it", rates, 1, 1.1)
     yield _memory(server, "seen", "server and driver memory above idle while the view streams")
 
 
@@ -410,4 +421,4 @@ def _group(server: Running, spark: Rival) -> Line:
 
 
 if __name__ == "__main__":
-    _serve(Path(sys.argv[1]), int(sys.argv[2]))
+    _serve(LakeSource(**json.loads(sys.stdin.readline())), int(sys.argv[1]))

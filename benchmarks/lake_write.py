@@ -20,9 +20,10 @@ from benchmarks.data import rows as made_rows
 from benchmarks.lake import Running, start_lake
 from benchmarks.measure import Line, resident_megabytes, seconds
 from benchmarks.rivals import Rival, start_rival
+from sparkport.spark.jvm.session.source import LakeSource
 from sparkport.testing import DuckDBClient
 
-__all__ = ["run"]
+__all__ = ["insert_of_one", "run", "update_of_few"]
 
 _ROUNDS = 3
 _INSERTED = 5_000_000
@@ -33,12 +34,12 @@ _BATCH = 2048
 def run(rows: int) -> Iterator[Line]:
     """All benchmarks of writing the lake."""
     with tempfile.TemporaryDirectory(prefix="sparkport-bench-") as folder:
-        warehouse = Path(folder) / "lake"
+        source = LakeSource(warehouse=str(Path(folder) / "lake"))
         print(f"writing the lake: making a table of {rows:,} rows …", file=sys.stderr)
-        with start_lake(warehouse, rows) as server, start_rival("spark", warehouse) as spark:
+        with start_lake(source, rows) as server, start_rival("spark", source) as spark:
             yield _insert(server, spark, Path(folder))
             yield _one_row(server)
-            yield _few(server, spark, Path(folder), rows)
+            yield update_of_few(server, spark, Path(folder), rows)
             free = _free_rows(rows)
             yield _many(server, spark, Path(folder), free, "update")
             yield _many(server, spark, Path(folder), free, "delete")
@@ -63,16 +64,21 @@ def _insert(server: Running, spark: Rival, folder: Path) -> Line:
     )
 
 
-def _one_row(server: Running) -> Line:
+def insert_of_one(server: Running) -> float:
+    """The seconds that an INSERT of one row takes."""
     (batch,) = made_rows(1).combine_chunks().to_batches()
-    took = [seconds(lambda: _send(server, "one", [batch], "insert")) for _ in range(22)][2:]
-    median = statistics.median(took)
+    return seconds(lambda: _send(server, "one", [batch], "insert"))
+
+
+def _one_row(server: Running) -> Line:
+    median = statistics.median([insert_of_one(server) for _ in range(22)][2:])
     return Line(
         "INSERT of 1 row, end to end, median of 20", f"{median:.2f} s", "≤ 0.35 s", median <= 0.35
     )
 
 
-def _few(server: Running, spark: Rival, folder: Path, rows: int) -> Line:
+def update_of_few(server: Running, spark: Rival, folder: Path, rows: int) -> Line:
+    """The line of an UPDATE of 10 rows."""
     chosen, path = random.Random(1), folder / "few.parquet"
     with DuckDBClient(server.location, "bench", timeout=120) as client:
         client.attach()

@@ -1,8 +1,7 @@
-"""Other ways to read the same lake, in a process of their own: `python -m benchmarks.rivals KIND
-WAREHOUSE`.
+"""Other ways to read the same lake, in a process of their own: `python -m benchmarks.rivals KIND`.
 
-It reads commands from standard input, one a line, and answers each with the seconds it took and the
-bytes of Arrow data.
+It reads where the lake is from standard input, and then commands, one a line. It answers each with
+the seconds it took and the bytes of Arrow data.
 """
 
 from __future__ import annotations
@@ -14,10 +13,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
+
+from sparkport.spark.jvm.session.source import LakeSource
 
 __all__ = ["Rival", "start_rival"]
 
@@ -42,12 +43,15 @@ class Rival:
 
 
 @contextmanager
-def start_rival(kind: str, warehouse: Path) -> Iterator[Rival]:
+def start_rival(kind: str, source: LakeSource) -> Iterator[Rival]:
     """Start a competitor and wait until it is ready."""
-    command = [sys.executable, "-m", "benchmarks.rivals", kind, str(warehouse)]
+    command = [sys.executable, "-m", "benchmarks.rivals", kind]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
+        assert process.stdin is not None
         assert process.stdout is not None
+        process.stdin.write(json.dumps(asdict(source)) + "\n")
+        process.stdin.flush()
         if process.stdout.readline().strip() != "ready":
             raise RuntimeError(f"the rival {kind} did not start")
         yield Rival(process)
@@ -57,15 +61,15 @@ def start_rival(kind: str, warehouse: Path) -> Iterator[Rival]:
         process.wait(60)
 
 
-def _settings(warehouse: Path) -> dict[str, str]:
+def _settings(source: LakeSource) -> dict[str, str]:
     """Spark as its users run it on one machine, with room for what `toArrow` collects in the
     driver.
     """
-    from sparkport.spark.jvm.session.jars import lake_jars
+    from sparkport.spark.jvm.session.jars import ICEBERG, lake_jars
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return {
-        "spark.jars": ",".join(map(str, lake_jars())),
+        "spark.jars": ",".join(map(str, lake_jars(wanted=(ICEBERG, *source.coordinates)))),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "6g",
@@ -76,20 +80,27 @@ def _settings(warehouse: Path) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.shuffle.partitions": str(os.cpu_count()),
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.sql.catalog.bench": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.bench.type": "jdbc",
-        "spark.sql.catalog.bench.uri": f"jdbc:sqlite:{warehouse / 'catalog.db'}",
-        "spark.sql.catalog.bench.jdbc.schema-version": "V1",
-        "spark.sql.catalog.bench.warehouse": f"file://{warehouse}",
-        "spark.sql.catalog.bench.cache-enabled": "false",  # others change the tables too
+        **(source.settings("bench") or _embedded(source)),
     }
 
 
-def _spark(warehouse: Path) -> dict[str, Callable[[str], float]]:
+def _embedded(source: LakeSource) -> dict[str, str]:
+    catalog = "spark.sql.catalog.bench"
+    return {
+        catalog: "org.apache.iceberg.spark.SparkCatalog",
+        f"{catalog}.type": "jdbc",
+        f"{catalog}.uri": f"jdbc:sqlite:{source.folder / 'catalog.db'}",
+        f"{catalog}.jdbc.schema-version": "V1",
+        f"{catalog}.warehouse": f"file://{source.folder}",
+        f"{catalog}.cache-enabled": "false",  # others change the tables too
+    }
+
+
+def _spark(source: LakeSource) -> dict[str, Callable[[str], float]]:
     from pyspark.sql import SparkSession
 
     builder: Any = SparkSession.builder.master("local[*]")
-    for key, value in _settings(warehouse).items():
+    for key, value in _settings(source).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
@@ -103,12 +114,12 @@ def _spark(warehouse: Path) -> dict[str, Callable[[str], float]]:
     return {"to_arrow": to_arrow, "collect": collect, "stop": lambda _: float(spark.stop() is None)}
 
 
-def _connect(warehouse: Path) -> dict[str, Callable[[str], float]]:
+def _connect(source: LakeSource) -> dict[str, Callable[[str], float]]:
     """Spark Connect: the server is started by PySpark, the client is in this process."""
     from pyspark.sql import SparkSession
 
     builder: Any = SparkSession.builder.remote("local[*]")
-    for key, value in _settings(warehouse).items():
+    for key, value in _settings(source).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
 
@@ -118,11 +129,15 @@ def _connect(warehouse: Path) -> dict[str, Callable[[str], float]]:
     return {"to_arrow": to_arrow}
 
 
-def _pyiceberg(warehouse: Path) -> dict[str, Callable[[str], float]]:
+def _pyiceberg(source: LakeSource) -> dict[str, Callable[[str], float]]:
     from pyiceberg.table import StaticTable
 
+    properties = dict(source.options)
+    if "client.region" in properties:  # PyIceberg's own name
+        properties["s3.region"] = properties["client.region"]
+
     def to_arrow(location: str) -> float:
-        table: pa.Table = StaticTable.from_metadata(location).scan().to_arrow()
+        table: pa.Table = StaticTable.from_metadata(location, properties).scan().to_arrow()
         return float(table.nbytes)
 
     return {"to_arrow": to_arrow}
@@ -130,8 +145,8 @@ def _pyiceberg(warehouse: Path) -> dict[str, Callable[[str], float]]:
 
 def main() -> None:
     """Answer commands until there are no more."""
-    kind, warehouse = sys.argv[1], Path(sys.argv[2])
-    commands = {"spark": _spark, "connect": _connect, "pyiceberg": _pyiceberg}[kind](warehouse)
+    source = LakeSource(**json.loads(sys.stdin.readline()))
+    commands = {"spark": _spark, "connect": _connect, "pyiceberg": _pyiceberg}[sys.argv[1]](source)
     print("ready", flush=True)
     for line in sys.stdin:
         command, argument = json.loads(line)
