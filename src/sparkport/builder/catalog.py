@@ -25,6 +25,7 @@ from sparkport.catalog import (
     CustomAction,
     FlightName,
     NullHandling,
+    Schema,
     Stability,
 )
 from sparkport.errors import BadRequest
@@ -50,6 +51,7 @@ class CatalogBuilder:
     def __init__(self, name: str = "", settings: MemorySettings | None = None) -> None:
         """`name`, in printable ASCII, is what users give in ATTACH. `settings` limit the memory."""
         self._catalog = MemoryCatalog(name, settings=settings)
+        self._flights: list[str] = []
 
     def schema(
         self, name: str, comment: str = "", tags: dict[str, str] | None = None
@@ -94,12 +96,32 @@ class CatalogBuilder:
         )
         title = "/".join(name) if isinstance(name, tuple) else "flight"
         self._catalog.add_flight(name, table_of(title, source, "", arrow_schema, None))
+        self._flights.append(title)
         return self
 
     @property
     def name(self) -> str:
         """The name that users give in ATTACH."""
         return self._catalog.name
+
+    def function_schemas(self) -> Sequence[Schema]:
+        """The schemas of a catalog that has nothing but functions, for `LakeCatalog.include`.
+
+        Raises: BadRequest for tables, actions and flights, which have no place in a lake.
+        """
+        ctx = Context()
+        schemas = self._catalog.schemas(ctx)
+        others = [
+            *(f"table {each.name}.{table.name}" for each in schemas for table in each.tables(ctx)),
+            *(f"action {each.name}" for each in self._catalog.actions(ctx)),
+            *(f"flight {each}" for each in self._flights),
+        ]
+        if others:
+            raise BadRequest(
+                f"catalog {self.name} has the {others[0]}: only functions can be added to a lake, "
+                "so serve it as a catalog of its own"
+            )
+        return schemas
 
     def build(self) -> Catalog:
         """Return the catalog, for programs that do more than serve it."""

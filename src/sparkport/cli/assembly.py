@@ -24,6 +24,7 @@ __all__ = [
     "authenticator",
     "catalogs",
     "certificates",
+    "included",
     "jwt_authenticator",
     "server_settings",
     "worker_doubts",
@@ -44,6 +45,24 @@ def catalogs(config: Config, targets: Sequence[str]) -> list[Catalog | CatalogBu
                 "--demo"
             )
     return found
+
+
+def included(config: Config, found: Sequence[Catalog | CatalogBuilder]) -> Sequence[CatalogBuilder]:
+    """The catalogs whose functions are added to the lake `into`. Raises: BadRequest."""
+    lakes = [each.name for each in config.every_lake]
+    if config.into not in lakes:
+        raise BadRequest(
+            f"there is no lake {config.into!r} for --into; there is {', '.join(lakes)}"
+        )
+    builders = [each for each in found if isinstance(each, CatalogBuilder)]
+    if not found or len(builders) < len(found):
+        raise BadRequest(
+            f"--into {config.into} needs functions of a CatalogBuilder: name it, for instance "
+            "functions.py:catalog"
+        )
+    for each in builders:
+        each.function_schemas()
+    return builders
 
 
 def _expect_used(config: Config) -> None:

@@ -131,7 +131,13 @@ def catalogs(config: Config, targets: Sequence[str], found: Found) -> list[str]:
     from sparkport.catalog import Context
 
     said = []
-    for each in assembly.catalogs(config, targets):
+    loaded = assembly.catalogs(config, targets)
+    if config.into:
+        for builder in assembly.included(config, loaded):
+            names = ", ".join(each.name for each in builder.function_schemas())
+            said.append(f"{builder.name} adds functions to {config.into}: {names}")
+        return said
+    for each in loaded:
         catalog = each.build() if isinstance(each, CatalogBuilder) else each
         if catalog.name in found.names:
             raise BadRequest(

@@ -14,6 +14,7 @@ from sparkport.cli.progress import spinner
 from sparkport.config import Config
 
 if TYPE_CHECKING:
+    from sparkport.catalog import Catalog
     from sparkport.spark import LakeCatalog
 
 __all__ = ["add_command", "lake", "lakes", "set_up_logging"]
@@ -42,6 +43,8 @@ examples:
       the lake in a folder; Spark runs in this process
   sparkport serve shop.py:catalog
       a catalog that you have written in Python
+  sparkport serve --warehouse /data/lake functions.py:catalog --into lake
+      a lake, with functions of yours in its schemas
   sparkport serve --config /etc/sparkport.toml
       everything else: encryption, tokens, who may do what
       (`sparkport config` prints such a file to begin with)
@@ -79,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
     set_up_logging(config)
     expect_safe(config)
     from sparkport.builder import CatalogBuilder
-    from sparkport.cli.assembly import catalogs, server_settings, worker_doubts
+    from sparkport.cli.assembly import catalogs, included, server_settings, worker_doubts
     from sparkport.cli.private_files import doubt_changeable
     from sparkport.cli.rule_doubts import doubts, tables_of
     from sparkport.cli.rule_file import RuleFile
@@ -91,12 +94,20 @@ def run(options: argparse.Namespace) -> int:
         rules = RuleFile(file, config, lambda: chosen(options))
     with ExitStack() as open_until_the_end:
         found = catalogs(config, options.targets)
-        served = [each.build() if isinstance(each, CatalogBuilder) else each for each in found]
+        functions = included(config, found) if config.into else ()
+        served: list[Catalog] = [
+            each.build() if isinstance(each, CatalogBuilder) else each
+            for each in found
+            if each not in functions
+        ]
         server = Server(served, config.location, server_settings(config, rules))
         of_workers = worker_doubts(config)
         for each in lakes(config):
-            served.append(open_until_the_end.enter_context(lake(each)))
-            server.add_catalog(served[-1])
+            made = open_until_the_end.enter_context(lake(each))
+            for builder in functions if each.name == config.into else ():
+                made.include(builder)
+            served.append(made)
+            server.add_catalog(made)
         for doubt in [
             *([] if file is None else doubt_changeable(str(file))),
             *doubts(config, tables_of(served)),

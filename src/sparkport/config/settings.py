@@ -117,6 +117,14 @@ class Config:
         example='{ "spark.driver.memory" = "4g" }',
     )
     spark_ui: bool = setting(False, LAKE, "have Spark's web pages")
+    into: str = setting(
+        "",
+        LAKE,
+        "add the functions of the catalogs that you name to the schemas of this lake, instead of "
+        "serving these catalogs by themselves",
+        "NAME",
+        example='"lake"',
+    )
     demo: bool = setting(
         False,
         LAKE,

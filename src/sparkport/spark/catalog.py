@@ -23,9 +23,17 @@ from sparkport.catalog import (
     TransactionState,
     VersionedCatalog,
 )
-from sparkport.errors import BadRequest, Conflict, NotFound, TransactionNotActive
+from sparkport.catalog.names import folded
+from sparkport.errors import (
+    BadRequest,
+    Conflict,
+    NotFound,
+    PreconditionFailed,
+    TransactionNotActive,
+)
 from sparkport.spark.ddl import schemas
 from sparkport.spark.ddl.names import expect_one
+from sparkport.spark.functions.included import FunctionSource
 from sparkport.spark.functions.lake_functions import LakeFunctions
 from sparkport.spark.iceberg.locations import local_path
 from sparkport.spark.jvm.gateway import Gateway
@@ -36,7 +44,7 @@ from sparkport.spark.jvm.session.source import LakeSource
 from sparkport.spark.lake.catalogs import CATALOGS, kind_of, prepared
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.settings import LakeSettings
-from sparkport.spark.schema import LakeSchema
+from sparkport.spark.schema import FunctionSchema, LakeSchema
 from sparkport.spark.write.publish import publish_transaction, roll_back
 from sparkport.spark.write.sweep import sweep
 
@@ -134,17 +142,44 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
     def version(self, ctx: Context) -> CatalogVersion:
         return CatalogVersion(self._lake.catalog.listing().version)
 
+    def include(self, functions: FunctionSource) -> LakeCatalog:
+        """Add Python functions to schemas of the lake: those of a `CatalogBuilder`.
+
+        A schema of the builder adds to the lake's schema of that name. One that the lake lacks is
+        served with its functions alone. Call this before the lake is served.
+
+        Raises: BadRequest for a builder with tables, actions or flights; AlreadyExists for the name
+        of a function that the lake has.
+        """
+        self._functions.include(functions)
+        return self
+
     def schemas(self, ctx: Context) -> Sequence[Schema]:
-        return tuple(
-            LakeSchema(self._lake, self._functions, each)
-            for each in self._lake.catalog.listing().namespaces.values()
+        namespaces = self._lake.catalog.listing().namespaces
+        known = {folded(each) for each in namespaces}
+        return (
+            *(LakeSchema(self._lake, self._functions, each) for each in namespaces.values()),
+            *(
+                FunctionSchema(each)
+                for each in self._functions.included.schemas
+                if folded(each.name) not in known
+            ),
         )
 
     def schema(self, ctx: Context, name: str) -> Schema | None:
         namespace = self._lake.catalog.namespace(name)
         alike = self._lake.catalog.listing().alike(name)
         expect_one([each for each in alike if ctx.access.sees_schema(each)], "schemas")
-        return None if namespace is None else LakeSchema(self._lake, self._functions, namespace)
+        if namespace is not None:
+            return LakeSchema(self._lake, self._functions, namespace)
+        return next(
+            (
+                each
+                for each in self.schemas(ctx)
+                if isinstance(each, FunctionSchema) and each.name == name
+            ),
+            None,
+        )
 
     def create_schema(self, ctx: Context, name: str, options: CreateSchemaOptions) -> Schema:
         schemas.create_schema(self._lake, name, options)
@@ -154,6 +189,10 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         return found
 
     def drop_schema(self, ctx: Context, name: str, options: DropSchemaOptions) -> None:
+        if not options.ignore_not_found and isinstance(self.schema(ctx, name), FunctionSchema):
+            raise PreconditionFailed(
+                f"schema {name} has functions of the server only, and cannot be dropped"
+            )
         schemas.drop_schema(self._lake, name, options)
 
     def begin_transaction(self, ctx: Context) -> str:

@@ -21,6 +21,7 @@ from sparkport.errors import NotFound, PreconditionFailed, SparkportError, Unsup
 from sparkport.spark.ddl.create_table import create_table
 from sparkport.spark.ddl.names import expect_one
 from sparkport.spark.ddl.objects import drop_table, rename_table
+from sparkport.spark.functions.included import IncludedSchema
 from sparkport.spark.functions.lake_functions import LakeFunctions
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.table_state import TableState, is_encrypted
@@ -29,7 +30,7 @@ from sparkport.spark.lake.lake import Lake
 from sparkport.spark.relation import RelationTable
 from sparkport.spark.table import LakeTable
 
-__all__ = ["LakeSchema"]
+__all__ = ["FunctionSchema", "LakeSchema"]
 
 _PRIVATE = frozenset({"comment", "exists", "location", "owner"})
 """Properties of a namespace that are not tags."""
@@ -145,3 +146,46 @@ class LakeSchema(DynamicSchema):
         if table is None:
             raise NotFound(f"table {self.name}.{name} was dropped meanwhile")
         return table
+
+
+class FunctionSchema(DynamicSchema):
+    """A schema that the lake lacks, for functions that were included in it."""
+
+    def __init__(self, included: IncludedSchema) -> None:
+        self._included = included
+
+    @property
+    def name(self) -> str:
+        return self._included.name
+
+    @property
+    def comment(self) -> str:
+        return self._included.comment
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        return self._included.tags or {}
+
+    def tables(self, ctx: Context) -> Sequence[Table]:
+        return ()
+
+    def scalar_functions(self, ctx: Context) -> Sequence[ScalarFunction]:
+        return self._included.scalar_functions
+
+    def table_functions(self, ctx: Context) -> Sequence[TableFunction | TableInOutFunction]:
+        return self._included.table_functions
+
+    def create_table(
+        self, ctx: Context, name: str, arrow_schema: pa.Schema, options: CreateTableOptions
+    ) -> Table:
+        raise PreconditionFailed(
+            f"schema {self.name} has functions of the server only: CREATE SCHEMA {self.name} makes "
+            "it a schema of the lake"
+        )
+
+    def drop_table(self, ctx: Context, name: str, options: DropTableOptions) -> None:
+        if not options.ignore_not_found:
+            raise NotFound(f"table {self.name}.{name} does not exist")
+
+    def rename_table(self, ctx: Context, name: str, new_name: str) -> Table:
+        raise NotFound(f"table {self.name}.{name} does not exist")

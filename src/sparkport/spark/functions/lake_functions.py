@@ -8,7 +8,7 @@ no schema appears that Spark does not have.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -25,7 +25,9 @@ from sparkport.catalog import (
     TableFunction,
     TableInOutFunction,
 )
+from sparkport.catalog.names import folded
 from sparkport.errors import BadRequest, LimitExceeded
+from sparkport.spark.functions.included import FunctionSource, IncludedFunctions, IncludedSchema
 from sparkport.spark.functions.maintenance import ExpireSnapshots, Optimize
 from sparkport.spark.functions.metadata_functions import Files, History, Snapshots
 from sparkport.spark.functions.queries import Queries, Query, read_query
@@ -58,11 +60,30 @@ class LakeFunctions:
         self._own: dict[tuple[str, ...], list[TableFunction | TableInOutFunction]] = {}
         self._sql_functions = SqlFunctions(lake)
         self._transactions = transaction_functions(lake)
+        self.included = IncludedFunctions()
+
+    def include(self, source: FunctionSource) -> None:
+        """Add Python functions to schemas. Raises: BadRequest, AlreadyExists."""
+        self.included.add(source, self._built_in)
+
+    def _built_in(self, schema: str) -> frozenset[bytes]:
+        own = (*self._transactions, *self._own_functions(tuple(schema.split("."))))
+        return frozenset(folded(each.name) for each in own)
 
     def table_functions(
         self, namespace: tuple[str, ...]
     ) -> Sequence[TableFunction | TableInOutFunction]:
-        """The lake's own table functions, and those that were defined in Spark SQL."""
+        """The lake's own table functions, included ones, and those defined in Spark SQL."""
+        included = self.included.of(".".join(namespace))
+        return [
+            *self._own_functions(namespace),
+            *included.table_functions,
+            *_others(self._sql_functions.table_functions(namespace), included),
+        ]
+
+    def _own_functions(
+        self, namespace: tuple[str, ...]
+    ) -> Sequence[TableFunction | TableInOutFunction]:
         own = self._own.get(namespace)
         if own is None:
             query = [
@@ -72,11 +93,24 @@ class LakeFunctions:
             merging = merging_functions(self._lake, namespace)
             of_tables = [form(self._lake, namespace) for form in _OF_TABLES]
             own = self._own.setdefault(namespace, [*query, *of_tables, *merging])
-        return [*own, *self._sql_functions.table_functions(namespace)]
+        return own
 
     def scalar_functions(self, namespace: tuple[str, ...]) -> Sequence[ScalarFunction]:
-        """The functions for transactions, and those that were defined in Spark SQL."""
-        return [*self._transactions, *self._sql_functions.scalar_functions(namespace)]
+        """The functions for transactions, included ones, and those defined in Spark SQL."""
+        included = self.included.of(".".join(namespace))
+        return [
+            *self._transactions,
+            *included.scalar_functions,
+            *_others(self._sql_functions.scalar_functions(namespace), included),
+        ]
+
+
+_Named = TypeVar("_Named", ScalarFunction, TableFunction)
+
+
+def _others(functions: Sequence[_Named], included: IncludedSchema) -> list[_Named]:
+    """Those that no included function hides: the server's operator has chosen that one."""
+    return [each for each in functions if folded(each.name) not in included.names]
 
 
 def _expect_moderate(text: str, what: str) -> None:
