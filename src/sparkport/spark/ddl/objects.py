@@ -105,22 +105,33 @@ def _may_purge(lake: Lake, identifier: Identifier, handle: IcebergHandle) -> boo
 
 
 def _drop_view(lake: Lake, view: CatalogEntry) -> None:
-    files: list[str] = []
-    if view.location and not lake.settings.keep_files:
-        # After the drop, nothing names them any more.
-        files = _files_of_view(lake, view)
+    metadata = "" if lake.settings.keep_files else _metadata_of(lake, view)
+    # After the drop, nothing names them any more.
+    files = _files_of_view(lake, view, metadata) if metadata else []
     lake.catalog.drop(view)
     if files:
-        folder = view.location.rsplit("/", 2)[0]
+        folder = metadata.rsplit("/", 2)[0]
         lake.attempt(
             f"the files of view {view.identifier}",
             lambda: folders.remove_files(lake, view.identifier, files, folder),
         )
 
 
-def _files_of_view(lake: Lake, view: CatalogEntry) -> list[str]:
+def _metadata_of(lake: Lake, view: CatalogEntry) -> str:
+    """The location of a view's metadata; "" where it has none."""
+    catalog = None if view.location else lake.gateway.iceberg_catalog
+    if catalog is None:
+        return view.location
     try:
-        return folders.view_files(lake, view.identifier, view.location)
+        found = catalog.loadView(lake.gateway.iceberg_identifier(view.identifier))
+        return str(found.operations().current().metadataFileLocation())
+    except Exception:  # noqa: BLE001 - it is damaged, or another catalog's
+        return ""
+
+
+def _files_of_view(lake: Lake, view: CatalogEntry, metadata: str) -> list[str]:
+    try:
+        return folders.view_files(lake, view.identifier, metadata)
     except (SparkportError, OSError):
         return []
 
