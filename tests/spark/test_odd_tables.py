@@ -16,6 +16,7 @@ from tests.spark.odd_tables import MERGE_ON_READ, OddTables
 from sparkport.errors import PreconditionFailed
 from sparkport.server import Server
 from sparkport.spark import LakeCatalog
+from sparkport.spark.write.spark_writes import own_session
 from sparkport.testing import ClientSideError, DuckDBClient, ServerError
 
 _NUMBERS = itertools.count(1)
@@ -211,7 +212,7 @@ def test_a_table_that_others_rename(tables: OddTables) -> None:
     tables.make("t", 3)
     tables.expect_same("t")
     tables.sql(f"ALTER TABLE @t RENAME TO {tables.namespace}.moved")
-    with pytest.raises((ServerError, ClientSideError), match="does not exist"):
+    with pytest.raises((ServerError, ClientSideError), match="does not exist|not found"):
         tables.rows("t")
     assert len(tables.expect_same("moved")) == 4
     assert tables.update("moved", "id = 1") == 1
@@ -256,8 +257,7 @@ def test_schemas_whose_names_differ_only_in_case_are_refused(tables: OddTables) 
 
 def test_columns_whose_names_differ_only_in_case_are_read(tables: OddTables) -> None:
     """DuckDB gives the second of them another name."""
-    session = tables.lake.spark.newSession()
-    session.conf.set("spark.sql.caseSensitive", "true")
+    session = own_session(tables.lake.spark, {"spark.sql.caseSensitive": "true"})
     name = f"{tables.lake.spark_catalog}.{tables.namespace}.t"
     session.sql(f"CREATE TABLE {name} (id BIGINT, v STRING, V STRING) USING iceberg")
     session.sql(f"INSERT INTO {name} VALUES (1, 'a', 'A'), (2, 'b', 'B')")
@@ -312,14 +312,20 @@ def test_what_nobody_here_can_read_is_left_out_and_named(
         find(tables.lake, tables.namespace, "t")
 
 
-@pytest.mark.parametrize("kind", ["variant", "geometry"])
-def test_types_that_only_spark_knows(tables: OddTables, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("variant", "column q is of type variant, which only Spark knows"),
+        ("geometry", r'Cannot safely cast `q` "BINARY" to "GEOMETRY'),
+    ],
+)
+def test_types_that_only_spark_knows(tables: OddTables, kind: str, why: str) -> None:
     tables.make("t", 3)
     column = {"id": 9, "name": "q", "required": False, "type": kind}
     tables.rewrite("t", lambda metadata: metadata["schemas"][0]["fields"].append(column))
     tables.attach()
     assert tables.rows("t", "id > 2") == [(3, "c", None), (4, None, None)]
-    with pytest.raises(ServerError, match=f"column q is of type {kind}"):
+    with pytest.raises(ServerError, match=why):
         tables.insert("t", (5, "e"))
     with pytest.raises(ServerError, match="only Spark can read it as it is"):
         tables.delete("t", "id = 1")
