@@ -35,6 +35,14 @@ def _no_thread_outlives_the_run() -> Iterator[None]:
         pytest.fail(f"{AFTER_THE_LAST_TEST} threads still run: {', '.join(sorted(leaked))}")
 
 
+def pytest_configure() -> None:
+    """Have Spark start with the jars of all lakes: a process has one JVM for all its tests."""
+    from sparkport.spark.jvm.session.embedded import need_jars
+    from sparkport.spark.jvm.session.jars import AWS, POSTGRES, SQLITE
+
+    need_jars((SQLITE, POSTGRES, AWS))
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A real PostgreSQL, which the tests of this process share: each makes its own database."""

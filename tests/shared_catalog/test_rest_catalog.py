@@ -207,7 +207,7 @@ class TestRestCatalog(SwapsTogetherContract):
         found = catalog.listing().namespaces["n"].entries
         assert [found[name].kind for name in ("t", "v")] == [Kind.ICEBERG, Kind.VIEW]
         schema: Any = rest_lake.schema(Context(), "n")
-        assert schema.table(Context(), "v").arrow_schema.names == ["b"]
+        assert schema.table(Context(), "v").arrow_schema.names == ["b", "rowid"]
         renamed = Identifier(catalog.name, ("n",), "w")
         catalog.rename(found["v"], renamed)
         assert names(catalog) == {"n": ["t", "w"]}

@@ -212,7 +212,7 @@ def test_a_table_that_others_rename(tables: OddTables) -> None:
     tables.make("t", 3)
     tables.expect_same("t")
     tables.sql(f"ALTER TABLE @t RENAME TO {tables.namespace}.moved")
-    with pytest.raises((ServerError, ClientSideError), match="does not exist|not found"):
+    with pytest.raises((ServerError, ClientSideError), match=r"does not exist|not found"):
         tables.rows("t")
     assert len(tables.expect_same("moved")) == 4
     assert tables.update("moved", "id = 1") == 1

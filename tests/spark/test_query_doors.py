@@ -17,7 +17,7 @@ from sparkport.catalog import Context, Privilege
 from sparkport.spark import LakeCatalog
 from sparkport.spark.functions.queries import Queries
 from sparkport.spark.functions.sql_functions import session_without_extensions
-from sparkport.spark.jvm.session.embedded import without_substitution
+from sparkport.spark.jvm.session.adopted import without_substitution
 from sparkport.spark.scan import query_plans
 from sparkport.testing import DuckDBClient, ServerError
 

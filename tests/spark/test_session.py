@@ -18,9 +18,9 @@ from tests.spark.processes import java_of, wait_until_ended
 from sparkport.catalog import Context, CreateSchemaOptions, CreateTableOptions, DynamicSchema
 from sparkport.errors import BadRequest, Unsupported
 from sparkport.spark import LakeCatalog
+from sparkport.spark.jvm.session.adopted import adopt
 from sparkport.spark.jvm.session.embedded import (
     DATABASE,
-    adopt,
     catalog_name,
     embedded_session,
     release,

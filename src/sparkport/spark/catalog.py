@@ -39,7 +39,8 @@ from sparkport.spark.iceberg.locations import local_path
 from sparkport.spark.jvm.gateway import Gateway
 from sparkport.spark.jvm.relay.relations import scan_relation_batches
 from sparkport.spark.jvm.relay.relay import Relay
-from sparkport.spark.jvm.session.embedded import adopt, catalog_name, embedded_session, release
+from sparkport.spark.jvm.session.adopted import adopt
+from sparkport.spark.jvm.session.embedded import catalog_name, embedded_session, release
 from sparkport.spark.jvm.session.source import LakeSource
 from sparkport.spark.lake.catalogs import CATALOGS, kind_of, prepared
 from sparkport.spark.lake.lake import Lake

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sparkport.spark.jvm.session.embedded import without_substitution
+from sparkport.spark.jvm.session.adopted import without_substitution
 from sparkport.spark.lake.lake import Lake
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from sparkport.spark.iceberg.identifiers import Identifier, quoted
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.jvm.relay.jobs import start_job
 from sparkport.spark.jvm.result_columns import arrow_type, presentable, presented
-from sparkport.spark.jvm.session.embedded import without_substitution
+from sparkport.spark.jvm.session.adopted import without_substitution
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.scan.query_permissions import expect_served_whole
 

@@ -1,4 +1,4 @@
-"""The Spark session of an embedded lake, and checks of a session that the user brings.
+"""The Spark session of an embedded lake.
 
 A process has one JVM with one SparkContext. The first embedded lake starts both, further lakes get
 a catalog in the same session, and the last lake that is released stops them.
@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparkport.errors import BadRequest, PreconditionFailed, Unsupported
+from sparkport.errors import BadRequest, PreconditionFailed
+from sparkport.spark.jvm.session.adopted import hide_java_traces, without_substitution
 from sparkport.spark.jvm.session.jars import ICEBERG, Coordinates, lake_jars
 from sparkport.spark.jvm.session.java import find_java
 from sparkport.spark.jvm.session.jvm import Jvm
@@ -30,12 +31,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DATABASE",
-    "adopt",
     "catalog_name",
     "embedded_session",
     "need_jars",
     "release",
-    "without_substitution",
 ]
 
 _log = logging.getLogger(__name__)
@@ -89,7 +88,7 @@ def embedded_session(
     if source.catalog == "sqlite":
         place = _made_warehouse(source, spark_catalog)
         settings, folder = _catalog_settings(spark_catalog, place), place.location
-    _hide_java_traces()
+    hide_java_traces()
     need_jars(source.coordinates)
     wanted = _Wanted(master, dict(conf or {}), jars, worker_environment, ui, f"{folder}/.spark")
     return _CONTEXT.session(spark_catalog, settings, wanted)
@@ -140,56 +139,6 @@ def release(session: SparkSession) -> None:
     Other sessions are left alone.
     """
     _CONTEXT.release(session)
-
-
-def adopt(session: SparkSession) -> SparkSession:
-    """Check that a lake can use a session that the user made, and must stop. It is not changed.
-
-    Raises: Unsupported for a Spark Connect session; PreconditionFailed for a stopped one.
-    """
-    if getattr(session, "_jsparkSession", None) is None:
-        raise Unsupported(
-            "a Spark Connect session has no JVM here and cannot be served: pass a classic "
-            "SparkSession"
-        )
-    java_context: Any = session.sparkContext._jsc
-    if java_context is None or java_context.sc().isStopped():
-        raise PreconditionFailed("the Spark session has been stopped: pass one that runs")
-    _hide_java_traces()
-    without_substitution(session)
-    return session
-
-
-def without_substitution(session: SparkSession) -> None:
-    """Have Spark take `${env:NAME}` in a statement literally.
-
-    Otherwise it would insert the server's environment, with its secrets, its properties and its
-    settings. Raises: PreconditionFailed for a session in which that cannot be switched off.
-    """
-    try:
-        session.conf.set(_SUBSTITUTION, "false")
-        is_off = session.conf.get(_SUBSTITUTION) == "false"
-    except Exception as error:  # any refusal counts
-        raise PreconditionFailed(_SUBSTITUTES) from error
-    if not is_off:
-        raise PreconditionFailed(_SUBSTITUTES)
-
-
-_SUBSTITUTION = "spark.sql.variable.substitute"
-_SUBSTITUTES = (
-    f"the Spark session does not let {_SUBSTITUTION} be switched off, so queries could read the "
-    "server's environment: "
-    "pass a session in which it is false"
-)
-
-
-def _hide_java_traces() -> None:
-    """Keep PySpark from printing Java stack traces of failed queries: we report the errors."""
-    from pyspark.logger import PySparkLogger
-
-    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
-    logging.getLogger("py4j").setLevel(logging.WARNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +217,6 @@ class _Context:
             self._jvm.stop()
             self._jvm = None
             self._sessions = []
-            self._jars = (ICEBERG,)
 
     def _stopped(self) -> bool:
         """Whether the context was stopped, which every user of a session can do."""
