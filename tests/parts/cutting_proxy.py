@@ -23,7 +23,7 @@ class Cut(Enum):
     AFTER = auto()
     """The server hears it and answers, and the client does not hear the answer."""
     NEVER = auto()
-    """The server does not hear it, and the connection stays open."""
+    """The server does not hear it. Both keep their connection, and hear nothing more."""
 
 
 class CuttingProxy:
@@ -87,10 +87,11 @@ class CuttingProxy:
                     return
                 if source is client:
                     how = how or self._heard(data)
-                if how is Cut.BEFORE:
+                if how is Cut.NEVER:
+                    self._is_closed.wait()
+                if how in (Cut.BEFORE, Cut.NEVER):
                     return
-                if how is not Cut.NEVER:
-                    (server if source is client else client).sendall(data)
+                (server if source is client else client).sendall(data)
 
     def _heard(self, data: bytes) -> Cut | None:
         with self._lock:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
+from sparkport.errors import SparkportError
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.lake.directory import CatalogEntry, CatalogListing, Namespace
 from sparkport.spark.lake.postgres_address import PostgresAddress
@@ -55,7 +56,11 @@ _ROWS = (
     " ORDER BY 1, 2, 3"
 )
 """Both tables in one statement, so in one state."""
-_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT txid_current()"
+"""With the number of the transaction, by which PostgreSQL tells later what has become of it."""
+_STATUS = "SELECT txid_status(?)"
+_PAUSES = (0.0, 0.1, 0.5, 1.0)
+"""Seconds to wait before each question what has become of a transaction."""
 _ATTEMPTS = 5
 _AGAIN = ("40001", "40P01")
 """Codes of transactions that PostgreSQL has rolled back, and wants to be tried again."""
@@ -197,7 +202,10 @@ class PostgresCatalog(SqlCatalog):
 
     def _transacted(self, change: Callable[[SqlSession], _Result]) -> _Result:
         """Raises: what `change` raises; psycopg.Error with nothing changed; Unanswered."""
-        with self._pool.asked(_BEGIN) as (connection, _):
+        lost: psycopg.Error
+        with self._pool.asked(_BEGIN) as (connection, begun):
+            begun.nextset()
+            (number,) = begun.fetchone() or (0,)
             try:
                 result = change(_Session(connection))
             except BaseException:
@@ -206,14 +214,33 @@ class PostgresCatalog(SqlCatalog):
                 raise
             try:
                 connection.ask("COMMIT")
+                return result
             except psycopg.Error as error:
                 if (error.sqlstate or "").startswith(_NOT_MADE):
                     raise
-                raise Unanswered(
-                    f"the catalog of lake {self._name} did not say whether the change was made: "
-                    "look before you try again"
-                ) from error
-            return result
+                lost = error
+        if self._was_rolled_back(number):
+            raise lost
+        raise Unanswered(
+            f"the catalog of lake {self._name} did not say whether the change was made: look "
+            "before you try again"
+        ) from lost
+
+    def _was_rolled_back(self, number: int) -> bool:
+        """Whether a transaction was certainly not committed.
+
+        If it was, that is for the lake to find in the table: after a failover the number may be
+        that of another transaction.
+        """
+        for pause in _PAUSES:
+            time.sleep(pause)
+            try:
+                ((status,),) = self._fetched(_STATUS, (number,))
+            except SparkportError:
+                return False
+            if status != "in progress":
+                return bool(status == "aborted")
+        return False
 
 
 class _Session:

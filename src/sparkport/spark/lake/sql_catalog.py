@@ -68,6 +68,8 @@ class SqlCatalog(SharedCatalog):
 
     duplicates: ClassVar[type[Exception]]
     """The database's error for a key that is there already."""
+    doubtful: ClassVar[tuple[type[Exception], ...]] = ()
+    """Errors after which a transaction that was to be committed may be found committed."""
 
     def __init__(
         self,
@@ -202,7 +204,7 @@ class SqlCatalog(SharedCatalog):
         except Unanswered:
             raise
         except Exception as error:
-            if not is_swapped:  # a commit was not asked for
+            if not (is_swapped and isinstance(error, self.doubtful)):
                 for (_, metadata), location in zip(changes, written, strict=False):
                     metadata.remove(location)
             if isinstance(error, Beaten):

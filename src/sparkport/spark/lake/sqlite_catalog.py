@@ -32,6 +32,7 @@ class SqliteCatalog(SqlCatalog):
     """
 
     duplicates = sqlite3.IntegrityError
+    doubtful = (sqlite3.Error,)
 
     def __init__(
         self,
