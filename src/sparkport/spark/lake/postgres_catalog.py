@@ -39,14 +39,12 @@ _ENTRY = (
     " WHERE catalog_name = ? AND table_namespace = ? AND table_name = ?"
 )
 _FINGERPRINTS = (
-    "SELECT name, count(*), sum(hash) FROM ("
-    "SELECT table_namespace AS name,"
-    " hashtextextended(ROW(table_name, metadata_location, iceberg_type)::text, 0) AS hash"
-    " FROM iceberg_tables WHERE catalog_name = ?"
-    " UNION ALL SELECT namespace,"
-    " hashtextextended(ROW(property_key, property_value)::text, 1)"
+    "SELECT name, count(*), sum(hashtextextended(line, 0)) FROM ("
+    "SELECT table_namespace AS name, table_name || chr(1) || coalesce(metadata_location, '')"
+    " || chr(1) || coalesce(iceberg_type, '') AS line FROM iceberg_tables WHERE catalog_name = ?"
+    " UNION ALL SELECT namespace, property_key || chr(2) || coalesce(property_value, '')"
     " FROM iceberg_namespace_properties WHERE catalog_name = ?"
-    ") AS hashed GROUP BY name"
+    ") AS lines GROUP BY name"
 )
 _ROWS = (
     "SELECT TRUE, table_namespace, table_name, metadata_location, iceberg_type"
