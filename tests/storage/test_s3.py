@@ -37,7 +37,7 @@ class TestS3StorageByArrowAlone(TestS3Storage):
 
     @pytest.fixture
     def storage(self, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Storage:
-        monkeypatch.setattr(S3Storage, "_asked", lambda *_: None)
+        monkeypatch.setattr(S3Storage, "_requests", lambda *_: None)
         return S3Storage(s3.options())
 
 

@@ -42,9 +42,8 @@ class _Store(FSSpecHandler):
             path, {**info, "mtime": made} if isinstance(made, datetime) else info
         )
 
-    def move(self, src: str, dest: str) -> None:
+    def copy_file(self, src: str, dest: str) -> None:
         self.fs.cp_file(src, dest)
-        self.fs.rm_file(src)
 
     def delete_file(self, path: str) -> None:
         self.fs.rm_file(path)

@@ -12,7 +12,10 @@ SPARK = Path(__file__).parents[2] / "src" / "sparkport" / "spark"
 
 ALLOWED = {
     "iceberg/local_storage.py": "the local storage",
+    "iceberg/azure_file_system.py": "makes Arrow's file system of Azure",
+    "iceberg/gcs_file_system.py": "makes Arrow's file system of Google Cloud Storage",
     "iceberg/object_storage.py": "the storage of object stores",
+    "iceberg/s3_settings.py": "makes Arrow's file system of S3",
     "lake/staging_folder.py": "private folders and journals of servers: owners, modes, appending",
     "lake/liveness.py": "locks and heartbeats in these folders; the id of the machine",
     "lake/folders.py": "Java removes the folders of dropped tables, wherever they are",

@@ -99,7 +99,7 @@ def files_without(draft: Draft, field_id: int) -> list[FilePart]:
     found = []
     for part in plan.parts if plan.readable else ():
         if part.vector is not None or part.position_deletes:
-            with open_parquet(part.path, draft.state.file_properties) as file:
+            with open_parquet(part.path, draft.state.file_properties, part.size) as file:
                 ids = {each.field_id for each in file_fields(file.schema_arrow, mapping)}
             if field_id not in ids:
                 found.append(part)

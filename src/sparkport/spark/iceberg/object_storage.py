@@ -58,10 +58,13 @@ class ObjectStorage(Storage):
         """Nothing to do: a file is durable once it is closed."""
 
     def rename(self, location: str, target: str) -> None:
-        self.size(location)
-        with self._telling(location):
-            system, path = self._at(location)
-            system.copy_file(path, self._at(target)[1])
+        try:
+            with self._telling(location):
+                system, path = self._at(location)
+                system.copy_file(path, self._at(target)[1])
+        except OSError:
+            self.size(location)  # a file that is missing is told in many ways
+            raise
         self.delete(location)
 
     def files_below(self, folder: str) -> list[str]:

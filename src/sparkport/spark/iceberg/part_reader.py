@@ -94,7 +94,7 @@ class PartReader:
             return
         deleted = deleted_positions(part, self._properties)
         if self._needs_file(part):
-            with open_parquet(part.path, self._properties) as file:
+            with open_parquet(part.path, self._properties, part.size) as file:
                 yield from FileReader(self, part, deleted, file).read()
         else:
             yield from FileReader(self, part, deleted, None).read()
@@ -108,7 +108,7 @@ class PartReader:
         missing or damaged.
         """
         if self._needs_file(part):
-            with open_parquet(part.path, self._properties) as file:
+            with open_parquet(part.path, self._properties, part.size) as file:
                 yield from FileReader(self, part, None, file).read_at(positions)
         else:
             yield from FileReader(self, part, None, None).read_at(positions)

@@ -13,6 +13,7 @@ import re
 from base64 import b64encode
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, urlsplit
 from xml.sax.saxutils import escape
@@ -36,6 +37,8 @@ class S3Answer(NamedTuple):
     content: bytes
     size: int
     """Of the whole object."""
+    modified: float
+    """When it was written, by the store's clock."""
 
 
 class _Keys(NamedTuple):
@@ -87,16 +90,18 @@ class S3Requests:
         end = "" if length is None else start + length - 1
         headers = {"range": f"bytes={start}-{end}"} if start or length is not None else {}
         answer = self._ask("GET", key, headers=headers)
-        if answer.status == 416:  # nothing of the object is in the range
-            return S3Answer(b"", int(answer.headers.get("content-range", "*/0").rpartition("/")[2]))
-        self._expect(answer, "GetObject")
+        is_outside = answer.status == 416  # nothing of the object is in the range
+        if not is_outside:
+            self._expect(answer, "GetObject")
+        content = b"" if is_outside else answer.data
         total = answer.headers.get("content-range", "").rpartition("/")[2]
-        return S3Answer(answer.data, int(total) if total else len(answer.data))
+        size = int(total) if total.isdigit() else len(content)
+        return S3Answer(content, size, _seconds(answer.headers.get("last-modified", "")))
 
     def delete(self, key: str) -> None:
         """Remove an object. One that is not there is no error. Raises: OSError."""
         answer = self._ask("DELETE", key)
-        if answer.status != 404 or b"NoSuchBucket" in answer.data:
+        if not _is_missing(answer):
             self._expect(answer, "DeleteObject")
 
     def delete_all(self, keys: Sequence[str]) -> None:
@@ -114,7 +119,7 @@ class S3Requests:
                 raise OSError(f"When deleting objects: {_told(answer.data, 'DeleteObjects', 200)}")
 
     def _expect(self, answer: BaseHTTPResponse, operation: str) -> None:
-        if answer.status == 404 and b"NoSuchBucket" not in answer.data:
+        if _is_missing(answer):
             raise FileNotFoundError("there is no such object")
         if not 200 <= answer.status < 300:
             told = _told(answer.data, operation, answer.status)
@@ -172,9 +177,9 @@ def _pool(settings: S3Settings) -> PoolManager:
         status_forcelist=_FAILURES,
         allowed_methods=None,
         redirect=False,
-        backoff_factor=0.1,
+        backoff_factor=0.5,  # with the usual attempts, some 15 s in all, as Arrow
         backoff_max=10,
-        backoff_jitter=0.1,
+        backoff_jitter=0.2,
         raise_on_status=False,
     )
     options = {
@@ -188,10 +193,23 @@ def _pool(settings: S3Settings) -> PoolManager:
     return PoolManager(**options)  # type: ignore[arg-type]
 
 
+def _is_missing(answer: BaseHTTPResponse) -> bool:
+    """Whether it is the object that is missing, and not the bucket, or whoever asks."""
+    return answer.status == 404 and _code(answer.data) in ("NoSuchKey", "NoSuchVersion", "")
+
+
+def _seconds(date: str) -> float:
+    return parsedate_to_datetime(date).timestamp() if date else 0.0
+
+
+def _code(body: bytes) -> str:
+    found = re.search(rb"<Code>(\w+)</Code>", body)
+    return found[1].decode() if found else ""
+
+
 def _told(body: bytes, operation: str, status: int) -> str:
     """What S3 says is wrong, in Arrow's words."""
-    found = re.search(rb"<Code>(\w+)</Code>", body)
-    code = found[1].decode() if found else "UNKNOWN"
+    code = _code(body) or "UNKNOWN"
     return f"AWS Error {code} (HTTP status {status}) during {operation} operation"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from sparkport.spark.iceberg.object_storage import ObjectStorage, Properties
-from sparkport.spark.iceberg.s3_requests import S3Requests, s3_requests
+from sparkport.spark.iceberg.s3_requests import S3Answer, S3Requests, s3_requests
 from sparkport.spark.iceberg.s3_settings import S3Settings, s3_file_system
 
 __all__ = ["S3Storage"]
@@ -24,59 +24,65 @@ class S3Storage(ObjectStorage):
     """Files of S3, and of whatever talks like it."""
 
     def open(self, location: str, size: int | None = None) -> pa.NativeFile:
-        if size is None or not 0 < size <= _SMALL or (asked := self._asked(location)) is None:
+        if size is not None and 0 < size <= _SMALL and (found := self._read(location)) is not None:
+            return pa.BufferReader(found.content)
+        try:
             return super().open(location)
-        requests, key = asked
-        return pa.BufferReader(self._read(requests, location, key))
+        except OSError:
+            self._read(location, 0, 1)  # says more: Arrow asks for no more than a head
+            raise
 
     def open_once(self, location: str) -> pa.NativeFile:
-        if (asked := self._asked(location)) is None:
-            return super().open_once(location)
-        requests, key = asked
-        with self._telling(location):
-            found = requests.read(key, 0, _ONCE)
-        if found.size > len(found.content):
+        found = self._read(location, 0, _ONCE)
+        if found is None or found.size > len(found.content):
             return super().open_once(location)
         return pa.BufferReader(found.content)
 
     def read(self, location: str, offset: int, length: int) -> bytes:
-        if min(offset, length - 1) < 0 or (asked := self._asked(location)) is None:
+        found = self._read(location, offset, length) if min(offset, length - 1) >= 0 else None
+        if found is None:
             return super().read(location, offset, length)
-        requests, key = asked
-        with self._telling(location):
-            found = requests.read(key, offset, length)
         if len(found.content) < length:
             raise ValueError("the file is too short")
         return found.content
 
+    def size(self, location: str) -> int:
+        found = self._read(location, 0, 1)
+        return super().size(location) if found is None else found.size
+
+    def modified(self, location: str) -> float:
+        found = self._read(location, 0, 1)
+        return super().modified(location) if found is None else found.modified
+
     def delete(self, location: str) -> None:
-        if (asked := self._asked(location)) is None:
+        if (requests := self._requests(location)) is None:
             super().delete(location)
             return
-        requests, key = asked
         with self._telling(location):
-            requests.delete(key)
+            requests.delete(_bucket_and_key(location)[1])
 
     def delete_all(self, locations: Iterable[str]) -> None:
-        left: dict[str, list[str]] = {}
+        by_bucket: dict[str, list[str]] = {}
         for location in locations:
-            left.setdefault(_bucket_and_key(location)[0], []).append(location)
-        for every in left.values():
-            if len(every) == 1 or (asked := self._asked(every[0])) is None:
+            by_bucket.setdefault(_bucket_and_key(location)[0], []).append(location)
+        for every in by_bucket.values():
+            if len(every) == 1 or (requests := self._requests(every[0])) is None:
                 super().delete_all(every)
                 continue
             with self._telling(every[0]):
-                asked[0].delete_all([_bucket_and_key(each)[1] for each in every])
+                requests.delete_all([_bucket_and_key(each)[1] for each in every])
 
-    def _read(self, requests: S3Requests, location: str, key: str) -> bytes:
+    def _read(self, location: str, start: int = 0, length: int | None = None) -> S3Answer | None:
+        """Bytes of a file, by one request; None where only Arrow can ask for them."""
+        if (requests := self._requests(location)) is None:
+            return None
         with self._telling(location):
-            return requests.read(key).content
+            return requests.read(_bucket_and_key(location)[1], start, length)
 
-    def _asked(self, location: str) -> tuple[S3Requests, str] | None:
-        """Who asks for a file, and the file's key; None where only Arrow can."""
+    def _requests(self, location: str) -> S3Requests | None:
         bucket, key = _bucket_and_key(location)
-        requests = _requests(bucket, self._properties)
-        return (requests, key) if requests is not None and key else None
+        with self._telling(location):
+            return _requests(bucket, self._properties) if key else None
 
     def _at(self, location: str) -> tuple[Any, str]:
         bucket, key = _bucket_and_key(location)
