@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 __all__ = ["azure_file_system", "azure_path"]
 
+_KEY = "adls.account-key."
 _SAS = "adls.sas-token."
 _ENDPOINT = "adls.connection-string."
 
@@ -37,12 +38,14 @@ def azure_file_system(host: str, properties: Mapping[str, str]) -> Any:
             "a location in Azure names its account: abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/"
         )
     options: dict[str, Any] = {"account_name": account}
-    key = properties.get("adls.auth.shared-key.account.key") or properties.get("adls.account-key")
-    sas = _of_account(_SAS, host, account, properties) or properties.get("adls.sas-token")
+    key = _of_account(_KEY, host, account, properties)
+    if not key and shared_name in (None, account):
+        key = properties.get("adls.auth.shared-key.account.key", "")
+    sas = _of_account(_SAS, host, account, properties)
     client = [properties.get(f"adls.{each}") for each in ("client-id", "client-secret")]
     if sas:
         options["sas_token"] = sas if sas.startswith("?") else f"?{sas}"
-    elif key and shared_name in (None, account):
+    elif key:
         options["account_key"] = key
     elif all(client):
         options["client_id"], options["client_secret"] = client

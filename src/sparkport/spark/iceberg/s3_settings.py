@@ -13,7 +13,9 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
-__all__ = ["S3Settings", "s3_file_system"]
+__all__ = ["S3Settings", "of_bucket", "s3_file_system"]
+
+_BUCKET = "bucket."
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +43,15 @@ class S3Settings:
     acl: str = ""
 
     @classmethod
-    def of(cls, properties: Mapping[str, str]) -> S3Settings:
+    def of(cls, properties: Mapping[str, str], bucket: str) -> S3Settings:
         """Raises: OSError, which names the setting that is wrong, or that cannot be kept to."""
-        take = _Properties(properties)
+        begin = of_bucket(bucket, "")
+        own = {
+            name.removeprefix(begin): value
+            for name, value in properties.items()
+            if name.startswith(begin)
+        }
+        take = _Properties({**properties, **own})
         if take.flag("s3.remote-signing-enabled"):
             raise OSError(
                 "the catalog wants to sign each request to S3, which only Java can ask it for: set "
@@ -89,6 +97,11 @@ class S3Settings:
             ca_file=take.text("s3.ca-file") or environment.get("AWS_CA_BUNDLE", ""),
             acl=take.text("s3.acl"),
         )
+
+
+def of_bucket(bucket: str, name: str) -> str:
+    """The name of a property that holds for one bucket only."""
+    return f"{_BUCKET}{bucket}.{name}"
 
 
 class _Properties:

@@ -96,9 +96,9 @@ def _bucket_and_key(location: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=256)
 def _requests(bucket: str, properties: Properties) -> S3Requests | None:
-    return s3_requests(bucket, S3Settings.of(dict(properties)))
+    return s3_requests(bucket, S3Settings.of(dict(properties), bucket))
 
 
 @lru_cache(maxsize=256)
 def _file_system(bucket: str, properties: Properties) -> Any:
-    return s3_file_system(bucket, S3Settings.of(dict(properties)))
+    return s3_file_system(bucket, S3Settings.of(dict(properties), bucket))
