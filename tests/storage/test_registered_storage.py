@@ -31,7 +31,8 @@ from sparkport.spark.write.vectors import write_vectors
 @pytest.fixture(autouse=True)
 def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, bytes]]:
     """The files of the storage that is registered."""
-    monkeypatch.setattr(locations, "_STORAGES", dict(locations._STORAGES))
+    storages = {key: each for key, each in locations._STORAGES.items() if key != "*"}
+    monkeypatch.setattr(locations, "_STORAGES", storages)
     register("memory", MemoryStorage)
     yield MemoryStorage.files
     MemoryStorage.files.clear()

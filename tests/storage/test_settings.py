@@ -17,6 +17,7 @@ KEYS = {"s3.access-key-id": "key", "s3.secret-access-key": "secret"}
 
 @pytest.fixture(autouse=True)
 def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")  # nobody would answer
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_CA_BUNDLE"):
         monkeypatch.delenv(name, raising=False)
 

@@ -23,6 +23,7 @@ ALLOWED = {
     "write/java_files.py": "Java measures files, for tables that want unusual metrics",
     "ddl/create_table.py": "Java writes the metadata of new tables, and removes what is left",
     "jvm/gateway.py": "Java reads metadata that only Spark can reach, and holds a lock",
+    "jvm/hadoop_storage.py": "the storage of whatever only Hadoop knows",
     "jvm/session/": "jars, Java itself, and the database and lock of an embedded lake",
     "jvm/relay/daemon.py": "looks at the archive that Python's modules come in",
 }

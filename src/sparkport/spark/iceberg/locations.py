@@ -15,7 +15,19 @@ from sparkport.spark.iceberg.object_storage import AzureStorage, GcsStorage
 from sparkport.spark.iceberg.s3_storage import S3Storage
 from sparkport.spark.iceberg.storage import Storage, scheme_of
 
-__all__ = ["is_pattern", "local_path", "open_parquet", "reachable", "register", "storage_at"]
+__all__ = [
+    "ANY_SCHEME",
+    "for_workers",
+    "is_pattern",
+    "local_path",
+    "open_parquet",
+    "reachable",
+    "register",
+    "storage_at",
+]
+
+ANY_SCHEME = "*"
+"""Stands for all schemes that no storage is registered for."""
 
 _STORAGES: dict[str, type[Storage]] = {
     "": LocalStorage,
@@ -32,17 +44,27 @@ def register(scheme: str, storage: type[Storage]) -> None:
 
 
 def reachable(path: str, properties: Mapping[str, str]) -> bool:
-    """Whether files at a location can be read without Spark."""
-    storage = _STORAGES.get(scheme_of(path))
+    """Whether files at a location can be read in this process, without Spark's engine."""
+    storage = _storage(path)
     return storage is not None and storage.reaches(path)
+
+
+def for_workers(path: str) -> bool:
+    """Whether Spark's workers can read files at a location by themselves, and not only Spark."""
+    storage = _storage(path)
+    return storage is not None and storage.for_workers
 
 
 def storage_at(location: str, properties: Mapping[str, str]) -> Storage:
     """The storage that holds a file. Raises: OSError when only Spark can reach the location."""
-    storage = _STORAGES.get(scheme_of(location))
+    storage = _storage(location)
     if storage is None:
         raise OSError(f"there is no storage for {scheme_of(location)}: only Spark reads it")
     return storage(properties)
+
+
+def _storage(location: str) -> type[Storage] | None:
+    return _STORAGES.get(scheme_of(location)) or _STORAGES.get(ANY_SCHEME)
 
 
 def is_pattern(path: str) -> bool:

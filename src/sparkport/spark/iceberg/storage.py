@@ -47,6 +47,8 @@ class Storage(ABC):
 
     is_local: ClassVar[bool] = False
     """Whether reads stay on this machine, without a network."""
+    for_workers: ClassVar[bool] = True
+    """Whether it is of use in Spark's workers, too."""
 
     @abstractmethod
     def __init__(self, properties: Mapping[str, str]) -> None:

@@ -25,13 +25,14 @@ from sparkport.engine.cache import Cache
 from sparkport.errors import CatalogFault, NotFound, SparkportError
 from sparkport.spark.iceberg.file_io import StorageIO
 from sparkport.spark.iceberg.identifiers import Identifier
-from sparkport.spark.iceberg.locations import local_path, reachable
+from sparkport.spark.iceberg.locations import for_workers, local_path, reachable
 from sparkport.spark.iceberg.metadata_heads import MetadataHeads
 from sparkport.spark.iceberg.table_state import States, TableState, metadata_text, opened_metadata
 from sparkport.spark.iceberg.types.declared import declared_fields
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.jvm.file_properties import file_properties
 from sparkport.spark.jvm.gateway import Gateway
+from sparkport.spark.jvm.hadoop_storage import serve_hadoop
 from sparkport.spark.jvm.relay.jobs import start_job
 from sparkport.spark.jvm.result_columns import presented
 from sparkport.spark.lake.directory import CatalogEntry, Kind
@@ -76,6 +77,7 @@ class Lake:
         self.states = States()
         self.kept = KeptTables()
         self.metadata_heads = MetadataHeads(self._open_metadata)
+        serve_hadoop(gateway.spark)
         self.file_properties = file_properties(gateway)
         """Properties of the storages of all files; a table may have some of its own."""
         store = self._store()
@@ -95,7 +97,8 @@ class Lake:
             return None
         # Executors of a local master are in this machine's JVM.
         is_cluster = re.match(r"local(\[|$)", self.spark.sparkContext.master or "") is None
-        return Store(f"{warehouse}/{_STAGING}", lambda: self.file_properties, is_cluster)
+        for_rows = is_cluster and for_workers(warehouse)
+        return Store(f"{warehouse}/{_STAGING}", lambda: self.file_properties, for_rows)
 
     @property
     def spark(self) -> SparkSession:

@@ -20,6 +20,7 @@ from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.engine.cache import Cache
 from sparkport.errors import BadRequest, Conflict
 from sparkport.spark.iceberg.division import divide
+from sparkport.spark.iceberg.locations import for_workers
 from sparkport.spark.iceberg.plan import FilePart, ScanPlan, plan_scan
 from sparkport.spark.iceberg.read import read_parts, read_request
 from sparkport.spark.iceberg.table_state import TableState
@@ -58,7 +59,7 @@ def partitions(lake: Lake, ctx: Context, state: TableState, options: ScanOptions
     """Divide a scan into streams; none when there are no rows."""
     plan = _plan(state, options)
     carried = _may_see_all(ctx, state)
-    if not plan.readable:
+    if not plan.readable or _is_for_spark(lake, plan.parts):
         return packed(state, [()], FileSource.SPARK, carried=carried)
     return packed(state, _streams(lake, plan, options), FileSource.PLAN, carried=carried)
 
@@ -167,13 +168,22 @@ def read_framed(
     Raises: BadRequest; what the routes raise.
     """
     wanted = _wanted(lake, state, options)
-    if wanted.parts is None:
+    if wanted.parts is None or _is_for_spark(lake, wanted.parts):
         return read_iceberg_framed(
             lake, ctx, state, _names(state, options), options.filter, framing
         )
     if sum(part.bytes for part in wanted.parts) <= lake.settings.in_place_bytes:
         return _in_place(lake, ctx, state, options, wanted.parts)
     return _on_spark(lake, ctx, state, options, wanted, framing)
+
+
+def _is_for_spark(lake: Lake, parts: Sequence[FilePart]) -> bool:
+    """Whether files are too large for this process, and such that Spark's workers have no storage
+    for them.
+    """
+    return sum(part.bytes for part in parts) > lake.settings.in_place_bytes and not all(
+        for_workers(part.path) for part in parts
+    )
 
 
 def _in_place(
