@@ -100,7 +100,6 @@ def test_file_systems_of_every_kind_can_be_made() -> None:
             },
         ),
         ("s3://b/a", {**KEYS, "client.region": "eu-west-1", "s3.path-style-access": "true"}),
-        ("s3://b/a", {"client.region": "eu-west-1", "client.assume-role.arn": "arn:aws:iam::1:r"}),
         ("s3://b/a", {"client.region": "eu-west-1", "s3.proxy-uri": "http://127.0.0.1:3128"}),
     ):
         storage = storage_at(location, properties)
