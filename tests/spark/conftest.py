@@ -32,7 +32,10 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def lake(warehouse: Path) -> Iterator[LakeCatalog]:
     """A lake in its own folder. Without Java it fails, and says how to get one."""
     from sparkport.spark import LakeCatalog
+    from sparkport.spark.jvm.session.embedded import need_jars
+    from sparkport.spark.jvm.session.jars import AWS, SQLITE
 
+    need_jars([SQLITE, AWS])  # other tests of this process may have a lake in a store
     catalog = LakeCatalog(warehouse)
     yield catalog
     catalog.close()
