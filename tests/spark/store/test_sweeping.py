@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from sparkport.spark.jvm.session.source import LakeSource
 from sparkport.spark.lake import lease as leases
 from sparkport.spark.lake.iceberg_commit import begin, commit
 from sparkport.spark.lake.liveness import Machine
+from sparkport.spark.lake.store_folder import Store
 from sparkport.spark.write.data_files import DataFileWriter, java_data_file
 
 _OTHER = Machine("another", "another")
@@ -175,7 +177,7 @@ storage.write(location, b"x")
 writer = DataFileWriter(state, staging)
 writer.write(pa.table({"id": [7]}))
 writer.finish()
-print("ready", flush=True)
+print(staging.folder, flush=True)
 sys.stdin.readline()
 """
 
@@ -187,7 +189,7 @@ def test_nothing_is_left_of_a_killed_server_after_the_next_start(
     table = find(store, namespace, "t")
     area = store._lake.staging
     assert area.store is not None
-    before = set(objects(source)), set(area.root.iterdir())
+    before = set(objects(source))
     said = {
         "properties": dict(source.options),
         "catalog": store.spark_catalog,
@@ -207,16 +209,33 @@ def test_nothing_is_left_of_a_killed_server_after_the_next_start(
         assert process.stdout is not None
         process.stdin.write(f"{json.dumps(said)}\n")
         process.stdin.flush()
-        assert process.stdout.readline() == "ready\n"
-        assert len(set(objects(source)) - before[0]) == 3
+        folder = Path(process.stdout.readline().strip())
+        assert folder.exists()
+        assert len(set(objects(source)) - before) == 3
         sweep_now(store)
-        assert len(set(objects(source)) - before[0]) == 3, "it lives"
+        assert len(set(objects(source)) - before) == 3, "it lives"
         process.send_signal(signal.SIGKILL)
         process.wait(10)
     with LakeCatalog(source=source, name="store", settings=LakeSettings()):
         pass
     store._lake.changed()
-    after = set(objects(source)) - before[0]
+    after = set(objects(source)) - before
     assert {each.rpartition(".")[2] for each in after} == {"json"}, "a commit keeps late ones out"
-    assert set(area.root.iterdir()) == before[1]
+    assert not folder.parent.exists()
     assert values(find(store, namespace, "t"), "id") == [1, 2]
+
+
+@pytest.mark.parametrize("gives_out_keys", [False, True])
+def test_a_catalog_may_give_out_the_only_keys_of_the_store(
+    store: LakeCatalog, monkeypatch: pytest.MonkeyPatch, gives_out_keys: bool
+) -> None:
+    def refuse(_: Store) -> None:
+        raise OSError("these are not the keys")
+
+    area = store._lake.staging
+    monkeypatch.setattr(area, "store", area.store)
+    monkeypatch.setattr(Store, "storage", refuse)
+    choice = property(lambda _: gives_out_keys)
+    monkeypatch.setattr(type(store._lake.catalog), "chooses_folders", choice)
+    sweep_now(store)
+    assert (area.store is None) is gives_out_keys

@@ -37,11 +37,25 @@ def sweep(root: Path, lake: Lake) -> None:
     Raises: PreconditionFailed when others could have put something there.
     """
     if lake.staging.store is not None:
-        lake.attempt("sweeping the store", lambda: sweep_store(lake))
+        lake.attempt("sweeping the store", lambda: _sweep_store(lake))
     for folder in staging_folder.server_folders(root):
         with taken_over(folder) as is_dead:
             if is_dead:
                 _sweep_folder(folder, lake)
+
+
+def _sweep_store(lake: Lake) -> None:
+    try:
+        sweep_store(lake)
+    except OSError:
+        if not lake.catalog.chooses_folders:
+            raise
+        # It gives out keys for the files of its tables, and the server has none of its own.
+        lake.staging.store = None
+        _log.warning(
+            "the warehouse cannot be listed with the server's own keys: statements are noted in a "
+            "folder of this machine; set `staging` to choose it"
+        )
 
 
 def _sweep_folder(folder: Path, lake: Lake) -> None:
