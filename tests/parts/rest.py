@@ -12,19 +12,22 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from sparkport.spark.jvm.session.folder_lock import locked_folder
-from sparkport.spark.jvm.session.jars import SQLITE, kept_jars, lake_jars, spark_home
+from sparkport.spark.jvm.session.jars import AWS, SQLITE, kept_jars, lake_jars, spark_home
 from sparkport.spark.jvm.session.java import find_java
 
 __all__ = ["RestServer", "rest_server"]
 
-_GROUP, _ARTIFACT, _VERSION = "org.apache.iceberg", "iceberg-core", "1.11.0"
-"""Iceberg has published no such jar of 1.12.0."""
+_GROUP, _VERSION = "org.apache.iceberg", "1.11.0"
+"""Iceberg has published no jar of the servlet of 1.12.0."""
+_S3_CLASS = "org.apache.iceberg.aws.s3.S3FileIO"
+_S3_JAR = replace(AWS, version=_VERSION)
 _HEAP = "-Xmx384m"
 
 
@@ -35,13 +38,16 @@ class RestServer:
         self, warehouse: str, folder: Path, options: Mapping[str, str] | None = None
     ) -> None:
         """`folder` is for the database; `options` are Iceberg's, of the catalog and its files."""
-        self._gateway = _jvm(*_server_jars(), *lake_jars(wanted=[SQLITE]))
+        is_s3 = warehouse.startswith("s3:")
+        jars = lake_jars(wanted=[SQLITE, _S3_JAR] if is_s3 else [SQLITE])
+        self._gateway = _jvm(*_server_jars(), *jars)
         jvm = self._gateway.jvm
         self._catalog = jvm.org.apache.iceberg.jdbc.JdbcCatalog()
         settings = {
             "uri": f"jdbc:sqlite:{folder / 'rest.db'}?busy_timeout=20000",
             "warehouse": warehouse,
             "jdbc.schema-version": "V1",
+            **({"io-impl": _S3_CLASS} if is_s3 else {}),
             **(options or {}),
         }
         self._catalog.setConf(jvm.org.apache.hadoop.conf.Configuration())
@@ -94,7 +100,7 @@ def _jvm(*jars: Path) -> JavaGateway:
 
 def _server_jars() -> list[Path]:
     """The jars of the servlet, fetched once and kept beside those of the lake."""
-    folder = kept_jars()[0].parent / f"{_ARTIFACT}-{_VERSION}-tests"
+    folder = kept_jars()[0].parent / f"iceberg-rest-{_VERSION}"
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with (
@@ -126,23 +132,25 @@ def _resolved_in(gateway: JavaGateway, folder: str) -> list[str]:
     module = jvm.org.apache.ivy.core.module
     revision, descriptors = module.id.ModuleRevisionId.newInstance, module.descriptor
     wanted = descriptors.DefaultModuleDescriptor.newDefaultInstance(revision("a", "test", "1"))
-    core = descriptors.DefaultDependencyDescriptor(
-        wanted, revision(_GROUP, _ARTIFACT, _VERSION), False, False, True
-    )
-    core.addDependencyConfiguration("default", "default")
-    for extra in ({}, {"classifier": "tests"}):
-        jar = descriptors.DefaultDependencyArtifactDescriptor(
-            core, _ARTIFACT, "jar", "jar", None, extra
+    core: tuple[dict[str, str], ...] = ({}, {"classifier": "tests"})
+    for artifact, extras in (("iceberg-core", core), ("iceberg-aws", core[:1])):
+        needed = descriptors.DefaultDependencyDescriptor(
+            wanted, revision(_GROUP, artifact, _VERSION), False, False, True
         )
-        core.addDependencyArtifact("default", jar)
-    wanted.addDependency(core)
+        needed.addDependencyConfiguration("default", "default")
+        for extra in extras:
+            jar = descriptors.DefaultDependencyArtifactDescriptor(
+                needed, artifact, "jar", "jar", None, extra
+            )
+            needed.addDependencyArtifact("default", jar)
+        wanted.addDependency(needed)
     options = jvm.org.apache.ivy.core.resolve.ResolveOptions()
     options.setTransitive(True)
     confs = gateway.new_array(jvm.java.lang.String, 1)
     confs[0] = "default"
     options.setConfs(confs)
     report = jvm.org.apache.ivy.Ivy.newInstance(settings).resolve(wanted, options)
-    assert not report.hasError(), f"{_ARTIFACT} with classifier tests cannot be fetched"
+    assert not report.hasError(), "the jars of Iceberg's REST catalog cannot be fetched"
     return [str(each.getLocalFile()) for each in report.getAllArtifactsReports()]
 
 

@@ -49,6 +49,8 @@ class RestDoor:
     """What is said of a token's life."""
     vended: Mapping[str, str] | None = None
     """Credentials that are added to each table."""
+    vended_for: str = "file:"
+    """The beginning of the locations that they are for."""
     vended_seconds: float = 3600.0
     defaults: dict[str, str] = field(default_factory=dict)
     """For `/v1/config`, as are the next three."""
@@ -147,9 +149,9 @@ class RestDoor:
         end = str(int((time.time() + self.vended_seconds) * 1000))
         own = {**self.vended, "s3.session-token-expires-at-ms": end}
         return [
-            {"prefix": "", "config": {"s3.access-key-id": "too short a prefix"}},
-            {"prefix": "file:", "config": own},
-            {"prefix": "file:/elsewhere", "config": {"s3.access-key-id": "another table's"}},
+            {"prefix": self.vended_for[:4], "config": {"s3.access-key-id": "of others"}},
+            {"prefix": self.vended_for, "config": own},
+            {"prefix": f"{self.vended_for}/else", "config": {"s3.access-key-id": "elsewhere"}},
         ]
 
     def changed(self, method: str, path: str, body: Any) -> Any:
@@ -159,7 +161,7 @@ class RestDoor:
             body["overrides"] |= self.overrides
             kept = set(body["endpoints"]) - self.hidden
             body["endpoints"] = sorted(kept | self.offered)
-        elif method == "GET" and self.vended is not None and "metadata-location" in body:
+        elif self.vended is not None and "metadata" in body and "/views" not in path:
             body["storage-credentials"] = self.credentials()
             body["config"] = {"client.region": "somewhere"}
         return body

@@ -64,7 +64,9 @@ class RestCatalog(PolledCatalog):
 
     @property
     def warehouse(self) -> str | None:
-        return self._gateway.warehouse
+        """Where the warehouse is, if the client knows; to the server it may be just a name."""
+        found = self._gateway.warehouse
+        return found if found is not None and "://" in found else None
 
     @property
     def chooses_folders(self) -> bool:
