@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.parts.s3 import s3_server
 from tests.spark.cluster import Cluster, ServerProcess
 
 from sparkport.testing import DuckDBClient, ServerError
@@ -56,10 +57,12 @@ def cluster(workers) -> Iterator[Cluster]:
 
 
 def serve(cluster: Cluster, folder: Path, *flags: str, **conf: str) -> ServerProcess:
+    """Serve a lake in a folder, unless the flags say where else, and leave all work to Spark."""
     settings = {**_CONF, **{name.replace("_", "."): value for name, value in conf.items()}}
+    place = () if "--warehouse" in flags else ("--warehouse", f"{folder}/lake")
     return ServerProcess(
         [
-            *("--warehouse", f"{folder}/lake", "--master", cluster.url, *_ALL_BY_SPARK, *flags),
+            *("--master", cluster.url, *_ALL_BY_SPARK, *place, *flags),
             *(f"--spark-conf={name}={value}" for name, value in settings.items()),
         ],
         {},
@@ -76,15 +79,22 @@ def test_executors_read_and_write_with_the_python_of_a_packed_environment(
     cluster, environment, workers, tmp_path
 ):
     port = free_port()
-    with (
-        serve(
-            cluster,
-            tmp_path,
-            *("--worker-environment", str(environment)),
-            *("--spark-conf", f"spark.sparkport.relayPort={port}"),
-        ) as server,
-        DuckDBClient(server.location, "lake", timeout=120) as client,
-    ):
+    with serve(
+        cluster,
+        tmp_path,
+        *("--worker-environment", str(environment)),
+        *("--spark-conf", f"spark.sparkport.relayPort={port}"),
+    ) as server:
+        use(server)
+
+        assert list(workers.glob("worker*/app-*/*/environment/bin/python"))
+        with socket.create_connection(("127.0.0.1", port), 5):
+            pass  # the place where the executors have sent the rows
+
+
+def use(server: ServerProcess) -> None:
+    """Write and read, on each of the ways that lead through executors."""
+    with DuckDBClient(server.location, "lake", timeout=120) as client:
         client.attach()
         client.create_schema("s")
         client.create_table("s", "t", {"id": "INTEGER", "item": "VARCHAR"})
@@ -96,9 +106,28 @@ def test_executors_read_and_write_with_the_python_of_a_packed_environment(
         assert sorted(found["id"].to_pylist()) == [each for each in range(500) if each % 10 == 7]
         query = "SELECT count(DISTINCT item) AS n FROM t"
         assert client.table_function("s", "spark_sql", query)["n"].to_pylist() == [1000]
-        assert list(workers.glob("worker*/app-*/*/environment/bin/python"))
-        with socket.create_connection(("127.0.0.1", port), 5):
-            pass  # the place where the executors have sent the rows
+
+
+def test_executors_read_and_write_what_is_in_s3_and_postgresql(
+    cluster, environment, postgres, tmp_path
+):
+    """Nobody has told them how: keys and jars come from the server."""
+    database = postgres.new_database()
+    with s3_server() as s3:
+        hidden = tmp_path / "secrets.toml"
+        hidden.touch(0o600)
+        kept = {**database.options, **s3.options()}
+        hidden.write_text("".join(f'"{key}" = "{value}"\n' for key, value in kept.items()))
+        with serve(
+            cluster,
+            tmp_path,
+            *("--worker-environment", str(environment), "--secrets-file", str(hidden)),
+            *("--catalog", "jdbc", "--catalog-uri", database.uri),
+            *("--warehouse", f"s3://{s3.bucket}/lake"),
+        ) as server:
+            use(server)
+
+        assert s3.secret_key not in (tmp_path / "log").read_text("utf-8")
 
 
 def test_executors_without_sparkport_are_named_in_a_sentence(cluster, tmp_path):
