@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from sparkport.engine.cache import Cache
 from sparkport.spark.iceberg.locations import open_parquet, storage_at
 from sparkport.spark.iceberg.parts import DeleteVector, FilePart
 from sparkport.spark.iceberg.positions import array_of, between, bitmap_of
@@ -62,15 +63,27 @@ def read_vector(vector: DeleteVector, properties: Mapping[str, str]) -> BitMap64
     Layout, by the Puffin specification: length of the next two parts (big-endian), magic, 64-bit
     roaring bitmap, CRC-32 of magic and bitmap (big-endian).
     """
-    storage = storage_at(vector.path, properties)
-    blob = storage.read(vector.path, vector.offset, vector.length)
+    storage, key = storage_at(vector.path, properties), (vector.path, vector.offset, vector.length)
+    bitmap = None if storage.is_local else _bitmaps.find(key, None)
+    if bitmap is None:
+        bitmap = _bitmap_in(storage.read(*key))
+        if not storage.is_local:
+            _bitmaps.add(key, bitmap, len(bitmap))
+    return BitMap64.deserialize(bitmap)
+
+
+def _bitmap_in(blob: bytes) -> bytes:
     length = int.from_bytes(blob[:4], "big")
     content = blob[4 : 4 + length]
     if len(blob) != length + 8 or content[:4] != VECTOR_MAGIC:
         raise ValueError("not a delete vector")
     if zlib.crc32(content) != int.from_bytes(blob[-4:], "big"):
         raise ValueError("the delete vector's checksum is wrong")
-    return BitMap64.deserialize(content[4:])
+    return content[4:]
+
+
+_bitmaps: Cache[tuple[str, int, int], bytes] = Cache(16 * 1024 * 1024)
+"""What was fetched from stores, by the place in a file. Such files never change."""
 
 
 def _read_position_deletes(part: FilePart, properties: Mapping[str, str]) -> BitMap64:

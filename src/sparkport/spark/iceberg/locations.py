@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sparkport.engine.cache import Cache
 from sparkport.spark.iceberg.local_storage import LocalStorage, local_path
 from sparkport.spark.iceberg.object_storage import AzureStorage, GcsStorage
 from sparkport.spark.iceberg.s3_storage import S3Storage
@@ -83,11 +85,36 @@ def open_parquet(
     storage = storage_at(path, properties)
     # Measured: with a memory map, buffering ahead costs a copy and gains nothing.
     ahead = not storage.is_local
+    key = (path, size) if ahead and size else None
+    footer = None if key is None else _footers.find(key, None)
     file = pq.ParquetFile(
-        storage.open(path, size), pre_buffer=ahead, coerce_int96_timestamp_unit="us"
+        _opened(storage, path, size),
+        metadata=footer,
+        pre_buffer=ahead,
+        coerce_int96_timestamp_unit="us",
     )
+    if key is not None and footer is None:
+        _footers.add(key, file.metadata, _FOOTER_IN_MEMORY * file.metadata.serialized_size)
     try:
         yield file
     finally:
         # A thread that reads ahead may still be at work. Arrow closes the file after the last user.
         file.close(force=not ahead)
+
+
+def _opened(storage: Storage, path: str, size: int | None) -> pa.NativeFile:
+    if storage.is_local or not size or size > _SMALL:
+        return storage.open(path, size)
+    content = _small_files.find((path, size), None)
+    if content is None:
+        content = _small_files.add((path, size), storage.read(path, 0, size), size)
+    return pa.BufferReader(content)
+
+
+_SMALL = 128 * 1024
+"""Bytes of a file that is remembered as a whole: the few rows of a small statement."""
+_FOOTER_IN_MEMORY = 4
+"""How many times larger a footer is in memory than in its file, about."""
+_footers: Cache[tuple[str, int | None], pq.FileMetaData] = Cache(32 * 1024 * 1024)
+_small_files: Cache[tuple[str, int | None], bytes] = Cache(16 * 1024 * 1024)
+"""What was fetched from stores, by location and size. Data files never change."""

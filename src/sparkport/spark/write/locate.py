@@ -144,7 +144,7 @@ def _updates(
     ids, numbers = [], []
     with file_errors(str(state.identifier)):
         for each in located:
-            own = columns.at(each.part.path, _LAST_UPDATED_FIELD, each.positions)
+            own = columns.at(each.part, _LAST_UPDATED_FIELD, each.positions)
             ids.append(each.row_ids)
             # A row without a number of its own has that of the commit that added the file.
             numbers.append(own.fill_null(each.sequence_number))
@@ -194,7 +194,7 @@ class _Search:
         ids = between(self._missing(), bounds.lower, bounds.upper)
         if not len(ids):
             return
-        if not self._columns.has(file.part.path, ROW_ID_FIELD):
+        if not self._columns.has(file.part, ROW_ID_FIELD):
             self.by_position(file)
             return
         indices, matches = [], []
@@ -264,15 +264,15 @@ class _Columns:
         self._settings = tuple(sorted(properties.items()))
         self._name_mapping = state.metadata.properties.get("schema.name-mapping.default")
 
-    def has(self, path: str, field_id: int) -> bool:
-        return self._leaf(path, field_id) is not None
+    def has(self, part: FilePart, field_id: int) -> bool:
+        return self._leaf(part, field_id) is not None
 
     def row_ids(self, part: FilePart, ids: pa.Array) -> Iterator[tuple[int, pa.Array]]:
         """The row ids of a file in steps, each with its position.
 
         Row groups without wanted ids are skipped.
         """
-        leaf = self._leaf(part.path, ROW_ID_FIELD)
+        leaf = self._leaf(part, ROW_ID_FIELD)
         assert leaf is not None
 
         def may_match(group: pq.RowGroupMetaData, _: int) -> bool:
@@ -281,9 +281,9 @@ class _Columns:
 
         small = part.rows <= _SMALL
         steps = (
-            [(0, _small_column(part.path, leaf, self._settings))]
+            [(0, _small_column(part.path, part.size, leaf, self._settings))]
             if small
-            else self._read(part.path, leaf, may_match)
+            else self._read(part, leaf, may_match)
         )
         for start, own in steps:
             if own.null_count and part.first_row_id is not None:
@@ -291,9 +291,9 @@ class _Columns:
                 own = pc.coalesce(own, pa.arange(first, first + len(own)))
             yield start, own
 
-    def at(self, path: str, field_id: int, positions: pa.Array) -> pa.Array:
+    def at(self, part: FilePart, field_id: int, positions: pa.Array) -> pa.Array:
         """The values at ascending positions; NULLs where the file lacks the column."""
-        leaf = self._leaf(path, field_id)
+        leaf = self._leaf(part, field_id)
         if leaf is None:
             return pa.nulls(len(positions), pa.int64())
 
@@ -303,15 +303,16 @@ class _Columns:
         return _together(
             [
                 values.take(pc.subtract(between(positions, start, start + len(values) - 1), start))
-                for start, values in self._read(path, leaf, holds_some)
+                for start, values in self._read(part, leaf, holds_some)
             ]
         )
 
-    def _leaf(self, path: str, field_id: int) -> int | None:
-        return _reserved_leaves(path, self._name_mapping, self._settings).get(field_id)
+    def _leaf(self, part: FilePart, field_id: int) -> int | None:
+        leaves = _reserved_leaves(part.path, part.size, self._name_mapping, self._settings)
+        return leaves.get(field_id)
 
-    def _read(self, path: str, leaf: int, keeps: _Keeps) -> Iterator[tuple[int, pa.Array]]:
-        with open_parquet(path, self.properties) as file:
+    def _read(self, part: FilePart, leaf: int, keeps: _Keeps) -> Iterator[tuple[int, pa.Array]]:
+        with open_parquet(part.path, self.properties, part.size) as file:
             yield from _column(file, leaf, keeps)
 
 
@@ -331,18 +332,20 @@ def _column(file: pq.ParquetFile, leaf: int, keeps: _Keeps) -> Iterator[tuple[in
 
 
 @functools.lru_cache(maxsize=1024)
-def _small_column(path: str, leaf: int, properties: tuple[tuple[str, str], ...]) -> pa.Array:
+def _small_column(
+    path: str, size: int, leaf: int, properties: tuple[tuple[str, str], ...]
+) -> pa.Array:
     """All values of a column of a small file, cached: small changes read them often."""
-    with open_parquet(path, dict(properties)) as file:
+    with open_parquet(path, dict(properties), size) as file:
         return _together([values for _, values in _column(file, leaf, lambda *_: True)])
 
 
 @functools.lru_cache(maxsize=10_000)
 def _reserved_leaves(
-    path: str, name_mapping: str | None, properties: tuple[tuple[str, str], ...]
+    path: str, size: int, name_mapping: str | None, properties: tuple[tuple[str, str], ...]
 ) -> Mapping[int, int]:
     """Which leaf columns of a file are Iceberg's own, by field id; cached."""
-    with open_parquet(path, dict(properties)) as file:
+    with open_parquet(path, dict(properties), size) as file:
         fields = file_fields(file.schema_arrow, name_mapping)
     return {
         each.field_id: each.leaves[0]
