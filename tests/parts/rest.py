@@ -12,7 +12,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,49 +25,61 @@ __all__ = ["RestServer", "rest_server"]
 
 _GROUP, _VERSION = "org.apache.iceberg", "1.11.0"
 """Iceberg has published no jar of the servlet of 1.12.0."""
-_S3_CLASS = "org.apache.iceberg.aws.s3.S3FileIO"
-_S3_JAR = replace(AWS, version=_VERSION)
 _HEAP = "-Xmx384m"
 
 
 class RestServer:
-    """A REST catalog in a process of its own. The caller closes it."""
+    """REST catalogs in a process of their own. The caller closes it."""
 
     def __init__(
         self, warehouse: str, folder: Path, options: Mapping[str, str] | None = None
     ) -> None:
-        """`folder` is for the database; `options` are Iceberg's, of the catalog and its files."""
+        """`folder` is for the databases; `options` are Iceberg's, of the catalog and its files."""
         is_s3 = warehouse.startswith("s3:")
-        jars = lake_jars(wanted=[SQLITE, _S3_JAR] if is_s3 else [SQLITE])
+        jars = lake_jars(wanted=[SQLITE, AWS] if is_s3 else [SQLITE])
         self._gateway = _jvm(*_server_jars(), *jars)
-        jvm = self._gateway.jvm
-        self._catalog = jvm.org.apache.iceberg.jdbc.JdbcCatalog()
-        settings = {
-            "uri": f"jdbc:sqlite:{folder / 'rest.db'}?busy_timeout=20000",
-            "warehouse": warehouse,
-            "jdbc.schema-version": "V1",
-            **({"io-impl": _S3_CLASS} if is_s3 else {}),
-            **(options or {}),
-        }
-        self._catalog.setConf(jvm.org.apache.hadoop.conf.Configuration())
-        self._catalog.initialize("rest", settings)
-        adapter = jvm.org.apache.iceberg.rest.RESTCatalogAdapter(self._catalog)
-        jetty = jvm.org.sparkproject.jetty
-        context = jetty.servlet.ServletContextHandler()
-        servlet = jvm.org.apache.iceberg.rest.RESTCatalogServlet(adapter)
-        context.addServlet(jetty.servlet.ServletHolder(servlet), "/*")
-        address = jvm.java.net.InetSocketAddress("127.0.0.1", 0)
+        self._folder = folder
+        self._catalogs: list[Any] = []
+        jetty = self._gateway.jvm.org.sparkproject.jetty
+        self._contexts = jetty.server.handler.ContextHandlerCollection()
+        address = self._gateway.jvm.java.net.InetSocketAddress("127.0.0.1", 0)
         self._server = jetty.server.Server(address)
-        self._server.setHandler(context)
+        self._server.setHandler(self._contexts)
         for connector in self._server.getConnectors():
             http = connector.getDefaultConnectionFactory().getHttpConfiguration()
             http.setUriCompliance(jetty.http.UriCompliance.UNSAFE)  # names may have slashes
         self._server.start()
-        self.uri = f"http://127.0.0.1:{self._server.getURI().getPort()}"
+        self.uri = self.add("", warehouse, options)
+
+    def add(self, path: str, warehouse: str, options: Mapping[str, str] | None = None) -> str:
+        """Serve another catalog at a path of its own, and return where it is."""
+        jvm = self._gateway.jvm
+        catalog = jvm.org.apache.iceberg.jdbc.JdbcCatalog()
+        is_s3 = warehouse.startswith("s3:")
+        settings = {
+            "uri": f"jdbc:sqlite:{self._folder / path}.db?busy_timeout=20000",
+            "warehouse": warehouse,
+            "jdbc.schema-version": "V1",
+            **({"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"} if is_s3 else {}),
+            **(options or {}),
+        }
+        catalog.setConf(jvm.org.apache.hadoop.conf.Configuration())
+        catalog.initialize("rest", settings)
+        self._catalogs.append(catalog)
+        adapter = jvm.org.apache.iceberg.rest.RESTCatalogAdapter(catalog)
+        jetty = jvm.org.sparkproject.jetty
+        context = jetty.servlet.ServletContextHandler()
+        context.setContextPath(f"/{path}")
+        servlet = jvm.org.apache.iceberg.rest.RESTCatalogServlet(adapter)
+        context.addServlet(jetty.servlet.ServletHolder(servlet), "/*")
+        self._contexts.addHandler(context)
+        context.start()
+        return f"http://127.0.0.1:{self._server.getURI().getPort()}{path and '/'}{path}"
 
     def close(self) -> None:
         self._server.stop()
-        self._catalog.close()
+        for catalog in self._catalogs:
+            catalog.close()
         _end(self._gateway)
 
 
@@ -133,9 +144,12 @@ def _resolved_in(gateway: JavaGateway, folder: str) -> list[str]:
     revision, descriptors = module.id.ModuleRevisionId.newInstance, module.descriptor
     wanted = descriptors.DefaultModuleDescriptor.newDefaultInstance(revision("a", "test", "1"))
     core: tuple[dict[str, str], ...] = ({}, {"classifier": "tests"})
-    for artifact, extras in (("iceberg-core", core), ("iceberg-aws", core[:1])):
+    for artifact, extras, is_transitive in (
+        ("iceberg-core", core, True),
+        ("iceberg-aws", ({},), False),  # what it needs is in Iceberg's bundle
+    ):
         needed = descriptors.DefaultDependencyDescriptor(
-            wanted, revision(_GROUP, artifact, _VERSION), False, False, True
+            wanted, revision(_GROUP, artifact, _VERSION), False, False, is_transitive
         )
         needed.addDependencyConfiguration("default", "default")
         for extra in extras:

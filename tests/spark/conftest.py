@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.spark.places import Folders, Place, need_every_jar
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,20 +24,24 @@ os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 
 
 @pytest.fixture(scope="session")
-def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the lake. Tests may make other lakes with other settings on it."""
-    return tmp_path_factory.mktemp("lake")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """Where the lakes are. `tests/remote` runs some of these suites in other places."""
+    return Folders(tmp_path_factory.mktemp("lakes"))
 
 
 @pytest.fixture(scope="session")
-def lake(warehouse: Path) -> Iterator[LakeCatalog]:
-    """A lake in its own folder. Without Java it fails, and says how to get one."""
-    from sparkport.spark import LakeCatalog
-    from sparkport.spark.jvm.session.embedded import need_jars
-    from sparkport.spark.jvm.session.jars import AWS, SQLITE
+def warehouse(place: Place) -> Path:
+    """The folder of the lake. Tests may make other lakes with other settings on it."""
+    return place.folder("lake")
 
-    need_jars([SQLITE, AWS])  # other tests of this process may have a lake in a store
-    catalog = LakeCatalog(warehouse)
+
+@pytest.fixture(scope="session")
+def lake(place: Place) -> Iterator[LakeCatalog]:
+    """A lake that tests share. Without Java it fails, and says how to get one."""
+    from sparkport.spark import LakeCatalog
+
+    need_every_jar()
+    catalog = LakeCatalog(source=place.source("lake"))
     yield catalog
     catalog.close()
 

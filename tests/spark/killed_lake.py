@@ -1,4 +1,6 @@
-"""A lake that is killed at a point of a statement: `python killed_lake.py WAREHOUSE [POINT]`.
+"""A lake that is killed at a point of a statement: `python killed_lake.py [POINT]`.
+
+lake_processes.py starts it; the source of the lake is in a variable.
 
 A point is `before:` or `after:` a function, or `during:` it, a few milliseconds after its start.
 The process is killed as by `kill -9`, the first time that it reaches the point after a table `s.t`
@@ -8,6 +10,7 @@ exists.
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import signal
 import sys
@@ -16,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 import sparkport as sp
+from sparkport.spark.jvm.session.source import LakeSource
 
 PLACES = {
     "stage": ("sparkport.spark.write.statements", "stage"),
@@ -69,9 +73,10 @@ def _say(text: str) -> None:
 
 
 def main() -> None:
-    catalog = sp.LakeCatalog(sys.argv[1], name="lake")
-    if len(sys.argv) > 2:
-        arm(sys.argv[2])
+    source = LakeSource(**json.loads(os.environ["SPARKPORT_TESTED_LAKE"]))
+    catalog = sp.LakeCatalog(source=source, name="lake")
+    if len(sys.argv) > 1:
+        arm(sys.argv[1])
     server = sp.Server(catalog, "grpc://127.0.0.1:0")
     server.run_until_signal(lambda: _say(server.location))
     catalog.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import StaticTable
 from pyiceberg.utils.concurrent import ExecutorFactory
+from tests.spark.places import path_of
 
 from sparkport.catalog import (
     Context,
@@ -88,7 +88,7 @@ def insert(lake: LakeCatalog, namespace: str, name: str, text: str) -> None:
 
 
 def folder(table: Any) -> Path:
-    return Path(re.sub("^file:/+", "/", table.state.metadata.location))
+    return path_of(table.state.metadata.location)
 
 
 def fill(lake: LakeCatalog, namespace: str) -> Callable[[], Any]:

@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from tests.spark.places import Place
 
 from sparkport.catalog import (
     Catalog,
@@ -50,9 +51,9 @@ _NUMBERS = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def shop(lake: LakeCatalog, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeCatalog]:
+def shop(lake: LakeCatalog, place: Place) -> Iterator[LakeCatalog]:
     """A lake of its own, in the session of the others: the suite reads everything in it."""
-    with LakeCatalog(tmp_path_factory.mktemp("contract"), name="contract") as catalog:
+    with LakeCatalog(source=place.source("contract"), name="contract") as catalog:
         for statement in _SHOP:
             catalog.spark.sql(statement)
         schema = catalog.schema(Context(), "shop")
@@ -94,6 +95,7 @@ class TestLake(CatalogContract):
                 shop.spark.sql(
                     f"CALL contract.system.rollback_to_snapshot('shop.{name}', {before[name]})"
                 )
+        shop._lake.catalog.changed()  # not every catalog is watched as SQLite is
 
     def may_refuse(self, table: Table) -> bool:
         return not isinstance(table, LakeTable)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import duckdb
 import pyarrow as pa
@@ -16,6 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from tests.client.test_model import EXAMPLES, PROFILE, Statements
+from tests.spark.places import Place
 
 from sparkport.server import Server
 from sparkport.spark import LakeCatalog
@@ -27,13 +27,13 @@ _SCHEMA = "s1"
 class LakeStatements(Statements):
     """Statements that mostly change rows, also in blocks of DuckDB and transactions of the lake."""
 
-    folder: Path
+    place: Place
     numbers = itertools.count()
 
     @initialize(data=st.data(), lossless=st.booleans())
     def attach(self, data: st.DataObject, lossless: bool) -> None:
         self.catalog = f"model{next(self.numbers)}"
-        self.lake = LakeCatalog(self.folder / self.catalog, name=self.catalog)
+        self.lake = LakeCatalog(source=self.place.source(self.catalog), name=self.catalog)
         self.server.add_catalog(self.lake)
         self.client = DuckDBClient(
             self.server.location, self.catalog, arrow_lossless=lossless, timeout=60
@@ -116,9 +116,9 @@ def _unordered(rows: pa.Table) -> list[str]:
 @pytest.mark.timeout(600 if not EXAMPLES else 0)
 @pytest.mark.parametrize("examples", [3, pytest.param(30, marks=pytest.mark.long)])
 def test_random_statements_do_the_same_as_in_duckdb(
-    lake: LakeCatalog, tmp_path: Path, examples: int
+    lake: LakeCatalog, place: Place, examples: int
 ) -> None:
     with Server([], "grpc://127.0.0.1:0") as server:
-        machine = type("Served", (LakeStatements,), {"server": server, "folder": tmp_path})
+        machine = type("Served", (LakeStatements,), {"server": server, "place": place})
         profile = settings(PROFILE, max_examples=EXAMPLES or examples, stateful_step_count=16)
         run_state_machine_as_test(machine, settings=profile)

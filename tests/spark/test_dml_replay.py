@@ -14,6 +14,7 @@ import pytest
 from tests.client.replay.expected import Expected
 from tests.client.replay.tables import FailingWrite
 from tests.client.test_replay import FAILURES, Refusal, Scenario, replay, scenario_of
+from tests.spark.places import Place
 
 from sparkport.catalog import (
     Catalog,
@@ -90,13 +91,11 @@ _SCENARIOS = (
 
 
 @pytest.fixture(scope="module")
-def lakes(
-    lake: LakeCatalog, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, LakeCatalog]]:
+def lakes(lake: LakeCatalog, place: Place) -> Iterator[dict[str, LakeCatalog]]:
     """Lakes of their own, by the names of the recorded catalogs: everything in them is compared."""
     with (
-        LakeCatalog(tmp_path_factory.mktemp("cat"), name="cat") as cat,
-        LakeCatalog(tmp_path_factory.mktemp("tx"), name="tx") as tx,
+        LakeCatalog(source=place.source("cat"), name="cat") as cat,
+        LakeCatalog(source=place.source("tx"), name="tx") as tx,
     ):
         yield {"cat": cat, "tx": tx}
 

@@ -5,20 +5,13 @@ Each start is both the restart after one kill and the victim of the next.
 
 from __future__ import annotations
 
-import re
-import sqlite3
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.table import StaticTable
+from tests.spark.lake_processes import lake_process
+from tests.spark.leftovers import expect_nothing_left
 
-from sparkport.spark.lake.liveness import FILES
 from sparkport.testing import DuckDBClient, ServerError
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
@@ -46,25 +39,6 @@ _POINTS = [
     ("delete", "after:vectors", _BEFORE),
     ("delete", "after:swap", _AFTER),
 ]
-_DRIVER = Path(__file__).with_name("killed_lake.py")
-
-
-@contextmanager
-def _server(warehouse: Path, *point: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    process = subprocess.Popen(
-        [sys.executable, _DRIVER, warehouse, *point],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        location = process.stdout.readline().strip()
-        assert location, process.communicate(timeout=60)[1]
-        yield process, location
-    finally:
-        process.kill()
-        process.communicate(timeout=60)
 
 
 def _rows(client: DuckDBClient) -> list[tuple[Any, ...]]:
@@ -92,10 +66,11 @@ def _expected(rows: list[tuple[Any, ...]], operation: str, number: int) -> list[
 
 
 @pytest.mark.parametrize("killed", ["insert", "update", "delete"])
-def test_a_killed_server_leaves_the_table_before_or_after(tmp_path, killed):
+def test_a_killed_server_leaves_the_table_before_or_after(place, tmp_path, killed):
     points = [point for point in _POINTS if point[0] == killed]
-    warehouse = tmp_path / "lake"
-    with _server(warehouse) as (process, location):
+    name = f"killed_{killed}"
+    source = place.source(name)
+    with lake_process(source, tmp_path) as (process, location):
         with DuckDBClient(location, "lake", timeout=120) as client:
             client.attach()
             client.create_schema("s")
@@ -106,7 +81,7 @@ def test_a_killed_server_leaves_the_table_before_or_after(tmp_path, killed):
         process.wait(60)
     waiting: tuple[str, str, list[tuple[Any, ...]]] | None = None
     for number, (operation, point, outcome) in enumerate([*points, ("", "", "")], 1):
-        with _server(warehouse, *([point] if point else [])) as (process, location):
+        with lake_process(source, tmp_path, *([point] if point else [])) as (process, location):
             with DuckDBClient(location, "lake", timeout=120) as client:
                 client.attach()
                 found = _rows(client)
@@ -118,7 +93,7 @@ def test_a_killed_server_leaves_the_table_before_or_after(tmp_path, killed):
                     assert found in allowed, (
                         f"killed at {killed_at}: {len(rows)} rows were there, now {len(found)}"
                     )
-                _expect_nothing_left(warehouse)
+                expect_nothing_left(place, name, tmp_path)
                 rows = found
                 if not point:
                     return
@@ -126,34 +101,3 @@ def test_a_killed_server_leaves_the_table_before_or_after(tmp_path, killed):
                     _statement(client, operation, number)
             assert process.wait(60) == -9
         waiting = (f"{operation} {point}", outcome, _expected(rows, operation, number))
-
-
-def _expect_nothing_left(warehouse: Path) -> None:
-    """Expect no journal, no staged file, and no data file that the table does not know."""
-    staging = warehouse / ".staging"
-    assert (
-        not staging.exists()
-        or [path for path in staging.rglob("*") if path.is_file() and path.name not in FILES] == []
-    )
-    table = StaticTable.from_metadata(_metadata(warehouse))
-    known = {
-        _local(entry.data_file.file_path)
-        for snapshot in table.snapshots()
-        for manifest in snapshot.manifests(table.io)
-        for entry in manifest.fetch_manifest_entry(table.io)
-    }
-    assert {
-        path for path in _local(table.location()).rglob("data/*") if path.is_file()
-    } - known == set()
-
-
-def _local(location: str) -> Path:
-    return Path(re.sub("^file:/+", "/", location))
-
-
-def _metadata(warehouse: Path) -> str:
-    with sqlite3.connect(warehouse / "catalog.db") as catalog:
-        found = catalog.execute(
-            "SELECT metadata_location FROM iceberg_tables WHERE table_name = 't'"
-        ).fetchone()
-    return str(found[0])

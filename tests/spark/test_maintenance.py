@@ -5,13 +5,13 @@ from __future__ import annotations
 import datetime
 import threading
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.spark.calling import Caller
 from tests.spark.lake_tables import CTX, create, find
+from tests.spark.places import path_of
 from tests.spark.spark_jobs import running, wait_for
 
 import sparkport as sp
@@ -128,7 +128,7 @@ def test_files_are_written_in_an_order(lake, namespace, caller, spark, name):
     (path,) = _files(caller)
     import pyarrow.parquet as pq
 
-    ids = pq.read_table(path.removeprefix("file:"))["id"].to_pylist()
+    ids = pq.read_table(path_of(path))["id"].to_pylist()
     assert ids == sorted(ids, reverse=True)
     assert _everything(spark, name) == before
 
@@ -267,7 +267,7 @@ def test_young_snapshots_are_kept_unless_somebody_says_otherwise(lake, namespace
 
 def test_old_versions_are_forgotten_and_their_files_removed(lake, namespace, caller, spark, name):
     caller.call("optimize", "t")
-    old = Path(_files(caller)[0].removeprefix("file:")).parent
+    old = path_of(_files(caller)[0]).parent
     stray = old / "being-written.parquet"
     stray.write_bytes(b"PAR1")
     present = _rows(lake, namespace)

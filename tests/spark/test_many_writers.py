@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +12,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.spark.lake_processes import lake_process
 
+from sparkport.spark.jvm.session.source import LakeSource
 from sparkport.testing import DuckDBClient, ServerError
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
@@ -24,24 +24,14 @@ _WRITERS = 8
 _OWN = 1_000_000
 """The first of a writer's own keys; all writers share those below."""
 _COLUMNS = pa.schema([("k", pa.int64()), ("v", pa.int64())])
-_DRIVER = Path(__file__).with_name("killed_lake.py")
 
 
 @contextmanager
-def _server(warehouse: Path) -> Iterator[str]:
-    process = subprocess.Popen(
-        [sys.executable, _DRIVER, warehouse], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        location = process.stdout.readline().strip()
-        assert location
+def _server(source: LakeSource, temporary: Path) -> Iterator[str]:
+    with lake_process(source, temporary) as (process, location):
         yield location
         process.terminate()
         assert process.wait(60) == 0
-    finally:
-        process.kill()
-        process.communicate(timeout=60)
 
 
 @dataclass
@@ -109,9 +99,11 @@ def _table(rows: dict[int, int]) -> pa.Table:
     return pa.table({"k": list(rows), "v": list(rows.values())}, schema=_COLUMNS)
 
 
-def test_what_was_acknowledged_is_there_once_and_what_was_refused_is_not(tmp_path):
+def test_what_was_acknowledged_is_there_once_and_what_was_refused_is_not(place, tmp_path):
     with ExitStack() as stack:
-        locations = [stack.enter_context(_server(tmp_path / "lake")) for _ in range(2)]
+        locations = [
+            stack.enter_context(_server(place.source("written"), tmp_path)) for _ in range(2)
+        ]
         with DuckDBClient(locations[0], "lake", timeout=120) as client:
             client.attach()
             client.create_schema("s")

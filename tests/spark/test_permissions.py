@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.spark.places import Place
 
 import sparkport as sp
 from sparkport.catalog import Privilege
@@ -48,7 +48,7 @@ POLICY = sp.Policy(
 
 
 @pytest.fixture(scope="module")
-def attach(lake: LakeCatalog, warehouse: Path) -> Iterator[Callable[..., DuckDBClient]]:
+def attach(lake: LakeCatalog, place: Place) -> Iterator[Callable[..., DuckDBClient]]:
     """Attaches a lake that uses a single route, as a given user."""
     name = f"`{lake.spark_catalog}`.{SCHEMA}"
     for statement in (
@@ -74,7 +74,10 @@ def attach(lake: LakeCatalog, warehouse: Path) -> Iterator[Callable[..., DuckDBC
         catalogs = [
             stack.enter_context(
                 LakeCatalog(
-                    warehouse, name=name, spark_catalog=lake.spark_catalog, settings=settings
+                    source=place.source("lake"),
+                    name=name,
+                    spark_catalog=lake.spark_catalog,
+                    settings=settings,
                 )
             )
             for name, settings in ROUTES.items()

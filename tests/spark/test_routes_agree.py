@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.spark.places import Place
 
 from sparkport.catalog import Context
 from sparkport.server import Server
@@ -69,7 +69,7 @@ PARTITIONED = (
 
 
 @pytest.fixture(scope="module")
-def routes(lake: LakeCatalog, warehouse: Path) -> Iterator[dict[str, DuckDBClient]]:
+def routes(lake: LakeCatalog, place: Place) -> Iterator[dict[str, DuckDBClient]]:
     """Clients of servers that use a single route each."""
     settings = {
         "in place": LakeSettings(in_place_bytes=1 << 40, statistics=False),
@@ -78,7 +78,10 @@ def routes(lake: LakeCatalog, warehouse: Path) -> Iterator[dict[str, DuckDBClien
     }
     catalogs = {
         name: LakeCatalog(
-            warehouse, name=name.replace(" ", "_"), spark_catalog=lake.spark_catalog, settings=each
+            source=place.source("lake"),
+            name=name.replace(" ", "_"),
+            spark_catalog=lake.spark_catalog,
+            settings=each,
         )
         for name, each in settings.items()
     }

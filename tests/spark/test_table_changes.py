@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.spark.calling import Caller
 from tests.spark.lake_tables import CTX, create, find
+from tests.spark.places import path_of
 
 import sparkport as sp
 from sparkport import errors
@@ -374,7 +374,7 @@ def test_files_that_only_spark_reads_are_told(lake, caller, name):
 
 def test_a_missing_file_is_told(lake, namespace, caller, changed):
     for path in caller.call("files", "t")["path"].to_pylist():
-        Path(path.removeprefix("file:")).unlink()
+        path_of(path).unlink()
     with pytest.raises(errors.PreconditionFailed, match=r"^a data file of table \S+ is missing"):
         caller.call("table_changes", "t", 1, 5)
 

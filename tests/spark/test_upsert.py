@@ -393,7 +393,7 @@ def _add_column() -> Any:
     return AddColumnOptions()
 
 
-def test_upserts_of_the_same_keys_at_once_make_one_row_of_each(lake, warehouse, namespace, table):
+def test_upserts_of_the_same_keys_at_once_make_one_row_of_each(lake, place, namespace, table):
     """Two servers run them, and the table has no constraint."""
     failures: list[BaseException] = []
 
@@ -406,7 +406,9 @@ def test_upserts_of_the_same_keys_at_once_make_one_row_of_each(lake, warehouse, 
             failures.append(error)
             raise
 
-    with LakeCatalog(warehouse, name="other", spark_catalog=lake.spark_catalog) as other:
+    with LakeCatalog(
+        source=place.source("lake"), name="other", spark_catalog=lake.spark_catalog
+    ) as other:
         threads = [
             threading.Thread(target=work, args=(catalog, f"{number}"))
             for number, catalog in enumerate((lake, other, lake))

@@ -1,0 +1,1 @@
+from tests.spark.test_contract import *  # noqa: F403

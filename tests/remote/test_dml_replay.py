@@ -1,0 +1,1 @@
+from tests.spark.test_dml_replay import *  # noqa: F403

@@ -1,0 +1,1 @@
+from tests.spark.test_maintenance import *  # noqa: F403

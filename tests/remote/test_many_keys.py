@@ -1,0 +1,1 @@
+from tests.spark.test_many_keys import *  # noqa: F403

@@ -1,0 +1,1 @@
+from tests.spark.test_noted_transactions import *  # noqa: F403

@@ -1,0 +1,1 @@
+from tests.spark.test_partitioning import *  # noqa: F403

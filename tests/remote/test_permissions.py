@@ -1,0 +1,1 @@
+from tests.spark.test_permissions import *  # noqa: F403

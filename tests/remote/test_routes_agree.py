@@ -1,0 +1,1 @@
+from tests.spark.test_routes_agree import *  # noqa: F403

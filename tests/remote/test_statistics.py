@@ -1,0 +1,1 @@
+from tests.spark.test_statistics import *  # noqa: F403

@@ -1,0 +1,1 @@
+from tests.spark.test_table_changes import *  # noqa: F403

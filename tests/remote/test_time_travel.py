@@ -1,0 +1,1 @@
+from tests.spark.test_time_travel import *  # noqa: F403

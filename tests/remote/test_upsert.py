@@ -1,0 +1,1 @@
+from tests.spark.test_upsert import *  # noqa: F403
