@@ -11,6 +11,7 @@ from pathlib import Path
 SPARK = Path(__file__).parents[2] / "src" / "sparkport" / "spark"
 
 ALLOWED = {
+    "iceberg/locations.py": "opens data files by their storages, and remembers their footers",
     "iceberg/local_storage.py": "the local storage",
     "iceberg/azure_file_system.py": "makes Arrow's file system of Azure",
     "iceberg/gcs_file_system.py": "makes Arrow's file system of Google Cloud Storage",
@@ -33,7 +34,8 @@ _BUILT_IN = frozenset({"open"})
 _MODULES = frozenset({"os", "shutil", "tempfile", "mmap", "fsspec"})
 _HARMLESS = frozenset(
     {
-        *("os.cpu_count", "os.environ", "os.fspath", "os.geteuid", "os.getpid", "os.urandom"),
+        *("os.cpu_count", "os.environ", "os.fspath", "os.geteuid", "os.getpid", "os.pathsep"),
+        "os.urandom",
         *("os.path.basename", "os.path.dirname", "os.path.join", "os.register_at_fork"),
         "tempfile.gettempdir",
     }
