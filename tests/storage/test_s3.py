@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import time
 import uuid
 
 import pyarrow as pa
@@ -209,3 +210,26 @@ def test_the_environment_says_what_is_not_set(
     assert storage.read(f"{root}/a", 0, 10) == CONTENT
     with storage.open(f"{root}/a") as source:
         assert source.read() == CONTENT
+
+
+def test_uploads_that_nobody_completes_are_ended(s3: S3Server, root: str) -> None:
+    storage = S3Storage(s3.options())
+    left = [storage.create(f"{root}/a b/{name}") for name in ("own", "other's")]
+    for sink in left:
+        sink.write(bytes(12 * 1024 * 1024))  # two parts are on their way, and more to come
+    deadline = time.monotonic() + 60
+    while s3.uploads_under_way() < 2:
+        assert time.monotonic() < deadline, "the uploads do not begin"
+        time.sleep(0.02)
+    seen: list[str] = []
+
+    def is_own(location: str) -> bool:
+        seen.append(location)
+        return location.endswith("/own")
+
+    storage.abort_uploads(root, is_own)
+    assert sorted(seen) == [f"{root}/a b/other's", f"{root}/a b/own"]
+    assert s3.uploads_under_way() == 1
+    storage.abort_uploads(f"{root}/a b", lambda _: True)
+    assert s3.uploads_under_way() == 0
+    assert storage.files_below(root) == []

@@ -11,11 +11,12 @@ import hmac
 import os
 import re
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, urlsplit
+from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
 from sparkport.spark.iceberg.s3_settings import S3Settings
@@ -23,7 +24,7 @@ from sparkport.spark.iceberg.s3_settings import S3Settings
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse, PoolManager
 
-__all__ = ["S3Answer", "S3Requests", "s3_requests"]
+__all__ = ["S3Answer", "S3Requests", "S3Upload", "s3_requests"]
 
 _MOST_KEYS = 1000
 """That S3 removes by one request."""
@@ -45,6 +46,13 @@ class _Keys(NamedTuple):
     access: str
     secret: str
     token: str
+
+
+class S3Upload(NamedTuple):
+    """A multipart upload."""
+
+    key: str
+    id: str
 
 
 def s3_requests(bucket: str, settings: S3Settings) -> S3Requests | None:
@@ -117,6 +125,36 @@ class S3Requests:
             self._expect(answer, "DeleteObjects")
             if b"<Error>" in answer.data:
                 raise OSError(f"When deleting objects: {_told(answer.data, 'DeleteObjects', 200)}")
+
+    def uploads(self, prefix: str) -> Iterator[S3Upload]:
+        """Uploads that are neither completed nor aborted, of keys with this prefix.
+
+        Raises: OSError.
+        """
+        after = ("", "")
+        while True:
+            markers = {"key-marker": after[0], "upload-id-marker": after[1]}
+            query = {**(markers if after[0] else {}), "prefix": prefix, "uploads": ""}
+            encoded = "&".join(
+                f"{name}={quote(query[name], safe='-_.~')}" for name in sorted(query)
+            )
+            answer = self._ask("GET", "", encoded)
+            self._expect(answer, "ListMultipartUploads")
+            found = ElementTree.fromstring(answer.data)  # noqa: S314 - of the company's own store
+            for each in found.iterfind("{*}Upload"):
+                yield S3Upload(each.findtext("{*}Key", ""), each.findtext("{*}UploadId", ""))
+            after = (
+                found.findtext("{*}NextKeyMarker", ""),
+                found.findtext("{*}NextUploadIdMarker", ""),
+            )
+            if found.findtext("{*}IsTruncated", "").lower() != "true" or not after[0]:
+                return
+
+    def abort(self, upload: S3Upload) -> None:
+        """End an upload. One that has ended is no error. Raises: OSError."""
+        answer = self._ask("DELETE", upload.key, f"uploadId={quote(upload.id, safe='-_.~')}")
+        if not _is_missing(answer):
+            self._expect(answer, "AbortMultipartUpload")
 
     def _expect(self, answer: BaseHTTPResponse, operation: str) -> None:
         if _is_missing(answer):

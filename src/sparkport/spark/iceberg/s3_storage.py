@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -71,6 +71,16 @@ class S3Storage(ObjectStorage):
                 continue
             with self._telling(every[0]):
                 requests.delete_all([_bucket_and_key(each)[1] for each in every])
+
+    def abort_uploads(self, folder: str, is_wanted: Callable[[str], bool]) -> None:
+        start = folder.rstrip("/")
+        if (requests := self._requests(start)) is None:
+            return
+        key = _bucket_and_key(start)[1]
+        with self._telling(folder):
+            for upload in requests.uploads(f"{key}/"):
+                if is_wanted(f"{start[: -len(key)]}{upload.key}"):
+                    requests.abort(upload)
 
     def _read(self, location: str, start: int = 0, length: int | None = None) -> S3Answer | None:
         """Bytes of a file, by one request; None where only Arrow can ask for them."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import errno
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar
 
 import pyarrow as pa
@@ -125,6 +125,12 @@ class Storage(ABC):
         """Remove files, with as few requests as there can be. None of them needs to exist."""
         for location in locations:
             self.delete(location)
+
+    def abort_uploads(self, folder: str, is_wanted: Callable[[str], bool]) -> None:
+        """End uploads that were begun below a folder and never completed, of the wanted names.
+
+        Stores that speak S3 keep what was sent of them, and list it among no files.
+        """
 
     @abstractmethod
     def size(self, location: str) -> int:

@@ -141,6 +141,7 @@ class _Dead:
             drop_branch(self._lake, state.identifier, branch)
         if branches:
             state = self._lake.current(state.identifier)
+        self._abort_uploads(state)
         unknown = self._unknown(state)
         if not unknown:
             return True
@@ -174,14 +175,24 @@ class _Dead:
 
     def _found(self, places: Sequence[str], uuid: str, properties: Mapping[str, str]) -> list[str]:
         """Files whose names bear the ids of the server and the table. Raises: OSError."""
-        ids = f"{self._server}{table_digits(uuid)}"
-        own = re.compile(rf"(.*-)?{ids}[0-9a-f]{{{ID_DIGITS}}}-[0-9a-f]{{16}}(-deletes)?\.[a-z]+")
         return [
             file
             for place in dict.fromkeys(places)
             for file in storage_at(place, properties).files_below(place)
-            if own.fullmatch(_name(file))
+            if self._wrote(file, uuid)
         ]
+
+    def _abort_uploads(self, state: TableState) -> None:
+        """End what the server had begun to upload. Raises: OSError."""
+        uuid, properties = str(state.metadata.table_uuid), state.file_properties
+        for place in places_of(state.metadata.properties, state.metadata.location):
+            storage_at(place, properties).abort_uploads(place, lambda file: self._wrote(file, uuid))
+
+    def _wrote(self, file: str, uuid: str) -> bool:
+        """Whether the name of a file bears the ids of the server and the table."""
+        ids = f"{self._server}{table_digits(uuid)}"
+        own = rf"(.*-)?{ids}[0-9a-f]{{{ID_DIGITS}}}-[0-9a-f]{{16}}(-deletes)?\.[a-z]+"
+        return re.fullmatch(own, _name(file)) is not None
 
     def _mark(self, draft: Draft) -> bool:
         draft.transaction.updateProperties().set(_SWEPT_PROPERTY, self._server).commit()
