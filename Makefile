@@ -35,9 +35,11 @@ serve: $(RUNTIME) ## serve the lake in ./lake, with a demo schema; needs Java (A
 	@$(VENV)/bin/sparkport serve --warehouse ./lake --demo $(ARGS)
 
 test: $(DEV) ## run the tests, in ten minutes at most (ARGS="-k filters -x" as for pytest)
+	@$(PY) -m tests.parts.s3 >/dev/null
 	@$(PY) -m pytest -n 3 -m 'not long' $(ARGS)
 
 test-long: $(DEV) ## run the tests that take long: many random examples, kills, load, clusters, browsers
+	@$(PY) -m tests.parts.s3 >/dev/null
 	@$(PY) -m pytest -n 3 -m long $(ARGS)
 
 check: $(DEV) ## ruff, mypy --strict, import-linter
