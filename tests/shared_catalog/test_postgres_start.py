@@ -23,7 +23,6 @@ from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.jvm.session.source import LakeSource
 from sparkport.spark.lake import catalogs
 from sparkport.spark.lake.catalogs import lacks_tables, native_catalog, prepared
-from sparkport.spark.lake.postgres_address import PostgresAddress
 from sparkport.spark.lake.postgres_catalog import PostgresCatalog
 from sparkport.spark.lake.settings import LakeSettings
 
@@ -176,34 +175,6 @@ def _opened_like(source: LakeSource, lake: str, spark_catalog: str) -> object:
 # ------------------------------------------------------------------------------- the usual settings
 
 
-@pytest.mark.parametrize(
-    ("uri", "options", "expected"),
-    [
-        ("jdbc:postgresql:d", {}, {"host": "localhost", "dbname": "d"}),
-        ("jdbc:postgresql:/", {}, {"host": "localhost"}),
-        ("jdbc:postgresql://h/d", {}, {"host": "h", "port": "5432", "dbname": "d"}),
-        ("jdbc:postgresql://h:7/a%2Fb", {}, {"host": "h", "port": "7", "dbname": "a/b"}),
-        ("jdbc:postgresql://[::1]:7/d", {}, {"host": "::1", "port": "7"}),
-        ("jdbc:postgresql://a,b:7/d", {}, {"host": "a,b", "port": "5432,7"}),
-        ("jdbc:postgresql://h/d?user=u&sslmode=require", {}, {"user": "u", "sslmode": "require"}),
-        ("jdbc:postgresql://h/d?ssl", {}, {"sslmode": "verify-full"}),
-        ("jdbc:postgresql://h/d?ssl=true&sslmode=prefer", {}, {"sslmode": "prefer"}),
-        ("jdbc:postgresql://h/d?user=u", {"jdbc.user": "v"}, {"user": "v"}),
-        ("jdbc:postgresql://h/d", {"jdbc.loginTimeout": "3"}, {"connect_timeout": "3"}),
-        ("jdbc:postgresql://h/d?connectTimeout=0", {}, {"connect_timeout": "10"}),
-        ("jdbc:postgresql://h/d?currentSchema=s", {}, {"options": "-c search_path=s"}),
-        ("jdbc:postgresql://h/d?targetServerType=master", {}, {"target_session_attrs": "primary"}),
-        ("jdbc:postgresql://h/d?prepareThreshold=0", {"s3.endpoint": "e"}, {}),
-    ],
-)
-def test_settings_of_jdbc_mean_the_same(
-    uri: str, options: dict[str, str], expected: dict[str, str]
-) -> None:
-    found = dict(PostgresAddress.of(uri, options).parameters)
-    assert expected.items() <= found.items()
-    assert not {"prepareThreshold", "s3.endpoint", "ssl"} & found.keys()
-
-
 def test_a_password_is_found_in_the_usual_places(
     used: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -265,8 +236,10 @@ def test_tables_of_the_first_version_are_brought_up_to_date(
 ) -> None:
     _run_as_owner(database, _FIRST_VERSION)
     assert lacks_tables(_source(database), "prod")
+    catalog = opened(_source(database))  # as for a session that the user has made
+    with pytest.raises(CatalogFault, match="first version: set jdbc.schema-version to V1"):
+        catalog.listing()
     prepared(_source(database), "prod", "lake")
-    catalog = opened(_source(database))
     old = present(catalog, Identifier("lake", ("n",), "old"))
     assert (old.location, names(catalog)) == ("somewhere", {"n": ["old"]})
     catalog.swap(old.identifier, TextMetadata(tmp_path, old.location))

@@ -6,9 +6,11 @@ code (SQLSTATE). An error while connecting has none, so it is recognised by its 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import psycopg
 
@@ -141,7 +143,14 @@ _PROBLEMS = (
         "cannot keep this name: choose another",
     ),
     _Problem(
-        "42P01|42703|3F000",
+        "42703",
+        r"(?!)",
+        CatalogFault,
+        "is of Iceberg's first version: set jdbc.schema-version to V1, and start again",
+        "is of Iceberg's first version: set jdbc.schema-version to V1",
+    ),
+    _Problem(
+        "42P01|3F000",
         r"(?!)",
         CatalogFault,
         "has lost Iceberg's tables: ask the administrator to restore them",
@@ -198,12 +207,16 @@ def _problem(error: psycopg.Error) -> _Problem | None:
 
 
 def _shown(parameters: Mapping[str, str]) -> dict[str, str]:
-    hosts = parameters.get("host", "").split(",")
-    ports = parameters.get("port", "").split(",")
-    places = [f"{host}:{port}" if port else host for host, port in zip(hosts, ports, strict=False)]
-    user = parameters.get("user") or "of this process"
+    """What the settings are, or what the library takes instead."""
+
+    def setting(name: str, variable: str) -> str:
+        return parameters.get(name) or os.environ.get(variable, "")
+
+    hosts, ports = setting("host", "PGHOST").split(","), setting("port", "PGPORT").split(",")
+    places = [f"{host}:{port}" if port else host for host, port in zip_longest(hosts, ports)]
+    user = setting("user", "PGUSER") or "of this process"
     return {
         "user": user,
-        "database": parameters.get("dbname") or user,
+        "database": setting("dbname", "PGDATABASE") or user,
         "place": ", ".join(filter(None, places)) or "its usual place",
     }
