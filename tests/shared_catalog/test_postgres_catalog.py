@@ -59,6 +59,34 @@ catalog.close()
         assert present(catalog, made.identifier).location != made.location
         assert catalog.listing().version > seen
 
+    def test_processes_that_race_lose_nothing(
+        self, catalog: PostgresCatalog, handles: PostgresHandles
+    ) -> None:
+        """Each makes its number of swaps, and those that were beaten leave no file."""
+        made = handles.table(catalog, "t")
+        program = f"""
+from pathlib import Path
+from sparkport.spark.lake.postgres_address import PostgresAddress
+from sparkport.spark.lake.postgres_catalog import PostgresCatalog
+from sparkport.spark.lake.shared_catalog import Beaten
+from tests.shared_catalog.text_metadata import TextMetadata
+address = PostgresAddress.of({handles.database.uri!r}, {handles.database.options!r})
+catalog = PostgresCatalog(address, "lake")
+swapped = 0
+while swapped < 25:
+    entry = catalog.entry(("n",), "t")
+    try:
+        catalog.swap(entry.identifier, TextMetadata(Path({str(handles.folder)!r}), entry.location))
+        swapped += 1
+    except Beaten as error:
+        assert error.is_certain
+catalog.close()
+"""
+        racing = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(3)]
+        assert [process.wait(100) for process in racing] == [0, 0, 0]
+        assert handles.files() == 1 + 3 * 25
+        assert Path(present(catalog, made.identifier).location).exists()
+
     def test_catalogs_of_one_database_are_apart(
         self, catalog: PostgresCatalog, handles: PostgresHandles
     ) -> None:
