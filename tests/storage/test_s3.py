@@ -7,16 +7,21 @@ import subprocess
 import sys
 import time
 import uuid
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.parts.faults import FaultProxy
 from tests.parts.s3 import S3Server
+from tests.spark.tables import NUMBERED, Table, data_entry, numbered, with_field_ids
 from tests.storage.contract import CONTENT, LARGE, StorageContract
 
+from sparkport.spark.iceberg import file_reader
 from sparkport.spark.iceberg.deletion import delete_files
 from sparkport.spark.iceberg.locations import open_parquet, storage_at
+from sparkport.spark.iceberg.plan import plan_scan
+from sparkport.spark.iceberg.read import read_parts, read_request
 from sparkport.spark.iceberg.s3_storage import S3Storage
 from sparkport.spark.iceberg.storage import Storage
 
@@ -233,3 +238,30 @@ def test_uploads_that_nobody_completes_are_ended(s3: S3Server, root: str) -> Non
     storage.abort_uploads(f"{root}/a b", lambda _: True)
     assert s3.uploads_under_way() == 0
     assert storage.files_below(root) == []
+
+
+def test_row_groups_are_asked_for_as_they_are_needed(
+    counted: Storage,
+    proxy: FaultProxy,
+    root: str,
+    s3: S3Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A large file does not come into memory as a whole."""
+    monkeypatch.setattr(file_reader, "_MOST_AHEAD", 2_000_000)
+    rows = with_field_ids(numbered(400_000), {"id": 1, "name": 2})
+    with counted.create(f"{root}/a") as sink:
+        pq.write_table(rows, sink, row_group_size=100_000, compression="none", use_dictionary=False)
+    table = Table(tmp_path, NUMBERED)
+    table.append(data_entry(f"{root}/a", 400_000, size=counted.size(f"{root}/a")), first_row_id=0)
+    state = table.state()
+    request = read_request(state, ["id"], properties=s3.options(proxy.endpoint()), batch_rows=1000)
+    parts = plan_scan(state, ["id"], None).parts
+    proxy.forget()
+    batches = read_parts(request, parts, lambda: None)
+    assert len(next(batches)) == 1000
+    # The footer, and two of four row groups, whose columns have others between them.
+    assert proxy.operations().count("GetObject") <= 3
+    assert sum(map(len, batches)) == 399_000
+    assert proxy.operations().count("GetObject") == 5

@@ -15,6 +15,7 @@ from sparkport.catalog.rowid import NO_ROW_ID, rowid_field
 from sparkport.engine.filters import Evaluator
 from sparkport.spark.iceberg.bounds import UNKNOWN, Bounds, bounds_in_row_group
 from sparkport.spark.iceberg.deletes import DeletedPositions
+from sparkport.spark.iceberg.local_storage import local_path
 from sparkport.spark.iceberg.manifests import ROW_ID_FIELD
 from sparkport.spark.iceberg.parts import FilePart
 from sparkport.spark.iceberg.positional_read import MOST_ROWS, rows_at, rows_between
@@ -37,6 +38,8 @@ _LARGE_GROUP = 65_536
 """From so many rows in a row group on, it pays to read a few of them by position."""
 _NEAR = 5
 """Rows are close together if the row group has this many times the rows of the span they cover."""
+_MOST_AHEAD = 64 * 1024 * 1024
+"""Bytes of a file in a store that are asked for at a time."""
 _ROW_ID = NestedField(ROW_ID_FIELD, "_row_id", LongType(), required=False)
 
 
@@ -273,15 +276,35 @@ class FileReader:
             for position in range(start, end, self._reader.batch_rows):
                 yield position, min(self._reader.batch_rows, end - position), None
             return
-        batches = self._file.reader.iter_batches(
-            self._reader.batch_rows,
-            row_groups=[group.index for group in groups],
-            column_indices=list(found.leaves),
-            use_threads=self._reader.use_threads,
-        )
-        for batch in batches:
-            yield start, batch.num_rows, batch
-            start += batch.num_rows
+        for indexes in self._at_once(found, [group.index for group in groups]):
+            batches = self._file.reader.iter_batches(
+                self._reader.batch_rows,
+                row_groups=indexes,
+                column_indices=list(found.leaves),
+                use_threads=self._reader.use_threads,
+            )
+            for batch in batches:
+                yield start, batch.num_rows, batch
+                start += batch.num_rows
+
+    def _at_once(self, found: _LotInFile, groups: list[int]) -> Iterator[list[int]]:
+        """Row groups that are read at a time. Of a store, Arrow asks for all of them at the
+        beginning, and keeps their bytes until the end.
+        """
+        if len(groups) < 2 or self._file is None or local_path(self._part.path) is not None:
+            yield groups
+            return
+        taken: list[int] = []
+        size = 0
+        for index in groups:
+            group = self._file.metadata.row_group(index)
+            more = sum(group.column(leaf).total_compressed_size for leaf in found.leaves)
+            if taken and size + more > _MOST_AHEAD:
+                yield taken
+                taken, size = [], 0
+            taken.append(index)
+            size += more
+        yield taken
 
     def _values(
         self,
