@@ -80,7 +80,10 @@ class RestDoor:
         times: int = 1,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Have the next requests fail; `part` is of the path. Status 0 cuts the connection."""
+        """Have the next requests fail; `part` is of the path, with `$` at its end.
+
+        Status 0 cuts the connection.
+        """
         with self._lock:
             self._faults.append(_Fault(method, part, status, is_late, times, headers or {}))
 
@@ -110,14 +113,14 @@ class RestDoor:
 
     def count(self, method: str, part: str) -> int:
         with self._lock:
-            return sum(each == method and part in path for each, path in self.seen)
+            return sum(each == method and part in f"{path}$" for each, path in self.seen)
 
     # ------------------------------------------------------------------------------------ answering
 
     def fault_of(self, method: str, path: str) -> _Fault | None:
         with self._lock:
             for fault in self._faults:
-                if fault.times > 0 and fault.method == method and fault.part in path:
+                if fault.times > 0 and fault.method == method and fault.part in f"{path}$":
                     fault.times -= 1
                     return fault
         return None
@@ -148,10 +151,11 @@ class RestDoor:
         self.vendings += 1
         end = str(int((time.time() + self.vended_seconds) * 1000))
         own = {**self.vended, "s3.session-token-expires-at-ms": end}
+        others = {"s3.access-key-id": "of others", "s3.secret-access-key": "of others"}
         return [
-            {"prefix": self.vended_for[:4], "config": {"s3.access-key-id": "of others"}},
+            {"prefix": self.vended_for[:4], "config": others},
             {"prefix": self.vended_for, "config": own},
-            {"prefix": f"{self.vended_for}/else", "config": {"s3.access-key-id": "elsewhere"}},
+            {"prefix": f"{self.vended_for}/elsewhere", "config": others},
         ]
 
     def changed(self, method: str, path: str, body: Any) -> Any:
