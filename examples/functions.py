@@ -1,7 +1,8 @@
 """Python functions that SQL calls: scalar functions for each row, table functions in FROM.
 
-Run `python examples/functions.py`, or `sparkport serve examples/functions.py:catalog`. Then, in
-DuckDB:
+Run `python examples/functions.py`, or `sparkport serve examples/functions.py:catalog`. With
+`--warehouse ./lake --into lake` that command adds the functions to a lake: they are called
+`lake.maths.gross` and so on. Then, in DuckDB:
 
     INSTALL airport FROM community; LOAD airport;
     ATTACH 'tools' (TYPE airport, LOCATION 'grpc://127.0.0.1:50051');

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.spark.cluster import ServerProcess
 
 import sparkport as sp
 from sparkport.catalog import Privilege
@@ -189,3 +191,20 @@ def test_what_is_no_function_is_refused(lake, tmp_path):
         ):
             with pytest.raises(BadRequest, match=f"has the {what}: only functions can be added"):
                 made.include(builder)
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(280)
+def test_the_command_line_adds_functions_to_a_lake(tmp_path):
+    example = Path(__file__).parents[2] / "examples" / "functions.py"
+    flags = ["--warehouse", f"{tmp_path}/lake", "--demo", f"{example}:catalog", "--into", "lake"]
+    with (
+        ServerProcess(flags, {}, tmp_path / "log") as server,
+        DuckDBClient(server.location, "lake", timeout=120) as client,
+    ):
+        client.attach()
+
+        assert set(client.schemas()) == {"demo", "maths"}
+        assert client.call("maths", "gross", {"net": [100.0]}).to_pylist() == [120.0]
+        assert client.table_function("maths", "countdown", 3)["n"].to_pylist() == [3, 2, 1]

@@ -44,12 +44,14 @@ class _Context:
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
-        self.pythonExec = context.getConf().get(PYTHON) or context.pythonExec
         self.environment = dict(context.environment)
         if str(context.master).startswith("local"):
             self.pythonExec = sys.executable
             others = self.environment.get("PYTHONPATH")
             self.environment["PYTHONPATH"] = f"{_PATH}{os.pathsep}{others}" if others else _PATH
+        else:
+            # Not by `getConf`, which copies all settings from the JVM one by one.
+            self.pythonExec = context._conf.get(PYTHON) or context.pythonExec
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
