@@ -32,9 +32,12 @@ def java() -> list[str]:
 
 def jars(config: Config) -> list[str]:
     from sparkport.spark.jvm.session.jars import ICEBERG, kept_jars
+    from sparkport.spark.jvm.session.source import coordinates_of
 
-    coordinates = [each for lake in config.every_lake for each in lake_source(lake).coordinates]
-    wanted = kept_jars(tuple(dict.fromkeys((ICEBERG, *coordinates))))
+    coordinates = [ICEBERG]
+    for lake in config.every_lake:
+        coordinates += (*lake_source(lake).coordinates, *coordinates_of(lake.spark_conf))
+    wanted = kept_jars(tuple(dict.fromkeys(coordinates)))
     missing = [each.name for each in wanted if not each.is_file()]
     if missing:
         return [

@@ -133,6 +133,7 @@ def lakes(config: Config) -> Sequence[Config]:
     from sparkport.cli.lake_sources import lake_source
     from sparkport.spark.jvm.session.embedded import need_jars
     from sparkport.spark.jvm.session.jars import ICEBERG, lake_jars
+    from sparkport.spark.jvm.session.source import coordinates_of
     from sparkport.spark.jvm.session.warehouse import open_warehouse
 
     found = config.every_lake
@@ -141,7 +142,7 @@ def lakes(config: Config) -> Sequence[Config]:
         source = lake_source(each)
         if source.catalog == "sqlite":
             open_warehouse(source.folder)
-        wanted += source.coordinates
+        wanted += (*source.coordinates, *coordinates_of(each.spark_conf))
     if found:
         with spinner("fetching what Spark needs"):
             lake_jars(None, tuple(dict.fromkeys(wanted)))

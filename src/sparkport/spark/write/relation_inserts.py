@@ -7,8 +7,9 @@ one after the other at the end of the job, and a server that dies at that moment
 them. Up to 128 MB of staged rows become a single file of a table without partitions, so they, too,
 appear at once or not at all. There are no constraints, no row ids, and no transactions.
 
-Spark may fail, or be cancelled, after it has added the rows. So its files bear the id of the
-statement, and the table is looked at before the client is told that nothing was added.
+Spark may fail, or be cancelled, after it has added the rows. So its files, or Delta's commits, bear
+the id of the statement, and the table is looked at before the client is told that nothing was
+added.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ _log = logging.getLogger(__name__)
 _GROUP_ROWS = 131_072
 _GROUP_BYTES = 32 * 1024 * 1024
 _ONE_FILE_BYTES = 128 * 1024 * 1024
+_NEWEST_COMMITS = 100
+"""Among so many of the newest commits of a Delta table the statement's own is looked for."""
 
 
 def stage_insert(
@@ -222,17 +225,31 @@ class _RelationInsert(StagedWrite):
 
     def _added(self) -> int | None:
         """How many rows of this statement the table has; None where its format does not tell."""
-        table = self._identifier.sql
-        try:
-            self._refresh()
-            query = f"SELECT count(*) FROM {table} WHERE contains(_metadata.file_name, ?)"
-            ((count,),) = self._lake.collected(
-                f"table {self._identifier}", query, [self._staging.id]
-            )
-            return int(count)
-        except Exception:  # noqa: BLE001 - other formats have no such column, or Spark has gone
-            _log.debug("table %s: its files cannot be looked at", self._identifier, exc_info=True)
-            return None
+        for look in (self._added_to_delta, self._added_files):
+            try:
+                return look()
+            except Exception:  # noqa: BLE001 - it has another format, or Spark has gone
+                _log.debug("table %s cannot be looked at", self._identifier, exc_info=True)
+        return None
+
+    def _added_to_delta(self) -> int:
+        """Ask Delta's log, where the statement has left its id. Its files bear names of their own.
+
+        Raises: SparkportError for another format.
+        """
+        query = f"DESCRIBE HISTORY {self._identifier.sql} LIMIT {_NEWEST_COMMITS}"
+        commits = self._lake.collected(f"table {self._identifier}", query)
+        own = [each for each in commits if each["userMetadata"] == self._staging.id]
+        return sum(int(each["operationMetrics"]["numOutputRows"]) for each in own)
+
+    def _added_files(self) -> int:
+        """Count rows in files whose names bear the id of the statement. Raises: SparkportError."""
+        self._refresh()
+        query = (
+            f"SELECT count(*) FROM {self._identifier.sql} WHERE contains(_metadata.file_name, ?)"
+        )
+        ((count,),) = self._lake.collected(f"table {self._identifier}", query, [self._staging.id])
+        return int(count)
 
     def _insert(self) -> None:
         rows = self._staged()
@@ -244,10 +261,14 @@ class _RelationInsert(StagedWrite):
 
     def _staged(self) -> DataFrame:
         with translated(f"table {self._identifier}"):
-            # Hadoop's setting for the prefix of file names.
-            session = own_session(
-                self._lake.spark, {"mapreduce.output.basename": f"part-{self._staging.id}"}
-            )
+            settings = {
+                # What marks files, and commits of Delta, as those of this statement.
+                "mapreduce.output.basename": f"part-{self._staging.id}",
+                "spark.databricks.delta.commitInfo.userMetadata": self._staging.id,
+                # Rows say themselves to which partition of a Hive table they belong.
+                "hive.exec.dynamic.partition.mode": "nonstrict",
+            }
+            session = own_session(self._lake.spark, settings)
             assert self._output is not None
             properties, columns = self._lake.file_properties, self._spark_columns
             rows = staged_rows(session, [self._output.location], properties, columns)

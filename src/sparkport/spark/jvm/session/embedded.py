@@ -22,7 +22,7 @@ from sparkport.spark.jvm.session.adopted import hide_java_traces, without_substi
 from sparkport.spark.jvm.session.jars import ICEBERG, Coordinates, lake_jars
 from sparkport.spark.jvm.session.java import find_java
 from sparkport.spark.jvm.session.jvm import Jvm
-from sparkport.spark.jvm.session.source import ICEBERG_CATALOG, LakeSource
+from sparkport.spark.jvm.session.source import ICEBERG_CATALOG, LakeSource, coordinates_of
 from sparkport.spark.jvm.session.warehouse import DATABASE, Warehouse, open_warehouse
 from sparkport.spark.jvm.worker_python import PYTHON, is_near, worker_settings
 
@@ -88,9 +88,12 @@ def embedded_session(
     if source.catalog == "sqlite":
         place = _made_warehouse(source, spark_catalog)
         settings, folder = _catalog_settings(spark_catalog, place), place.location
+    own_folder = f"{folder}/.spark"
+    if source.catalog == "spark" and source.warehouse:
+        own_folder = source.warehouse if source.scheme else f"file://{source.folder.absolute()}"
     hide_java_traces()
-    need_jars(source.coordinates)
-    wanted = _Wanted(master, dict(conf or {}), jars, worker_environment, ui, f"{folder}/.spark")
+    need_jars((*source.coordinates, *coordinates_of(conf or {})))
+    wanted = _Wanted(master, dict(conf or {}), jars, worker_environment, ui, own_folder)
     return _CONTEXT.session(spark_catalog, settings, wanted)
 
 

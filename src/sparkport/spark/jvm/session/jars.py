@@ -28,6 +28,7 @@ __all__ = [
     "AZURE",
     "COORDINATES",
     "Coordinates",
+    "DELTA",
     "GCP",
     "ICEBERG",
     "POSTGRES",
@@ -76,6 +77,16 @@ GCP = Coordinates("org.apache.iceberg", "iceberg-gcp-bundle", ICEBERG.version)
 AZURE = Coordinates("org.apache.iceberg", "iceberg-azure-bundle", ICEBERG.version)
 """Drivers of catalogs, and Iceberg's clients of object stores. Spark has all else that they need.
 """
+_DELTA = "4.4.0"
+DELTA = (
+    Coordinates("io.delta", "delta-spark_4.1_2.13", _DELTA),
+    *(
+        Coordinates("io.delta", f"delta-{part}", _DELTA)
+        for part in ("storage", "kernel-api", "kernel-defaults", "kernel-unitycatalog")
+    ),
+    Coordinates("io.unitycatalog", "unitycatalog-client", "0.6.0"),
+)
+"""Delta for our PySpark's versions of Spark and Scala."""
 COORDINATES = (ICEBERG, SQLITE)
 """The jars of a lake in a folder."""
 

@@ -15,9 +15,9 @@ from sparkport.errors import BadRequest
 from sparkport.spark.iceberg.local_storage import local_path
 from sparkport.spark.iceberg.storage import scheme_of
 from sparkport.spark.jvm.session.catalog_kinds import KINDS
-from sparkport.spark.jvm.session.jars import AWS, AZURE, GCP, POSTGRES, SQLITE, Coordinates
+from sparkport.spark.jvm.session.jars import AWS, AZURE, DELTA, GCP, POSTGRES, SQLITE, Coordinates
 
-__all__ = ["ICEBERG_CATALOG", "LakeSource"]
+__all__ = ["ICEBERG_CATALOG", "LakeSource", "coordinates_of"]
 
 ICEBERG_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _POSTGRES = "jdbc:postgresql:"
@@ -31,6 +31,15 @@ _STORES: Mapping[str, tuple[str, Coordinates]] = {
 """By scheme of a warehouse: Iceberg's class for its files, and the jar that has the class."""
 _HINTS = {"s3.": AWS, "client.": AWS, "glue.": AWS, "gcs.": GCP, "adls.": AZURE}
 """What options begin with that are for a store. A REST catalog's warehouse is only a name."""
+_NAMED: Mapping[str, tuple[Coordinates, ...]] = {
+    **dict.fromkeys(("io.delta.sql.", "org.apache.spark.sql.delta."), DELTA),
+    "org.apache.iceberg.aws.": (AWS,),
+    "org.apache.iceberg.gcp.": (GCP,),
+    "org.apache.iceberg.azure.": (AZURE,),
+    "jdbc:sqlite:": (SQLITE,),
+    _POSTGRES: (POSTGRES,),
+}
+"""Classes and drivers that settings of Spark may name, and the jars that have them."""
 _SCHEMES = (*_STORES, "hdfs", "viewfs", "file")
 _NEEDS_URI = {
     "jdbc": "jdbc:postgresql://HOST/DATABASE",
@@ -162,3 +171,14 @@ class LakeSource:
         prefix = f"spark.sql.catalog.{spark_catalog}"
         every = {**options, **self.options}
         return {prefix: ICEBERG_CATALOG, **{f"{prefix}.{key}": each for key, each in every.items()}}
+
+
+def coordinates_of(conf: Mapping[str, str]) -> tuple[Coordinates, ...]:
+    """The jars that have what settings of Spark name, as far as they are known here."""
+    wanted = [
+        each
+        for named, jars in _NAMED.items()
+        if any(named in value for value in conf.values())
+        for each in jars
+    ]
+    return tuple(dict.fromkeys(wanted))
