@@ -12,12 +12,13 @@ from tests.parts.postgres import PostgresServer, postgres_server
 from tests.parts.rest import RestServer, rest_server
 from tests.parts.s3 import S3Server, s3_server
 from tests.remote.places import JdbcPlace, RestPlace
-from tests.spark.conftest import namespace, spark
+from tests.remote.served import temporary_files_in
+from tests.spark.conftest import namespace, spark, staging
 from tests.spark.places import Place, need_every_jar
 
 from sparkport.spark import LakeCatalog
 
-__all__ = ["namespace", "spark"]
+__all__ = ["namespace", "spark", "staging"]
 
 
 @pytest.fixture(scope="session")
@@ -51,14 +52,21 @@ def places(request: pytest.FixtureRequest, s3: S3Server) -> Callable[[str], Plac
 
 
 @pytest.fixture(scope="session")
-def lakes_of(places: Callable[[str], Place]) -> Iterator[Callable[[str], LakeCatalog]]:
-    """The lake of a kind of place that tests share, once for the whole run."""
+def lakes_of(
+    places: Callable[[str], Place], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], LakeCatalog]]:
+    """The lake of a kind of place that tests share, once for the whole run.
+
+    Their staging on this machine is not that of other processes.
+    """
     with ExitStack() as stack:
 
         @cache
         def lake(kind: str) -> LakeCatalog:
             need_every_jar()
-            return stack.enter_context(LakeCatalog(source=places(kind).source("lake")))
+            source = places(kind).source("lake")
+            with temporary_files_in(tmp_path_factory.mktemp("temporary")):
+                return stack.enter_context(LakeCatalog(source=source))
 
         yield lake
 

@@ -47,6 +47,12 @@ def lake(place: Place) -> Iterator[LakeCatalog]:
 
 
 @pytest.fixture
+def staging(lake: LakeCatalog) -> Path:
+    """The folder of this machine where statements of the lake put rows aside."""
+    return lake._lake.staging.root
+
+
+@pytest.fixture
 def spark(lake: LakeCatalog) -> SparkSession:
     """The session of the lake."""
     return lake.spark

@@ -50,12 +50,12 @@ class _Seen:
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch, warehouse: Path) -> _Seen:
+def seen(monkeypatch: pytest.MonkeyPatch, staging: Path) -> _Seen:
     """Makes groups, and pieces on disk, small."""
     monkeypatch.setattr(key_groups, "GROUP_BYTES", _GROUP, raising=False)
     monkeypatch.setattr(row_spool, "GROUP_BYTES", _GROUP, raising=False)
     monkeypatch.setattr(row_spool, "_PIECE_BYTES", 200_000)
-    found = _Seen(warehouse / ".staging")
+    found = _Seen(staging)
     for module in ("engine.constraints.enforce", "spark.write.key_groups", "spark.write.matching"):
         monkeypatch.setattr(sys.modules[f"sparkport.{module}"], "comparison", found.comparison)
     return found
@@ -80,20 +80,16 @@ def _given(ids: Any) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64()), "name": [f"n{each}" for each in ids]})
 
 
-def _staged(warehouse: Path) -> set[Path]:
-    return {
-        path
-        for path in (warehouse / ".staging").rglob("*")
-        if path.is_file() and path.name not in FILES
-    }
+def _staged(staging: Path) -> set[Path]:
+    return {path for path in staging.rglob("*") if path.is_file() and path.name not in FILES}
 
 
 def _values(lake: Any, namespace: str) -> dict[int, str]:
     return {row["id"]: row["name"] for row in rows(find(lake, namespace, "t"))}
 
 
-def test_an_upsert_has_few_of_its_keys_in_memory(seen, called, lake, warehouse, namespace):
-    before = _staged(warehouse)
+def test_an_upsert_has_few_of_its_keys_in_memory(seen, called, lake, staging, namespace):
+    before = _staged(staging)
     insert(lake, namespace, "t", "(1, 'a'), (149999, 'b'), (200000, 'c')")
     assert called("upsert", _given(range(_COUNT))) == (_COUNT - 2, 2)
     # The place of each key is beside it, where keys are compared.
@@ -103,7 +99,7 @@ def test_an_upsert_has_few_of_its_keys_in_memory(seen, called, lake, warehouse, 
     values = _values(lake, namespace)
     assert values.pop(200_000) == "c"
     assert values == {each: f"n{each}" for each in range(_COUNT + 1)}
-    assert _staged(warehouse) <= before
+    assert _staged(staging) <= before
 
 
 def test_large_rows_are_not_gathered_by_their_number(seen, called, lake, namespace, monkeypatch):
@@ -122,8 +118,8 @@ def test_large_rows_are_not_gathered_by_their_number(seen, called, lake, namespa
     assert 1_000_000 <= most < 2_100_000 + 500 * 2048
 
 
-def test_the_same_key_twice_is_found_however_far_apart(seen, called, lake, warehouse, namespace):
-    before = _staged(warehouse)
+def test_the_same_key_twice_is_found_however_far_apart(seen, called, lake, staging, namespace):
+    before = _staged(staging)
     with pytest.raises(BadRequest, match='the key "id: 7" is in more than one row for upsert'):
         called("upsert", _given([*range(_COUNT), 7]))
     assert _values(lake, namespace) == {}
@@ -133,22 +129,22 @@ def test_the_same_key_twice_is_found_however_far_apart(seen, called, lake, wareh
     ):
         called("upsert", _given(range(_COUNT)))
     assert _values(lake, namespace) == {3: "a", 140_000: "b"}
-    assert _staged(warehouse) <= before
+    assert _staged(staging) <= before
 
 
-def test_a_deletion_by_keys_has_few_of_them_in_memory(seen, called, lake, warehouse, namespace):
-    before = _staged(warehouse)
+def test_a_deletion_by_keys_has_few_of_them_in_memory(seen, called, lake, staging, namespace):
+    before = _staged(staging)
     insert(lake, namespace, "t", "(1, 'a'), (1, 'b'), (149999, 'c'), (200000, 'd')")
     ids = [*range(_COUNT), 1, 1, None, *range(_COUNT)]
     assert called("merge_delete", pa.table({"id": pa.array(ids, pa.int64())})) == (3,)
     assert seen.most_bytes <= 2 * (_BATCH + _GROUP)
     assert seen.files == {"waiting"}
     assert _values(lake, namespace) == {200_000: "d"}
-    assert _staged(warehouse) <= before
+    assert _staged(staging) <= before
 
 
-def test_unique_keys_of_an_insert_are_compared_a_few_at_a_time(seen, lake, warehouse, namespace):
-    before = _staged(warehouse)
+def test_unique_keys_of_an_insert_are_compared_a_few_at_a_time(seen, lake, staging, namespace):
+    before = _staged(staging)
     create(lake, namespace, "t", _COLUMNS, constraints=Constraints(unique=(("id",),)))
     insert(lake, namespace, "t", "(200000, 'a')")
 
@@ -165,7 +161,7 @@ def test_unique_keys_of_an_insert_are_compared_a_few_at_a_time(seen, lake, wareh
     assert inserted(range(_COUNT)) == _COUNT
     assert seen.most_bytes < 8 * _COUNT
     assert "keys" in seen.files
-    assert _staged(warehouse) <= before
+    assert _staged(staging) <= before
 
 
 @pytest.mark.parametrize("name", ["upsert", "merge_delete"])
@@ -228,16 +224,16 @@ def test_equal_keys_are_put_together_and_none_is_lost(monkeypatch, lake, namespa
 
 
 def test_a_file_of_keys_is_not_left_behind_when_nobody_takes_them_all(
-    monkeypatch, lake, warehouse, namespace
+    monkeypatch, lake, staging, namespace
 ):
     monkeypatch.setattr(key_groups, "GROUP_BYTES", 1000)
     create(lake, namespace, "t", _COLUMNS)
-    before = _staged(warehouse)
+    before = _staged(staging)
     table = find(lake, namespace, "t")
     keys = (
         pa.record_batch({"k": pa.arange(start, start + 1000)}) for start in range(0, 10_000, 1000)
     )
     with closing(key_groups.equal_together(keys, table._lake.staging, table.identifier)) as groups:
         next(groups)
-        assert len(_staged(warehouse)) == len(before) + 1
-    assert _staged(warehouse) == before
+        assert len(_staged(staging)) == len(before) + 1
+    assert _staged(staging) == before

@@ -279,16 +279,12 @@ def test_constraints_are_kept(lake, namespace, upsert):
     ]
 
 
-def _staged(warehouse: Path) -> set[Path]:
-    return {
-        path
-        for path in (warehouse / ".staging").rglob("*")
-        if path.is_file() and path.name != "lock"
-    }
+def _staged(staging: Path) -> set[Path]:
+    return {path for path in staging.rglob("*") if path.is_file() and path.name != "lock"}
 
 
-def test_many_rows_wait_on_disk(monkeypatch, lake, warehouse, upsert, table):
-    before = _staged(warehouse)  # of others
+def test_many_rows_wait_on_disk(monkeypatch, lake, staging, upsert, table):
+    before = _staged(staging)  # of others
     monkeypatch.setattr(row_spool, "_PIECE_BYTES", 200_000)
     count = 150_000
     given = _source(
@@ -300,7 +296,7 @@ def test_many_rows_wait_on_disk(monkeypatch, lake, warehouse, upsert, table):
     assert len(found) == count
     assert all(row["name"] == f"n{key}" for key, row in found.items())
     assert found[1]["stars"] == 5
-    assert _staged(warehouse) <= before
+    assert _staged(staging) <= before
 
 
 def test_partitioned_tables(lake, namespace, upsert):

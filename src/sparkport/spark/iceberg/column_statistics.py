@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
+from itertools import islice
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -21,7 +22,15 @@ from sparkport.engine.cache import Cache
 from sparkport.engine.statistics import takes_statistics
 from sparkport.errors import SparkportError
 from sparkport.spark.iceberg.bounds import UNKNOWN, Bounds, stored_value
-from sparkport.spark.iceberg.manifests import DATA, ManifestEntry, read_manifest, read_manifest_list
+from sparkport.spark.iceberg.local_storage import local_path
+from sparkport.spark.iceberg.manifests import (
+    DATA,
+    Manifest,
+    ManifestEntry,
+    is_remembered,
+    read_manifest,
+    read_manifest_list,
+)
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.iceberg.types.declared import decode, natural_type, order_preserving
 
@@ -30,6 +39,7 @@ __all__ = ["column_statistics", "statistics_of"]
 _Key: TypeAlias = tuple[Any, ...]
 _remembered: Cache[_Key, ColumnStatistics | None] = Cache(20_000)
 _UNKNOWN: Any = object()
+_MOST_FETCHED = 16
 
 
 def column_statistics(state: TableState, column: str) -> ColumnStatistics | None:
@@ -89,11 +99,20 @@ def _data_files(state: TableState) -> list[ManifestEntry] | None:
             for each in read_manifest_list(state.io, state.snapshot.manifest_list)
             if not each.holds_deletes
         ]
-        if any(manifest.encrypted for manifest in manifests):
+        if any(manifest.encrypted for manifest in manifests) or _cost_too_much(manifests):
             return None
         return [entry for manifest in manifests for entry in read_manifest(state.io, manifest)]
     except (OSError, ValueError, EOFError, KeyError):
         return None
+
+
+def _cost_too_much(manifests: Sequence[Manifest]) -> bool:
+    """Whether many manifests would have to be fetched from a store.
+
+    DuckDB asks before each query. One that needs a few files is not to wait for all manifests.
+    """
+    away = (each for each in manifests if local_path(each.path) is None and not is_remembered(each))
+    return len(list(islice(away, _MOST_FETCHED + 1))) > _MOST_FETCHED
 
 
 # ---------------------------------------------------------------------------------- from the files

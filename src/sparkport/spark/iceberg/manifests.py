@@ -28,11 +28,12 @@ from sparkport.engine.cache import Cache
 __all__ = [
     "DATA",
     "EQUALITY_DELETES",
+    "Manifest",
+    "ManifestEntry",
     "POSITION_DELETES",
     "ROW_ID_FIELD",
-    "ManifestEntry",
-    "Manifest",
     "Summary",
+    "is_remembered",
     "read_manifest",
     "read_manifest_list",
 ]
@@ -121,12 +122,21 @@ def read_manifest(io: FileIO, manifest: Manifest) -> tuple[ManifestEntry, ...]:
     """
     # After an upgrade to version 3, the next manifest list assigns old manifests their first row
     # ids.
-    key = (manifest.path, manifest.sequence_number, manifest.first_row_id)
+    key = _key(manifest)
     known = _entries.find(key, None)
     if known is not None:
         return known
     entries = tuple(_live_entries(io, manifest))
     return _entries.add(key, entries, sum(map(_memory_of, entries)))
+
+
+def is_remembered(manifest: Manifest) -> bool:
+    """Whether `read_manifest` has its files already."""
+    return _entries.find(_key(manifest), None) is not None
+
+
+def _key(manifest: Manifest) -> tuple[str, int, int | None]:
+    return manifest.path, manifest.sequence_number, manifest.first_row_id
 
 
 def _manifests(io: FileIO, path: str) -> Iterator[Manifest]:
