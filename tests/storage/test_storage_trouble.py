@@ -91,6 +91,7 @@ def test_an_endpoint_that_is_no_address(told: Callable[..., set[str]]) -> None:
         (403, "InvalidAccessKeyId", "does not know the credentials"),
         (403, "RequestTimeTooSkewed", "set this machine's clock"),
         (503, "SlowDown", "it cannot serve now: try again later"),
+        (411, "MissingContentLength", "set AWS_REQUEST_CHECKSUM_CALCULATION to WHEN_REQUIRED"),
         (301, "PermanentRedirect", "in another region: set client.region"),
     ],
 )

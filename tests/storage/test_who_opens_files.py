@@ -13,6 +13,7 @@ SPARK = Path(__file__).parents[2] / "src" / "sparkport" / "spark"
 ALLOWED = {
     "iceberg/locations.py": "opens data files by their storages, and remembers their footers",
     "iceberg/local_storage.py": "the local storage",
+    "iceberg/aws_credentials.py": "profiles and tokens of AWS",
     "iceberg/azure_file_system.py": "makes Arrow's file system of Azure",
     "iceberg/gcs_file_system.py": "makes Arrow's file system of Google Cloud Storage",
     "iceberg/object_storage.py": "the storage of object stores",
@@ -168,4 +169,5 @@ def _is_of_files(name: str) -> bool:
 
 
 def _is_opened_by_storage(source: ast.expr) -> bool:
-    return isinstance(source, ast.Call) and _dotted(source.func) == "storage.open"
+    names = ("storage.open", "_opened")
+    return isinstance(source, ast.Call) and _dotted(source.func) in names

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,6 +18,7 @@ from urllib.parse import quote, urlsplit
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
+from sparkport.spark.iceberg.aws_credentials import AwsKeys, default_keys
 from sparkport.spark.iceberg.s3_settings import S3Settings
 
 if TYPE_CHECKING:
@@ -42,12 +42,6 @@ class S3Answer(NamedTuple):
     """When it was written, by the store's clock."""
 
 
-class _Keys(NamedTuple):
-    access: str
-    secret: str
-    token: str
-
-
 class S3Upload(NamedTuple):
     """A multipart upload."""
 
@@ -56,29 +50,24 @@ class S3Upload(NamedTuple):
 
 
 def s3_requests(bucket: str, settings: S3Settings) -> S3Requests | None:
-    """None where only Arrow can tell credentials or address: those of a machine's role, say."""
-    keys = _keys(settings)
-    if keys is None or not (settings.endpoint or settings.region):
+    """None where only Arrow can tell credentials or address."""
+    if settings.role or settings.anonymous or not (settings.endpoint or settings.region):
+        return None
+    keys: Callable[[], AwsKeys | None] = default_keys
+    if settings.access_key:
+        given = AwsKeys(settings.access_key, settings.secret_key, settings.session_token)
+        keys = lambda: given  # noqa: E731
+    elif default_keys() is None:
         return None
     return S3Requests(bucket, settings, keys)
-
-
-def _keys(settings: S3Settings) -> _Keys | None:
-    if settings.role or settings.anonymous:
-        return None
-    if settings.access_key:
-        return _Keys(settings.access_key, settings.secret_key, settings.session_token)
-    access, secret, token = (
-        os.environ.get(f"AWS_{name}", "")
-        for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN")
-    )
-    return _Keys(access, secret, token) if access and secret else None
 
 
 class S3Requests:
     """Requests to one bucket. Thread-safe; connections stay open."""
 
-    def __init__(self, bucket: str, settings: S3Settings, keys: _Keys) -> None:
+    def __init__(
+        self, bucket: str, settings: S3Settings, keys: Callable[[], AwsKeys | None]
+    ) -> None:
         self._bucket = bucket
         self._keys = keys
         self._region = settings.region or "us-east-1"
@@ -185,23 +174,26 @@ class S3Requests:
         self, method: str, path: str, query: str, headers: dict[str, str], body: bytes
     ) -> dict[str, str]:
         """The headers with a signature: AWS Signature Version 4."""
+        keys = self._keys()
+        if keys is None:
+            raise OSError("the credentials of AWS are gone: the place that gave them has none now")
         moment = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
         digest = hashlib.sha256(body).hexdigest() if body else _NOTHING
         every = {**headers, "host": self._host, "x-amz-content-sha256": digest}
         every["x-amz-date"] = moment
-        if self._keys.token:
-            every["x-amz-security-token"] = self._keys.token
+        if keys.token:
+            every["x-amz-security-token"] = keys.token
         names = ";".join(sorted(every))
         lines = "".join(f"{name}:{every[name]}\n" for name in sorted(every))
         request = f"{method}\n{path}\n{query}\n{lines}\n{names}\n{digest}"
         scope = f"{moment[:8]}/{self._region}/s3/aws4_request"
         hashed = hashlib.sha256(request.encode()).hexdigest()
         text = f"AWS4-HMAC-SHA256\n{moment}\n{scope}\n{hashed}"
-        key = f"AWS4{self._keys.secret}".encode()
+        key = f"AWS4{keys.secret}".encode()
         for piece in (moment[:8], self._region, "s3", "aws4_request", text):
             key = hmac.new(key, piece.encode(), hashlib.sha256).digest()
         every["authorization"] = (
-            f"AWS4-HMAC-SHA256 Credential={self._keys.access}/{scope}, SignedHeaders={names}, "
+            f"AWS4-HMAC-SHA256 Credential={keys.access}/{scope}, SignedHeaders={names}, "
             f"Signature={key.hex()}"
         )
         return every

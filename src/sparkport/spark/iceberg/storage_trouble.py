@@ -94,6 +94,11 @@ _TROUBLES: tuple[tuple[tuple[str, ...], str], ...] = (
         "there, or set {credentials}",
     ),
     (
+        ("missingcontentlength", "notimplemented", "status411", "status501"),
+        "the store does not know checksums of uploads: set AWS_REQUEST_CHECKSUM_CALCULATION to "
+        "WHEN_REQUIRED",
+    ),
+    (
         ("slowdown", "status503", "status500", "status502", "status504", "internalfailure"),
         "the store answers that it cannot serve now: try again later",
     ),
