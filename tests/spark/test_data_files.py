@@ -211,7 +211,7 @@ def test_the_table_chooses_codec_place_and_sizes(tmp_path: Path, area: StagingAr
         {"location_provider__impl": "org.example.Places"},
         {"parquet__compression_codec": "lzo"},
         {"parquet__bloom_filter_enabled__column__id": "true"},
-        {"data__path": "hdfs://somewhere/t"},
+        {"data__path": "nowhere://somewhere/t"},
     ],
     ids=str,
 )

@@ -11,14 +11,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
+import pyarrow as pa
 import pytest
 from tests.storage.contract import StorageContract
 
+from sparkport import LakeSettings, Server
 from sparkport.spark import LakeCatalog
 from sparkport.spark.iceberg.locations import for_workers, reachable, storage_at
 from sparkport.spark.iceberg.storage import MissingFile, Storage
 from sparkport.spark.jvm.file_properties import _Configuration
 from sparkport.spark.jvm.hadoop_storage import HadoopStorage
+from sparkport.testing import DuckDBClient, ServerError
 
 _LINK = "fs.viewfs.mounttable.tests.link./there"
 
@@ -81,3 +84,41 @@ def test_settings_of_hadoop_are_found(lake: LakeCatalog) -> None:
     finally:
         for name in values:
             java.unset(name)
+
+
+@pytest.mark.parametrize("in_place_bytes", [32 * 1024 * 1024, 0], ids=["here", "by Spark"])
+def test_a_lake_there(lake: LakeCatalog, mount: str, in_place_bytes: int) -> None:
+    """With all that changes rows, and scans in this process or, if they are large, by Spark."""
+    name = f"there{in_place_bytes}"
+    catalog = f"spark.sql.catalog.{name}"
+    lake.spark.conf.set(catalog, "org.apache.iceberg.spark.SparkCatalog")
+    lake.spark.conf.set(f"{catalog}.type", "hadoop")
+    lake.spark.conf.set(f"{catalog}.warehouse", f"{mount}/{name}")
+    lake.spark.sql(f"CREATE NAMESPACE {name}.s")
+    rows = pa.table({"id": pa.array(range(1000), pa.int64()), "name": ["a", "b"] * 500})
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), rows.schema.field("name")])
+    with (
+        LakeCatalog(
+            spark=lake.spark,
+            spark_catalog=name,
+            name=name,
+            settings=LakeSettings(in_place_bytes=in_place_bytes),
+        ) as there,
+        Server(there, "grpc://127.0.0.1:0") as server,
+        DuckDBClient(server.location, name, timeout=120) as client,
+    ):
+        client.attach()
+        client.create_table("s", "t", columns, primary_key=["id"])
+        assert client.insert("s", "t", rows.cast(columns)).total == 1000
+        assert client.insert("s", "t", pa.table({"id": [1000], "name": ["c"]}, columns)).total == 1
+        with pytest.raises(ServerError, match="id"):
+            client.insert("s", "t", pa.table({"id": [7], "name": ["c"]}, columns))
+        assert client.update("s", "t", {"name": "'z'"}, where="id = 5").total == 1
+        assert client.delete("s", "t", "id >= 10").total == 991
+        found = client.scan("s", "t").sort_by("id")
+        assert found.column("id").to_pylist() == list(range(10))
+        assert found.column("name").to_pylist() == [*"ababa", "z", *"abab"]
+        assert client.scan("s", "t", where="id = 5").column("name").to_pylist() == ["z"]
+    by_spark = lake.spark.sql(f"SELECT count(*), max(name) FROM {name}.s.t").collect()
+    assert [tuple(row) for row in by_spark] == [(10, "z")]
+    lake.spark.sql(f"DROP TABLE {name}.s.t PURGE")

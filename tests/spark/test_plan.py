@@ -282,7 +282,7 @@ def test_equality_deletes_do_not_matter_to_newer_files(tmp_path):
         {"file_format": "ORC"},
         {"file_format": "AVRO"},
         {"key_metadata": b"key"},
-        {"file_path": "hdfs://nn/a"},
+        {"file_path": "nowhere://nn/a"},
     ],
 )
 def test_files_that_only_spark_reads(tmp_path, file):

@@ -169,5 +169,4 @@ def _is_of_files(name: str) -> bool:
 
 
 def _is_opened_by_storage(source: ast.expr) -> bool:
-    names = ("storage.open", "_opened")
-    return isinstance(source, ast.Call) and _dotted(source.func) in names
+    return isinstance(source, ast.Call) and _dotted(source.func) == "storage.open"

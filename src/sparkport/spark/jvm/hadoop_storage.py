@@ -11,7 +11,7 @@ import io
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
@@ -45,27 +45,24 @@ class HadoopStorage(Storage):
 
     for_workers = False
     spark: ClassVar[SparkSession | None] = None
-    _known: ClassVar[dict[str, bool]] = {}
-    """Which schemes there are file systems for."""
+    _known: ClassVar[set[str]] = set()
+    """Schemes that there are file systems for."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         pass
 
     @classmethod
     def reaches(cls, location: str) -> bool:
-        scheme = scheme_of(location)
-        if cls.spark is None:
+        scheme, hadoop = scheme_of(location), cls._hadoop()
+        if hadoop is None:
             return False
         if scheme not in cls._known:
-            from py4j.protocol import Py4JError
-            from pyspark.errors import PySparkException
-
-            systems = cls.spark._jvm.org.apache.hadoop.fs.FileSystem  # type: ignore[union-attr]
             try:
-                systems.getFileSystemClass(scheme, _configuration(cls.spark))
-                cls._known[scheme] = True
-            except (Py4JError, PySparkException):
+                with _telling(location):
+                    hadoop.packages.FileSystem.getFileSystemClass(scheme, hadoop.configuration)
+            except OSError:
                 return False  # it may be set later
+            cls._known.add(scheme)
         return True
 
     def open(self, location: str, size: int | None = None) -> pa.NativeFile:
@@ -130,15 +127,25 @@ class HadoopStorage(Storage):
 
     def _at(self, location: str) -> tuple[Any, Any]:
         """Hadoop's file system, which Hadoop keeps, and its path."""
-        spark = self.spark
-        if spark is None or spark._jvm is None:
+        hadoop = self._hadoop()
+        if hadoop is None:
             raise OSError(f"only Spark reads {scheme_of(location)}, and there is no session of it")
-        path = spark._jvm.org.apache.hadoop.fs.Path(location)
-        return path.getFileSystem(_configuration(spark)), path
+        path = hadoop.packages.Path(location)
+        return path.getFileSystem(hadoop.configuration), path
+
+    @classmethod
+    def _hadoop(cls) -> _Hadoop | None:
+        """None in a process without a session, or once it has ended."""
+        if cls.spark is None or cls.spark.sparkContext._jsc is None or cls.spark._jvm is None:
+            return None
+        configuration = cls.spark.sparkContext._jsc.hadoopConfiguration()
+        return _Hadoop(cls.spark._jvm.org.apache.hadoop.fs, configuration)
 
 
-def _configuration(spark: SparkSession) -> Any:
-    return spark.sparkContext._jsc.hadoopConfiguration()
+class _Hadoop(NamedTuple):
+    packages: Any
+    """org.apache.hadoop.fs"""
+    configuration: Any
 
 
 @contextmanager
