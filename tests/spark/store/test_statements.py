@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -74,6 +75,21 @@ def test_a_statement_that_fails_leaves_no_object(
     assert values(find(store, namespace, "t"), "id") == [1]
 
 
+def test_a_large_statement_that_is_cancelled_leaves_no_upload(
+    source: LakeSource, s3: S3Server, table: Any
+) -> None:
+    before = set(objects(source))
+    write = table.stage(Context(), Operation.INSERT, DMLOptions())
+    for number in range(20):
+        names = [secrets.token_hex(512) for _ in range(2000)]
+        rows = {"id": range(2000), "v": [number] * 2000, "name": names}
+        write.apply(pa.record_batch(rows, schema=pa.schema(list(table.arrow_schema)[:3])))
+    write.abort()
+    assert set(objects(source)) == before
+    if s3.folder is not None:
+        assert s3.uploads_under_way() == 0
+
+
 def test_a_transaction_leaves_no_object_of_its_branch(
     store: LakeCatalog, namespace: str, source: LakeSource, table: Any
 ) -> None:
@@ -142,6 +158,7 @@ def test_spark_reads_rows_that_were_staged_in_the_store(
     assert sorted(values(find(store, namespace, "t"), "id")) == expected
     assert objects(source, "/rows/") == []
     plans = "\n".join(str(each) for each in _plans(store))
+    assert "MapInArrow" in plans
     assert source.options["s3.secret-access-key"] not in plans
 
 

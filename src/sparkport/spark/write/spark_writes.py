@@ -111,7 +111,7 @@ def publish_by_spark(
         branch = f"{BRANCH_PREFIX}{staging.id}"
         staging.will_branch(branch)
         try:
-            _publish_branch(lake, ctx, write, summary, branch)
+            _publish_branch(lake, ctx, write, staging, summary, branch)
         finally:
             lake.attempt(
                 "the branch of a statement", partial(drop_branch, lake, write.identifier, branch)
@@ -157,7 +157,12 @@ def _is_there(lake: Lake, identifier: Identifier, statement: str, error: Excepti
 
 
 def _publish_branch(
-    lake: Lake, ctx: Context, write: SparkWrite, summary: Mapping[str, str], branch: str
+    lake: Lake,
+    ctx: Context,
+    write: SparkWrite,
+    staging: Staging,
+    summary: Mapping[str, str],
+    branch: str,
 ) -> None:
     keys = KeyCheck(lake, write.change, ctx.check)
     keys.against(lake.current(write.identifier))
@@ -167,6 +172,7 @@ def _publish_branch(
             if base is None:
                 continue
             _run(lake, ctx, write, {**summary, BRANCH: branch}, branch)
+            staging.expect_journal()  # else the branch may have been removed
             if _swapped(lake, write.identifier, base, branch):
                 return
             drop_branch(lake, write.identifier, branch)

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from sparkport.spark.iceberg.identifiers import quoted
 from sparkport.spark.iceberg.locations import local_path, open_parquet
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
 __all__ = ["staged_rows"]
 
@@ -47,8 +48,38 @@ def staged_rows(
         columns = from_arrow_schema(pa.schema(found), prefer_timestamp_ntz=True)
     # One partition for each file. Spark would also divide a table of their names in its own way.
     numbers = session.range(0, len(locations), 1, len(locations))
-    read = _ReadStaged(tuple(locations), properties, to_arrow_schema(columns))
-    return numbers.mapInArrow(read, columns)
+    plain = _without_intervals(columns)
+    read = _ReadStaged(tuple(locations), properties, to_arrow_schema(plain))
+    return numbers.mapInArrow(read, plain).selectExpr(*map(_selected, columns.fields))
+
+
+def _without_intervals(columns: StructType) -> StructType:
+    """The columns as they come from the workers, with the microseconds of intervals as numbers.
+
+    Spark takes a NULL for zero when it gets an interval from Arrow.
+    """
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    return StructType(
+        [
+            StructField(each.name, LongType() if _is_interval(each) else each.dataType)
+            for each in columns.fields
+        ]
+    )
+
+
+def _selected(column: StructField) -> str:
+    name = quoted(column.name)
+    if not _is_interval(column):
+        return name
+    kind = column.dataType.simpleString()
+    return f"CAST(INTERVAL '0.000001' SECOND * {name} AS {kind}) AS {name}"
+
+
+def _is_interval(column: StructField) -> bool:
+    from pyspark.sql.types import DayTimeIntervalType
+
+    return isinstance(column.dataType, DayTimeIntervalType)
 
 
 @dataclass(frozen=True, slots=True)
