@@ -10,7 +10,7 @@ import pytest
 from sparkport.cli.lake_sources import lake_source
 from sparkport.config import Config, load_config
 from sparkport.errors import BadRequest
-from sparkport.spark.jvm.session.source import LakeSource
+from sparkport.spark.jvm.session.source import LakeSource, coordinates_of
 
 JDBC = {
     "catalog": "jdbc",
@@ -221,3 +221,54 @@ def test_spark_is_told_of_a_catalog():
         "spark.sql.catalog.prod.jdbc.user": "ada",
     }
     assert LakeSource("spark").settings("any") == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (
+            LakeSource("hive", "hdfs://n/x", "thrift://h:9083", {"clients": "4"}),
+            {
+                "type": "hive",
+                "uri": "thrift://h:9083",
+                "warehouse": "hdfs://n/x",
+                "cache-enabled": "false",
+                "clients": "4",
+            },
+        ),
+        (
+            LakeSource("glue", "s3://b/x", options={"client.region": "eu-central-1"}),
+            {
+                "type": "glue",
+                "warehouse": "s3://b/x",
+                "cache-enabled": "false",
+                "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+                "client.region": "eu-central-1",
+            },
+        ),
+    ],
+    ids=["hive", "glue"],
+)
+def test_spark_is_told_of_catalogs_that_cannot_be_started_here(source, expected):
+    settings = source.settings("c")
+
+    assert settings.pop("spark.sql.catalog.c") == "org.apache.iceberg.spark.SparkCatalog"
+    assert settings == {f"spark.sql.catalog.c.{key}": value for key, value in expected.items()}
+
+
+@pytest.mark.parametrize(
+    ("value", "jars"),
+    [
+        ("org.apache.spark.sql.delta.catalog.DeltaCatalog", "delta-spark_4.1_2.13"),
+        ("io.delta.sql.DeltaSparkSessionExtension", "delta-spark_4.1_2.13"),
+        ("org.apache.iceberg.aws.s3.S3FileIO", "iceberg-aws-bundle"),
+        ("org.apache.iceberg.aws.glue.GlueCatalog", "iceberg-aws-bundle"),
+        ("jdbc:postgresql://h/d", "postgresql"),
+        ("jdbc:sqlite:/a/b.db", "sqlite-jdbc"),
+        ("org.apache.iceberg.spark.SparkSessionCatalog", None),
+    ],
+)
+def test_settings_of_spark_tell_which_jars_they_need(value, jars):
+    found = [each.artifact for each in coordinates_of({"spark.sql.catalog.c": value})]
+
+    assert found[:1] == ([jars] if jars else [])
