@@ -190,13 +190,21 @@ class _Updated(_Rows):
 
     def publish(self, change: RowChange) -> None:
         assert change.rows is not None
-        if self._source is None and self._is_own:
+        if self._source is None and self._is_own and self._can_locate(change):
             files = self._replaced(change, change.rows)
             self._publish(self._change(change, files))
         else:
             self.stage(change.rows)
             assert self._source is not None
             self._publish_by_spark(self._change(change, self._source.finish()), change.columns)
+
+    def _can_locate(self, change: RowChange) -> bool:
+        """Whether this process can read the rows: in ORC, for instance, only Spark can."""
+        try:
+            self._lookup.locate(change.row_ids)
+        except Unsupported:
+            return False
+        return True
 
     def _change(self, change: RowChange, files: Sequence[WrittenFile]) -> TableChange:
         location = self._lookup.located(change.row_ids)
