@@ -17,7 +17,7 @@ from tests.parts.s3 import S3Server, s3_server
 
 from sparkport.spark.iceberg.locations import storage_at
 from sparkport.spark.iceberg.s3_storage import S3Storage
-from sparkport.spark.iceberg.storage import MissingFile, Storage
+from sparkport.spark.iceberg.storage import MissingFile, Storage, WrongSetting
 from sparkport.spark.iceberg.storage_trouble import storage_trouble
 
 _ACTS: Mapping[str, Callable[[Storage, str], object]] = {
@@ -156,8 +156,11 @@ def test_settings_that_cannot_be_kept_to() -> None:
         ({"s3.remote-signing-enabled": "true"}, "vended-credentials"),
         ({"s3.retry.num-retries": "many"}, "s3.retry.num-retries is not a number"),
     ):
-        with pytest.raises(OSError, match=words):
+        with pytest.raises(WrongSetting, match=words) as caught:
             storage_at("s3://b/a", settings).open("s3://b/a")
+        assert words in storage_trouble(caught.value, "s3://b/a")
+    with pytest.raises(WrongSetting, match="the default of the bucket"):
+        storage_at("s3://b/a", {"s3.sse.type": "kms"}).write("s3://b/a", b"x")
     with pytest.raises(OSError, match=r"ACCOUNT\.dfs\.core"):
         storage_at("abfss://c/a", {}).open("abfss://c/a")
     place = "abfss://c@account.dfs.core.windows.net/a"

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from sparkport.spark.iceberg.storage import WrongSetting
+
 __all__ = ["azure_file_system", "azure_path"]
 
 _KEY = "adls.account-key."
@@ -27,14 +29,14 @@ def azure_path(location: str) -> tuple[str, str]:
 def azure_file_system(host: str, properties: Mapping[str, str]) -> Any:
     """Without settings, credentials are those that Azure's own programs would use.
 
-    Raises: OSError, which names the setting that is wrong or that Arrow cannot keep to.
+    Raises: WrongSetting, which names the setting that is wrong or that Arrow cannot keep to.
     """
     from pyarrow.fs import AzureFileSystem
 
     shared_name = properties.get("adls.auth.shared-key.account.name")
     account = host.partition(".")[0] or shared_name or properties.get("adls.account-name") or ""
     if not account:
-        raise OSError(
+        raise WrongSetting(
             "a location in Azure names its account: abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/"
         )
     options: dict[str, Any] = {"account_name": account}
@@ -51,7 +53,7 @@ def azure_file_system(host: str, properties: Mapping[str, str]) -> Any:
         options["client_id"], options["client_secret"] = client
         options["tenant_id"] = properties.get("adls.tenant-id")
     elif properties.get("adls.token"):
-        raise OSError(
+        raise WrongSetting(
             "Azure is read without tokens of Java's kind: have the catalog give out SAS tokens, or "
             "set adls.auth.shared-key.account.key"
         )

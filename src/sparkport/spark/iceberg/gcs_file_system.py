@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from sparkport.spark.iceberg.storage import WrongSetting
+
 __all__ = ["gcs_file_system"]
 
 _RETRY = timedelta(seconds=60)
@@ -15,7 +17,7 @@ _UNKNOWN_END = timedelta(hours=1)
 def gcs_file_system(properties: Mapping[str, str]) -> Any:
     """Without settings, credentials are those that Google's own programs would use.
 
-    Raises: OSError, which names the setting that is wrong.
+    Raises: WrongSetting, which names the setting that is wrong.
     """
     from pyarrow.fs import GcsFileSystem
 
@@ -47,7 +49,7 @@ def _end(properties: Mapping[str, str]) -> datetime:
             else datetime.now(timezone.utc) + _UNKNOWN_END
         )
     except (ValueError, OverflowError) as error:
-        raise OSError(
+        raise WrongSetting(
             "gcs.oauth2.token-expires-at is not a time: set milliseconds since 1970"
         ) from error
     return moment

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from sparkport.spark.iceberg.azure_file_system import azure_file_system, azure_path
 from sparkport.spark.iceberg.gcs_file_system import gcs_file_system
-from sparkport.spark.iceberg.storage import MissingFile, Storage
+from sparkport.spark.iceberg.storage import MissingFile, Storage, WrongSetting
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
@@ -123,6 +123,8 @@ class ObjectStorage(Storage):
             yield
         except FileNotFoundError as error:
             raise MissingFile(location) from error
+        except WrongSetting:
+            raise
         except OSError as error:
             text = str(error)
             if (cleaned := self._without_secrets(text)) == text:

@@ -13,6 +13,8 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
+from sparkport.spark.iceberg.storage import WrongSetting
+
 __all__ = ["S3Settings", "of_bucket", "s3_file_system"]
 
 _BUCKET = "bucket."
@@ -41,10 +43,12 @@ class S3Settings:
     proxy: str = field(default="", repr=False)
     ca_file: str = ""
     acl: str = ""
+    encryption: str = ""
+    """How the store is asked to encrypt new files, if not by what is set for the bucket."""
 
     @classmethod
     def of(cls, properties: Mapping[str, str], bucket: str) -> S3Settings:
-        """Raises: OSError, which names the setting that is wrong, or that cannot be kept to."""
+        """Raises: WrongSetting."""
         begin = of_bucket(bucket, "")
         own = {
             name.removeprefix(begin): value
@@ -53,7 +57,7 @@ class S3Settings:
         }
         take = _Properties({**properties, **own})
         if take.flag("s3.remote-signing-enabled"):
-            raise OSError(
+            raise WrongSetting(
                 "the catalog wants to sign each request to S3, which only Java can ask it for: set "
                 "header.X-Iceberg-Access-Delegation to vended-credentials"
             )
@@ -96,6 +100,7 @@ class S3Settings:
             proxy=take.text("http-client.proxy-endpoint", "s3.proxy-uri"),
             ca_file=take.text("s3.ca-file") or environment.get("AWS_CA_BUNDLE", ""),
             acl=take.text("s3.acl"),
+            encryption=take.text("s3.sse.type").lower().replace("none", ""),
         )
 
 
@@ -124,7 +129,7 @@ class _Properties:
                 except ValueError:
                     value = -1
                 if not value >= 0:
-                    raise OSError(f"{name} is not a number: set one that is not negative")
+                    raise WrongSetting(f"{name} is not a number: set one that is not negative")
                 return value
         return usual
 

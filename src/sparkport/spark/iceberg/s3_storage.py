@@ -11,6 +11,7 @@ import pyarrow as pa
 from sparkport.spark.iceberg.object_storage import ObjectStorage, Properties
 from sparkport.spark.iceberg.s3_requests import S3Answer, S3Requests, s3_requests
 from sparkport.spark.iceberg.s3_settings import S3Settings, s3_file_system
+from sparkport.spark.iceberg.storage import WrongSetting
 
 __all__ = ["S3Storage"]
 
@@ -45,6 +46,15 @@ class S3Storage(ObjectStorage):
         if len(found.content) < length:
             raise ValueError("the file is too short")
         return found.content
+
+    def create(self, location: str) -> pa.NativeFile:
+        bucket = _bucket_and_key(location)[0]
+        if _settings(bucket, self._properties).encryption:
+            raise WrongSetting(
+                "files are written without s3.sse.type: set the encryption as the default of the "
+                "bucket, and s3.sse.type to none"
+            )
+        return super().create(location)
 
     def size(self, location: str) -> int:
         found = self._read(location, 0, 1)
@@ -105,10 +115,15 @@ def _bucket_and_key(location: str) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=256)
+def _settings(bucket: str, properties: Properties) -> S3Settings:
+    return S3Settings.of(dict(properties), bucket)
+
+
+@lru_cache(maxsize=256)
 def _requests(bucket: str, properties: Properties) -> S3Requests | None:
-    return s3_requests(bucket, S3Settings.of(dict(properties), bucket))
+    return s3_requests(bucket, _settings(bucket, properties))
 
 
 @lru_cache(maxsize=256)
 def _file_system(bucket: str, properties: Properties) -> Any:
-    return s3_file_system(bucket, S3Settings.of(dict(properties), bucket))
+    return s3_file_system(bucket, _settings(bucket, properties))

@@ -25,7 +25,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-__all__ = ["MissingFile", "Storage", "scheme_of"]
+__all__ = ["MissingFile", "Storage", "WrongSetting", "scheme_of"]
 
 
 class MissingFile(FileNotFoundError):
@@ -36,6 +36,10 @@ class MissingFile(FileNotFoundError):
 
     def __reduce__(self) -> tuple[type[MissingFile], tuple[str]]:
         return MissingFile, (str(self.filename),)
+
+
+class WrongSetting(OSError):
+    """A setting of a storage is wrong, or cannot be kept to. The text says what to set."""
 
 
 class Storage(ABC):

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from sparkport.spark.iceberg.storage import MissingFile, scheme_of
+from sparkport.spark.iceberg.storage import MissingFile, WrongSetting, scheme_of
 
 __all__ = ["storage_trouble"]
 
@@ -127,6 +127,8 @@ def storage_trouble(error: OSError, place: str) -> str:
 
 
 def _reason(error: OSError, names: _Names) -> str:
+    if isinstance(error, WrongSetting):
+        return str(error)
     if isinstance(error, MissingFile):
         return f"there is no such {names.bucket} or file: set another warehouse"
     if error.errno is not None and error.errno in _BY_NUMBER:
