@@ -20,6 +20,7 @@ from sparkport.spark import LakeCatalog
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.lake.directory import Kind
 from sparkport.spark.lake.rest_catalog import RestCatalog
+from sparkport.spark.lake.settings import LakeSettings
 from sparkport.spark.lake.shared_catalog import Beaten, Refused
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(280)]
@@ -197,6 +198,24 @@ class TestRestCatalog(SwapsTogetherContract):
         assert len(names(catalog)["n"]) == 200
         assert 0 < door.count("GET", "/tables/") <= 20
         assert len(door.seen) < 30
+
+    def test_a_change_of_this_server_does_not_list_everything(
+        self, catalog: RestCatalog, handles: RestHandles, door: RestDoor
+    ) -> None:
+        catalog._settings = LakeSettings(refresh_seconds=600)
+        made = handles.table(catalog, "t")
+        names(catalog)
+        before = catalog.listing()
+        catalog.swap(made.identifier, handles.new(made.identifier, made))
+        door.forget()
+        catalog.changed(made.identifier)
+        after = catalog.listing()
+        assert after.version > before.version
+        assert after.namespaces["n"].entries["t"] != made
+        assert [path for _, path in door.seen] == ["/v1/namespaces/n/tables/t"]
+        catalog.drop(after.namespaces["n"].entries["t"])
+        catalog.changed(made.identifier)
+        assert catalog.listing().namespaces["n"].entries == {}
 
     def test_views_are_listed_with_their_columns(
         self, catalog: RestCatalog, handles: RestHandles, rest_lake: LakeCatalog

@@ -160,7 +160,7 @@ def alter(lake: Lake, identifier: Identifier, edit: Callable[[Draft], bool]) -> 
                 if not is_done:
                     lake.attempt("files of a change that was not made", partial(forget, draft))
         if is_done:
-            lake.changed()
+            lake.changed(identifier)
             return
         if draft.written:
             break

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from sparkport.errors import NotFound, SparkportError
+from sparkport.errors import CatalogFault, NotFound, SparkportError
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.lake.directory import CatalogEntry, CatalogListing, Kind, Namespace
 from sparkport.spark.lake.settings import LakeSettings
@@ -35,6 +35,7 @@ class PolledCatalog(SharedCatalog):
         self._listing: CatalogListing | None = None
         self._fresh_until = 0.0
         self._stale = False
+        self._changed: deque[Identifier] = deque()
         self._turns: deque[Identifier] = deque()
 
     @property
@@ -85,11 +86,12 @@ class PolledCatalog(SharedCatalog):
 
     def listing(self) -> CatalogListing:
         known = self._listing
-        if known is not None and not self._stale and time.monotonic() < self._fresh_until:
+        has_changed = self._stale or bool(self._changed)
+        if known is not None and not has_changed and time.monotonic() < self._fresh_until:
             return known
         # A single thread reads again. The others use the old listing, except after a change by this
         # server.
-        if not self._lock.acquire(blocking=known is None or self._stale):
+        if not self._lock.acquire(blocking=known is None or has_changed):
             assert known is not None
             return known
         try:
@@ -103,6 +105,7 @@ class PolledCatalog(SharedCatalog):
                     raise
                 # A catalog that is slow to read is read less often.
                 self._fresh_until = 2 * time.monotonic() - begun + self._settings.refresh_seconds
+            self._look_at_changed()
             assert self._listing is not None
             return self._listing
         finally:
@@ -118,8 +121,9 @@ class PolledCatalog(SharedCatalog):
         return found
 
     def entry(self, namespace: tuple[str, ...], name: str) -> CatalogEntry | None:
-        found = self.listing().namespaces.get(".".join(namespace))
-        known = None if found is None else found.entries.get(name)
+        known = None if self._stale else self._entry_in(self._known(), namespace, name)
+        if known is None or known.kind is not Kind.ICEBERG:  # others are not looked at below
+            known = self._entry_in(self.listing().namespaces, namespace, name)
         if known is not None and known.kind is not Kind.ICEBERG:
             return known
         identifier = Identifier(self._name, namespace, name)
@@ -133,10 +137,35 @@ class PolledCatalog(SharedCatalog):
         return entry
 
     def changed(self, identifier: Identifier | None = None) -> None:
-        if identifier is not None:
-            with self._lock:
-                self._put(identifier.namespace, identifier.name, None)  # to be found anew
-        self._stale = True
+        if identifier is not None and identifier.schema_name in self._known():
+            self._changed.append(identifier)
+        else:
+            self._stale = True
+
+    def _look_at_changed(self) -> None:
+        """Look at the tables that this server has changed. Raises: CatalogFault."""
+        for _ in range(len(self._changed)):
+            identifier = self._changed[0]
+            known = self._entry_in(self._known(), identifier.namespace, identifier.name)
+            is_view = known is not None and known.kind is Kind.VIEW
+            try:
+                entry = self._view(identifier, known) if is_view else self._entry(identifier, known)
+            except NotFound:
+                entry = None
+            except CatalogFault:
+                raise  # to be looked at again
+            except SparkportError:
+                entry = CatalogEntry(identifier, Kind.OTHER)
+            if entry != known:
+                self._put(identifier.namespace, identifier.name, entry)
+            self._changed.popleft()
+
+    @staticmethod
+    def _entry_in(
+        namespaces: Mapping[str, Namespace], namespace: tuple[str, ...], name: str
+    ) -> CatalogEntry | None:
+        found = namespaces.get(".".join(namespace))
+        return None if found is None else found.entries.get(name)
 
     def _known(self) -> Mapping[str, Namespace]:
         return {} if self._listing is None else self._listing.namespaces
