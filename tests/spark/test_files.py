@@ -25,6 +25,7 @@ from tests.spark.tables import (
 from tests.spark.test_deletes import write_vector
 
 from sparkport.catalog.filters import Conjunction, ConjunctionKind, Filter
+from sparkport.catalog.rowid import NO_ROW_ID
 from sparkport.errors import Cancelled, PreconditionFailed
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.locations import local_path
@@ -63,10 +64,11 @@ def test_only_the_wanted_columns_in_their_order(tmp_path):
     assert (batch.num_columns, batch.num_rows) == (0, 2)
 
 
-def test_tables_of_version_2_have_no_row_ids(tmp_path):
+def test_rows_of_version_2_show_that_they_have_no_ids(tmp_path):
     state = of_one_file(tmp_path, numbered(2), version=2).state()
     (batch,) = read(state)
-    assert batch.schema.names == ["id", "name"]
+    assert batch.schema.names == ["id", "name", "rowid"]
+    assert batch.column("rowid").to_pylist() == [NO_ROW_ID] * 2
 
 
 @pytest.mark.parametrize("batch_rows", [1, 7, 64, 1000])
@@ -250,7 +252,7 @@ def test_spark_and_this_reader_agree(lake, namespace, version):
         ("label > 'k5'", where("label", ">", "k5", VARCHAR)),
         ("i < 20", where("i", "<", 20)),
     ):
-        row_id = ", _row_id AS rowid" if state.has_row_ids else ""
+        row_id = ", _row_id AS rowid" if state.has_row_ids else f", {NO_ROW_ID} AS rowid"
         expected = lake.spark.sql(
             f"SELECT id, label, i, s{row_id} FROM {name} WHERE {text}"
         ).collect()
