@@ -328,8 +328,9 @@ def test_types_that_only_spark_knows(tables: OddTables, kind: str, why: str) -> 
     assert tables.rows("t", "id > 2") == [(3, "c", None), (4, None, None)]
     with pytest.raises(ServerError, match=why):
         tables.insert("t", (5, "e"))
-    with pytest.raises(ServerError, match="only Spark can read it as it is"):
-        tables.delete("t", "id = 1")
+    if kind == "variant":
+        with pytest.raises(ServerError, match="only Spark can read it as it is"):
+            tables.delete("t", "id = 1")
 
 
 def test_an_encrypted_table_says_what_to_set(tables: OddTables) -> None:
