@@ -40,24 +40,16 @@ class RestServer:
         self._gateway = _jvm(*_server_jars(), *jars)
         self._folder = folder
         self._catalogs: list[Any] = []
-        jetty = self._gateway.jvm.org.sparkproject.jetty
-        self._contexts = jetty.server.handler.ContextHandlerCollection()
-        address = self._gateway.jvm.java.net.InetSocketAddress("127.0.0.1", 0)
-        self._server = jetty.server.Server(address)
-        self._server.setHandler(self._contexts)
-        for connector in self._server.getConnectors():
-            http = connector.getDefaultConnectionFactory().getHttpConfiguration()
-            http.setUriCompliance(jetty.http.UriCompliance.UNSAFE)  # names may have slashes
-        self._server.start()
-        self.uri = self.add("", warehouse, options)
+        self._servers: list[Any] = []
+        self.uri = self.add("rest", warehouse, options)
 
-    def add(self, path: str, warehouse: str, options: Mapping[str, str] | None = None) -> str:
-        """Serve another catalog at a path of its own, and return where it is."""
+    def add(self, name: str, warehouse: str, options: Mapping[str, str] | None = None) -> str:
+        """Serve another catalog at a port of its own, and return where it is."""
         jvm = self._gateway.jvm
         catalog = jvm.org.apache.iceberg.jdbc.JdbcCatalog()
         is_s3 = warehouse.startswith("s3:")
         settings = {
-            "uri": f"jdbc:sqlite:{self._folder / path}.db?busy_timeout=20000",
+            "uri": f"jdbc:sqlite:{self._folder / name}.db?busy_timeout=20000",
             "warehouse": warehouse,
             "jdbc.schema-version": "V1",
             **({"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"} if is_s3 else {}),
@@ -69,15 +61,20 @@ class RestServer:
         adapter = jvm.org.apache.iceberg.rest.RESTCatalogAdapter(catalog)
         jetty = jvm.org.sparkproject.jetty
         context = jetty.servlet.ServletContextHandler()
-        context.setContextPath(f"/{path}")
         servlet = jvm.org.apache.iceberg.rest.RESTCatalogServlet(adapter)
         context.addServlet(jetty.servlet.ServletHolder(servlet), "/*")
-        self._contexts.addHandler(context)
-        context.start()
-        return f"http://127.0.0.1:{self._server.getURI().getPort()}{path and '/'}{path}"
+        server = jetty.server.Server(jvm.java.net.InetSocketAddress("127.0.0.1", 0))
+        server.setHandler(context)
+        for connector in server.getConnectors():
+            http = connector.getDefaultConnectionFactory().getHttpConfiguration()
+            http.setUriCompliance(jetty.http.UriCompliance.UNSAFE)  # names may have slashes
+        server.start()
+        self._servers.append(server)
+        return f"http://127.0.0.1:{server.getURI().getPort()}"
 
     def close(self) -> None:
-        self._server.stop()
+        for server in self._servers:
+            server.stop()
         for catalog in self._catalogs:
             catalog.close()
         _end(self._gateway)
