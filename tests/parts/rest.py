@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ __all__ = ["RestServer", "rest_server"]
 
 _GROUP, _VERSION = "org.apache.iceberg", "1.11.0"
 """Iceberg has published no jar of the servlet of 1.12.0."""
+_S3_JAR = replace(AWS, version=_VERSION)
 _HEAP = "-Xmx384m"
 
 
@@ -36,7 +38,7 @@ class RestServer:
     ) -> None:
         """`folder` is for the databases; `options` are Iceberg's, of the catalog and its files."""
         is_s3 = warehouse.startswith("s3:")
-        jars = lake_jars(wanted=[SQLITE, AWS] if is_s3 else [SQLITE])
+        jars = lake_jars(wanted=[SQLITE, _S3_JAR] if is_s3 else [SQLITE])
         self._gateway = _jvm(*_server_jars(), *jars)
         self._folder = folder
         self._catalogs: list[Any] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -16,7 +17,7 @@ from tests.remote.served import temporary_files_in
 from tests.spark.conftest import namespace, spark, staging
 from tests.spark.places import Place, need_every_jar
 
-from sparkport.spark import LakeCatalog
+from sparkport.spark import LakeCatalog, LakeSettings
 
 __all__ = ["namespace", "spark", "staging"]
 
@@ -66,7 +67,9 @@ def lakes_of(
             need_every_jar()
             source = places(kind).source("lake")
             with temporary_files_in(tmp_path_factory.mktemp("temporary")):
-                return stack.enter_context(LakeCatalog(source=source))
+                # Tests look at once for what they have Spark make.
+                settings = LakeSettings(refresh_seconds=0)
+                return stack.enter_context(LakeCatalog(source=source, settings=settings))
 
         yield lake
 
@@ -92,9 +95,35 @@ def warehouse(place: Place) -> Path:
     return place.folder("lake")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use a lake, as in `tests/spark`."""
+_EVERYTHING = "SPARKPORT_TEST_EVERYTHING"
+_SHORT = {
+    "jdbc": {
+        *("test_contract", "test_dml_model", "test_faults", "test_killed_server"),
+        *("test_many_files", "test_many_writers", "test_permissions", "test_routes_agree"),
+        *("test_secrets", "test_table_changes", "test_upsert"),
+    },
+    "rest": {"test_contract", "test_dml_model"},
+}
+"""Modules that are run in each kind of place. SPARKPORT_TEST_EVERYTHING=1 runs all, for an hour."""
+_LONGEST = ("jdbc-30", "rest-30", "100-40", "or_after[jdbc-insert", "or_after[jdbc-delete")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what takes long; mark the tests that use a lake, as in `tests/spark`."""
+    if not os.environ.get(_EVERYTHING):
+        left_out = [each for each in items if _is_left_out(each)]
+        items[:] = [each for each in items if each not in set(left_out)]
+        config.hook.pytest_deselected(items=left_out)
     for item in items:
         if "lake" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.timeout(280))
+
+
+def _is_left_out(item: pytest.Item) -> bool:
+    if item.path.parent != Path(__file__).parent:
+        return False
+    kind = next((each for each in _SHORT if f"[{each}" in item.name), None)
+    if kind is None:  # tests of suites that need no lake are run where they are at home
+        return isinstance(item, pytest.Function) and ".remote." not in item.function.__module__
+    return item.path.stem not in _SHORT[kind] or any(each in item.name for each in _LONGEST)

@@ -336,9 +336,9 @@ def test_tables_without_row_ids_are_refused(lake, namespace, caller, name):
     lake.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('format-version' = '3')")
     lake.spark.sql(f"INSERT INTO {name} VALUES (2)")
     lake.spark.sql(f"DELETE FROM {name} WHERE id = 1")
-    with pytest.raises(errors.Unsupported, match="has no row ids at that version"):
-        caller.call("table_changes", "t", 1, 3)
-    assert [row[0] for row in _found(caller, 2, 3)] == [2]
+    for before in (1, 2):  # rows get their ids with the first commit after the upgrade
+        with pytest.raises(errors.Unsupported, match="has no row ids at that version"):
+            caller.call("table_changes", "t", before, 3)
     assert sorted(row[:2] for row in _found(caller, 3, 4)) == [(1, "delete")]
 
 

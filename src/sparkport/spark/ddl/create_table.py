@@ -98,7 +98,7 @@ def _expect_place(lake: Lake, identifier: Identifier) -> CatalogEntry | None:
 
     Raises: NotFound when the schema does not exist, which Iceberg would not notice.
     """
-    if lake.catalog.listing().namespaces.get(identifier.schema_name) is None:
+    if lake.catalog.namespace(identifier.schema_name) is None:
         raise NotFound(f"schema {identifier.schema_name} does not exist")
     return find_entry(lake, identifier)
 

@@ -65,7 +65,7 @@ def drop_schema(lake: Lake, name: str, options: DropSchemaOptions) -> None:
 
 
 def _drop_namespace(lake: Lake, name: str) -> None:
-    namespace = lake.catalog.listing().namespaces.get(name)
+    namespace = lake.catalog.namespace(name)
     if namespace is None:
         return
     for entry in namespace.entries.values():

@@ -28,24 +28,25 @@ def find_for(
 
 
 def _find(ctx: Context, lake: Lake, namespace: tuple[str, ...], name: str) -> CatalogEntry | None:
-    found = lake.catalog.listing().namespaces
     # A name with dots may be split at any of them; the function's own schema comes first.
     own = ".".join(namespace)
     cuts = [
         (own, name),
         *((name[:at], name[at + 1 :]) for at, char in enumerate(name) if char == "."),
     ]
-    for exact in (True, False):
-        for schema_name, table_name in cuts:
-            for each, there in found.items():
-                if not _same(each, schema_name, exact):
-                    continue
-                table = next((own for own in there.entries if _same(own, table_name, exact)), None)
-                # A table that the caller may not see must not hide a table that it may see.
-                if table is not None and ctx.access.may(Privilege.LIST, each, table):
-                    return lake.catalog.entry(there.parts, table)
+    # A table that the caller may not see must not hide a table that it may see.
+    for schema_name, table_name in cuts:
+        parts = tuple(schema_name.split("."))
+        if all((*parts, table_name)) and ctx.access.may(Privilege.LIST, schema_name, table_name):
+            # Not from the listing, which may be older than the table.
+            entry = lake.catalog.entry(parts, table_name)
+            if entry is not None:
+                return entry
+    for schema_name, table_name in cuts:
+        for each, there in lake.catalog.listing().namespaces.items():
+            if folded(each) == folded(schema_name):
+                for table in there.entries:
+                    is_wanted = folded(table) == folded(table_name)
+                    if is_wanted and ctx.access.may(Privilege.LIST, each, table):
+                        return lake.catalog.entry(there.parts, table)
     return None
-
-
-def _same(name: str, wanted: str, exact: bool) -> bool:
-    return name == wanted if exact else folded(name) == folded(wanted)
