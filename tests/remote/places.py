@@ -20,6 +20,8 @@ _METADATA = "SELECT metadata_location FROM iceberg_tables WHERE table_name = %s"
 class _StorePlace(Place):
     """Lakes in folders of a bucket."""
 
+    is_read_directly = False
+
     def __init__(self, prefix: str, store: S3Server) -> None:
         self._prefix, self._store = prefix, store
         assert store.folder is not None, "the tests look at objects as files: versitygw is missing"

@@ -24,6 +24,9 @@ _METADATA = "SELECT metadata_location FROM iceberg_tables WHERE table_name = ?"
 class Place(ABC):
     """Has any number of lakes, which share nothing."""
 
+    is_read_directly = True
+    """Whether DuckDB reads files there by itself; from S3 it takes an extension, httpfs."""
+
     @abstractmethod
     def source(self, name: str) -> LakeSource:
         """The source of a lake, by its name. It is empty when it is asked for first."""

@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import pytest
 from tests.spark.lake_processes import lake_process
 
 from sparkport.spark.jvm.session.source import LakeSource
-from sparkport.testing import DuckDBClient, ServerError
+from sparkport.testing import ClientSideError, DuckDBClient, ServerError
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -99,6 +99,19 @@ def _table(rows: dict[int, int]) -> pa.Table:
     return pa.table({"k": list(rows), "v": list(rows.values())}, schema=_COLUMNS)
 
 
+def _wait_until_seen(location: str) -> None:
+    """Wait until another server lists the table: some catalogs do not tell what others change."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with DuckDBClient(location, "lake", timeout=120) as client:
+            client.attach()
+            with suppress(ClientSideError):
+                client.scan("s", "t", ["k"])
+                return
+        time.sleep(0.1)
+    pytest.fail("the other server does not list the table")
+
+
 def test_what_was_acknowledged_is_there_once_and_what_was_refused_is_not(place, tmp_path):
     with ExitStack() as stack:
         locations = [
@@ -108,6 +121,7 @@ def test_what_was_acknowledged_is_there_once_and_what_was_refused_is_not(place, 
             client.attach()
             client.create_schema("s")
             client.create_table("s", "t", _COLUMNS, primary_key=["k"])
+            _wait_until_seen(locations[1])
             writers = [_Writer(number + 1, locations[number % 2]) for number in range(_WRITERS)]
             until = time.monotonic() + _SECONDS
             threads = [threading.Thread(target=writer.run, args=(until,)) for writer in writers]

@@ -76,6 +76,8 @@ def routes(lake: LakeCatalog, place: Place) -> Iterator[dict[str, DuckDBClient]]
         "tasks": LakeSettings(in_place_bytes=-1, endpoint_bytes=1, endpoints=2, statistics=False),
         "direct": LakeSettings(in_place_bytes=-1, direct=True, statistics=False),
     }
+    if not place.is_read_directly:
+        del settings["direct"]
     catalogs = {
         name: LakeCatalog(
             source=place.source("lake"),
