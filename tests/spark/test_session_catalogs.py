@@ -164,7 +164,6 @@ def test_rules_of_delta_are_kept(served: SessionCatalogs, clients: dict[str, Duc
     assert sorted(client.scan("d", "ruled", ["id"]).column(0).to_pylist()) == [1, 3, 5, 7]
 
 
-@pytest.mark.xfail(reason="a session keeps its list of a Parquet table's files", strict=False)
 def test_iceberg_parquet_and_delta_side_by_side(
     served: SessionCatalogs, clients: dict[str, DuckDBClient]
 ) -> None:

@@ -37,6 +37,7 @@ __all__ = [
 ]
 
 _SPARK_ROW_ID = "_row_id"
+_SESSION_CATALOG = "spark_catalog"
 _NO_ROW_ID = f"CAST({NO_ROW_ID} AS BIGINT)"
 
 
@@ -141,6 +142,9 @@ def _relation_rows(
     PermissionDenied.
     """
     with translated(f"table {identifier}"):
+        if identifier.catalog == _SESSION_CATALOG:
+            # Spark keeps the list of a table's files, and does not see what others add.
+            lake.spark.catalog.refreshTable(identifier.sql)
         relation = lake.gateway.relation(identifier)
         expect_unrestricted(ctx, lake, relation, identifier)
         rows, _ = presented(relation)
