@@ -135,6 +135,8 @@ class StorageContract:
         storage.write(f"{root}/a", CONTENT)
         storage.write(f"{root}/b", CONTENT)
         assert 0.0 <= storage.modified(f"{root}/b") - storage.modified(f"{root}/a") < 60.0
+        storage.write(f"{root}/empty", b"")
+        assert 0.0 <= storage.modified(f"{root}/empty") - storage.modified(f"{root}/a") < 60.0
         with pytest.raises(MissingFile):
             storage.modified(f"{root}/none")
 

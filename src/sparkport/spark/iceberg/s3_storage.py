@@ -62,7 +62,10 @@ class S3Storage(ObjectStorage):
 
     def modified(self, location: str) -> float:
         found = self._read(location, 0, 1)
-        return super().modified(location) if found is None else found.modified
+        # Of an empty file there is no first byte, and the answer does not say when it was written.
+        if found is None or not found.modified:
+            return super().modified(location)
+        return found.modified
 
     def delete(self, location: str) -> None:
         if (requests := self._requests(location)) is None:
