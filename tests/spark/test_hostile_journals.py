@@ -196,17 +196,17 @@ def _of_another_statement(own: Path, table: Any, statement: str) -> tuple[Path, 
     return path, f"file://{path}"
 
 
-@pytest.mark.parametrize("place", [_outside, _upwards, _by_link, _beside, _of_another_statement])
+@pytest.mark.parametrize("plant", [_outside, _upwards, _by_link, _beside, _of_another_statement])
 def test_a_file_that_is_not_the_tables_and_the_statements_stays(
     lake: LakeCatalog,
     root: Path,
     table: Any,
     planted: _Planted,
     tmp_path: Path,
-    place: Place,
+    plant: Place,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    precious, name = place(tmp_path, table, planted.statement)
+    precious, name = plant(tmp_path, table, planted.statement)
     precious.touch()
     planted.name(file=name)
     sweep(root, lake._lake)
