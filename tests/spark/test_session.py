@@ -66,16 +66,19 @@ def test_a_session_is_set_up_for_a_server(spark):
     assert int(spark.conf.get("spark.sql.shuffle.partitions")) == len(os.sched_getaffinity(0))
 
 
-def test_a_second_lake_of_another_name_shares_the_session(spark, tmp_path):
+def test_lakes_of_other_names_share_a_session(spark, tmp_path):
     second = embedded_session(source(tmp_path), "second")
+    third = embedded_session(source(tmp_path / "third"), "third")
     try:
         second.sql("CREATE NAMESPACE second.a")
 
-        assert second is spark
-        assert [row.namespace for row in spark.sql("SHOW NAMESPACES IN second").collect()] == ["a"]
+        assert second.sparkContext is spark.sparkContext
+        assert third is second
+        assert [row.namespace for row in third.sql("SHOW NAMESPACES IN second").collect()] == ["a"]
         assert (tmp_path / DATABASE).exists()
     finally:
         release(second)
+        release(third)
 
 
 def test_lakes_that_are_called_alike_have_a_session_each(spark, lake, tmp_path):
