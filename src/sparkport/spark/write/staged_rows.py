@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -50,7 +50,20 @@ def staged_rows(
     numbers = session.range(0, len(locations), 1, len(locations))
     plain = _without_intervals(columns)
     read = _ReadStaged(tuple(locations), properties, to_arrow_schema(plain))
-    return numbers.mapInArrow(read, plain).selectExpr(*map(_selected, columns.fields))
+    return _mapped(numbers, read, plain).selectExpr(*map(_selected, columns.fields))
+
+
+def _mapped(numbers: DataFrame, read: _ReadStaged, columns: StructType) -> DataFrame:
+    """Do what `mapInArrow` does. That asks for pandas, which it does not use."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql.udf import UserDefinedFunction
+    from pyspark.util import PythonEvalType
+
+    kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+    function = UserDefinedFunction(read, columns, name="staged rows", evalType=kind)
+    java: Any = numbers._jdf
+    column: Any = function(numbers["id"])
+    return DataFrame(java.mapInArrow(column._jc, False, None), numbers.sparkSession)
 
 
 def _without_intervals(columns: StructType) -> StructType:
