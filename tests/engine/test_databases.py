@@ -18,13 +18,12 @@ from sparkport.engine.constraints.compute import computed_values
 from sparkport.engine.constraints.enforce import enforce_keys, enforce_rows
 from sparkport.engine.constraints.review import Effort, review
 from sparkport.engine.constraints.sandbox import in_small_chunks
-from sparkport.engine.databases import EXPRESSIONS, FILES, FILTERS, ROWS, Check, Database, _watch
+from sparkport.engine.databases import EXPRESSIONS, FILTERS, ROWS, Check, Database, _watch
 from sparkport.engine.visibility import Visibility
 from sparkport.errors import Cancelled, LimitExceeded
 
-ALL = {"EXPRESSIONS": EXPRESSIONS, "FILTERS": FILTERS, "ROWS": ROWS, "FILES": FILES}
-WITHOUT_FILES = [EXPRESSIONS, FILTERS, ROWS]
-SMALL = [EXPRESSIONS, FILTERS, FILES]
+ALL = {"EXPRESSIONS": EXPRESSIONS, "FILTERS": FILTERS, "ROWS": ROWS}
+SMALL = [EXPRESSIONS, FILTERS]
 
 SLOW = f"levenshtein(s, '{'b' * 300}') >= 0"
 MANY = pa.record_batch([pa.repeat("a" * 300, 150_000)], ["s"])
@@ -58,8 +57,8 @@ def test_no_database_loads_extensions_sees_python_or_can_be_changed(database: Da
     assert python_variable.num_rows == 1
 
 
-@pytest.mark.parametrize("database", WITHOUT_FILES)
-def test_a_database_without_files_reaches_none(database: Database) -> None:
+@pytest.mark.parametrize("database", ALL.values(), ids=ALL)
+def test_no_database_reaches_files(database: Database) -> None:
     for statement in (
         "FROM read_text('/etc/hostname')",
         "FROM glob('/*')",

@@ -247,7 +247,7 @@ class FaultProxy:
                 if not answer.is_bodiless(method):
                     got = answered.pass_body(answer, client, -1 if sends else cut, True)
                     seen = replace(seen, body=max(sent, got))
-                    self._note(number, replace(seen, seconds=time.monotonic() - begun))
+                    self._tell_more(number, replace(seen, seconds=time.monotonic() - begun))
         except (OSError, Cut):
             self._note(number, replace(request, seconds=time.monotonic() - begun))
             raise
@@ -267,6 +267,12 @@ class FaultProxy:
     def _note(self, number: int, request: Request) -> None:
         with self._lock:
             self._seen[number] = request
+
+    def _tell_more(self, number: int, request: Request) -> None:
+        """Of a request that was noted, unless it was forgotten since."""
+        with self._lock:
+            if number in self._seen:
+                self._seen[number] = request
 
 
 class _Manager(BaseManager):

@@ -82,13 +82,13 @@ class Table:
     operation: str = "append"
 
     def write(
-        self, rows: pa.Table, name: str = "", *, row_group_size: int | None = None
+        self, rows: pa.Table, name: str = "", *, row_group_size: int | None = None, **how: Any
     ) -> dict[str, Any]:
-        """Write a data file, and add the entry for it, with all metrics."""
+        """Write a data file, and return the entry for it, with all metrics."""
         path = f"{self.folder}/{name or uuid.uuid4()}.parquet"
         schema = self.file_schema or self.schema
         ids = {each.name: each.field_id for each in schema.fields}
-        pq.write_table(with_field_ids(rows, ids), path, row_group_size=row_group_size)
+        pq.write_table(with_field_ids(rows, ids), path, row_group_size=row_group_size, **how)
         entry = data_entry(path, rows.num_rows, size=Path(path).stat().st_size)
         for each in schema.fields:
             if each.name in rows.column_names and isinstance(each.field_type, PrimitiveType):

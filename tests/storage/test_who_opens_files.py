@@ -13,6 +13,7 @@ SPARK = Path(__file__).parents[2] / "src" / "sparkport" / "spark"
 ALLOWED = {
     "iceberg/locations.py": "opens data files by their storages, and remembers their footers",
     "iceberg/local_storage.py": "the local storage",
+    "iceberg/pages.py": "has Arrow read pages that it puts into a file in memory",
     "iceberg/aws_credentials.py": "profiles and tokens of AWS",
     "iceberg/azure_file_system.py": "makes Arrow's file system of Azure",
     "iceberg/gcs_file_system.py": "makes Arrow's file system of Google Cloud Storage",

@@ -1,14 +1,13 @@
 """Every DuckDB of this process: opened and locked down here, and interrupted when need be.
 
-There are four databases in memory. None of them loads an extension, sees a variable of Python or
-can have its settings changed. What else they may do depends on whose SQL they run:
+There are three databases in memory. None of them opens a file, loads an extension, sees a variable
+of Python or can have its settings changed. What else they may do depends on whose SQL they run:
 
-| database      | runs                                          | files | memory, threads | spills |
-|---------------|-----------------------------------------------|-------|-----------------|--------|
-| `EXPRESSIONS` | CHECK, DEFAULT, USING, masks and row filters  | none  | 1 GB, one       | no     |
-| `FILTERS`     | the filters that clients push                 | none  | 1 GB, one       | no     |
-| `ROWS`        | our own SQL: compares keys and hashes of rows | none  | DuckDB's own    | yes    |
-| `FILES`       | our own SQL: reads data files by position     | reads | 1 GB, one       | no     |
+| database      | runs                                          | memory, threads | spills |
+|---------------|-----------------------------------------------|-----------------|--------|
+| `EXPRESSIONS` | CHECK, DEFAULT, USING, masks and row filters  | 1 GB, one       | no     |
+| `FILTERS`     | the filters that clients push                 | 1 GB, one       | no     |
+| `ROWS`        | our own SQL: compares keys and hashes of rows | DuckDB's own    | yes    |
 
 With one thread a query runs in the thread that asks for it; the server's threads are the
 parallelism. The limit of memory is DuckDB's, which does not count intermediate values of an
@@ -32,7 +31,7 @@ from sparkport.errors import LimitExceeded
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["EXPRESSIONS", "FILES", "FILTERS", "ROWS", "TIME_LIMIT", "Check", "Database"]
+__all__ = ["EXPRESSIONS", "FILTERS", "ROWS", "TIME_LIMIT", "Check", "Database"]
 
 Check: TypeAlias = Callable[[], None]
 """Raises, as `Context.check` does, when the result is no longer waited for.
@@ -47,13 +46,13 @@ _POLL_SECONDS = 0.1
 _LINGER_SECONDS = 2.0
 
 _SHUT: Mapping[str, str] = {
+    "enable_external_access": "false",
     "autoload_known_extensions": "false",
     "autoinstall_known_extensions": "false",
     "allow_community_extensions": "false",
     "allow_persistent_secrets": "false",
     "python_enable_replacements": "false",
 }
-_NO_FILES = {"enable_external_access": "false"}
 _SMALL = {
     "memory_limit": "1GB",
     "threads": "1",
@@ -252,7 +251,6 @@ class _InterruptThread:
 _watch = _InterruptThread()
 os.register_at_fork(after_in_child=_watch.start_after_fork)
 
-EXPRESSIONS = Database({**_NO_FILES, **_SMALL}, _LOSSLESS, _NO_PUSHDOWN)
-FILTERS = Database({**_NO_FILES, **_SMALL}, optimisers=_FOR_MASKS)
-ROWS = Database(_NO_FILES, _LOSSLESS, _NO_PUSHDOWN)
-FILES = Database(_SMALL)
+EXPRESSIONS = Database(_SMALL, _LOSSLESS, _NO_PUSHDOWN)
+FILTERS = Database(_SMALL, optimisers=_FOR_MASKS)
+ROWS = Database({}, _LOSSLESS, _NO_PUSHDOWN)

@@ -11,7 +11,7 @@ import json
 import math
 import struct
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TypeAlias
@@ -35,12 +35,14 @@ from pyiceberg.types import (
 )
 
 from sparkport.spark.iceberg.manifests import ROW_ID_FIELD, ManifestEntry, Summary
+from sparkport.spark.iceberg.page_index import PageBounds
 
 __all__ = [
     "UNKNOWN",
     "Bounds",
     "Value",
     "bounds_in_file",
+    "bounds_in_pages",
     "bounds_in_row_group",
     "bounds_of_partitions",
     "bounds_of_row_ids",
@@ -162,6 +164,42 @@ def bounds_in_row_group(statistics: Any, kind: IcebergType) -> Bounds:
         upper = None
         lower = None if math.isnan(lower) else lower
     return Bounds(lower, upper, nulls != 0, has_value)
+
+
+def bounds_in_pages(
+    statistics: Any, kind: IcebergType, pages: Sequence[PageBounds]
+) -> list[Bounds] | None:
+    """The bounds of a column in the pages of a row group; None where they cannot be told.
+
+    `statistics` are pyarrow's of the row group: where it withholds them, those of the pages cannot
+    be trusted either.
+    """
+    if statistics is None or not statistics.has_min_max:
+        return None
+    convert, read = _statistics_converter(statistics, kind), _READ_PLAIN[statistics.physical_type]
+    if convert is None or statistics.logical_type.to_json().find('"isSigned": false') >= 0:
+        return None
+    bounds = []
+    for page in pages:
+        lower = upper = None
+        if not page.only_nulls:
+            lower, upper = convert(read(page.lower)), convert(read(page.upper))
+        if isinstance(kind, FloatType | DoubleType):
+            upper = None  # NaN is left out, and not counted
+            lower = None if lower is None or math.isnan(lower) else lower
+        bounds.append(Bounds(lower, upper, page.nulls != 0, not page.only_nulls))
+    return bounds
+
+
+_READ_PLAIN: Mapping[str, Callable[[bytes], Any]] = {
+    "BOOLEAN": lambda data: data != b"\0",
+    "INT32": lambda data: int.from_bytes(data, "little", signed=True),
+    "INT64": lambda data: int.from_bytes(data, "little", signed=True),
+    "FLOAT": lambda data: struct.unpack("<f", data)[0],
+    "DOUBLE": lambda data: struct.unpack("<d", data)[0],
+    "BYTE_ARRAY": bytes,
+}
+"""How Parquet writes values in plain, by physical type."""
 
 
 def _statistics_converter(statistics: Any, kind: IcebergType) -> Callable[[Any], Any] | None:

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from pyiceberg.types import LongType, NestedField
 
-from sparkport.catalog.rowid import NO_ROW_ID, rowid_field
+from sparkport.catalog.rowid import NO_ROW_ID
 from sparkport.engine.filters import Evaluator
 from sparkport.spark.iceberg.bounds import UNKNOWN, Bounds, bounds_in_row_group
+from sparkport.spark.iceberg.data_file import DataFile
 from sparkport.spark.iceberg.deletes import DeletedPositions
 from sparkport.spark.iceberg.local_storage import local_path
+from sparkport.spark.iceberg.lots import LotInFile
 from sparkport.spark.iceberg.manifests import ROW_ID_FIELD
+from sparkport.spark.iceberg.page_pruning import spans_that_may_match
+from sparkport.spark.iceberg.pages import MOST_ROWS, Span, read_pages, windows
 from sparkport.spark.iceberg.parts import FilePart
-from sparkport.spark.iceberg.positional_read import MOST_ROWS, rows_at, rows_between
 from sparkport.spark.iceberg.positions import between
 from sparkport.spark.iceberg.projection import (
-    ColumnSource,
-    FileField,
     file_fields,
-    sources_of,
     values_of,
 )
 from sparkport.spark.iceberg.types.declared import decode
@@ -32,66 +30,16 @@ from sparkport.spark.iceberg.types.declared import decode
 if TYPE_CHECKING:
     from sparkport.spark.iceberg.part_reader import PartReader
 
-__all__ = ["FileReader", "ReadColumn", "Lot", "without_columns"]
+__all__ = ["FileReader", "without_columns"]
 
 _LARGE_GROUP = 65_536
-"""From so many rows in a row group on, it pays to read a few of them by position."""
+"""From so many rows in a row group on, it pays to look for the pages that are wanted."""
+_SMALL_SHARE = 4
+"""Pages are read by themselves where the row group has this many times their rows."""
 _NEAR = 5
 """Rows are close together if the row group has this many times the rows of the span they cover."""
 _MOST_AHEAD = 64 * 1024 * 1024
 """Bytes of a file in a store that are asked for at a time."""
-_ROW_ID = NestedField(ROW_ID_FIELD, "_row_id", LongType(), required=False)
-
-
-@dataclass(frozen=True, slots=True)
-class ReadColumn:
-    """A column to read: its Iceberg field, and the type in which its values are shown."""
-
-    stored: NestedField
-    declared: pa.Field
-    decodes: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Lot:
-    """Columns that are read together; the row id is the last of them, if there is one."""
-
-    columns: tuple[ReadColumn, ...]
-    has_row_id: bool
-
-    def __bool__(self) -> bool:
-        return bool(self.columns) or self.has_row_id
-
-    @property
-    def arrow_schema(self) -> pa.Schema:
-        fields = [column.declared for column in self.columns]
-        return pa.schema([*fields, rowid_field()] if self.has_row_id else fields)
-
-
-@dataclass(frozen=True, slots=True)
-class _LotInFile:
-    """Where the columns of a lot are in one file."""
-
-    lot: Lot
-    sources: tuple[ColumnSource, ...]
-    row_ids: ColumnSource | None
-    """The file's own column of row ids, if it has one."""
-    fields: tuple[int, ...]
-    """Top-level fields of the file that are read, in order."""
-    leaves: tuple[int, ...]
-
-    @classmethod
-    def of(cls, lot: Lot, part: FilePart, fields: Sequence[FileField]) -> _LotInFile:
-        sources = sources_of(
-            [column.stored for column in lot.columns], fields, dict(part.partition)
-        )
-        row_ids = None
-        if lot.has_row_id and any(each.field_id == ROW_ID_FIELD for each in fields):
-            (row_ids,) = sources_of([_ROW_ID], fields, {})
-        used = [*sources, row_ids] if row_ids is not None else sources
-        positions = sorted({source.position for source in used if source.position is not None})
-        leaves = tuple(leaf for position in positions for leaf in fields[position].leaves)
-        return cls(lot, tuple(sources), row_ids, tuple(positions), leaves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +47,10 @@ class _RowGroup:
     index: int
     start: int
     rows: int
+
+
+_Step: TypeAlias = "tuple[int, int, pa.RecordBatch | None]"
+"""Rows that are read at a time: position, row count, the file's own columns."""
 
 
 class FileReader:
@@ -109,15 +61,15 @@ class FileReader:
         reader: PartReader,
         part: FilePart,
         deleted: DeletedPositions | None,
-        file: pq.ParquetFile | None,
+        file: DataFile | None,
     ) -> None:
         self._reader = reader
         self._part = part
         self._deleted = deleted
         self._file = file
         self._fields = () if file is None else file_fields(file.schema_arrow, reader.name_mapping)
-        self._filtered = _LotInFile.of(reader.filtered, part, self._fields)
-        self._rest = _LotInFile.of(reader.rest, part, self._fields)
+        self._filtered = LotInFile.of(reader.filtered, part, self._fields)
+        self._rest = LotInFile.of(reader.rest, part, self._fields)
 
     def read(self) -> Iterator[pa.RecordBatch | None]:
         if self._reader.evaluator is not None:
@@ -141,19 +93,24 @@ class FileReader:
 
     def _positional_read(self, group: _RowGroup, positions: pa.Array) -> pa.RecordBatch | None:
         """The file's columns at some positions; None where reading the row group is quicker."""
-        if len(positions) <= MOST_ROWS:
-            return self._read_few(group, positions)
-        first, last = positions[0].as_py(), positions[-1].as_py()
-        if (
-            self._file is None
-            or not self._rest.fields
-            or group.rows < max(_LARGE_GROUP, _NEAR * (last - first))
-        ):
+        rows = pc.subtract(positions, group.start)
+        if len(rows) <= MOST_ROWS:
+            return self._pages(self._rest, group, [(row, row + 1) for row in rows.to_pylist()])
+        first, last = rows[0].as_py(), rows[-1].as_py()
+        if group.rows < _NEAR * (last - first):
             return None
-        rows = rows_between(
-            self._part.path, self._file.schema_arrow, self._rest.fields, first, last
-        )
-        return None if rows is None else rows.take(pc.subtract(positions, first))
+        raw = self._pages(self._rest, group, [(first, last + 1)])
+        return None if raw is None else raw.take(pc.subtract(rows, first))
+
+    def _pages(
+        self, found: LotInFile, group: _RowGroup, spans: Sequence[Span]
+    ) -> pa.RecordBatch | None:
+        """The file's columns of a lot in the pages of some rows; None where Arrow must read them
+        all.
+        """
+        if self._file is None or not found.is_flat or group.rows < _LARGE_GROUP:
+            return None
+        return read_pages(self._file, group.index, found.leaves, spans)
 
     def _read_group_at(self, group: _RowGroup, positions: pa.Array) -> Iterator[pa.RecordBatch]:
         passed = 0
@@ -213,39 +170,65 @@ class FileReader:
     def _read_matching(
         self, evaluator: Evaluator, group: _RowGroup
     ) -> Iterator[pa.RecordBatch | None]:
-        masks, batches = [], []
-        for start, rows, raw in self._raw(self._filtered, [group]):
+        spans = self._spans(group)
+        masks, batches, end = [], [], group.start
+        for start, rows, raw in self._raw_in(self._filtered, group, spans):
             arrays = self._values(self._filtered, raw, start, rows, None)
             batch = pa.RecordBatch.from_arrays(arrays, schema=self._filtered.lot.arrow_schema)
             mask = _both(
                 evaluator.mask(batch),
                 None if self._deleted is None else self._deleted.kept(start, rows),
             )
-            masks.append(pa.repeat(True, rows) if mask is None else mask)
+            masks += [
+                pa.repeat(False, start - end),
+                pa.repeat(True, rows) if mask is None else mask,
+            ]
+            end = start + rows
             batches.append(batch if mask is None else batch.filter(mask))
             if not self._reader.rest:
                 yield self._assembled(batches.pop(), None)
         if not self._reader.rest or not batches:
             return
+        masks.append(pa.repeat(False, group.start + group.rows - end))
         matches = pa.Table.from_batches(batches)
         if not len(matches):
             yield None
             return
-        yield from self._read_rest(group, pa.concat_arrays(masks), matches)
+        yield from self._read_rest(group, spans, pa.concat_arrays(masks), matches)
+
+    def _spans(self, group: _RowGroup) -> list[Span] | None:
+        """The rows of a group that may match, if they are few; None: read all of them."""
+        condition = self._reader.condition
+        if self._file is None or condition is None or not self._filtered.is_flat:
+            return None
+        if group.rows < _LARGE_GROUP:
+            return None
+        leaves = {field.field_id: field.leaves[0] for field in self._fields}
+        columns = {
+            each.stored.field_id: (leaves[each.stored.field_id], each.stored.field_type)
+            for each in self._reader.filtered.columns
+            if each.stored.field_id in leaves
+        }
+        spans = spans_that_may_match(
+            self._file, group.index, condition, columns, self._bounds_in(group)
+        )
+        if spans is None or _SMALL_SHARE * sum(end - first for first, end in spans) > group.rows:
+            return None
+        return spans
 
     def _read_rest(
-        self, group: _RowGroup, mask: pa.BooleanArray, matches: pa.Table
+        self, group: _RowGroup, spans: list[Span] | None, mask: pa.BooleanArray, matches: pa.Table
     ) -> Iterator[pa.RecordBatch]:
         """The other columns of the matching rows; `matches` holds the columns of the filter."""
         if len(matches) <= MOST_ROWS:
             positions = pc.add(pc.indices_nonzero(mask).cast(pa.int64()), group.start)
-            raw = self._read_few(group, positions)
+            raw = self._positional_read(group, positions)
             if raw is not None:
                 (batch,) = matches.combine_chunks().to_batches()
                 yield self._assembled(batch, self._arrays(self._rest, raw, positions))
                 return
         passed = 0
-        for start, rows, raw in self._raw(self._rest, [group]):
+        for start, rows, raw in self._raw_in(self._rest, group, spans):
             own = mask.slice(start - group.start, rows)
             count = own.true_count
             if not count:
@@ -259,18 +242,27 @@ class FileReader:
             if passed == len(matches):
                 return
 
-    def _read_few(self, group: _RowGroup, positions: pa.Array) -> pa.RecordBatch | None:
-        """The file's columns at a few positions; None where reading the row group is quicker."""
-        if self._file is None or not self._rest.fields or group.rows < _LARGE_GROUP:
-            return None
-        return rows_at(
-            self._part.path, self._file.schema_arrow, self._rest.fields, positions.to_pylist()
-        )
+    def _raw_in(
+        self, found: LotInFile, group: _RowGroup, spans: Sequence[Span] | None
+    ) -> Iterator[_Step]:
+        """Like `_raw`, without rows outside of the spans where these can be left out."""
+        if spans is None:
+            yield from self._raw(found, [group])
+            return
+        for window in windows(spans, self._reader.batch_rows):
+            raw = self._pages(found, group, window)
+            start = group.start + window[0][0]
+            if raw is None and found.leaves:
+                yield from _from(start, self._raw(found, [group]))
+                return
+            passed = 0
+            for first, end in window:
+                rows = end - first
+                yield group.start + first, rows, None if raw is None else raw.slice(passed, rows)
+                passed += rows
 
-    def _raw(
-        self, found: _LotInFile, groups: Sequence[_RowGroup]
-    ) -> Iterator[tuple[int, int, pa.RecordBatch | None]]:
-        """Read neighbouring row groups in steps: position, row count, the file's own columns."""
+    def _raw(self, found: LotInFile, groups: Sequence[_RowGroup]) -> Iterator[_Step]:
+        """Read neighbouring row groups."""
         start, end = groups[0].start, groups[-1].start + groups[-1].rows
         if not found.leaves or self._file is None:
             for position in range(start, end, self._reader.batch_rows):
@@ -287,7 +279,7 @@ class FileReader:
                 yield start, batch.num_rows, batch
                 start += batch.num_rows
 
-    def _at_once(self, found: _LotInFile, groups: list[int]) -> Iterator[list[int]]:
+    def _at_once(self, found: LotInFile, groups: list[int]) -> Iterator[list[int]]:
         """Row groups that are read at a time. Of a store, Arrow asks for all of them at the
         beginning, and keeps their bytes until the end.
         """
@@ -308,7 +300,7 @@ class FileReader:
 
     def _values(
         self,
-        found: _LotInFile,
+        found: LotInFile,
         raw: pa.RecordBatch | None,
         start: int,
         rows: int,
@@ -325,7 +317,7 @@ class FileReader:
         return self._arrays(found, raw, positions)
 
     def _arrays(
-        self, found: _LotInFile, raw: pa.RecordBatch | None, positions: pa.Array | range
+        self, found: LotInFile, raw: pa.RecordBatch | None, positions: pa.Array | range
     ) -> list[pa.Array]:
         """A lot's columns in their declared types; `raw` has the file's own at these positions."""
         columns = {} if raw is None else dict(zip(found.fields, raw.columns, strict=True))
@@ -342,7 +334,7 @@ class FileReader:
         return arrays
 
     def _row_ids(
-        self, found: _LotInFile, columns: Callable[[int], pa.Array], positions: pa.Array | range
+        self, found: LotInFile, columns: Callable[[int], pa.Array], positions: pa.Array | range
     ) -> pa.Array:
         own = None if found.row_ids is None else values_of(found.row_ids, len(positions), columns)
         if own is not None and not own.null_count:
@@ -381,6 +373,15 @@ def _runs(groups: Sequence[_RowGroup]) -> Iterator[list[_RowGroup]]:
         run.append(group)
     if run:
         yield run
+
+
+def _from(start: int, steps: Iterator[_Step]) -> Iterator[_Step]:
+    """Steps without the rows before a position."""
+    for first, rows, raw in steps:
+        before = max(0, start - first)
+        if before < rows:
+            rest = rows - before
+            yield first + before, rest, None if raw is None else raw.slice(before, rest)
 
 
 def without_columns(rows: int) -> pa.RecordBatch:

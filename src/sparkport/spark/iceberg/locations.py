@@ -25,6 +25,7 @@ __all__ = [
     "open_parquet",
     "reachable",
     "register",
+    "remembered_footer",
     "storage_at",
 ]
 
@@ -85,21 +86,26 @@ def open_parquet(
     storage = storage_at(path, properties)
     # Measured: with a memory map, buffering ahead costs a copy and gains nothing.
     ahead = not storage.is_local
-    key = (path, size) if ahead and size else None
-    footer = None if key is None else _footers.find(key, None)
+    known = remembered_footer(path, size)
     file = pq.ParquetFile(
         _opened(storage, path, size),
-        metadata=footer,
+        metadata=known and known[0],
         pre_buffer=ahead,
         coerce_int96_timestamp_unit="us",
     )
-    if key is not None and footer is None:
-        _footers.add(key, file.metadata, _FOOTER_IN_MEMORY * file.metadata.serialized_size)
+    if ahead and size and known is None:
+        weight = _FOOTER_IN_MEMORY * file.metadata.serialized_size
+        _footers.add((path, size), (file.metadata, file.schema_arrow), weight)
     try:
         yield file
     finally:
         # A thread that reads ahead may still be at work. Arrow closes the file after the last user.
         file.close(force=not ahead)
+
+
+def remembered_footer(path: str, size: int | None) -> tuple[pq.FileMetaData, pa.Schema] | None:
+    """The footer of a file that was read from a store lately, with its schema."""
+    return _footers.find((path, size), None)
 
 
 def _opened(storage: Storage, path: str, size: int | None) -> pa.NativeFile:
@@ -115,6 +121,6 @@ _SMALL = 128 * 1024
 """Bytes of a file that is remembered as a whole: the few rows of a small statement."""
 _FOOTER_IN_MEMORY = 4
 """How many times larger a footer is in memory than in its file, about."""
-_footers: Cache[tuple[str, int | None], pq.FileMetaData] = Cache(32 * 1024 * 1024)
+_footers: Cache[tuple[str, int | None], tuple[pq.FileMetaData, pa.Schema]] = Cache(32 * 1024 * 1024)
 _small_files: Cache[tuple[str, int | None], bytes] = Cache(16 * 1024 * 1024)
 """What was fetched from stores, by location and size. Data files never change."""

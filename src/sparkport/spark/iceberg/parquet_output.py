@@ -97,6 +97,7 @@ class ParquetStyle:
     """None is the codec's default; for zstd that is 1."""
     page_bytes: int = 1024 * 1024
     dictionary_bytes: int = 1024 * 1024
+    page_rows: int = 20_000
 
 
 STAGED = ParquetStyle("lz4")
@@ -127,6 +128,7 @@ def style_of(properties: Mapping[str, str]) -> ParquetStyle | None:
             int(level) if level and compression in _LEVELLED else None,
             int(properties.get("write.parquet.page-size-bytes", usual.page_bytes)),
             int(properties.get("write.parquet.dict-size-bytes", usual.dictionary_bytes)),
+            int(properties.get("write.parquet.page-row-limit", usual.page_rows)),
         )
     except ValueError:
         return None
@@ -157,6 +159,8 @@ class ParquetOutput:
                 compression_level=style.level,
                 data_page_size=style.page_bytes,
                 dictionary_pagesize_limit=style.dictionary_bytes,
+                max_rows_per_page=style.page_rows,
+                write_page_index=True,
                 store_schema=False,
                 store_decimal_as_integer=True,  # as Iceberg's specification asks
             )

@@ -18,9 +18,10 @@ from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.engine.databases import Check
 from sparkport.engine.filters import Evaluator
 from sparkport.spark.iceberg.conditions import Condition
+from sparkport.spark.iceberg.data_file import DataFile
 from sparkport.spark.iceberg.deletes import deleted_positions
-from sparkport.spark.iceberg.file_reader import FileReader, Lot, ReadColumn, without_columns
-from sparkport.spark.iceberg.locations import open_parquet
+from sparkport.spark.iceberg.file_reader import FileReader, without_columns
+from sparkport.spark.iceberg.lots import Lot, ReadColumn
 from sparkport.spark.iceberg.parts import FilePart
 from sparkport.spark.iceberg.pruning import condition_of, prunable_columns
 from sparkport.spark.iceberg.types.declared import needs_decoding
@@ -94,7 +95,7 @@ class PartReader:
             return
         deleted = deleted_positions(part, self._properties)
         if self._needs_file(part):
-            with open_parquet(part.path, self._properties, part.size) as file:
+            with DataFile(part.path, self._properties, part.size) as file:
                 yield from FileReader(self, part, deleted, file).read()
         else:
             yield from FileReader(self, part, deleted, None).read()
@@ -108,7 +109,7 @@ class PartReader:
         missing or damaged.
         """
         if self._needs_file(part):
-            with open_parquet(part.path, self._properties, part.size) as file:
+            with DataFile(part.path, self._properties, part.size) as file:
                 yield from FileReader(self, part, None, file).read_at(positions)
         else:
             yield from FileReader(self, part, None, None).read_at(positions)

@@ -14,8 +14,8 @@ from pyroaring import BitMap64
 
 from sparkport.catalog.rowid import ROWID_NAME, rowid_field
 from sparkport.errors import NotFound
+from sparkport.spark.iceberg.pages import MOST_ROWS
 from sparkport.spark.iceberg.parts import FilePart
-from sparkport.spark.iceberg.positional_read import MOST_ROWS
 from sparkport.spark.iceberg.positions import array_of, bitmap_of
 from sparkport.spark.iceberg.read import (
     ReadRequest,
