@@ -103,6 +103,8 @@ def test_a_file_may_have_only_lakes_of_their_own(tmp_path):
         ('[lakes."a b"]\nwarehouse = "/a"', "a lake's name has no blanks"),
         ('[lakes.a.catalog_options]\n"jdbc.password" = "x"', "jdbc.password is a secret"),
         ('[catalog_options]\n"s3.secret-access-key" = "x"', "s3.secret-access-key is a secret"),
+        ('secrets_file = "s"\n[lakes.a]\nwarehouse = "/a"', r"no lake .* put it into \[lakes\.a\]"),
+        ('[catalog_options]\n"s3.endpoint" = "x"', "no lake that it is for: set warehouse"),
     ],
 )
 def test_mistakes_in_a_file(tmp_path, text, said):

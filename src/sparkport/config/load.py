@@ -75,7 +75,18 @@ def load_config(
     rules = {name: values.pop(name) for name in RULES if name in values}
     lakes = values.pop(LAKES, {})
     chosen = {_BY_NAME[name]: value for name, value in values.items()}
-    return combined(chosen, **rules, lakes=lakes_of(lakes, chosen))
+    config = combined(chosen, **rules, lakes=lakes_of(lakes, chosen))
+    _refuse_without_lake(config, values)
+    return config
+
+
+def _refuse_without_lake(config: Config, given: Mapping[str, Any]) -> None:
+    """Settings of a lake at the top are not those of the lakes in tables, as one might think."""
+    left = [name for name in ("secrets_file", "catalog_options") if given.get(name)]
+    if left and not config.has_lake:
+        table = f"[lakes.{config.lakes[0].name}]" if config.lakes else ""
+        remedy = f"put it into {table}" if table else "set warehouse or catalog_uri"
+        raise BadRequest(f"{left[0]} is given, and no lake that it is for: {remedy}")
 
 
 def _of_file(file: Path) -> dict[str, Any]:
