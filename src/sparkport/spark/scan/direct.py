@@ -19,6 +19,7 @@ from sparkport.catalog import FunctionCall
 from sparkport.spark.iceberg.data_format import FIELD_ID
 from sparkport.spark.iceberg.locations import is_pattern, local_path, open_parquet
 from sparkport.spark.iceberg.parts import FilePart
+from sparkport.spark.iceberg.storage import scheme_of
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.iceberg.types.declared import needs_decoding
 
@@ -38,6 +39,9 @@ _ALIKE = frozenset(
 )
 """Types that DuckDB reads from Parquet just as it gets them from us."""
 
+_READ_BY_DUCKDB = frozenset({"", "file", "s3", "s3a", "s3n", "gs", "gcs", "abfss"})
+"""Schemes that DuckDB knows, with its extensions httpfs and azure."""
+
 
 def qualifies(
     state: TableState, part: FilePart, names: Sequence[str], properties: Mapping[str, str]
@@ -48,6 +52,7 @@ def qualifies(
         or part.position_deletes
         or part.row_groups is not None
         or is_pattern(part.path)
+        or scheme_of(part.path) not in _READ_BY_DUCKDB
     ):
         return False
     definition = state.definition
