@@ -21,15 +21,18 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-__all__ = ["READERS", "rows_by", "rows_by_each"]
+if TYPE_CHECKING:
+    import duckdb
+
+__all__ = ["READERS", "duckdb_environment", "load_extensions", "rows_by"]
 
 _DUCKDB = "1.5.5"
 _WHEELS = (
@@ -42,18 +45,9 @@ _READ_SECONDS = 200
 Row = tuple[Any, ...]
 
 
-def rows_by_each(
-    metadata: str, options: Mapping[str, str] | None = None, readers: Iterable[str] = ()
-) -> dict[str, list[Row]]:
-    """The rows of a table as each reader reads them, sorted, with comparable values."""
-    return {each: rows_by(each, metadata, options) for each in readers or READERS}
-
-
 def rows_by(reader: str, metadata: str, options: Mapping[str, str] | None = None) -> list[Row]:
     """The rows of a table as one reader reads them, sorted, with comparable values."""
-    environment = {key: each for key, each in os.environ.items() if not key.startswith("AWS_")}
-    if reader == "duckdb":
-        environment["PYTHONPATH"] = str(_duckdb_folder())
+    environment = duckdb_environment() if reader == "duckdb" else _environment()
     with tempfile.TemporaryDirectory() as folder:
         run = subprocess.run(
             [sys.executable, __file__, reader],
@@ -78,6 +72,16 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime) and value.tzinfo is not None:
         return value.astimezone(timezone.utc)
     return str(value) if isinstance(value, uuid.UUID) else value
+
+
+def _environment() -> dict[str, str]:
+    """This process's, without what the machine knows of stores."""
+    return {key: each for key, each in os.environ.items() if not key.startswith("AWS_")}
+
+
+def duckdb_environment() -> dict[str, str]:
+    """For a process that imports the DuckDB whose extensions are wheels."""
+    return {**_environment(), "PYTHONPATH": str(_duckdb_folder())}
 
 
 def _duckdb_folder() -> Path:
@@ -114,7 +118,17 @@ def _duckdb(metadata: str, options: Mapping[str, str], folder: Path) -> pa.Table
 
     connection = duckdb.connect()
     connection.execute("SET autoinstall_known_extensions = false")
-    for name in ("avro", "httpfs", "iceberg"):
+    load_extensions(connection, ("avro", "httpfs", "iceberg"), options)
+    return connection.execute("SELECT * FROM iceberg_scan(?)", [metadata]).to_arrow_table()
+
+
+def load_extensions(
+    connection: duckdb.DuckDBPyConnection, names: Sequence[str], options: Mapping[str, str]
+) -> None:
+    """Load extensions from their wheels, and make DuckDB's secret for a store."""
+    import duckdb
+
+    for name in names:
         (extension,) = (
             Path(duckdb.__file__)
             .parents[1]
@@ -133,7 +147,6 @@ def _duckdb(metadata: str, options: Mapping[str, str], folder: Path) -> pa.Table
                 endpoint.netloc,
             ],
         )
-    return connection.execute("SELECT * FROM iceberg_scan(?)", [metadata]).to_arrow_table()
 
 
 def _spark(metadata: str, options: Mapping[str, str], folder: Path) -> pa.Table:
