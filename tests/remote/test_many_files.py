@@ -66,7 +66,8 @@ def test_a_point_query_asks_for_no_more_objects_than_it_must(
         other = _asked(client, counted, 3)
     assert cold == {"metadata", "list", "manifest", "data"}
     assert warm <= {"data"}
-    assert other == {"manifest", "data"}
+    # Iceberg merges manifests when there are a hundred: then it is in the one that was read.
+    assert {"data"} <= other <= {"manifest", "data"}
 
 
 def _asked(client: DuckDBClient, counted: FaultProxy, key: int) -> set[str]:

@@ -33,15 +33,15 @@ from pyiceberg.types import (
     UUIDType,
 )
 from pyiceberg.utils.truncate import truncate_upper_bound_text_string
+from tests.spark.lake_tables import find
 from tests.wire.arrow_values import HUGEINT, TIME_TZ
 
 from sparkport.catalog import ColumnStatistics
 from sparkport.errors import NotFound
 from sparkport.spark.iceberg.column_statistics import column_statistics, statistics_of
-from sparkport.spark.iceberg.file_io import StorageIO
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.manifests import DATA, EQUALITY_DELETES, ManifestEntry
-from sparkport.spark.iceberg.table_state import States, TableState, metadata_text
+from sparkport.spark.iceberg.table_state import States, TableState
 from sparkport.spark.iceberg.types.declared import (
     TYPES_PROPERTY,
     encode,
@@ -367,19 +367,10 @@ def test_they_are_asked_for_by_name_and_remembered() -> None:
 # ---------------------------------------------------------------------------------- files of Spark
 
 
-def _read(spark: Any, table: str) -> TableState:
-    """The present state of a table that Spark has written."""
-    loaded = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
-        spark._jsparkSession, table
-    )
-    location, io = loaded.operations().current().metadataFileLocation(), StorageIO(dict)
-    return States().add(Identifier("lake", ("s",), "t"), location, metadata_text(io, location), io)
-
-
-def _expect_sound(spark: Any, table: str) -> dict[str, ColumnStatistics | None]:
+def _expect_sound(lake: Any, namespace: str, table: str) -> dict[str, ColumnStatistics | None]:
     """All rows lie within the statistics."""
-    state = _read(spark, table)
-    rows = spark.table(table).toArrow()
+    state = find(lake, namespace, table).state
+    rows = lake.spark.table(f"{lake.spark_catalog}.{namespace}.{table}").toArrow()
     found = {name: column_statistics(state, name) for name in rows.column_names}
     connection = duckdb.connect(":memory:")
     connection.register("rows", rows)
@@ -420,7 +411,7 @@ def test_no_row_that_spark_writes_lies_outside(lake: Any, namespace: str) -> Non
     )
     for values in _VALUES:
         spark.sql(f"INSERT INTO {table} SELECT {values}")
-    found = _expect_sound(spark, table)
+    found = _expect_sound(lake, namespace, "measured")
     numbers = found["i"]
     assert numbers is not None
     assert (*_bounds(numbers), numbers.has_null) == (-1, 1, True)
@@ -440,7 +431,7 @@ def test_no_row_that_spark_writes_lies_outside(lake: Any, namespace: str) -> Non
     spark.sql(f"ALTER TABLE {table} ADD COLUMN later INT")
     spark.sql(f"UPDATE {table} SET i = 5000000000, later = 7 WHERE i = 1")
     spark.sql(f"DELETE FROM {table} WHERE i = -1")
-    found = _expect_sound(spark, table)
+    found = _expect_sound(lake, namespace, "measured")
     assert found["later"] is None  # the first files lack it
     numbers = found["i"]
     assert numbers is not None
@@ -456,7 +447,7 @@ def test_columns_that_are_not_measured_are_not_known(lake: Any, namespace: str) 
         "'write.metadata.metrics.column.j'='counts')"
     )
     spark.sql(f"INSERT INTO {table} VALUES (1, 1, 1), (2, 2, 2)")
-    found = _expect_sound(spark, table)
+    found = _expect_sound(lake, namespace, "unmeasured")
     assert found["i"] is None
     assert found["j"] == ColumnStatistics(has_null=False)
     assert found["k"] is not None

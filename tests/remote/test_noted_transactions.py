@@ -1,1 +1,0 @@
-from tests.spark.test_noted_transactions import *  # noqa: F403

@@ -1,1 +1,0 @@
-from tests.spark.test_partitioning import *  # noqa: F403
