@@ -73,14 +73,23 @@ class PolledCatalog(SharedCatalog):
         """A view as it is now. Raises: NotFound, other SparkportErrors."""
 
     def _new_entries(self, identifiers: Sequence[Identifier]) -> list[CatalogEntry]:
-        """Tables that are not known yet. Never raises: what cannot be loaded is of kind OTHER."""
+        """Tables that are not known yet. What cannot be loaded is of kind OTHER.
+
+        Raises: SparkportError while the catalog is away.
+        """
         return [self._new_entry(each) for each in identifiers]
 
     def _new_entry(self, identifier: Identifier) -> CatalogEntry:
         try:
             return self._entry(identifier, None)
-        except SparkportError:
+        except SparkportError as error:
+            if self._is_away(error):
+                raise
             return CatalogEntry(identifier, Kind.OTHER)
+
+    def _is_away(self, error: SparkportError) -> bool:
+        """Whether an error tells nothing of what was asked for: nothing may be concluded then."""
+        return False
 
     # ------------------------------------------------------------------------------------- reading
 
@@ -192,10 +201,12 @@ class PolledCatalog(SharedCatalog):
             before = known.get(name)
             try:
                 found[name] = self._namespace(parts, before)
-            except SparkportError:
-                # A namespace that cannot be read now must not hide the others.
+            except SparkportError as error:
+                # A namespace that cannot be read must not hide the others, nor be hidden for now.
                 if before is not None:
                     found[name] = before
+                elif self._is_away(error):
+                    raise
         self._look_again(found)
         return found
 
@@ -245,5 +256,7 @@ class PolledCatalog(SharedCatalog):
     def _known_properties(self, parts: tuple[str, ...]) -> Mapping[str, str]:
         try:
             return self._properties(parts)
-        except SparkportError:
+        except SparkportError as error:
+            if self._is_away(error):
+                raise
             return {}

@@ -120,6 +120,11 @@ class RestCatalog(PolledCatalog):
         with ThreadPoolExecutor(_AT_ONCE, "sparkport-rest") as threads:
             return list(threads.map(self._new_entry, identifiers))
 
+    def _is_away(self, error: SparkportError) -> bool:
+        if isinstance(error, RestFault):
+            return error.is_passing
+        return isinstance(error, CatalogFault)  # there is no token
+
     def _entry(self, identifier: Identifier, known: CatalogEntry | None) -> CatalogEntry:
         return self._loaded(identifier)
 

@@ -32,6 +32,7 @@ _AT_A_LOSS = (500, 502, 504, *_NOT_READY)
 _NOT_ACCEPTED = (401, 419)
 _MOST_CONNECTIONS = 32
 _LONGEST_SAID = 300
+_LOOK = "look whether the change was made before you try again"
 
 
 class RestFault(CatalogFault):
@@ -49,6 +50,11 @@ class RestFault(CatalogFault):
         if not self.status:
             return not self.sent
         return 300 <= self.status < 500 or self.status in (501, *_NOT_READY)
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether the server, or the way to it, is in trouble, whatever the request was."""
+        return self.status in (0, 502, 504, *_NOT_READY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +192,8 @@ class RestClient:
                     answer = self._asked(method, address, params, body, headers or {})
             except requests.RequestException as error:
                 sent += _is_sent(error)
-                fault = RestFault(self._silence(error), sent=sent)
+                is_open = method != "GET" and sent > 0
+                fault = RestFault(self._silence(error, is_open), sent=sent)
                 fault.__cause__ = error
                 is_tried_again = method == "GET" or not sent
             else:
@@ -194,6 +201,8 @@ class RestClient:
                     return self._read(answer)
                 sent += 1
                 fault = RestFault(self._complaint(answer), answer.status_code, sent=sent)
+                if method != "GET" and not fault.is_refusal:
+                    fault = RestFault(f"{fault.message}: {_LOOK}", fault.status, sent=sent)
                 again = _AT_A_LOSS if method == "GET" else _NOT_READY
                 is_tried_again = answer.status_code in again
                 wait = _told(answer, pause)
@@ -242,18 +251,17 @@ class RestClient:
             ) from error
         return Answer(answer.status_code, body, answer.headers.get("ETag"))
 
-    def _silence(self, error: requests.RequestException) -> str:
+    def _silence(self, error: requests.RequestException, is_open: bool) -> str:
         if isinstance(error, requests.exceptions.SSLError):
             return (
                 f"the certificate of the REST catalog of lake {self._name} is not trusted: name "
                 "the file of your authority's certificates with REQUESTS_CA_BUNDLE"
             )
         if isinstance(error, requests.Timeout):
-            return f"the REST catalog of lake {self._name} has not answered in time: try again"
-        return (
-            f"the REST catalog of lake {self._name} cannot be reached: check catalog_uri, or try "
-            "again"
-        )
+            said, advice = "has not answered in time", "try again"
+        else:
+            said, advice = "cannot be reached", "check catalog_uri, or try again"
+        return f"the REST catalog of lake {self._name} {said}: {_LOOK if is_open else advice}"
 
     def _complaint(self, answer: requests.Response) -> str:
         status = answer.status_code
