@@ -102,10 +102,16 @@ _SHORT = {
         *("test_many_files", "test_many_writers", "test_permissions", "test_routes_agree"),
         *("test_secrets", "test_table_changes", "test_upsert"),
     },
-    "rest": {"test_contract", "test_dml_model"},
+    "rest": {
+        *("test_contract", "test_dml_model", "test_permissions", "test_rest_away"),
+        "test_routes_agree",
+    },
 }
 """Modules that are run in each kind of place. SPARKPORT_TEST_EVERYTHING=1 runs all, for an hour."""
-_LONGEST = ("jdbc-30", "rest-30", "100-40", "or_after[jdbc-insert", "or_after[jdbc-delete")
+_LONGEST = (
+    *("jdbc-30", "rest-30", "100-40", "or_after[jdbc-insert", "or_after[jdbc-delete"),
+    *(f"sql_returns[rest-{seed}]" for seed in range(6)),
+)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

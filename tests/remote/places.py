@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import requests
 from tests.parts.postgres import Database, PostgresServer
 from tests.parts.rest import RestServer
 from tests.parts.s3 import S3Server
@@ -66,11 +67,22 @@ class RestPlace(_StorePlace):
         self._server = server
         self._uris: dict[str, str] = {}
 
-    def source(self, name: str) -> LakeSource:
-        options = self._store.options()
+    def source(self, name: str, endpoint: str | None = None) -> LakeSource:
+        """`endpoint` is where a proxy is, in front of the catalog."""
+        uri = endpoint or self.uri(name)
+        return LakeSource("rest", self._location(name), uri, self._store.options())
+
+    def uri(self, name: str) -> str:
+        """Where the catalog of a lake is."""
         if name not in self._uris:
-            self._uris[name] = self._server.add(name, self._location(name), options)
-        return LakeSource("rest", self._location(name), self._uris[name], options)
+            location, options = self._location(name), self._store.options()
+            self._uris[name] = self._server.add(name, location, options)
+        return self._uris[name]
 
     def metadata(self, name: str, table: str) -> str:
-        raise NotImplementedError("its database belongs to the server")
+        root = f"{self.uri(name)}/v1/namespaces"
+        for (namespace,) in requests.get(root, timeout=60).json()["namespaces"]:
+            answer = requests.get(f"{root}/{namespace}/tables/{table}", timeout=60)
+            if answer.ok:
+                return str(answer.json()["metadata-location"])
+        raise LookupError(table)
