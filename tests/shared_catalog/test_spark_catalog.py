@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,14 @@ from sparkport.catalog import (
     DMLOptions,
     DropTableOptions,
     Operation,
+    Table,
 )
-from sparkport.spark import LakeCatalog
+from sparkport.spark import LakeCatalog, LakeSettings
+from sparkport.spark.jvm.session.source import LakeSource
 from sparkport.spark.lake.directory import Kind
 from sparkport.spark.lake.java_metadata import JavaMetadata
 from sparkport.spark.lake.shared_catalog import Beaten, Refused, SharedCatalog
+from sparkport.spark.table import LakeTable
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(280)]
 
@@ -159,3 +163,32 @@ def test_a_jvm_that_remembers_tables_is_told(tmp_path: Path) -> None:
         assert lake.spark.sql("SHOW TABLES IN remembering.s").collect() == []
         schema.create_table(Context(), "t", pa.schema([("b", pa.int32())]), CreateTableOptions())
         assert lake.spark.table("remembering.s.t").columns == ["b"]
+
+
+def test_icebergs_session_catalog_is_used_in_every_thread(
+    lake: LakeCatalog, tmp_path: Path
+) -> None:
+    """Spark gives its own one to threads that have no active session."""
+    own = "spark.sql.catalog.spark_catalog"
+    conf = {
+        own: "org.apache.iceberg.spark.SparkSessionCatalog",
+        f"{own}.type": "hadoop",
+        f"{own}.warehouse": str(tmp_path / "tables"),
+    }
+    source = LakeSource("spark", str(tmp_path / "own"))
+    settings = LakeSettings(staging=str(tmp_path / "staging"))
+
+    def made(session_lake: LakeCatalog) -> Table:
+        session_lake.create_schema(Context(), "s", CreateSchemaOptions())
+        schema: Any = session_lake.schema(Context(), "s")
+        columns = pa.schema([("a", pa.int64())])
+        return schema.create_table(Context(), "t", columns, CreateTableOptions())
+
+    with (
+        LakeCatalog(
+            source=source, spark_catalog="spark_catalog", conf=conf, settings=settings
+        ) as session_lake,
+        ThreadPoolExecutor(1) as other_thread,
+    ):
+        table = other_thread.submit(made, session_lake).result(timeout=100)
+        assert isinstance(table, LakeTable)

@@ -63,7 +63,7 @@ class Gateway:
         self.catalog = catalog
         self.jvm: Any = _Package(spark._jvm)
         self._java_session: Any = spark._jsparkSession
-        self._loaded = False
+        self._java_catalog: Any = None
         self._identifier = self.jvm.org.apache.spark.sql.connector.catalog.Identifier
 
     def hold(self, path: Path) -> Callable[[], None]:
@@ -106,13 +106,14 @@ class Gateway:
     @property
     def java_catalog(self) -> Any:
         """org.apache.spark.sql.connector.catalog.CatalogPlugin. Raises: NotFound."""
-        with translated(f"Spark catalog {self.catalog}"):
-            if not self._loaded:
-                # A catalog takes the settings of the thread's active session, whichever that is.
+        if self._java_catalog is None:
+            with translated(f"Spark catalog {self.catalog}"):
+                # A catalog takes the settings of the thread's active session, whichever that is. In
+                # a thread that has none, the session catalog is Spark's own, whatever was set.
                 self.jvm.SparkSession.setActiveSession(self._java_session)
-            catalog = self._java_session.sessionState().catalogManager().catalog(self.catalog)
-            self._loaded = True
-            return catalog
+                manager = self._java_session.sessionState().catalogManager()
+                self._java_catalog = manager.catalog(self.catalog)
+        return self._java_catalog
 
     @property
     def iceberg_catalog(self) -> Any | None:
