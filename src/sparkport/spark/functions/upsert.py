@@ -45,6 +45,7 @@ from sparkport.spark.write.key_groups import equal_together
 from sparkport.spark.write.matching import first_repeated, shown_key
 from sparkport.spark.write.merging import Target, delete_matching, upsert_rows
 from sparkport.spark.write.row_spool import RowSpool
+from sparkport.spark.write.source import expect_written_types
 
 __all__ = ["merging_functions"]
 
@@ -218,6 +219,7 @@ class Upsert(_MergingFunction):
     def _taken(
         self, state: TableState, key: tuple[str, ...], arrow_schema: pa.Schema
     ) -> dict[str, int]:
+        expect_written_types(state)
         taken: dict[str, int] = {}
         for position, given in enumerate(arrow_schema.names):
             place = state.definition.position(given)

@@ -26,6 +26,7 @@ from sparkport.spark.iceberg.definition import (
 )
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.types.declared import TYPES_PROPERTY
+from sparkport.spark.iceberg.types.java_spelling import respelled
 from sparkport.spark.iceberg.unknown_metadata import expect_known
 
 __all__ = [
@@ -107,13 +108,7 @@ class States:
         Raises: Unsupported for columns that only Spark knows; PreconditionFailed for what not even
         Spark knows; ValueError for a text that is not metadata.
         """
-        try:
-            metadata = TableMetadataUtil.parse_raw(text)
-        except (ValueError, IcebergValidationError) as error:
-            expect_known(identifier, json.loads(text))
-            raise Unsupported(
-                f"table {identifier} has columns of a type that only Spark can read"
-            ) from error
+        metadata = _parsed(identifier, text)
         if is_encrypted(metadata):
             io = None
         _share(metadata, self._newest.find(identifier, None))
@@ -153,6 +148,20 @@ class States:
             return known
         definition = define(schema, metadata.properties)
         return self._definitions.add(key, definition)
+
+
+def _parsed(identifier: Identifier, text: str) -> TableMetadata:
+    try:
+        return TableMetadataUtil.parse_raw(text)
+    except (ValueError, IcebergValidationError):
+        metadata = json.loads(text)
+        expect_known(identifier, metadata)
+    try:
+        return TableMetadataUtil.parse_obj(respelled(metadata))
+    except (ValueError, IcebergValidationError) as error:
+        raise Unsupported(
+            f"table {identifier} has columns of a type that only Spark can read"
+        ) from error
 
 
 def _share(metadata: TableMetadata, other: TableMetadata | None) -> None:

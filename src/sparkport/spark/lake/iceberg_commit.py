@@ -32,6 +32,7 @@ from sparkport.spark.iceberg.deletion import delete_java_files
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.iceberg.types.declared import TYPES_PROPERTY, type_tags_in, written_type_tags
+from sparkport.spark.iceberg.types.java_spelling import loaded_schema
 from sparkport.spark.iceberg.types.type_tags import union_members, union_type_tag
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.lake.java_metadata import JavaMetadata
@@ -344,7 +345,7 @@ def _differ(present: str | None, wanted: str | None) -> bool:
 def staged_schema(lake: Lake, transaction: Any) -> Schema:
     """The columns as a transaction will leave them."""
     text = lake.gateway.jvm.org.apache.iceberg.SchemaParser.toJson(transaction.table().schema())
-    return Schema.model_validate_json(str(text))
+    return loaded_schema(str(text))
 
 
 def java_schema(lake: Lake, schema: Schema) -> Any:

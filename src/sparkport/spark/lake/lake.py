@@ -29,6 +29,7 @@ from sparkport.spark.iceberg.locations import for_workers, local_path, reachable
 from sparkport.spark.iceberg.metadata_heads import MetadataHeads
 from sparkport.spark.iceberg.table_state import States, TableState, metadata_text, opened_metadata
 from sparkport.spark.iceberg.types.declared import declared_fields
+from sparkport.spark.iceberg.types.java_spelling import respelled
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.jvm.file_properties import file_properties
 from sparkport.spark.jvm.gateway import Gateway
@@ -239,7 +240,8 @@ class Lake:
             return self._resolved(entry)
         try:
             given = self.catalog.metadata_text(entry.identifier, entry.location)
-            view = json.loads(metadata_text(io, entry.location) if given is None else given)
+            text = metadata_text(io, entry.location) if given is None else given
+            view = respelled(json.loads(text))
             version = next(
                 each
                 for each in view["versions"]

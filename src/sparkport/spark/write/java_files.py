@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import (
     BinaryType,
@@ -26,6 +25,7 @@ from pyiceberg.types import (
 
 from sparkport.spark.iceberg.civil_days import iso_day
 from sparkport.spark.iceberg.data_format import DATA_FORMAT
+from sparkport.spark.iceberg.types.java_spelling import loaded_schema
 from sparkport.spark.lake.lake import Lake
 
 __all__ = ["java_content_files", "java_file", "java_partition", "partition_values"]
@@ -113,7 +113,7 @@ def java_partition(lake: Lake, spec: Any, partition: Mapping[int, Any]) -> Any:
     """
     iceberg = lake.gateway.jvm.org.apache.iceberg
     kind = spec.partitionType()
-    fields = Schema.model_validate_json(str(iceberg.SchemaParser.toJson(kind.asSchema()))).fields
+    fields = loaded_schema(str(iceberg.SchemaParser.toJson(kind.asSchema()))).fields
     values = {
         str(each.field_id): _single_value(each.field_type, value)
         for each in fields

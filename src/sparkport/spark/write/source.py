@@ -6,7 +6,9 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
+from pyiceberg.types import GeographyType, GeometryType, IcebergType
 
+from sparkport.errors import NotWritable
 from sparkport.spark.iceberg.data_format import DATA_SUFFIX
 from sparkport.spark.iceberg.parquet_output import (
     STAGED,
@@ -17,11 +19,32 @@ from sparkport.spark.iceberg.parquet_output import (
 )
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.lake.changes import WrittenFile
+from sparkport.spark.lake.iceberg_commit import fields_inside
 from sparkport.spark.lake.staging import Staging
 
-__all__ = ["SourceWriter"]
+__all__ = ["SourceWriter", "expect_written_types"]
 
 _FILE_ROWS = 4_000_000
+
+
+def expect_written_types(state: TableState) -> None:
+    """Raises: NotWritable for a table with a column that neither Arrow nor Spark can write here."""
+    for field in state.schema.fields:
+        kind = _place_type(field.field_type)
+        if kind is not None:
+            raise NotWritable(
+                f"no rows can be written to table {state.identifier} from here, only read and "
+                f"deleted: its column {field.name} is of type {kind}; write them with an engine "
+                "that has this type"
+            )
+
+
+def _place_type(kind: IcebergType) -> str | None:
+    """The type of places on Earth that a type is, or has inside; None if there is none."""
+    if isinstance(kind, GeometryType | GeographyType):
+        return "geometry" if isinstance(kind, GeometryType) else "geography"
+    inside = (_place_type(field.field_type) for field in fields_inside(kind))
+    return next(filter(None, inside), None)
 
 
 class SourceWriter:

@@ -28,7 +28,7 @@ from sparkport.spark.write.commit import summary_of, verify_columns
 from sparkport.spark.write.data_files import DataFileWriter, can_write, encoded
 from sparkport.spark.write.publish import publish
 from sparkport.spark.write.rows import RowLookup
-from sparkport.spark.write.source import SourceWriter
+from sparkport.spark.write.source import SourceWriter, expect_written_types
 from sparkport.spark.write.spark_writes import SparkWrite, can_change, publish_by_spark
 
 __all__ = ["stage"]
@@ -42,9 +42,14 @@ _FILE_BLOCK = BlockSize(122_880, 32 * 1024 * 1024)
 def stage(
     lake: Lake, ctx: Context, state: TableState, operation: Operation, options: DMLOptions
 ) -> StagedWrite:
-    """Begin a statement that sees `state`. Raises: NotWritable for rows that have no ids."""
+    """Begin a statement that sees `state`.
+
+    Raises: NotWritable for rows that have no ids, and for columns that cannot be written here.
+    """
     if operation is not Operation.INSERT and not state.has_row_ids:
         raise NotWritable(f"rows of table {state.identifier} cannot be changed: {_reason(state)}")
+    if operation is not Operation.DELETE:
+        expect_written_types(state)
     store = _STORES[operation](lake, ctx, state, operation)
     if options.returning:
         store.row_bytes = _LOCATED_BYTES
