@@ -333,6 +333,8 @@ def test_types_that_only_spark_knows(tables: OddTables) -> None:
     for change in (tables.update, tables.delete):
         with pytest.raises(ServerError, match="only Spark can read it as it is"):
             change("t", "id = 1")
+    with pytest.raises(ServerError, match="only Spark can read it as it is; alter it with Spark"):
+        tables.client.add_column(tables.namespace, "t", "n", pa.int32())
     assert len(tables.rows("t")) == 4
 
 

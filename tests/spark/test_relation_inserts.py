@@ -19,7 +19,7 @@ from sparkport.spark import LakeCatalog, LakeSettings
 from sparkport.spark.lake.outcomes import OutcomeUnknown
 from sparkport.spark.relation import RelationTable
 from sparkport.spark.write import relation_inserts
-from sparkport.testing import DuckDBClient
+from sparkport.testing import DuckDBClient, ServerError
 
 CTX = Context()
 _DATABASE = "relation_inserts"
@@ -304,15 +304,63 @@ def test_a_table_that_has_other_columns_by_now_is_refused(lake, session, table):
         made.stage(CTX, Operation.INSERT, DMLOptions())
 
 
-def test_views_and_other_changes_are_refused_with_the_reason(lake, session, table):
+def test_statements_that_other_formats_cannot_do_are_refused_with_the_reason(client, table):
+    name = table("(a INT, s STRUCT<b: INT>) USING ORC").name
+    client.detach()
+    client.attach()
+    of_table = (_DATABASE, name)
+    its_format = "its format is orc, and not Iceberg"
+    no_ids = f"{its_format}, so they have no row ids; use Spark, or keep them in an Iceberg table"
+    fixed = f"does not support DDL operations: {its_format}; alter it with Spark"
+    for why, statement in (
+        (no_ids, lambda: client.update(*of_table, {"a": "2"}, where="a = 1")),
+        (no_ids, lambda: client.delete(*of_table, "a = 1")),
+        (fixed, lambda: client.add_column(*of_table, "n", pa.int32())),
+        (fixed, lambda: client.remove_column(*of_table, "a")),
+        (fixed, lambda: client.rename_column(*of_table, "a", "b")),
+        (fixed, lambda: client.set_default(*of_table, "a", "1")),
+        (fixed, lambda: client.set_not_null(*of_table, "a")),
+        (fixed, lambda: client.drop_not_null(*of_table, "a")),
+        (fixed, lambda: client.change_column_type(*of_table, "a", pa.int64(), "a")),
+        (fixed, lambda: client.remove_field(*of_table, ["s", "b"])),
+        (fixed, lambda: client.rename_field(*of_table, ["s", "b"], "c")),
+        (fixed, lambda: client.add_constraint(*of_table, "UNIQUE (a)")),
+        (
+            "has no history: query it without AT",
+            lambda: client.scan(*of_table, at=("VERSION", "1")),
+        ),
+        (
+            "is not an Iceberg table: optimize has nothing to do with it",
+            lambda: client.table_function(_DATABASE, "optimize", name),
+        ),
+        (
+            "is not an Iceberg table: its rows cannot be found again",
+            lambda: client.in_out(_DATABASE, "upsert", name, "a", rows=pa.table({"a": [1]})),
+        ),
+    ):
+        with pytest.raises(ServerError, match=why):
+            statement()
+    assert table() == []
+
+
+def test_rows_do_not_wait_for_the_commit_of_a_transaction_so_none_is_taken(session, table):
     made = table("(a INT) USING PARQUET")
-    with pytest.raises(NotWritable, match="is not an Iceberg table, so they have no row ids"):
-        made.stage(CTX, Operation.UPDATE, DMLOptions())
+    inside = Context(transaction_id=session.begin_transaction(CTX))
+    with pytest.raises(NotWritable, match="cannot be part of a transaction: run it outside"):
+        made.stage(inside, Operation.INSERT, DMLOptions())
+    session.rollback_transaction(CTX, inside.transaction_id)
+
+
+def test_views_are_refused_with_the_reason(lake, session, client):
     lake.spark.sql(f"CREATE VIEW spark_catalog.{_DATABASE}.shown AS SELECT 1 AS a")
     view = _found(session, "shown")
     assert isinstance(view, RelationTable)
     with pytest.raises(NotWritable, match="shown is a view"):
         view.stage(CTX, Operation.INSERT, DMLOptions())
+    client.detach()
+    client.attach()
+    with pytest.raises(ServerError, match="DDL operations: it is a view; make it anew with Spark"):
+        client.add_column(_DATABASE, "shown", "n", pa.int32())
 
 
 def test_columns_that_only_spark_knows_are_refused(lake, namespace, session, table):

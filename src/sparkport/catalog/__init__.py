@@ -22,6 +22,7 @@ from sparkport.catalog.ddl import (
     OnConflict,
     RemoveColumnOptions,
     RemoveFieldOptions,
+    UnalterableTable,
 )
 from sparkport.catalog.filters import Filter
 from sparkport.catalog.functions import (
@@ -144,6 +145,7 @@ __all__ = [
     "TimePoint",
     "TransactionManager",
     "TransactionState",
+    "UnalterableTable",
     "UpdatableBatchTable",
     "UpdatableTable",
     "VersionedCatalog",

@@ -27,6 +27,7 @@ __all__ = [
     "OnConflict",
     "RemoveColumnOptions",
     "RemoveFieldOptions",
+    "UnalterableTable",
 ]
 
 
@@ -215,6 +216,14 @@ class DynamicTable(Table):
     def add_constraint(self, ctx: Context, constraint: str) -> None:
         """Add a constraint, given as SQL. Raises: ConstraintViolation when rows violate it."""
         raise _cannot(self, "add a constraint")
+
+
+class UnalterableTable(Table):
+    """A table whose columns cannot be changed, and that says why."""
+
+    @abstractmethod
+    def why_unalterable(self, ctx: Context) -> str:
+        """The reason and the remedy, as in "it is a view; make it anew"."""
 
 
 def _cannot(table: Table, what: str) -> Unsupported:

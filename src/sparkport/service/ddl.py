@@ -24,6 +24,8 @@ from sparkport.catalog import (
     Privilege,
     RemoveColumnOptions,
     RemoveFieldOptions,
+    Table,
+    UnalterableTable,
 )
 from sparkport.catalog.names import folded, own_spellings
 from sparkport.catalog.rowid import ROWID_NAME
@@ -202,7 +204,9 @@ def alter_table(service: Service, call: Call, request: Alter) -> Iterator[bytes]
         schema.rename_table(ctx, found.table.name, request.new_name)
     else:
         if not isinstance(found.table, DynamicTable):
-            raise Unsupported(f"table {found.title} does not support DDL operations")
+            raise Unsupported(
+                f"table {found.title} does not support DDL operations{_reason(ctx, found.table)}"
+            )
         with discreet(
             ctx.access.shows(found.schema_name, found.table.name), f"table {found.title}"
         ):
@@ -210,6 +214,10 @@ def alter_table(service: Service, call: Call, request: Alter) -> Iterator[bytes]
     registered.changed()
     name = request.new_name if isinstance(request, RenameTable) else found.table.name
     yield _describe(service, call, ctx, find_table(ctx, registered, request.schema, name))
+
+
+def _reason(ctx: Context, table: Table) -> str:
+    return f": {table.why_unalterable(ctx)}" if isinstance(table, UnalterableTable) else ""
 
 
 _Change = (

@@ -14,9 +14,11 @@ from sparkport.catalog import (
     ScanOptions,
     StagedTable,
     StagedWrite,
+    UnalterableTable,
 )
 from sparkport.spark.lake.directory import CatalogEntry
 from sparkport.spark.lake.lake import Lake
+from sparkport.spark.lake.other_formats import why_fixed
 from sparkport.spark.scan.relation_scan import is_row_id, read_relation, read_relation_framed
 from sparkport.spark.scan.routes import FramedReader
 from sparkport.spark.write.relation_inserts import stage_insert
@@ -24,7 +26,7 @@ from sparkport.spark.write.relation_inserts import stage_insert
 __all__ = ["RelationTable"]
 
 
-class RelationTable(StagedTable, FramedTable):
+class RelationTable(StagedTable, FramedTable, UnalterableTable):
     """A view or a table of any format, read by Spark. Rows can be added to tables."""
 
     def __init__(self, lake: Lake, entry: CatalogEntry, comment: str = "") -> None:
@@ -62,3 +64,6 @@ class RelationTable(StagedTable, FramedTable):
     def stage(self, ctx: Context, operation: Operation, options: DMLOptions) -> StagedWrite:
         columns = pa.schema([field for field in self.arrow_schema if not is_row_id(field)])
         return stage_insert(self._lake, ctx, self.entry, columns, operation, options)
+
+    def why_unalterable(self, ctx: Context) -> str:
+        return why_fixed(self._lake, self.entry)

@@ -214,6 +214,16 @@ class Gateway:
                 raise NotFound(f"{identifier} is not a table")
             return IcebergHandle(table, operations.refresh())
 
+    def format_of(self, identifier: Identifier) -> str | None:
+        """The format of a table as Spark calls it, such as `delta`; None where it does not tell.
+
+        Raises: NotFound.
+        """
+        with translated(f"table {identifier}"):
+            loaded = self.java_catalog.loadTable(self.java_identifier(identifier))
+            name = loaded.properties().get("provider")
+            return None if name is None else str(name).lower()
+
     def metadata_text(self, identifier: Identifier, location: str | None = None) -> str:
         """A table's metadata as JSON, read by Spark, for file systems that only Spark can reach.
 

@@ -37,6 +37,7 @@ from sparkport.spark.jvm.relay.jobs import start_job
 from sparkport.spark.jvm.result_columns import presentable
 from sparkport.spark.lake.directory import CatalogEntry, Kind
 from sparkport.spark.lake.lake import Lake
+from sparkport.spark.lake.other_formats import is_view, told_format
 from sparkport.spark.lake.outcomes import OutcomeUnknown
 from sparkport.spark.write.spark_writes import own_session
 from sparkport.spark.write.staged_rows import staged_rows
@@ -66,31 +67,28 @@ def stage_insert(
 ) -> StagedWrite:
     """Begin a statement on a table that only Spark can write; `columns` are those the caller knows.
 
-    Raises: NotWritable for views, for anything but an INSERT, and for columns that only Spark can
-    write.
+    Raises: NotWritable for views, for anything but an INSERT outside of transactions, and for
+    columns that only Spark can write.
     """
     identifier = entry.identifier
-    if _is_view(lake, entry):
+    if is_view(lake, entry):
         raise NotWritable(f"{identifier} is a view: change the tables that it is made of")
     if operation is not Operation.INSERT:
         reason = (
             "only Spark can read it as it is, so they cannot be found by their ids; use Spark"
             if entry.kind is Kind.ICEBERG
-            else "it is not an Iceberg table, so they have no row ids; use Spark, or keep them in "
+            else f"{told_format(lake, entry)}, so they have no row ids; use Spark, or keep them in "
             "an Iceberg table"
         )
         raise NotWritable(f"rows of table {identifier} cannot be changed: {reason}")
+    if lake.transactions.collecting(ctx) is not None:
+        raise NotWritable(
+            f"Spark adds rows to table {identifier} at once, so this INSERT cannot be part of a "
+            "transaction: run it outside"
+        )
     return _RelationInsert(
         lake, ctx, identifier, columns, _spark_columns(lake, identifier, columns), options
     )
-
-
-def _is_view(lake: Lake, entry: CatalogEntry) -> bool:
-    if entry.kind is not Kind.OTHER:
-        return entry.kind is Kind.VIEW
-    # Spark's session catalog lists its views among the tables.
-    with translated(f"table {entry.identifier}"):
-        return bool(lake.spark.catalog.getTable(entry.identifier.sql).tableType == "VIEW")
 
 
 def _spark_columns(lake: Lake, identifier: Identifier, columns: pa.Schema) -> StructType:
