@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.parts.faults import fault_proxy
 from tests.parts.overheard import overheard
@@ -18,6 +21,8 @@ from tests.remote.served import COLUMNS, temporary_files_in
 
 import sparkport as sp
 from sparkport.spark import LakeCatalog, LakeSettings
+from sparkport.spark.iceberg.locations import storage_at
+from sparkport.spark.write.staged_rows import staged_rows
 from sparkport.testing import ClientSideError, DuckDBClient, ServerError
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(280)]
@@ -82,6 +87,54 @@ def test_nobody_sees_a_secret(
         "a ticket": heard.decode("latin-1"),
     }
     assert [where for where, text in shown.items() for each in secrets if each in text] == []
+
+
+def test_sparks_event_log_has_no_secret(
+    lake: LakeCatalog, place: JdbcPlace, s3: S3Server, tmp_path: Path
+) -> None:
+    """Nor have plans: rows that were staged in the store are read with keys of the server's."""
+    source = place.source("logged")
+    hidden = {"credential": "client:not-told-1", "header.Authorization": "Bearer not-told-2"}
+    location = f"{source.warehouse}/staged.parquet"
+    with (
+        temporary_files_in(tmp_path),
+        LakeCatalog(source=replace(source, options={**source.options, **hidden})) as served,
+        _event_log(served, tmp_path) as log,
+        sp.Server(served, "grpc://127.0.0.1:0") as server,
+        DuckDBClient(server.location, served.name, timeout=120) as client,
+    ):
+        _everything(client)
+        properties = served._lake.file_properties
+        content = pa.BufferOutputStream()
+        pq.write_table(pa.table({"a": [1, 2]}), content)
+        storage_at(location, properties).write(location, content.getvalue().to_pybytes())
+        rows = staged_rows(served.spark, [location], properties)
+        assert [row.a for row in rows.collect()] == [1, 2]
+        plans: Any = rows._jdf.queryExecution()
+        shown = [plans.toString(), plans.logical().toJSON(), plans.executedPlan().toJSON()]
+    shown.append(log.read_text("utf-8"))
+    assert "SparkListenerSQLExecutionStart" in shown[-1]
+    assert "staged rows" in shown[-1]
+    secrets = (s3.secret_key, place.database("logged").password, *hidden.values())
+    assert [each for each in secrets for text in shown if each in text] == []
+
+
+@contextmanager
+def _event_log(lake: LakeCatalog, folder: Path) -> Iterator[Path]:
+    """Have Spark write the log that its history server reads."""
+    context: Any = lake.spark.sparkContext
+    jvm: Any = lake.spark._jvm
+    conf = context._jsc.sc().getConf()
+    conf.set("spark.eventLog.compress", "false").set("spark.eventLog.rolling.enabled", "false")
+    listener = jvm.org.apache.spark.scheduler.EventLoggingListener(
+        "logged", jvm.scala.Option.empty(), jvm.java.net.URI(f"file://{folder}"), conf
+    )
+    listener.start()
+    context._jsc.sc().addSparkListener(listener)
+    yield folder / "logged"
+    context._jsc.sc().listenerBus().waitUntilEmpty()
+    context._jsc.sc().removeSparkListener(listener)
+    listener.stop()
 
 
 def _everything(client: DuckDBClient) -> list[str]:

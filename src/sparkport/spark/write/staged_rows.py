@@ -2,7 +2,11 @@
 
 Spark reads files of this machine by itself. Files in an object store are opened in its Python
 workers, by the lake's storages: Java may have no file system for them. The properties of the
-storage, with their secrets, are in the function that the workers get, and not in the plan.
+storage, with their secrets, are in the function that the workers get. Plans, the event log and
+Spark's pages only name that function. It travels like the tasks of Iceberg in the JVM that write
+these rows to the table, and that carry the same properties; so nobody learns of them in this way
+who would not learn of them anyhow. Scans are different: their workers are connected to the server,
+which hands over properties when a task starts. A job of Spark's engine has no such connection.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkport.errors import BadRequest, PreconditionFailed
 from sparkport.spark.jvm.session.adopted import hide_java_traces, without_substitution
+from sparkport.spark.jvm.session.hidden_settings import HIDING, hide_secrets
 from sparkport.spark.jvm.session.jars import ICEBERG, Coordinates, lake_jars
 from sparkport.spark.jvm.session.java import find_java
 from sparkport.spark.jvm.session.jvm import Jvm
@@ -203,6 +204,7 @@ class _Context:
                     if key not in {*_MERGED, *catalog}
                 },
             )
+            hide_secrets(session, {**wanted.conf, **catalog})
             without_substitution(session)
             self._used.append(session)
             return session
@@ -288,6 +290,9 @@ class _Context:
             if has in ({}, catalog):
                 return session
         session = self._sessions[0].newSession()
+        for key in session.conf.getAll.keys() - catalog.keys():
+            if key.startswith(f"{prefix}."):
+                session.conf.unset(key)  # of another catalog: the context knows it
         self._sessions.append(session)
         _set(session, catalog)
         return session
@@ -300,11 +305,13 @@ def _set(session: SparkSession, settings: Mapping[str, str]) -> None:
     from pyspark.errors import PySparkException
 
     for key, value in settings.items():
-        if session.conf.get(key, None) == value or session.sparkContext.getConf().get(key) == value:
+        if session.conf.get(key, None) == value:
             continue
         try:
             session.conf.set(key, value)
         except PySparkException as error:
+            if session.sparkContext.getConf().get(key) == value:
+                continue
             raise BadRequest(
                 f"{key} cannot be set once Spark has started: set it for the first lake"
             ) from error
@@ -350,6 +357,7 @@ def _settings(wanted: _Wanted, coordinates: Sequence[Coordinates]) -> dict[str, 
         "spark.sql.warehouse.dir": wanted.folder,
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(_BATCH_ROWS),
+        **HIDING,
     }
     if importlib.util.find_spec(_DAEMON) is not None:
         settings["spark.python.daemon.module"] = _DAEMON
