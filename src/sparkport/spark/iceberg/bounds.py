@@ -176,14 +176,18 @@ def bounds_in_pages(
     """
     if statistics is None or not statistics.has_min_max:
         return None
-    convert, read = _statistics_converter(statistics, kind), _READ_PLAIN[statistics.physical_type]
+    convert = _statistics_converter(statistics, kind)
     if convert is None or statistics.logical_type.to_json().find('"isSigned": false') >= 0:
         return None
+    read = _READ_PLAIN[statistics.physical_type]
     bounds = []
     for page in pages:
         lower = upper = None
         if not page.only_nulls:
-            lower, upper = convert(read(page.lower)), convert(read(page.upper))
+            try:
+                lower, upper = convert(read(page.lower)), convert(read(page.upper))
+            except struct.error:  # another number of bytes than the type has
+                return None
         if isinstance(kind, FloatType | DoubleType):
             upper = None  # NaN is left out, and not counted
             lower = None if lower is None or math.isnan(lower) else lower
@@ -192,14 +196,14 @@ def bounds_in_pages(
 
 
 _READ_PLAIN: Mapping[str, Callable[[bytes], Any]] = {
-    "BOOLEAN": lambda data: data != b"\0",
-    "INT32": lambda data: int.from_bytes(data, "little", signed=True),
-    "INT64": lambda data: int.from_bytes(data, "little", signed=True),
+    "BOOLEAN": lambda data: struct.unpack("<?", data)[0],
+    "INT32": lambda data: struct.unpack("<i", data)[0],
+    "INT64": lambda data: struct.unpack("<q", data)[0],
     "FLOAT": lambda data: struct.unpack("<f", data)[0],
     "DOUBLE": lambda data: struct.unpack("<d", data)[0],
     "BYTE_ARRAY": bytes,
 }
-"""How Parquet writes values in plain, by physical type."""
+"""How Parquet writes values in plain, by the physical types that are converted."""
 
 
 def _statistics_converter(statistics: Any, kind: IcebergType) -> Callable[[Any], Any] | None:
