@@ -29,10 +29,10 @@ PLACES = {
     "file": ("sparkport.spark.iceberg.parquet_output", "ParquetOutput.write"),
     "files": ("sparkport.spark.write.background_writer", "BackgroundWriter.finish"),
     "locate": ("sparkport.spark.write.rows", "locate"),
-    "draft": ("sparkport.spark.write.commit", "begin"),
+    "draft": ("sparkport.spark.write.commit", "_begun"),
     "vectors": ("sparkport.spark.write.commit", "write_vectors"),
-    "rows": ("sparkport.spark.write.commit", "add_rows"),
-    "swap": ("sparkport.spark.write.commit", "commit"),
+    "rows": ("sparkport.spark.write.commit", "_put"),
+    "swap": ("sparkport.spark.write.commit", "_swapped"),
     "done": ("sparkport.spark.lake.staging", "Staging.done"),
     "end": ("sparkport.spark.catalog", "LakeCatalog.commit_transaction"),
 }

@@ -58,7 +58,8 @@ def _insert(client: DuckDBClient, namespace: str, *ids: int) -> None:
 def test_a_statement_after_another_reads_nothing_back(
     lake: LakeCatalog, client: DuckDBClient, namespace: str, loaded: list[str]
 ) -> None:
-    _insert(client, namespace, 1)
+    _insert(client, namespace, 0)
+    client.update(namespace, "t", {"id": "1"}, where="id = 0")  # has the JVM load the table
     loaded.clear()
     _insert(client, namespace, 2)
     client.update(namespace, "t", {"id": "id + 10"}, where="id = 1")
@@ -102,6 +103,7 @@ def test_a_table_is_loaded_anew_from_time_to_time(
     client: DuckDBClient, namespace: str, loaded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept_tables, "_MOST_COMMITS", 3)
-    for number in range(8):
-        _insert(client, namespace, number)
+    _insert(client, namespace, 0)
+    for _ in range(8):
+        client.update(namespace, "t", {"id": "id + 1"})
     assert loaded.count("table") == 2

@@ -21,13 +21,13 @@ from sparkport.spark.iceberg.types.declared import (
     stored_schema,
     type_tags_in,
 )
+from sparkport.spark.iceberg.types.nested import inner_ids
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.lake import folders
 from sparkport.spark.lake.directory import CatalogEntry, Kind
 from sparkport.spark.lake.iceberg_commit import (
     assigned,
     describe,
-    inner_ids,
     java_schema,
     staged_schema,
 )

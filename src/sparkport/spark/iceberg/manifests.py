@@ -36,6 +36,7 @@ __all__ = [
     "is_remembered",
     "read_manifest",
     "read_manifest_list",
+    "remember",
 ]
 
 ROW_ID_FIELD = 2147483540
@@ -66,6 +67,13 @@ class Manifest:
     spec_id: int
     holds_deletes: bool
     sequence_number: int
+    min_sequence_number: int
+    """The lowest of its files."""
+    snapshot_id: int
+    """The snapshot that added it."""
+    file_counts: tuple[int, int, int]
+    """Files that it adds, keeps and removes. Tables of version 1 need not tell."""
+    row_counts: tuple[int, int, int]
     first_row_id: int | None
     summaries: tuple[Summary, ...] | None
     encrypted: bool
@@ -130,6 +138,14 @@ def read_manifest(io: FileIO, manifest: Manifest) -> tuple[ManifestEntry, ...]:
     return _entries.add(key, entries, sum(map(_memory_of, entries)))
 
 
+def remember(
+    path: str, manifests: tuple[Manifest, ...], entries: tuple[ManifestEntry, ...]
+) -> None:
+    """Spare readers a manifest list that was just written, and the files of its first manifest."""
+    _lists.add(path, manifests, sum(map(_memory_of, manifests)))
+    _entries.add(_key(manifests[0]), entries, sum(map(_memory_of, entries)))
+
+
 def is_remembered(manifest: Manifest) -> bool:
     """Whether `read_manifest` has its files already."""
     return _entries.find(_key(manifest), None) is not None
@@ -152,12 +168,23 @@ def _manifests(io: FileIO, path: str) -> Iterator[Manifest]:
                 spec_id=values["partition_spec_id"],
                 holds_deletes=values["content"] == 1,
                 sequence_number=values["sequence_number"],
+                min_sequence_number=values["min_sequence_number"],
+                snapshot_id=values["added_snapshot_id"],
+                file_counts=_counts(values, "files"),
+                row_counts=_counts(values, "rows"),
                 first_row_id=values["first_row_id"],
                 summaries=None
                 if summaries is None
                 else tuple(Summary(*(summary[i] for i in range(4))) for summary in summaries),
                 encrypted=values["key_metadata"] is not None,
             )
+
+
+def _counts(values: Mapping[str, Any], what: str) -> tuple[int, int, int]:
+    added, existing, deleted = (
+        values[f"{each}_{what}_count"] or 0 for each in ("added", "existing", "deleted")
+    )
+    return added, existing, deleted
 
 
 def _live_entries(io: FileIO, manifest: Manifest) -> Iterator[ManifestEntry]:
@@ -266,8 +293,14 @@ _LIST_SCHEMA = Schema(
     # Version 1 has neither field: its files are data, from before there were sequence numbers.
     NestedField(517, "content", IntegerType(), required=True, initial_default=0),
     NestedField(515, "sequence_number", LongType(), required=True, initial_default=0),
+    NestedField(516, "min_sequence_number", LongType(), required=True, initial_default=0),
+    NestedField(503, "added_snapshot_id", LongType(), required=True),
     NestedField(504, "added_files_count", IntegerType(), required=False),
     NestedField(505, "existing_files_count", IntegerType(), required=False),
+    NestedField(506, "deleted_files_count", IntegerType(), required=False),
+    NestedField(512, "added_rows_count", LongType(), required=False),
+    NestedField(513, "existing_rows_count", LongType(), required=False),
+    NestedField(514, "deleted_rows_count", LongType(), required=False),
     NestedField(
         507,
         "partitions",

@@ -36,6 +36,7 @@ from pyiceberg.types import (
 )
 
 from sparkport.spark.iceberg.bounds import decimal_bytes
+from sparkport.spark.iceberg.types.nested import fields_inside
 
 __all__ = ["columns_without_bounds", "described_columns", "has_usual_metrics"]
 
@@ -55,19 +56,7 @@ def has_usual_metrics(fields: Sequence[NestedField], properties: Mapping[str, st
 
 def _count(fields: Sequence[NestedField]) -> int:
     """The number of columns, at every depth."""
-    return sum(1 + _count(_inside(field.field_type)) for field in fields)
-
-
-def _inside(kind: IcebergType) -> Sequence[NestedField]:
-    match kind:
-        case StructType():
-            return kind.fields
-        case ListType():
-            return [kind.element_field]
-        case MapType():
-            return [kind.key_field, kind.value_field]
-        case _:
-            return ()
+    return sum(1 + _count(fields_inside(field.field_type)) for field in fields)
 
 
 def described_columns(metadata: pq.FileMetaData, fields: Sequence[NestedField]) -> dict[str, Any]:
@@ -117,7 +106,7 @@ def _leaves(
         kind = field.field_type
         if isinstance(kind, StructType | ListType | MapType):
             yield from _leaves(
-                _inside(kind), is_repeated=is_repeated or not isinstance(kind, StructType)
+                fields_inside(kind), is_repeated=is_repeated or not isinstance(kind, StructType)
             )
         else:
             yield field.field_id, kind, is_repeated

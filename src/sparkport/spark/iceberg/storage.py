@@ -5,8 +5,8 @@ A place is named by its location: a path, or a scheme and what the scheme wants 
 All files of the lake are read and written through it: data files, delete vectors, metadata,
 manifests, and what is staged or spilled while a statement runs.
 
-Java does its part by its own means: it writes metadata and manifests, and removes what it wrote for
-a commit that failed, and the folder of a table that was dropped.
+Java does its part by its own means: it writes metadata and manifests of all but plain INSERTs, and
+removes what it wrote for a commit that failed, and the folder of a table that was dropped.
 
 Three kinds of files are handled elsewhere. They are on this machine by their nature:
 

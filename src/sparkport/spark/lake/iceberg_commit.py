@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
-from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+from pyiceberg.types import NestedField
 
 from sparkport.catalog import Constraints
 from sparkport.errors import Conflict, Unsupported
@@ -33,12 +33,13 @@ from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.iceberg.types.declared import TYPES_PROPERTY, type_tags_in, written_type_tags
 from sparkport.spark.iceberg.types.java_spelling import loaded_schema
+from sparkport.spark.iceberg.types.nested import inner_ids
 from sparkport.spark.iceberg.types.type_tags import union_members, union_type_tag
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.lake.java_metadata import JavaMetadata
 from sparkport.spark.lake.kept_tables import KeptTable
-from sparkport.spark.lake.lake import Lake
-from sparkport.spark.lake.outcomes import OutcomeUnknown, marked, was_made_despite
+from sparkport.spark.lake.lake import Lake, WrittenMetadata
+from sparkport.spark.lake.outcomes import Expected, OutcomeUnknown, marked, was_made_despite
 
 __all__ = [
     "Draft",
@@ -48,9 +49,7 @@ __all__ = [
     "commit",
     "commit_together",
     "describe",
-    "fields_inside",
     "forget",
-    "inner_ids",
     "java_schema",
     "remove_files",
     "staged_schema",
@@ -173,9 +172,8 @@ def alter(lake: Lake, identifier: Identifier, edit: Callable[[Draft], bool]) -> 
 
 def begin(lake: Lake, identifier: Identifier) -> Draft:
     """Begin a change of a table as it is now. Raises: NotFound, Unsupported."""
-    kept = lake.kept.find(identifier)
-    entry = None if kept is None else lake.entry(identifier)
-    if kept is not None and entry is not None and entry.location == kept.location:
+    kept = _kept(lake, identifier)
+    if kept is not None:
         return _on_kept(lake, identifier, kept)
     handle = lake.gateway.iceberg(identifier)
     if handle is None:
@@ -186,6 +184,21 @@ def begin(lake: Lake, identifier: Identifier) -> Draft:
     base = transaction.table().operations().current()
     state = lake.state(identifier, str(base.metadataFileLocation()))
     return Draft(lake, state, transaction, handle.table, base, handle.table.operations())
+
+
+def _kept(lake: Lake, identifier: Identifier) -> KeptTable | None:
+    """A table as it is now, if only this server has changed it since the JVM has loaded it."""
+    kept = lake.kept.find(identifier)
+    entry = None if kept is None else lake.entry(identifier)
+    if kept is None or entry is None or entry.location == kept.location:
+        return None if entry is None else kept
+    text = lake.written_text(identifier, entry.location)
+    if text is None:
+        return None
+    iceberg = lake.gateway.jvm.org.apache.iceberg
+    metadata = iceberg.TableMetadataParser.fromJson(entry.location, text)
+    is_same = str(metadata.uuid()) == str(kept.metadata.uuid())
+    return replace(kept, location=entry.location, metadata=metadata) if is_same else None
 
 
 def _on_kept(lake: Lake, identifier: Identifier, kept: KeptTable) -> Draft:
@@ -216,7 +229,7 @@ def commit(draft: Draft, metadata: Any = None) -> bool:
         draft.lake.catalog.swap(draft.identifier, proposed)
     except BaseException as error:  # noqa: BLE001 - an interrupt, too, leaves it open
         try:
-            return was_made_despite(error, draft.lake, draft.state, after)
+            return was_made_despite(error, draft.lake, draft.state, Expected.of(after))
         except OutcomeUnknown:
             draft.is_unknown.set()
             raise
@@ -239,7 +252,7 @@ def commit_together(changes: Sequence[tuple[Draft, Any]]) -> bool:
     except BaseException as error:  # noqa: BLE001 - an interrupt, too, leaves it open
         draft, first = proposed[0]  # what is true of one is true of all
         try:
-            return was_made_despite(error, lake, draft.state, first.after)
+            return was_made_despite(error, lake, draft.state, Expected.of(first.after))
         except OutcomeUnknown:
             for draft, _ in changes:
                 draft.is_unknown.set()
@@ -264,7 +277,7 @@ def _keep(draft: Draft, made: JavaMetadata) -> None:
         return  # the JVM's own client of the catalog has written it
 
     def keep() -> None:
-        lake.states.add(identifier, location, made.text(), draft.state.io)
+        lake.keep_written(draft.state, WrittenMetadata(location, made.text()))
         kept = KeptTable(location, made.as_loaded(), draft.operations, draft.commits + 1)
         lake.kept.keep(identifier, kept)
 
@@ -367,23 +380,3 @@ def assigned(
             type_tag if members is None else union_type_tag([ids[member] for member in members])
         )
     return found
-
-
-def inner_ids(outer: NestedField) -> Iterator[int]:
-    """The id of a field, and of all fields inside it."""
-    yield outer.field_id
-    for inner in fields_inside(outer.field_type):
-        yield from inner_ids(inner)
-
-
-def fields_inside(kind: IcebergType) -> Sequence[NestedField]:
-    """The fields that a nested type consists of; none for other types."""
-    match kind:
-        case StructType():
-            return kind.fields
-        case ListType():
-            return (kind.element_field,)
-        case MapType():
-            return (kind.key_field, kind.value_field)
-        case _:
-            return ()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import re
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sparkport.spark.iceberg.next_metadata import new_metadata_location
 from sparkport.spark.lake.rest_commit import commit_request
 from sparkport.spark.lake.shared_catalog import NewMetadata
 
@@ -16,7 +15,6 @@ __all__ = ["JavaMetadata"]
 
 _log = logging.getLogger(__name__)
 
-_VERSION = re.compile(r"(?:^|/)([0-9]+)-[^/]*$")
 _EXTENSION = ".metadata.json"
 
 
@@ -47,18 +45,13 @@ class JavaMetadata(NewMetadata):
         return "" if self.base is None else str(self.base.metadataFileLocation())
 
     def write(self) -> str:
-        """Write the file where Iceberg would, under a name like Iceberg's.
-
-        Other engines, and the count of versions, rely on the number at the beginning of the name.
-        """
-        number = _VERSION.search(self.before)
-        version = 0 if number is None else int(number[1]) + 1
+        """Write the file where Iceberg would, under a name like Iceberg's."""
         codec = str(self.after.property("write.metadata.compression-codec", "none"))
         parser = self.iceberg.TableMetadataParser
         extension = _EXTENSION if codec == "none" else str(parser.getFileExtension(codec))
         folder = self.after.property("write.metadata.path", None)
         place = f"{self.after.location()}/metadata" if folder is None else str(folder).rstrip("/")
-        output = self.io.newOutputFile(f"{place}/{version:05}-{uuid.uuid4()}{extension}")
+        output = self.io.newOutputFile(new_metadata_location(place, self.before, extension))
         parser.overwrite(self.after, output)
         self.written.append(str(output.location()))
         return self.location

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
     from sparkport.spark.jvm.relay.relay import Relay
 
-__all__ = ["Lake"]
+__all__ = ["Lake", "WrittenMetadata"]
 
 _log = logging.getLogger(__name__)
 _MOST_SCHEMAS = 10_000
@@ -58,6 +59,23 @@ _READERS = 16
 _STAGING = ".sparkport"
 """The folder in a warehouse in which servers stage. No name of a schema is made to this."""
 _MOST_WARNINGS = 1_000
+_WRITTEN_BYTES = 64 * 1024 * 1024
+_IN_MEMORY = 6
+"""How many times larger metadata are in memory than as text, about."""
+
+
+class WrittenMetadata:
+    """Metadata of a table that this server has just written."""
+
+    def __init__(self, location: str, text: str) -> None:
+        self.location = location
+        self.text = text
+
+    @cached_property
+    def metadata(self) -> Mapping[str, Any]:
+        """As JSON, which nobody may change."""
+        found: Mapping[str, Any] = json.loads(self.text)
+        return found
 
 
 class Lake:
@@ -88,6 +106,7 @@ class Lake:
         self._locks: WeakValueDictionary[Hashable, threading.Lock] = WeakValueDictionary()
         self._warnings: set[str] = set()
         self._relation_schemas: Cache[tuple[Identifier, str], pa.Schema] = Cache(_MOST_SCHEMAS)
+        self._written: Cache[Identifier, WrittenMetadata] = Cache(_WRITTEN_BYTES)
 
     def _store(self) -> Store | None:
         """Where statements are staged in the warehouse; None where they are in a folder."""
@@ -131,16 +150,39 @@ class Lake:
             return known
         io = self.io(identifier, location)
         text = self.catalog.metadata_text(identifier, location)
-        try:
+        with _missing_metadata(identifier):
             if text is None:
                 text, io = self._metadata(identifier, location, io)
             return self.states.add(identifier, location, text, io)
-        except FileNotFoundError as error:
-            raise NotFound(
-                f"the metadata of table {identifier} is missing: it was removed from the storage"
-            ) from error
-        except (OSError, ValueError) as error:
-            raise CatalogFault(f"the metadata of table {identifier} cannot be read") from error
+
+    def metadata_json(self, state: TableState) -> Mapping[str, Any]:
+        """The metadata of a state as JSON, which nobody may change. Raises: NotFound, CatalogFault.
+
+        Those that this server has written last are not read again.
+        """
+        identifier, location = state.identifier, state.metadata_location
+        known = self._written.find(identifier, None)
+        if known is not None and known.location == location:
+            return known.metadata
+        text = self.catalog.metadata_text(identifier, location)
+        if text is None:
+            with _missing_metadata(identifier):
+                text, _ = self._metadata(identifier, location, state.io)
+        return WrittenMetadata(location, text).metadata
+
+    def written_text(self, identifier: Identifier, location: str) -> str | None:
+        """The text of metadata, if this server has just written them."""
+        known = self._written.find(identifier, None)
+        return known.text if known is not None and known.location == location else None
+
+    def keep_written(self, before: TableState, written: WrittenMetadata) -> None:
+        """Remember metadata that follow `before`, so that nobody reads them back. Never raises."""
+
+        def keep() -> None:
+            self.states.add(before.identifier, written.location, written.text, before.io)
+            self._written.replace(before.identifier, written, _IN_MEMORY * len(written.text))
+
+        self.attempt(f"keeping what table {before.identifier} is now", keep)
 
     def prefetch(self, entries: Iterable[CatalogEntry]) -> None:
         """Read the metadata of tables that are to be listed, several at a time.
@@ -292,3 +334,16 @@ class Lake:
             _log.warning("%s: %s", what, error.message)
         except Exception:  # noqa: BLE001 - see above
             _log.warning("%s failed", what, exc_info=True)
+
+
+@contextmanager
+def _missing_metadata(identifier: Identifier) -> Iterator[None]:
+    """Say what is wrong with metadata that cannot be read. Raises: NotFound, CatalogFault."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise NotFound(
+            f"the metadata of table {identifier} is missing: it was removed from the storage"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise CatalogFault(f"the metadata of table {identifier} cannot be read") from error

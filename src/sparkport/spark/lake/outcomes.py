@@ -12,6 +12,8 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from collections.abc import Set
+from dataclasses import dataclass
 from typing import Any
 
 from sparkport.errors import CatalogFault
@@ -19,7 +21,7 @@ from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.shared_catalog import Beaten, Refused
 
-__all__ = ["OutcomeUnknown", "marked", "was_made_despite"]
+__all__ = ["Expected", "OutcomeUnknown", "marked", "was_made_despite"]
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +43,29 @@ def marked(lake: Lake, base: Any, after: Any) -> Any:
     return builder.setProperties({_COMMIT_PROPERTY: uuid.uuid4().hex}).build()
 
 
-def was_made_despite(error: BaseException, lake: Lake, base: TableState, after: Any) -> bool:
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """By what a commit is recognised."""
+
+    snapshots: Set[int]
+    """Ids of the snapshots that it adds."""
+    sequence_number: int
+    mark: str | None = None
+    """The property that it sets if it adds none."""
+
+    @classmethod
+    def of(cls, after: Any) -> Expected:
+        """What tells org.apache.iceberg.TableMetadata that are to be committed."""
+        return cls(
+            {int(each.snapshot().snapshotId()) for each in after.changes() if _adds_snapshot(each)},
+            int(after.lastSequenceNumber()),
+            after.properties().get(_COMMIT_PROPERTY),
+        )
+
+
+def was_made_despite(
+    error: BaseException, lake: Lake, base: TableState, expected: Expected
+) -> bool:
     """Whether a commit on top of `base` was made although it ended with an error.
 
     False when another writer was faster. Raises: OutcomeUnknown when it cannot be found out; the
@@ -49,7 +73,7 @@ def was_made_despite(error: BaseException, lake: Lake, base: TableState, after: 
     """
     if isinstance(error, Beaten) and error.is_certain:
         return False
-    is_made = _looked_up(lake, base, after)
+    is_made = _looked_up(lake, base, expected)
     if is_made:
         _log.warning(
             "table %s: a commit was made although the catalog did not say so", base.identifier
@@ -68,12 +92,12 @@ def was_made_despite(error: BaseException, lake: Lake, base: TableState, after: 
     return False
 
 
-def _looked_up(lake: Lake, base: TableState, after: Any) -> bool | None:
+def _looked_up(lake: Lake, base: TableState, expected: Expected) -> bool | None:
     """Whether the table has, or has had, what a commit was to make of it; None when unknown."""
     for pause in _PAUSES:
         time.sleep(pause)
         try:
-            return _is_there(lake, base, after)
+            return _is_there(lake, base, expected)
         except Exception:  # noqa: BLE001 - then the outcome is unknown
             _log.warning(
                 "table %s: it cannot be seen whether a commit was made",
@@ -83,7 +107,7 @@ def _looked_up(lake: Lake, base: TableState, after: Any) -> bool | None:
     return None
 
 
-def _is_there(lake: Lake, base: TableState, after: Any) -> bool:
+def _is_there(lake: Lake, base: TableState, expected: Expected) -> bool:
     """Whether the commit is in the table's log.
 
     Raises: LookupError; what keeps the catalog or the storage from answering.
@@ -91,8 +115,7 @@ def _is_there(lake: Lake, base: TableState, after: Any) -> bool:
     now = lake.current(base.identifier)
     if now.metadata.table_uuid != base.metadata.table_uuid:
         raise LookupError("the table is another one now")
-    added = {int(each.snapshot().snapshotId()) for each in after.changes() if _adds_snapshot(each)}
-    number, mark = int(after.lastSequenceNumber()), after.properties().get(_COMMIT_PROPERTY)
+    added, number, mark = expected.snapshots, expected.sequence_number, expected.mark
     # Others may have committed on top, and may even have expired the snapshot. The metadata in
     # between still show it.
     for location in (

@@ -73,6 +73,10 @@ class RestCatalog(PolledCatalog):
         return True
 
     @property
+    def takes_plain(self) -> bool:
+        return True
+
+    @property
     def swaps_together(self) -> bool:
         return self._client.offers(_TOGETHER)
 

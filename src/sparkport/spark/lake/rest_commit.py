@@ -11,20 +11,20 @@ left of it. No other engine is disturbed, unless it is adding a column at that m
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
-__all__ = ["commit_request"]
+__all__ = ["append_request", "commit_request"]
 
 _MAIN = "main"
 _IDS = {
-    "current-schema-id": "currentSchemaId",
-    "last-assigned-field-id": "lastColumnId",
-    "last-assigned-partition-id": "lastAssignedPartitionId",
-    "default-spec-id": "defaultSpecId",
-    "default-sort-order-id": "defaultSortOrderId",
+    "current-schema-id": ("currentSchemaId", "current-schema-id"),
+    "last-assigned-field-id": ("lastColumnId", "last-column-id"),
+    "last-assigned-partition-id": ("lastAssignedPartitionId", "last-partition-id"),
+    "default-spec-id": ("defaultSpecId", "default-spec-id"),
+    "default-sort-order-id": ("defaultSortOrderId", "default-sort-order-id"),
 }
-"""Requirements on ids, by the names of the REST specification and of Java's methods."""
+"""Requirements on ids: the names of Java's methods, and in the metadata's JSON."""
 _PROPERTIES = ("set-properties", "remove-properties")
 
 
@@ -40,19 +40,45 @@ def commit_request(iceberg: Any, base: Any, after: Any) -> Mapping[str, Any]:
     is_covered = ids != _ids(after) or refs.get(_MAIN) != _refs(after).get(_MAIN)
     if not is_covered and any(each["action"] in _PROPERTIES for each in updates):
         updates += _moved_field_id(iceberg, base, ids["last-assigned-field-id"])
-    requirements = [
-        {"type": "assert-table-uuid", "uuid": str(base.uuid())},
+    return {
+        "requirements": _requirements(str(base.uuid()), ids, refs, touched),
+        "updates": updates,
+    }
+
+
+def append_request(base: Mapping[str, Any], snapshot: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The body of a request that makes a new snapshot the table's, if it is still as `base`.
+
+    Both are in Iceberg's JSON form.
+    """
+    ids = {name: int(base[key]) for name, (_, key) in _IDS.items()}
+    refs = {name: int(each["snapshot-id"]) for name, each in base.get("refs", {}).items()}
+    main = {"type": "branch", **base.get("refs", {}).get(_MAIN, {})}
+    main["snapshot-id"] = snapshot["snapshot-id"]
+    return {
+        "requirements": _requirements(str(base["table-uuid"]), ids, refs, {_MAIN}),
+        "updates": [
+            {"action": "add-snapshot", "snapshot": snapshot},
+            {"action": "set-snapshot-ref", "ref-name": _MAIN, **main},
+        ],
+    }
+
+
+def _requirements(
+    uuid: str, ids: Mapping[str, int], refs: Mapping[str, int], touched: Set[str]
+) -> list[Mapping[str, Any]]:
+    return [
+        {"type": "assert-table-uuid", "uuid": uuid},
         *({"type": f"assert-{name}", name: each} for name, each in ids.items()),
         *(
             {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": refs.get(name)}
             for name in sorted(touched)
         ),
     ]
-    return {"requirements": requirements, "updates": updates}
 
 
 def _ids(metadata: Any) -> dict[str, int]:
-    return {name: int(getattr(metadata, method)()) for name, method in _IDS.items()}
+    return {name: int(getattr(metadata, method)()) for name, (method, _) in _IDS.items()}
 
 
 def _refs(metadata: Any) -> dict[str, int]:

@@ -100,6 +100,11 @@ class SharedCatalog(ABC):
         """Whether `swap_all` can make changes of several tables visible at once."""
         return False
 
+    @property
+    def takes_plain(self) -> bool:
+        """Whether `swap` takes metadata that the JVM has not built."""
+        return False
+
     def close(self) -> None:
         """Give up connections and threads. What is asked later may make new ones."""
 

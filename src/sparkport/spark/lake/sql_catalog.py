@@ -98,6 +98,10 @@ class SqlCatalog(SharedCatalog):
         return False
 
     @property
+    def takes_plain(self) -> bool:
+        return True
+
+    @property
     def swaps_together(self) -> bool:
         return True
 

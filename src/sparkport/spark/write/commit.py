@@ -19,6 +19,7 @@ from sparkport.catalog import Context
 from sparkport.errors import Conflict, NotFound
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.jvm.errors import translated
+from sparkport.spark.lake.append import Append, begin_append
 from sparkport.spark.lake.changes import Located, Location, TableChange, part_of
 from sparkport.spark.lake.iceberg_commit import Draft, begin, commit, forget
 from sparkport.spark.lake.lake import Lake
@@ -69,22 +70,54 @@ def commit_change(
     with lake.locked(identifier):
         for _ in attempts(ctx, f"table {identifier}"):
             with translated(f"table {identifier}"):
-                draft, is_made = begin(lake, identifier), False
+                draft, is_made = _begun(lake, change, branch), False
                 try:
                     now = view_of(lake, draft.state, branch, change.base)
                     location = verified(lake, change, now)
                     keys.against(now)
-                    if branch is not None and branch not in draft.state.metadata.refs:
-                        _create_branch(draft, branch, change.base)
-                    add_rows(draft, now, change, location, staging, summary, branch)
+                    _put(draft, now, change, location, staging, summary, branch)
                     staging.expect_journal()
-                    is_made = commit(draft)
+                    is_made = _swapped(draft)
                 finally:
                     if not is_made:
-                        lake.attempt("files of a commit that was not made", partial(forget, draft))
+                        lake.attempt("files of a commit that was not made", partial(_forget, draft))
             if is_made:
                 return _made(lake, change, branch), location
     raise AssertionError("the attempts end with a Conflict")
+
+
+def _begun(lake: Lake, change: TableChange, branch: str | None) -> Draft | Append:
+    """Begin a commit on the table as it is now: without Java where that can be."""
+    append = begin_append(lake, change) if branch is None else None
+    return begin(lake, change.identifier) if append is None else append
+
+
+def _put(
+    draft: Draft | Append,
+    now: TableState,
+    change: TableChange,
+    location: Location,
+    staging: Staging,
+    summary: Mapping[str, str],
+    branch: str | None,
+) -> None:
+    if isinstance(draft, Append):
+        draft.add(change, summary)
+        return
+    if branch is not None and branch not in draft.state.metadata.refs:
+        _create_branch(draft, branch, change.base)
+    add_rows(draft, now, change, location, staging, summary, branch)
+
+
+def _swapped(draft: Draft | Append) -> bool:
+    return draft.commit() if isinstance(draft, Append) else commit(draft)
+
+
+def _forget(draft: Draft | Append) -> None:
+    if isinstance(draft, Append):
+        draft.forget()
+    else:
+        forget(draft)
 
 
 def _made(lake: Lake, change: TableChange, branch: str | None) -> TableState:

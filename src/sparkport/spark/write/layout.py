@@ -47,7 +47,7 @@ from sparkport.spark.iceberg.parquet_output import (
 )
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.iceberg.types.declared import natural_type
-from sparkport.spark.lake.iceberg_commit import fields_inside
+from sparkport.spark.iceberg.types.nested import fields_inside
 from sparkport.spark.write.java_files import partition_values
 from sparkport.spark.write.partitioning import Partitioning, Values, partitioning_of
 

@@ -18,8 +18,8 @@ from sparkport.spark.iceberg.parquet_output import (
     writing,
 )
 from sparkport.spark.iceberg.table_state import TableState
+from sparkport.spark.iceberg.types.nested import fields_inside
 from sparkport.spark.lake.changes import WrittenFile
-from sparkport.spark.lake.iceberg_commit import fields_inside
 from sparkport.spark.lake.staging import Staging
 
 __all__ = ["SourceWriter", "expect_written_types"]

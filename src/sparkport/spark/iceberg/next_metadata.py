@@ -1,0 +1,135 @@
+"""The metadata of a table after a snapshot that only adds data files, as Iceberg's JSON.
+
+What is not touched stays as it was written, also if this program does not know it.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = [
+    "appending_snapshot",
+    "metadata_folder",
+    "new_metadata_location",
+    "new_snapshot_id",
+    "with_snapshot",
+]
+
+_NUMBER = re.compile(r"(?:^|/)([0-9]+)-[^/]*$")
+_MAIN = "main"
+_USUAL_LOG = 100
+"""Earlier metadata files that a table names, where no property says it."""
+
+
+def new_metadata_location(folder: str, before: str, extension: str = ".metadata.json") -> str:
+    """A location for the metadata that follow those at `before`, with a name like Iceberg's.
+
+    Other engines, and the count of versions, rely on the number at the beginning of the name.
+    """
+    number = _NUMBER.search(before)
+    version = 0 if number is None else int(number[1]) + 1
+    return f"{folder}/{version:05}-{uuid.uuid4()}{extension}"
+
+
+def metadata_folder(metadata: Mapping[str, Any]) -> str:
+    """Where a table wants its metadata and manifests."""
+    wanted = metadata.get("properties", {}).get("write.metadata.path")
+    return f"{metadata['location']}/metadata" if wanted is None else str(wanted).rstrip("/")
+
+
+def new_snapshot_id(metadata: Mapping[str, Any]) -> int:
+    """A random id that no snapshot of the table has."""
+    known = {each["snapshot-id"] for each in metadata.get("snapshots", ())}
+    while True:
+        number = uuid.uuid4().int
+        found = (number >> 64 ^ number) & 0x7FFFFFFFFFFFFFFF
+        if found not in known:
+            return found
+
+
+def appending_snapshot(
+    metadata: Mapping[str, Any],
+    snapshot_id: int,
+    manifest_list: str,
+    files: Sequence[Mapping[str, Any]],
+    summary: Mapping[str, str],
+    milliseconds: int,
+) -> dict[str, Any]:
+    """A snapshot that adds files, which are in Iceberg's JSON form, to a table of version 3."""
+    parent = _current(metadata)
+    rows = sum(each["record-count"] for each in files)
+    added = {
+        "data-files": len(files),
+        "records": rows,
+        "files-size": sum(each["file-size-in-bytes"] for each in files),
+    }
+    return {
+        "sequence-number": metadata["last-sequence-number"] + 1,
+        "snapshot-id": snapshot_id,
+        **({} if parent is None else {"parent-snapshot-id": parent["snapshot-id"]}),
+        "timestamp-ms": max(milliseconds, metadata["last-updated-ms"]),
+        "summary": {
+            "operation": "append",
+            **summary,
+            **{f"added-{name}": str(number) for name, number in added.items()},
+            "changed-partition-count": "1",
+            **_totals({} if parent is None else parent.get("summary", {}), added, parent is None),
+        },
+        "manifest-list": manifest_list,
+        "schema-id": metadata["current-schema-id"],
+        "first-row-id": metadata["next-row-id"],
+        "added-rows": rows,
+    }
+
+
+def _current(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    current = metadata.get("current-snapshot-id")
+    return next(
+        (each for each in metadata.get("snapshots", ()) if each["snapshot-id"] == current), None
+    )
+
+
+def _totals(before: Mapping[str, str], added: Mapping[str, int], is_first: bool) -> dict[str, str]:
+    """Sums over all files. Iceberg leaves out those that the snapshot before does not have."""
+    totals = {}
+    for name in (
+        *("records", "files-size", "data-files"),
+        *("delete-files", "position-deletes", "equality-deletes"),
+    ):
+        known = "0" if is_first else before.get(f"total-{name}", "")
+        if known.isdigit():
+            totals[f"total-{name}"] = str(int(known) + added.get(name, 0))
+    return totals
+
+
+def with_snapshot(
+    metadata: Mapping[str, Any], snapshot: Mapping[str, Any], location: str
+) -> dict[str, Any]:
+    """The metadata at `location`, and a new snapshot, which is the table's from now on."""
+    snapshot_id, now = snapshot["snapshot-id"], snapshot["timestamp-ms"]
+    main = {"type": "branch", **metadata.get("refs", {}).get(_MAIN, {}), "snapshot-id": snapshot_id}
+    before = {"timestamp-ms": metadata["last-updated-ms"], "metadata-file": location}
+    log = [*metadata.get("metadata-log", ()), before][-_longest_log(metadata) :]
+    return {
+        **metadata,
+        "last-sequence-number": snapshot["sequence-number"],
+        "last-updated-ms": now,
+        "current-snapshot-id": snapshot_id,
+        "next-row-id": snapshot["first-row-id"] + snapshot["added-rows"],
+        "refs": {**metadata.get("refs", {}), _MAIN: main},
+        "snapshots": [*metadata.get("snapshots", ()), snapshot],
+        "snapshot-log": [
+            *metadata.get("snapshot-log", ()),
+            {"timestamp-ms": now, "snapshot-id": snapshot_id},
+        ],
+        "metadata-log": log,
+    }
+
+
+def _longest_log(metadata: Mapping[str, Any]) -> int:
+    """Raises: ValueError for a property that is not a number."""
+    properties = metadata.get("properties", {})
+    return max(1, int(properties.get("write.metadata.previous-versions-max", _USUAL_LOG)))

@@ -1,0 +1,334 @@
+"""INSERTs that are committed without the JVM are what Iceberg's Java would have written."""
+
+from __future__ import annotations
+
+import datetime
+import errno
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.avro.file import AvroFile
+from tests.spark.lake_tables import create, find, sql_name, values
+from tests.spark.places import path_of
+
+from sparkport.server import Server
+from sparkport.spark import LakeCatalog
+from sparkport.spark.iceberg.file_io import StorageIO
+from sparkport.spark.iceberg.local_storage import LocalStorage
+from sparkport.spark.iceberg.table_state import metadata_text
+from sparkport.spark.lake.append import Append
+from sparkport.spark.lake.lake import WrittenMetadata
+from sparkport.spark.lake.sql_catalog import SqlCatalog
+from sparkport.testing import DuckDBClient, ServerError
+
+_ROWS = pa.table({"id": pa.array([1, 2, None], pa.int64()), "word": ["a", "b" * 40, None]})
+_OF_SPARK = ("app-id", "app-name", "engine-name", "engine-version", "iceberg-version")
+_OF_A_COMMIT = ("sparkport.statement", "sparkport.trace-id", "sparkport.transaction")
+
+
+@pytest.fixture(scope="module")
+def server(lake: LakeCatalog) -> Iterator[Server]:
+    with Server(lake, "grpc://127.0.0.1:0") as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: Server, lake: LakeCatalog) -> Iterator[DuckDBClient]:
+    with DuckDBClient(server.location, lake.name, timeout=60) as client:
+        yield client.attach()
+
+
+@pytest.fixture
+def by_java(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Have Java make commits while it is called with True."""
+
+    def switch(is_on: bool) -> None:
+        monkeypatch.setattr(SqlCatalog, "takes_plain", not is_on)
+
+    return switch
+
+
+def _metadata(lake: LakeCatalog, namespace: str, table: str) -> dict[str, Any]:
+    state = find(lake, namespace, table).state
+    found: dict[str, Any] = json.loads(metadata_text(state.io, state.metadata_location))
+    return found
+
+
+def _is_by_java(lake: LakeCatalog, namespace: str, table: str) -> bool:
+    summary = _metadata(lake, namespace, table)["snapshots"][-1]["summary"]
+    return summary.get("engine-name") == "spark"
+
+
+def _comparable(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Metadata without what differs from commit to commit: ids, times, names of files."""
+    ids = {each["snapshot-id"]: number for number, each in enumerate(metadata["snapshots"])}
+    found = {
+        **metadata,
+        **dict.fromkeys(("table-uuid", "location", "last-updated-ms")),
+        "current-snapshot-id": ids[metadata["current-snapshot-id"]],
+        "properties": {**metadata["properties"], "sparkport.folder": None},
+        "refs": {
+            name: {**each, "snapshot-id": ids[each["snapshot-id"]]}
+            for name, each in metadata["refs"].items()
+        },
+        "snapshot-log": [ids[each["snapshot-id"]] for each in metadata["snapshot-log"]],
+        "metadata-log": [
+            Path(each["metadata-file"]).name.split("-")[0] for each in metadata["metadata-log"]
+        ],
+        "snapshots": [],
+    }
+    for each in metadata["snapshots"]:
+        left_out = (*_OF_SPARK, *_OF_A_COMMIT)
+        summary = {key: value for key, value in each["summary"].items() if key not in left_out}
+        parent = each.get("parent-snapshot-id")
+        found["snapshots"].append(
+            {
+                **each,
+                **dict.fromkeys(("timestamp-ms", "manifest-list")),
+                "snapshot-id": ids[each["snapshot-id"]],
+                "parent-snapshot-id": None if parent is None else ids[parent],
+                "summary": summary,
+            }
+        )
+    return found
+
+
+def _told_by_spark(lake: LakeCatalog, namespace: str, table: str) -> list[list[Any]]:
+    """What Iceberg's Java finds in the manifests."""
+    queries = (
+        "SELECT content, file_format, spec_id, record_count, file_size_in_bytes, column_sizes, "
+        "value_counts, null_value_counts, nan_value_counts, lower_bounds, upper_bounds, "
+        "split_offsets, equality_ids, sort_order_id, first_row_id, readable_metrics "
+        "FROM {}.files ORDER BY first_row_id",
+        "SELECT status, sequence_number, file_sequence_number FROM {}.entries "
+        "ORDER BY sequence_number",
+        "SELECT content, partition_spec_id, added_data_files_count, existing_data_files_count, "
+        "deleted_data_files_count, added_delete_files_count, partition_summaries "
+        "FROM {}.manifests ORDER BY added_snapshot_id = 0",
+        "SELECT operation FROM {}.snapshots ORDER BY committed_at",
+    )
+    name = sql_name(lake, namespace, table)
+    return [lake.spark.sql(query.format(name)).collect() for query in queries]
+
+
+def _header(location: str) -> dict[str, str]:
+    with AvroFile[Any](StorageIO(dict).new_input(location)) as file:
+        return dict(file.header.meta)
+
+
+def test_metadata_and_manifests_are_what_java_writes(
+    lake: LakeCatalog, client: DuckDBClient, namespace: str, by_java: Any
+) -> None:
+    for table, is_on in (("plain", False), ("java", True)):
+        by_java(is_on)
+        client.create_table(namespace, table, _ROWS.schema)
+        for count in (3, 1, 2):
+            client.insert(namespace, table, _ROWS.slice(0, count))
+        assert _is_by_java(lake, namespace, table) == is_on
+    plain, java = (_metadata(lake, namespace, table) for table in ("plain", "java"))
+    assert _comparable(plain) == _comparable(java)
+    assert plain["next-row-id"] == 6
+    told = [_told_by_spark(lake, namespace, table) for table in ("plain", "java")]
+    assert told[0] == told[1]
+    lists = [each["snapshots"][-1]["manifest-list"] for each in (plain, java)]
+    headers = [_header(each) for each in lists]
+    # Java writes its own form of the schema beside Avro's, which nobody needs.
+    assert headers[0].keys() == headers[1].keys() - {"iceberg.schema"}
+    same = ("first-row-id", "format-version", "sequence-number", "avro.codec")
+    assert [headers[0][key] for key in same] == [headers[1][key] for key in same]
+
+
+def test_columns_of_all_kinds_have_the_metrics_that_java_writes(
+    lake: LakeCatalog, client: DuckDBClient, namespace: str, by_java: Any
+) -> None:
+    moment = datetime.datetime(2026, 1, 2, 3, 4, 5, 6)
+    rows = pa.table(
+        {
+            "yes": pa.array([True, None]),
+            "small": pa.array([-5, 7], pa.int16()),
+            "large": pa.array([2**62, None], pa.int64()),
+            "nan": pa.array([float("nan"), -0.0]),
+            "price": pa.array([Decimal("-12.34"), None], pa.decimal128(12, 2)),
+            "wide": pa.array([Decimal(10**30), None], pa.decimal128(38, 0)),
+            "text": pa.array(["\N{SNOWMAN}" * 30, None]),
+            "bytes": pa.array([b"\xff" * 30, b""]),
+            "day": pa.array([moment.date(), None]),
+            "at": pa.array([moment, None], pa.timestamp("us")),
+            "nothing": pa.nulls(2, pa.int32()),
+            "tags": pa.array([["x", None], None]),
+            "point": pa.array([{"x": 1, "y": None}, None]),
+        }
+    )
+    for table, is_on in (("plain", False), ("java", True)):
+        by_java(is_on)
+        client.create_table(namespace, table, rows.schema)
+        client.insert(namespace, table, rows)
+        assert _is_by_java(lake, namespace, table) == is_on
+    told = [_told_by_spark(lake, namespace, table) for table in ("plain", "java")]
+    assert repr(told[0]) == repr(told[1])
+
+
+def test_java_goes_on_where_this_server_has_written_and_the_other_way_round(
+    lake: LakeCatalog, client: DuckDBClient, namespace: str
+) -> None:
+    client.create_table_as(namespace, "t", _ROWS)
+    name = sql_name(lake, namespace, "t")
+    for number in range(3):
+        client.insert(namespace, "t", _ROWS.slice(0, 1))
+        client.update(namespace, "t", {"word": f"'{number}'"}, where="id = 1")
+        lake.spark.sql(f"INSERT INTO {name} VALUES (10, 'spark')")
+        client.delete(namespace, "t", where="id = 2")
+    expected = sorted(values(find(lake, namespace, "t"), "id", "word"), key=repr)
+    read = lake.spark.sql(f"SELECT id, word FROM {name}").collect()
+    assert sorted(map(tuple, read), key=repr) == expected
+    assert len(expected) == 3 + 3 + 3 - 1
+    ids = values(find(lake, namespace, "t"), "rowid")
+    assert len(set(ids)) == len(ids)
+
+
+def test_small_manifests_are_joined_by_java(
+    lake: LakeCatalog, client: DuckDBClient, namespace: str
+) -> None:
+    create(lake, namespace, "t", _ROWS.schema)
+    name = sql_name(lake, namespace, "t")
+    lake.spark.sql(
+        f"ALTER TABLE {name} SET TBLPROPERTIES ('commit.manifest.min-count-to-merge' = '5')"
+    )
+    by_java = []
+    for _ in range(10):
+        client.insert(namespace, "t", _ROWS.slice(0, 1))
+        by_java.append(_is_by_java(lake, namespace, "t"))
+    assert by_java.count(True) == 2
+    assert lake.spark.sql(f"SELECT * FROM {name}.manifests").count() < 5
+    assert len(values(find(lake, namespace, "t"), "id")) == 10
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE {} SET TBLPROPERTIES ('write.metadata.compression-codec' = 'gzip')",
+        "ALTER TABLE {} ADD PARTITION FIELD id",
+        "ALTER TABLE {} SET TBLPROPERTIES ('write.metadata.metrics.default' = 'none')",
+    ],
+)
+def test_what_is_not_plain_is_left_to_java(
+    lake: LakeCatalog, client: DuckDBClient, namespace: str, change: str
+) -> None:
+    create(lake, namespace, "t", _ROWS.schema)
+    lake.spark.sql(change.format(sql_name(lake, namespace, "t")))
+    client.insert(namespace, "t", _ROWS)
+    assert lake.spark.table(sql_name(lake, namespace, "t")).count() == 3
+    state = find(lake, namespace, "t").state
+    text = metadata_text(state.io, state.metadata_location)
+    assert json.loads(text)["snapshots"][-1]["summary"]["engine-name"] == "spark"
+
+
+def test_a_table_that_was_upgraded_is_left_to_java_once(
+    lake: LakeCatalog, client: DuckDBClient, namespace: str
+) -> None:
+    name = sql_name(lake, namespace, "t")
+    lake.spark.sql(
+        f"CREATE TABLE {name} USING iceberg TBLPROPERTIES ('format-version' = '2') "
+        "AS SELECT CAST(1 AS BIGINT) AS id, 'a' AS word"
+    )
+    lake.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('format-version' = '3')")
+    client.detach()
+    client.attach()
+    client.insert(namespace, "t", _ROWS)
+    assert _is_by_java(lake, namespace, "t")
+    client.insert(namespace, "t", _ROWS)
+    assert not _is_by_java(lake, namespace, "t")
+    assert sorted(values(find(lake, namespace, "t"), "rowid")) == list(range(7))
+
+
+def test_old_metadata_are_kept_and_removed_as_the_table_wants_it(
+    lake: LakeCatalog, client: DuckDBClient, namespace: str
+) -> None:
+    create(lake, namespace, "t", _ROWS.schema)
+    lake.spark.sql(
+        f"ALTER TABLE {sql_name(lake, namespace, 't')} SET TBLPROPERTIES ("
+        "'write.metadata.previous-versions-max' = '2',"
+        "'write.metadata.delete-after-commit.enabled' = 'true')"
+    )
+    for _ in range(5):
+        client.insert(namespace, "t", _ROWS.slice(0, 1))
+    assert not _is_by_java(lake, namespace, "t")
+    metadata = _metadata(lake, namespace, "t")
+    assert len(metadata["metadata-log"]) == 2
+    folder = path_of(metadata["location"]) / "metadata"
+    left = {each.name for each in folder.glob("*.metadata.json")}
+    named = {Path(each["metadata-file"]).name for each in metadata["metadata-log"]}
+    present = Path(find(lake, namespace, "t").state.metadata_location).name
+    assert left >= {*named, present}
+    # Spark's ALTER was made before the property was there.
+    assert len(left) <= 4
+
+
+def test_what_this_program_does_not_know_stays_in_the_metadata(
+    lake: LakeCatalog, client: DuckDBClient, namespace: str
+) -> None:
+    create(lake, namespace, "t", _ROWS.schema)
+    client.insert(namespace, "t", _ROWS)
+    state = find(lake, namespace, "t").state
+    path = path_of(state.metadata_location)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "of-tomorrow": [1]}))
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    lake._lake._written.replace(state.identifier, WrittenMetadata("", "{}"))
+    client.insert(namespace, "t", _ROWS)
+    assert _metadata(lake, namespace, "t")["of-tomorrow"] == [1]
+
+
+@pytest.mark.parametrize("which", ["-m0.avro", "snap-", ".metadata.json"])
+def test_a_file_that_cannot_be_written_leaves_none_behind(
+    lake: LakeCatalog,
+    client: DuckDBClient,
+    namespace: str,
+    monkeypatch: pytest.MonkeyPatch,
+    which: str,
+) -> None:
+    client.create_table_as(namespace, "t", _ROWS)
+    folder = path_of(find(lake, namespace, "t").state.metadata.location)
+    before = sorted(folder.rglob("*"))
+    write = LocalStorage.write
+
+    def full(storage: LocalStorage, location: str, content: bytes) -> None:
+        if which in location:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        write(storage, location, content)
+
+    monkeypatch.setattr(LocalStorage, "write", full)
+    with pytest.raises(ServerError, match=r"the storage of table .* is full; nothing was changed"):
+        client.insert(namespace, "t", _ROWS)
+    monkeypatch.undo()
+    assert sorted(folder.rglob("*")) == before
+    client.insert(namespace, "t", _ROWS)
+    assert len(values(find(lake, namespace, "t"), "id")) == 6
+
+
+def test_a_writer_that_was_slower_tries_again_and_leaves_nothing_of_its_first_try(
+    lake: LakeCatalog, client: DuckDBClient, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create_table_as(namespace, "t", _ROWS)
+    add = Append.add
+    tries: list[Append] = []
+
+    def slow(append: Append, *arguments: Any) -> None:
+        add(append, *arguments)
+        if not tries:
+            lake.spark.sql(f"INSERT INTO {sql_name(lake, namespace, 't')} VALUES (7, 'spark')")
+        tries.append(append)
+
+    monkeypatch.setattr(Append, "add", slow)
+    client.insert(namespace, "t", _ROWS.slice(0, 1))
+    assert len(tries) == 2
+    assert sorted(values(find(lake, namespace, "t"), "id"), key=repr) == [1, 1, 2, 7, None]
+    metadata = _metadata(lake, namespace, "t")
+    folder = path_of(metadata["location"]) / "metadata"
+    assert len(list(folder.glob("snap-*.avro"))) == len(metadata["snapshots"]) == 3
+    assert len(list(folder.glob("*-m0.avro"))) == 3
+    assert len(list(folder.glob("*.metadata.json"))) == len(metadata["metadata-log"]) + 1
