@@ -99,8 +99,8 @@ _EVERYTHING = "SPARKPORT_TEST_EVERYTHING"
 _SHORT = {
     "jdbc": {
         *("test_contract", "test_direct", "test_dml_model", "test_faults", "test_killed_server"),
-        *("test_many_files", "test_many_writers", "test_permissions", "test_routes_agree"),
-        *("test_secrets", "test_table_changes", "test_upsert"),
+        *("test_independent_readers", "test_many_files", "test_many_writers", "test_permissions"),
+        *("test_routes_agree", "test_secrets", "test_table_changes", "test_upsert"),
     },
     "rest": {
         *("test_contract", "test_dml_model", "test_permissions", "test_rest_away"),

@@ -25,6 +25,7 @@ class _StorePlace(Place):
 
     def __init__(self, prefix: str, store: S3Server) -> None:
         self._prefix, self._store = prefix, store
+        self.options = store.options()
         assert store.folder is not None, "the tests look at objects as files: versitygw is missing"
         BUCKETS[store.bucket] = store.folder / store.bucket
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -26,6 +27,9 @@ class Place(ABC):
 
     is_read_directly = True
     """Whether DuckDB reads files there by itself; from S3 it takes an extension, httpfs."""
+
+    options: Mapping[str, str] = {}
+    """What others need to read files there, by the names of Iceberg's Java."""
 
     @abstractmethod
     def source(self, name: str) -> LakeSource:

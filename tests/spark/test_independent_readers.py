@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from tests.spark.independent_readers import READERS, rows_by
 from tests.spark.lake_tables import find, sql_name
+from tests.spark.places import Place
 
 from sparkport.server import Server
 from sparkport.spark import LakeCatalog
@@ -79,11 +80,11 @@ def written(lake: LakeCatalog, client: DuckDBClient) -> dict[str, tuple[str, lis
 @pytest.mark.parametrize("table", ["changed", "version_3", "version_2"])
 @pytest.mark.parametrize("reader", READERS)
 def test_others_read_what_was_written(
-    written: dict[str, tuple[str, list[Any]]], table: str, reader: str
+    written: dict[str, tuple[str, list[Any]]], place: Place, table: str, reader: str
 ) -> None:
     location, expected = written[table]
     assert len(expected) >= 800
-    assert _comparable(rows_by(reader, location)) == _comparable(expected)
+    assert _comparable(rows_by(reader, location, place.options)) == _comparable(expected)
 
 
 def _comparable(rows: list[Any]) -> list[str]:

@@ -1,0 +1,1 @@
+from tests.spark.test_independent_readers import *  # noqa: F403
