@@ -26,6 +26,7 @@ __all__ = ["RestServer", "rest_server"]
 
 _GROUP, _VERSION = "org.apache.iceberg", "1.11.0"
 """Iceberg has published no jar of the servlet of 1.12.0."""
+_FAILSAFE = "3.3.2"
 _S3_JAR = replace(AWS, version=_VERSION)
 _HEAP = "-Xmx384m"
 
@@ -110,7 +111,7 @@ def _jvm(*jars: Path) -> JavaGateway:
 
 def _server_jars() -> list[Path]:
     """The jars of the servlet, fetched once and kept beside those of the lake."""
-    folder = kept_jars()[0].parent / f"iceberg-rest-{_VERSION}"
+    folder = kept_jars()[0].parent / f"iceberg-rest-{_VERSION}-failsafe-{_FAILSAFE}"
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with (
@@ -143,12 +144,14 @@ def _resolved_in(gateway: JavaGateway, folder: str) -> list[str]:
     revision, descriptors = module.id.ModuleRevisionId.newInstance, module.descriptor
     wanted = descriptors.DefaultModuleDescriptor.newDefaultInstance(revision("a", "test", "1"))
     core: tuple[dict[str, str], ...] = ({}, {"classifier": "tests"})
-    for artifact, extras, is_transitive in (
-        ("iceberg-core", core, True),
-        ("iceberg-aws", ({},), False),  # what it needs is in Iceberg's bundle
+    for group, artifact, version, extras, is_transitive in (
+        (_GROUP, "iceberg-core", _VERSION, core, True),
+        # What it needs is in Iceberg's bundle, but for one library that has another name there.
+        (_GROUP, "iceberg-aws", _VERSION, ({},), False),
+        ("dev.failsafe", "failsafe", _FAILSAFE, ({},), False),
     ):
         needed = descriptors.DefaultDependencyDescriptor(
-            wanted, revision(_GROUP, artifact, _VERSION), False, False, is_transitive
+            wanted, revision(group, artifact, version), False, False, is_transitive
         )
         needed.addDependencyConfiguration("default", "default")
         for extra in extras:
