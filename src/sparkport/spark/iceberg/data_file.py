@@ -23,7 +23,8 @@ __all__ = ["ByteRange", "DataFile"]
 ByteRange = tuple[int, int]
 """Where bytes begin in a file, and how many they are."""
 
-_AT_ONCE = 8
+_threads = ThreadPoolExecutor(32, "sparkport-pages")
+"""Ask stores. A thread is made when none is idle."""
 _NEAR = 256 * 1024
 """Bytes between two ranges of a store that cost less than another request."""
 _MOST_TOGETHER = 8 * 1024 * 1024
@@ -88,10 +89,16 @@ class DataFile:
         if self.is_local:
             with self._storage.open(self.location) as file:
                 return [_mapped(file, *each) for each in ranges]
+        if not ranges:
+            return []
         runs = _runs(sorted(set(ranges)))
         starts = [start for start, _ in runs]
-        with ThreadPoolExecutor(min(_AT_ONCE, len(runs)), "sparkport-pages") as threads:
-            contents = list(threads.map(lambda run: self._storage.read(self.location, *run), runs))
+        first, *others = runs
+        started = [_threads.submit(self._storage.read, self.location, *run) for run in others]
+        contents = [
+            self._storage.read(self.location, *first),
+            *(each.result() for each in started),
+        ]
         found = []
         for start, length in ranges:
             run = bisect.bisect_right(starts, start) - 1

@@ -13,7 +13,8 @@ from pyiceberg.exceptions import ValidationError as IcebergValidationError
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef
+from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEntry
 
 from sparkport.engine.cache import Cache
 from sparkport.errors import Unsupported
@@ -117,6 +118,38 @@ class States:
         )
         self._newest.replace(identifier, metadata)
         return self._states.add((identifier, location), state, _entries(state))
+
+    def add_next(
+        self, before: TableState, location: str, metadata: Mapping[str, Any]
+    ) -> TableState:
+        """The state that metadata describe which have only a snapshot more than those before.
+
+        Only that is parsed, however many snapshots there are.
+        """
+        known, size = before.metadata, len(metadata["metadata-log"])
+        after = known.model_copy(
+            update={
+                "last_sequence_number": metadata["last-sequence-number"],
+                "last_updated_ms": metadata["last-updated-ms"],
+                "current_snapshot_id": metadata["current-snapshot-id"],
+                "next_row_id": metadata["next-row-id"],
+                "refs": {**known.refs, MAIN_BRANCH: SnapshotRef(**metadata["refs"][MAIN_BRANCH])},
+                "snapshots": [*known.snapshots, Snapshot(**metadata["snapshots"][-1])],
+                "snapshot_log": [
+                    *known.snapshot_log,
+                    SnapshotLogEntry(**metadata["snapshot-log"][-1]),
+                ],
+                "metadata_log": [
+                    *known.metadata_log,
+                    MetadataLogEntry(**metadata["metadata-log"][-1]),
+                ][-size:],
+            }
+        )
+        state = replace(
+            before, metadata=after, metadata_location=location, snapshot=after.current_snapshot()
+        )
+        self._newest.replace(before.identifier, after)
+        return self._states.add((before.identifier, location), state, _entries(state))
 
     def at(self, state: TableState, snapshot: Snapshot | None, schema: Schema) -> TableState:
         """The state of another snapshot in the same metadata, with the schema of its time."""

@@ -15,10 +15,9 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from sparkport.spark.iceberg.deletion import delete_files, delete_java_files
@@ -29,7 +28,12 @@ from sparkport.spark.iceberg.manifest_output import (
     manifest_content,
     manifest_list_content,
 )
-from sparkport.spark.iceberg.manifests import Manifest, read_manifest_list, remember
+from sparkport.spark.iceberg.manifests import (
+    Manifest,
+    ManifestEntry,
+    read_manifest_list,
+    remember,
+)
 from sparkport.spark.iceberg.next_metadata import (
     appending_snapshot,
     metadata_folder,
@@ -51,6 +55,8 @@ _log = logging.getLogger(__name__)
 
 _VERSION = 3
 _USUAL_COUNT_TO_MERGE = 100
+_threads = ThreadPoolExecutor(16, "sparkport-commit")
+"""Send files to stores. A thread is made when none is idle."""
 _JAVA_ONLY = ("write.location-provider.impl", "encryption.key-id")
 
 
@@ -82,6 +88,7 @@ def _is_plain(state: TableState, change: TableChange) -> bool:
         and all(each.described and each.spec_id == spec.spec_id for each in change.files)
         and not any(name in properties for name in _JAVA_ONLY)
         and properties.get("write.metadata.compression-codec", "none") == "none"
+        and properties.get("write.metadata.previous-versions-max", "1").isdecimal()
     )
 
 
@@ -121,7 +128,8 @@ class Append:
         self._metadata = metadata
         self._kept = kept
         self._proposed: _PlainMetadata | None = None
-        self._remembered: Callable[[], None] = lambda: None
+        self.made: TableState | None = None
+        """The table after the commit, if that is known without asking the catalog."""
         self._is_unknown = False
 
     def add(self, change: TableChange, summary: Mapping[str, str]) -> None:
@@ -175,8 +183,8 @@ class Append:
             snapshot=snapshot,
             files={place: manifest, list_place: manifest_list_content(manifests, snapshot)},
             properties=self.state.file_properties,
+            remembered=(list_place, manifests, added_entries(described, added)),
         )
-        self._remembered = partial(remember, list_place, manifests, added_entries(described, added))
 
     def commit(self) -> bool:
         """Make the change; False when another writer was faster.
@@ -197,13 +205,19 @@ class Append:
             except OutcomeUnknown:
                 self._is_unknown = True
                 raise
-        self._remembered()
-        if proposed.written:
-            location = proposed.written[-1]
-            written = WrittenMetadata(location, proposed.text)
-            written.metadata = proposed.after
-            self._lake.keep_written(self.state, written)
+        self._lake.attempt(f"keeping what table {self.state.identifier} is now", self._keep)
         return True
+
+    def _keep(self) -> None:
+        """Remember what was written, so that nobody reads it back."""
+        proposed, lake, identifier = self._proposed, self._lake, self.state.identifier
+        assert proposed is not None
+        remember(*proposed.remembered)
+        if not proposed.written:
+            return  # the catalog writes metadata by itself
+        location = proposed.written[-1]
+        self.made = lake.states.add_next(self.state, location, proposed.after)
+        lake.keep_written(identifier, WrittenMetadata(location, proposed.text, proposed.after))
 
     def forget(self) -> None:
         """Remove the files of a change that was not made."""
@@ -228,6 +242,8 @@ class _PlainMetadata(NewMetadata):
     properties: Mapping[str, str]
     text: str
     """`after` as it is written."""
+    remembered: tuple[str, tuple[Manifest, ...], tuple[ManifestEntry, ...]]
+    """The manifest list, its manifests and the files of the first of them."""
     written: list[str] = field(default_factory=list)
     """The locations that `write` has returned."""
     is_stored: threading.Event = field(default_factory=threading.Event)
@@ -257,13 +273,16 @@ class _PlainMetadata(NewMetadata):
             location, content = each
             storage_at(location, self.properties).write(location, content)
 
-        is_local = all(storage_at(each, self.properties).is_local for each in contents)
         try:
-            with (
-                writing(self.identifier),
-                ThreadPoolExecutor(1 if is_local else len(contents), "sparkport-commit") as threads,
-            ):
-                list(threads.map(write, contents.items()))
+            with writing(self.identifier):
+                if all(storage_at(each, self.properties).is_local for each in contents):
+                    for each in contents.items():
+                        write(each)
+                else:
+                    started = [_threads.submit(write, each) for each in contents.items()]
+                    wait(started)  # for all: what is removed below must not be written after that
+                    for done in started:
+                        done.result()
         except BaseException:
             delete_files(contents, self.properties)
             raise

@@ -277,7 +277,9 @@ def _keep(draft: Draft, made: JavaMetadata) -> None:
         return  # the JVM's own client of the catalog has written it
 
     def keep() -> None:
-        lake.keep_written(draft.state, WrittenMetadata(location, made.text()))
+        written = WrittenMetadata(location, made.text())
+        lake.states.add(identifier, location, written.text, draft.state.io)
+        lake.keep_written(identifier, written)
         kept = KeptTable(location, made.as_loaded(), draft.operations, draft.commits + 1)
         lake.kept.keep(identifier, kept)
 

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -67,15 +66,18 @@ _IN_MEMORY = 6
 class WrittenMetadata:
     """Metadata of a table that this server has just written."""
 
-    def __init__(self, location: str, text: str) -> None:
+    def __init__(self, location: str, text: str, metadata: Mapping[str, Any] | None = None) -> None:
+        """`metadata` are what the text says, where that is known already."""
         self.location = location
         self.text = text
+        self._metadata = metadata
 
-    @cached_property
+    @property
     def metadata(self) -> Mapping[str, Any]:
         """As JSON, which nobody may change."""
-        found: Mapping[str, Any] = json.loads(self.text)
-        return found
+        if self._metadata is None:
+            self._metadata = json.loads(self.text)
+        return self._metadata
 
 
 class Lake:
@@ -175,14 +177,9 @@ class Lake:
         known = self._written.find(identifier, None)
         return known.text if known is not None and known.location == location else None
 
-    def keep_written(self, before: TableState, written: WrittenMetadata) -> None:
-        """Remember metadata that follow `before`, so that nobody reads them back. Never raises."""
-
-        def keep() -> None:
-            self.states.add(before.identifier, written.location, written.text, before.io)
-            self._written.replace(before.identifier, written, _IN_MEMORY * len(written.text))
-
-        self.attempt(f"keeping what table {before.identifier} is now", keep)
+    def keep_written(self, identifier: Identifier, written: WrittenMetadata) -> None:
+        """Remember metadata that this server has written, so that nobody reads them back."""
+        self._written.replace(identifier, written, _IN_MEMORY * len(written.text))
 
     def prefetch(self, entries: Iterable[CatalogEntry]) -> None:
         """Read the metadata of tables that are to be listed, several at a time.

@@ -66,7 +66,8 @@ def commit_change(
     """
     identifier = change.identifier
     keys = KeyCheck(lake, change, ctx.check)
-    keys.against(view_of(lake, lake.current(identifier), branch, change.base))
+    if change.keys:  # compares most of the keys before others have to wait
+        keys.against(view_of(lake, lake.current(identifier), branch, change.base))
     with lake.locked(identifier):
         for _ in attempts(ctx, f"table {identifier}"):
             with translated(f"table {identifier}"):
@@ -82,7 +83,7 @@ def commit_change(
                     if not is_made:
                         lake.attempt("files of a commit that was not made", partial(_forget, draft))
             if is_made:
-                return _made(lake, change, branch), location
+                return _made(lake, change, branch, draft), location
     raise AssertionError("the attempts end with a Conflict")
 
 
@@ -120,13 +121,15 @@ def _forget(draft: Draft | Append) -> None:
         forget(draft)
 
 
-def _made(lake: Lake, change: TableChange, branch: str | None) -> TableState:
+def _made(lake: Lake, change: TableChange, branch: str | None, draft: Draft | Append) -> TableState:
     """The state of the table after a change.
 
     Raises: OutcomeUnknown for any error: the files are in use now and must stay.
     """
     try:
         lake.changed(change.identifier)
+        if isinstance(draft, Append) and draft.made is not None:
+            return draft.made
         return view_of(lake, lake.current(change.identifier), branch, change.base)
     except Exception as error:
         raise OutcomeUnknown(
