@@ -12,23 +12,21 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+
+from tests.parts.server_process import free_port, serving_process
 
 __all__ = ["S3Server", "build_versitygw", "s3_server"]
 
 VERSION = "v1.8.0"
 REGION = "us-east-1"
 _CACHE = Path.home() / ".cache" / "sparkport" / "bin"
-_START_SECONDS = 30
 _BUILD_SECONDS = 90
 """Below the time limit of a test. Go keeps what it has compiled, so the next attempt gets on."""
 
@@ -92,15 +90,13 @@ def s3_server(certificate: tuple[Path, Path] | None = None) -> Iterator[S3Server
     program = _versitygw()
     with tempfile.TemporaryDirectory(prefix="sparkport-s3-", ignore_cleanup_errors=True) as folder:
         access_key, secret_key = f"key{secrets.token_hex(8)}", secrets.token_hex(20)
-        port = _free_port()
+        port = free_port()
         endpoint = f"{'https' if certificate else 'http'}://127.0.0.1:{port}"
         buckets = Path(folder) / "buckets"
         buckets.mkdir()
         server = S3Server(endpoint, "lake", access_key, secret_key, buckets)
         command = _command(program, port, buckets, certificate)
-        log_path = Path(folder) / "log"
-        with log_path.open("wb") as log, _running(command, _environment(server), log) as process:
-            _wait_until_it_listens(server.address, process, log_path)
+        with serving_process(command, port, Path(folder) / "log", _environment(server)):
             if not certificate:
                 server.make_bucket(server.bucket)
             yield server
@@ -142,41 +138,6 @@ def _environment(server: S3Server) -> dict[str, str]:
         "ROOT_ACCESS_KEY": server.access_key,
         "ROOT_SECRET_KEY": server.secret_key,
     }
-
-
-@contextmanager
-def _running(
-    command: list[str], environment: Mapping[str, str], log: IO[bytes]
-) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(command, env=environment, stdout=log, stderr=log) as process:
-        try:
-            yield process
-        finally:
-            process.terminate()
-            try:
-                process.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-
-
-def _wait_until_it_listens(
-    address: tuple[str, int], process: subprocess.Popen[bytes], log: Path
-) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            break
-        with suppress(OSError), socket.create_connection(address, timeout=1):
-            return
-        time.sleep(0.02)
-    raise RuntimeError(f"the S3 server did not start: {log.read_text('utf-8', 'replace')}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 # ------------------------------------------------------------------------------------- the program
