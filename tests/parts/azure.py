@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 from tests.parts.server_process import free_port, serving_process
 
-__all__ = ["ACCOUNT", "KEY", "AzureServer", "azure_server"]
+__all__ = ["ACCOUNT", "HOST", "KEY", "AzureServer", "azure_server"]
 
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 """Azurite's own, which everybody knows."""
-_HOST = f"{ACCOUNT}.dfs.core.windows.net"
+HOST = f"{ACCOUNT}.dfs.core.windows.net"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ class AzureServer:
     container: str
 
     def location(self, path: str) -> str:
-        return f"abfss://{self.container}@{_HOST}/{path}"
+        return f"abfss://{self.container}@{HOST}/{path}"
 
     def options(self) -> dict[str, str]:
         """Iceberg's settings for the server."""
         return {
-            f"adls.connection-string.{_HOST}": self.endpoint,
+            f"adls.connection-string.{HOST}": self.endpoint,
             "adls.auth.shared-key.account.name": ACCOUNT,
             "adls.auth.shared-key.account.key": KEY,
         }

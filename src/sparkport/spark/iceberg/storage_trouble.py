@@ -76,7 +76,10 @@ _TROUBLES: tuple[tuple[tuple[str, ...], str], ...] = (
         "its authority, and add that to Java's trust store",
     ),
     (
-        ("curlcode:35", "wrongversionnumber", "curlcode:56", "curlcode:52"),
+        (
+            *("curlcode:35", "wrongversionnumber", "curlcode:56", "curlcode:52"),
+            *("sslconnecterror", "curlerror[56]", "curlerror[52]"),  # Azure's and Google's words
+        ),
         "the store does not talk as it is asked to: set {endpoint}, with http:// or https:// as it "
         "wants it",
     ),
@@ -103,7 +106,10 @@ _TROUBLES: tuple[tuple[tuple[str, ...], str], ...] = (
         "the store answers that it cannot serve now: try again later",
     ),
     (
-        ("networkconnection", "curlcode", "connectionrefused", "unknownhost", "timeout"),
+        (
+            *("networkconnection", "curlcode", "connectionrefused", "unknownhost", "timeout"),
+            *("failtogetanewconnection", "curlerror["),
+        ),
         "the store cannot be reached: set {endpoint}, and check the network and its proxy",
     ),
 )
