@@ -34,6 +34,14 @@ class TestAzureStorage(StorageContract):
         return azure.location(uuid.uuid4().hex)
 
 
+class TestAzureStorageBySas(TestAzureStorage):
+    """With a token such as catalogs vend, and without the account's key."""
+
+    @pytest.fixture
+    def storage(self, azure: AzureServer) -> Storage:
+        return AzureStorage(azure.sas_options())
+
+
 @pytest.mark.parametrize(
     ("scheme", "port", "words"),
     [

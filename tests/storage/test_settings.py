@@ -108,6 +108,49 @@ def test_file_systems_of_every_kind_can_be_made() -> None:
     assert azure_path(account) == ("acct.dfs.core.windows.net", "c/a/b")
 
 
+@pytest.mark.parametrize(
+    ("address", "blob", "dfs"),
+    [
+        ("https://acct.dfs.core.windows.net", ".blob.core.windows.net", ".dfs.core.windows.net"),
+        ("https://acct.blob.core.windows.net/", ".blob.core.windows.net", ".dfs.core.windows.net"),
+        ("acct.dfs.private.example", ".blob.private.example", ".dfs.private.example"),
+        ("https://127.0.0.1:10000/acct", "127.0.0.1:10000", "127.0.0.1:10000"),
+        ("https://127.0.0.1:10000", "127.0.0.1:10000", "127.0.0.1:10000"),
+    ],
+)
+def test_an_address_of_azure_has_the_account_once(address: str, blob: str, dfs: str) -> None:
+    """Arrow puts the account before an authority that begins with a dot, and else behind it."""
+    properties = {"adls.account-key.acct": "aGVsbG8=", "adls.connection-string.acct": address}
+    made = _made("abfss://c@acct.dfs.core.windows.net/a", properties)
+    assert (made["blob_storage_authority"], made["dfs_storage_authority"]) == (blob, dfs)
+    assert (made["blob_storage_scheme"], made["dfs_storage_scheme"]) == ("https", "https")
+
+
+@pytest.mark.parametrize("cloud", ["core.chinacloudapi.cn", "z12.dfs.storage.example"])
+def test_a_cloud_of_its_own(cloud: str) -> None:
+    ending = cloud if ".dfs." in cloud else f"dfs.{cloud}"
+    made = _made(f"abfss://c@acct.{ending}/a", {"adls.account-key.acct": "aGVsbG8="})
+    assert made["dfs_storage_authority"] == f".{ending}"
+    assert made["blob_storage_authority"] == f".{ending.replace('dfs.', 'blob.')}"
+
+
+def test_an_address_of_azure_may_bring_its_sas_token() -> None:
+    host = "acct.dfs.core.windows.net"
+    address = {f"adls.connection-string.{host}": f"https://{host}/?sv=1&sig=x%2B"}
+    others = {"adls.sas-token.acct": "sv=2&sig=y", "adls.account-key.acct": "aGVsbG8="}
+    made = _made(f"abfss://c@{host}/a", {**others, **address})
+    assert made["sas_token"] == "?sv=1&sig=x%2B"
+    assert not made["account_key"]
+
+
+def _made(location: str, properties: Mapping[str, str]) -> dict[str, str]:
+    """What Arrow's file system was made with."""
+    storage = storage_at(location, properties)
+    assert isinstance(storage, ObjectStorage)
+    options: dict[str, str] = storage._at(location)[0].__reduce__()[1][0]
+    return options
+
+
 def test_secrets_are_not_told() -> None:
     storage = storage_at("abfss://c@a.x/f", {"adls.sas-token.a": "sv=1&sig=secret"})
     assert isinstance(storage, ObjectStorage)

@@ -43,7 +43,9 @@ def azure_file_system(host: str, properties: Mapping[str, str]) -> Any:
     key = _of_account(_KEY, host, account, properties)
     if not key and shared_name in (None, account):
         key = properties.get("adls.auth.shared-key.account.key", "")
-    sas = _of_account(_SAS, host, account, properties)
+    endpoint = _of_account(_ENDPOINT, host, account, properties)
+    address = urlsplit(endpoint if "://" in endpoint else f"https://{endpoint}")
+    sas = address.query or _of_account(_SAS, host, account, properties)
     client = [properties.get(f"adls.{each}") for each in ("client-id", "client-secret")]
     if sas:
         options["sas_token"] = sas if sas.startswith("?") else f"?{sas}"
@@ -57,19 +59,26 @@ def azure_file_system(host: str, properties: Mapping[str, str]) -> Any:
             "Azure is read without tokens of Java's kind: have the catalog give out SAS tokens, or "
             "set adls.auth.shared-key.account.key"
         )
-    endpoint = _of_account(_ENDPOINT, host, account, properties)
     suffix = host.partition(".")[2]
     if endpoint:
-        parts = urlsplit(endpoint if "://" in endpoint else f"https://{endpoint}")
         for service in ("blob", "dfs"):
-            authority = parts.netloc.replace(".dfs.", f".{service}.", 1)
-            options[f"{service}_storage_authority"] = authority
-            options[f"{service}_storage_scheme"] = parts.scheme
+            options[f"{service}_storage_authority"] = _authority(address.netloc, account, service)
+            options[f"{service}_storage_scheme"] = address.scheme
     elif suffix and not suffix.endswith(".core.windows.net"):  # a cloud of its own: China's, say
-        rest = suffix.partition(".")[2]
-        options["blob_storage_authority"] = f".blob.{rest}"
-        options["dfs_storage_authority"] = f".dfs.{rest}"
+        options["blob_storage_authority"] = _authority(host, account, "blob")
+        options["dfs_storage_authority"] = _authority(host, account, "dfs")
     return AzureFileSystem(**options)
+
+
+def _authority(netloc: str, account: str, service: str) -> str:
+    """An authority as Arrow wants it, which adds the account.
+
+    It goes before an authority that begins with a dot, and else into the path behind it.
+    """
+    if not netloc.startswith(f"{account}."):
+        return netloc
+    rest = netloc.removeprefix(account)
+    return rest.replace(".dfs.", f".{service}.", 1).replace(".blob.", f".{service}.", 1)
 
 
 def _of_account(begin: str, host: str, account: str, properties: Mapping[str, str]) -> str:
