@@ -56,6 +56,8 @@ class StorageContract:
             assert source.read(100) == b"89"
         with storage.open_once(f"{root}/a") as source:
             assert source.read(3) + source.read() == CONTENT
+            assert source.seekable()
+            assert source.size() == len(CONTENT)
         assert storage.size(f"{root}/a") == len(CONTENT)
         assert storage.exists(f"{root}/a")
 

@@ -30,6 +30,8 @@ Properties = tuple[tuple[str, str], ...]
 
 _BUFFER_BYTES = 1024 * 1024
 _DELETERS = 8
+_ONCE = 4 * 1024 * 1024
+"""Bytes of a file of Google's that is read as a whole."""
 _SECRET = re.compile(r"(?i)(secret|key|token|password|credential|connection-string)")
 _SIGNED = re.compile(r"(?i)\b(sig|signature|x-amz-signature|x-amz-security-token)=[^&\s'\"]+")
 
@@ -142,10 +144,34 @@ class ObjectStorage(Storage):
 
 
 class GcsStorage(ObjectStorage):
-    """Files of Google Cloud Storage."""
+    """Files of Google Cloud Storage.
+
+    Whoever asks PyArrow anything about a file of `open` for the first time lets no other thread run
+    until the store answers: PyArrow asks whether the file is closed, and Arrow then asks the store
+    for all of it. Streams do not have this, so what is read from its beginning is a stream.
+    """
+
+    def open_once(self, location: str) -> pa.NativeFile:
+        content = self._beginning(location, _ONCE + 1)
+        return pa.BufferReader(content) if len(content) <= _ONCE else super().open_once(location)
+
+    def read(self, location: str, offset: int, length: int) -> bytes:
+        if offset or not 0 <= length <= _ONCE:
+            return super().read(location, offset, length)
+        content = self._beginning(location, length)
+        if len(content) < length:
+            raise ValueError("the file is too short")
+        return content
 
     def _at(self, location: str) -> tuple[FileSystem, str]:
         return _gcs(self._properties), location.partition("://")[2]
+
+    def _beginning(self, location: str, length: int) -> bytes:
+        with self._telling(location):
+            system, path = self._at(location)
+            with system.open_input_stream(path, compression=None) as source:
+                content: bytes = source.read(length)
+        return content
 
 
 class AzureStorage(ObjectStorage):
