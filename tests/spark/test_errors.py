@@ -229,6 +229,35 @@ def test_an_error_of_ours_comes_back_from_a_worker_as_it_was(spark):
             "Reason: worker lost",
             errors.CatalogFault,
         ),
+        (
+            "org.apache.hadoop.hive.metastore.api.MetaException",
+            "Could not connect to meta store using any of the URIs provided. Most recent failure: "
+            "org.apache.thrift.transport.TTransportException: java.net.ConnectException: "
+            "Connection refused\n\tat org.apache.thrift.transport.TSocket.open(TSocket.java:255)",
+            errors.CatalogFault,
+        ),
+        (
+            "org.apache.hadoop.hive.metastore.api.MetaException",
+            "Got exception: org.apache.thrift.transport.TTransportException Cannot write to null "
+            "outputStream",
+            errors.CatalogFault,
+        ),
+        (
+            "org.apache.thrift.transport.TTransportException",
+            "Socket is closed by peer.",
+            errors.CatalogFault,
+        ),
+        (
+            "java.io.IOException",
+            "can not read class org.apache.parquet.format.PageHeader: Socket is closed by peer.",
+            errors.PreconditionFailed,
+        ),
+        (
+            "org.apache.hadoop.hive.metastore.api.MetaException",
+            "Got exception: org.apache.hadoop.fs.UnsupportedFileSystemException No FileSystem for "
+            'scheme "s3"',
+            errors.PreconditionFailed,
+        ),
     ],
 )
 def test_errors_of_java_are_told_by_their_class_and_words(spark, name, message, error):
@@ -242,6 +271,20 @@ def test_errors_of_java_are_told_by_their_class_and_words(spark, name, message, 
     assert "/secret" not in str(found)
     assert "10.0.0.7" not in str(found)
     assert "db.internal" not in str(found)
+    assert "org.apache" not in str(found)
+
+
+def test_a_metastore_that_is_away_is_not_taken_for_a_damaged_file(spark):
+    from py4j.protocol import Py4JJavaError
+
+    away = "Most recent failure: org.apache.thrift.transport.TTransportException: refused"
+    made = spark._jvm.org.apache.hadoop.hive.metastore.api.MetaException(away)
+
+    found = translate(Py4JJavaError("An error occurred", made), "Spark catalog lake")
+
+    assert str(found) == (
+        "Spark catalog lake: its catalog or its storage cannot be reached: try again later"
+    )
 
 
 def test_a_jvm_that_is_gone_is_told():

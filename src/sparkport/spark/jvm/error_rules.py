@@ -114,6 +114,8 @@ def _rule(names: str, error: type[SparkportError], sentence: str, words: str = "
 
 _GONE = "Spark is gone, its process has ended: ask the administrator to restart the server"
 
+_UNREACHABLE = "{what}: its catalog or its storage cannot be reached: try again later"
+
 _PACK = "make an archive with `sparkport pack` and name it with worker_environment"
 
 RULES: Sequence[Rule] = (
@@ -245,9 +247,23 @@ RULES: Sequence[Rule] = (
     _rule(
         "",
         PreconditionFailed,
+        "{what}: the Hive metastore makes folders itself, and has no file system for the scheme of "
+        "the warehouse: add one to the metastore",
+        r"^Got exception: .*No FileSystem for scheme",
+    ),
+    # Parquet has a copy of Thrift in a package of its own, for the heads of files.
+    _rule(
+        "",
+        CatalogFault,
+        _UNREACHABLE,
+        r"(?i)connect to (hive )?meta ?store|(?<!parquet\.)org\.apache\.thrift\.transport\.",
+    ),
+    _rule(
+        "",
+        PreconditionFailed,
         "{what} cannot be read: one of its files is damaged; restore it, or drop what needs it",
         r"(?i)is not a Parquet file|parquet magic bytes|could not read footer|corrupt|not an? "
-        r"avro (data )?file|Thrift",
+        r"avro (data )?file|Thrift|can not read class org\.apache\.parquet",
     ),
     _rule(
         "OutOfMemoryError SparkOutOfMemoryError MemoryError",
@@ -274,9 +290,9 @@ RULES: Sequence[Rule] = (
     _rule(
         "ConnectException UnknownHostException SocketTimeoutException NoRouteToHostException "
         "ServiceUnavailableException"
-        " ServiceFailureException RESTException HttpHostConnectException",
+        " ServiceFailureException RESTException HttpHostConnectException TTransportException",
         CatalogFault,
-        "{what}: its catalog or its storage cannot be reached: try again later",
+        _UNREACHABLE,
     ),
     _rule(
         "IllegalArgumentException",
