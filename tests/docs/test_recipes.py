@@ -17,13 +17,14 @@ import pytest
 from tests.docs.blocks import ROOT, Page
 from tests.parts.azure import ACCOUNT, AzureServer, azure_server
 from tests.parts.gcs import GcsServer, gcs_server
+from tests.parts.hive import HiveServer, hive_server, settings_for_s3
 from tests.parts.postgres import Database, PostgresServer
 from tests.parts.s3 import REGION, S3Server, s3_server
 
 from sparkport.errors import PreconditionFailed
 from sparkport.spark.iceberg.object_storage import GcsStorage
 from sparkport.spark.jvm.session.jars import AZURE, GCP, Coordinates, lake_jars
-from sparkport.testing import DuckDBClient
+from sparkport.testing import DuckDBClient, ServerError
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(280)]
 
@@ -111,9 +112,9 @@ def serving(file: Path, environment: Mapping[str, str]) -> Iterator[str]:
     assert process.returncode == 0, log.read_text()
 
 
-def check(file: Path, environment: Mapping[str, str]) -> str:
+def check(file: Path, environment: Mapping[str, str], *more: str) -> str:
     ran = subprocess.run(
-        [PROGRAM, "check", "--config", str(file)],
+        [PROGRAM, "check", "--config", str(file), *more],
         env={**os.environ, **environment},
         cwd=file.parent,
         capture_output=True,
@@ -230,6 +231,63 @@ def test_azure(tmp_path, azure, database):
     with serving(file, {}) as location:
         use(location)
     assert "can be read and written" in check(file, {})
+
+
+def test_hive_and_s3(tmp_path, s3):
+    with hive_server(settings_for_s3(s3)) as hive:
+        file, environment = on_hive(tmp_path, s3, hive)
+        with serving(file, environment) as location:
+            use(location)
+            hive.close()
+            with DuckDBClient(location, "lake", timeout=120) as client:
+                client.attach()
+                with pytest.raises(ServerError, match=AWAY):
+                    client.scan("s", "t")
+    for line in file.with_suffix(".log").read_text().splitlines():
+        assert s3.secret_key not in line
+
+
+def test_hive_is_checked_through_spark(tmp_path, s3):
+    with hive_server(settings_for_s3(s3)) as hive:
+        file, environment = on_hive(tmp_path, s3, hive)
+        said = check(file, environment, "--start-spark")
+    assert "starts, and finds 1 schemas" in said
+    assert "say --start-spark" not in said
+    assert "say --start-spark" in check(file, environment)
+
+
+def test_a_metastore_that_cannot_reach_the_store_is_named(tmp_path, s3):
+    with hive_server({}) as hive:
+        file, environment = on_hive(tmp_path, s3, hive)
+        with (
+            serving(file, environment) as location,
+            DuckDBClient(location, "lake", timeout=120) as client,
+        ):
+            client.attach()
+            with pytest.raises(ServerError, match="schema s: the Hive metastore makes folders"):
+                client.create_schema("s")
+
+
+AWAY = r"message: [^:]+: its catalog or its storage cannot be reached: try again later$"
+
+
+def on_hive(folder: Path, s3: S3Server, hive: HiveServer) -> tuple[Path, dict[str, str]]:
+    """The recipe for a metastore on this machine, and the environment to serve it in."""
+    bucket = s3.make_bucket(f"b{secrets.token_hex(4)}")
+    places = {
+        "thrift://metastore.example.com:9083": hive.uri,
+        "s3://company-lake": f"s3://{bucket}",
+        "eu-central-1": REGION,
+    }
+    return written(folder, recipe("Hive"), places, {}), keys_of(s3)
+
+
+def keys_of(s3: S3Server) -> dict[str, str]:
+    return {
+        "AWS_ACCESS_KEY_ID": s3.access_key,
+        "AWS_SECRET_ACCESS_KEY": s3.secret_key,
+        "AWS_ENDPOINT_URL": s3.endpoint,
+    }
 
 
 def test_a_catalog_of_spark(tmp_path):

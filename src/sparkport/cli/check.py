@@ -143,7 +143,10 @@ def _inspections(config: Config, options: argparse.Namespace) -> Iterator[_Inspe
         if config.master or config.worker_environment:
             yield "workers", partial(lake_inspections.workers, config)
         for each in config.every_lake:
-            yield _called(each, config), partial(lake_inspections.lake, each, found)
+            yield (
+                _called(each, config),
+                partial(lake_inspections.lake, each, found, starts_spark=bool(options.start_spark)),
+            )
         if options.start_spark:
             yield "Spark", lambda: _spark(config)
     if config.policy is not None:

@@ -53,8 +53,11 @@ def workers(config: Config) -> list[str]:
     return [*map(Doubt, worker_doubts(config))] or [f"executors run {chosen}"]
 
 
-def lake(config: Config, found: Found) -> list[str]:
-    """Connect to the catalog and list it; read, write and remove a byte in the store."""
+def lake(config: Config, found: Found, *, starts_spark: bool = False) -> list[str]:
+    """Connect to the catalog and list it; read, write and remove a byte in the store.
+
+    A catalog that only Spark can ask is left to Spark, if that is going to be started.
+    """
     from sparkport.spark.jvm.session.embedded import catalog_name
     from sparkport.spark.lake.catalogs import lacks_tables, native_catalog
 
@@ -70,8 +73,9 @@ def lake(config: Config, found: Found) -> list[str]:
     name = config.spark_catalog or catalog_name(source, config.name)
     catalog = native_catalog(source, name, config.lake)
     if catalog is None:
-        doubt = f"a catalog of the kind {source.catalog} is asked through Spark: say --start-spark"
-        return [Doubt(doubt), *_store(source, {}, None)]
+        said = f"a catalog of the kind {source.catalog} is asked through Spark"
+        asked = said if starts_spark else Doubt(f"{said}: say --start-spark")
+        return [asked, *_store(source, {}, None)]
     try:
         listing = catalog.listing()
         said = f"the {source.catalog} catalog lists {_counted(config, listing, found)}"
