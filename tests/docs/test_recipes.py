@@ -17,6 +17,7 @@ import pytest
 from tests.docs.blocks import ROOT, Page
 from tests.parts.azure import ACCOUNT, AzureServer, azure_server
 from tests.parts.gcs import GcsServer, gcs_server
+from tests.parts.glue import find_moto, glue_server
 from tests.parts.hive import HiveServer, hive_server, settings_for_s3
 from tests.parts.postgres import Database, PostgresServer
 from tests.parts.s3 import REGION, S3Server, s3_server
@@ -288,6 +289,20 @@ def keys_of(s3: S3Server) -> dict[str, str]:
         "AWS_SECRET_ACCESS_KEY": s3.secret_key,
         "AWS_ENDPOINT_URL": s3.endpoint,
     }
+
+
+@pytest.mark.skipif(find_moto() is None, reason="SPARKPORT_MOTO names no moto_server")
+def test_glue_as_moto_simulates_it(tmp_path):
+    with glue_server(find_moto() or "") as aws:
+        bucket = aws.make_bucket(f"b{secrets.token_hex(4)}")
+        places = {"s3://company-lake": f"s3://{bucket}", "eu-central-1": REGION}
+        file = written(tmp_path, recipe("AWS Glue"), places, {})
+        with serving(file, keys_of(aws)) as location:
+            use(location)
+        said = check(file, keys_of(aws))
+    assert f"s3://{bucket}/warehouse can be read and written" in said
+    for shown in (said, file.with_suffix(".log").read_text()):
+        assert aws.secret_key not in shown
 
 
 def test_a_catalog_of_spark(tmp_path):
