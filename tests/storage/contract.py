@@ -127,10 +127,9 @@ class StorageContract:
                 storage.write(f"{root}/{name}/{name}", CONTENT)
             return
         storage.write(f"{root}/{name}/{name}", CONTENT)
-        storage.rename(f"{root}/{name}/{name}", f"{root}/{name}/{name[::-1]}.2")
-        assert storage.files_below(root) == [f"{root}/{name}/{name[::-1]}.2"]
-        assert storage.read(f"{root}/{name}/{name[::-1]}.2", 0, 10) == CONTENT
-        storage.delete(f"{root}/{name}/{name[::-1]}.2")
+        assert storage.files_below(root) == [f"{root}/{name}/{name}"]
+        assert storage.read(f"{root}/{name}/{name}", 0, 10) == CONTENT
+        storage.delete(f"{root}/{name}/{name}")
         assert storage.files_below(root) == []
 
     def test_times_of_files_can_be_compared(self, storage: Storage, root: str) -> None:
@@ -157,8 +156,6 @@ class StorageContract:
                 with pytest.raises(MissingFile) as caught:
                     act(place)
                 assert caught.value.filename == place
-            with pytest.raises(MissingFile):
-                storage.rename(place, f"{root}/other")
             assert not storage.exists(place)
         assert storage.files_below(root) == [f"{root}/file"]
 
@@ -188,20 +185,6 @@ class StorageContract:
         assert storage.files_below(root) == [f"{root}/kept"]
 
     # -------------------------------------------------------------------------- names and listings
-
-    def test_a_renamed_file_has_the_new_name_only(self, storage: Storage, root: str) -> None:
-        storage.write(f"{root}/a", CONTENT)
-        storage.rename(f"{root}/a", f"{root}/new/b")
-        storage.make_durable(f"{root}/new/b")
-        assert storage.files_below(root) == [f"{root}/new/b"]
-        assert storage.read(f"{root}/new/b", 0, 10) == CONTENT
-
-    def test_renaming_replaces(self, storage: Storage, root: str) -> None:
-        storage.write(f"{root}/a", CONTENT)
-        storage.write(f"{root}/b", b"old")
-        storage.rename(f"{root}/a", f"{root}/b")
-        assert storage.files_below(root) == [f"{root}/b"]
-        assert storage.read(f"{root}/b", 0, 10) == CONTENT
 
     def test_files_are_listed_at_all_depths(self, storage: Storage, root: str) -> None:
         for name in ("t-1/b", "t-1/a", "t-1/x/y/c", "t-10/a", "t-1.txt"):

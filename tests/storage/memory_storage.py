@@ -40,13 +40,6 @@ class MemoryStorage(Storage):
     def make_durable(self, location: str) -> None:
         pass
 
-    def rename(self, location: str, target: str) -> None:
-        content = self._content(location)
-        with self._lock:
-            self.files[target] = content
-            self.times[target] = time.time()
-            del self.files[location]
-
     def files_below(self, folder: str) -> list[str]:
         start = f"{folder.rstrip('/')}/"
         return sorted(location for location in list(self.files) if location.startswith(start))

@@ -77,14 +77,6 @@ class LocalStorage(Storage):
             _synchronise(path)
         _synchronise(os.path.dirname(path) or ".")
 
-    def rename(self, location: str, target: str) -> None:
-        new = _path(target)
-        with _missing(location):
-            os.stat(_path(location))  # fails before folders are made in vain
-        _make_folder(os.path.dirname(new))
-        with _missing(location):
-            os.rename(_path(location), new)
-
     def files_below(self, folder: str) -> list[str]:
         top = _path(folder).rstrip("/") or "/"
         start, found = folder.rstrip("/"), []

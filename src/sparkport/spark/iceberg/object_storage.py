@@ -59,16 +59,6 @@ class ObjectStorage(Storage):
     def make_durable(self, location: str) -> None:
         """Nothing to do: a file is durable once it is closed."""
 
-    def rename(self, location: str, target: str) -> None:
-        try:
-            with self._telling(location):
-                system, path = self._at(location)
-                system.copy_file(path, self._at(target)[1])
-        except OSError:
-            self.size(location)  # a file that is missing is told in many ways
-            raise
-        self.delete(location)
-
     def files_below(self, folder: str) -> list[str]:
         from pyarrow.fs import FileSelector, FileType
 

@@ -107,14 +107,6 @@ class Storage(ABC):
         self.make_durable(location)
 
     @abstractmethod
-    def rename(self, location: str, target: str) -> None:
-        """Rename a file, and create the folders that it needs. A file of the new name is replaced.
-
-        On local storage others see either the old or the new file at any time; object stores copy.
-        Call `make_durable` with the new name. Raises: MissingFile.
-        """
-
-    @abstractmethod
     def files_below(self, folder: str) -> list[str]:
         """The locations of all files in and below a folder, sorted, in the spelling of `folder`.
 

@@ -263,7 +263,7 @@ RULES: Sequence[Rule] = (
         PreconditionFailed,
         "{what} cannot be read: one of its files is damaged; restore it, or drop what needs it",
         r"(?i)is not a Parquet file|parquet magic bytes|could not read footer|corrupt|not an? "
-        r"avro (data )?file|Thrift|can not read class org\.apache\.parquet",
+        r"avro (data )?file|Thrift|can not read class org\.apache\.parquet\.",
     ),
     _rule(
         "OutOfMemoryError SparkOutOfMemoryError MemoryError",

@@ -80,16 +80,6 @@ class HadoopStorage(Storage):
     def make_durable(self, location: str) -> None:
         """Nothing to do: a closed file is as safe as the file system makes it."""
 
-    def rename(self, location: str, target: str) -> None:
-        self.size(location)
-        with _telling(location):
-            system, path = self._at(location)
-            new = self._at(target)[1]
-            system.delete(new, False)
-            system.mkdirs(new.getParent())
-            if not system.rename(path, new):
-                raise OSError(errno.EIO, "the file cannot be renamed", location)
-
     def files_below(self, folder: str) -> list[str]:
         folder, found = folder.rstrip("/"), []
         try:
