@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import errno
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tests.spark.places import path_of
 
 from sparkport.server import Server
 from sparkport.spark import LakeCatalog
+from sparkport.spark.iceberg import manifests
 from sparkport.spark.iceberg.file_io import StorageIO
 from sparkport.spark.iceberg.local_storage import LocalStorage
 from sparkport.spark.iceberg.table_state import metadata_text
@@ -171,6 +173,30 @@ def test_columns_of_all_kinds_have_the_metrics_that_java_writes(
         assert _is_by_java(lake, namespace, table) == is_on
     told = [_told_by_spark(lake, namespace, table) for table in ("plain", "java")]
     assert repr(told[0]) == repr(told[1])
+
+
+def test_what_is_remembered_of_manifests_is_what_they_say(
+    lake: LakeCatalog, client: DuckDBClient, namespace: str
+) -> None:
+    client.create_table_as(namespace, "t", _ROWS)
+    for _ in range(2):
+        client.insert(namespace, "t", _ROWS)
+    state = find(lake, namespace, "t").state
+    place = state.snapshot.manifest_list
+    remembered = manifests.read_manifest_list(state.io, place)
+    assert remembered == tuple(manifests._manifests(state.io, place))
+    for each in remembered:
+        assert manifests.is_remembered(each)
+        known = manifests.read_manifest(state.io, each)
+        assert list(map(_plain, known)) == list(
+            map(_plain, manifests._live_entries(state.io, each))
+        )
+
+
+def _plain(entry: manifests.ManifestEntry) -> dict[str, Any]:
+    """An entry of a manifest, with maps of one class."""
+    values = {each.name: getattr(entry, each.name) for each in dataclasses.fields(entry)}
+    return {key: dict(each) if isinstance(each, Mapping) else each for key, each in values.items()}
 
 
 def test_java_goes_on_where_this_server_has_written_and_the_other_way_round(
