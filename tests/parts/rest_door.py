@@ -66,6 +66,7 @@ class RestDoor:
     """How often credentials were given out."""
     _faults: list[_Fault] = field(default_factory=list)
     _tokens: set[str] = field(default_factory=set)
+    _revoked: set[str] = field(default_factory=set)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _commits: threading.Lock = field(default_factory=threading.Lock)
@@ -93,9 +94,14 @@ class RestDoor:
             self._faults.clear()
 
     def reset(self) -> None:
-        """Be as in the beginning, and count anew."""
+        """Be as in the beginning, and count anew.
+
+        The JVM's client is that of all tests, and does not ask for another token by itself.
+        """
         self.heal()
         self.forget()
+        with self._lock:
+            self._tokens |= self._revoked
         self.vended = None
         self.token_seconds = 3600
         for each in (self.defaults, self.overrides, self.hidden, self.offered):
@@ -104,6 +110,7 @@ class RestDoor:
     def revoke(self) -> None:
         """Accept no token that was given out so far."""
         with self._lock:
+            self._revoked |= self._tokens
             self._tokens.clear()
 
     def forget(self) -> None:

@@ -74,14 +74,16 @@ def test_sources_are_combined(toml):
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda each: each.name)
 def test_every_setting_is_a_line_a_variable_and_a_flag(toml, setting):
     text, line, value = _sample(setting)
-    expected = load_config({}, {}, toml(f"{setting.name} = {line}"))
+    of_a_lake = setting.name in ("catalog_options", "secrets_file")
+    given = {"SPARKPORT_WAREHOUSE": "lake"} if of_a_lake else {}
+    expected = load_config({}, given, toml(f"{setting.name} = {line}"))
 
     assert value_of(expected, setting) == value != value_of(Config(), setting)
-    assert load_config({}, {setting.variable: text}) == expected
+    assert load_config({}, {**given, setting.variable: text}) == expected
     on, off = [setting.flag], [setting.flag.replace("--", "--no-", 1)]
     flags = on if value is True else off if value is False else [setting.flag, text]
     options = parser().parse_args(["serve", *flags])
-    assert load_config(vars(options), {}) == expected
+    assert load_config(vars(options), given) == expected
     if isinstance(value, bool):
         options = parser().parse_args(["serve", *(off if value else on)])
         assert load_config(vars(options), {}, toml(f"{setting.name} = {line}")) == Config()

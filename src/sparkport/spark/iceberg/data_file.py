@@ -23,8 +23,7 @@ __all__ = ["ByteRange", "DataFile"]
 ByteRange = tuple[int, int]
 """Where bytes begin in a file, and how many they are."""
 
-_threads = ThreadPoolExecutor(32, "sparkport-pages")
-"""Ask stores. A thread is made when none is idle."""
+_AT_ONCE = 8
 _NEAR = 256 * 1024
 """Bytes between two ranges of a store that cost less than another request."""
 _MOST_TOGETHER = 8 * 1024 * 1024
@@ -94,11 +93,9 @@ class DataFile:
         runs = _runs(sorted(set(ranges)))
         starts = [start for start, _ in runs]
         first, *others = runs
-        started = [_threads.submit(self._storage.read, self.location, *run) for run in others]
-        contents = [
-            self._storage.read(self.location, *first),
-            *(each.result() for each in started),
-        ]
+        with ThreadPoolExecutor(min(_AT_ONCE, len(others)) or 1, "sparkport-pages") as threads:
+            rest = threads.map(lambda run: self._storage.read(self.location, *run), others)
+            contents = [self._storage.read(self.location, *first), *rest]
         found = []
         for start, length in ranges:
             run = bisect.bisect_right(starts, start) - 1

@@ -16,7 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,8 +55,6 @@ _log = logging.getLogger(__name__)
 
 _VERSION = 3
 _USUAL_COUNT_TO_MERGE = 100
-_threads = ThreadPoolExecutor(16, "sparkport-commit")
-"""Send files to stores. A thread is made when none is idle."""
 _JAVA_ONLY = ("write.location-provider.impl", "encryption.key-id")
 
 
@@ -279,8 +277,11 @@ class _PlainMetadata(NewMetadata):
                     for each in contents.items():
                         write(each)
                 else:
-                    started = [_threads.submit(write, each) for each in contents.items()]
-                    wait(started)  # for all: what is removed below must not be written after that
+                    first, *others = contents.items()
+                    # Waits for all at its end: what is removed below is not written after that.
+                    with ThreadPoolExecutor(len(others) or 1, "sparkport-commit") as threads:
+                        started = [threads.submit(write, each) for each in others]
+                        write(first)
                     for done in started:
                         done.result()
         except BaseException:
