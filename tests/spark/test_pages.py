@@ -189,6 +189,27 @@ def test_with_a_damaged_index_arrow_reads_the_file(tmp_path: Path) -> None:
     assert all(each is None or len(each) == 2 for each in answers)
 
 
+def test_dictionaries_in_a_store_are_asked_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(rows().select(["few"]), path, write_page_index=True, max_rows_per_page=1000)
+    content, asked = memoryview(path.read_bytes()), []
+
+    def read(file: DataFile, ranges: Any) -> list[memoryview]:
+        asked.append(len(ranges))
+        return [content[start : start + length] for start, length in ranges]
+
+    monkeypatch.setattr(DataFile, "read", read)
+    monkeypatch.setattr(DataFile, "is_local", False)
+    for first in (5000, 9000):
+        with _open(path) as file:
+            found = read_pages(file, 0, [0], [(first, first + 2)])
+        assert found is not None
+        assert found.column(0).to_pylist() == ["0", "1"]
+    assert asked == [2, 2, 1]  # both parts of the index; dictionary and page; page
+
+
 def test_a_long_footer_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "rows.parquet"
     pq.write_table(rows(), path, row_group_size=1000, write_page_index=True)

@@ -11,11 +11,12 @@ itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sparkport.engine.cache import Cache
 from sparkport.spark.iceberg.data_file import ByteRange, DataFile
 from sparkport.spark.iceberg.page_index import Chunk, ColumnPages, pages_of
 from sparkport.spark.iceberg.thrift import binary, i32, i64, list_of, struct_field, thrift_struct
@@ -44,9 +45,8 @@ def read_pages(
         return None
     chosen = [_pages_in(pages, spans) for pages in columns]
     wanted = [_ranges(*each) for each in zip(columns, chosen, strict=True)]
-    ranges = list(dict.fromkeys(each for ranges in wanted for each in ranges))
     try:
-        content = dict(zip(ranges, file.read(ranges), strict=True))
+        content = _contents(file, wanted, {_dictionary_of(pages) for pages in columns})
         arrays = [
             _rows(pages, numbers, [content[each] for each in own], spans)
             for pages, numbers, own in zip(columns, chosen, wanted, strict=True)
@@ -62,6 +62,29 @@ def read_pages(
     except (ValueError, LookupError, pa.ArrowException):
         _log.debug("pages of a file cannot be read by themselves", exc_info=True)
         return None
+
+
+def _contents(
+    file: DataFile, wanted: Sequence[Sequence[ByteRange]], dictionaries: Set[ByteRange | None]
+) -> dict[ByteRange, bytes | memoryview]:
+    """Ranges of a file. Dictionaries in a store are remembered: all rows of a row group need them.
+
+    Raises: OSError, ValueError.
+    """
+    ranges = dict.fromkeys(each for ranges in wanted for each in ranges)
+    known: dict[ByteRange, bytes | memoryview] = {
+        each: found
+        for each in ranges
+        if each in dictionaries
+        and (found := _dictionaries.find((file.location, file.size, each), None)) is not None
+    }
+    missing = [each for each in ranges if each not in known]
+    contents = known | dict(zip(missing, file.read(missing), strict=True))
+    for each in missing:
+        if each in dictionaries and not file.is_local:
+            place = file.location, file.size, each
+            contents[each] = _dictionaries.add(place, bytes(contents[each]), each[1])
+    return contents
 
 
 def windows(spans: Sequence[Span], most: int) -> Iterator[list[Span]]:
@@ -94,9 +117,14 @@ def _pages_in(pages: ColumnPages, spans: Sequence[Span]) -> list[int]:
 
 def _ranges(pages: ColumnPages, numbers: Sequence[int]) -> list[ByteRange]:
     """Where the dictionary is, if there is one, and the pages."""
+    dictionary = _dictionary_of(pages)
+    places = (pages.places[number] for number in numbers)
+    return [*places] if dictionary is None else [dictionary, *places]
+
+
+def _dictionary_of(pages: ColumnPages) -> ByteRange | None:
     start, first = pages.chunk.start, pages.places[0][0]
-    dictionary = [(start, first - start)] if start < first else []
-    return [*dictionary, *(pages.places[number] for number in numbers)]
+    return (start, first - start) if start < first else None
 
 
 def _rows(
@@ -162,3 +190,7 @@ def _parquet_file(
         }
     )
     return b"".join([_MAGIC, *contents, footer, len(footer).to_bytes(4, "little"), _MAGIC])
+
+
+_dictionaries: Cache[tuple[str, int, ByteRange], bytes] = Cache(32 * 1024 * 1024)
+"""By location, size and place in the file. Data files never change."""
