@@ -131,13 +131,13 @@ def test_files_are_removed_by_one_request_and_leave_nothing(
 def test_what_cannot_be_removed_is_told(
     counted: Storage, proxy: FaultProxy, root: str, s3: S3Server
 ) -> None:
-    names = [f"{root}/{number}" for number in range(3)]
+    names = [f"{root}/file-{number}" for number in range(3)]
     for each in names:
         counted.write(each, CONTENT)
     proxy.fail_next(403, "AccessDenied", "DeleteObjects")
-    proxy.fail_next(403, "AccessDenied", "DeleteObject", path="/1")
-    assert delete_files(names, s3.options(proxy.endpoint())) == [f"{root}/1"]
-    assert counted.files_below(root) == [f"{root}/1"]
+    proxy.fail_next(403, "AccessDenied", "DeleteObject", path="/file-1")
+    assert delete_files(names, s3.options(proxy.endpoint())) == [f"{root}/file-1"]
+    assert counted.files_below(root) == [f"{root}/file-1"]
 
 
 def test_columns_of_a_parquet_file_are_read_by_few_requests(
