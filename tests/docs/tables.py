@@ -20,6 +20,7 @@ from sparkport.engine.types import type_name
 from sparkport.spark.functions.lake_functions import SparkSql, SparkSqlWithArguments
 from sparkport.spark.functions.maintenance import ExpireSnapshots, Optimize
 from sparkport.spark.functions.metadata_functions import Files, History, Snapshots
+from sparkport.spark.functions.sized_views import Views
 from sparkport.spark.functions.table_argument import FunctionOfTable
 from sparkport.spark.functions.table_changes import TableChanges, TableChangesSince
 from sparkport.spark.functions.transaction_functions import transaction_functions
@@ -110,6 +111,7 @@ def _functions() -> str:
     found: list[Any] = [
         *queries,
         *of_tables,
+        Views(lake, ()),
         *merging_functions(lake, ()),
         *transaction_functions(lake),
     ]

@@ -20,7 +20,14 @@ from tests.server.catalogs import (
     numbers,
 )
 
-from sparkport.catalog import CatalogVersion, Context, Identity, VersionedCatalog
+from sparkport.catalog import (
+    Access,
+    CatalogVersion,
+    Context,
+    Identity,
+    Privilege,
+    VersionedCatalog,
+)
 from sparkport.errors import PermissionDenied
 from sparkport.service import listing as listing_module
 from sparkport.service import objects as objects_module
@@ -379,3 +386,46 @@ def test_a_catalog_that_fails_as_a_whole_says_so(listing):
 
     with pytest.raises(PermissionDenied):
         listing.schema_list(CTX, registered(Failing()))
+
+
+class Sized(ListedTable):
+    def __init__(self, name, size):
+        super().__init__(name, numbers(3))
+        self.size = size
+
+    def estimated_rows(self, ctx, options):
+        if isinstance(self.size, Exception):
+            raise self.size
+        return self.size
+
+
+def sizes(contents):
+    infos = [
+        flight.FlightInfo.deserialize(each)
+        for each in msgpack.unpackb(_decompress(contents.serialized))
+    ]
+    return {msgpack.unpackb(info.app_metadata)["name"]: info.total_records for info in infos}
+
+
+def test_sizes_are_told_as_far_as_they_are_known(listing):
+    tables = [Sized("a", 7), Sized("b", None), Sized("c", RuntimeError("no")), Sized("d", -5)]
+    schema = ListedSchema("s", tables)
+    catalog = registered(ListedCatalog("cat", [schema]))
+
+    assert sizes(listing.contents(CTX, catalog, schema)) == {"a": 7, "b": -1, "c": -1, "d": -1}
+
+    tables[0].size = 8
+    assert sizes(listing.contents(CTX, catalog, schema))["a"] == 8
+
+
+def test_sizes_are_told_to_those_who_may_read(listing):
+    class Lists(Access):
+        def may(self, privilege, schema="", name=""):
+            return privilege is Privilege.LIST
+
+    schema = ListedSchema("s", [Sized("a", 7)])
+    ctx = Context(catalog_name="cat", access=Lists())
+
+    assert sizes(listing.contents(ctx, registered(ListedCatalog("cat", [schema])), schema)) == {
+        "a": -1
+    }

@@ -13,7 +13,7 @@ from sparkport.catalog import Context, ScanOptions, SchemaRequest, TimePoint
 from sparkport.errors import BadRequest, NotFound
 from sparkport.server import Server
 from sparkport.spark.iceberg.metadata_heads import MetadataHeads
-from sparkport.testing import DuckDBClient
+from sparkport.testing import DuckDBClient, ServerError
 
 _PROPERTIES = "TBLPROPERTIES ('format-version' = '3', 'write.delete.mode' = 'merge-on-read')"
 
@@ -149,6 +149,41 @@ def test_tags_keep_their_columns_and_branches_have_the_present_ones(lake, histor
         NotFound, match=r"no tag or branch 'other': its tags and branches are first, side"
     ):
         _rows(lake, history, "version", "other")
+
+
+def test_latest_is_the_present_whatever_others_have_named_so(lake, history, client):
+    table = f"`{lake.spark_catalog}`.{history}.t"
+    lake.spark.sql(f"ALTER TABLE {table} CREATE TAG latest AS OF VERSION {_id(lake, history, 0)}")
+    assert _rows(lake, history, "version", "latest") == _rows(lake, history, "version", 4)
+    assert client.scan(history, "t", at=("VERSION", "latest")).to_pylist() == [
+        {"id": 2, "w": "b", "extra": None}
+    ]
+    lake.spark.sql(f"INSERT INTO {table} VALUES (3, 'c', 7)")
+    assert client.scan(history, "t", ["id"], at=("VERSION", "latest")).num_rows == 2
+
+
+def test_latest_tells_how_many_rows_there_are_and_keeps_to_the_transaction(lake, history, client):
+    def told() -> int:
+        with client._session.statement():
+            return client._bound(history, "t", ("VERSION", "latest")).total_records
+
+    assert told() == client.table(history, "t").total_records == 1
+    client.begin()
+    assert client.scan(history, "t", at=("VERSION", "latest")).num_rows == told() == 1
+    lake.spark.sql(f"INSERT INTO `{lake.spark_catalog}`.{history}.t VALUES (3, 'c', 7)")
+    assert client.scan(history, "t", at=("VERSION", "latest")).num_rows == told() == 1
+    client.commit()
+    assert client.scan(history, "t", at=("VERSION", "latest")).num_rows == told() == 2
+    client.detach()
+    assert client.attach().table(history, "t").total_records == 2
+
+
+def test_latest_of_a_table_that_was_altered_is_refused_as_without_it(lake, history, client):
+    client.table(history, "t")
+    lake.spark.sql(f"ALTER TABLE `{lake.spark_catalog}`.{history}.t ADD COLUMN more INT")
+    for at in (None, ("VERSION", "latest")):
+        with pytest.raises(ServerError, match="ATTACH it again"):
+            client.scan(history, "t", at=at)
 
 
 def test_timestamps_find_what_was_there_at_that_moment(lake, history):

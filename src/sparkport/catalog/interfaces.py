@@ -80,8 +80,8 @@ class Table(ABC):
     def estimated_rows(self, ctx: Context, options: ScanOptions) -> int | None:
         """Estimate the number of rows of a scan for the client's plans; None when not known.
 
-        DuckDB asks only for tables that it first sees while it plans: at a point in time, and for
-        flights (airport §5.7).
+        Must be cheap: the listing tells it too, for each table. DuckDB uses it only for tables that
+        it first sees while it plans: with AT, and for flights (airport §5.7).
         """
         return None
 

@@ -1,10 +1,20 @@
-"""How DuckDB compares names, and how a table spells them."""
+"""How DuckDB compares names, how a table spells them, and how schemas are published."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-__all__ = ["folded", "own_spellings"]
+__all__ = ["MAIN", "MAIN_PUBLISHED", "folded", "own_spellings", "published_name"]
+
+MAIN = "main"
+MAIN_PUBLISHED = "main_"
+"""The published name of a schema `main`: DuckDB lists `main`, but cannot look it up (airport §3.9).
+"""
+
+
+def published_name(name: str) -> str:
+    """The clients' name of the schema of that name."""
+    return MAIN_PUBLISHED if name.lower() == MAIN else name
 
 
 def folded(name: str) -> bytes:

@@ -14,6 +14,7 @@ from sparkport.catalog.filters import Filter
 from sparkport.catalog.interfaces import Table
 
 __all__ = [
+    "LATEST",
     "DynamicSchemaTable",
     "FramedTable",
     "Framer",
@@ -34,16 +35,26 @@ done or cancelled. A generator then sees GeneratorExit at its `yield` and can fr
 """
 
 
+LATEST = "latest"
+"""The name of the version that is the present, on every backend."""
+
+
 @dataclass(frozen=True, slots=True)
 class TimePoint:
     """A point in a table's history. `unit` is "timestamp", "version" or "snapshot", in lower case.
 
     `value` is text as the user gave it: "2024-01-15T10:30:00Z" and "2024-01-15
     10:30:00[.ffffff][+00]" both occur (airport §5.9, §15.3); a timestamp without zone is UTC.
+    The version "latest" is the present. The service asks for that without a time point.
     """
 
     unit: Literal["timestamp", "version", "snapshot"]
     value: str
+
+    @property
+    def is_latest(self) -> bool:
+        """Whether this is the present, which has no history to be looked up in."""
+        return self.unit != "timestamp" and self.value.strip() == LATEST
 
 
 @dataclass(frozen=True, slots=True)

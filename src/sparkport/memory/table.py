@@ -315,6 +315,6 @@ class MemoryTable(
         self._name = name
 
     def _version(self, ctx: Context, time_point: TimePoint | None) -> Version:
-        if time_point is not None:
+        if time_point is not None and not time_point.is_latest:
             return self.history.at(time_point, self.title)
         return self.ledger.version_for(ctx, self)

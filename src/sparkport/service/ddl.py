@@ -27,7 +27,7 @@ from sparkport.catalog import (
     Table,
     UnalterableTable,
 )
-from sparkport.catalog.names import folded, own_spellings
+from sparkport.catalog.names import MAIN, folded, own_spellings
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.engine.discretion import discreet
 from sparkport.engine.types import refuse_unsupported
@@ -43,7 +43,6 @@ from sparkport.errors import (
 from sparkport.service.calls import Call
 from sparkport.service.listing import table_info
 from sparkport.service.objects import (
-    MAIN,
     PublishedTable,
     find_schema,
     find_table,

@@ -1,8 +1,8 @@
 """The contents of catalogs as clients load them: list_schemas and ListFlights.
 
 The catalog is enumerated every time, because only it knows what a caller may see now. The encoding
-of each object is remembered as long as the object gives the same Arrow schema and comment, so a
-second listing costs little more than the enumeration.
+of each object is remembered as long as the object gives the same Arrow schema, comment and number
+of rows, so a second listing costs little more than the enumeration.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import logging
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from sparkport.catalog import Context, Privilege, ScalarFunction, Schema, Table
+from sparkport.catalog import Context, Privilege, ScalarFunction, ScanOptions, Schema, Table
 from sparkport.catalog.names import folded
 from sparkport.errors import CatalogFault, SparkportError
 from sparkport.service.functions import (
@@ -43,11 +44,15 @@ __all__ = ["Listing", "table_info"]
 _log = logging.getLogger(__name__)
 
 
+_Info: TypeAlias = tuple[pa.Schema, tuple[str, int | None], bytes]
+"""A table's Arrow schema, its comment and number of rows, and what was encoded of them."""
+
+
 @dataclass(slots=True)
 class _Remembered:
     """What was encoded of a schema of a catalog, under one spelling of the catalog's name."""
 
-    infos: dict[str, tuple[pa.Schema, str, bytes]] = field(default_factory=dict)
+    infos: dict[str, _Info] = field(default_factory=dict)
     functions: dict[tuple[str, str, str, str], bytes] = field(default_factory=dict)
     objects: list[bytes] = field(default_factory=list)
     contents: SchemaContents = field(default_factory=lambda: encode_contents([]))
@@ -109,13 +114,15 @@ class Listing:
         bearer = "" if ctx.identity is None else bearer_text(ctx.identity)
         key = (registered, ctx.catalog_name, schema.name, bearer)
         remembered = self._remembered.get(key) or _Remembered()
-        infos: dict[str, tuple[pa.Schema, str, bytes]] = {}
+        infos: dict[str, _Info] = {}
         for published in self.tables(ctx, registered, schema):
             name, comment = published.table.name, published.table.comment
+            known_as = (comment, self._rows(ctx, published))
             known = remembered.infos.get(name)
-            if known is None or known[0] is not published.arrow_schema or known[1] != comment:
-                encoded = table_info(ctx, published, published.descriptor(ctx, self._signer))
-                known = (published.arrow_schema, comment, encoded)
+            if known is None or known[0] is not published.arrow_schema or known[1] != known_as:
+                descriptor = published.descriptor(ctx, self._signer)
+                encoded = table_info(ctx, published, descriptor, rows=known_as[1])
+                known = (published.arrow_schema, known_as, encoded)
             infos[name] = known
         functions: dict[tuple[str, str, str, str], bytes] = {}
         for each in self.functions(ctx, registered, schema):
@@ -153,9 +160,22 @@ class Listing:
             self._refuse(registered, f"schema {schema.name!r}", error)
             return
         for table in published_tables:
-            yield table_info(ctx, table, table.descriptor(ctx, self._signer))
+            descriptor = table.descriptor(ctx, self._signer)
+            yield table_info(ctx, table, descriptor, rows=self._rows(ctx, table))
         for function in published_functions:
             yield function_info(ctx, function, self._signer)
+
+    def _rows(self, ctx: Context, published: PublishedTable) -> int | None:
+        """How many rows a table has, for a caller who may read it; None when it is not known."""
+        table = published.table
+        if not ctx.access.may(Privilege.READ, published.schema_name, table.name):
+            return None
+        try:
+            rows = table.estimated_rows(ctx, ScanOptions())
+            return rows if rows is not None and 0 <= rows < 2**63 else None
+        except Exception as error:  # noqa: BLE001 - only an estimate is missing
+            self._refuse(published.registered, f"table {published.title!r}: its size", error)
+            return None
 
     def tables(
         self, ctx: Context, registered: RegisteredCatalog, schema: Schema

@@ -22,7 +22,7 @@ from sparkport.catalog import (
     TimePoint,
     find_rowid_column,
 )
-from sparkport.catalog.names import folded
+from sparkport.catalog.names import MAIN, MAIN_PUBLISHED, folded, published_name
 from sparkport.catalog.rowid import ROWID_MARKER
 from sparkport.engine.cache import Cache
 from sparkport.engine.statistics import takes_statistics
@@ -47,11 +47,6 @@ __all__ = [
     "table_at",
     "table_named",
 ]
-
-MAIN = "main"
-MAIN_PUBLISHED = "main_"
-"""The published name of a schema `main`: DuckDB lists `main`, but cannot look it up (airport §3.9).
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,11 +264,6 @@ def published_result_schema(own: pa.Schema, title: str) -> pa.Schema:
 def published_schema_name(schema: Schema) -> str:
     """The name under which clients find the schema."""
     return published_name(schema.name)
-
-
-def published_name(name: str) -> str:
-    """The clients' name of the schema of that name."""
-    return MAIN_PUBLISHED if name.lower() == MAIN else name
 
 
 def _refuse_strange(own: pa.Schema, title: str) -> None:

@@ -93,6 +93,14 @@ class _RestrictedTable(DynamicSchemaTable, StagedTable):
             for batch in batches:
                 yield visibility.rows(batch, ctx.check)
 
+    def estimated_rows(self, ctx: Context, options: ScanOptions) -> int | None:
+        # How many rows there are is for those who see them all.
+        return (
+            None
+            if self._restrictions.row_filters
+            else self._table.estimated_rows(ctx, replace(options, filter=None))
+        )
+
     def stage(self, ctx: Context, operation: Operation, options: DMLOptions) -> StagedWrite:
         """Begin a statement.
 

@@ -117,7 +117,7 @@ class LakeTable(
         return column_statistics(self.state, column)
 
     def _at(self, ctx: Context, point: TimePoint | None) -> TableState:
-        if point is None:
+        if point is None or point.is_latest:
             return self.state
         then = state_at(self._lake, self._lake.current(self.identifier), point, ctx.check)
         self._lake.transactions.travels(ctx.transaction_id, then)

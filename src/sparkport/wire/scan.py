@@ -170,7 +170,10 @@ _UNITS: Mapping[str, Literal["timestamp", "version", "snapshot"]] = {
 def decode_time_point(unit: str, value: str) -> TimePoint | None:
     """Decode upper case, as the client sends it, or the contracts' lower case (airport §15.3).
 
-    Returns None when both texts are empty. Raises: BadRequest.
+    Returns None when both texts are empty, and for the version "latest", which is the present. The
+    client asks with AT for what it does not ask without: how many rows there are (airport §19).
+
+    Raises: BadRequest.
     """
     if not unit and not value:
         return None
@@ -179,7 +182,8 @@ def decode_time_point(unit: str, value: str) -> TimePoint | None:
         raise BadRequest(f"a point in time is a TIMESTAMP, VERSION or SNAPSHOT, not {unit[:40]!r}")
     if not value:
         raise BadRequest(f"the {known.upper()} to travel to must not be empty")
-    return TimePoint(known, value)
+    point = TimePoint(known, value)
+    return None if point.is_latest else point
 
 
 def encode_endpoints(endpoints: Sequence[bytes]) -> bytes:

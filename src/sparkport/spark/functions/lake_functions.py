@@ -32,6 +32,7 @@ from sparkport.spark.functions.maintenance import ExpireSnapshots, Optimize
 from sparkport.spark.functions.metadata_functions import Files, History, Snapshots
 from sparkport.spark.functions.queries import Queries, Query, read_query
 from sparkport.spark.functions.query_arguments import markers
+from sparkport.spark.functions.sized_views import Views
 from sparkport.spark.functions.sql_functions import SqlFunctions
 from sparkport.spark.functions.table_argument import FunctionOfTable
 from sparkport.spark.functions.table_changes import TableChanges, TableChangesSince
@@ -92,7 +93,8 @@ class LakeFunctions:
             ]
             merging = merging_functions(self._lake, namespace)
             of_tables = [form(self._lake, namespace) for form in _OF_TABLES]
-            own = self._own.setdefault(namespace, [*query, *of_tables, *merging])
+            views = Views(self._lake, namespace)
+            own = self._own.setdefault(namespace, [*query, *of_tables, views, *merging])
         return own
 
     def scalar_functions(self, namespace: tuple[str, ...]) -> Sequence[ScalarFunction]:

@@ -12,6 +12,7 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.transforms import VoidTransform
 
 from sparkport.catalog import Context, FunctionSignature, Parameter, ParameterKind, TimePoint
+from sparkport.catalog.scan import LATEST
 from sparkport.errors import AlreadyExists, BadRequest, NotFound, PreconditionFailed, Unsupported
 from sparkport.spark.functions.maintenance import MaintenanceFunction
 from sparkport.spark.functions.table_argument import expect_point
@@ -291,7 +292,7 @@ def _expect_name(name: Any) -> str:
         raise BadRequest(
             f"a tag cannot be called {name}: AT (VERSION => …) would take it for a number"
         )
-    if name == _MAIN or name.startswith(WORKING_BRANCH):
+    if name in (_MAIN, LATEST) or name.startswith(WORKING_BRANCH):
         raise BadRequest(f"a tag cannot be called {name}: the name is reserved")
     return name
 

@@ -231,6 +231,8 @@ def state_at(
     Raises: NotFound when there is no such point; BadRequest when its text cannot be read;
     CatalogFault.
     """
+    if point.is_latest:
+        return state
     if point.unit == "timestamp":
         return _at_timestamp(lake, state, point.value)
     number = _number(point)
@@ -246,7 +248,7 @@ def names_snapshot(
 
     Raises: CatalogFault.
     """
-    if point.unit == "timestamp":
+    if point.unit == "timestamp" or point.is_latest:
         return False
     number = _number(point)
     if number is None:

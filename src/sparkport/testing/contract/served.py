@@ -117,6 +117,15 @@ class ServedContract(Ground):
             # A scan compares the values with what was reported (trap T28).
             client.scan(schema.name, table.name)
 
+    def test_the_latest_version_is_the_present(
+        self, client: DuckDBClient, catalog: Catalog, ctx: Context
+    ) -> None:
+        """DuckDB asks with AT how many rows there are, and plans with the answer (airport §19)."""
+        for schema, table in all_tables(catalog, ctx):
+            now = client.scan(schema.name, table.name)
+            latest = client.scan(schema.name, table.name, at=("VERSION", "latest"))
+            assert same_rows(latest, now), f"{schema.name}.{table.name}"
+
     def test_a_point_in_time_that_is_none_is_refused_clearly(
         self, client: DuckDBClient, catalog: Catalog, ctx: Context
     ) -> None:
