@@ -7,7 +7,7 @@ metadata file; `options` are Iceberg's for the store that it is in, by the names
     python -m tests.spark.independent_readers duckdb s3://lake/s/t/metadata/00003-….metadata.json \
         s3.endpoint=http://127.0.0.1:7070 …
 
-DuckDB's extension `iceberg` is a wheel for a certain version of DuckDB. Both are installed once
+DuckDB's extensions are wheels for a certain version of DuckDB. They are installed once, with it,
 into a folder of the user's cache, beside the environment of the tests.
 """
 
@@ -35,9 +35,10 @@ if TYPE_CHECKING:
 __all__ = ["READERS", "duckdb_environment", "load_extensions", "rows_by"]
 
 _DUCKDB = "1.5.5"
+_EXTENSIONS = ("avro", "httpfs", "iceberg", "tpcds", "tpch")
 _WHEELS = (
     f"duckdb=={_DUCKDB}",
-    *(f"duckdb-extension-{name}=={_DUCKDB}" for name in ("avro", "httpfs", "iceberg")),
+    *(f"duckdb-extension-{name}=={_DUCKDB}" for name in _EXTENSIONS),
 )
 _INSTALL_SECONDS = 100
 _READ_SECONDS = 200
@@ -88,7 +89,7 @@ def _duckdb_folder() -> Path:
     """The folder with DuckDB and its extensions, after installing them once."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "sparkport", "readers")
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    folder = cache / f"duckdb-{_DUCKDB}-python-{version}"
+    folder = cache / f"duckdb-{_DUCKDB}-{'-'.join(_EXTENSIONS)}-python-{version}"
     if folder.exists():
         return folder
     cache.mkdir(parents=True, exist_ok=True)
