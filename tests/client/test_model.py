@@ -30,7 +30,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from sparkport.memory import MemoryCatalog
+from sparkport.memory import MemoryCatalog, MemorySettings
 from sparkport.server import Server
 from sparkport.testing import Changed, ClientSideError, DuckDBClient, ServerError
 
@@ -95,7 +95,9 @@ class Statements(RuleBasedStateMachine):
     @initialize(data=st.data(), lossless=st.booleans())
     def attach(self, data: st.DataObject, lossless: bool) -> None:
         self.catalog = f"c{next(self.numbers)}"
-        self.server.add_catalog(MemoryCatalog(self.catalog))
+        self.server.add_catalog(
+            MemoryCatalog(self.catalog, settings=MemorySettings(statistics_rows=0))
+        )
         self.client = DuckDBClient(
             self.server.location, self.catalog, arrow_lossless=lossless, timeout=60
         )

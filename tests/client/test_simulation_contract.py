@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from sparkport.catalog import Catalog, Context, PartitionedTable, ScanOptions, Schema, Table
-from sparkport.memory import MemoryCatalog, MemoryTable
+from sparkport.memory import MemoryCatalog, MemorySettings, MemoryTable
 from sparkport.testing import CatalogContract
 
 
@@ -15,7 +15,7 @@ class TestMemoryCatalog(CatalogContract):
     engine_messages = True
 
     def make_catalog(self) -> Catalog:
-        catalog = MemoryCatalog("shop")
+        catalog = MemoryCatalog("shop", settings=MemorySettings(statistics_rows=0))
         sales = catalog.add_schema("sales", comment="What we sold")
         ids = range(5000)
         rows = pa.table({"id": ids, "name": [f"n{i}" for i in ids], "amount": [i / 4 for i in ids]})

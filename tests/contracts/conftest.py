@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from tests.contracts.contract_client import ContractClient
 
-from sparkport.memory import MemoryCatalog, MemoryTable
+from sparkport.memory import MemoryCatalog, MemorySettings, MemoryTable
 from sparkport.server import Server, ServerSettings
 from sparkport.server.options import Catalogs
 
@@ -41,7 +41,7 @@ def catalog() -> MemoryCatalog:
     """Schema `shop` with a table `items` of three rows, whose ids are 0, 1 and 2; an empty schema
     `spare`.
     """
-    catalog = MemoryCatalog("lake")
+    catalog = MemoryCatalog("lake", settings=MemorySettings(statistics_rows=0))
     shop = catalog.add_schema("shop", comment="What we sell")
     rows = [{"id": 1, "name": "ant", "price": 1.5}, {"id": 2, "name": "bee", "price": None}]
     rows.append({"id": 3, "name": None, "price": 3.5})

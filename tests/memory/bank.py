@@ -13,6 +13,7 @@ class Bank:
     """A catalog with two tables of accounts."""
 
     def __init__(self, settings: MemorySettings | None = None) -> None:
+        settings = settings or MemorySettings(statistics_rows=0)
         self.catalog = MemoryCatalog("bank", settings=settings)
         schema = self.catalog.add_schema("s")
         self.schema: MemorySchema = schema

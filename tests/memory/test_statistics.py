@@ -378,6 +378,7 @@ def test_only_tables_with_transactions_offer_statistics() -> None:
     assert alone.column_statistics(CTX, "a") is None
     assert Bank().giro.offers_statistics
     assert not Bank(MemorySettings(statistics=False)).giro.offers_statistics
+    assert not Bank(MemorySettings()).giro.offers_statistics, "it is too small to pay"
     table, _ = table_of(pa.array([1]), settings=MemorySettings(statistics=False))
     assert not table.offers_statistics
 

@@ -63,7 +63,7 @@ def token(who: str) -> dict[str, str]:
 
 @pytest.fixture
 def server() -> Iterator[sp.Server]:
-    lake = sp.MemoryCatalog("lake")
+    lake = sp.MemoryCatalog("lake", settings=sp.MemorySettings(statistics_rows=0))
     shop, vault = lake.add_schema("shop"), lake.add_schema("vault")
     shop.add_table(sp.MemoryTable("orders", ORDERS))
     shop.add_table(sp.MemoryTable("notes", ORDERS))

@@ -39,7 +39,7 @@ COLUMNS = pa.schema([("a", pa.int64())])
 
 @pytest.fixture
 def server(start) -> Server:
-    builder = sp.CatalogBuilder("cat")
+    builder = sp.CatalogBuilder("cat", sp.MemorySettings(statistics_rows=0))
     builder.schema("s").table("t", pa.table({"a": [1, 2, 3]}))
     settings = sp.ServerSettings(authenticate=sp.TokenAuthenticator({"a": "ada"}))
     server: Server = start(builder, settings)

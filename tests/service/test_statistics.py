@@ -26,13 +26,14 @@ from sparkport.testing import DuckDBClient, ReportedStatistics, ServerError
 
 LOCAL = "grpc://127.0.0.1:0"
 MARKER = b"can_produce_statistics"
+ASKED = MemorySettings(statistics_rows=0)
 
 
 class Served:
     """A memory catalog behind a server, with the table `s.t` of ten rows, and its clients."""
 
     def __init__(self) -> None:
-        self.catalog = sp.MemoryCatalog("c")
+        self.catalog = sp.MemoryCatalog("c", settings=ASKED)
         self.schema = self.catalog.add_schema("s")
         self.rows = pa.table({"id": range(10), "name": [f"n{number}" for number in range(10)]})
         self.schema.add_table(sp.MemoryTable("t", self.rows))
@@ -124,6 +125,23 @@ def test_a_table_can_be_told_to_offer_none(served: Served) -> None:
     assert client.statistics("s", "silent", "id") is None
 
 
+def test_tables_are_asked_about_from_a_number_of_rows_on(served: Served) -> None:
+    served.add("grown", served.rows, settings=MemorySettings(statistics_rows=11))
+    small = served.client()
+    assert not marked(small, "grown")
+    small.insert("s", "grown", pa.table({"id": [10], "name": ["n10"]}))
+
+    large = served.client()
+    assert marked(large, "grown")
+    assert bounds(large, "id", "grown") == (0, 10)
+    assert small.statistics("s", "grown", "id") is None
+    assert small.scan("s", "grown", where="id >= 10").num_rows == 1, "what it has attached is good"
+
+    small.delete("s", "grown", "id = 10")
+    assert bounds(large, "id", "grown") == (None, None), "it asks, since it has not heard of that"
+    assert large.scan("s", "grown", where="id >= 9").num_rows == 1
+
+
 # -------------------------------------------------------------------------- which rows it is about
 
 
@@ -163,7 +181,7 @@ def test_the_past_has_no_statistics(served: Served) -> None:
 
 
 def test_a_description_of_the_past_has_no_marker() -> None:
-    catalog = sp.MemoryCatalog("c")
+    catalog = sp.MemoryCatalog("c", settings=ASKED)
     catalog.add_schema("s").add_table(sp.MemoryTable("t", pa.table({"id": [1]})))
     service = Service(CatalogRegistry([("c", catalog)]))
     descriptor = flight.FlightDescriptor.for_path("s", "t").serialize()
@@ -403,7 +421,7 @@ def test_an_error_for_the_user_reaches_him() -> None:
 
 
 def test_columns_that_nobody_can_be_told_about() -> None:
-    catalog = sp.MemoryCatalog("c")
+    catalog = sp.MemoryCatalog("c", settings=ASKED)
     rows = pa.table({"id": [1], "b": [b"x"]})
     catalog.add_schema("s").add_table(sp.MemoryTable("t", rows))
     for column in ("nothing", "rowid"):
@@ -418,7 +436,7 @@ def test_a_table_that_has_none_gets_the_widest_answer() -> None:
 
 
 def test_without_a_transaction_nothing_is_said_of_what_may_change() -> None:
-    catalog = sp.MemoryCatalog("c")
+    catalog = sp.MemoryCatalog("c", settings=ASKED)
     table = Talking(ColumnStatistics(1, 9))
     catalog.add_schema("s").add_table(table)
     assert told(catalog, "n") == UNKNOWN

@@ -38,10 +38,10 @@ def warehouse(place: Place) -> Path:
 @pytest.fixture(scope="session")
 def lake(place: Place) -> Iterator[LakeCatalog]:
     """A lake that tests share. Without Java it fails, and says how to get one."""
-    from sparkport.spark import LakeCatalog
+    from sparkport.spark import LakeCatalog, LakeSettings
 
     need_every_jar()
-    catalog = LakeCatalog(source=place.source("lake"))
+    catalog = LakeCatalog(source=place.source("lake"), settings=LakeSettings(statistics_rows=0))
     yield catalog
     catalog.close()
 

@@ -20,7 +20,7 @@ from sparkport.catalog import (
     Operation,
     Table,
 )
-from sparkport.spark import LakeCatalog
+from sparkport.spark import LakeCatalog, LakeSettings
 from sparkport.spark.schema import LakeSchema
 from sparkport.spark.table import LakeTable
 from sparkport.testing import CatalogContract, DuckDBClient
@@ -53,7 +53,9 @@ _NUMBERS = itertools.count(1)
 @pytest.fixture(scope="module")
 def shop(lake: LakeCatalog, place: Place) -> Iterator[LakeCatalog]:
     """A lake of its own, in the session of the others: the suite reads everything in it."""
-    with LakeCatalog(source=place.source("contract"), name="contract") as catalog:
+    with LakeCatalog(
+        source=place.source("contract"), name="contract", settings=LakeSettings(statistics_rows=0)
+    ) as catalog:
         for statement in _SHOP:
             catalog.spark.sql(statement)
         schema = catalog.schema(Context(), "shop")

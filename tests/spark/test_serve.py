@@ -25,7 +25,7 @@ def test_a_lake_with_a_demo_is_served_and_found_again_under_another_name(tmp_pat
     folder = tmp_path / "empty"
     folder.mkdir()
     for name, flags in (
-        ("lake", ["--demo"]),
+        ("lake", ["--demo", "--lake-statistics-rows", "0"]),
         ("other", ["--name", "other", "--no-lake-statistics"]),
     ):
         log = tmp_path / f"{name}.log"

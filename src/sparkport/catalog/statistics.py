@@ -53,7 +53,11 @@ class StatisticsTable(Table):
 
     @property
     def offers_statistics(self) -> bool:
-        """False to keep clients from asking; constant while the table is in the catalog."""
+        """False to keep clients from asking, which they do twice for each column of a statement.
+
+        A client learns of it when it attaches. If it asks later all the same, the answer is that
+        nothing is known.
+        """
         return True
 
     @abstractmethod

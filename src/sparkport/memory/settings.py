@@ -65,6 +65,14 @@ class MemorySettings:
         "let DuckDB's optimiser ask for the bounds of columns, and thus skip scans that would find "
         "nothing",
     )
+    statistics_rows: int = setting(
+        5_000_000,  # below, asking takes longer than what it saves (decision 0034)
+        MEMORY,
+        "let it ask about tables with at least so many rows when it attaches; it asks twice for "
+        "each column of every statement",
+        "N",
+        least=0,
+    )
     now: Callable[[], datetime] = _utc_now
     """The time that versions are stamped with."""
     monotonic: Callable[[], float] = time.monotonic

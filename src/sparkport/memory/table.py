@@ -150,7 +150,12 @@ class MemoryTable(
     @property
     def offers_statistics(self) -> bool:
         # Without transactions, the scan that follows may read a later version.
-        return (self._settings or self.ledger.settings).statistics and self.ledger.has_transactions
+        settings = self._settings or self.ledger.settings
+        return (
+            settings.statistics
+            and self.ledger.has_transactions
+            and self.current.rows >= settings.statistics_rows
+        )
 
     def column_statistics(self, ctx: Context, column: str) -> ColumnStatistics | None:
         version = self.ledger.lasting_version_for(ctx, self)

@@ -109,7 +109,11 @@ class LakeTable(
 
     @property
     def offers_statistics(self) -> bool:
-        return self._lake.settings.statistics
+        settings = self._lake.settings
+        return (
+            settings.statistics
+            and (routes.estimated_rows(self.state) or 0) >= settings.statistics_rows
+        )
 
     def column_statistics(self, ctx: Context, column: str) -> ColumnStatistics | None:
         if not self._lake.transactions.is_active(ctx.transaction_id):

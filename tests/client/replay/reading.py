@@ -19,7 +19,7 @@ from sparkport.builder.catalog import SchemaBuilder
 from sparkport.catalog import Catalog, Context, PartitionedTable, RecordReader, ScanOptions, Table
 from sparkport.catalog.references import FunctionCall
 from sparkport.errors import BadRequest, CatalogFault
-from sparkport.memory import MemoryCatalog, MemorySchema, MemoryTable
+from sparkport.memory import MemoryCatalog, MemorySchema, MemorySettings, MemoryTable
 from sparkport.testing import DuckDBClient
 
 Refusal = tuple[str, str | None]
@@ -55,7 +55,7 @@ def memory(
     tables: Mapping[str, pa.Table | Table], *, functions: bool = False, name: str = "cat"
 ) -> MemoryCatalog:
     """A catalog with these tables in its schema `s1`, and perhaps the functions in `utils`."""
-    catalog = MemoryCatalog(name)
+    catalog = MemoryCatalog(name, settings=MemorySettings(statistics_rows=0))
     schema = catalog.add_schema("s1")
     for title, source in tables.items():
         schema.add_table(source if isinstance(source, Table) else MemoryTable(title, source))

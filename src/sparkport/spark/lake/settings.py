@@ -74,6 +74,14 @@ class LakeSettings:
     statistics: bool = setting(
         True, LAKE_SCANS, "let DuckDB's optimiser ask for the bounds of columns"
     )
+    statistics_rows: int = setting(
+        5_000_000,  # below, asking takes longer than what it saves (decision 0034)
+        LAKE_SCANS,
+        "let it ask about tables with at least so many rows when it attaches; it asks twice for "
+        "each column of every statement",
+        "N",
+        least=0,
+    )
     direct: bool = setting(
         False,
         LAKE,
