@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import functions, lake, lake_write, remote, scan, statements, write
+from benchmarks import functions, lake, lake_write, remote, scan, statements, write, writers
 from benchmarks.measure import Line, print_table
 
 GROUPS: dict[str, Callable[[int], Iterator[Line]]] = {
@@ -21,6 +21,7 @@ GROUPS: dict[str, Callable[[int], Iterator[Line]]] = {
     "lake_write": lake_write.run,
     "remote": remote.run,
     "statements": statements.run,
+    "writers": writers.run,
 }
 
 

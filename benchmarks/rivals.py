@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from benchmarks.data import rows as made_rows
 from sparkport.spark.jvm.session.source import LakeSource
 
 __all__ = ["Rival", "start_rival"]
@@ -143,10 +144,34 @@ def _pyiceberg(source: LakeSource) -> dict[str, Callable[[str], float]]:
     return {"to_arrow": to_arrow}
 
 
+def _pyiceberg_append(source: LakeSource) -> dict[str, Callable[[str], float]]:
+    """PyIceberg that appends rows, in a catalog of its own beside the lake."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    folder = source.folder.parent / "pyiceberg"
+    folder.mkdir()
+    catalog = SqlCatalog("own", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
+    catalog.create_namespace("s")
+    row = made_rows(1)
+    table = catalog.create_table("s.t", row.schema)
+
+    def append(_: str) -> float:
+        table.append(row)
+        return float(row.nbytes)
+
+    return {"append": append}
+
+
 def main() -> None:
     """Answer commands until there are no more."""
     source = LakeSource(**json.loads(sys.stdin.readline()))
-    commands = {"spark": _spark, "connect": _connect, "pyiceberg": _pyiceberg}[sys.argv[1]](source)
+    kinds = {
+        "spark": _spark,
+        "connect": _connect,
+        "pyiceberg": _pyiceberg,
+        "pyiceberg_append": _pyiceberg_append,
+    }
+    commands = kinds[sys.argv[1]](source)
     print("ready", flush=True)
     for line in sys.stdin:
         command, argument = json.loads(line)
