@@ -452,3 +452,23 @@ def test_columns_that_are_not_measured_are_not_known(lake: Any, namespace: str) 
     assert found["j"] == ColumnStatistics(has_null=False)
     assert found["k"] is not None
     assert _bounds(found["k"]) == (1, 2)
+
+
+def test_distinct_values_are_told_where_spark_has_counted_them(lake: Any, namespace: str) -> None:
+    name = f"`{lake.spark_catalog}`.{namespace}.t"
+    lake.spark.sql(f"CREATE TABLE {name} (id BIGINT, v STRING, w INT) USING iceberg")
+    lake.spark.sql(f"INSERT INTO {name} SELECT id, concat('v', id % 7), 5 FROM range(100)")
+
+    def told() -> list[int]:
+        state = find(lake, namespace, "t").state
+        found = [column_statistics(state, each) for each in ("id", "v", "w")]
+        return [each.distinct_count for each in found if each is not None]
+
+    assert told() == [0, 0, 0]
+    lake.spark.sql(
+        f"CALL `{lake.spark_catalog}`.system.compute_table_stats("
+        f"table => '{namespace}.t', columns => array('id', 'v'))"
+    )
+    assert told() == [100, 7, 0]
+    lake.spark.sql(f"INSERT INTO {name} VALUES (100, 'other', 6)")
+    assert told() == [100, 7, 0], "an estimate may be older than the rows"

@@ -4,6 +4,10 @@ DuckDB's optimiser relies on them, so a column's statistics say nothing that any
 open (airport §4.9, T28). Files that lack a column, because it was added later, look like files that
 were not measured: both tell nothing. Deleted rows still count. They only make bounds wider, and "no
 NULL" stays true.
+
+The number of distinct values is an estimate: it orders joins, and no answer depends on it. It is
+known where an engine has counted (`CALL system.compute_table_stats`, ANALYZE in Trino): then the
+metadata name a Puffin file with a sketch of each column, and its result.
 """
 
 from __future__ import annotations
@@ -40,6 +44,7 @@ _Key: TypeAlias = tuple[Any, ...]
 _remembered: Cache[_Key, ColumnStatistics | None] = Cache(20_000)
 _UNKNOWN: Any = object()
 _MOST_FETCHED = 16
+_SKETCH = "apache-datasketches-theta-v1"
 
 
 def column_statistics(state: TableState, column: str) -> ColumnStatistics | None:
@@ -56,6 +61,7 @@ def column_statistics(state: TableState, column: str) -> ColumnStatistics | None
         state.definition.field_ids[position],
         kind,
         field.type,
+        _distinct_count(state, state.definition.field_ids[position]),
     )
     known: ColumnStatistics | None = _remembered.find(key, _UNKNOWN)
     if known is not _UNKNOWN:
@@ -83,8 +89,24 @@ def statistics_of(
         maximum=_shown(high, kind, field),
         has_null=any(file.has_null for file in files),
         has_not_null=any(file.has_value for file in files),
+        distinct_count=_distinct_count(state, field_id),
     )
     return None if found == ColumnStatistics() else found
+
+
+def _distinct_count(state: TableState, field_id: int) -> int:
+    """How many distinct values a column had when they were counted last; 0 where nobody has."""
+    if state.snapshot is None:
+        return 0
+    sequence = state.snapshot.sequence_number or 0
+    counts = [
+        (blob.sequence_number, int(count))
+        for file in state.metadata.statistics
+        for blob in file.blob_metadata
+        if blob.type == _SKETCH and blob.fields == [field_id] and blob.sequence_number <= sequence
+        if (count := (blob.properties or {}).get("ndv", "")).isdecimal() and len(count) < 19
+    ]
+    return max(counts, default=(0, 0))[1]
 
 
 def _data_files(state: TableState) -> list[ManifestEntry] | None:
