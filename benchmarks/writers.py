@@ -137,7 +137,7 @@ def _rate(
                     writer.run(*statement(number, count))
                     count += 1
                     done[number] += measuring.is_set() and not ended.is_set()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - raised by the caller
             failures.append(error)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(clients)]

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.avro.file import AvroFile
+from tests.spark.compared_commits import comparable, is_by_java, metadata_of, told_by_spark
 from tests.spark.lake_tables import create, find, sql_name, values
 from tests.spark.places import path_of
 
@@ -23,14 +24,12 @@ from sparkport.spark.iceberg import manifests
 from sparkport.spark.iceberg.file_io import StorageIO
 from sparkport.spark.iceberg.local_storage import LocalStorage
 from sparkport.spark.iceberg.table_state import metadata_text
-from sparkport.spark.lake.append import Append
 from sparkport.spark.lake.lake import WrittenMetadata
+from sparkport.spark.lake.plain_commit import PlainCommit
 from sparkport.spark.lake.sql_catalog import SqlCatalog
 from sparkport.testing import DuckDBClient, ServerError
 
 _ROWS = pa.table({"id": pa.array([1, 2, None], pa.int64()), "word": ["a", "b" * 40, None]})
-_OF_SPARK = ("app-id", "app-name", "engine-name", "engine-version", "iceberg-version")
-_OF_A_COMMIT = ("sparkport.statement", "sparkport.trace-id", "sparkport.transaction")
 
 
 @pytest.fixture(scope="module")
@@ -55,69 +54,6 @@ def by_java(monkeypatch: pytest.MonkeyPatch) -> Any:
     return switch
 
 
-def _metadata(lake: LakeCatalog, namespace: str, table: str) -> dict[str, Any]:
-    state = find(lake, namespace, table).state
-    found: dict[str, Any] = json.loads(metadata_text(state.io, state.metadata_location))
-    return found
-
-
-def _is_by_java(lake: LakeCatalog, namespace: str, table: str) -> bool:
-    summary = _metadata(lake, namespace, table)["snapshots"][-1]["summary"]
-    return summary.get("engine-name") == "spark"
-
-
-def _comparable(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Metadata without what differs from commit to commit: ids, times, names of files."""
-    ids = {each["snapshot-id"]: number for number, each in enumerate(metadata["snapshots"])}
-    found = {
-        **metadata,
-        **dict.fromkeys(("table-uuid", "location", "last-updated-ms")),
-        "current-snapshot-id": ids[metadata["current-snapshot-id"]],
-        "properties": {**metadata["properties"], "sparkport.folder": None},
-        "refs": {
-            name: {**each, "snapshot-id": ids[each["snapshot-id"]]}
-            for name, each in metadata["refs"].items()
-        },
-        "snapshot-log": [ids[each["snapshot-id"]] for each in metadata["snapshot-log"]],
-        "metadata-log": [
-            Path(each["metadata-file"]).name.split("-")[0] for each in metadata["metadata-log"]
-        ],
-        "snapshots": [],
-    }
-    for each in metadata["snapshots"]:
-        left_out = (*_OF_SPARK, *_OF_A_COMMIT)
-        summary = {key: value for key, value in each["summary"].items() if key not in left_out}
-        parent = each.get("parent-snapshot-id")
-        found["snapshots"].append(
-            {
-                **each,
-                **dict.fromkeys(("timestamp-ms", "manifest-list")),
-                "snapshot-id": ids[each["snapshot-id"]],
-                "parent-snapshot-id": None if parent is None else ids[parent],
-                "summary": summary,
-            }
-        )
-    return found
-
-
-def _told_by_spark(lake: LakeCatalog, namespace: str, table: str) -> list[list[Any]]:
-    """What Iceberg's Java finds in the manifests."""
-    queries = (
-        "SELECT content, file_format, spec_id, record_count, file_size_in_bytes, column_sizes, "
-        "value_counts, null_value_counts, nan_value_counts, lower_bounds, upper_bounds, "
-        "split_offsets, equality_ids, sort_order_id, first_row_id, readable_metrics "
-        "FROM {}.files ORDER BY first_row_id",
-        "SELECT status, sequence_number, file_sequence_number FROM {}.entries "
-        "ORDER BY sequence_number",
-        "SELECT content, partition_spec_id, added_data_files_count, existing_data_files_count, "
-        "deleted_data_files_count, added_delete_files_count, partition_summaries "
-        "FROM {}.manifests ORDER BY added_snapshot_id = 0",
-        "SELECT operation FROM {}.snapshots ORDER BY committed_at",
-    )
-    name = sql_name(lake, namespace, table)
-    return [lake.spark.sql(query.format(name)).collect() for query in queries]
-
-
 def _header(location: str) -> dict[str, str]:
     with AvroFile[Any](StorageIO(dict).new_input(location)) as file:
         return dict(file.header.meta)
@@ -131,11 +67,11 @@ def test_metadata_and_manifests_are_what_java_writes(
         client.create_table(namespace, table, _ROWS.schema)
         for count in (3, 1, 2):
             client.insert(namespace, table, _ROWS.slice(0, count))
-        assert _is_by_java(lake, namespace, table) == is_on
-    plain, java = (_metadata(lake, namespace, table) for table in ("plain", "java"))
-    assert _comparable(plain) == _comparable(java)
+        assert is_by_java(lake, namespace, table) == is_on
+    plain, java = (metadata_of(lake, namespace, table) for table in ("plain", "java"))
+    assert comparable(plain) == comparable(java)
     assert plain["next-row-id"] == 6
-    told = [_told_by_spark(lake, namespace, table) for table in ("plain", "java")]
+    told = [told_by_spark(lake, namespace, table) for table in ("plain", "java")]
     assert told[0] == told[1]
     lists = [each["snapshots"][-1]["manifest-list"] for each in (plain, java)]
     headers = [_header(each) for each in lists]
@@ -170,8 +106,8 @@ def test_columns_of_all_kinds_have_the_metrics_that_java_writes(
         by_java(is_on)
         client.create_table(namespace, table, rows.schema)
         client.insert(namespace, table, rows)
-        assert _is_by_java(lake, namespace, table) == is_on
-    told = [_told_by_spark(lake, namespace, table) for table in ("plain", "java")]
+        assert is_by_java(lake, namespace, table) == is_on
+    told = [told_by_spark(lake, namespace, table) for table in ("plain", "java")]
     assert repr(told[0]) == repr(told[1])
 
 
@@ -217,7 +153,7 @@ def test_java_goes_on_where_this_server_has_written_and_the_other_way_round(
     assert len(set(ids)) == len(ids)
 
 
-def test_small_manifests_are_joined_by_java(
+def test_small_manifests_are_joined(
     lake: LakeCatalog, client: DuckDBClient, namespace: str
 ) -> None:
     create(lake, namespace, "t", _ROWS.schema)
@@ -225,13 +161,17 @@ def test_small_manifests_are_joined_by_java(
     lake.spark.sql(
         f"ALTER TABLE {name} SET TBLPROPERTIES ('commit.manifest.min-count-to-merge' = '5')"
     )
-    by_java = []
     for _ in range(10):
         client.insert(namespace, "t", _ROWS.slice(0, 1))
-        by_java.append(_is_by_java(lake, namespace, "t"))
-    assert by_java.count(True) == 2
+        assert not is_by_java(lake, namespace, "t")
     assert lake.spark.sql(f"SELECT * FROM {name}.manifests").count() < 5
     assert len(values(find(lake, namespace, "t"), "id")) == 10
+    rows = lake.spark.sql(f"SELECT _row_id, _last_updated_sequence_number FROM {name}").collect()
+    assert sorted(map(tuple, rows)) == [(number, number + 1) for number in range(10)]
+    assert sorted(values(find(lake, namespace, "t"), "rowid")) == list(range(10))
+    numbers = f"SELECT sequence_number, file_sequence_number FROM {name}.entries"
+    expected = [(number + 1, number + 1) for number in range(10)]
+    assert sorted(map(tuple, lake.spark.sql(numbers).collect())) == expected
 
 
 @pytest.mark.parametrize(
@@ -266,9 +206,9 @@ def test_a_table_that_was_upgraded_is_left_to_java_once(
     client.detach()
     client.attach()
     client.insert(namespace, "t", _ROWS)
-    assert _is_by_java(lake, namespace, "t")
+    assert is_by_java(lake, namespace, "t")
     client.insert(namespace, "t", _ROWS)
-    assert not _is_by_java(lake, namespace, "t")
+    assert not is_by_java(lake, namespace, "t")
     assert sorted(values(find(lake, namespace, "t"), "rowid")) == list(range(7))
 
 
@@ -283,8 +223,8 @@ def test_old_metadata_are_kept_and_removed_as_the_table_wants_it(
     )
     for _ in range(5):
         client.insert(namespace, "t", _ROWS.slice(0, 1))
-    assert not _is_by_java(lake, namespace, "t")
-    metadata = _metadata(lake, namespace, "t")
+    assert not is_by_java(lake, namespace, "t")
+    metadata = metadata_of(lake, namespace, "t")
     assert len(metadata["metadata-log"]) == 2
     folder = path_of(metadata["location"]) / "metadata"
     left = {each.name for each in folder.glob("*.metadata.json")}
@@ -306,7 +246,7 @@ def test_what_this_program_does_not_know_stays_in_the_metadata(
     path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
     lake._lake._written.replace(state.identifier, WrittenMetadata("", "{}"))
     client.insert(namespace, "t", _ROWS)
-    assert _metadata(lake, namespace, "t")["of-tomorrow"] == [1]
+    assert metadata_of(lake, namespace, "t")["of-tomorrow"] == [1]
 
 
 @pytest.mark.parametrize("which", ["-m0.avro", "snap-", ".metadata.json"])
@@ -340,20 +280,20 @@ def test_a_writer_that_was_slower_tries_again_and_leaves_nothing_of_its_first_tr
     lake: LakeCatalog, client: DuckDBClient, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.create_table_as(namespace, "t", _ROWS)
-    add = Append.add
-    tries: list[Append] = []
+    add = PlainCommit.add
+    tries: list[PlainCommit] = []
 
-    def slow(append: Append, *arguments: Any) -> None:
+    def slow(append: PlainCommit, *arguments: Any) -> None:
         add(append, *arguments)
         if not tries:
             lake.spark.sql(f"INSERT INTO {sql_name(lake, namespace, 't')} VALUES (7, 'spark')")
         tries.append(append)
 
-    monkeypatch.setattr(Append, "add", slow)
+    monkeypatch.setattr(PlainCommit, "add", slow)
     client.insert(namespace, "t", _ROWS.slice(0, 1))
     assert len(tries) == 2
     assert sorted(values(find(lake, namespace, "t"), "id"), key=repr) == [1, 1, 2, 7, None]
-    metadata = _metadata(lake, namespace, "t")
+    metadata = metadata_of(lake, namespace, "t")
     folder = path_of(metadata["location"]) / "metadata"
     assert len(list(folder.glob("snap-*.avro"))) == len(metadata["snapshots"]) == 3
     assert len(list(folder.glob("*-m0.avro"))) == 3

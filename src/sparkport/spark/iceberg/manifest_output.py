@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Any, Final, cast
 
 from pyiceberg.avro.file import AvroOutputFile
@@ -18,12 +19,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, NestedField, StructType
 
-from sparkport.spark.iceberg.manifests import DATA, Manifest, ManifestEntry
+from sparkport.spark.iceberg.manifests import DATA, POSITION_DELETES, Manifest, ManifestEntry
 
-__all__ = ["added_entries", "manifest_content", "manifest_list_content"]
+__all__ = ["Status", "added_entry", "manifest_content", "manifest_list_content"]
 
 _VERSION: Final = 3
-_ADDED = 1
 _FILE_TYPE = data_file_with_partition(StructType(), _VERSION)
 _ENTRY_SCHEMA = Schema(
     NestedField(0, "status", IntegerType(), required=True),
@@ -35,52 +35,72 @@ _ENTRY_SCHEMA = Schema(
 _LIST_SCHEMA = MANIFEST_LIST_FILE_SCHEMAS[_VERSION]
 
 
-def manifest_content(
-    files: Sequence[Mapping[str, Any]], snapshot_id: int, schema: Mapping[str, Any], spec_id: int
-) -> bytes:
-    """A manifest of data files that a snapshot adds.
+class Status(Enum):
+    """What a snapshot does with a file of a manifest."""
 
-    The files are in Iceberg's JSON form of files, and so is the table's schema. What the entries do
-    not say they inherit from the manifest list: sequence numbers and first row ids.
+    EXISTING = 0
+    ADDED = 1
+    DELETED = 2
+
+
+def manifest_content(
+    lines: Sequence[tuple[Status, ManifestEntry]],
+    snapshot_id: int,
+    schema: Mapping[str, Any],
+    spec_id: int,
+    *,
+    holds_deletes: bool,
+) -> bytes:
+    """A manifest that a snapshot adds. The schema is in Iceberg's JSON form.
+
+    What entries of added files do not say they inherit from the manifest list: sequence numbers and
+    first row ids.
     """
-    entries = [Record(_ADDED, snapshot_id, None, None, _data_file(each)) for each in files]
     about = {
         "schema": json.dumps(schema),
         "partition-spec": "[]",
         "partition-spec-id": str(spec_id),
         "format-version": str(_VERSION),
-        "content": "data",
+        "content": "deletes" if holds_deletes else "data",
     }
-    return _avro(_ENTRY_SCHEMA, "manifest_entry", entries, about)
+    records = [_entry(status, entry, snapshot_id) for status, entry in lines]
+    return _avro(_ENTRY_SCHEMA, "manifest_entry", records, about)
 
 
-def _data_file(described: Mapping[str, Any]) -> Record:
+def _entry(status: Status, entry: ManifestEntry, snapshot_id: int) -> Record:
+    if status is Status.ADDED:
+        return Record(status.value, snapshot_id, None, None, _file(entry, None))
+    of = snapshot_id if status is Status.DELETED else entry.snapshot_id
+    numbers = (entry.sequence_number, entry.file_sequence_number)
+    return Record(status.value, of, *numbers, _file(entry, entry.first_row_id))
+
+
+def _file(entry: ManifestEntry, first_row_id: int | None) -> Record:
     values = {
-        "content": 0,
-        "file_path": described["file-path"],
-        "file_format": described["file-format"].upper(),
+        "content": entry.content,
+        "file_path": entry.path,
+        "file_format": entry.format,
         "partition": Record(),
-        "record_count": described["record-count"],
-        "file_size_in_bytes": described["file-size-in-bytes"],
-        "column_sizes": _by_id(described, "column-sizes"),
-        "value_counts": _by_id(described, "value-counts"),
-        "null_value_counts": _by_id(described, "null-value-counts"),
-        "lower_bounds": _bytes_by_id(described, "lower-bounds"),
-        "upper_bounds": _bytes_by_id(described, "upper-bounds"),
-        "split_offsets": described["split-offsets"],
-        "sort_order_id": described["sort-order-id"],
+        "record_count": entry.rows,
+        "file_size_in_bytes": entry.size,
+        "column_sizes": _map(entry.column_sizes),
+        "value_counts": _map(entry.value_counts),
+        "null_value_counts": _map(entry.null_counts),
+        "nan_value_counts": _map(entry.nan_counts),
+        "lower_bounds": _map(entry.lower_bounds),
+        "upper_bounds": _map(entry.upper_bounds),
+        "split_offsets": list(entry.split_offsets) or None,
+        "sort_order_id": entry.sort_order_id,
+        "first_row_id": first_row_id,
+        "referenced_data_file": entry.referenced_data_file,
+        "content_offset": entry.content_offset,
+        "content_size_in_bytes": entry.content_length,
     }
     return Record(*(values.get(field.name) for field in _FILE_TYPE.fields))
 
 
-def _by_id(described: Mapping[str, Any], name: str) -> dict[int, Any]:
-    """A map of Iceberg's JSON form of files, which has keys and values in two lists."""
-    known = described[name]
-    return dict(zip(known["keys"], known["values"], strict=True))
-
-
-def _bytes_by_id(described: Mapping[str, Any], name: str) -> dict[int, bytes]:
-    return {key: bytes.fromhex(value) for key, value in _by_id(described, name).items()}
+def _map(known: Mapping[int, Any]) -> dict[int, Any] | None:
+    return dict(known) or None
 
 
 def manifest_list_content(manifests: Sequence[Manifest], snapshot: Mapping[str, Any]) -> bytes:
@@ -123,40 +143,51 @@ def _line(manifest: Manifest) -> Record:
     return Record(*(values.get(field.name) for field in _LIST_SCHEMA.fields))
 
 
-def added_entries(
-    files: Sequence[Mapping[str, Any]], manifest: Manifest
-) -> tuple[ManifestEntry, ...]:
-    """What a reader of `manifest_content` finds."""
-    entries, first_row_id = [], manifest.first_row_id
-    for file in files:
-        entries.append(
-            ManifestEntry(
-                snapshot_id=manifest.snapshot_id,
-                sequence_number=manifest.sequence_number,
-                content=DATA,
-                path=file["file-path"],
-                format=file["file-format"].upper(),
-                partition={},
-                rows=file["record-count"],
-                size=file["file-size-in-bytes"],
-                column_sizes=_by_id(file, "column-sizes"),
-                value_counts=_by_id(file, "value-counts"),
-                null_counts=_by_id(file, "null-value-counts"),
-                nan_counts={},
-                lower_bounds=_bytes_by_id(file, "lower-bounds"),
-                upper_bounds=_bytes_by_id(file, "upper-bounds"),
-                encrypted=False,
-                split_offsets=tuple(file["split-offsets"]),
-                first_row_id=first_row_id,
-                referenced_data_file=None,
-                content_offset=None,
-                content_length=None,
-                spec_id=manifest.spec_id,
-            )
-        )
-        if first_row_id is not None:
-            first_row_id += file["record-count"]
-    return tuple(entries)
+def added_entry(
+    described: Mapping[str, Any],
+    snapshot_id: int,
+    sequence_number: int,
+    first_row_id: int | None = None,
+) -> ManifestEntry:
+    """What a reader finds of a file, in Iceberg's JSON form, that a snapshot adds."""
+    return ManifestEntry(
+        snapshot_id=snapshot_id,
+        sequence_number=sequence_number,
+        content=_CONTENTS[described["content"]],
+        path=described["file-path"],
+        format=described["file-format"].upper(),
+        partition={},
+        rows=described["record-count"],
+        size=described["file-size-in-bytes"],
+        column_sizes=_by_id(described, "column-sizes"),
+        value_counts=_by_id(described, "value-counts"),
+        null_counts=_by_id(described, "null-value-counts"),
+        nan_counts={},
+        lower_bounds=_bytes_by_id(described, "lower-bounds"),
+        upper_bounds=_bytes_by_id(described, "upper-bounds"),
+        encrypted=False,
+        split_offsets=tuple(described.get("split-offsets", ())),
+        first_row_id=first_row_id,
+        referenced_data_file=described.get("referenced-data-file"),
+        content_offset=described.get("content-offset"),
+        content_length=described.get("content-size-in-bytes"),
+        spec_id=described["spec-id"],
+        file_sequence_number=sequence_number,
+        sort_order_id=described.get("sort-order-id"),
+    )
+
+
+_CONTENTS = {"data": DATA, "position-deletes": POSITION_DELETES}
+
+
+def _by_id(described: Mapping[str, Any], name: str) -> dict[int, Any]:
+    """A map of Iceberg's JSON form of files, which has keys and values in two lists."""
+    known = described.get(name)
+    return {} if known is None else dict(zip(known["keys"], known["values"], strict=True))
+
+
+def _bytes_by_id(described: Mapping[str, Any], name: str) -> dict[int, bytes]:
+    return {key: bytes.fromhex(value) for key, value in _by_id(described, name).items()}
 
 
 def _avro(schema: Schema, name: str, records: list[Record], about: dict[str, str]) -> bytes:

@@ -109,6 +109,9 @@ class ManifestEntry:
     content_offset: int | None
     content_length: int | None
     spec_id: int = 0
+    file_sequence_number: int = 0
+    """Number of the commit that added the file, also where its rows are older."""
+    sort_order_id: int | None = None
 
 
 def read_manifest_list(io: FileIO, path: str) -> tuple[Manifest, ...]:
@@ -139,11 +142,14 @@ def read_manifest(io: FileIO, manifest: Manifest) -> tuple[ManifestEntry, ...]:
 
 
 def remember(
-    path: str, manifests: tuple[Manifest, ...], entries: tuple[ManifestEntry, ...]
+    path: str,
+    manifests: tuple[Manifest, ...],
+    entries: Mapping[Manifest, tuple[ManifestEntry, ...]],
 ) -> None:
-    """Spare readers a manifest list that was just written, and the files of its first manifest."""
+    """Spare readers a manifest list that was just written, and the files of new manifests."""
     _lists.add(path, manifests, sum(map(_memory_of, manifests)))
-    _entries.add(_key(manifests[0]), entries, sum(map(_memory_of, entries)))
+    for manifest, files in entries.items():
+        _entries.add(_key(manifest), files, sum(map(_memory_of, files)))
 
 
 def is_remembered(manifest: Manifest) -> bool:
@@ -192,7 +198,7 @@ def _live_entries(io: FileIO, manifest: Manifest) -> Iterator[ManifestEntry]:
     with AvroFile[Record](io.new_input(manifest.path), _ENTRY_SCHEMA) as rows:
         partition_ids = _partition_ids(rows.schema)
         for row in rows:
-            status, snapshot_id, sequence_number, file = row[0], row[1], row[2], row[3]
+            status, snapshot_id, sequence_number, file = row[0], row[1], row[2], row[4]
             if status == _DELETED:
                 continue
             if sequence_number is None:
@@ -231,6 +237,8 @@ def _live_entries(io: FileIO, manifest: Manifest) -> Iterator[ManifestEntry]:
                 content_offset=values["content_offset"],
                 content_length=values["content_size_in_bytes"],
                 spec_id=manifest.spec_id,
+                file_sequence_number=manifest.sequence_number if row[3] is None else row[3],
+                sort_order_id=values["sort_order_id"],
             )
 
 
@@ -269,6 +277,7 @@ _FILE_IDS = (
     131,
     132,
     135,
+    140,
     142,
     143,
     144,
@@ -283,6 +292,7 @@ _ENTRY_SCHEMA = Schema(
     NestedField(0, "status", IntegerType(), required=True),
     NestedField(1, "snapshot_id", LongType(), required=False),
     NestedField(3, "sequence_number", LongType(), required=False),
+    NestedField(4, "file_sequence_number", LongType(), required=False),
     NestedField(2, "data_file", _FILE_TYPE, required=True),
 )
 

@@ -1,4 +1,4 @@
-"""The metadata of a table after a snapshot that only adds data files, as Iceberg's JSON.
+"""The metadata of a table after a snapshot that adds rows or removes some, as Iceberg's JSON.
 
 What is not touched stays as it was written, also if this program does not know it.
 """
@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 __all__ = [
-    "appending_snapshot",
+    "SnapshotCounts",
     "metadata_folder",
     "new_metadata_location",
     "new_snapshot_id",
+    "next_snapshot",
     "with_snapshot",
 ]
 
@@ -50,39 +52,83 @@ def new_snapshot_id(metadata: Mapping[str, Any]) -> int:
             return found
 
 
-def appending_snapshot(
+def next_snapshot(
     metadata: Mapping[str, Any],
     snapshot_id: int,
     manifest_list: str,
-    files: Sequence[Mapping[str, Any]],
+    counts: SnapshotCounts,
     summary: Mapping[str, str],
     milliseconds: int,
 ) -> dict[str, Any]:
-    """A snapshot that adds files, which are in Iceberg's JSON form, to a table of version 3."""
+    """A snapshot that adds files to a table of version 3, and replaces delete vectors."""
     parent = _current(metadata)
-    rows = sum(each["record-count"] for each in files)
-    added = {
-        "data-files": len(files),
-        "records": rows,
-        "files-size": sum(each["file-size-in-bytes"] for each in files),
-    }
     return {
         "sequence-number": metadata["last-sequence-number"] + 1,
         "snapshot-id": snapshot_id,
         **({} if parent is None else {"parent-snapshot-id": parent["snapshot-id"]}),
         "timestamp-ms": max(milliseconds, metadata["last-updated-ms"]),
         "summary": {
-            "operation": "append",
+            "operation": counts.operation,
             **summary,
-            **{f"added-{name}": str(number) for name, number in added.items()},
+            **counts.told(),
             "changed-partition-count": "1",
-            **_totals({} if parent is None else parent.get("summary", {}), added, parent is None),
+            **_totals({} if parent is None else parent.get("summary", {}), counts, parent is None),
         },
         "manifest-list": manifest_list,
         "schema-id": metadata["current-schema-id"],
         "first-row-id": metadata["next-row-id"],
-        "added-rows": rows,
+        "added-rows": counts.rows,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotCounts:
+    """How many files a snapshot adds and removes, and their rows and bytes."""
+
+    files: int
+    rows: int
+    bytes: int
+    """Of data files and of delete vectors."""
+    vectors: int = 0
+    deleted_rows: int = 0
+    """The rows in `vectors`."""
+    replaced: int = 0
+    """Delete vectors that are removed, because others say the same and more."""
+    replaced_rows: int = 0
+    replaced_bytes: int = 0
+
+    @property
+    def operation(self) -> str:
+        if not self.vectors:
+            return "append"
+        return "overwrite" if self.files else "delete"
+
+    def told(self) -> dict[str, str]:
+        """As Iceberg's summaries name them; numbers that are 0 are left out."""
+        numbers = {
+            "added-data-files": self.files,
+            "added-delete-files": self.vectors,
+            "added-dvs": self.vectors,
+            "removed-delete-files": self.replaced,
+            "removed-dvs": self.replaced,
+            "added-records": self.rows,
+            "added-files-size": self.bytes,
+            "removed-files-size": self.replaced_bytes,
+            "added-position-deletes": self.deleted_rows,
+            "removed-position-deletes": self.replaced_rows,
+        }
+        return {name: str(number) for name, number in numbers.items() if number}
+
+    def growth(self) -> dict[str, int]:
+        """What the snapshot adds to the sums over all files, by Iceberg's names."""
+        return {
+            "records": self.rows,
+            "files-size": self.bytes - self.replaced_bytes,
+            "data-files": self.files,
+            "delete-files": self.vectors - self.replaced,
+            "position-deletes": self.deleted_rows - self.replaced_rows,
+            "equality-deletes": 0,
+        }
 
 
 def _current(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -92,16 +138,13 @@ def _current(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
     )
 
 
-def _totals(before: Mapping[str, str], added: Mapping[str, int], is_first: bool) -> dict[str, str]:
+def _totals(before: Mapping[str, str], counts: SnapshotCounts, is_first: bool) -> dict[str, str]:
     """Sums over all files. Iceberg leaves out those that the snapshot before does not have."""
     totals = {}
-    for name in (
-        *("records", "files-size", "data-files"),
-        *("delete-files", "position-deletes", "equality-deletes"),
-    ):
+    for name, growth in counts.growth().items():
         known = "0" if is_first else before.get(f"total-{name}", "")
         if known.isdigit():
-            totals[f"total-{name}"] = str(int(known) + added.get(name, 0))
+            totals[f"total-{name}"] = str(int(known) + growth)
     return totals
 
 

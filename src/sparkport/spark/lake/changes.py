@@ -17,7 +17,15 @@ from sparkport.spark.iceberg.manifests import ManifestEntry
 from sparkport.spark.iceberg.parts import FilePart
 from sparkport.spark.iceberg.table_state import TableState
 
-__all__ = ["NO_ROWS", "TableChange", "Located", "Location", "WrittenFile", "part_of"]
+__all__ = [
+    "NO_ROWS",
+    "TableChange",
+    "Located",
+    "Location",
+    "WrittenFile",
+    "WrittenVector",
+    "part_of",
+]
 
 NO_ROWS = pa.array([], pa.int64())
 
@@ -57,6 +65,17 @@ class Located:
     """The delete files that a new delete vector of this file replaces."""
     sequence_number: int = 0
     """Number of the commit that added the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenVector:
+    """A delete vector that is in no snapshot yet: a blob of a Puffin file."""
+
+    path: str
+    described: Mapping[str, Any]
+    """The vector in Iceberg's JSON form of files."""
+    replaced: tuple[Mapping[str, Any], ...]
+    """The delete files that this vector replaces, in Iceberg's JSON form of files."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

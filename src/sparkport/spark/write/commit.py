@@ -19,11 +19,11 @@ from sparkport.catalog import Context
 from sparkport.errors import Conflict, NotFound
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.jvm.errors import translated
-from sparkport.spark.lake.append import Append, begin_append
 from sparkport.spark.lake.changes import Located, Location, TableChange, part_of
 from sparkport.spark.lake.iceberg_commit import Draft, begin, commit, forget
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.outcomes import OutcomeUnknown
+from sparkport.spark.lake.plain_commit import PlainCommit, begin_plain
 from sparkport.spark.lake.staging import Staging
 from sparkport.spark.write.data_files import java_data_files
 from sparkport.spark.write.keys import KeyCheck
@@ -87,14 +87,14 @@ def commit_change(
     raise AssertionError("the attempts end with a Conflict")
 
 
-def _begun(lake: Lake, change: TableChange, branch: str | None) -> Draft | Append:
+def _begun(lake: Lake, change: TableChange, branch: str | None) -> Draft | PlainCommit:
     """Begin a commit on the table as it is now: without Java where that can be."""
-    append = begin_append(lake, change) if branch is None else None
-    return begin(lake, change.identifier) if append is None else append
+    plain = begin_plain(lake, change) if branch is None else None
+    return begin(lake, change.identifier) if plain is None else plain
 
 
 def _put(
-    draft: Draft | Append,
+    draft: Draft | PlainCommit,
     now: TableState,
     change: TableChange,
     location: Location,
@@ -102,33 +102,37 @@ def _put(
     summary: Mapping[str, str],
     branch: str | None,
 ) -> None:
-    if isinstance(draft, Append):
-        draft.add(change, summary)
+    if isinstance(draft, PlainCommit):
+        vectors = write_vectors(now, location.found, staging, now.file_properties)
+        draft.written += dict.fromkeys(each.path for each in vectors)
+        draft.add(change, vectors, summary)
         return
     if branch is not None and branch not in draft.state.metadata.refs:
         _create_branch(draft, branch, change.base)
     add_rows(draft, now, change, location, staging, summary, branch)
 
 
-def _swapped(draft: Draft | Append) -> bool:
-    return draft.commit() if isinstance(draft, Append) else commit(draft)
+def _swapped(draft: Draft | PlainCommit) -> bool:
+    return draft.commit() if isinstance(draft, PlainCommit) else commit(draft)
 
 
-def _forget(draft: Draft | Append) -> None:
-    if isinstance(draft, Append):
+def _forget(draft: Draft | PlainCommit) -> None:
+    if isinstance(draft, PlainCommit):
         draft.forget()
     else:
         forget(draft)
 
 
-def _made(lake: Lake, change: TableChange, branch: str | None, draft: Draft | Append) -> TableState:
+def _made(
+    lake: Lake, change: TableChange, branch: str | None, draft: Draft | PlainCommit
+) -> TableState:
     """The state of the table after a change.
 
     Raises: OutcomeUnknown for any error: the files are in use now and must stay.
     """
     try:
         lake.changed(change.identifier)
-        if isinstance(draft, Append) and draft.made is not None:
+        if isinstance(draft, PlainCommit) and draft.made is not None:
             return draft.made
         return view_of(lake, lake.current(change.identifier), branch, change.base)
     except Exception as error:

@@ -26,7 +26,7 @@ from sparkport.spark.iceberg.parquet_output import writing
 from sparkport.spark.iceberg.positions import bitmap_of
 from sparkport.spark.iceberg.read import file_errors
 from sparkport.spark.iceberg.table_state import TableState
-from sparkport.spark.lake.changes import Located
+from sparkport.spark.lake.changes import Located, WrittenVector
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.staging import Staging
 from sparkport.spark.write.java_files import java_content_files, partition_values
@@ -36,17 +36,6 @@ __all__ = ["WrittenVector", "java_delete_files", "write_vectors"]
 _PUFFIN = b"PFA1"
 _ROW_POSITION = 2147483645
 """The reserved field id of a row's position, which vectors contain."""
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenVector:
-    """A delete vector: a blob of a Puffin file."""
-
-    path: str
-    described: Mapping[str, Any]
-    """The vector in Iceberg's JSON form of files."""
-    replaced: tuple[Mapping[str, Any], ...]
-    """The delete files that this vector replaces, in Iceberg's JSON form of files."""
 
 
 def write_vectors(
