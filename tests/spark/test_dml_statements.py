@@ -186,7 +186,7 @@ def _noted(monkeypatch: pytest.MonkeyPatch) -> list[pa.Array]:
         located.append(row_ids)
         return locate(state, row_ids, properties)
 
-    for module in ("rows", "commit", "locate"):
+    for module in ("rows", "verify", "locate"):
         monkeypatch.setattr(f"sparkport.spark.write.{module}.locate", noted)
     return located
 

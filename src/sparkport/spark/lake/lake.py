@@ -37,6 +37,7 @@ from sparkport.spark.jvm.hadoop_storage import serve_hadoop
 from sparkport.spark.jvm.relay.jobs import start_job
 from sparkport.spark.jvm.result_columns import presented
 from sparkport.spark.lake.directory import CatalogEntry, Kind
+from sparkport.spark.lake.groups import Groups
 from sparkport.spark.lake.kept_tables import KeptTables
 from sparkport.spark.lake.settings import LakeSettings
 from sparkport.spark.lake.shared_catalog import SharedCatalog
@@ -106,6 +107,8 @@ class Lake:
         self.transactions = Transactions(settings, self.states, self.staging.prefix)
         self._lock = threading.Lock()
         self._locks: WeakValueDictionary[Hashable, threading.Lock] = WeakValueDictionary()
+        self.groups: Groups[Any] = Groups()
+        """Changes that are ready, by the table that they wait for (write/commit.py)."""
         self._warnings: set[str] = set()
         self._relation_schemas: Cache[tuple[Identifier, str], pa.Schema] = Cache(_MOST_SCHEMAS)
         self._written: Cache[Identifier, WrittenMetadata] = Cache(_WRITTEN_BYTES)

@@ -3,8 +3,9 @@
 Strategy: every condition is checked against the very state that the change is put on top of, and
 the swap is made only if that state is still the present (lake/iceberg_commit.py). When another
 writer was faster, the same files are tried again on the new state. It is a conflict only if the
-same rows were changed, or the columns. Writers of one server wait for each other rather than race,
-so that only other servers and engines make a writer try again.
+same rows were changed, or the columns. Writers of one server do not race: changes that are ready at
+the same time are made together, by the one that comes first (members.py, decision 0037). So only
+other servers and engines make a writer try again.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from functools import partial
 from typing import Any
 
 from sparkport.catalog import Context
-from sparkport.errors import Conflict, NotFound
+from sparkport.errors import Conflict
+from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.lake.changes import Located, Location, TableChange, part_of
+from sparkport.spark.lake.groups import Group, Take
 from sparkport.spark.lake.iceberg_commit import Draft, begin, commit, forget
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.outcomes import OutcomeUnknown
@@ -27,7 +30,14 @@ from sparkport.spark.lake.plain_commit import PlainCommit, begin_plain
 from sparkport.spark.lake.staging import Staging
 from sparkport.spark.write.data_files import java_data_files
 from sparkport.spark.write.keys import KeyCheck
-from sparkport.spark.write.locate import changed_since, locate, same_snapshot
+from sparkport.spark.write.members import (
+    Member,
+    accepted,
+    all_of,
+    fail_all,
+    joined,
+    joined_summary,
+)
 from sparkport.spark.write.vectors import java_delete_files, write_vectors
 
 __all__ = [
@@ -35,16 +45,16 @@ __all__ = [
     "STATEMENT",
     "add_rows",
     "attempts",
-    "changed_by_others",
     "commit_change",
     "summary_of",
-    "verified",
-    "verify_columns",
     "view_of",
 ]
 
 STATEMENT = "sparkport.statement"
-"""Key in the summary of a snapshot: the id of the statement that made it."""
+"""Key in the summary of a snapshot: the id of the statement that made it.
+
+Of several statements it is a JSON list, and so are the other values that tell of a statement.
+"""
 BRANCH = "sparkport.branch"
 """Key in the summary of a snapshot: the working branch it was made on, and is removed with."""
 _SECONDS_TO_TRY = 60.0
@@ -61,29 +71,99 @@ def commit_change(
 ) -> tuple[TableState, Location]:
     """Make a change visible, in the table or on a branch.
 
-    Returns the new state, and where the removed rows were. Raises: Conflict, ConstraintViolation,
-    NotFound; then nothing has changed.
+    Changes of the table that are ready at the same time are made together. Returns the new state,
+    and where the removed rows were. Raises: Conflict, ConstraintViolation, NotFound; then nothing
+    has changed.
     """
     identifier = change.identifier
-    keys = KeyCheck(lake, change, ctx.check)
+    member = Member(ctx, change, KeyCheck(lake, change, ctx.check), staging, summary)
     if change.keys:  # compares most of the keys before others have to wait
-        keys.against(view_of(lake, lake.current(identifier), branch, change.base))
+        member.keys.against(view_of(lake, lake.current(identifier), branch, change.base))
+    if branch is not None:
+        with lake.locked(identifier):
+            _commit(lake, [member], branch)
+    else:
+        group: Group[Member] = lake.groups.of(identifier)
+        group.join(member, ctx, partial(_lead, lake, identifier))
+    return member.outcome()
+
+
+def _lead(lake: Lake, identifier: Identifier, take: Take[Member]) -> None:
+    """Make the changes that wait for a table: the small ones together, the others in their turn."""
     with lake.locked(identifier):
-        for _ in attempts(ctx, f"table {identifier}"):
-            with translated(f"table {identifier}"):
-                draft, is_made = _begun(lake, change, branch), False
-                try:
-                    now = view_of(lake, draft.state, branch, change.base)
-                    location = verified(lake, change, now)
-                    keys.against(now)
-                    _put(draft, now, change, location, staging, summary, branch)
-                    staging.expect_journal()
-                    is_made = _swapped(draft)
-                finally:
-                    if not is_made:
-                        lake.attempt("files of a commit that was not made", partial(_forget, draft))
-            if is_made:
-                return _made(lake, change, branch, draft), location
+        members = take()
+        try:
+            _commit(lake, [each for each in members if each.is_small])
+            for each in members:
+                if not each.is_small:
+                    _commit(lake, [each])
+        finally:
+            left = [each for each in members if not each.is_settled]
+            if left:  # the thread is interrupted, and nobody knows at which point
+                fail_all(left, OutcomeUnknown(_unknown(identifier)))
+
+
+def _unknown(identifier: Identifier) -> str:
+    return (
+        f"nobody knows whether the change of table {identifier} was made: look at the table before "
+        "you try again"
+    )
+
+
+def _commit(lake: Lake, members: Sequence[Member], branch: str | None = None) -> None:
+    """Make changes by one commit, as far as they can be made. Afterwards all are settled."""
+    try:
+        _attempt(lake, members, branch)
+    except OutcomeUnknown as error:
+        left = [each for each in members if not each.is_settled]
+        fail_all([each for each in left if each.objection is None], error)
+    except Exception as error:  # noqa: BLE001 - each raises its own
+        left = [each for each in members if not each.is_settled]
+        if len(left) == 1 or isinstance(error, _Beaten):
+            fail_all(left, error)
+    else:
+        return
+    # What went wrong may be the fault of one of them, which must not harm the others.
+    for each in left:
+        if not each.is_settled:
+            _commit(lake, [each], branch)
+
+
+def _attempt(lake: Lake, members: Sequence[Member], branch: str | None) -> None:
+    """Make changes by one commit. Those that cannot be made get their error.
+
+    Raises: what keeps all of them from being made; OutcomeUnknown.
+    """
+    if not members:
+        return
+    identifier = members[0].change.identifier
+    # None of the callers may end the attempts by going away: each is asked in its turn.
+    for _ in attempts(Context(), f"table {identifier}"):
+        with translated(f"table {identifier}"):
+            draft, is_made = _begun(lake, all_of(members), branch), False
+            try:
+                now = view_of(lake, draft.state, branch, members[0].change.base)
+                made = accepted(members, now)
+                if not made:
+                    return
+                change, summary = joined(made, now), joined_summary(made)
+                assert change.location is not None
+                _put(draft, now, change, change.location, made[0].staging, summary, branch)
+                for each in made:
+                    each.staging.expect_journal()
+                is_made = _swapped(draft)
+            finally:
+                if not is_made:
+                    lake.attempt("files of a commit that was not made", partial(_forget, draft))
+        if is_made:
+            state = _made(lake, made[0].change, branch, draft)
+            for each in members:
+                if each.objection is not None:
+                    each.error = each.objection
+                elif each.error is None:
+                    each.made = state
+            return
+        members = [each for each in members if not each.is_settled]
     raise AssertionError("the attempts end with a Conflict")
 
 
@@ -173,9 +253,11 @@ def attempts(ctx: Context, what: str) -> Iterator[int]:
         yield (number := number + 1)
         time.sleep(random.uniform(0, pause))  # noqa: S311 - so that two servers do not keep colliding
         pause = min(2 * pause, _LONGEST_PAUSE)
-    raise Conflict(
-        f"{what} is changed by others all the time; nothing was changed: try again later"
-    )
+    raise _Beaten(f"{what} is changed by others all the time; nothing was changed: try again later")
+
+
+class _Beaten(Conflict):
+    """Others were faster, again and again."""
 
 
 def _create_branch(draft: Draft, branch: str, base: TableState) -> None:
@@ -187,46 +269,6 @@ def _create_branch(draft: Draft, branch: str, base: TableState) -> None:
         draft.transaction.manageSnapshots().createBranch(branch, base.snapshot.snapshot_id).commit()
     elif draft.state.snapshot is not None:
         draft.transaction.manageSnapshots().createBranch(branch).commit()
-
-
-def verified(lake: Lake, change: TableChange, now: TableState) -> Location:
-    """Where the removed rows are now.
-
-    They are looked for only if the table has changed since the statement found them. Raises:
-    Conflict when others have changed the rows or the columns; NotFound.
-    """
-    verify_columns(change, now)
-    if change.location is not None and same_snapshot(change.base, now):
-        return change.location
-    location = locate(now, change.removed, now.file_properties)
-    row = changed_since(change.base, now, location, now.file_properties, change.location)
-    if row is not None:
-        raise changed_by_others(change, f"row {row}")
-    if len(location.missing):
-        raise NotFound(
-            f"row id {location.missing[0].as_py()} does not exist in table {change.identifier}"
-        )
-    return location
-
-
-def changed_by_others(change: TableChange, what: str) -> Conflict:
-    return Conflict(
-        f"{what} of table {change.identifier} was changed by somebody else meanwhile; nothing was "
-        "changed: run it again"
-    )
-
-
-def verify_columns(change: TableChange, now: TableState) -> None:
-    """Raises: Conflict when the table was created anew meanwhile, or has other columns."""
-    title = f"table {change.identifier}"
-    if now.metadata.table_uuid != change.base.metadata.table_uuid:
-        raise Conflict(
-            f"{title} was dropped and created anew while the statement ran; nothing was changed"
-        )
-    if now.definition is not change.base.definition:
-        raise Conflict(
-            f"{title} was altered while the statement ran; nothing was changed: run it again"
-        )
 
 
 def add_rows(

@@ -26,7 +26,7 @@ from sparkport.spark.lake.changes import TableChange, part_of
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.write.key_groups import equal_together, in_groups
 
-__all__ = ["KeyCheck", "Stream", "key_range"]
+__all__ = ["KeyCheck", "Stream", "have_apart_keys", "key_range"]
 
 _RANGED = {
     pa.int8(): "TINYINT",
@@ -62,6 +62,8 @@ class KeyCheck:
         keys = [Constraints(unique=(key,)) for key in change.keys.unique]
         if change.keys.primary_key:
             keys.insert(0, Constraints(primary_key=change.keys.primary_key))
+        self._change = change
+        self._check = check
         self._keys = [_Key(lake, change, check, key) for key in keys] if change.files else []
 
     def against(self, now: TableState) -> None:
@@ -72,6 +74,39 @@ class KeyCheck:
         for key in self._keys:
             key.against(now)
 
+    @property
+    def is_small(self) -> bool:
+        """Whether all keys are in memory, after they were compared once."""
+        return all(key.only_group is not None for key in self._keys)
+
+    def against_new(self, others: Sequence[KeyCheck]) -> None:
+        """Compare with rows of other changes that are made at the same time.
+
+        Only for keys that are in memory. Raises: ConstraintViolation.
+        """
+        for key in self._keys:
+            rows = [table for each in others for table in each.new_rows(key.columns)]
+            if rows:
+                key.expect_apart(rows)
+
+    def new_rows(self, columns: tuple[str, ...]) -> Sequence[pa.Table]:
+        """Columns of the rows that the change adds; none is empty."""
+        for key in self._keys:
+            if key.columns == columns and key.only_group is not None:
+                return [key.only_group]
+        return list(in_groups(_new_rows(self._change, columns, self._check)))
+
+
+def have_apart_keys(checks: Sequence[KeyCheck]) -> None:
+    """Compare the keys of changes that are made at the same time, all at once.
+
+    Only for keys that are in memory. Raises: ConstraintViolation; also for rows of a change that
+    need not have other keys than the rest.
+    """
+    keys = {key.columns: key for check in checks for key in check._keys}
+    for columns, key in keys.items():
+        key.expect_distinct([rows for check in checks for rows in check.new_rows(columns)])
+
 
 class _Key:
     def __init__(
@@ -81,10 +116,11 @@ class _Key:
         self._change = change
         self._check = check
         self._constraint = constraint
-        self._columns = constraint.primary_key or constraint.unique[0]
+        self.columns = constraint.primary_key or constraint.unique[0]
         self._compared: list[set[FilePart]] = []
         """For each group of keys, the files that it has been compared with."""
-        self._only_group: pa.Table | None = None
+        self.only_group: pa.Table | None = None
+        """All keys of the change, if they are few, after they were compared once."""
 
     def against(self, now: TableState) -> None:
         is_first = not self._compared
@@ -98,7 +134,7 @@ class _Key:
     def _compare(
         self, changed: pa.Table, now: TableState, compared: set[FilePart], *, is_first: bool
     ) -> None:
-        plan = plan_scan(now, [*self._columns, ROWID_NAME], row_filter := key_range(changed))
+        plan = plan_scan(now, [*self.columns, ROWID_NAME], row_filter := key_range(changed))
         if not plan.readable:
             raise Unsupported(
                 f"the keys of table {now.identifier} cannot be compared: only Spark can read its "
@@ -107,7 +143,7 @@ class _Key:
         parts = [part for part in plan.parts if part not in compared]
         if parts or is_first:
             stream = Stream(self._existing(now, parts, row_filter))
-            fields = _fields(now, self._columns)
+            fields = _fields(now, self.columns)
             try:
                 enforce_keys(
                     now.identifier.name,
@@ -120,6 +156,19 @@ class _Key:
                 raise stream.failure or error from error
         compared.update(parts)
 
+    def expect_apart(self, others: Sequence[pa.Table]) -> None:
+        """Compare with keys of other changes. Raises: ConstraintViolation."""
+        assert self.only_group is not None
+        table = self._change.identifier.name
+        rows = pa.concat_tables(others).select
+        enforce_keys(table, self._constraint, self.only_group, rows, check=self._check)
+
+    def expect_distinct(self, rows: Sequence[pa.Table]) -> None:
+        """Compare keys of several changes with each other. Raises: ConstraintViolation."""
+        every = pa.concat_tables(rows)
+        table, none = self._change.identifier.name, every.slice(0, 0).select
+        enforce_keys(table, self._constraint, every, none)
+
     def _compare_with_each_other(self, now: TableState) -> None:
         """Compare keys of different groups, too."""
         for alike in equal_together(self._changed(), self._lake.staging, now.identifier):
@@ -130,40 +179,46 @@ class _Key:
 
         Most changes have a single group, which is kept.
         """
-        if self._only_group is not None:
-            yield self._only_group
+        if self.only_group is not None:
+            yield self.only_group
             return
         for group in in_groups(self._changed()):
             yield group
         if len(self._compared) == 1:
-            self._only_group = group
+            self.only_group = group
 
     def _changed(self) -> Iterator[pa.RecordBatch]:
-        base, gone = self._change.base, self._change.gone
-        request = read_request(base, self._columns, properties=base.file_properties)
-        for file in self._change.files:
-            start = 0
-            for batch in read_parts(request, [part_of(file)], self._check):
-                rows = batch.num_rows
-                if file.path in gone:
-                    positions = pa.arange(start, start + rows)
-                    batch = batch.filter(pc.invert(pc.is_in(positions, value_set=gone[file.path])))
-                start += rows
-                yield batch.select(list(self._columns))
+        return _new_rows(self._change, self.columns, self._check)
 
     def _existing(
         self, now: TableState, parts: Sequence[FilePart], row_filter: Filter | None
     ) -> Iterator[pa.RecordBatch]:
         """The keys of the table's rows, without those that the change removes."""
         removed = self._change.removed
-        columns = [*self._columns, ROWID_NAME] if len(removed) else self._columns
+        columns = [*self.columns, ROWID_NAME] if len(removed) else self.columns
         request = read_request(now, columns, row_filter, properties=now.file_properties)
         for batch in read_parts(request, parts, self._check):
             if len(removed):
                 batch = batch.filter(
                     pc.invert(pc.is_in(batch.column(ROWID_NAME), value_set=removed))
                 )
-            yield batch.select(list(self._columns))
+            yield batch.select(list(self.columns))
+
+
+def _new_rows(
+    change: TableChange, columns: Sequence[str], check: Callable[[], None]
+) -> Iterator[pa.RecordBatch]:
+    """Columns of the rows that a change adds, from its files."""
+    request = read_request(change.base, columns, properties=change.base.file_properties)
+    for file in change.files:
+        start = 0
+        for batch in read_parts(request, [part_of(file)], check):
+            rows = batch.num_rows
+            if file.path in change.gone:
+                positions, gone = pa.arange(start, start + rows), change.gone[file.path]
+                batch = batch.filter(pc.invert(pc.is_in(positions, value_set=gone)))
+            start += rows
+            yield batch.select(list(columns))
 
 
 def _fields(state: TableState, names: Sequence[str]) -> pa.Schema:

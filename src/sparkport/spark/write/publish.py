@@ -36,8 +36,9 @@ from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.outcomes import OutcomeUnknown
 from sparkport.spark.lake.staging import Staging
 from sparkport.spark.lake.transactions import Pending, Transaction
-from sparkport.spark.write.commit import BRANCH, add_rows, attempts, commit_change, verified
+from sparkport.spark.write.commit import BRANCH, add_rows, attempts, commit_change
 from sparkport.spark.write.keys import KeyCheck
+from sparkport.spark.write.verify import verified
 
 __all__ = ["drop_branch", "publish", "publish_transaction", "roll_back"]
 
@@ -265,7 +266,7 @@ def _draft(
     shows = ctx.access.shows(identifier.schema_name, identifier.name)
     with translated(f"table {identifier}"):
         draft = begin(lake, identifier)
-        location = verified(lake, pending.change, draft.state)
+        location = verified(pending.change, draft.state)
         with discreet(shows, f"table {identifier}"):
             keys.against(draft.state)
         summary = {"sparkport.operation": "transaction", "sparkport.transaction": transaction.id}

@@ -37,13 +37,11 @@ from sparkport.spark.write.commit import (
     BRANCH,
     STATEMENT,
     attempts,
-    changed_by_others,
-    verified,
-    verify_columns,
 )
 from sparkport.spark.write.keys import KeyCheck
 from sparkport.spark.write.publish import drop_branch
 from sparkport.spark.write.staged_rows import staged_rows
+from sparkport.spark.write.verify import changed_by_others, verified, verify_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -197,7 +195,7 @@ def _verify(lake: Lake, ctx: Context, write: SparkWrite, now: TableState) -> Non
     """
     change = write.change
     if plan_rows(now, numbers_of(change.removed)) is not None:
-        verified(lake, change, now)
+        verified(change, now)
         return
     verify_columns(change, now)
     if not len(change.removed) or now.snapshot is None:

@@ -24,12 +24,13 @@ from sparkport.spark.iceberg.table_state import TableState, has_row_lineage
 from sparkport.spark.lake.changes import TableChange, WrittenFile
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.outcomes import OutcomeUnknown
-from sparkport.spark.write.commit import summary_of, verify_columns
+from sparkport.spark.write.commit import summary_of
 from sparkport.spark.write.data_files import DataFileWriter, can_write, encoded
 from sparkport.spark.write.publish import publish
 from sparkport.spark.write.rows import RowLookup
 from sparkport.spark.write.source import SourceWriter, expect_written_types
 from sparkport.spark.write.spark_writes import SparkWrite, can_change, publish_by_spark
+from sparkport.spark.write.verify import verify_columns
 
 __all__ = ["stage"]
 
