@@ -198,7 +198,7 @@ class _BareCalls(grpc.GenericRpcHandler):
 
 
 def _serve_grpcio(_folder: str) -> None:
-    server = grpc.server(ThreadPoolExecutor(_CLIENTS), handlers=(_BareCalls(),))
+    server = grpc.server(ThreadPoolExecutor(_CLIENTS), handlers=[_BareCalls()])
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     print(f"grpc://127.0.0.1:{port}", flush=True)

@@ -6,6 +6,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -27,21 +28,17 @@ _LONGEST_QUERY = 10_000
 class Cancellation:
     """A switch that the service flips, for good, when the caller goes away. Thread-safe."""
 
-    __slots__ = ("_callbacks", "_event", "_lock")
+    __slots__ = ("_callbacks", "_lock", "cancelled")
 
     def __init__(self) -> None:
-        self._event = threading.Event()
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[], None]] = []
-
-    @property
-    def cancelled(self) -> bool:
-        return self._event.is_set()
+        self.cancelled = False
 
     def cancel(self) -> None:
         """Flip the switch and run the callbacks, once."""
         with self._lock:
-            self._event.set()
+            self.cancelled = True
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             try:
@@ -51,11 +48,17 @@ class Cancellation:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until cancelled or timed out; returns whether it is cancelled."""
-        return self._event.wait(timeout)
+        told = threading.Event()
+        self.add_callback(told.set)
+        try:
+            return told.wait(timeout)
+        finally:
+            with self._lock, suppress(ValueError):
+                self._callbacks.remove(told.set)
 
     def add_callback(self, callback: Callable[[], None]) -> None:
         with self._lock:
-            if not self._event.is_set():
+            if not self.cancelled:
                 self._callbacks.append(callback)
                 return
         callback()

@@ -104,6 +104,8 @@ class Segment:
     """Ascending int64; None when the ids are consecutive."""
     summaries: dict[int, Summary] = field(default_factory=dict, repr=False)
     """Summaries by position of the column, computed when first asked for by `statistics.py`."""
+    sizes: dict[int, int] = field(default_factory=dict, repr=False)
+    """Bytes by position of the column, computed when first asked for by `scan.py`."""
 
     @property
     def last_id(self) -> int:

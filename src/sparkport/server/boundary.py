@@ -20,11 +20,20 @@ from sparkport.server.logs import REQUEST
 from sparkport.server.observability import Watching
 from sparkport.service.activity import Work
 from sparkport.service.calls import Call
-from sparkport.service.limits import ACTIONS
-from sparkport.wire.headers import decode_headers
+from sparkport.service.limits import ACTIONS, LimitKeeper
+from sparkport.wire.headers import RequestHeaders
 from sparkport.wire.status import Status, internal_status, status_of
 
-__all__ = ["FLIGHT_SERVICE", "STOPPING", "Behaviour", "Rpc", "answering", "one_request", "refusing"]
+__all__ = [
+    "FLIGHT_SERVICE",
+    "STOPPING",
+    "Behaviour",
+    "Rpc",
+    "answering",
+    "answering_once",
+    "one_request",
+    "refusing",
+]
 
 _log = logging.getLogger("sparkport.server")
 FLIGHT_SERVICE = "arrow.flight.protocol.FlightService"
@@ -34,14 +43,14 @@ STOPPING = Status("UNAVAILABLE", "the server is being stopped: try again in a mo
 Answer: TypeAlias = Callable[[Call, Iterator[bytes], grpc.ServicerContext], Iterator[bytes]]
 """Answers a call: from the messages that the client sends to the messages that it gets."""
 Behaviour: TypeAlias = Callable[[Iterator[bytes], grpc.ServicerContext], Iterator[bytes]]
-"""The function that gRPC calls."""
+"""The function that gRPC calls for a stream of answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rpc:
     """The properties of a method that all its calls share.
 
-    For gRPC every method has a stream of messages on both sides, which looks the same on the wire.
+    For gRPC every method has a stream of messages of the client, which looks the same on the wire.
     So the server decides when the first message is read: after it has checked the headers.
     """
 
@@ -49,8 +58,15 @@ class Rpc:
     admit: Callable[[Call], Call]
     """Refuses a caller, or adds its identity to the call."""
     run: Answer
+    keeper: LimitKeeper
+    """Counts what the callers use at once."""
     with_handles: bool = False
     """Whether a descriptor or ticket that was handed out to a caller can stand for its token."""
+    answers_once: Callable[[RequestHeaders], bool] = lambda _headers: False
+    """Whether a call with these headers has exactly one answer, unless it fails.
+
+    gRPC then sends the answer and the status together, and no thread waits in between.
+    """
 
     @property
     def is_action(self) -> bool:
@@ -73,7 +89,11 @@ def one_request(run: Callable[[Call, bytes], Iterator[bytes]]) -> Answer:
 
 
 def answering(
-    rpc: Rpc, watching: Watching, place: DoorstepPlace | None, left: Callable[[], None]
+    rpc: Rpc,
+    watching: Watching,
+    headers: RequestHeaders,
+    place: DoorstepPlace | None,
+    left: Callable[[], None],
 ) -> Behaviour:
     """Serve a call.
 
@@ -82,7 +102,7 @@ def answering(
     """
 
     def handle(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        call, finish = _begin(context, rpc, watching)
+        call, finish = _begin(context, rpc, watching, headers)
         work = call.work
         try:
             call = _admitted(call, rpc, watching)
@@ -108,11 +128,25 @@ def answering(
     return handle
 
 
-def refusing(rpc: Rpc, watching: Watching, error: SparkportError) -> Behaviour:
+def answering_once(
+    behaviour: Behaviour,
+) -> Callable[[Iterator[bytes], grpc.ServicerContext], bytes]:
+    """Serve a call that has exactly one answer."""
+
+    def handle(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        (answer,) = behaviour(requests, context)
+        return answer
+
+    return handle
+
+
+def refusing(
+    rpc: Rpc, watching: Watching, headers: RequestHeaders, error: SparkportError
+) -> Behaviour:
     """Refuse a call without reading any of its messages."""
 
     def handle(_requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        call, finish = _begin(context, rpc, watching)
+        call, finish = _begin(context, rpc, watching, headers)
         try:
             _abort(context, call, error, action=rpc.is_action)
         finally:
@@ -167,10 +201,9 @@ def _received(
 
 
 def _begin(
-    context: grpc.ServicerContext, rpc: Rpc, watching: Watching
+    context: grpc.ServicerContext, rpc: Rpc, watching: Watching, headers: RequestHeaders
 ) -> tuple[Call, Callable[[], None]]:
     """Return the call, and the function to call when it has ended by itself."""
-    headers = decode_headers(context.invocation_metadata())
     cancellation = Cancellation()
     ended = False
     trace_id = headers.trace_id or str(uuid.uuid4())
@@ -196,7 +229,10 @@ def _begin(
 
     if not context.add_callback(terminated):
         cancellation.cancel()
-    return Call(headers, cancellation, trace_id, abandon=context.cancel, work=work), finish
+    call = Call(
+        headers, cancellation, trace_id, abandon=context.cancel, work=work, keeper=rpc.keeper
+    )
+    return call, finish
 
 
 def _log_unexpected(trace_id: str, error: BaseException) -> None:

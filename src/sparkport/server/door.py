@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import grpc
 
 from sparkport.errors import LimitExceeded, SparkportError, Unauthenticated
-from sparkport.server.boundary import Rpc, answering, refusing
+from sparkport.server.boundary import Rpc, answering, answering_once, refusing
 from sparkport.server.doorstep import Doorstep, DoorstepPlace
 from sparkport.server.observability import Watching
 from sparkport.service.calls import HOW_TO_SIGN_IN
@@ -55,16 +55,18 @@ class Door(grpc.GenericRpcHandler):
         rpc = self._rpcs.get(handler_call_details.method)
         if rpc is None:
             return None
+        headers = decode_headers(handler_call_details.invocation_metadata)
         try:
-            place = self._place(rpc, decode_headers(handler_call_details.invocation_metadata))
+            place = self._place(rpc, headers)
         except SparkportError as error:
-            refusal: Any = refusing(rpc, self._watching, error)
+            refusal: Any = refusing(rpc, self._watching, headers, error)
             # gRPC looks for this attribute.
             refusal.experimental_thread_pool = self._refusing_thread
             return grpc.stream_stream_rpc_method_handler(refusal)
-        return grpc.stream_stream_rpc_method_handler(
-            answering(rpc, self._watching, place, self._call_ended)
-        )
+        behaviour = answering(rpc, self._watching, headers, place, self._call_ended)
+        if rpc.answers_once(headers):
+            return grpc.stream_unary_rpc_method_handler(answering_once(behaviour))
+        return grpc.stream_stream_rpc_method_handler(behaviour)
 
     def close(self) -> None:
         """End the thread that refuses calls, after the last call."""

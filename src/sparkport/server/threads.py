@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 __all__ = ["ElasticExecutor", "join_all"]
@@ -26,21 +27,23 @@ class ElasticExecutor(Executor):
     def __init__(self, idle_seconds: float = 10.0, name: str = "sparkport") -> None:
         self._idle_seconds = idle_seconds
         self._name = name
-        self._condition = threading.Condition()
-        self._tasks: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._lock = threading.Lock()
+        self._tasks: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        """Each task is for a thread that waits, or that is about to; None ends a thread."""
         self._idle = 0
+        """Threads that wait, less the tasks that some of them are about to take."""
         self._started = 0
         self._threads: set[threading.Thread] = set()
         self._closed = False
 
     def submit(self, fn: Callable[..., _T], /, *args: Any, **kwargs: Any) -> Future[_T]:
         future: Future[_T] = Future()
-        with self._condition:
+        with self._lock:
             if self._closed:
                 raise RuntimeError("the executor has been shut down")
-            self._tasks.append((future, lambda: fn(*args, **kwargs)))
-            if self._idle >= len(self._tasks):
-                self._condition.notify()
+            self._tasks.put((future, lambda: fn(*args, **kwargs)))
+            if self._idle:
+                self._idle -= 1
             else:
                 self._started += 1
                 thread = threading.Thread(
@@ -51,35 +54,47 @@ class ElasticExecutor(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        with self._condition:
+        with self._lock:
             self._closed = True
-            while cancel_futures and self._tasks:
-                self._tasks.popleft()[0].cancel()
-            self._condition.notify_all()
+            with suppress(Empty):
+                while cancel_futures:
+                    task = self._tasks.get_nowait()
+                    if task is not None:
+                        task[0].cancel()
             threads = list(self._threads)
+            for _ in threads:
+                self._tasks.put(None)  # after the tasks that are still to be done
         for thread in threads if wait else ():
             thread.join()
 
     @property
     def threads(self) -> list[threading.Thread]:
         """The threads that are alive, including idle threads."""
-        with self._condition:
+        with self._lock:
             return list(self._threads)
 
     def _work(self) -> None:
-        while True:
-            with self._condition:
+        while (task := self._next_task()) is not None:
+            _run(*task)
+            del task  # an idle thread must not keep the last call alive
+            with self._lock:
                 self._idle += 1
-                while not self._tasks and not self._closed:
-                    if not self._condition.wait(self._idle_seconds):
-                        break
-                self._idle -= 1
-                if not self._tasks:
+
+    def _next_task(self) -> tuple[Future[Any], Callable[[], Any]] | None:
+        """Wait for a task; None when this thread is to end."""
+        try:
+            task = self._tasks.get(timeout=self._idle_seconds)
+        except Empty:
+            with self._lock:
+                if self._idle:
+                    self._idle -= 1
                     self._threads.discard(threading.current_thread())
-                    return
-                future, task = self._tasks.popleft()
-            _run(future, task)
-            del future, task  # an idle thread must not keep the last call alive
+                    return None
+            task = self._tasks.get()  # which has been put there for this thread meanwhile
+        if task is None:
+            with self._lock:
+                self._threads.discard(threading.current_thread())
+        return task
 
 
 def join_all(threads: Iterable[threading.Thread], seconds: float) -> None:

@@ -63,7 +63,7 @@ from sparkport.wire.write import decode_delete
 if TYPE_CHECKING:
     from sparkport.service.service import Service
 
-__all__ = ["ACTIONS", "list_actions", "run_action"]
+__all__ = ["ACTIONS", "ONE_RESULT", "list_actions", "run_action"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,3 +214,16 @@ ACTIONS: Mapping[str, ActionType] = {
         "The types of tables (zstd, Arrow IPC)", decode_discovery, discovery.get_table_types
     ),
 }
+
+ONE_RESULT = frozenset(
+    {
+        "list_schemas",
+        "catalog_version",
+        "create_transaction",
+        "endpoints",
+        "flight_info",
+        "table_function_flight_info",
+        "column_statistics",
+    }
+)
+"""The actions of queries, each of which has exactly one result (airport §4.1)."""

@@ -8,14 +8,19 @@ type `null`, which costs no bytes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 import pyarrow as pa
 
+from sparkport.engine.cache import Cache
 from sparkport.engine.encodings import convert_array
 from sparkport.engine.types import publishable_schema
 from sparkport.errors import CatalogFault
+from sparkport.wire.flight_data import encode_schema
 
 __all__ = ["Fit", "slices"]
+
+_Columns: TypeAlias = list[tuple[int, pa.DataType | None] | None]
 
 MESSAGE_BYTES = 1024 * 1024
 """How many bytes a message should hold.
@@ -34,14 +39,15 @@ class Fit:
         self._title = title
         self._wanted = frozenset(range(len(bound)) if wanted is None else wanted)
         self._bound = bound
-        self.arrow_schema: pa.Schema = pa.schema(
-            [
-                field if index in self._wanted else pa.field(field.name, pa.null())
-                for index, field in enumerate(bound)
-            ]
-        )
-        self._source: pa.Schema | None = None
-        self._columns: list[tuple[int, pa.DataType | None] | None] = []
+        self._sent = _sent(bound, self._wanted)
+        self.arrow_schema = self._sent.arrow_schema
+        # Where the columns are in batches of this schema, as an earlier scan has found out.
+        self._source, self._columns = self._sent.located
+
+    @property
+    def schema_message(self) -> bytes:
+        """The message that opens the stream."""
+        return self._sent.message
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Raises: CatalogFault when the batch lacks a wanted column, or has another type for it."""
@@ -50,6 +56,7 @@ class Fit:
         ):
             self._columns = [self._locate(batch.schema, index) for index in range(len(self._bound))]
             self._source = batch.schema
+            self._sent.located = self._source, self._columns
         nulls = pa.nulls(batch.num_rows)
         arrays = []
         for index, column in enumerate(self._columns):
@@ -86,6 +93,37 @@ class Fit:
             f"table {self._title}: its scan yields column {field.name!r} as {found.type}, but "
             f"declares it as {field.type}"
         )
+
+
+class _Sent:
+    """What scans of the same columns of the same bound schema have in common. Thread-safe."""
+
+    __slots__ = ("arrow_schema", "bound", "located", "message")
+
+    def __init__(self, bound: pa.Schema, wanted: frozenset[int]) -> None:
+        self.bound = bound
+        self.arrow_schema: pa.Schema = pa.schema(
+            [
+                field if index in wanted else pa.field(field.name, pa.null())
+                for index, field in enumerate(bound)
+            ]
+        )
+        self.message = encode_schema(self.arrow_schema)
+        self.located: tuple[pa.Schema | None, _Columns] = (None, [])
+        """The schema of batches, and the positions of the columns in it; replaced as a whole."""
+
+
+_remembered: Cache[tuple[int, frozenset[int]], _Sent] = Cache(2_000)
+
+
+def _sent(bound: pa.Schema, wanted: frozenset[int]) -> _Sent:
+    """Arrow schemas are immutable, and the cache keeps them alive, so identity will do."""
+    key = (id(bound), wanted)
+    known = _remembered.find(key, None)
+    if known is None or known.bound is not bound:
+        known = _Sent(bound, wanted)
+        _remembered.replace(key, known)
+    return known
 
 
 def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -9,9 +9,8 @@ it (airport §1.2, T24), and would wait for itself.
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from sparkport.catalog import Quotas
@@ -39,9 +38,11 @@ class LimitKeeper:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        self._most: dict[str, tuple[int, int]] = {}
+        """The limits of each kind, in all and for one principal."""
         self._lock = threading.Lock()
-        self._in_all: Counter[str] = Counter()
-        self._of_each: Counter[tuple[str, str | None]] = Counter()
+        self._in_all: dict[str, int] = dict.fromkeys(_COUNTED, 0)
+        self._of_each: dict[tuple[str, str | None], int] = {}
 
     def quotas(self, principal: str | None) -> Quotas:
         """The quotas of a caller; None stands for all callers without a name."""
@@ -61,22 +62,15 @@ class LimitKeeper:
                 if kind == what
             }
 
-    @contextmanager
-    def hold(self, principal: str | None, what: str, amount: int) -> Iterator[None]:
+    def hold(self, principal: str | None, what: str, amount: int) -> AbstractContextManager[None]:
         """Count so much as in use during a block. Raises: LimitExceeded."""
-        self._take(principal, what, amount)
-        try:
-            yield
-        finally:
-            self._give_back(principal, what, amount)
+        return _Held(self, principal, what, amount)
 
-    def _take(self, principal: str | None, what: str, amount: int) -> None:
-        in_all, each = (
-            getattr(self._limits, f"max_{what}", 0),
-            getattr(self._limits, f"max_{what}_per_principal", 0),
-        )
+    def take(self, principal: str | None, what: str, amount: int) -> None:
+        """Count so much as in use. Raises: LimitExceeded."""
+        in_all, each = self._most.get(what) or self._most.setdefault(what, self._limits_of(what))
         with self._lock:
-            own, others = self._of_each[what, principal], self._in_all[what]
+            own, others = self._of_each.get((what, principal), 0), self._in_all.get(what, 0)
             if each and own + amount > each:
                 whose = "you have" if principal is not None else "callers without a token have"
                 raise LimitExceeded(_refusal(what, whose, own, each, "per_principal"))
@@ -84,19 +78,40 @@ class LimitKeeper:
                 raise LimitExceeded(
                     _refusal(what, "all users of this server together have", others, in_all)
                 )
-            self._of_each[what, principal] += amount
-            self._in_all[what] += amount
+            self._of_each[what, principal] = own + amount
+            self._in_all[what] = others + amount
 
-    def _give_back(self, principal: str | None, what: str, amount: int) -> None:
+    def _limits_of(self, what: str) -> tuple[int, int]:
+        return (
+            getattr(self._limits, f"max_{what}", 0),
+            getattr(self._limits, f"max_{what}_per_principal", 0),
+        )
+
+    def give_back(self, principal: str | None, what: str, amount: int) -> None:
+        """Count what `take` has counted as free again."""
         with self._lock:
-            self._of_each[what, principal] -= amount
             self._in_all[what] -= amount
-            self._forget(what, principal)
+            left = self._of_each.pop((what, principal)) - amount
+            if left:  # a count of zero is dropped: there may be any number of principals over time
+                self._of_each[what, principal] = left
 
-    def _forget(self, what: str, principal: str | None) -> None:
-        """Drop a count of zero: there may be any number of principals over time."""
-        if not self._of_each[what, principal]:
-            del self._of_each[what, principal]
+
+class _Held:
+    """What is counted as in use from the beginning of a block to its end."""
+
+    __slots__ = ("_amount", "_keeper", "_principal", "_what")
+
+    def __init__(self, keeper: LimitKeeper, principal: str | None, what: str, amount: int) -> None:
+        self._keeper = keeper
+        self._principal = principal
+        self._what = what
+        self._amount = amount
+
+    def __enter__(self) -> None:
+        self._keeper.take(self._principal, self._what, self._amount)
+
+    def __exit__(self, *_: object) -> None:
+        self._keeper.give_back(self._principal, self._what, self._amount)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from sparkport.service.plan import scan_options
 from sparkport.service.registry import RegisteredCatalog
 from sparkport.service.table_functions import FunctionResult
 from sparkport.wire.filters import decode_filter
-from sparkport.wire.flight_data import BatchWriter, encode_schema, with_metadata
+from sparkport.wire.flight_data import BatchWriter, with_metadata
 from sparkport.wire.scan import encode_progress
 from sparkport.wire.tickets import ScanTicket
 
@@ -49,7 +49,7 @@ def read(service: Service, call: Call, ticket: ScanTicket) -> Iterator[bytes]:
     keep = _Keep(ctx, bound, row_filter)
     progress = _Progress(ctx)
     framed = isinstance(bound.table, FramedTable)
-    yield encode_schema(fit.arrow_schema)
+    yield fit.schema_message
     writer = BatchWriter(fit.arrow_schema)
     with ExitStack() as resources:
         for batch in _batches(ctx, bound, ticket, row_filter, resources):

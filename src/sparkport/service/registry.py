@@ -47,7 +47,8 @@ class RegisteredCatalog:
         own = CatalogVersion(self._version[0])
         if isinstance(self.catalog, VersionedCatalog):
             own = self.catalog.version(ctx)
-        return replace(own, number=own.number + self._rules[0] * _CHANGE_OF_RULES)
+        changes = self._rules[0]
+        return replace(own, number=own.number + changes * _CHANGE_OF_RULES) if changes else own
 
 
 class CatalogRegistry:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import chain
 
@@ -12,7 +12,7 @@ import pyarrow.flight as flight
 
 from sparkport.auth import Policy
 from sparkport.catalog import Access, Catalog, Context, Identity
-from sparkport.errors import PermissionDenied, SparkportError, Unauthenticated
+from sparkport.errors import BadRequest, PermissionDenied, SparkportError, Unauthenticated
 from sparkport.service import (
     flight_sql,
     flights,
@@ -22,7 +22,7 @@ from sparkport.service import (
     scalar_functions,
     write,
 )
-from sparkport.service.actions import list_actions, run_action
+from sparkport.service.actions import ONE_RESULT, list_actions, run_action
 from sparkport.service.calls import HOW_TO_SIGN_IN, Call
 from sparkport.service.first_messages import first_schema, named_descriptor
 from sparkport.service.function_guard import FunctionWatch
@@ -88,7 +88,8 @@ class Service:
         Unauthenticated.
         """
         authenticate = self.settings.authenticate
-        call = replace(call, keeper=self.keeper)
+        if call.keeper is not self.keeper:
+            call = replace(call, keeper=self.keeper)
         if authenticate is None:
             return call
         if call.headers.authorization is None:
@@ -120,12 +121,15 @@ class Service:
         if not call.admitted:
             raise Unauthenticated(HOW_TO_SIGN_IN)
 
-    @contextmanager
-    def authentication_first(self, call: Call) -> Iterator[None]:
+    def authentication_first(self, call: Call) -> AbstractContextManager[None]:
         """While reading a message: report a missing token before any other error in it.
 
         Raises: Unauthenticated.
         """
+        return _ALREADY_ADMITTED if call.admitted else self._authentication_first(call)
+
+    @contextmanager
+    def _authentication_first(self, call: Call) -> Iterator[None]:
         try:
             yield
         except SparkportError:
@@ -227,9 +231,20 @@ class Service:
     def do_action(self, call: Call, message: bytes) -> Iterator[bytes]:
         action = decode_action(message)
         call.work.operation = action.type[:100]
+        if self.answers_once(call.headers) and action.type != call.headers.action:
+            self.expect_admitted(call)
+            raise BadRequest("the header airport-action-name names another action than the message")
         if action.type not in _WITH_HANDLES:
             self.expect_admitted(call)
         return while_holding(call.quotas, ACTIONS, lambda: run_action(self, call, action))
+
+    @staticmethod
+    def answers_once(headers: RequestHeaders) -> bool:
+        """Whether the action that the headers name has exactly one result. Its message must agree.
+
+        DuckDB names the action of every call (airport §2.1).
+        """
+        return headers.action in ONE_RESULT
 
     def list_actions(self, call: Call) -> Iterator[bytes]:
         return while_holding(call.quotas, ACTIONS, lambda: list_actions(self, call))
@@ -306,6 +321,7 @@ class Service:
 
 
 _EVERYTHING = Access()
+_ALREADY_ADMITTED = nullcontext()
 _STEPS_OF_LIFETIME = 24
 _WITH_HANDLES = frozenset(
     {"endpoints", "flight_info", "column_statistics", "table_function_flight_info"}

@@ -131,8 +131,7 @@ class BatchWriter:
         self.arrow_schema = arrow_schema
         self._parts = _Parts()
         self._has_dictionaries = any(_has_dictionary(field.type) for field in arrow_schema)
-        self._writer = pa.ipc.new_stream(pa.PythonFile(self._parts, mode="w"), arrow_schema)
-        self._schema_pending = True
+        self._writer: pa.RecordBatchStreamWriter | None = None  # small streams need none
 
     def messages(self, batch: pa.RecordBatch, app_metadata: bytes = b"") -> Iterable[bytes]:
         """Encode a batch: its new dictionaries, then the batch itself, which bears the metadata."""
@@ -150,11 +149,14 @@ class BatchWriter:
         # Arrow would refuse a batch that differs only in nullability.
         if not batch.schema.equals(self.arrow_schema):
             batch = pa.RecordBatch.from_arrays(batch.columns, schema=self.arrow_schema)
+        opening = self._writer is None
+        if self._writer is None:
+            file = pa.PythonFile(self._parts, mode="w")
+            self._writer = pa.ipc.new_stream(file, self.arrow_schema)
         self._writer.write_batch(batch)
         parts = self._parts.take()
-        # Arrow writes the schema with the first batch; `encode_schema` has sent it already.
-        if self._schema_pending:
-            self._schema_pending = False
+        if opening:
+            # Arrow writes the schema with the first batch; `encode_schema` has sent it already.
             parts = _after_first_message(parts)
         if self._has_dictionaries:
             yield from _split(parts, app_metadata)
