@@ -27,6 +27,7 @@ from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.jvm.relay.tasks import scan_tasks
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.scan.direct import direct_calls, qualifies
+from sparkport.spark.scan.recent_rows import recent_rows
 from sparkport.spark.scan.relation_scan import read_iceberg, read_iceberg_framed
 from sparkport.spark.scan.streams import (
     NO_SNAPSHOT,
@@ -192,14 +193,16 @@ def _in_place(
     ctx.report_route("in_place")
     with _logged(ctx, state, "in place", parts) as log:
         expected = sum(part.rows for part in parts)
-        request = read_request(
-            state,
-            _names(state, options),
-            options.filter,
-            batch_rows=options.batch_size or _batch_rows(lake, options),
-            properties=state.file_properties,
-        )
-        for batch in read_parts(request, parts, ctx.check, use_threads=True):
+        names, rows = _names(state, options), options.batch_size or _batch_rows(lake, options)
+
+        def read() -> Iterator[pa.RecordBatch]:
+            request = read_request(
+                state, names, options.filter, batch_rows=rows, properties=state.file_properties
+            )
+            return read_parts(request, parts, ctx.check, use_threads=True)
+
+        few = options.filter is None
+        for batch in recent_rows((state, names, rows, tuple(parts)), read) if few else read():
             log.rows += batch.num_rows
             ctx.report_progress(log.rows / max(1, expected))
             yield batch
