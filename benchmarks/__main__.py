@@ -10,7 +10,17 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import functions, lake, lake_write, remote, scan, statements, write, writers
+from benchmarks import (
+    filtered,
+    functions,
+    lake,
+    lake_write,
+    remote,
+    scan,
+    statements,
+    write,
+    writers,
+)
 from benchmarks.measure import Line, print_table
 
 GROUPS: dict[str, Callable[[int], Iterator[Line]]] = {
@@ -19,6 +29,7 @@ GROUPS: dict[str, Callable[[int], Iterator[Line]]] = {
     "functions": functions.run,
     "lake": lake.run,
     "lake_write": lake_write.run,
+    "filtered": filtered.run,
     "remote": remote.run,
     "statements": statements.run,
     "writers": writers.run,
