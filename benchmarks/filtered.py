@@ -185,16 +185,17 @@ def _make_tables(sql: Callable[[str], object], rows: int) -> None:
     sql("CREATE NAMESPACE bench.s")
     sql(f"CREATE TABLE bench.s.big ({types}) USING iceberg {properties}")
     sql(f"INSERT INTO bench.s.big SELECT {row} FROM range(0, {rows}, 1, 8)")
-    # Every file has ids from all over the range, so that no file can be skipped: 4,000 of them are
-    # 250 apart. They are partitions, because one Spark task then writes many files.
+    # Every file has ids from all over the range, so that none can be skipped. The files are
+    # partitions, because then two of Spark's tasks write them all.
     small = _FILES * _ROWS_OF_SMALL_FILES
     sql(
         f"CREATE TABLE bench.s.many ({types}, file INT) USING iceberg PARTITIONED BY (file) "
-        f"{properties.replace('none', 'hash')[:-1]}, 'write.spark.fanout.enabled' = 'false')"
+        f"{properties[:-1]}, 'write.spark.fanout.enabled' = 'false')"
     )
+    file = f"cast(n % {_FILES // 2} + {_FILES // 2} * (n div {small // 2}) AS INT) AS file"
     sql(
-        f"INSERT INTO bench.s.many SELECT {row}, cast(id % {_FILES} AS INT) AS file "
-        f"FROM range(0, {small}, 1, 1)"
+        f"INSERT INTO bench.s.many SELECT {row}, {file} "
+        f"FROM (SELECT id AS n, (id * 7919) % {small} AS id FROM range(0, {small}, 1, 2))"
     )
 
 
