@@ -9,6 +9,7 @@ from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import sparkport
@@ -18,11 +19,20 @@ from sparkport.engine.constraints.compute import computed_values
 from sparkport.engine.constraints.enforce import enforce_keys, enforce_rows
 from sparkport.engine.constraints.review import Effort, review
 from sparkport.engine.constraints.sandbox import in_small_chunks
-from sparkport.engine.databases import EXPRESSIONS, FILTERS, ROWS, Check, Database, _watch
+from sparkport.engine.databases import (
+    EXPRESSIONS,
+    FILTERS,
+    ROWS,
+    Check,
+    Database,
+    _watch,
+    files_below,
+)
 from sparkport.engine.visibility import Visibility
 from sparkport.errors import Cancelled, LimitExceeded
 
-ALL = {"EXPRESSIONS": EXPRESSIONS, "FILTERS": FILTERS, "ROWS": ROWS}
+FILES = files_below("/nowhere", 1)
+ALL = {"EXPRESSIONS": EXPRESSIONS, "FILTERS": FILTERS, "ROWS": ROWS, "files": FILES}
 SMALL = [EXPRESSIONS, FILTERS]
 
 SLOW = f"levenshtein(s, '{'b' * 300}') >= 0"
@@ -68,6 +78,30 @@ def test_no_database_reaches_files(database: Database) -> None:
     ):
         with database.session() as connection, pytest.raises(duckdb.Error):
             connection.execute(statement)
+
+
+def test_a_database_for_files_reads_those_of_its_folder_and_no_others(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "it's inside", tmp_path / "it's inside and not"
+    for folder in (inside, outside):
+        (folder / "deep").mkdir(parents=True)
+        pq.write_table(pa.table({"a": [1]}), folder / "deep" / "a.parquet")
+    database = files_below(f"{inside}/", 2)
+
+    def count(path: Path) -> object:
+        name = str(path).replace("'", "''")
+        with database.session() as connection:
+            return connection.execute(f"SELECT count(*) FROM read_parquet('{name}')").fetchone()
+
+    assert count(inside / "deep" / "a.parquet") == (1,)
+    assert files_below(f"{inside}/", 2) is database
+    assert setting(database, "threads") == 2
+    for path in (
+        outside / "deep" / "a.parquet",
+        inside / ".." / outside.name / "deep" / "a.parquet",
+        Path("/etc/hostname"),
+    ):
+        with pytest.raises(duckdb.Error, match="Permission Error"):
+            count(path)
 
 
 @pytest.mark.parametrize("database", SMALL)

@@ -26,6 +26,7 @@ from sparkport.spark.iceberg.division import divide
 from sparkport.spark.iceberg.manifests import ROW_ID_FIELD
 from sparkport.spark.iceberg.parts import FilePart
 from sparkport.spark.iceberg.plan import ScanPlan, plan_scan
+from sparkport.spark.scan.routes import runs_in_place
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),
@@ -377,3 +378,25 @@ def test_ten_thousand_files_are_planned_from_memory(tmp_path):
     for file in tmp_path.rglob("*.avro"):
         file.unlink()
     assert paths(plan_scan(state, ["id"], where("id", "=", 77_777))) == ["07777"]
+
+
+def test_many_bytes_files_or_filtered_rows_are_not_read_in_place() -> None:
+    small = FilePart("/t/a", rows=100, size=1000, bytes=1000)
+    large, long = replace(small, bytes=2**20), replace(small, rows=2**20)
+    away = replace(small, path="s3://b/a")
+    kept = where("id", "=", 1)
+
+    def in_place(parts: list[FilePart], row_filter: Filter | None) -> bool:
+        return runs_in_place(parts, row_filter, 2**20)
+
+    assert in_place([small], None)
+    assert in_place([small] * 200, kept)
+    assert not in_place([small] * 200, None)
+    assert in_place([replace(small, bytes=0)] * 200, None)  # only row ids: no file is opened
+    assert in_place([away], kept)
+    assert not in_place([away] * 200, kept)
+    assert in_place([large], kept)
+    assert not in_place([large], None)
+    assert in_place([long], kept)
+    assert not in_place([long, small], kept)
+    assert in_place([long, small], None)

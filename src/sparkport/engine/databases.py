@@ -1,13 +1,16 @@
 """Every DuckDB of this process: opened and locked down here, and interrupted when need be.
 
-There are three databases in memory. None of them opens a file, loads an extension, sees a variable
-of Python or can have its settings changed. What else they may do depends on whose SQL they run:
+The databases are in memory. None of them loads an extension, sees a variable of Python or can have
+its settings changed. None but `files_below` opens a file. What else they may do depends on whose
+SQL they run:
 
 | database      | runs                                          | memory, threads | spills |
 |---------------|-----------------------------------------------|-----------------|--------|
 | `EXPRESSIONS` | CHECK, DEFAULT, USING, masks and row filters  | 1 GB, one       | no     |
 | `FILTERS`     | the filters that clients push                 | 1 GB, one       | no     |
 | `ROWS`        | our own SQL: compares keys and hashes of rows | DuckDB's own    | yes    |
+| `files_below` | our own SQL: reads files of one folder, with  | 2 GB, as asked  | no     |
+|               | comparisons of columns and constants          |                 |        |
 
 With one thread a query runs in the thread that asks for it; the server's threads are the
 parallelism. The limit of memory is DuckDB's, which does not count intermediate values of an
@@ -22,16 +25,18 @@ import atexit
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
+from sparkport.engine.cache import Cache
 from sparkport.errors import LimitExceeded
 
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["EXPRESSIONS", "FILTERS", "ROWS", "TIME_LIMIT", "Check", "Database"]
+__all__ = ["EXPRESSIONS", "FILTERS", "ROWS", "TIME_LIMIT", "Check", "Database", "files_below"]
 
 Check: TypeAlias = Callable[[], None]
 """Raises, as `Context.check` does, when the result is no longer waited for.
@@ -56,6 +61,13 @@ _SHUT: Mapping[str, str] = {
 _SMALL = {
     "memory_limit": "1GB",
     "threads": "1",
+    "temp_directory": "",
+    "max_temp_directory_size": "0MB",
+}
+
+_FOR_FILES = {
+    "enable_external_access": "true",  # until the folder is set; then it is turned off
+    "memory_limit": "2GB",
     "temp_directory": "",
     "max_temp_directory_size": "0MB",
 }
@@ -89,9 +101,7 @@ class Database:
         self._lock = threading.Lock()
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._inherited: list[duckdb.DuckDBPyConnection | None] = []
-        # While the interpreter still runs: DuckDB 2.0 reports what lives longer as leaked.
-        atexit.register(self.forget)
-        os.register_at_fork(after_in_child=self._start_after_fork)
+        _opened.add(self)
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A new connection, for one thread at a time; the caller closes it."""
@@ -163,7 +173,7 @@ class Database:
         connection.execute("SET GLOBAL lock_configuration = true")
         return connection
 
-    def _start_after_fork(self) -> None:
+    def start_after_fork(self) -> None:
         """Leave the parent's database alone in a forked worker.
 
         The worker has its parent's memory but not its threads, so it may neither use nor close that
@@ -172,6 +182,24 @@ class Database:
         self._lock = threading.Lock()
         self._inherited.append(self._connection)
         self._connection = None
+
+
+_opened: weakref.WeakSet[Database] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for database in list(_opened):
+        database.forget()
+
+
+def _start_all_after_fork() -> None:
+    for database in list(_opened):
+        database.start_after_fork()
+
+
+# While the interpreter still runs: DuckDB 2.0 reports what lives longer as leaked.
+atexit.register(_forget_all)
+os.register_at_fork(after_in_child=_start_all_after_fork)
 
 
 class _Evaluation:
@@ -254,3 +282,23 @@ os.register_at_fork(after_in_child=_watch.start_after_fork)
 EXPRESSIONS = Database(_SMALL, _LOSSLESS, _NO_PUSHDOWN)
 FILTERS = Database(_SMALL, optimisers=_FOR_MASKS)
 ROWS = Database({}, _LOSSLESS, _NO_PUSHDOWN)
+
+
+def files_below(folder: str, threads: int) -> Database:
+    """The database that reads files in a local folder and in those inside it, and no others.
+
+    It is for SQL of our own. It has so many threads for all who use it. Some are kept open.
+    """
+    known = _of_folders.find((folder, threads), None)
+    if known is not None:
+        return known
+    place = folder.rstrip("/").replace("'", "''")
+    opened = Database(
+        {**_FOR_FILES, "threads": str(threads)},
+        f"SET GLOBAL allowed_directories = ['{place}/']",
+        "SET GLOBAL enable_external_access = false",
+    )
+    return _of_folders.add((folder, threads), opened)
+
+
+_of_folders: Cache[tuple[str, int], Database] = Cache(8)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from sparkport.catalog.filters.literals import Inexpressible, type_sql
-from sparkport.catalog.filters.tree import ROWID, ColumnRef, Filter, walk
+from sparkport.catalog.filters.tree import ROWID, ColumnRef, Expression, Filter, walk
 from sparkport.engine.databases import Check
 from sparkport.engine.filters.session import NO_COLUMNS, Session
 
@@ -28,6 +28,8 @@ class Columns:
     positions: tuple[int, ...]
     arrow_schema: pa.Schema
     texts: dict[ColumnRef, str]
+    names: dict[str, str]
+    """The names of the fields of the batch, by their names in the SQL."""
 
     def text(self, column: ColumnRef) -> str:
         """The SQL of a column. Raises: Inexpressible unless there is exactly one, of the right
@@ -36,6 +38,15 @@ class Columns:
         if column not in self.texts:
             raise Inexpressible(f"column {column.name}")
         return self.texts[column]
+
+    def read_by(self, expression: Expression) -> dict[str, str]:
+        """The fields that an expression reads, by their names in the SQL.
+
+        A column that DuckDB sees by way of a cast has that for a name, so no name of a field.
+        """
+        references = [node for node in walk(expression) if isinstance(node, ColumnRef)]
+        texts = [self.text(reference) for reference in references]
+        return {text: self.names.get(text, "") for text in texts}
 
     def select(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """The batch as DuckDB sees it, without a copy; None if it has not the expected schema."""
@@ -108,7 +119,11 @@ def _read(
     ]
     narrow = pa.schema(fields) if fields else NO_COLUMNS
     session = Session(narrow, check)
-    return Columns(tuple(found.values()), narrow, _texts(references, names, session)), session
+    texts = _texts(references, names, session)
+    fields_by_name = {
+        names[name]: arrow_schema.field(position).name for name, position in found.items()
+    }
+    return Columns(tuple(found.values()), narrow, texts, fields_by_name), session
 
 
 def _texts(

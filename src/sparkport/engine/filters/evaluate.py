@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +23,7 @@ from sparkport.engine.constraints.allowed import ARITHMETIC
 from sparkport.engine.constraints.review import review
 from sparkport.engine.databases import Check
 from sparkport.engine.filters.columns import Columns, find_columns
+from sparkport.engine.filters.plain import is_plain
 from sparkport.engine.filters.session import Session, is_fatal
 from sparkport.errors import BadRequest, LimitExceeded, SparkportError
 
@@ -32,6 +34,18 @@ MOST_EXPRESSIONS = 500
 
 DuckDB plans about twenty constants in a millisecond: a longer IN costs more than its rows.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A conjunct that is evaluated."""
+
+    text: str
+    """Its SQL over c0, c1, …"""
+    columns: Mapping[str, str]
+    """The fields of the batches that it reads, by their names in the SQL."""
+    is_plain: bool
+    """Whether DuckDB may apply it while it reads a file: see `plain.py`."""
 
 
 class Evaluator:
@@ -54,7 +68,7 @@ class Evaluator:
         self._idle: list[Session] = []
         self._rows_may_fail = False
         self._columns: Columns | None = None
-        self._conditions: tuple[str, ...] = ()
+        self._conditions: tuple[Condition, ...] = ()
         try:
             exact = row_filter.weaken(is_exact)
             if exact.expressions:
@@ -66,8 +80,8 @@ class Evaluator:
             is_fatal(error)
 
     @property
-    def conditions(self) -> tuple[str, ...]:
-        """The SQL of the evaluated conjuncts, over c0, c1, …; empty if every row is kept."""
+    def conditions(self) -> tuple[Condition, ...]:
+        """The evaluated conjuncts; empty if every row is kept."""
         return self._conditions
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray | None:
@@ -116,7 +130,8 @@ class Evaluator:
 
     def _together(self, session: Session, batch: pa.RecordBatch) -> pa.BooleanArray | None:
         try:
-            return session.compute(f"({' AND '.join(self._conditions)}) IS TRUE", batch)
+            together = " AND ".join(condition.text for condition in self._conditions)
+            return session.compute(f"({together}) IS TRUE", batch)
         except SparkportError:
             raise
         except Exception as error:
@@ -131,7 +146,7 @@ class Evaluator:
         for condition in self._conditions:
             try:
                 # A row on which the conjunct fails is kept.
-                passed = session.compute(f"coalesce(TRY({condition} IS TRUE), true)", batch)
+                passed = session.compute(f"coalesce(TRY({condition.text} IS TRUE), true)", batch)
             except SparkportError:
                 raise
             except Exception as error:
@@ -143,9 +158,9 @@ class Evaluator:
         return mask
 
 
-def _conditions(row_filter: Filter, columns: Columns, session: Session) -> Iterator[str]:
+def _conditions(row_filter: Filter, columns: Columns, session: Session) -> Iterator[Condition]:
     """The conjuncts as SQL that DuckDB binds to the functions that the client meant."""
-    probes = []
+    conjuncts, probes = [], []
     remaining = MOST_EXPRESSIONS
     for conjunct in row_filter.conjuncts:
         size = sum(1 for _ in walk(conjunct))
@@ -162,9 +177,12 @@ def _conditions(row_filter: Filter, columns: Columns, session: Session) -> Itera
         if sum(len(text) for text, _ in expected) <= LARGEST_TEXT:
             pairs = (text for call, kind in expected for text in (call, f"CAST(NULL AS {kind})"))
             probes.append([condition, *pairs])
-    for (condition, *_), types in zip(probes, session.types(probes), strict=True):
+            conjuncts.append(conjunct)
+    for conjunct, (condition, *_), types in zip(
+        conjuncts, probes, session.types(probes), strict=True
+    ):
         if types and types[1::2] == types[2::2]:
-            yield condition
+            yield Condition(condition, columns.read_by(conjunct), is_plain(conjunct))
 
 
 def _outermost_calls(expression: Expression) -> Iterator[Function]:

@@ -37,6 +37,10 @@ class DeletedPositions:
             return pa.repeat(False, rows)
         return pc.invert(pc.is_in(pa.arange(start, start + rows), value_set=gone))
 
+    def kept_of(self, positions: pa.Array) -> pa.BooleanArray:
+        """A mask of some positions: TRUE for those that remain."""
+        return pc.invert(pc.is_in(positions, value_set=self._values))
+
 
 def deleted_positions(part: FilePart, properties: Mapping[str, str]) -> DeletedPositions | None:
     """The deleted rows of a part; None if there are none.

@@ -8,7 +8,7 @@ from dataclasses import replace
 from sparkport.spark.iceberg.parts import FilePart
 from sparkport.spark.iceberg.plan import ScanPlan
 
-__all__ = ["divide"]
+__all__ = ["OPENING", "divide"]
 
 
 def divide(plan: ScanPlan, pieces: int) -> list[tuple[FilePart, ...]]:
@@ -33,7 +33,7 @@ def divide(plan: ScanPlan, pieces: int) -> list[tuple[FilePart, ...]]:
 
 
 def _weight(part: FilePart) -> int:
-    return part.bytes + _OPENING
+    return part.bytes + OPENING
 
 
 def _cut(part: FilePart, most_bytes: int) -> Iterator[FilePart]:
@@ -80,7 +80,7 @@ def _joined(group: Sequence[FilePart]) -> tuple[FilePart, ...]:
     return tuple(joined)
 
 
-_OPENING = 64 * 1024
+OPENING = 64 * 1024
 """The cost of opening a file, in bytes that could be read instead."""
 _SMALLEST_CUT = 1024 * 1024
 """A piece of a file must have so many bytes to be worth opening the file once more."""

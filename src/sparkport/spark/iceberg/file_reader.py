@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkport.catalog.rowid import NO_ROW_ID
 from sparkport.engine.filters import Evaluator
 from sparkport.spark.iceberg.bounds import UNKNOWN, Bounds, bounds_in_row_group
 from sparkport.spark.iceberg.data_file import DataFile
@@ -21,11 +20,7 @@ from sparkport.spark.iceberg.page_pruning import spans_that_may_match
 from sparkport.spark.iceberg.pages import MOST_ROWS, Span, read_pages, windows
 from sparkport.spark.iceberg.parts import FilePart
 from sparkport.spark.iceberg.positions import between
-from sparkport.spark.iceberg.projection import (
-    file_fields,
-    values_of,
-)
-from sparkport.spark.iceberg.types.declared import decode
+from sparkport.spark.iceberg.projection import file_fields
 
 if TYPE_CHECKING:
     from sparkport.spark.iceberg.part_reader import PartReader
@@ -62,10 +57,13 @@ class FileReader:
         part: FilePart,
         deleted: DeletedPositions | None,
         file: DataFile | None,
+        done: int = 0,
     ) -> None:
+        """`done`: a filter has been applied to so many rows before; they are left out."""
         self._reader = reader
         self._part = part
         self._deleted = deleted
+        self._done = done
         self._file = file
         self._fields = () if file is None else file_fields(file.schema_arrow, reader.name_mapping)
         self._filtered = LotInFile.of(reader.filtered, part, self._fields)
@@ -80,14 +78,18 @@ class FileReader:
             for start, rows, raw in self._raw(self._rest, groups):
                 mask = None if self._deleted is None else self._deleted.kept(start, rows)
                 arrays = self._values(self._rest, raw, start, rows, mask)
-                yield self._batch(arrays, rows if mask is None else mask.true_count)
+                yield self._reader.batch(arrays, rows if mask is None else mask.true_count)
+
+    def reads_few_pages(self) -> bool:
+        """Whether the index of the file's pages rules out most rows of all row groups."""
+        return all(self._spans(group) is not None for group in self._row_groups())
 
     def read_at(self, positions: pa.Array) -> Iterator[pa.RecordBatch]:
         for group in self._row_groups():
             wanted = between(positions, group.start, group.start + group.rows - 1)
             raw = self._positional_read(group, wanted) if len(wanted) else None
             if raw is not None:
-                yield self._batch(self._arrays(self._rest, raw, wanted), len(wanted))
+                yield self._reader.batch(self._rest.arrays(self._part, raw, wanted), len(wanted))
             elif len(wanted):
                 yield from self._read_group_at(group, wanted)
 
@@ -119,7 +121,7 @@ class FileReader:
             if len(own):
                 if raw is not None and len(own) < rows:
                     raw = raw.take(pc.subtract(own, start))
-                yield self._batch(self._arrays(self._rest, raw, own), len(own))
+                yield self._reader.batch(self._rest.arrays(self._part, raw, own), len(own))
                 passed += len(own)
             if passed == len(positions):
                 return
@@ -179,6 +181,8 @@ class FileReader:
                 evaluator.mask(batch),
                 None if self._deleted is None else self._deleted.kept(start, rows),
             )
+            if start < self._done:
+                mask = _both(mask, pc.greater_equal(pa.arange(start, start + rows), self._done))
             masks += [
                 pa.repeat(False, start - end),
                 pa.repeat(True, rows) if mask is None else mask,
@@ -198,6 +202,12 @@ class FileReader:
 
     def _spans(self, group: _RowGroup) -> list[Span] | None:
         """The rows of a group that may match, if they are few; None: read all of them."""
+        place = self._part.path, group.index
+        if place not in self._reader.spans:
+            self._reader.spans[place] = self._found_spans(group)
+        return self._reader.spans[place]
+
+    def _found_spans(self, group: _RowGroup) -> list[Span] | None:
         condition = self._reader.condition
         if self._file is None or condition is None or not self._filtered.is_flat:
             return None
@@ -225,7 +235,7 @@ class FileReader:
             raw = self._positional_read(group, positions)
             if raw is not None:
                 (batch,) = matches.combine_chunks().to_batches()
-                yield self._assembled(batch, self._arrays(self._rest, raw, positions))
+                yield self._assembled(batch, self._rest.arrays(self._part, raw, positions))
                 return
         passed = 0
         for start, rows, raw in self._raw_in(self._rest, group, spans):
@@ -314,53 +324,16 @@ class FileReader:
                 positions = pa.arange(start, start + rows).filter(mask)
             else:
                 positions = range(mask.true_count)
-        return self._arrays(found, raw, positions)
-
-    def _arrays(
-        self, found: LotInFile, raw: pa.RecordBatch | None, positions: pa.Array | range
-    ) -> list[pa.Array]:
-        """A lot's columns in their declared types; `raw` has the file's own at these positions."""
-        columns = {} if raw is None else dict(zip(found.fields, raw.columns, strict=True))
-        arrays = []
-        for column, source in zip(found.lot.columns, found.sources, strict=True):
-            array = values_of(source, len(positions), columns.__getitem__)
-            arrays.append(
-                decode(array, column.stored.field_type, column.declared)
-                if column.decodes
-                else array
-            )
-        if found.lot.has_row_id:
-            arrays.append(self._row_ids(found, columns.__getitem__, positions))
-        return arrays
-
-    def _row_ids(
-        self, found: LotInFile, columns: Callable[[int], pa.Array], positions: pa.Array | range
-    ) -> pa.Array:
-        own = None if found.row_ids is None else values_of(found.row_ids, len(positions), columns)
-        if own is not None and not own.null_count:
-            return own
-        first = self._part.first_row_id
-        if first is None:
-            by_position = pa.repeat(pa.scalar(NO_ROW_ID, pa.int64()), len(positions))
-        elif isinstance(positions, range):
-            by_position = pa.arange(first + positions.start, first + positions.stop)
-        else:
-            by_position = pc.add(positions, first)
-        return by_position if own is None else pc.coalesce(own, by_position)
+        return found.arrays(self._part, raw, positions)
 
     def _assembled(self, filtered: pa.RecordBatch, rest: list[pa.Array] | None) -> pa.RecordBatch:
         """The columns of both lots, in the order of the request."""
         columns = dict(zip(filtered.schema.names, filtered.columns, strict=True))
         if rest is not None:
             columns.update(zip(self._rest.lot.arrow_schema.names, rest, strict=True))
-        return self._batch(
+        return self._reader.batch(
             [columns[name] for name in self._reader.arrow_schema.names], filtered.num_rows
         )
-
-    def _batch(self, arrays: list[pa.Array], rows: int) -> pa.RecordBatch:
-        if not arrays:
-            return without_columns(rows)  # no column is wanted, only the number of rows
-        return pa.RecordBatch.from_arrays(arrays, schema=self._reader.arrow_schema)
 
 
 def _runs(groups: Sequence[_RowGroup]) -> Iterator[list[_RowGroup]]:

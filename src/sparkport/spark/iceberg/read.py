@@ -20,7 +20,7 @@ import pyarrow as pa
 from sparkport.catalog.filters import Filter
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.errors import PreconditionFailed
-from sparkport.spark.iceberg.locations import reachable
+from sparkport.spark.iceberg.locations import local_path, reachable
 from sparkport.spark.iceberg.part_reader import PartReader
 from sparkport.spark.iceberg.parts import FilePart
 from sparkport.spark.iceberg.types.natural_types import natural_type
@@ -64,6 +64,8 @@ class ReadRequest:
     """Properties for PyIceberg's file systems."""
     name_mapping: str | None = None
     """The table's name mapping, for files without field ids."""
+    folder: str | None = None
+    """The table's folder if it is local. DuckDB may read the files in it."""
 
 
 def read_request(
@@ -97,7 +99,14 @@ def read_request(
         batch_rows=batch_rows,
         properties=dict(properties or {}),
         name_mapping=state.metadata.properties.get("schema.name-mapping.default"),
+        folder=_folder(state),
     )
+
+
+def _folder(state: TableState) -> str | None:
+    """The path of the table's folder, with a slash at the end; None where it is elsewhere."""
+    path = local_path(str(state.metadata.location))
+    return None if path is None else path.rstrip("/") + "/"
 
 
 def as_stored(request: ReadRequest, state: TableState) -> ReadRequest:
@@ -125,9 +134,7 @@ def read_parts(
     Raises: PreconditionFailed when a file is missing or damaged; what `check` raises.
     """
     reader = PartReader(request, check, use_threads=use_threads)
-    yield from join_small_batches(
-        _checked(request, map(reader.read, parts), check), request.batch_rows
-    )
+    yield from join_small_batches(_checked(request, reader.read(parts), check), request.batch_rows)
 
 
 def read_positions(

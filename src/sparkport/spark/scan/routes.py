@@ -1,7 +1,8 @@
 """Reading the lake: which route a scan takes.
 
-A plan that reads little is read in place; a plan that reads much, by Arrow tasks on Spark. What
-only Spark can read is read as a relation. All routes give the same rows; only time differs.
+A plan that reads little is read in place; a plan that reads many bytes, files or rows, by Arrow
+tasks on Spark. What only Spark can read is read as a relation. All routes give the same rows; only
+time differs.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from sparkport.catalog.filters import Filter
 from sparkport.catalog.rowid import ROWID_NAME
 from sparkport.engine.cache import Cache
 from sparkport.errors import BadRequest, Conflict
-from sparkport.spark.iceberg.division import divide
-from sparkport.spark.iceberg.locations import for_workers
+from sparkport.spark.iceberg.division import OPENING, divide
+from sparkport.spark.iceberg.locations import for_workers, local_path
 from sparkport.spark.iceberg.plan import FilePart, ScanPlan, plan_scan
 from sparkport.spark.iceberg.read import read_parts, read_request
 from sparkport.spark.iceberg.table_state import TableState
@@ -46,6 +47,7 @@ __all__ = [
     "planned_state",
     "read",
     "read_framed",
+    "runs_in_place",
 ]
 
 _log = logging.getLogger(__name__)
@@ -173,9 +175,22 @@ def read_framed(
         return read_iceberg_framed(
             lake, ctx, state, _names(state, options), options.filter, framing
         )
-    if sum(part.bytes for part in wanted.parts) <= lake.settings.in_place_bytes:
+    if runs_in_place(wanted.parts, options.filter, lake.settings.in_place_bytes):
         return _in_place(lake, ctx, state, options, wanted.parts)
     return _on_spark(lake, ctx, state, options, wanted, framing)
+
+
+def runs_in_place(parts: Sequence[FilePart], row_filter: Filter | None, most_bytes: int) -> bool:
+    """Whether reading parts in this process takes no longer than reading so many bytes.
+
+    Files cost their opening, but for those that are opened by several threads: local ones, with a
+    filter. Filtered rows cost their evaluation, however few bytes they have.
+    """
+    opened = sum(
+        bool(part.bytes) and (row_filter is None or local_path(part.path) is None) for part in parts
+    )
+    rows = sum(part.rows for part in parts) if row_filter is not None else 0
+    return max(sum(part.bytes for part in parts), rows) + opened * OPENING <= most_bytes
 
 
 def _is_for_spark(lake: Lake, parts: Sequence[FilePart]) -> bool:
