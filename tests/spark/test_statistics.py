@@ -9,6 +9,7 @@ import struct
 import uuid
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -38,6 +39,7 @@ from tests.wire.arrow_values import HUGEINT, TIME_TZ
 
 from sparkport.catalog import ColumnStatistics
 from sparkport.errors import NotFound
+from sparkport.spark import LakeSettings
 from sparkport.spark.iceberg.column_statistics import column_statistics, statistics_of
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.manifests import DATA, EQUALITY_DELETES, ManifestEntry
@@ -48,6 +50,7 @@ from sparkport.spark.iceberg.types.declared import (
     stored_schema,
     written_type_tags,
 )
+from sparkport.spark.table import LakeTable
 
 _NAN = struct.pack("<d", math.nan)
 
@@ -472,3 +475,17 @@ def test_distinct_values_are_told_where_spark_has_counted_them(lake: Any, namesp
     assert told() == [100, 7, 0]
     lake.spark.sql(f"INSERT INTO {name} VALUES (100, 'other', 6)")
     assert told() == [100, 7, 0], "an estimate may be older than the rows"
+
+
+def test_tables_offer_statistics_from_a_number_of_rows_on(lake: Any, namespace: str) -> None:
+    lake.spark.sql(f"CREATE TABLE `{lake.spark_catalog}`.`{namespace}`.t (v BIGINT) USING iceberg")
+    lake.spark.sql(f"INSERT INTO `{lake.spark_catalog}`.`{namespace}`.t VALUES (1), (2)")
+    state = find(lake, namespace, "t").state
+    for chosen, offered in (
+        (LakeSettings(), False),
+        (LakeSettings(statistics_rows=2), True),
+        (LakeSettings(statistics_rows=3), False),
+        (LakeSettings(statistics_rows=0, statistics=False), False),
+    ):
+        served: Any = SimpleNamespace(settings=chosen)
+        assert LakeTable(served, state).offers_statistics == offered, chosen

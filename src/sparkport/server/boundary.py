@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import uuid
+import secrets
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -206,7 +206,7 @@ def _begin(
     """Return the call, and the function to call when it has ended by itself."""
     cancellation = Cancellation()
     ended = False
-    trace_id = headers.trace_id or str(uuid.uuid4())
+    trace_id = headers.trace_id or secrets.token_hex(16)
     work = Work(
         rpc.name,
         trace_id=trace_id,
