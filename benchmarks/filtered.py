@@ -92,7 +92,8 @@ def _compared(
     # The filter's columns come along, as in the client's own plans.
     wanted = [*dict.fromkeys([*_columns_of(condition), *columns])]
     database = duckdb.connect(config={"threads": _THREADS})
-    text = f"SELECT {', '.join(wanted)} FROM read_parquet(?) WHERE {condition}"
+    listed = ", ".join(f'"{name}"' for name in wanted)
+    text = f"SELECT {listed} FROM read_parquet(?) WHERE {condition}"
     with flight.connect(location) as client:
 
         def ours() -> None:

@@ -8,7 +8,9 @@ something for it to compare (`filtered_files.py`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
@@ -123,8 +125,8 @@ class PartReader:
         for start in range(0, len(parts), _AT_ONCE):
             together: dict[Layout, list[FilePart]] = {}
             queries: dict[Layout, FileQuery | None] = {}
-            for part in parts[start : start + _AT_ONCE]:
-                layout = self._layout(part)
+            some = parts[start : start + _AT_ONCE]
+            for part, layout in zip(some, self._layouts(some), strict=True):
                 if layout is not None and layout not in queries:
                     queries[layout] = query_of(self, part, layout)
                 query = None if layout is None else queries[layout]
@@ -146,6 +148,17 @@ class PartReader:
             and any(condition.is_plain for condition in self.evaluator.conditions)
             and (len(parts) >= _MANY_FILES or sum(part.rows for part in parts) >= _MANY_ROWS)
         )
+
+    def _layouts(self, parts: Sequence[FilePart]) -> list[Layout | None]:
+        """The layouts of files that DuckDB may read. Opening files is most of that."""
+        cores = os.cpu_count() or 1
+        if not self.use_threads or len(parts) < _MANY_FILES:
+            return list(map(self._layout, parts))
+        each = -(-len(parts) // cores)
+        shares = [parts[start : start + each] for start in range(0, len(parts), each)]
+        with ThreadPoolExecutor(cores, "sparkport-layouts") as threads:
+            found = threads.map(lambda share: list(map(self._layout, share)), shares)
+            return [layout for share in found for layout in share]
 
     def _layout(self, part: FilePart) -> Layout | None:
         """The layout of a file that DuckDB may read."""
