@@ -8,7 +8,15 @@ from sparkport.engine.filters.plain import is_plain
 from sparkport.testing.local import LocalDuckDB
 from sparkport.wire.filters import decode_filter
 
-TYPES = {"i": "INTEGER", "l": "BIGINT", "d": "DOUBLE", "f": "FLOAT", "s": "VARCHAR", "t": "BOOLEAN"}
+TYPES = {
+    "i": "INTEGER",
+    "l": "BIGINT",
+    "m": "BIGINT",
+    "d": "DOUBLE",
+    "f": "FLOAT",
+    "s": "VARCHAR",
+    "t": "BOOLEAN",
+}
 
 
 def _is_plain(condition: str) -> bool:
@@ -22,6 +30,7 @@ def _is_plain(condition: str) -> bool:
     [
         "i = 7",
         "7 < l",
+        "l < m",
         "l BETWEEN 1 AND 2",
         "i IN (1, 2, NULL)",
         "s NOT IN ('a', 'b')",

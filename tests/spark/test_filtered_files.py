@@ -160,6 +160,10 @@ CONDITIONS = [
     "i = 7 AND rowid < 500",
     "rowid = 3",
     "i = l",
+    "d < d AND i = 4",
+    "w = z",
+    "w <= w",
+    "d = d OR s IS NULL",
     "cast(s AS INTEGER) = 3 AND i = 4",
 ]
 

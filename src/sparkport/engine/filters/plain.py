@@ -1,8 +1,8 @@
 """Conjuncts that DuckDB may apply while it reads a file.
 
-They compare columns with constants. So no row can make them fail, none takes long, and no function
-is called: what a filter of somebody else can do in a database that opens files is bounded by this
-list. All others are evaluated on the rows that are read (`evaluate.py`).
+They compare columns with constants and with each other. So no row can make them fail, none takes
+long, and no function is called: what a client's filter can do in a database that opens files is
+bounded by this list. All others are evaluated on the rows that are read (`evaluate.py`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OPERATORS = frozenset(
 
 
 def is_plain(expression: Expression) -> bool:
-    """Whether an expression consists of comparisons of columns with constants."""
+    """Whether an expression consists of comparisons of columns and constants."""
     match expression:
         case Conjunction(children=children):
             return all(map(is_plain, children))
@@ -41,10 +41,8 @@ def is_plain(expression: Expression) -> bool:
             return all(map(_is_constant, constants))
         case Operator(kind=OperatorKind.NOT, children=(child,)):
             return is_plain(child)
-        case Comparison(left=left, right=right):
-            return (isinstance(left, ColumnRef) and _is_constant(right)) or (
-                _is_constant(left) and isinstance(right, ColumnRef)
-            )
+        case Comparison(left=ColumnRef(), right=other) | Comparison(left=other, right=ColumnRef()):
+            return isinstance(other, ColumnRef) or _is_constant(other)
         case Between(input=ColumnRef(), lower=lower, upper=upper):
             return _is_constant(lower) and _is_constant(upper)
         case ColumnRef():
