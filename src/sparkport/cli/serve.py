@@ -102,11 +102,13 @@ def run(options: argparse.Namespace) -> int:
         ]
         server = Server(served, config.location, server_settings(config, rules))
         of_workers = worker_doubts(config)
+        warmed: list[LakeCatalog] = []
         for each in lakes(config):
             made = open_until_the_end.enter_context(lake(each))
             for builder in functions if each.name == config.into else ():
                 made.include(builder)
             served.append(made)
+            warmed.append(made)
             server.add_catalog(made)
         for doubt in [
             *([] if file is None else doubt_changeable(str(file))),
@@ -114,7 +116,13 @@ def run(options: argparse.Namespace) -> int:
             *of_workers,
         ]:
             _log.warning("%s", doubt)
-        server.run_until_signal(lambda: print(server.greeting, flush=True))
+
+        def announce() -> None:
+            print(server.greeting, flush=True)
+            for each in warmed:
+                each.warm_up()
+
+        server.run_until_signal(announce)
     return 0
 
 
@@ -173,7 +181,6 @@ def lake(config: Config) -> Iterator[LakeCatalog]:
         with spinner("getting the lake ready"):
             if config.demo:
                 fill(made)
-            made.warm_up()
         yield made
     finally:
         made.close()

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import tempfile
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import pyarrow as pa
 
 from sparkport.catalog import (
     CatalogVersion,
@@ -37,7 +33,6 @@ from sparkport.spark.functions.included import FunctionSource
 from sparkport.spark.functions.lake_functions import LakeFunctions
 from sparkport.spark.iceberg.locations import local_path
 from sparkport.spark.jvm.gateway import Gateway
-from sparkport.spark.jvm.relay.relations import scan_relation_batches
 from sparkport.spark.jvm.relay.relay import Relay
 from sparkport.spark.jvm.session.adopted import adopt
 from sparkport.spark.jvm.session.embedded import catalog_name, embedded_session, release
@@ -46,6 +41,7 @@ from sparkport.spark.lake.catalogs import CATALOGS, kind_of, prepared
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.settings import LakeSettings
 from sparkport.spark.schema import FunctionSchema, LakeSchema
+from sparkport.spark.warming import Warming
 from sparkport.spark.write.publish import publish_transaction, roll_back
 from sparkport.spark.write.sweep import sweep
 
@@ -54,9 +50,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LakeCatalog"]
 
-_log = logging.getLogger(__name__)
-
-_FIRST_JOB_SECONDS = 20.0
 _STAGING = ".staging"
 
 
@@ -100,7 +93,7 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
             source = LakeSource(warehouse=str(warehouse))
         self._name = name
         self._open = True
-        self._first_job: threading.Thread | None = None
+        self._warming: Warming | None = None
         settings = settings or LakeSettings()
         if source is not None:
             self.spark_catalog = spark_catalog or catalog_name(source, name)
@@ -168,6 +161,7 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         )
 
     def schema(self, ctx: Context, name: str) -> Schema | None:
+        self._notice()
         namespace = self._lake.catalog.namespace(name)
         alike = self._lake.catalog.listing().alike(name)
         expect_one([each for each in alike if ctx.access.sees_schema(each)], "schemas")
@@ -197,6 +191,7 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         schemas.drop_schema(self._lake, name, options)
 
     def begin_transaction(self, ctx: Context) -> str:
+        self._notice()
         self._drop_abandoned()
         return self._lake.transactions.begin()
 
@@ -236,19 +231,24 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         return self._lake.transactions.status(transaction_id)
 
     def warm_up(self) -> None:
-        """Run a small job in a thread of its own: Spark's first job takes some seconds longer."""
-        self._first_job = threading.Thread(
-            target=self._warm_up, name="sparkport-warm-up", daemon=True
-        )
-        self._first_job.start()
+        """Have the first statements wait no longer than later ones, unless settings say otherwise.
 
-    def _warm_up(self) -> None:
-        rows, ctx = self.spark.range(1), Context(trace_id="warm-up")
-        fields = pa.schema([pa.field("id", pa.int64())])
-        try:
-            list(scan_relation_batches(self._relay, ctx, "the first job", rows, fields))
-        except Exception:  # noqa: BLE001 - the next request reports what is wrong
-            _log.debug("the first job failed", exc_info=True)
+        What they need is loaded, compiled and started in a thread of its own. Nothing is left in
+        the lake. Call it once the lake is served.
+        """
+        if self._lake.settings.warm_up and self._warming is None:
+            self._warming = Warming(
+                self._lake,
+                self._functions,
+                lambda spark, catalog, settings: LakeCatalog(
+                    spark=spark, spark_catalog=catalog, settings=settings
+                ),
+            )
+            self._warming.start()
+
+    def _notice(self) -> None:
+        if self._warming is not None:
+            self._warming.notice()
 
     def __enter__(self) -> LakeCatalog:
         return self
@@ -263,9 +263,8 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         """
         if self._open:
             self._open = False
-            if self._first_job is not None:
-                # Spark logs errors about a job that is cut off.
-                self._first_job.join(_FIRST_JOB_SECONDS)
+            if self._warming is not None:
+                self._warming.stop()
             self._drop_abandoned(all_of_them=True)
             self._lake.staging.close()
             self._lake.catalog.close()

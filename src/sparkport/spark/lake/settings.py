@@ -82,6 +82,12 @@ class LakeSettings:
         "N",
         least=0,
     )
+    warm_up: bool = setting(
+        True,
+        LAKE_SCANS,
+        "after the start, run statements on a scratch lake in the background, so that the first "
+        "ones of clients are as fast as later ones",
+    )
     direct: bool = setting(
         False,
         LAKE,
