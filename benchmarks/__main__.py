@@ -18,6 +18,8 @@ from benchmarks import (
     remote,
     scan,
     statements,
+    tpch,
+    warm,
     write,
     writers,
 )
@@ -33,6 +35,8 @@ GROUPS: dict[str, Callable[[int], Iterator[Line]]] = {
     "remote": remote.run,
     "statements": statements.run,
     "writers": writers.run,
+    "tpch": tpch.run,
+    "warm": warm.run,
 }
 
 
