@@ -6,7 +6,7 @@ databases. So after a start the first view, the first `spark_sql`, the first UPD
 Strategy: run such statements on a scratch lake, in a folder of this machine and a session of its
 own, which nobody else sees, and remove it. The lake itself is only asked to analyse a query that
 names none of its tables. Nothing is written to it, and it need not be reachable. Between two steps
-the thread waits until no client has asked for a moment.
+the thread waits until no client has asked for a moment (decision 0040).
 """
 
 from __future__ import annotations
