@@ -112,7 +112,22 @@ def _many_tables(count: int) -> None:
     _serve(builder)
 
 
-if __name__ == "__main__":
-    {"plain": _plain, "sparkport": _sparkport, "many_tables": _many_tables}[sys.argv[1]](
-        int(sys.argv[2])
+def _decimals(count: int) -> None:
+    """Prices as tables of TPC-H have them: 15 digits, 4 columns."""
+    numbers = pa.array(range(count), pa.int64())
+    cents = [pc.bit_wise_and(pc.multiply(numbers, factor), 0xFFFFFFF) for factor in (1, 3, 5, 7)]
+    wide = [each.cast(pa.decimal128(19, 0)).view(pa.decimal128(19, 2)) for each in cents]
+    builder = sp.CatalogBuilder("bench")
+    builder.schema("s").table(
+        "prices", pa.table([each.cast(pa.decimal128(15, 2)) for each in wide], names=list("abcd"))
     )
+    _serve(builder)
+
+
+if __name__ == "__main__":
+    {
+        "plain": _plain,
+        "sparkport": _sparkport,
+        "many_tables": _many_tables,
+        "decimals": _decimals,
+    }[sys.argv[1]](int(sys.argv[2]))

@@ -25,6 +25,7 @@ from sparkport.catalog import (
     TableFunction,
 )
 from sparkport.engine.argument_types import canonical_schema
+from sparkport.engine.types import narrowed_schema
 from sparkport.memory import MemoryCatalog
 from sparkport.server import Server
 from sparkport.testing import DuckDBClient
@@ -232,6 +233,11 @@ class Echo(TableFunction):
 def shown(kind: pa.DataType) -> pa.DataType:
     """How a function sees a type that it did not ask for."""
     return canonical_schema(pa.schema([pa.field("v", kind)])).field(0).type
+
+
+def told(kind: pa.DataType) -> pa.DataType:
+    """The type that the client is told of a column: decimals in their narrowest form."""
+    return narrowed_schema(pa.schema([pa.field("v", kind)])).field(0).type
 
 
 def serve(stack: ExitStack) -> Ground:

@@ -16,13 +16,13 @@ import duckdb
 import pyarrow as pa
 import pytest
 from tests.types.encoded import bits, cast, meant, pushed, session, stored
-from tests.types.ground import ROOM, Ground, serve, shown
+from tests.types.ground import ROOM, Ground, serve, shown, told
 from tests.types.matrix import LINES, Line, Setting
 
 from sparkport.engine.argument_types import sent_type
 from sparkport.testing import DuckDBClient
 from sparkport.testing.local import LocalDuckDB
-from sparkport.testing.types import duckdb_type
+from sparkport.testing.types import duckdb_type, given_out
 
 DUCKDB_1 = duckdb.__version__.startswith("1.")
 
@@ -123,7 +123,7 @@ def test_a_column_has_the_type_that_it_was_declared_with_by_sql(ground: Ground, 
     column = ground.client.table("s", ground.table(line)).column("v")
     assert column is not None
     assert column.type == (line.reported or line.name)
-    assert column.field.type.equals(line.published, check_metadata=True)
+    assert column.field.type.equals(told(line.published), check_metadata=True)
     assert metadata_of(column.field) == line.metadata
 
 
@@ -154,7 +154,7 @@ def test_a_column_declared_in_an_encoding_keeps_it_and_its_values(
     ground.insert(name, line, setting, 0)
     values = ground.rows(name, 0)
     expected = line.published if pa.types.is_dictionary(line.arrow) else line.encodings[setting]
-    assert values.type.equals(expected, check_metadata=True)
+    assert values.type.equals(given_out(expected), check_metadata=True)
     assert bits(values) == bits(meant(line, setting))
 
 
@@ -167,7 +167,7 @@ def test_rows_inserted_in_an_encoding_are_returned_and_read_bit_for_bit(
 ) -> None:
     name, first = ground.table(line), ground.number()
     returned = ground.insert(name, line, setting, first)
-    assert returned.schema.field("v").type.equals(line.published)
+    assert returned.schema.field("v").type.equals(told(line.published))
     assert bits(returned.column("v")) == bits(stored(line, setting))
     assert bits(ground.rows(name, first)) == bits(stored(line, setting))
 
@@ -313,7 +313,7 @@ def test_a_table_function_of_the_type_gets_the_value_and_returns_every_bit(
 ) -> None:
     name = f"echo_{LINES.index(line)}"
     rows = ground.table_function(name, line, setting, 0)
-    assert rows.schema.field("v").type.equals(line.published)
+    assert rows.schema.field("v").type.equals(told(line.published))
     assert bits(rows.column("v")) == bits(stored(line, setting))[:1]
     if setting is not Setting.DEFAULT or not line.arrives:
         arrived = ground.echoes[name].arrived
@@ -327,7 +327,7 @@ def test_a_table_function_of_any_type_gets_and_returns_every_bit(
     values = bits(meant(line, setting))
     for row in range(len(line.values)) if setting is Setting.LOSSLESS else [0]:
         rows = ground.table_function("echo", line, setting, row)
-        assert rows.schema.field("v").type.equals(shown(line.encodings[setting]))
+        assert rows.schema.field("v").type.equals(told(shown(line.encodings[setting])))
         assert bits(rows.column("v")) == values[row : row + 1]
         assert metadata_of(rows.schema.field("v")) == line.metadata
 

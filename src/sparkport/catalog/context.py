@@ -128,6 +128,11 @@ class Context:
     """An id of the caller's process, as the caller gives it: not a credential."""
     from_duckdb: bool = False
     """Whether the caller introduced itself as DuckDB's airport client."""
+    narrow_decimals: bool = False
+    """Whether the caller reads decimals of up to 18 digits as `decimal32` and `decimal64`.
+
+    The service sends them so. A table need not care.
+    """
     cancellation: Cancellation = field(default_factory=Cancellation, compare=False, repr=False)
     progress: Progress = field(default_factory=Progress, compare=False, repr=False)
 

@@ -18,6 +18,7 @@ from sparkport.errors import BadRequest, Unsupported
 __all__ = [
     "extension_metadata",
     "fields_of",
+    "narrowed_schema",
     "publishable_schema",
     "refuse_unreadable",
     "refuse_unsupported",
@@ -66,6 +67,32 @@ def publishable_schema(arrow_schema: pa.Schema) -> pa.Schema:
     """
     fields = [field.with_type(_plain(field.type)) for field in arrow_schema]
     return pa.schema(fields, arrow_schema.metadata)
+
+
+def narrowed_schema(arrow_schema: pa.Schema) -> pa.Schema:
+    """Replace decimals, at every depth, by the narrowest that hold as many digits (decision 0041).
+
+    The identical schema if nothing is replaced.
+    """
+    fields = [field.with_type(_narrowed(field.type)) for field in arrow_schema]
+    narrowed = pa.schema(fields, arrow_schema.metadata)
+    return arrow_schema if narrowed.equals(arrow_schema) else narrowed
+
+
+def _narrowed(data_type: pa.DataType) -> pa.DataType:
+    if pa.types.is_decimal(data_type):
+        for most_digits, narrow in _NARROW_DECIMALS:
+            if data_type.precision <= most_digits:
+                return narrow(data_type.precision, data_type.scale)
+        return data_type
+    if isinstance(data_type, pa.BaseExtensionType):
+        return data_type
+    fields = fields_of(data_type)
+    narrowed = [field.with_type(_narrowed(field.type)) for field in fields]
+    return data_type if narrowed == fields else with_fields(data_type, narrowed)
+
+
+_NARROW_DECIMALS = ((9, pa.decimal32), (18, pa.decimal64))
 
 
 def extension_metadata(field: pa.Field) -> dict[bytes, bytes] | None:

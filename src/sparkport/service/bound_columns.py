@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from sparkport.engine.cache import Cache
 from sparkport.engine.encodings import convert_array
-from sparkport.engine.types import publishable_schema
+from sparkport.engine.types import narrowed_schema, publishable_schema
 from sparkport.errors import CatalogFault
 from sparkport.wire.flight_data import encode_schema
 
@@ -65,15 +65,11 @@ class Fit:
                 continue
             position, target = column
             array = batch.column(position)
-            arrays.append(
-                array
-                if target is None
-                else convert_array(array, target, self._bound.field(index).name)
-            )
+            arrays.append(array if target is None else _sent_as(array, target, self._bound, index))
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
 
     def _locate(self, source: pa.Schema, index: int) -> tuple[int, pa.DataType | None] | None:
-        """A bound column's position in the batch, and the type to decode it to; None for nulls."""
+        """A bound column's position in the batch, and the type to convert it to; None for nulls."""
         if index not in self._wanted:
             return None
         field = self._bound.field(index)
@@ -86,13 +82,21 @@ class Fit:
         found = source.field(positions[0])
         if found.type == field.type:
             return positions[0], None
-        if publishable_schema(pa.schema([found])).field(0).type == field.type:
-            # A dictionary, which is published as plain values (T33).
+        published = publishable_schema(pa.schema([found]))
+        if field.type in (published.field(0).type, narrowed_schema(published).field(0).type):
+            # A dictionary, which is published as plain values (T33), or a wide decimal.
             return positions[0], field.type
         raise CatalogFault(
             f"table {self._title}: its scan yields column {field.name!r} as {found.type}, but "
             f"declares it as {field.type}"
         )
+
+
+def _sent_as(array: pa.Array, target: pa.DataType, bound: pa.Schema, index: int) -> pa.Array:
+    if pa.types.is_decimal(array.type):
+        # Values that fit their type fit the narrow one. A check would take ten times as long.
+        return array.cast(target, safe=False)
+    return convert_array(array, target, bound.field(index).name, from_duckdb=False)
 
 
 class _Sent:

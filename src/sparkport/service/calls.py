@@ -81,6 +81,7 @@ class Call:
             trace_id=self.trace_id,
             session_id=self.headers.session_id or "",
             from_duckdb=self.headers.from_duckdb,
+            narrow_decimals=self.headers.takes_narrow_decimals,
             cancellation=self.cancellation,
             progress=self.work.progress,
         )

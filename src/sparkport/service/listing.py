@@ -70,7 +70,7 @@ class Listing:
 
     def __init__(self, signer: Signer) -> None:
         self._signer = signer
-        self._remembered: dict[tuple[RegisteredCatalog, str, str, str], _Remembered] = {}
+        self._remembered: dict[tuple[RegisteredCatalog, str, str, str, bool], _Remembered] = {}
         self._lock = threading.Lock()
         self._objects = 0
         self._refused: set[tuple[str, str]] = set()
@@ -112,7 +112,7 @@ class Listing:
     ) -> SchemaContents:
         """The schema's objects, packed."""
         bearer = "" if ctx.identity is None else bearer_text(ctx.identity)
-        key = (registered, ctx.catalog_name, schema.name, bearer)
+        key = (registered, ctx.catalog_name, schema.name, bearer, ctx.narrow_decimals)
         remembered = self._remembered.get(key) or _Remembered()
         infos: dict[str, _Info] = {}
         for published in self.tables(ctx, registered, schema):
@@ -140,7 +140,9 @@ class Listing:
         self._remember(key, remembered)
         return remembered.contents
 
-    def _remember(self, key: tuple[RegisteredCatalog, str, str, str], made: _Remembered) -> None:
+    def _remember(
+        self, key: tuple[RegisteredCatalog, str, str, str, bool], made: _Remembered
+    ) -> None:
         with self._lock:
             before = self._remembered.pop(key, None)
             self._remembered[key] = made  # the newest last

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeVar
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -26,7 +26,12 @@ from sparkport.catalog.names import MAIN, MAIN_PUBLISHED, folded, published_name
 from sparkport.catalog.rowid import ROWID_MARKER
 from sparkport.engine.cache import Cache
 from sparkport.engine.statistics import takes_statistics
-from sparkport.engine.types import extension_metadata, publishable_schema, refuse_unsupported
+from sparkport.engine.types import (
+    extension_metadata,
+    narrowed_schema,
+    publishable_schema,
+    refuse_unsupported,
+)
 from sparkport.errors import NotFound, StaleDescriptor, Unsupported
 from sparkport.service.registry import RegisteredCatalog
 from sparkport.service.restricted import as_seen
@@ -60,6 +65,10 @@ class Reached:
     arguments: bytes | None = None
 
 
+_Form: TypeAlias = tuple[pa.Schema, str]
+"""An Arrow schema, and its fingerprint."""
+
+
 @dataclass(frozen=True, slots=True)
 class PublishedTable:
     """A table as clients see it: the row id last and marked, constraints in the metadata."""
@@ -69,6 +78,8 @@ class PublishedTable:
     table: Table
     arrow_schema: pa.Schema
     fingerprint: str
+    forms: tuple[_Form, ...]
+    """The forms that clients may have bound: as the table has it, then with narrow decimals."""
     reached_by: Reached | None = None
     """How a ticket finds the table again, where its name is not enough."""
 
@@ -124,16 +135,29 @@ class PublishedTable:
         ):  # functions and a catalog's own flights were checked when they were found
             ctx.access.require(privilege, self.schema_name, self.table.name)
 
-    def expect(self, seen: str) -> None:
-        """Refuse a client that has bound another Arrow schema: it reads by position (airport §3.7).
+    def in_form(self, seen: str) -> PublishedTable | None:
+        """The table in the form that has this fingerprint, which a handle carries.
 
-        Raises: StaleDescriptor.
+        None if there is none: the table has been altered.
         """
-        if seen and seen != self.fingerprint:
+        for arrow_schema, known in self.forms:
+            if seen == known:
+                return replace(self, arrow_schema=arrow_schema, fingerprint=known)
+        return None
+
+    def expected(self, seen: str) -> PublishedTable:
+        """The table with the Arrow schema that a client has bound; an empty `seen` is any.
+
+        A client that has bound another is refused: it reads by position (airport §3.7). Raises:
+        StaleDescriptor.
+        """
+        found = self.in_form(seen) if seen else self
+        if found is None:
             raise StaleDescriptor(
                 f"table {self.title} has been altered since it was attached: DETACH the catalog "
                 f"and ATTACH it again"
             )
+        return found
 
 
 def find_schema(ctx: Context, registered: RegisteredCatalog, name: str) -> Schema:
@@ -228,25 +252,45 @@ def publish_table(
     statistics = (
         time_point is None and isinstance(table, StatisticsTable) and table.offers_statistics
     )
-    published, digest = _published(own, checks, statistics, f"{schema_name}.{table.name}")
+    forms = _published(own, checks, statistics, f"{schema_name}.{table.name}")
+    if table.arrow_schema is None:
+        forms = forms[:1]  # rows that are written to it must have its own types, known from here
     if isinstance(table, TableRef) and find_rowid_column(own) is not None:
         raise Unsupported(
             f"table {schema_name}.{table.name} is read by DuckDB itself, so it can have no row id "
             f"(T40)"
         )
-    return PublishedTable(registered, schema_name, table, published, digest, reached)
+    return PublishedTable(
+        registered, schema_name, table, *_form_for(ctx, forms), forms=forms, reached_by=reached
+    )
 
 
 def publish_result(
-    registered: RegisteredCatalog, schema_name: str, table: Table, reached: Reached, title: str
+    ctx: Context,
+    registered: RegisteredCatalog,
+    schema_name: str,
+    table: Table,
+    reached: Reached,
+    title: str,
 ) -> PublishedTable:
     """Publish the result of a function, a table that is in no schema. Raises: Unsupported."""
     own = table.arrow_schema
     assert own is not None
-    published = published_result_schema(own, title)
+    forms = _forms(published_result_schema(own, title))
     return PublishedTable(
-        registered, schema_name, table, published, fingerprint(published), reached
+        registered, schema_name, table, *_form_for(ctx, forms), forms=forms, reached_by=reached
     )
+
+
+def _forms(published: pa.Schema) -> tuple[_Form, ...]:
+    narrow = narrowed_schema(published)
+    distinct = (published,) if narrow is published else (published, narrow)
+    return tuple((each, fingerprint(each)) for each in distinct)
+
+
+def _form_for(ctx: Context, forms: tuple[_Form, ...]) -> _Form:
+    """The form that a caller is told who has bound none yet."""
+    return forms[-1 if ctx.narrow_decimals else 0]
 
 
 def published_result_schema(own: pa.Schema, title: str) -> pa.Schema:
@@ -273,15 +317,15 @@ def _refuse_strange(own: pa.Schema, title: str) -> None:
         raise Unsupported(f"{title} has two columns of the same name")
 
 
-_cache: Cache[tuple[int, bool], tuple[pa.Schema, tuple[str, ...], tuple[pa.Schema, str]]] = Cache(
+_cache: Cache[tuple[int, bool], tuple[pa.Schema, tuple[str, ...], tuple[_Form, ...]]] = Cache(
     20_000
 )
 
 
 def _published(
     own: pa.Schema, checks: tuple[str, ...], statistics: bool, title: str
-) -> tuple[pa.Schema, str]:
-    """The published Arrow schema and its fingerprint, remembered by the table schema's identity.
+) -> tuple[_Form, ...]:
+    """The forms of the published Arrow schema, remembered by the table schema's identity.
 
     Arrow schemas are immutable, and the cache keeps them alive, so equal identity means an equal
     schema.
@@ -308,7 +352,6 @@ def _published(
         metadata[b"can_produce_statistics"] = b"1"
     if checks:
         metadata[b"check_constraints"] = pack({"constraints": list(checks)})
-    published = pa.schema(fields, metadata=metadata or None)
-    result = (published, fingerprint(published))
+    result = _forms(pa.schema(fields, metadata=metadata or None))
     _cache.replace((id(own), statistics), (own, checks, result))
     return result

@@ -38,11 +38,12 @@ def read(service: Service, call: Call, ticket: ScanTicket) -> Iterator[bytes]:
     """
     registered = service.handed_out(call, ticket.catalog)
     ctx = service.context(call, registered, ticket.catalog, ticket.transaction_id)
-    bound = _find(service, call, ctx, registered, ticket)
-    bound.require(ctx, Privilege.READ)
-    if bound.fingerprint != ticket.fingerprint:
+    found = _find(service, call, ctx, registered, ticket)
+    found.require(ctx, Privilege.READ)
+    bound = found.in_form(ticket.fingerprint)
+    if bound is None:
         raise StaleDescriptor(
-            f"table {bound.title} was altered while it was being read: run the query again"
+            f"table {found.title} was altered while it was being read: run the query again"
         )
     fit = Fit(bound.arrow_schema, ticket.columns, bound.title)
     row_filter = decode_filter(ticket.filter, bound.arrow_schema.names)

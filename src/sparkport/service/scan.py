@@ -89,7 +89,7 @@ def bind(
     ctx, registered = service.enter(call, path.catalog, path.attached_as)
     found = find_table(ctx, registered, path.schema, path.name)
     if time_point is None:
-        found.expect(path.fingerprint)
+        found = found.expected(path.fingerprint)
     # With AT the client has bound what `flight_info` told it, so the fingerprint of its descriptor
     # does not count.
     return ctx, table_at(ctx, found, time_point)

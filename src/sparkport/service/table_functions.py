@@ -172,7 +172,7 @@ def _result(
     reached = Reached("table_function", function.name, published.fingerprint, encoded)
     table = form(function, arguments, arrow_schema, partial(guarded, service, call, ctx, published))
     return publish_result(
-        published.registered, published.schema_name, table, reached, published.title
+        ctx, published.registered, published.schema_name, table, reached, published.title
     )
 
 

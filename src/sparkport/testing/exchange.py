@@ -15,7 +15,7 @@ from sparkport.testing.objects import AttachedTable
 from sparkport.testing.replies import Fields
 from sparkport.testing.session import Session
 from sparkport.testing.transport import Exchange
-from sparkport.testing.types import difference
+from sparkport.testing.types import as_given_out, difference, given_out
 
 __all__ = ["VECTOR", "Changed", "Statement", "drain"]
 
@@ -177,7 +177,7 @@ class Statement:
         names = [column.name if update else column.field.name for column in self.table.columns]
         present = [(name, column) for name, column in zip(names, self.table.columns, strict=True)]
         arrays = {
-            column.name: returned.column(returned.schema.get_all_field_indices(name)[0])
+            column.name: _given_out(returned.column(returned.schema.get_all_field_indices(name)[0]))
             for name, column in present
             if name in returned.column_names
         }
@@ -187,6 +187,10 @@ class Statement:
         return ProtocolViolation(
             trap, f"{self.operation} of {self.table.schema}.{self.table.name}: {message}"
         )
+
+
+def _given_out(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pa.chunked_array(map(as_given_out, column.chunks), given_out(column.type))
 
 
 def _total_changed(chunk: flight.FlightStreamChunk) -> int:

@@ -18,7 +18,7 @@ from sparkport.testing.headers import HeaderList
 from sparkport.testing.replies import Fields, as_bytes, unpack
 from sparkport.testing.session import Session
 from sparkport.testing.transport import Connection, Stream, described
-from sparkport.testing.types import difference
+from sparkport.testing.types import as_given_out, difference, given_out
 
 __all__ = ["Reading", "read"]
 
@@ -232,12 +232,12 @@ def _checked_column(reading: Reading, batch: pa.RecordBatch, position: int) -> p
         raise ProtocolViolation(
             "§7.2", "the row id of a row is NULL: it cannot be updated or deleted"
         )
-    return column if column.type == expected.type else column.cast(expected.type)
+    return as_given_out(column if column.type == expected.type else column.cast(expected.type))
 
 
 def _result_schema(reading: Reading) -> pa.Schema:
     fields = (reading.bound.field(position) for position in reading.wanted)
-    return pa.schema([pa.field(field.name, field.type) for field in fields])
+    return pa.schema([pa.field(field.name, given_out(field.type)) for field in fields])
 
 
 def check_statistics_hold(

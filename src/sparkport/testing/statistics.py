@@ -11,7 +11,7 @@ from sparkport.testing.failures import ProtocolViolation
 from sparkport.testing.objects import AttachedColumn, AttachedTable
 from sparkport.testing.requests import pack
 from sparkport.testing.session import Session
-from sparkport.testing.types import difference
+from sparkport.testing.types import difference, given_out
 
 __all__ = ["ReportedStatistics", "column_statistics"]
 
@@ -104,7 +104,12 @@ class _Row:
 
     def _bound(self, name: str, column: AttachedColumn, text: bool) -> pa.Scalar:
         value = self._value(name, nullable=not text)
-        problem = difference(self._row.schema.field(name), column.field)
+        # The client converts the bounds by the types that they come with, unlike those of rows.
+        told, due = (
+            each.with_type(given_out(each.type))
+            for each in (self._row.schema.field(name), column.field)
+        )
+        problem = difference(told, due)
         if problem is not None:
             raise ProtocolViolation("§4.9", f"{self._where}: {name} is {problem}")
         kind = value.type

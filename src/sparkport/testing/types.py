@@ -12,7 +12,16 @@ import pyarrow.types as kinds
 
 from sparkport.testing.failures import ProtocolViolation
 
-__all__ = ["Line", "difference", "duckdb_type", "has_statistics", "quoted", "updates_in_place"]
+__all__ = [
+    "Line",
+    "as_given_out",
+    "difference",
+    "duckdb_type",
+    "given_out",
+    "has_statistics",
+    "quoted",
+    "updates_in_place",
+]
 
 Line: TypeAlias = Literal["main", "v1.4"]
 """The two lines of the client (airport, opening table)."""
@@ -97,6 +106,51 @@ def updates_in_place(field: pa.Field) -> bool:
     if kinds.is_struct(kind):
         return all(updates_in_place(kind.field(index)) for index in range(kind.num_fields))
     return not (kinds.is_nested(kind) or kinds.is_map(kind))
+
+
+def given_out(kind: pa.DataType) -> pa.DataType:
+    """The type in which DuckDB gives out values that it has read with this type.
+
+    It has one type DECIMAL, which is decimal128 unless settings say otherwise (airport §13.1).
+    """
+    if kinds.is_decimal32(kind) or kinds.is_decimal64(kind):
+        return pa.decimal128(kind.precision, kind.scale)
+    if kinds.is_struct(kind):
+        return pa.struct([_given_out(kind.field(index)) for index in range(kind.num_fields)])
+    if kinds.is_map(kind):
+        return pa.map_(_given_out(kind.key_field), _given_out(kind.item_field))
+    if kinds.is_fixed_size_list(kind):
+        return pa.list_(_given_out(kind.value_field), kind.list_size)
+    for is_kind, make in _LISTS:
+        if is_kind(kind):
+            return make(_given_out(kind.value_field))
+    return kind
+
+
+def as_given_out(array: pa.Array) -> pa.Array:
+    """The values in the type in which DuckDB gives them out."""
+    kind = given_out(array.type)
+    if kind == array.type:
+        return array
+    if kinds.is_list_view(kind) or kinds.is_large_list_view(kind):  # Arrow has no cast of these
+        values = [as_given_out(array.values)]
+        buffers = array.buffers()[:3]
+        return pa.Array.from_buffers(
+            kind, len(array), buffers, array.null_count, array.offset, values
+        )
+    return array.cast(kind)
+
+
+def _given_out(field: pa.Field) -> pa.Field:
+    return field.with_type(given_out(field.type))
+
+
+_LISTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Field], pa.DataType]], ...] = (
+    (kinds.is_list, pa.list_),
+    (kinds.is_large_list, pa.large_list),
+    (kinds.is_list_view, pa.list_view),
+    (kinds.is_large_list_view, pa.large_list_view),
+)
 
 
 class _Reader:

@@ -11,6 +11,8 @@ from sparkport.errors import BadRequest
 __all__ = ["RequestHeaders", "decode_headers"]
 
 _DUCKDB_AGENT = "airport/"
+_NARROW_DECIMALS_SINCE = 20250723
+"""The first agent whose DuckDB (1.3) and Arrow (19) read them (decision 0041)."""
 _LONGEST_TRACE_ID = 100
 """Logs and messages repeat it, and clients refuse long messages. DuckDB sends 36 characters."""
 
@@ -38,6 +40,12 @@ class RequestHeaders:
         return (self.user_agent or "").startswith(_DUCKDB_AGENT)
 
     @property
+    def takes_narrow_decimals(self) -> bool:
+        """Whether the caller is a client that reads decimal32 and decimal64 (decision 0041)."""
+        since = (self.user_agent or "").removeprefix(_DUCKDB_AGENT)
+        return self.from_duckdb and _is_number(since) and int(since) >= _NARROW_DECIMALS_SINCE
+
+    @property
     def write_operation(self) -> Operation:
         """The operation that a DoExchange is for. Raises: BadRequest."""
         try:
@@ -47,6 +55,10 @@ class RequestHeaders:
                 "the header airport-operation must be insert, update or delete"
                 + (f", not {self.operation[:60]!r}" if self.operation else "; it is missing")
             ) from None
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 20
 
 
 def decode_headers(metadata: Iterable[tuple[str, str | bytes]]) -> RequestHeaders:
