@@ -4,12 +4,13 @@ lake_processes.py starts it; the source of the lake is in a variable.
 
 A point is `before:` or `after:` a function, or `during:` it, a few milliseconds after its start.
 The process is killed as by `kill -9`, the first time that it reaches the point after a table `s.t`
-exists.
+exists, or the n-th time with `before:swap:n`.
 """
 
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import os
 import signal
@@ -45,7 +46,8 @@ def _die() -> None:
 
 def arm(point: str) -> None:
     """Let the process die at a point."""
-    when, _, place = point.partition(":")
+    when, place, *number = point.split(":")
+    calls = itertools.count(1)
     module_name, path = PLACES[place]
     owner: Any = importlib.import_module(module_name)
     *outer, name = path.split(".")
@@ -54,6 +56,8 @@ def arm(point: str) -> None:
     function: Callable[..., Any] = getattr(owner, name)
 
     def fatal(*args: Any, **kwargs: Any) -> Any:
+        if next(calls) < int(number[0] if number else 1):
+            return function(*args, **kwargs)
         if when == "before":
             _die()
         if when == "during":
