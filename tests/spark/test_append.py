@@ -260,14 +260,14 @@ def test_a_file_that_cannot_be_written_leaves_none_behind(
     client.create_table_as(namespace, "t", _ROWS)
     folder = path_of(find(lake, namespace, "t").state.metadata.location)
     before = sorted(folder.rglob("*"))
-    write = LocalStorage.write
+    created = LocalStorage.create
 
-    def full(storage: LocalStorage, location: str, content: bytes) -> None:
+    def full(storage: LocalStorage, location: str) -> pa.NativeFile:
         if which in location:
             raise OSError(errno.ENOSPC, "no space left on device")
-        write(storage, location, content)
+        return created(storage, location)
 
-    monkeypatch.setattr(LocalStorage, "write", full)
+    monkeypatch.setattr(LocalStorage, "create", full)
     with pytest.raises(ServerError, match=r"the storage of table .* is full; nothing was changed"):
         client.insert(namespace, "t", _ROWS)
     monkeypatch.undo()

@@ -77,6 +77,15 @@ class LocalStorage(Storage):
             _synchronise(path)
         _synchronise(os.path.dirname(path) or ".")
 
+    def write_all(self, contents: Mapping[str, bytes]) -> None:
+        for location, content in contents.items():
+            with self.create(location) as sink:
+                sink.write(content)
+        paths = list(map(_path, contents))
+        # A folder is made durable once: each time waits for the disk.
+        for path in (*paths, *dict.fromkeys(os.path.dirname(each) or "." for each in paths)):
+            _synchronise(path)
+
     def files_below(self, folder: str) -> list[str]:
         top = _path(folder).rstrip("/") or "/"
         start, found = folder.rstrip("/"), []

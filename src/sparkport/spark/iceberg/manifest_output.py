@@ -1,38 +1,41 @@
 """New manifests and manifest lists, of format version 3 and for tables without partitions.
 
-PyIceberg's own writers end with version 2. Its Avro writer takes any schema, and its schemas of
-version 3 are complete.
+PyIceberg's own writers end with version 2. Its schemas of version 3 are complete.
 """
 
 from __future__ import annotations
 
-import io
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any, Final, cast
+from typing import Any, Final
 
-from pyiceberg.avro.file import AvroOutputFile
-from pyiceberg.io import InputFile, OutputFile, OutputStream
 from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS, data_file_with_partition
 from pyiceberg.schema import Schema
-from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, NestedField, StructType
 
+from sparkport.spark.iceberg.avro_output import AvroOutput
 from sparkport.spark.iceberg.manifests import DATA, POSITION_DELETES, Manifest, ManifestEntry
 
 __all__ = ["Status", "added_entry", "manifest_content", "manifest_list_content"]
 
 _VERSION: Final = 3
 _FILE_TYPE = data_file_with_partition(StructType(), _VERSION)
-_ENTRY_SCHEMA = Schema(
-    NestedField(0, "status", IntegerType(), required=True),
-    NestedField(1, "snapshot_id", LongType(), required=False),
-    NestedField(3, "sequence_number", LongType(), required=False),
-    NestedField(4, "file_sequence_number", LongType(), required=False),
-    NestedField(2, "data_file", _FILE_TYPE, required=True),
+_ENTRIES = AvroOutput(
+    Schema(
+        NestedField(0, "status", IntegerType(), required=True),
+        NestedField(1, "snapshot_id", LongType(), required=False),
+        NestedField(3, "sequence_number", LongType(), required=False),
+        NestedField(4, "file_sequence_number", LongType(), required=False),
+        NestedField(2, "data_file", _FILE_TYPE, required=True),
+    ),
+    "manifest_entry",
 )
 _LIST_SCHEMA = MANIFEST_LIST_FILE_SCHEMAS[_VERSION]
+_LISTS = AvroOutput(_LIST_SCHEMA, "manifest_file")
+_MOST_LINES = 10_000
+"""Lines of manifest lists that are kept as they are written."""
 
 
 class Status(Enum):
@@ -63,24 +66,24 @@ def manifest_content(
         "format-version": str(_VERSION),
         "content": "deletes" if holds_deletes else "data",
     }
-    records = [_entry(status, entry, snapshot_id) for status, entry in lines]
-    return _avro(_ENTRY_SCHEMA, "manifest_entry", records, about)
+    records = [_ENTRIES.encoded(_entry(status, entry, snapshot_id)) for status, entry in lines]
+    return _ENTRIES.content(records, about)
 
 
-def _entry(status: Status, entry: ManifestEntry, snapshot_id: int) -> Record:
+def _entry(status: Status, entry: ManifestEntry, snapshot_id: int) -> tuple[Any, ...]:
     if status is Status.ADDED:
-        return Record(status.value, snapshot_id, None, None, _file(entry, None))
+        return status.value, snapshot_id, None, None, _file(entry, None)
     of = snapshot_id if status is Status.DELETED else entry.snapshot_id
     numbers = (entry.sequence_number, entry.file_sequence_number)
-    return Record(status.value, of, *numbers, _file(entry, entry.first_row_id))
+    return status.value, of, *numbers, _file(entry, entry.first_row_id)
 
 
-def _file(entry: ManifestEntry, first_row_id: int | None) -> Record:
+def _file(entry: ManifestEntry, first_row_id: int | None) -> tuple[Any, ...]:
     values = {
         "content": entry.content,
         "file_path": entry.path,
         "file_format": entry.format,
-        "partition": Record(),
+        "partition": (),
         "record_count": entry.rows,
         "file_size_in_bytes": entry.size,
         "column_sizes": _map(entry.column_sizes),
@@ -96,7 +99,7 @@ def _file(entry: ManifestEntry, first_row_id: int | None) -> Record:
         "content_offset": entry.content_offset,
         "content_size_in_bytes": entry.content_length,
     }
-    return Record(*(values.get(field.name) for field in _FILE_TYPE.fields))
+    return tuple(values.get(field.name) for field in _FILE_TYPE.fields)
 
 
 def _map(known: Mapping[int, Any]) -> dict[int, Any] | None:
@@ -113,10 +116,11 @@ def manifest_list_content(manifests: Sequence[Manifest], snapshot: Mapping[str, 
         "first-row-id": str(snapshot["first-row-id"]),
         "format-version": str(_VERSION),
     }
-    return _avro(_LIST_SCHEMA, "manifest_file", list(map(_line, manifests)), about)
+    return _LISTS.content(list(map(_line, manifests)), about)
 
 
-def _line(manifest: Manifest) -> Record:
+@functools.lru_cache(maxsize=_MOST_LINES)
+def _line(manifest: Manifest) -> bytes:
     (added, existing, deleted), rows = manifest.file_counts, manifest.row_counts
     values = {
         "manifest_path": manifest.path,
@@ -135,12 +139,12 @@ def _line(manifest: Manifest) -> Record:
         "partitions": None
         if manifest.summaries is None
         else [
-            Record(each.contains_null, each.contains_nan, each.lower, each.upper)
+            (each.contains_null, each.contains_nan, each.lower, each.upper)
             for each in manifest.summaries
         ],
         "first_row_id": manifest.first_row_id,
     }
-    return Record(*(values.get(field.name) for field in _LIST_SCHEMA.fields))
+    return _LISTS.encoded([values.get(field.name) for field in _LIST_SCHEMA.fields])
 
 
 def added_entry(
@@ -188,41 +192,3 @@ def _by_id(described: Mapping[str, Any], name: str) -> dict[int, Any]:
 
 def _bytes_by_id(described: Mapping[str, Any], name: str) -> dict[int, bytes]:
     return {key: bytes.fromhex(value) for key, value in _by_id(described, name).items()}
-
-
-def _avro(schema: Schema, name: str, records: list[Record], about: dict[str, str]) -> bytes:
-    output = _Memory()
-    with AvroOutputFile[Record](output, schema, name, metadata=about) as file:
-        file.write_block(records)
-    return output.content
-
-
-class _Memory(OutputFile):
-    """A file in memory."""
-
-    content = b""
-
-    def __init__(self) -> None:
-        super().__init__("memory")
-
-    def __len__(self) -> int:
-        return len(self.content)
-
-    def exists(self) -> bool:
-        return False
-
-    def to_input_file(self) -> InputFile:
-        raise NotImplementedError
-
-    def create(self, overwrite: bool = False) -> OutputStream:
-        return cast(OutputStream, _Stream(self))
-
-
-class _Stream(io.BytesIO):
-    def __init__(self, file: _Memory) -> None:
-        super().__init__()
-        self._file = file
-
-    def close(self) -> None:
-        self._file.content = self.getvalue()
-        super().close()

@@ -5,6 +5,7 @@ What is not touched stays as it was written, also if this program does not know 
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from typing import Any
 __all__ = [
     "SnapshotCounts",
     "metadata_folder",
+    "metadata_json",
     "new_metadata_location",
     "new_snapshot_id",
     "next_snapshot",
@@ -170,6 +172,24 @@ def with_snapshot(
         ],
         "metadata-log": log,
     }
+
+
+def metadata_json(metadata: Mapping[str, Any], before: str | None) -> tuple[str, str]:
+    """Metadata as JSON text, and the part of it that lists the snapshots.
+
+    `before` is that part of the metadata before, if it is known. It has all but the last snapshot,
+    and is not written anew: tables may have thousands.
+    """
+    every = metadata["snapshots"]
+    if before is None or len(every) < 2:
+        snapshots = json.dumps(every)
+    else:
+        snapshots = f"{before[:-1]}, {json.dumps(every[-1])}]"
+    parts = (
+        f"{json.dumps(key)}: {snapshots if key == 'snapshots' else json.dumps(value)}"
+        for key, value in metadata.items()
+    )
+    return f"{{{', '.join(parts)}}}", snapshots
 
 
 def _longest_log(metadata: Mapping[str, Any]) -> int:

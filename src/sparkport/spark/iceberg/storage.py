@@ -106,6 +106,11 @@ class Storage(ABC):
             sink.write(content)
         self.make_durable(location)
 
+    def write_all(self, contents: Mapping[str, bytes]) -> None:
+        """Create several files, and make them durable. As for `create`."""
+        for location, content in contents.items():
+            self.write(location, content)
+
     @abstractmethod
     def files_below(self, folder: str) -> list[str]:
         """The locations of all files in and below a folder, sorted, in the spelling of `folder`.

@@ -67,10 +67,21 @@ _IN_MEMORY = 6
 class WrittenMetadata:
     """Metadata of a table that this server has just written."""
 
-    def __init__(self, location: str, text: str, metadata: Mapping[str, Any] | None = None) -> None:
-        """`metadata` are what the text says, where that is known already."""
+    def __init__(
+        self,
+        location: str,
+        text: str,
+        metadata: Mapping[str, Any] | None = None,
+        snapshots: str | None = None,
+    ) -> None:
+        """`metadata` are what the text says, where that is known already.
+
+        `snapshots` is the part of the text that lists the snapshots, which the next ones begin
+        with.
+        """
         self.location = location
         self.text = text
+        self.snapshots = snapshots
         self._metadata = metadata
 
     @property
@@ -179,6 +190,12 @@ class Lake:
         """The text of metadata, if this server has just written them."""
         known = self._written.find(identifier, None)
         return known.text if known is not None and known.location == location else None
+
+    def snapshots_text(self, state: TableState) -> str | None:
+        """The list of a state's snapshots as JSON, if this server has just written it."""
+        known = self._written.find(state.identifier, None)
+        is_known = known is not None and known.location == state.metadata_location
+        return known.snapshots if known is not None and is_known else None
 
     def keep_written(self, identifier: Identifier, written: WrittenMetadata) -> None:
         """Remember metadata that this server has written, so that nobody reads them back."""

@@ -9,7 +9,6 @@ file, which a store is sent at the same time. Everything else is left to Java (`
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -33,12 +32,13 @@ from sparkport.spark.iceberg.next_manifests import (
 from sparkport.spark.iceberg.next_metadata import (
     SnapshotCounts,
     metadata_folder,
+    metadata_json,
     new_snapshot_id,
     next_snapshot,
     with_snapshot,
 )
 from sparkport.spark.iceberg.table_state import TableState
-from sparkport.spark.lake.changes import TableChange, WrittenFile, WrittenVector
+from sparkport.spark.lake.changes import TableChange, WrittenVector
 from sparkport.spark.lake.lake import Lake, WrittenMetadata
 from sparkport.spark.lake.outcomes import Expected, OutcomeUnknown, was_made_despite
 from sparkport.spark.lake.plain_metadata import PlainMetadata
@@ -57,23 +57,26 @@ def begin_plain(lake: Lake, change: TableChange) -> PlainCommit | None:
     if change.is_empty or change.gone or not lake.catalog.takes_plain:
         return None
     state = lake.current(change.identifier)
-    if state.metadata.format_version != _VERSION or not _is_plain(state, change.files):
+    if state.metadata.format_version != _VERSION or not _is_plain(state, change):
         return None
     metadata = lake.metadata_json(state)
     try:
-        before = _manifests(state, metadata)
+        before = _manifests(state, metadata, change)
     except (OSError, ValueError):  # Java says what is wrong
         return None
     return None if before is None else PlainCommit(lake, state, metadata, before)
 
 
-def _is_plain(state: TableState, files: Sequence[WrittenFile]) -> bool:
-    properties = state.metadata.properties
+def _is_plain(state: TableState, change: TableChange) -> bool:
+    properties, specs = state.metadata.properties, state.metadata.specs()
+    spec = specs.get(state.metadata.default_spec_id)
     return (
         state.io is not None
-        # No spec has fields: rows of an older spec may be removed, too.
-        and not any(spec.fields for spec in state.metadata.specs().values())
-        and all(each.described and each.spec_id == state.metadata.default_spec_id for each in files)
+        and spec is not None
+        and not spec.fields
+        # Rows that are removed may be in files of another spec.
+        and (not len(change.removed) or len(specs) == 1)
+        and all(each.described and each.spec_id == spec.spec_id for each in change.files)
         and not any(name in properties for name in _JAVA_ONLY)
         and properties.get("write.metadata.compression-codec", "none") == "none"
         and properties.get("write.metadata.previous-versions-max", "1").isdecimal()
@@ -81,7 +84,9 @@ def _is_plain(state: TableState, files: Sequence[WrittenFile]) -> bool:
     )
 
 
-def _manifests(state: TableState, metadata: Mapping[str, Any]) -> tuple[Manifest, ...] | None:
+def _manifests(
+    state: TableState, metadata: Mapping[str, Any], change: TableChange
+) -> tuple[Manifest, ...] | None:
     """The manifests of a state; None if Java must look at them. Raises: OSError, ValueError."""
     assert state.io is not None
     if not reachable(metadata_folder(metadata), state.file_properties):
@@ -95,7 +100,7 @@ def _manifests(state: TableState, metadata: Mapping[str, Any]) -> tuple[Manifest
     # Of a table that was upgraded, the manifests get their first row ids with the next commit.
     if any(each.encrypted for each in manifests) or any(each.first_row_id is None for each in data):
         return None
-    return manifests if can_rewrite(state.io, manifests) else None
+    return None if len(change.removed) and not can_rewrite(state.io, manifests) else manifests
 
 
 class PlainCommit:
@@ -160,13 +165,15 @@ class PlainCommit:
             time.time_ns() // 1_000_000,
         )
         after = with_snapshot(metadata, snapshot, self.state.metadata_location)
+        text, snapshots = metadata_json(after, self._lake.snapshots_text(self.state))
         content = manifest_list_content(manifests.manifests, snapshot)
         self._proposed = PlainMetadata(
             identifier=self.state.identifier,
             base=metadata,
             replaced=self.state.metadata_location,
             after=after,
-            text=json.dumps(after),
+            text=text,
+            snapshots=snapshots,
             snapshot=snapshot,
             files={**manifests.contents, list_place: content},
             properties=self.state.file_properties,
@@ -204,7 +211,8 @@ class PlainCommit:
             return  # the catalog writes metadata by itself
         location = proposed.written[-1]
         self.made = lake.states.add_next(self.state, location, proposed.after)
-        lake.keep_written(identifier, WrittenMetadata(location, proposed.text, proposed.after))
+        written = WrittenMetadata(location, proposed.text, proposed.after, proposed.snapshots)
+        lake.keep_written(identifier, written)
 
     def forget(self) -> None:
         """Remove the files of a change that was not made."""

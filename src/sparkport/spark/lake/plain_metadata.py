@@ -36,6 +36,8 @@ class PlainMetadata(NewMetadata):
     properties: Mapping[str, str]
     text: str
     """`after` as it is written."""
+    snapshots: str
+    """The part of the text that lists the snapshots."""
     remembered: tuple[str, tuple[Manifest, ...], Mapping[Manifest, tuple[ManifestEntry, ...]]]
     """The manifest list, its manifests, and the files of the new ones."""
     written: list[str] = field(default_factory=list)
@@ -69,9 +71,9 @@ class PlainMetadata(NewMetadata):
 
         try:
             with writing(self.identifier):
-                if all(storage_at(each, self.properties).is_local for each in contents):
-                    for each in contents.items():
-                        write(each)
+                storages = [storage_at(each, self.properties) for each in contents]
+                if all(storage.is_local for storage in storages):
+                    storages[0].write_all(contents)
                 else:
                     first, *others = contents.items()
                     # Waits for all at its end: what is removed below is not written after that.

@@ -28,7 +28,7 @@ from sparkport.spark.write.verify import changed_by_others, verified
 __all__ = ["Member", "accepted", "all_of", "fail_all", "joined", "joined_summary"]
 
 _MOST_ROWS = 122_880
-"""New rows of a change that is made together with others, whose keys may have to be compared."""
+"""Rows of a change that is made together with others: ids and keys may have to be compared."""
 _NOWHERE = Location((), NO_ROWS)
 
 
@@ -56,7 +56,7 @@ class Member:
     @property
     def is_small(self) -> bool:
         """Whether it can be made together with others."""
-        rows = sum(each.rows for each in self.change.files)
+        rows = sum(each.rows for each in self.change.files) + len(self.change.removed)
         return rows <= _MOST_ROWS and self.keys.is_small
 
     def outcome(self) -> tuple[TableState, Location]:
