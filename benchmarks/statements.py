@@ -29,7 +29,7 @@ __all__ = ["run"]
 _CLIENTS = 8
 _CALLS = 4
 """Of a SELECT without statistics."""
-_AT_ONCE = 50
+_AT_ONCE = 25
 """Statements of a client in one round."""
 _TIMEOUT = flight.FlightCallOptions(timeout=60)
 
