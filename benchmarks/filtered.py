@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import statistics
 import subprocess
@@ -37,9 +38,16 @@ _COLUMNS = {
     "at": "TIMESTAMP",
     "code": "VARCHAR",
 }
-_SEVEN_DAYS = "day BETWEEN DATE '2020-03-01' AND DATE '2020-03-07'"
-"""Of a thousand days that follow each other row by row: no page can be skipped."""
-_ONE_ROW = f"id = {_FILES * _ROWS_OF_SMALL_FILES // 3}"
+
+
+def _seven_days(number: int) -> str:
+    """Of a thousand days that follow each other row by row, so that no page can be skipped."""
+    first = datetime.date(2020, 3, 1) + datetime.timedelta(days=10 * number)
+    return f"day BETWEEN DATE '{first}' AND DATE '{first + datetime.timedelta(days=6)}'"
+
+
+def _one_row(number: int) -> str:
+    return f"id = {_FILES * _ROWS_OF_SMALL_FILES // 3 + number}"
 
 
 def run(rows: int) -> Iterator[Line]:
@@ -48,30 +56,29 @@ def run(rows: int) -> Iterator[Line]:
         source = LakeSource(warehouse=str(Path(folder) / "lake"))
         print(f"filtered scans: writing {rows:,} rows, and {_FILES:,} files …", file=sys.stderr)
         with _serving(source, "in_place", rows) as location:
-            yield _seven_days(location, Path(folder), "in place", 2.5)
-            yield _one_row(location, Path(folder), 2)
+            yield _days(location, Path(folder), "in place")
+            yield _row(location, Path(folder))
         with _serving(source, "tasks", 0) as location:
-            yield _seven_days(location, Path(folder), "by Spark's tasks", 2.5)
+            yield _days(location, Path(folder), "by Spark's tasks")
 
 
-def _seven_days(location: str, folder: Path, where: str, target: float) -> Line:
-    files = _files(folder, "big")
+def _days(location: str, folder: Path, where: str) -> Line:
     return _compared(
         f"two columns of 0.7 % of the rows, {where}, against DuckDB's read_parquet",
         location,
-        ("big", ["customer", "amount"], _SEVEN_DAYS),
-        files,
-        target,
+        ("big", ["day", "customer", "amount"], _seven_days),
+        _files(folder, "big"),
+        2.5,
     )
 
 
-def _one_row(location: str, folder: Path, target: float) -> Line:
+def _row(location: str, folder: Path) -> Line:
     return _compared(
         f"one row of {_FILES:,} small files, against DuckDB's read_parquet of them",
         location,
-        ("many", list(_COLUMNS), _ONE_ROW),
+        ("many", list(_COLUMNS), _one_row),
         _files(folder, "many"),
-        target,
+        2,
     )
 
 
@@ -82,38 +89,37 @@ def _files(folder: Path, table: str) -> list[str]:
 def _compared(
     what: str,
     location: str,
-    query: tuple[str, list[str], str],
+    query: tuple[str, list[str], Callable[[int], str]],
     files: list[str],
     target: float,
 ) -> Line:
+    """Run a query in turns, with another condition in each round: nothing is remembered of it."""
     table, columns, condition = query
-    local = LocalDuckDB.shared(False)
-    filters = local.filter_json(condition, _COLUMNS)
-    # The filter's columns come along, as in the client's own plans.
-    wanted = [*dict.fromkeys([*_columns_of(condition), *columns])]
+    listed = ", ".join(f'"{name}"' for name in columns)
     database = duckdb.connect(config={"threads": _THREADS})
-    listed = ", ".join(f'"{name}"' for name in wanted)
-    text = f"SELECT {listed} FROM read_parquet(?) WHERE {condition}"
     with flight.connect(location) as client:
 
-        def ours() -> None:
-            counts.append(_scan(client, table, wanted, filters))
+        def round_of(number: int) -> tuple[float, float]:
+            text = f"SELECT {listed} FROM read_parquet(?) WHERE {condition(number)}"
+            filters = LocalDuckDB.shared(False).filter_json(condition(number), _COLUMNS)
+            counts: list[int] = []
 
-        def theirs() -> None:
-            counts.append(database.sql(text, params=[files]).to_arrow_table().num_rows)
+            def ours() -> None:
+                counts.append(_scan(client, table, columns, filters))
 
-        counts: list[int] = []
-        took = [(seconds(ours), seconds(theirs)) for _ in range(_ROUNDS + 2)][2:]
+            def theirs() -> None:
+                counts.append(database.sql(text, params=[files]).to_arrow_table().num_rows)
+
+            took = seconds(ours), seconds(theirs)
+            if len(set(counts)) != 1 or not counts[0]:
+                raise RuntimeError(f"other rows than DuckDB found: {counts}")
+            return took
+
+        took = [round_of(number) for number in range(_ROUNDS + 2)][2:]
     database.close()
-    if len(set(counts)) != 1 or not counts[0]:
-        raise RuntimeError(f"other rows than DuckDB found: {counts}")
     ratio = statistics.median(mine / other for mine, other in took)
     mine, other = (statistics.median(each[index] for each in took) for index in (0, 1))
     return Line(what, f"{ratio:.2f} ({mine:.2f} : {other:.2f} s)", f"≤ {target:g}", ratio <= target)
-
-
-def _columns_of(condition: str) -> list[str]:
-    return [name for name in _COLUMNS if name in condition.split()]
 
 
 def _scan(client: flight.FlightClient, table: str, columns: list[str], filters: str) -> int:
