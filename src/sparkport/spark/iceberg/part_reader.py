@@ -41,7 +41,7 @@ __all__ = ["PartReader"]
 _MANY_ROWS = 65_536
 _MANY_FILES = 16
 """From so many rows or files on, DuckDB's planning of a query is worth its milliseconds."""
-_AT_ONCE = 512
+_AT_ONCE = 2048
 """Files that DuckDB reads with one query."""
 
 _Reading: TypeAlias = "Generator[pa.RecordBatch | None, None, None]"
