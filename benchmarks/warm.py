@@ -26,6 +26,8 @@ _STARTED_SECONDS = 120
 _WARM_SECONDS = 120
 _IDLE = 0.2
 """Part of a core that an idle server uses at most."""
+_QUIET_LOOKS = 3
+"""How often it must be seen idle: less is used, too, when a worker ends."""
 _QUERY = "SELECT country, count(*) AS n FROM customers GROUP BY country"
 
 
@@ -88,11 +90,12 @@ def _served(folder: str, *flags: str) -> Iterator[tuple[str, int]]:
 def _wait_until_idle(pid: int) -> None:
     """Wait until the server and its children do nothing any more."""
     deadline = time.monotonic() + _WARM_SECONDS
-    used = _cpu_seconds(pid)
+    used, quiet = _cpu_seconds(pid), 0
     while time.monotonic() < deadline:
         time.sleep(2)
         before, used = used, _cpu_seconds(pid)
-        if used - before < 2 * _IDLE:
+        quiet = quiet + 1 if abs(used - before) < 2 * _IDLE else 0
+        if quiet == _QUIET_LOOKS:
             return
     raise RuntimeError("the server does not come to rest")
 

@@ -63,7 +63,10 @@ _COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string())])
 _ROWS = pa.record_batch(
     [pa.array(range(64), pa.int64()), pa.array(["a", "b"] * 32, pa.string())], schema=_COLUMNS
 )
-_QUERY = "SELECT v, count(*) AS n, sum(id) AS total FROM {rows} GROUP BY v ORDER BY v"
+_QUERY = """
+    SELECT a.v, count(*) AS n, sum(a.id) AS total, max(b.v) AS last
+    FROM {rows} AS a JOIN {rows} AS b ON a.id = b.id WHERE a.id > 3 GROUP BY a.v ORDER BY a.v
+"""
 _GENERATED = "(SELECT id, CAST(id % 7 AS STRING) AS v FROM range(64))"
 
 
