@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -186,6 +187,7 @@ def layout_of(state: TableState, *, with_row_ids: bool = False) -> FileLayout | 
     )
 
 
+@lru_cache(maxsize=1000)
 def _is_writable(kind: IcebergType) -> bool:
     """Whether Arrow can write a type.
 

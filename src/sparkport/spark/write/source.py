@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
@@ -39,6 +40,7 @@ def expect_written_types(state: TableState) -> None:
             )
 
 
+@lru_cache(maxsize=1000)
 def _place_type(kind: IcebergType) -> str | None:
     """The type of places on Earth that a type is, or has inside; None if there is none."""
     if isinstance(kind, GeometryType | GeographyType):
