@@ -182,7 +182,7 @@ def test_small_batches_are_put_together(tmp_path):
     for start in range(0, 500, 10):
         table.append(table.write(numbered(10, start)), first_row_id=start)
     batches = read(table.state(), ["id"], where("id", ">=", 0), batch_rows=200)
-    assert [batch.num_rows for batch in batches] == [100] * 5
+    assert [batch.num_rows for batch in batches] == [200, 200, 100]
 
 
 def test_reading_stops_when_it_is_told_to(tmp_path):

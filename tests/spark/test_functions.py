@@ -535,7 +535,8 @@ def test_an_iceberg_catalog_has_no_functions_of_its_own(caller):
     assert scalars == {"lake_begin", "lake_commit", "lake_rollback"}
     names = {each.name for each in caller.schema.table_functions(Context())}
     care = {"optimize", "expire_snapshots", "rollback_to", "tag", "table_changes"}
-    assert names == {"spark_sql", "snapshots", "files", "history", "upsert", "merge_delete", *care}
+    told = {"snapshots", "files", "history", "views"}
+    assert names == {"spark_sql", *told, "upsert", "merge_delete", *care}
 
 
 def test_the_functions_of_a_schema_stay_the_same_objects(caller):
