@@ -56,7 +56,7 @@ _ROUNDS = 3
 """How often each statement is run: the JVM compiles what it has run several times."""
 _QUIET_SECONDS = 0.5
 """How long nobody must have asked before the next step."""
-_STOP_SECONDS = 20.0
+_STOP_SECONDS = 60.0
 _SCRATCH = "sparkport_warm_up"
 _SCHEMA = "w"
 _COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string())])
@@ -86,6 +86,7 @@ class Warming:
         self._functions = functions
         self._open_scratch = open_scratch
         self._ctx = Context(trace_id="warm-up")
+        self._stopping = threading.Event()
         self._asked = 0.0
         self._thread = threading.Thread(target=self._run, name="sparkport-warm-up", daemon=True)
 
@@ -98,9 +99,11 @@ class Warming:
         self._asked = time.monotonic()
 
     def stop(self) -> None:
-        """End it: a job that runs is cancelled, a step that runs is waited for."""
-        self._ctx.cancellation.cancel()
-        # Spark logs errors about a job that is cut off.
+        """End it after the step that runs, which is waited for.
+
+        Spark and its gateway log errors about what is cut off.
+        """
+        self._stopping.set()
         self._thread.join(_STOP_SECONDS)
 
     def wait(self, seconds: float) -> bool:
@@ -122,9 +125,12 @@ class Warming:
 
     def _pause(self) -> None:
         """Wait until no client has asked for a moment. Raises: Cancelled."""
-        self._ctx.check()
-        while (rest := self._asked + _QUIET_SECONDS - time.monotonic()) > 0:
-            self._ctx.wait(rest)
+        while not self._stopping.is_set():
+            rest = self._asked + _QUIET_SECONDS - time.monotonic()
+            if rest <= 0:
+                return
+            self._stopping.wait(rest)
+        raise Cancelled("the lake is closed")
 
     def _steps(self) -> Iterator[Callable[[], object]]:
         yield self._first_job

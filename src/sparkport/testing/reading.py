@@ -143,8 +143,9 @@ def _rows(
             raise ProtocolViolation(
                 "T40", "the row id is wanted of a data URI: DuckDB ends in an internal error"
             )
+        result = _result_schema(reading)
         for batch in read_data_uri(uri, reading.bound, reading.wanted, reading.session.local):
-            yield batch
+            yield pa.RecordBatch.from_arrays(list(map(as_given_out, batch.columns)), schema=result)
             enough.took(batch.num_rows)
         return
     connection: Connection = reading.session.connection
