@@ -25,6 +25,12 @@ def cold(lake, place) -> Iterator[LakeCatalog]:
         yield catalog
 
 
+@pytest.fixture(autouse=True)
+def _temporary_folder_of_its_own(tmp_path, monkeypatch) -> None:
+    """Servers of other tests warm up, too."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
 def _scratch_folders() -> set[Path]:
     return set(Path(tempfile.gettempdir()).glob("sparkport-warm-up-*"))
 
