@@ -28,6 +28,7 @@ ALLOWED = {
     "jvm/gateway.py": "Java reads metadata that only Spark can reach, and holds a lock",
     "jvm/hadoop_storage.py": "the storage of whatever only Hadoop knows",
     "jvm/session/": "jars, Java itself, and the database and lock of an embedded lake",
+    "warming.py": "the folder of a scratch lake, which is never a client's",
     "jvm/relay/daemon.py": "looks at the archive that Python's modules come in",
 }
 """Modules, or folders of them, and what they need files for."""
