@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import threading
 import time
@@ -15,8 +16,15 @@ import pytest
 from tests.spark.lake_tables import create, find, folder, insert, sql_name, values
 
 from sparkport.catalog import Constraints, Context, DMLOptions, Operation
-from sparkport.errors import Cancelled, CatalogFault, Conflict, ConstraintViolation
+from sparkport.errors import (
+    Cancelled,
+    CatalogFault,
+    Conflict,
+    ConstraintViolation,
+    LimitExceeded,
+)
 from sparkport.spark import LakeCatalog
+from sparkport.spark.iceberg.parquet_output import ParquetOutput
 from sparkport.spark.lake import outcomes
 from sparkport.spark.lake.outcomes import OutcomeUnknown
 from sparkport.spark.lake.plain_commit import PlainCommit
@@ -146,6 +154,63 @@ def test_updates_deletes_and_inserts_of_one_file_are_one_snapshot(
     assert sorted(map(tuple, rows)) == sorted(found)
 
 
+def test_rows_of_small_statements_share_a_file_and_rows_of_a_large_one_have_their_own(
+    lake: LakeCatalog, namespace: str, together: _Together
+) -> None:
+    with together.gathered():
+        together.insert(10)
+        together.insert(*range(100, 5100))
+        together.insert(11)
+        together.run(Operation.UPDATE, _update(0, 1))
+        together.run(Operation.UPDATE, _update(1, 2))
+    assert [each.result() for each in together.started] == [1, 5000, 1, 1, 1]
+    assert len(_summaries(lake, namespace)) == 2
+    # One of the table, the large one's, one of new rows and one of changed rows.
+    assert _data_files(lake, namespace) == 4
+    assert _ids(lake, namespace) == [1, 2, 3, 4, 5, 10, 11, *range(100, 5100)]
+    assert values(find(lake, namespace, "t"), "id", "v", "rowid")[:2] == [(1, 1, 0), (2, 2, 1)]
+
+
+def test_rows_that_cannot_be_written_together_are_written_one_by_one_and_nothing_is_left(
+    lake: LakeCatalog, namespace: str, together: _Together, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish = ParquetOutput.finish
+
+    def full(output: ParquetOutput) -> int:
+        if output.rows > 1:
+            raise OSError(errno.ENOSPC, "no space left")
+        return finish(output)
+
+    monkeypatch.setattr(ParquetOutput, "finish", full)
+    with together.gathered():
+        first, large, third = together.insert(10), together.insert(11, 12), together.insert(13)
+    assert first.result() == third.result() == 1
+    with pytest.raises(LimitExceeded):
+        large.result()
+    assert _ids(lake, namespace) == [1, 2, 3, 4, 5, 10, 13]
+    assert _data_files(lake, namespace) == 3
+    assert not list(lake._lake.staging.folder().glob("*.journal"))
+
+
+def test_small_statements_on_a_partitioned_table_are_one_snapshot(
+    lake: LakeCatalog, namespace: str
+) -> None:
+    name = sql_name(lake, namespace, "t")
+    lake.spark.sql(
+        f"CREATE TABLE {name} (id BIGINT, v BIGINT) USING iceberg PARTITIONED BY (v) "
+        "TBLPROPERTIES ('format-version' = '3')"
+    )
+    together = _Together(lake, namespace)
+    with together.gathered():
+        for number in range(4):
+            together.run(Operation.INSERT, _batch(number, v=number % 2))
+    assert [each.result() for each in together.started] == [1] * 4
+    assert len(_summaries(lake, namespace)) == 1
+    files = list((folder(find(lake, namespace, "t")) / "data").glob("*/*.parquet"))
+    assert sorted(each.parent.name for each in files) == ["v=0", "v=1"]
+    assert _ids(lake, namespace) == [0, 1, 2, 3]
+
+
 def test_a_key_that_two_insert_is_there_once_and_the_others_are_unharmed(
     lake: LakeCatalog, namespace: str, together: _Together
 ) -> None:
@@ -156,7 +221,7 @@ def test_a_key_that_two_insert_is_there_once_and_the_others_are_unharmed(
         with pytest.raises(ConstraintViolation, match="Duplicate key"):
             each.result()
     assert _ids(lake, namespace) == [1, 2, 3, 4, 5, 10, 11]
-    assert _data_files(lake, namespace) == 3
+    assert _data_files(lake, namespace) == 2
 
 
 def test_a_key_of_an_updated_row_is_compared_with_inserted_ones(
@@ -204,7 +269,7 @@ def test_a_statement_that_is_cancelled_leaves_and_the_others_go_on(
     assert [each.result() for each in together.started] == [1, 1]
     assert 10 + which not in _ids(lake, namespace)
     assert len(_ids(lake, namespace)) == 7
-    assert _data_files(lake, namespace) == 3
+    assert _data_files(lake, namespace) == 2
 
 
 def test_a_swap_that_was_lost_is_tried_again_for_all(
@@ -263,7 +328,7 @@ def test_an_error_that_only_one_has_to_answer_for_is_only_its_own(
     put = commits._put
 
     def fussy(draft: Any, now: Any, change: Any, *rest: Any) -> None:
-        if any(file.rows == 2 for file in change.files):
+        if any(file.rows > 1 for file in change.files):
             raise RuntimeError("this cannot be put")
         put(draft, now, change, *rest)
 

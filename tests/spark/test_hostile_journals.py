@@ -5,6 +5,7 @@ They are reported, and nothing is removed because of them.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import stat
@@ -26,7 +27,6 @@ from sparkport.spark.catalog import _staging_of
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.lake.liveness import Life
 from sparkport.spark.lake.staging import Staging, StagingArea
-from sparkport.spark.write.commit import commit_change
 from sparkport.spark.write.sweep import sweep
 
 _TABLE = Identifier("lake", ("a",), "t")
@@ -282,22 +282,36 @@ def test_a_folder_that_others_could_change_is_not_swept(
 # ---------------------------------------------------------------- a server that was taken for dead
 
 
+@pytest.mark.parametrize(
+    ("rows", "step"),
+    [
+        (5000, "sparkport.spark.write.publish.commit_change"),
+        # Few rows are written, and noted, by the commit itself.
+        (1, "sparkport.spark.write.commit._put"),
+    ],
+)
 def test_a_statement_whose_journal_was_swept_is_not_committed(
-    lake: LakeCatalog, namespace: str, table: Any, monkeypatch: pytest.MonkeyPatch
+    lake: LakeCatalog,
+    namespace: str,
+    table: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    rows: int,
+    step: str,
 ) -> None:
     """Its machine stalled for so long that another server has removed its files."""
     before = data_files(table)
     write = table.stage(Context(), Operation.INSERT, DMLOptions())
-    row = {"id": [2], "v": [20], "name": ["b"]}
-    write.apply(pa.record_batch(row, schema=pa.schema(list(table.arrow_schema)[:3])))
-    real: Callable[..., Any] = commit_change
+    columns = {"id": [2] * rows, "v": [20] * rows, "name": ["b"] * rows}
+    write.apply(pa.record_batch(columns, schema=pa.schema(list(table.arrow_schema)[:3])))
+    module, _, name = step.rpartition(".")
+    real: Callable[..., Any] = getattr(importlib.import_module(module), name)
 
     def late(*arguments: Any) -> Any:
         (staging,) = (each for each in arguments if isinstance(each, Staging))
         staging._journal.end()
         return real(*arguments)
 
-    monkeypatch.setattr("sparkport.spark.write.publish.commit_change", late)
+    monkeypatch.setattr(step, late)
     with pytest.raises(Conflict, match="removed by another server meanwhile; nothing was changed"):
         write.commit()
     assert values(find(lake, namespace, "t"), "id") == [1]

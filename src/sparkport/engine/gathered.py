@@ -74,6 +74,10 @@ class Gathered:
             full.append(self.take())
         return full
 
+    def is_within(self, size: BlockSize) -> bool:
+        """Whether what waits has at most this size."""
+        return self._rows <= size.rows and self._bytes <= size.bytes
+
     def take(self) -> Block:
         """Everything that waits; then nothing does."""
         block = Block(self._batches, self._rows, self._bytes)

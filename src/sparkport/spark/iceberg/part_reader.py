@@ -9,12 +9,14 @@ something for it to compare (`filtered_files.py`).
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField
 
 from sparkport.catalog.filters import ROWID
 from sparkport.catalog.rowid import ROWID_NAME
@@ -62,9 +64,7 @@ class PartReader:
         self.name_mapping = request.name_mapping
         self.batch_rows = request.batch_rows
         self.use_threads = use_threads
-        stored = {
-            each.field_id: each for each in Schema.model_validate_json(request.schema_json).fields
-        }
+        stored = _stored_fields(request.schema_json)
         columns = {
             declared.name: ReadColumn(
                 stored[field_id], declared, needs_decoding(stored[field_id].field_type, declared)
@@ -234,3 +234,9 @@ class PartReader:
         if self.filtered.columns or self.rest.columns or part.row_groups is not None:
             return True
         return part.may_hold_row_ids and (self.filtered.has_row_id or self.rest.has_row_id)
+
+
+@lru_cache(maxsize=256)
+def _stored_fields(schema_json: str) -> Mapping[int, NestedField]:
+    """The columns of a schema by their ids."""
+    return {each.field_id: each for each in Schema.model_validate_json(schema_json).fields}

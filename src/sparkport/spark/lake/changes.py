@@ -19,6 +19,7 @@ from sparkport.spark.iceberg.table_state import TableState
 
 __all__ = [
     "NO_ROWS",
+    "HeldRows",
     "TableChange",
     "Located",
     "Location",
@@ -47,6 +48,16 @@ class WrittenFile:
     """The file in Iceberg's JSON form; empty where Java must read the file's footer itself."""
     without_bounds: tuple[int, ...] = ()
     """Ids of the columns for which Java must not keep bounds."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldRows:
+    """New rows of a small statement, which are written to a file when they are committed."""
+
+    rows: pa.Table
+    """With the columns of the table's data files."""
+    with_row_ids: bool
+    """Whether the rows bring along their `_row_id`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,9 +100,9 @@ class Location:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableChange:
-    """New files and removed rows.
+    """New rows, in files or not written yet, and removed rows.
 
-    An updated row is both: removed, and in a new file that keeps its id.
+    An updated row is both: removed, and a new row that keeps its id.
     """
 
     base: TableState
@@ -105,6 +116,8 @@ class TableChange:
     """Positions of rows in `files` that the same transaction removed again, by path of the file."""
     keys: Constraints = field(default_factory=Constraints)
     """The UNIQUE and PRIMARY KEY constraints that the change can violate."""
+    held: tuple[HeldRows, ...] = ()
+    """New rows that are in no file yet."""
 
     @property
     def identifier(self) -> Identifier:
@@ -112,7 +125,17 @@ class TableChange:
 
     @property
     def is_empty(self) -> bool:
-        return not self.files and not len(self.removed)
+        return not self.adds_rows and not len(self.removed)
+
+    @property
+    def adds_rows(self) -> bool:
+        return bool(self.files or self.held)
+
+    @property
+    def size(self) -> int:
+        """The number of rows that are added or removed."""
+        in_files = sum(each.rows for each in self.files)
+        return in_files + sum(int(each.rows.num_rows) for each in self.held) + len(self.removed)
 
 
 def part_of(file: WrittenFile) -> FilePart:

@@ -121,14 +121,12 @@ class PlainCommit:
         self._proposed: PlainMetadata | None = None
         self.made: TableState | None = None
         """The table after the commit, if that is known without asking the catalog."""
-        self.written: list[str] = []
-        """Files of delete vectors that were written for the change."""
         self._is_unknown = False
 
     def add(
         self, change: TableChange, vectors: Sequence[WrittenVector], summary: Mapping[str, str]
     ) -> None:
-        """Put new files and vectors into a new snapshot. Only the vectors are written yet."""
+        """Put files and vectors, which are written, into a new snapshot, which is not yet."""
         assert self.state.io is not None
         metadata, io = self._metadata, self.state.io
         folder, snapshot_id = metadata_folder(metadata), new_snapshot_id(metadata)
@@ -216,9 +214,8 @@ class PlainCommit:
 
     def forget(self) -> None:
         """Remove the files of a change that was not made."""
-        if not self._is_unknown:
-            files = () if self._proposed is None else self._proposed.files
-            delete_files([*self.written, *files], self.state.file_properties)
+        if not self._is_unknown and self._proposed is not None:
+            delete_files(self._proposed.files, self.state.file_properties)
 
 
 def _counted(

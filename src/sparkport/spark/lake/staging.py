@@ -209,9 +209,18 @@ class Staging:
                 "meanwhile; nothing was changed: run it again"
             )
 
+    def end(self, is_made: bool | None) -> None:
+        """End as the commit has ended; None when nobody knows whether it was made. Never raises."""
+        if is_made is None:
+            self.leave()
+        elif is_made:
+            self.done()
+        else:
+            self.discard()
+
     def done(self) -> None:
         """End after a commit: the files are the table's now. Never raises."""
-        self._end()
+        self._close()
 
     def discard(self) -> None:
         """Remove all files that were written. Never raises.
@@ -224,7 +233,7 @@ class Staging:
             return
         if self._in_store is not None:
             self._in_store.remove_later(self._locations, self._properties)
-        self._end()
+        self._close()
 
     def leave(self) -> None:
         """End without knowing whether it is committed: the next server will find out.
@@ -247,7 +256,7 @@ class Staging:
             _log.warning("files of statement %s cannot be removed", self.id, exc_info=True)
             return list(locations)
 
-    def _end(self) -> None:
+    def _close(self) -> None:
         with suppress(OSError):
             self._journal.end()
         self._remove_folder()

@@ -20,6 +20,9 @@ from sparkport.spark.lake.changes import WrittenFile
 
 __all__ = ["BackgroundWriter", "Sink"]
 
+_FEW = BlockSize(2048, 256 * 1024)
+"""Rows that can wait in memory for the commit, even of many statements."""
+
 
 class Sink(Protocol):
     """Where gathered rows go. Only one thread uses it at a time."""
@@ -60,6 +63,12 @@ class BackgroundWriter:
             if batch.num_rows:
                 for block in self._gathered.add(self._sink.fitted(batch)):
                     self._hand_over(block)
+
+    def take_few(self) -> pa.Table | None:
+        """Take the rows out, if they are few and none of them was written; else None."""
+        if self._thread is not None or not self._gathered.is_within(_FEW):
+            return None
+        return pa.Table.from_batches(self._gathered.take().batches)
 
     def finish(self) -> list[WrittenFile]:
         """Write what is left; then the files are complete, and survive a power cut. Raises: as

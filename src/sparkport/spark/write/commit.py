@@ -28,7 +28,7 @@ from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.outcomes import OutcomeUnknown
 from sparkport.spark.lake.plain_commit import PlainCommit, begin_plain
 from sparkport.spark.lake.staging import Staging
-from sparkport.spark.write.data_files import java_data_files
+from sparkport.spark.write.data_files import java_data_files, write_held
 from sparkport.spark.write.keys import KeyCheck
 from sparkport.spark.write.members import (
     Member,
@@ -140,21 +140,29 @@ def _attempt(lake: Lake, members: Sequence[Member], branch: str | None) -> None:
     # None of the callers may end the attempts by going away: each is asked in its turn.
     for _ in attempts(Context(), f"table {identifier}"):
         with translated(f"table {identifier}"):
-            draft, is_made = _begun(lake, all_of(members), branch), False
+            draft = _begun(lake, all_of(members), branch)
+            now = view_of(lake, draft.state, branch, members[0].change.base)
+            # What is written for a branch belongs to its statement, until the transaction ends.
+            own = lake.staging.begin(identifier, now) if branch is None else members[0].staging
+            is_made: bool | None = False
             try:
-                now = view_of(lake, draft.state, branch, members[0].change.base)
                 made = accepted(members, now)
                 if not made:
                     return
-                change, summary = joined(made, now), joined_summary(made)
+                change = write_held(joined(made, now), now, own)
                 assert change.location is not None
-                _put(draft, now, change, change.location, made[0].staging, summary, branch)
-                for each in made:
-                    each.staging.expect_journal()
+                _put(draft, now, change, change.location, own, joined_summary(made), branch)
+                for staging in (own, *(each.staging for each in made)):
+                    staging.expect_journal()
                 is_made = _swapped(draft)
+            except OutcomeUnknown:
+                is_made = None
+                raise
             finally:
                 if not is_made:
                     lake.attempt("files of a commit that was not made", partial(_forget, draft))
+                if branch is None:
+                    own.end(is_made)
         if is_made:
             state = _made(lake, made[0].change, branch, draft)
             for each in members:
@@ -184,7 +192,6 @@ def _put(
 ) -> None:
     if isinstance(draft, PlainCommit):
         vectors = write_vectors(now, location.found, staging, now.file_properties)
-        draft.written += dict.fromkeys(each.path for each in vectors)
         draft.add(change, vectors, summary)
         return
     if branch is not None and branch not in draft.state.metadata.refs:

@@ -11,18 +11,18 @@ import itertools
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
 from sparkport.engine.gathered import BlockSize
-from sparkport.errors import NotWritable
+from sparkport.errors import Conflict, NotWritable
 from sparkport.spark.iceberg.metrics import columns_without_bounds
-from sparkport.spark.iceberg.parquet_output import ParquetOutput
+from sparkport.spark.iceberg.parquet_output import ParquetOutput, relabelled
 from sparkport.spark.iceberg.table_state import TableState
-from sparkport.spark.iceberg.types.declared import encode
-from sparkport.spark.lake.changes import WrittenFile
+from sparkport.spark.iceberg.types.declared import decode, encode, natural_type
+from sparkport.spark.lake.changes import HeldRows, TableChange, WrittenFile
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.staging import Staging
 from sparkport.spark.write.background_writer import BackgroundWriter
@@ -34,9 +34,11 @@ from sparkport.spark.write.partitioning import Values
 __all__ = [
     "DataFileWriter",
     "can_write",
+    "declared",
     "encoded",
     "java_data_file",
     "java_data_files",
+    "write_held",
 ]
 
 _GROUP_ROWS = 1024 * 1024
@@ -69,6 +71,18 @@ def encoded(state: TableState, rows: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
+def declared(state: TableState, rows: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    """Declared columns of rows that are as files have them: what `encoded` has made of them."""
+    definition, fields, arrays = state.definition, [], []
+    for name in columns:
+        place = definition.expect(name, state.identifier)
+        stored, field = state.schema.fields[place], definition.columns.field(place)
+        array = relabelled(rows.column(stored.name), natural_type(stored.field_type))
+        arrays.append(decode(array, stored.field_type, field))
+        fields.append(field.remove_metadata())
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
 class DataFileWriter(BackgroundWriter):
     """New data files of one statement. `with_row_ids`: rows that have been there before, and bring
     along their `_row_id`.
@@ -84,6 +98,45 @@ class DataFileWriter(BackgroundWriter):
         block_bytes = layout.group_bytes // 4 if layout.partitioning.fields else layout.group_bytes
         block = BlockSize(_GROUP_ROWS, block_bytes)
         super().__init__(state.identifier, _Partitions(layout, staging), block)
+        self._layout = layout
+        self._with_row_ids = with_row_ids
+
+    def held_or_files(self) -> tuple[tuple[HeldRows, ...], tuple[WrittenFile, ...]]:
+        """End: few rows are given back, to be written together with those of other statements.
+
+        Raises: as `finish`.
+        """
+        rows = self.take_few() if self._layout.is_described else None
+        if rows is None:
+            return (), tuple(self.finish())
+        return (HeldRows(rows, self._with_row_ids),), ()
+
+
+def write_held(change: TableChange, now: TableState, staging: Staging) -> TableChange:
+    """The change with all its rows in files, as the table wants files now.
+
+    Raises: Conflict when it wants other files than when the rows came; LimitExceeded when the
+    storage is full; PermissionDenied, PreconditionFailed.
+    """
+    files = list(change.files)
+    for with_row_ids in (False, True):
+        rows = [each.rows for each in change.held if each.with_row_ids is with_row_ids]
+        if not rows:
+            continue
+        layout = layout_of(now, with_row_ids=with_row_ids)
+        if layout is None or not layout.is_described:
+            raise Conflict(
+                f"table {now.identifier} was altered while the statement ran; nothing was changed: "
+                "run it again"
+            )
+        writer = DataFileWriter(now, staging, with_row_ids=with_row_ids)
+        try:
+            writer.write(pa.concat_tables(rows).combine_chunks())
+            files += writer.finish()
+        except BaseException:
+            writer.abort()
+            raise
+    return replace(change, files=tuple(files), held=())
 
 
 def java_data_files(lake: Lake, table: Any, written: Sequence[WrittenFile]) -> list[Any]:

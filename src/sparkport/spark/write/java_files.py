@@ -7,7 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.partitioning import PartitionField
+from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
     DateType,
@@ -86,16 +87,15 @@ def _is_odd(value: Any) -> bool:
 
 
 def partition_values(
-    metadata: TableMetadata, spec_id: int, partition: Mapping[int, Any]
+    schema: Schema, fields: Sequence[PartitionField], partition: Mapping[int, Any]
 ) -> list[Any]:
     """Convert partition values, as manifests have them, to Iceberg's JSON form of files.
 
-    The result is in the order of the spec's fields. The value of a dropped column is NULL: its type
-    is not known any more.
+    `fields` are those of the partition spec, in their order. The value of a column that the schema
+    does not have any more is NULL: its type is not known.
     """
-    schema = metadata.schema()
     found: list[Any] = []
-    for field in metadata.specs()[spec_id].fields:
+    for field in fields:
         value = partition.get(field.field_id)
         if value is None or field.source_id not in schema.field_ids:
             found.append(None)

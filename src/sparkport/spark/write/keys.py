@@ -1,8 +1,8 @@
 """UNIQUE and PRIMARY KEY: compare the keys of changed rows with each other and with the table's.
 
-Strategy: the keys of the changed rows are read back from the files that were just written, some at
-a time (key_groups.py); the table's keys stream past them. Each data file is compared once: when a
-commit is tried again, only files that others have added since are compared.
+Strategy: the keys of the changed rows are in memory, or read back from the files that were just
+written, some at a time (key_groups.py); the table's keys stream past them. Each data file is
+compared once: when a commit is tried again, only files that others have added since are compared.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from sparkport.spark.iceberg.read import read_parts, read_request
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.lake.changes import TableChange, part_of
 from sparkport.spark.lake.lake import Lake
+from sparkport.spark.write.data_files import declared
 from sparkport.spark.write.key_groups import equal_together, in_groups
 
 __all__ = ["KeyCheck", "Stream", "have_apart_keys", "key_range"]
@@ -64,7 +65,7 @@ class KeyCheck:
             keys.insert(0, Constraints(primary_key=change.keys.primary_key))
         self._change = change
         self._check = check
-        self._keys = [_Key(lake, change, check, key) for key in keys] if change.files else []
+        self._keys = [_Key(lake, change, check, key) for key in keys] if change.adds_rows else []
 
     def against(self, now: TableState) -> None:
         """Compare with a state of the table; what was compared before is skipped.
@@ -208,7 +209,10 @@ class _Key:
 def _new_rows(
     change: TableChange, columns: Sequence[str], check: Callable[[], None]
 ) -> Iterator[pa.RecordBatch]:
-    """Columns of the rows that a change adds, from its files."""
+    """Columns of the rows that a change adds, from memory and from its files."""
+    for held in change.held:
+        for batch in held.rows.to_batches():
+            yield declared(change.base, batch, columns)
     request = read_request(change.base, columns, properties=change.base.file_properties)
     for file in change.files:
         start = 0

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 from pyiceberg.io import FileIO
+from pyiceberg.schema import Schema
 from pyiceberg.table.locations import (
     LocationProvider,
     ObjectStoreLocationProvider,
     SimpleLocationProvider,
 )
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER_ID
 from pyiceberg.types import (
     GeographyType,
@@ -27,6 +27,7 @@ from pyiceberg.types import (
     UnknownType,
 )
 
+from sparkport.engine.cache import Cache
 from sparkport.errors import ConstraintViolation
 from sparkport.spark.iceberg.data_format import (
     DATA_FORMAT,
@@ -88,14 +89,14 @@ class FileLayout:
     has_partition_folders: bool
     fields: tuple[NestedField, ...]
     """The fields of the files."""
-    metadata: TableMetadata
+    schema: Schema
+    """The table's columns."""
+    is_described: bool
+    """Whether the metrics that the table wants of a file are known here, and not only to Java."""
 
     def described(self, file: ParquetOutput, size: int, values: Values) -> Mapping[str, Any]:
-        """A finished file in Iceberg's JSON form.
-
-        Empty where only Java knows which metrics the table wants.
-        """
-        if not has_usual_metrics(self.fields, self.metadata.properties):
+        """A finished file in Iceberg's JSON form; empty unless `is_described`."""
+        if not self.is_described:
             return {}
         ids = [each.field.field_id for each in self.partitioning.fields]
         return {
@@ -104,7 +105,9 @@ class FileLayout:
             "file-path": file.location,
             "file-format": DATA_FORMAT,
             "partition": partition_values(
-                self.metadata, self.spec_id, dict(zip(ids, values, strict=True))
+                self.schema,
+                [each.field for each in self.partitioning.fields],
+                dict(zip(ids, values, strict=True)),
             ),
             "file-size-in-bytes": size,
             "record-count": file.rows,
@@ -142,8 +145,29 @@ class FileLayout:
         return ParquetOutput(storage, location, self.columns, self.style)
 
 
+_layouts: Cache[tuple[Hashable, ...], tuple[FileLayout | None]] = Cache(2000)
+
+
 def layout_of(state: TableState, *, with_row_ids: bool = False) -> FileLayout | None:
     """How new data files of a table are written; None where only Spark can write them."""
+    metadata = state.metadata
+    key = (
+        state.identifier,
+        state.definition,
+        state.io,
+        metadata.location,
+        metadata.default_spec_id,
+        metadata.default_sort_order_id,
+        frozenset(metadata.properties.items()),
+        with_row_ids,
+    )
+    known = _layouts.find(key, None)
+    if known is None:
+        known = _layouts.add(key, (_layout(state, with_row_ids=with_row_ids),))
+    return known[0]
+
+
+def _layout(state: TableState, *, with_row_ids: bool) -> FileLayout | None:
     metadata, properties = state.metadata, state.metadata.properties
     style, partitioning = style_of(properties), partitioning_of(state)
     if (
@@ -167,6 +191,7 @@ def layout_of(state: TableState, *, with_row_ids: bool = False) -> FileLayout | 
         each for each in state.schema.fields if not isinstance(each.field_type, UnknownType)
     )
     own = [natural_type(each.field_type) for each in known]
+    fields = (*known, *_ROW_IDS) if with_row_ids else known
     return FileLayout(
         identifier=state.identifier,
         io=state.io,
@@ -182,8 +207,9 @@ def layout_of(state: TableState, *, with_row_ids: bool = False) -> FileLayout | 
         places=places,
         has_partition_folders=not in_store
         or properties.get("write.object-storage.partitioned-paths", "true").lower() == "true",
-        fields=(*known, *_ROW_IDS) if with_row_ids else known,
-        metadata=metadata,
+        fields=fields,
+        schema=state.schema,
+        is_described=has_usual_metrics(fields, properties),
     )
 
 

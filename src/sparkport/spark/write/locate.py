@@ -31,7 +31,7 @@ from sparkport.spark.iceberg.read import file_errors
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.lake.changes import Located, Location
 
-__all__ = ["changed_since", "locate", "same_snapshot"]
+__all__ = ["changed_since", "divided", "locate", "same_snapshot"]
 
 _Keeps: TypeAlias = Callable[[pq.RowGroupMetaData, int], bool]
 """Whether to read a row group; its second argument is the position of the group's first row."""
@@ -62,6 +62,28 @@ def locate(state: TableState, row_ids: pa.Array, properties: Mapping[str, str]) 
             if file.part.may_hold_row_ids:
                 search.in_column(file)
         return search.location()
+
+
+def divided(location: Location, wanted: Sequence[pa.Array]) -> list[Location]:
+    """The location of each of some sets of rows, from the location of all of them together.
+
+    Each set is of ascending and distinct ids, none of them negative.
+    """
+    found = [(each, bitmap_of(each.row_ids)) for each in location.found]
+    missing = bitmap_of(location.missing)
+    result = []
+    for own in map(bitmap_of, wanted):
+        places = []
+        for each, ids in found:
+            common = own & ids
+            if len(common) == len(ids):
+                places.append(each)
+            elif common:
+                kept = pc.is_in(each.row_ids, value_set=array_of(common))
+                positions, row_ids = each.positions.filter(kept), each.row_ids.filter(kept)
+                places.append(replace(each, positions=positions, row_ids=row_ids))
+        result.append(Location(tuple(places), array_of(own & missing)))
+    return result
 
 
 def same_snapshot(base: TableState, now: TableState) -> bool:

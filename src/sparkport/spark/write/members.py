@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkport.catalog import Context
-from sparkport.errors import Conflict, ConstraintViolation
+from sparkport.errors import Conflict, ConstraintViolation, SparkportError
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.lake.changes import NO_ROWS, Located, Location, TableChange
 from sparkport.spark.lake.staging import Staging
 from sparkport.spark.write.keys import KeyCheck, have_apart_keys
-from sparkport.spark.write.verify import changed_by_others, verified
+from sparkport.spark.write.verify import changed_by_others, found_together, verified
 
 __all__ = ["Member", "accepted", "all_of", "fail_all", "joined", "joined_summary"]
 
@@ -56,8 +56,7 @@ class Member:
     @property
     def is_small(self) -> bool:
         """Whether it can be made together with others."""
-        rows = sum(each.rows for each in self.change.files) + len(self.change.removed)
-        return rows <= _MOST_ROWS and self.keys.is_small
+        return self.change.size <= _MOST_ROWS and self.keys.is_small
 
     def outcome(self) -> tuple[TableState, Location]:
         """The table after the commit, and where the removed rows were. Raises: its error."""
@@ -86,12 +85,16 @@ def accepted(members: Sequence[Member], now: TableState) -> list[Member]:
     A change that cannot be made to it gets its error. One that only another of them is in the way
     of gets an objection, which counts if the others are made.
     """
-    for each in members:
+    places: Sequence[Location | None] = [None] * len(members)
+    if len(members) > 1:
+        with suppress(SparkportError):  # each of them meets the error by itself, then
+            places = found_together([each.change for each in members], now)
+    for each, place in zip(members, places, strict=True):
         each.objection = None
         try:
             with translated(f"table {each.change.identifier}"):
                 each.ctx.check()
-                each.location = verified(each.change, now)
+                each.location = verified(each.change, now, place)
                 each.keys.against(now)
         except Exception as error:  # noqa: BLE001 - the change's own thread raises it
             each.error = error
@@ -131,8 +134,9 @@ def all_of(members: Sequence[Member]) -> TableChange:
     if len(members) == 1:
         return first
     files = tuple(file for each in members for file in each.change.files)
+    held = tuple(rows for each in members for rows in each.change.held)
     removed = pa.concat_arrays([each.change.removed for each in members])
-    return replace(first, files=files, removed=removed, location=None)
+    return replace(first, files=files, held=held, removed=removed, location=None)
 
 
 def joined(members: Sequence[Member], now: TableState) -> TableChange:

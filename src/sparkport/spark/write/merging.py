@@ -28,7 +28,7 @@ from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.parquet_output import ROW_ID
 from sparkport.spark.iceberg.positions import between
 from sparkport.spark.iceberg.table_state import TableState
-from sparkport.spark.lake.changes import NO_ROWS, TableChange
+from sparkport.spark.lake.changes import NO_ROWS, HeldRows, TableChange, WrittenFile
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.outcomes import OutcomeUnknown
 from sparkport.spark.lake.staging import Staging
@@ -221,14 +221,15 @@ class _Upsert:
                     ):
                         writer.write(batch)
                     start = end
-            files = () if writer is None else tuple(writer.finish())
+            few, files = _ended(writer)
         except BaseException:
             if writer is not None:
                 writer.abort()
             raise
         removed = pa.concat_arrays(updated).sort()
         keys = self._keys(has_inserts=len(removed) < rows.rows)
-        return TableChange(self._base, files, removed, self._lookup.located(removed), keys=keys)
+        location = self._lookup.located(removed)
+        return TableChange(self._base, files, removed, location, keys=keys, held=few)
 
     def _writer(self, *, with_row_ids: bool) -> DataFileWriter | SourceWriter:
         """A writer of files for the table, or for Spark to MERGE.
@@ -334,6 +335,14 @@ class _Upsert:
         return pa.RecordBatch.from_arrays(
             [*stored.columns, *rest.columns], names=[*stored.schema.names, *rest.schema.names]
         )
+
+
+def _ended(
+    writer: DataFileWriter | SourceWriter | None,
+) -> tuple[tuple[HeldRows, ...], tuple[WrittenFile, ...]]:
+    if isinstance(writer, DataFileWriter):
+        return writer.held_or_files()
+    return (), () if writer is None else tuple(writer.finish())
 
 
 def _within(matches: Matches, start: int, end: int) -> Matches:

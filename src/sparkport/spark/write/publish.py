@@ -37,6 +37,7 @@ from sparkport.spark.lake.outcomes import OutcomeUnknown
 from sparkport.spark.lake.staging import Staging
 from sparkport.spark.lake.transactions import Pending, Transaction
 from sparkport.spark.write.commit import BRANCH, add_rows, attempts, commit_change
+from sparkport.spark.write.data_files import write_held
 from sparkport.spark.write.keys import KeyCheck
 from sparkport.spark.write.verify import verified
 
@@ -58,7 +59,8 @@ def publish(
             # The transaction may have been published while this waited for its lock.
             if lake.transactions.collecting(ctx) is transaction:
                 lake.transactions.writes(transaction, ctx.quotas)
-                _add(lake, ctx, transaction, change, staging, summary)
+                written = write_held(change, change.base, staging)
+                _add(lake, ctx, transaction, written, staging, summary)
                 return False
         # These were found in the transaction's own state of the table, which is gone.
         if len(change.removed) or change.keys:

@@ -26,7 +26,7 @@ from sparkport.spark.iceberg.read import (
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.iceberg.types.declared import natural_type
 from sparkport.spark.lake.changes import NO_ROWS, Located, Location
-from sparkport.spark.write.locate import locate
+from sparkport.spark.write.locate import divided, locate
 
 __all__ = ["RowLookup", "rows_of"]
 
@@ -86,7 +86,8 @@ class RowLookup:
             self._found += location.found
             if len(new) == len(wanted):
                 return location
-        return Location(tuple(_joined(_among(self._found, row_ids, self._known))), NO_ROWS)
+        (own,) = divided(Location(tuple(self._found), NO_ROWS), [row_ids])
+        return Location(tuple(_joined(own.found)), NO_ROWS)
 
     def located(self, row_ids: pa.Array) -> Location | None:
         """Where the rows with these ids are; None when not all of them were located before."""
@@ -125,19 +126,6 @@ class RowLookup:
 
     def _missing(self, row_id: pa.Scalar) -> NotFound:
         return NotFound(f"row id {row_id.as_py()} does not exist in table {self._state.identifier}")
-
-
-def _among(located: Sequence[Located], row_ids: pa.Array, known: BitMap64) -> Sequence[Located]:
-    """The rows of `located`, whose ids are `known`, that have one of the ids."""
-    if len(row_ids) == len(known):
-        return located
-    chosen = []
-    for each in located:
-        kept = pc.is_in(each.row_ids, value_set=row_ids)
-        if kept.true_count:
-            positions, ids = each.positions.filter(kept), each.row_ids.filter(kept)
-            chosen.append(replace(each, positions=positions, row_ids=ids))
-    return chosen
 
 
 def _joined(located: Sequence[Located]) -> Iterator[Located]:

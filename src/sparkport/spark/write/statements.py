@@ -2,8 +2,9 @@
 
 Strategy: rows of an INSERT go to Parquet files as they come. An UPDATE keeps its values until all
 are there; then the rows are found by their ids, and written anew as a whole beside a vector that
-removes the old ones. A DELETE is the vector alone. What is too large for that, or in files that
-only Spark can write, is staged, and Spark does it (spark_writes.py).
+removes the old ones. A DELETE is the vector alone. Few rows wait in memory, and are written by the
+commit. What is too large for that, or in files that only Spark can write, is staged, and Spark does
+it (spark_writes.py).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from sparkport.engine.gathered import Block, BlockSize
 from sparkport.engine.statements import RowChange, RowStore, begin
 from sparkport.errors import NotWritable, PreconditionFailed, Unsupported
 from sparkport.spark.iceberg.table_state import TableState, has_row_lineage
-from sparkport.spark.lake.changes import TableChange, WrittenFile
+from sparkport.spark.lake.changes import HeldRows, TableChange, WrittenFile
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.outcomes import OutcomeUnknown
 from sparkport.spark.write.commit import summary_of
@@ -156,11 +157,12 @@ class _Inserted(_Rows):
             self._new.write(encoded(self._base, batch))
 
     def publish(self, change: RowChange) -> None:
-        made = TableChange(self._base, tuple(self._new.finish()), keys=change.keys)
         if isinstance(self._new, SourceWriter):
+            made = TableChange(self._base, tuple(self._new.finish()), keys=change.keys)
             self._publish_by_spark(made, self._new.columns)
         else:
-            self._publish(made)
+            held, files = self._new.held_or_files()
+            self._publish(TableChange(self._base, files, keys=change.keys, held=held))
 
 
 class _Updated(_Rows):
@@ -197,8 +199,8 @@ class _Updated(_Rows):
     def publish(self, change: RowChange) -> None:
         assert change.rows is not None
         if self._source is None and self._is_own and self._can_locate(change):
-            files = self._replaced(change, change.rows)
-            self._publish(self._change(change, files))
+            held, files = self._replaced(change, change.rows)
+            self._publish(self._change(change, files, held))
         else:
             self.stage(change.rows)
             assert self._source is not None
@@ -212,11 +214,16 @@ class _Updated(_Rows):
             return False
         return True
 
-    def _change(self, change: RowChange, files: Sequence[WrittenFile]) -> TableChange:
+    def _change(
+        self, change: RowChange, files: Sequence[WrittenFile], held: tuple[HeldRows, ...] = ()
+    ) -> TableChange:
         location = self._lookup.located(change.row_ids)
-        return TableChange(self._base, tuple(files), change.row_ids, location, keys=change.keys)
+        removed, keys = change.row_ids, change.keys
+        return TableChange(self._base, tuple(files), removed, location, keys=keys, held=held)
 
-    def _replaced(self, change: RowChange, block: Block) -> list[WrittenFile]:
+    def _replaced(
+        self, change: RowChange, block: Block
+    ) -> tuple[tuple[HeldRows, ...], tuple[WrittenFile, ...]]:
         """Write the rows anew, as a whole."""
         (new,) = block.batches
         stored = encoded(self._base, new.select(change.columns))
@@ -228,7 +235,7 @@ class _Updated(_Rows):
             columns = {name: old.column(name) for name in kept}
             columns |= {name: stored.column(name).take(order) for name in stored.schema.names}
             writer.write(pa.RecordBatch.from_pydict({**columns, "_row_id": old.column(ROWID_NAME)}))
-        return list(writer.finish())
+        return writer.held_or_files()
 
 
 class _Deleted(_Rows):

@@ -94,7 +94,7 @@ class _Blob:
 
     def written(self, metadata: TableMetadata, path: str, size: int) -> WrittenVector:
         place, of = (path, "PUFFIN", size, self.rows), self.located
-        partition = partition_values(metadata, of.spec_id, of.partition)
+        partition = _partition(metadata, of.spec_id, of.partition)
         vector = _described(*place, of.spec_id, partition, of.part.path, self.offset, self.length)
         return WrittenVector(
             path, vector, tuple(_described_entry(metadata, entry) for entry in of.replaced)
@@ -114,6 +114,12 @@ class _Blob:
                 "cardinality": str(self.rows),
             },
         }
+
+
+def _partition(
+    metadata: TableMetadata, spec_id: int, partition: Mapping[int, Any]
+) -> Sequence[Any]:
+    return partition_values(metadata.schema(), metadata.specs()[spec_id].fields, partition)
 
 
 def _content(positions: BitMap64) -> bytes:
@@ -142,7 +148,7 @@ def _new_location(state: TableState, staging: Staging) -> str:
 
 
 def _described_entry(metadata: TableMetadata, entry: ManifestEntry) -> Mapping[str, Any]:
-    partition = partition_values(metadata, entry.spec_id, entry.partition)
+    partition = _partition(metadata, entry.spec_id, entry.partition)
     place = (entry.path, entry.format, entry.size, entry.rows, entry.spec_id, partition)
     return _described(
         *place, entry.referenced_data_file, entry.content_offset, entry.content_length
