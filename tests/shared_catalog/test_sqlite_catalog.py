@@ -90,6 +90,29 @@ catalog.create_namespace(("m",), {{}})
         assert not theirs.drop(mine)
         assert names(catalog) == {"n": ["t"]}
 
+    def test_what_differs_only_in_case_is_found_with_one_question(
+        self, catalog: SqliteCatalog, handles: _Handles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made = handles.table(catalog, "t")
+        with closing(sqlite3.connect(handles.database, isolation_level=None)) as elsewhere:
+            elsewhere.execute(
+                "INSERT INTO iceberg_tables VALUES ('lake', 'n', 'T', 'there', NULL, 'TABLE')"
+            )
+        catalog.create_namespace(("N",), {})
+        listing, asked = catalog.listing, []
+        monkeypatch.setattr(catalog, "listing", lambda: asked.append(1) or listing())
+        namespace, alike = catalog.namespace_and_alike("n")
+        assert namespace is not None
+        assert sorted(alike) == ["N", "n"]
+        entry, names_alike = catalog.entry_and_alike(namespace, "t")
+        assert entry == made
+        assert sorted(names_alike) == ["T", "t"]
+        assert len(asked) == 2
+        assert catalog.namespace_and_alike("m") == (None, [])
+        catalog.drop(made)
+        entry, names_alike = catalog.entry_and_alike(namespace, "t")
+        assert (entry, names_alike) == (None, ["T"])
+
     def test_a_view_is_not_taken_for_a_table(
         self, catalog: SqliteCatalog, handles: _Handles
     ) -> None:

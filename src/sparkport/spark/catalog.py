@@ -162,8 +162,7 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
 
     def schema(self, ctx: Context, name: str) -> Schema | None:
         self._notice()
-        namespace = self._lake.catalog.namespace(name)
-        alike = self._lake.catalog.listing().alike(name)
+        namespace, alike = self._lake.catalog.namespace_and_alike(name)
         expect_one([each for each in alike if ctx.access.sees_schema(each)], "schemas")
         if namespace is not None:
             return LakeSchema(self._lake, self._functions, namespace)

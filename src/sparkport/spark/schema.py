@@ -80,22 +80,21 @@ class LakeSchema(DynamicSchema):
         return found
 
     def table(self, ctx: Context, name: str) -> Table | None:
-        entry = self._lake.catalog.entry(self._namespace.parts, name)
+        entry, alike = self._lake.catalog.entry_and_alike(self._namespace, name)
         if entry is None:
             return None
-        self._expect_one(ctx, name)
+        self._expect_one(ctx, alike)
         table = self._table(entry)
         if not isinstance(table, LakeTable):
             return table
         self._expect_keys(table.state)
         return LakeTable(self._lake, self._lake.transactions.seen(ctx.transaction_id, table.state))
 
-    def _expect_one(self, ctx: Context, name: str) -> None:
-        """Raises: PreconditionFailed when the caller sees others that DuckDB takes for this one."""
-        found = self._lake.catalog.listing().namespaces.get(self.name, self._namespace)
+    def _expect_one(self, ctx: Context, alike: Sequence[str]) -> None:
+        """Raises: PreconditionFailed when the caller sees several that DuckDB takes for one."""
         names = [
             f"{self.name}.{each}"
-            for each in found.alike(name)
+            for each in alike
             if ctx.access.may(Privilege.LIST, self.name, each)
         ]
         expect_one(names, "tables")
@@ -130,13 +129,17 @@ class LakeSchema(DynamicSchema):
         return self._expect(ctx, created.name)
 
     def drop_table(self, ctx: Context, name: str, options: DropTableOptions) -> None:
-        self._expect_one(ctx, name)
+        self._expect_one(ctx, self._alike(name))
         drop_table(self._lake, self._identifier(name), options)
 
     def rename_table(self, ctx: Context, name: str, new_name: str) -> Table:
-        self._expect_one(ctx, name)
+        self._expect_one(ctx, self._alike(name))
         rename_table(self._lake, self._identifier(name), new_name)
         return self._expect(ctx, new_name)
+
+    def _alike(self, name: str) -> Sequence[str]:
+        there = self._lake.catalog.listing().namespaces.get(self.name, self._namespace)
+        return there.alike(name)
 
     def _identifier(self, name: str) -> Identifier:
         return Identifier(self._lake.catalog.name, self._namespace.parts, name)

@@ -140,6 +140,18 @@ class SharedCatalog(ABC):
         """A namespace by the name that users give it; None if there is none."""
         return self.listing().namespaces.get(name)
 
+    def namespace_and_alike(self, name: str) -> tuple[Namespace | None, Sequence[str]]:
+        """A namespace, and the names of all that DuckDB takes for it. Raises: CatalogFault."""
+        return self.namespace(name), self.listing().alike(name)
+
+    def entry_and_alike(
+        self, namespace: Namespace, name: str
+    ) -> tuple[CatalogEntry | None, Sequence[str]]:
+        """An entry, and the names of all that DuckDB takes for it. Raises: CatalogFault."""
+        entry = self.entry(namespace.parts, name)
+        there = self.listing().namespaces.get(".".join(namespace.parts), namespace)
+        return entry, there.alike(name)
+
     @abstractmethod
     def changed(self, identifier: Identifier | None = None) -> None:
         """Read again: this server has changed something, or has found an object changed."""

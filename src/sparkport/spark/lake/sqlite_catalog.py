@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
@@ -12,7 +12,7 @@ from typing import TypeVar
 from sparkport.errors import CatalogFault
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.jvm.session.warehouse import BUSY_SECONDS
-from sparkport.spark.lake.directory import CatalogEntry, CatalogListing
+from sparkport.spark.lake.directory import CatalogEntry, CatalogListing, Namespace
 from sparkport.spark.lake.sql_catalog import SqlCatalog, SqlSession, namespaces_of, next_version
 
 __all__ = ["SqliteCatalog"]
@@ -68,6 +68,18 @@ class SqliteCatalog(SqlCatalog):
     def entry(self, namespace: tuple[str, ...], name: str) -> CatalogEntry | None:
         found = self.listing().namespaces.get(".".join(namespace))
         return None if found is None else found.entries.get(name)
+
+    # SQLite is asked once for both: it takes longer to answer than all the rest.
+
+    def namespace_and_alike(self, name: str) -> tuple[Namespace | None, Sequence[str]]:
+        listing = self.listing()
+        return listing.namespaces.get(name), listing.alike(name)
+
+    def entry_and_alike(
+        self, namespace: Namespace, name: str
+    ) -> tuple[CatalogEntry | None, Sequence[str]]:
+        there = self.listing().namespaces.get(".".join(namespace.parts))
+        return (None, ()) if there is None else (there.entries.get(name), there.alike(name))
 
     def changed(self, identifier: Identifier | None = None) -> None:
         """Do nothing: SQLite tells."""
