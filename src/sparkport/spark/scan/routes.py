@@ -60,8 +60,17 @@ _FILTERED = 4
 
 def partitions(lake: Lake, ctx: Context, state: TableState, options: ScanOptions) -> list[bytes]:
     """Divide a scan into streams; none when there are no rows."""
-    plan = _plan(state, options)
     carried = _may_see_all(ctx, state)
+    key = (state, _names(state, options), options.filter, carried)
+    known = _divided.find(key, None)
+    if known is None:
+        known = _divide(lake, state, options, carried=carried)
+        _divided.add(key, known, sum(map(len, known)))
+    return known
+
+
+def _divide(lake: Lake, state: TableState, options: ScanOptions, *, carried: bool) -> list[bytes]:
+    plan = _plan(state, options)
     if not plan.readable or _is_for_spark(lake, plan.parts):
         return packed(state, [()], FileSource.SPARK, carried=carried)
     return packed(state, _streams(lake, plan, options), FileSource.PLAN, carried=carried)
@@ -272,6 +281,10 @@ def _plan(state: TableState, options: ScanOptions) -> ScanPlan:
 _plans: Cache[tuple[TableState, tuple[str, ...], Filter | None], ScanPlan] = Cache(
     256, unused_seconds=60.0
 )
+_divided: Cache[tuple[TableState, tuple[str, ...], Filter | None, bool], list[bytes]] = Cache(
+    8 * 1024 * 1024, unused_seconds=60.0
+)
+"""The streams of scans, with or without their files, as `partitions` returns them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from enum import IntEnum
 from typing import Any
-from uuid import UUID
 
+from sparkport.engine.cache import Cache
 from sparkport.errors import BadRequest, Conflict
 from sparkport.spark.iceberg.locations import local_path
 from sparkport.spark.iceberg.parts import DeleteVector, FilePart
@@ -84,17 +84,27 @@ def unpacked(state: TableState, partition: bytes) -> Stream:
 
 def parts_of(state: TableState, stream: Stream) -> tuple[FilePart, ...]:
     """The files that a stream carries. Raises: Conflict when the table has moved since."""
+    known = _decoded.find((state, stream.files), None)
+    if known is not None:
+        return known
     folders = _folders(state)
     moved, parts = json.loads(zlib.decompress(stream.files))
     if moved != _checksum(folders):
         raise Conflict(
             f"table {state.identifier} has moved since the query was planned: run it again"
         )
-    return tuple(_part(folders, fields) for fields in parts)
+    decoded = tuple(_part(folders, fields) for fields in parts)
+    return _decoded.add((state, stream.files), decoded, len(stream.files))
+
+
+_decoded: Cache[tuple[TableState, bytes], tuple[FilePart, ...]] = Cache(
+    1024 * 1024, unused_seconds=60.0
+)
+"""What `parts_of` has returned, weighed by the bytes of its streams."""
 
 
 def table_uuid(state: TableState) -> bytes:
-    return UUID(str(state.metadata.table_uuid)).bytes
+    return state.metadata.table_uuid.bytes
 
 
 def _encoded(state: TableState, parts: Sequence[FilePart]) -> bytes | None:
