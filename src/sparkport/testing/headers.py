@@ -35,7 +35,7 @@ def new_trace() -> str:
 
 def printable_ascii(text: str) -> bool:
     """Whether gRPC accepts the text in a header; if not, the DuckDB process aborts (trap T3)."""
-    return all(" " <= character <= "~" for character in text)
+    return text.isascii() and text.isprintable()
 
 
 def flight_path(descriptor: flight.FlightDescriptor) -> str | None:

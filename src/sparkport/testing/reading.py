@@ -191,6 +191,8 @@ def _check_stream_schema(reading: Reading, actual: pa.Schema) -> None:
     names = actual.names
     for position, expected in enumerate(bound):
         field = actual.field(position)
+        if field.equals(expected, check_metadata=True):
+            continue
         if (
             field.name != expected.name
             and expected.name in names

@@ -115,6 +115,8 @@ def given_out(kind: pa.DataType) -> pa.DataType:
     """
     if kinds.is_decimal32(kind) or kinds.is_decimal64(kind):
         return pa.decimal128(kind.precision, kind.scale)
+    if not kinds.is_nested(kind):
+        return kind
     if kinds.is_struct(kind):
         return pa.struct([_given_out(kind.field(index)) for index in range(kind.num_fields)])
     if kinds.is_map(kind):
