@@ -226,3 +226,25 @@ def test_a_table_belongs_to_one_schema() -> None:
     MemorySchema("one").add_table(table)
     with pytest.raises(BadRequest, match="in schema one already"):
         MemorySchema("two").add_table(table)
+
+
+def test_a_small_table_yields_the_same_batch_until_it_changes() -> None:
+    table = MemoryTable("t", pa.table({"a": [1, 2], "b": ["x", "y"]}))
+    options = ScanOptions(columns=["a"])
+    first, again = (next(iter(table.scan(CTX, options))) for _ in range(2))
+    assert first is again
+    (other,) = table.scan(CTX, ScanOptions(columns=["b"]))
+    assert other.to_pydict() == {"b": ["x", "y"]}
+    update(table, [{"rowid": 0, "a": 7}])
+    (changed,) = table.scan(CTX, options)
+    assert changed.to_pydict() == {"a": [7, 2]}
+    assert first.to_pydict() == {"a": [1, 2]}
+
+
+def test_part_of_a_small_table_is_no_more_than_that() -> None:
+    table = MemoryTable("t", pa.table({"a": [1, 2, 3]}))
+    for options in (ScanOptions(batch_size=2), ScanOptions(), ScanOptions(limit=2)):
+        batches = list(table.scan(CTX, options))
+        assert [value for each in batches for value in each["a"].to_pylist()] == (
+            [1, 2] if options.limit else [1, 2, 3]
+        )

@@ -7,7 +7,8 @@ import pytest
 from tests.server.catalogs import NUMBERS, numbers
 
 from sparkport.errors import CatalogFault
-from sparkport.service.bound_columns import Fit, slices
+from sparkport.service.bound_columns import MESSAGE_BYTES, Fit, slices
+from sparkport.wire.flight_data import BatchReader, decode_flight_data
 
 BATCH = numbers(5).to_batches()[0]
 
@@ -82,3 +83,37 @@ def test_a_single_row_is_never_divided():
     batch = pa.record_batch({"text": pa.array(["x" * 50_000_000])})
 
     assert len(list(slices(batch))) == 1
+
+
+def test_a_small_batch_is_framed_once_and_another_by_itself():
+    fit = Fit(NUMBERS, (0, 2), "s.t")
+    others = BATCH.slice(1)
+
+    messages = [fit.small_message(each) for each in (BATCH, BATCH, others, BATCH)]
+
+    assert messages[0] is messages[1]
+    assert messages[0] == messages[3]
+    reader = BatchReader(decode_flight_data(fit.schema_message))
+    read = [reader.read(decode_flight_data(each)) for each in messages]
+    assert [each.column(0) for each in read] == [
+        each.column(0) for each in (BATCH, BATCH, others, BATCH)
+    ]
+
+
+def test_a_message_is_remembered_for_the_columns_that_were_wanted():
+    few, all_ = (Fit(NUMBERS, wanted, "s.t") for wanted in ((0,), None))
+
+    assert few.small_message(BATCH) != all_.small_message(BATCH)
+    assert few.small_message(BATCH) == Fit(NUMBERS, (0,), "s.t").small_message(BATCH)
+
+
+def test_a_large_batch_has_no_small_message():
+    assert Fit(NUMBERS, None, "s.t").small_message(numbers(10_000).to_batches()[0]) is None
+
+
+def test_columns_that_share_their_buffers_are_cut_as_others_are():
+    shared = pa.array(range(MESSAGE_BYTES // 8))
+    batch = pa.RecordBatch.from_arrays([shared] * 4, names=["a", "b", "c", "d"])
+
+    assert batch.get_total_buffer_size() < 2 * MESSAGE_BYTES
+    assert len(list(slices(batch))) == 4

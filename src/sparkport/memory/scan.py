@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from sparkport.catalog import Context, ScanOptions
 from sparkport.catalog.names import folded
+from sparkport.engine.cache import Cache
 from sparkport.errors import BadRequest, Conflict, NotFound
 from sparkport.memory.definition import TableName
 from sparkport.memory.segments import SEGMENT_ROWS, Segment
@@ -22,6 +23,9 @@ _BATCH_BYTES = 8 * 1024 * 1024
 _ALIGNMENT = 1024
 """Slices begin at multiples of this within a segment. Sending them then shifts no bitmap."""
 
+_SMALL_BYTES = 16 * 1024
+"""Bytes of a batch that is remembered."""
+
 _PARTITION = struct.Struct("<8sQQQ")
 """Content of a partition: the table's key, the version's serial, first row, row after the last."""
 
@@ -33,14 +37,49 @@ def scan_version(
 
     Raises: NotFound for an unknown column.
     """
-    positions = _positions(version, options.columns)
-    fields = version.definition.arrow_schema
-    arrow_schema = pa.schema([fields.field(position) for position in positions])
-    return _batches(ctx, version, options, positions, arrow_schema, start, stop)
+    projection = _projection(version.definition.arrow_schema, options.columns)
+    return _batches(ctx, version, options, projection, start, stop)
 
 
-def _positions(version: Version, columns: Sequence[str] | None) -> list[int]:
-    names = version.definition.arrow_schema.names
+class _Projection:
+    """Some columns of a table. Thread-safe."""
+
+    __slots__ = ("arrow_schema", "own", "positions", "small")
+
+    def __init__(self, own: pa.Schema, columns: Sequence[str] | None) -> None:
+        """`own` is the Arrow schema of the table. Raises: NotFound for an unknown column."""
+        self.own = own
+        self.positions = _positions(own.names, columns)
+        self.arrow_schema: pa.Schema = pa.schema([own.field(each) for each in self.positions])
+        self.small: tuple[Segment, pa.RecordBatch] | None = None
+        """The last small segment that was read as a whole, and its batch; replaced as a whole."""
+
+    def batch(self, segment: Segment, start: int, rows: int) -> pa.RecordBatch:
+        """Some rows of a segment."""
+        known = self.small
+        if known is not None and known[0] is segment and rows == segment.rows:
+            return known[1]
+        columns = [_column(segment, position, start, rows) for position in self.positions]
+        batch = pa.RecordBatch.from_arrays(columns, schema=self.arrow_schema)
+        if rows == segment.rows and batch.get_total_buffer_size() <= _SMALL_BYTES:
+            self.small = segment, batch
+        return batch
+
+
+_projections: Cache[tuple[int, tuple[str, ...] | None], _Projection] = Cache(2_000)
+
+
+def _projection(own: pa.Schema, columns: Sequence[str] | None) -> _Projection:
+    """Arrow schemas are immutable, and the cache keeps them alive, so identity will do."""
+    key = (id(own), None if columns is None else tuple(columns))
+    known = _projections.find(key, None)
+    if known is None or known.own is not own:
+        known = _Projection(own, columns)
+        _projections.replace(key, known)
+    return known
+
+
+def _positions(names: Sequence[str], columns: Sequence[str] | None) -> list[int]:
     if columns is None:
         return list(range(len(names)))
     if not columns:
@@ -57,8 +96,7 @@ def _batches(
     ctx: Context,
     version: Version,
     options: ScanOptions,
-    positions: Sequence[int],
-    arrow_schema: pa.Schema,
+    projection: _Projection,
     start: int,
     stop: int | None,
 ) -> Iterator[pa.RecordBatch]:
@@ -66,7 +104,7 @@ def _batches(
     left = options.limit if options.limit > 0 and options.filter is None else None
     done, total = 0, (version.rows if stop is None else stop) - start
     for segment, first, last in _parts(version.segments, start, stop):
-        step = _slice_rows(segment, positions, options.batch_size)
+        step = _slice_rows(segment, projection.positions, options.batch_size)
         at = first
         while at < last:
             ctx.check()
@@ -76,10 +114,7 @@ def _batches(
                 left -= rows
             done += rows
             ctx.report_progress(done / total)
-            yield pa.RecordBatch.from_arrays(
-                [_column(segment, position, at, rows) for position in positions],
-                schema=arrow_schema,
-            )
+            yield projection.batch(segment, at, rows)
             if left == 0:
                 return
             at += rows
@@ -109,7 +144,7 @@ def _column(segment: Segment, position: int, start: int, rows: int) -> pa.Array:
 def _slice_rows(segment: Segment, positions: Sequence[int], batch_size: int) -> int:
     if batch_size > 0:
         return batch_size
-    size = sum(_column_bytes(segment, position) for position in positions)
+    size = sum([_column_bytes(segment, position) for position in positions])
     rows = _BATCH_BYTES * segment.rows // max(size, 1)
     if rows >= min(segment.rows, SEGMENT_ROWS):
         return SEGMENT_ROWS

@@ -66,9 +66,10 @@ class Version:
     statistics: dict[int, ColumnStatistics] = field(default_factory=dict, repr=False)
     """Statistics by position of the column, computed when first asked for by `statistics.py`."""
 
-    @property
-    def rows(self) -> int:
-        return count_rows(self.segments)
+    rows: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", count_rows(self.segments))
 
 
 class History:

@@ -16,7 +16,7 @@ from sparkport.engine.cache import Cache
 from sparkport.engine.encodings import convert_array
 from sparkport.engine.types import narrowed_schema, publishable_schema
 from sparkport.errors import CatalogFault
-from sparkport.wire.flight_data import encode_schema
+from sparkport.wire.flight_data import BatchWriter, encode_schema, has_dictionaries
 
 __all__ = ["Fit", "slices"]
 
@@ -29,6 +29,10 @@ gRPC copies each message, and waits for it to be sent before it takes the next. 
 MiB streamed faster than those of half or of several times that size (decision 0001 has the
 figures).
 """
+
+
+_SMALL_BYTES = 16 * 1024
+"""Bytes of a batch whose message is remembered."""
 
 
 class Fit:
@@ -48,6 +52,24 @@ class Fit:
     def schema_message(self) -> bytes:
         """The message that opens the stream."""
         return self._sent.message
+
+    def small_message(self, batch: pa.RecordBatch) -> bytes | None:
+        """Return the message of a small batch; None for a larger one.
+
+        The last is remembered: a catalog may yield the same batch for every scan of the same rows.
+        """
+        known = self._sent.small
+        if known is not None and known[0] is batch:
+            return known[1]
+        if self._sent.has_dictionaries or batch.get_total_buffer_size() > _SMALL_BYTES:
+            return None
+        (message,) = self.writer().messages(self(batch))
+        self._sent.small = batch, message
+        return message
+
+    def writer(self) -> BatchWriter:
+        """Return a writer for the batches, which is for one stream."""
+        return BatchWriter(self.arrow_schema, self._sent.has_dictionaries)
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Raises: CatalogFault when the batch lacks a wanted column, or has another type for it."""
@@ -102,7 +124,7 @@ def _sent_as(array: pa.Array, target: pa.DataType, bound: pa.Schema, index: int)
 class _Sent:
     """What scans of the same columns of the same bound schema have in common. Thread-safe."""
 
-    __slots__ = ("arrow_schema", "bound", "located", "message")
+    __slots__ = ("arrow_schema", "bound", "has_dictionaries", "located", "message", "small")
 
     def __init__(self, bound: pa.Schema, wanted: frozenset[int]) -> None:
         self.bound = bound
@@ -113,8 +135,11 @@ class _Sent:
             ]
         )
         self.message = encode_schema(self.arrow_schema)
+        self.has_dictionaries = has_dictionaries(self.arrow_schema)
         self.located: tuple[pa.Schema | None, _Columns] = (None, [])
         """The schema of batches, and the positions of the columns in it; replaced as a whole."""
+        self.small: tuple[pa.RecordBatch, bytes] | None = None
+        """The last small batch, and its message; replaced as a whole."""
 
 
 _remembered: Cache[tuple[int, frozenset[int]], _Sent] = Cache(2_000)
@@ -132,7 +157,12 @@ def _sent(bound: pa.Schema, wanted: frozenset[int]) -> _Sent:
 
 def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Cut the batch into pieces of a size that is good to send."""
-    if batch.nbytes <= 2 * MESSAGE_BYTES or batch.num_rows <= 1:
+    if (
+        # Quick, and at least `nbytes`: columns may share a buffer, which counts here only once.
+        batch.get_total_buffer_size() * batch.num_columns <= 2 * MESSAGE_BYTES
+        or batch.nbytes <= 2 * MESSAGE_BYTES
+        or batch.num_rows <= 1
+    ):
         yield batch
         return
     pieces = -(-batch.nbytes // MESSAGE_BYTES)

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from sparkport.catalog.scan import Framer, Framing, MessagePart
 from sparkport.service.bound_columns import Fit, slices
-from sparkport.wire.flight_data import BatchWriter, frame_encoded
+from sparkport.wire.flight_data import frame_encoded
 
 __all__ = ["ScanFraming"]
 
@@ -46,7 +46,7 @@ def _unpickled(bound: bytes, wanted: tuple[int, ...] | None, title: str) -> Scan
 class _Framer(Framer):
     def __init__(self, fit: Fit) -> None:
         self._fit = fit
-        self._writer = BatchWriter(fit.arrow_schema)
+        self._writer = fit.writer()
 
     def frames(self, batch: pa.RecordBatch) -> Iterator[list[MessagePart]]:
         if batch.num_rows:

@@ -21,7 +21,7 @@ from sparkport.service.plan import scan_options
 from sparkport.service.registry import RegisteredCatalog
 from sparkport.service.table_functions import FunctionResult
 from sparkport.wire.filters import decode_filter
-from sparkport.wire.flight_data import BatchWriter, with_metadata
+from sparkport.wire.flight_data import with_metadata
 from sparkport.wire.scan import encode_progress
 from sparkport.wire.tickets import ScanTicket
 
@@ -51,7 +51,7 @@ def read(service: Service, call: Call, ticket: ScanTicket) -> Iterator[bytes]:
     progress = _Progress(ctx)
     framed = isinstance(bound.table, FramedTable)
     yield fit.schema_message
-    writer = BatchWriter(fit.arrow_schema)
+    writer = fit.writer()
     with ExitStack() as resources:
         for batch in _batches(ctx, bound, ticket, row_filter, resources):
             ctx.check()
@@ -65,9 +65,15 @@ def read(service: Service, call: Call, ticket: ScanTicket) -> Iterator[bytes]:
                     f"batches"
                 )
             batch = keep(batch)
-            if batch.num_rows:
-                for piece in slices(fit(batch)):
-                    yield from writer.messages(piece, progress.news())
+            if not batch.num_rows:
+                continue
+            message = fit.small_message(batch)
+            if message is not None:
+                news = progress.news()
+                yield with_metadata(message, news) if news else message
+                continue
+            for piece in slices(fit(batch)):
+                yield from writer.messages(piece, progress.news())
 
 
 def _find(

@@ -30,6 +30,7 @@ __all__ = [
     "encode_metadata",
     "encode_schema",
     "frame_encoded",
+    "has_dictionaries",
     "with_metadata",
 ]
 
@@ -127,10 +128,13 @@ def frame_encoded(message: bytes | memoryview) -> list[_Part]:
 class BatchWriter:
     """Encodes the batches of a stream. Not thread-safe: it remembers the dictionaries sent."""
 
-    def __init__(self, arrow_schema: pa.Schema) -> None:
+    def __init__(self, arrow_schema: pa.Schema, has_dictionaries_: bool | None = None) -> None:
+        """`has_dictionaries_` is what `has_dictionaries` returns, where that is known."""
         self.arrow_schema = arrow_schema
         self._parts = _Parts()
-        self._has_dictionaries = any(_has_dictionary(field.type) for field in arrow_schema)
+        self._has_dictionaries = (
+            has_dictionaries(arrow_schema) if has_dictionaries_ is None else has_dictionaries_
+        )
         self._writer: pa.RecordBatchStreamWriter | None = None  # small streams need none
 
     def messages(self, batch: pa.RecordBatch, app_metadata: bytes = b"") -> Iterable[bytes]:
@@ -180,7 +184,7 @@ class BatchReader:
             raise BadRequest("the stream does not begin with a valid Arrow schema") from error
         self.arrow_schema: pa.Schema = self._reader.schema
         refuse_unreadable(self.arrow_schema, "the stream")
-        self._has_dictionaries = any(_has_dictionary(field.type) for field in self.arrow_schema)
+        self._has_dictionaries = has_dictionaries(self.arrow_schema)
         self.dictionaries = Dictionaries()
 
     def read(self, message: FlightData) -> pa.RecordBatch | None:
@@ -289,6 +293,11 @@ def _encapsulated(message: FlightData) -> bytes:
     padding = bytes(-len(message.header) % 8)
     length = (len(message.header) + len(padding)).to_bytes(4, "little")
     return b"".join((_CONTINUATION, length, message.header, padding, message.body))
+
+
+def has_dictionaries(arrow_schema: pa.Schema) -> bool:
+    """Whether any column has a dictionary, at any depth."""
+    return any(_has_dictionary(field.type) for field in arrow_schema)
 
 
 def _has_dictionary(data_type: pa.DataType) -> bool:
