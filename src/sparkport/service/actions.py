@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sparkport.catalog import ActionCatalog, Context, CustomAction, Privilege
@@ -84,10 +85,19 @@ def run_action(service: Service, call: Call, action: Action) -> Iterator[bytes]:
         return
     # The body is decoded before the first result is asked for, so that a bad body is a plain error.
     with service.authentication_first(call):
-        request = action_type.decode(action.body)
+        if action.type in ONE_RESULT and len(action.body) <= _SMALL_BODY:
+            request = _decoded(action)
+        else:
+            request = action_type.decode(action.body)
     call.work.note_request(request)
     for body in action_type.run(service, call, request):
         yield encode_result(body)
+
+
+@lru_cache(maxsize=1024)
+def _decoded(action: Action) -> Any:
+    """Decode a small request of a query. The same come again and again; none can be changed."""
+    return ACTIONS[action.type].decode(action.body)
 
 
 def list_actions(service: Service, call: Call) -> Iterator[bytes]:
@@ -215,6 +225,8 @@ ACTIONS: Mapping[str, ActionType] = {
     ),
 }
 
+_SMALL_BODY = 4096
+"""Bytes of a request that is remembered in its decoded form."""
 ONE_RESULT = frozenset(
     {
         "list_schemas",

@@ -107,6 +107,8 @@ def _ticket(
     ctx: Context, bound: PublishedTable, wanted: Wanted
 ) -> tuple[ScanTicket, Filter | None]:
     json_filters = wanted.json_filters if len(wanted.json_filters) <= LARGEST_FILTER else ""
+    # At every plan: a filter that cannot be read is refused before rows flow.
+    row_filter = decode_filter(json_filters, bound.arrow_schema.names)
     reached = bound.reached
     ticket = ScanTicket(
         bound.registered.name,
@@ -114,7 +116,7 @@ def _ticket(
         reached.name,
         bound.fingerprint,
         wanted.columns,
-        json_filters,
+        "" if row_filter is None else json_filters,
         wanted.time_point,
         transaction_id=ctx.transaction_id,
         kind=reached.kind,
@@ -122,8 +124,7 @@ def _ticket(
         arguments=reached.arguments,
         bearer=ctx.identity,
     )
-    # At every plan: a filter that cannot be read is refused before rows flow.
-    return ticket, decode_filter(json_filters, bound.arrow_schema.names)
+    return ticket, row_filter
 
 
 def scan_options(
@@ -136,7 +137,8 @@ def scan_options(
         if row_filter is not None and not bound.table.applies_filters:
             wanted |= _filter_columns(bound, row_filter)
         # Without any column a batch could not say how many rows it has.
-        names = tuple(bound.arrow_schema.field(index).name for index in sorted(wanted or {0}))
+        own = bound.arrow_schema.names
+        names = tuple([own[index] for index in sorted(wanted or {0})])
     return ScanOptions(
         columns=names, filter=row_filter, time_point=ticket.time_point, partition=ticket.partition
     )

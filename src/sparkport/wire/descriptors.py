@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
@@ -89,29 +90,8 @@ def decode_path(descriptor: flight.FlightDescriptor, signer: Signer) -> ObjectPa
     except UnicodeDecodeError as error:
         raise BadRequest("the descriptor's path is not UTF-8 text") from error
     match elements:
-        case [mark, catalog, schema, kind, name, fingerprint_, *others, signature] if mark == _MARK:
-            if not hmac.compare_digest(
-                signature.encode(), _signature(elements[:-1], signer).encode()
-            ):
-                raise BadRequest(
-                    "this table handle was not made by the running server, or was altered: DETACH "
-                    "the catalog and ATTACH it again"
-                )
-            bearer = (
-                bearer_of_text(others.pop()[1:])
-                if others and others[-1].startswith(_BEARER)
-                else None
-            )
-            return ObjectPath(
-                unquote(catalog),
-                unquote(schema),
-                _kind(kind),
-                unquote(name),
-                unquote(fingerprint_),
-                signed=True,
-                attached_as=unquote(others[0]) if others else None,
-                bearer=bearer,
-            )
+        case [mark, _, _, _, _, _, *_, _] if mark == _MARK:
+            return _decode_signed(tuple(elements), signer)
         case [catalog, schema, name]:
             return ObjectPath(catalog, schema, "table", name)
         case [schema, name]:
@@ -121,6 +101,28 @@ def decode_path(descriptor: flight.FlightDescriptor, signer: Signer) -> ObjectPa
                 f"there is no flight {_shortened(name)}; name a table as [schema, table]"
             )
     raise BadRequest("the descriptor's path must be [schema, table] or [catalog, schema, table]")
+
+
+@lru_cache(maxsize=1024)  # every statement on a table sends the same handle, perhaps twice
+def _decode_signed(elements: tuple[str, ...], signer: Signer) -> ObjectPath:
+    *signed, signature = elements
+    if not hmac.compare_digest(signature.encode(), _signature(signed, signer).encode()):
+        raise BadRequest(
+            "this table handle was not made by the running server, or was altered: DETACH "
+            "the catalog and ATTACH it again"
+        )
+    _, catalog, schema, kind, name, fingerprint_, *others = signed
+    bearer = bearer_of_text(others.pop()[1:]) if others and others[-1].startswith(_BEARER) else None
+    return ObjectPath(
+        unquote(catalog),
+        unquote(schema),
+        _kind(kind),
+        unquote(name),
+        unquote(fingerprint_),
+        signed=True,
+        attached_as=unquote(others[0]) if others else None,
+        bearer=bearer,
+    )
 
 
 def bearer_in_header(text: str, signer: Signer) -> Identity | None:

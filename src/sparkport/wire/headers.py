@@ -42,8 +42,15 @@ class RequestHeaders:
     @property
     def takes_narrow_decimals(self) -> bool:
         """Whether the caller is a client that reads decimal32 and decimal64 (decision 0041)."""
-        since = (self.user_agent or "").removeprefix(_DUCKDB_AGENT)
-        return self.from_duckdb and _is_number(since) and int(since) >= _NARROW_DECIMALS_SINCE
+        if not self.from_duckdb or self.user_agent is None:
+            return False
+        since = self.user_agent[len(_DUCKDB_AGENT) :]
+        return (
+            since.isdecimal()
+            and since.isascii()
+            and len(since) <= 20
+            and int(since) >= _NARROW_DECIMALS_SINCE
+        )
 
     @property
     def write_operation(self) -> Operation:
@@ -55,10 +62,6 @@ class RequestHeaders:
                 "the header airport-operation must be insert, update or delete"
                 + (f", not {self.operation[:60]!r}" if self.operation else "; it is missing")
             ) from None
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= 20
 
 
 def decode_headers(metadata: Iterable[tuple[str, str | bytes]]) -> RequestHeaders:

@@ -118,7 +118,10 @@ class Fields:
 
     def unsigned_integers(self, *keys: str) -> tuple[int, ...]:
         key, items = self._items(keys)
-        return tuple(self._as_integer(key, item, 0, _UNSIGNED_MAXIMUM) for item in items)
+        for item in items:
+            if type(item) is not int or not 0 <= item <= _UNSIGNED_MAXIMUM:
+                self._as_integer(key, item, 0, _UNSIGNED_MAXIMUM)
+        return tuple(items)
 
     def integers(self, *keys: str) -> tuple[int, ...]:
         """Integers of 64 bits."""

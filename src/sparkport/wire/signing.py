@@ -17,18 +17,22 @@ class Signer:
     The signature of a ticket is not valid for a descriptor.
     """
 
-    __slots__ = ("_secret",)
+    __slots__ = ("_keyed",)
 
     def __init__(self, secret: bytes | None = None) -> None:
         """Without a secret, draw a random one: clients must attach again after a restart."""
-        self._secret = secret if secret is not None else secrets.token_bytes(32)
+        own = secret if secret is not None else secrets.token_bytes(32)
+        self._keyed = hmac.new(own, digestmod="sha256")
+        """Is copied for each signature, which takes half as long as to begin anew."""
 
     def signature(self, purpose: str, *parts: bytes) -> bytes:
         """Sign the parts; dividing the same bytes differently gives another signature."""
         signed = [purpose.encode()]
         for part in parts:
             signed += (len(part).to_bytes(8, "little"), part)
-        return hmac.digest(self._secret, b"".join(signed), "sha256")[:SIGNATURE_LENGTH]
+        keyed = self._keyed.copy()
+        keyed.update(b"".join(signed))
+        return keyed.digest()[:SIGNATURE_LENGTH]
 
     def verify(self, signature: bytes, purpose: str, *parts: bytes) -> bool:
         """Whether this signer made the signature; takes equally long for every wrong signature."""

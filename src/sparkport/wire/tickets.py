@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -92,25 +93,27 @@ def decode_ticket(data: bytes, signer: Signer) -> Ticket:
     form, *content = msgpack.unpackb(payload, use_list=False)
     if form != _FORM:
         raise BadRequest("this ticket is of another version of the server: run the query again")
-    kind, fields = content
-    values = dict(zip(_FIELD_NAMES[kind], fields, strict=True))
-    if values.get("time_point") is not None:
-        values["time_point"] = TimePoint(*values["time_point"])
-    values["bearer"] = bearer_of_fields(values["bearer"])
-    ticket: Ticket = _KINDS[kind](**values)
-    return ticket
+    kind, (*values, bearer) = content
+    if kind == ScanTicket.__name__ and values[_TIME_POINT] is not None:
+        values[_TIME_POINT] = TimePoint(*values[_TIME_POINT])
+    return _KINDS[kind](*values, bearer_of_fields(bearer))
 
 
-_KINDS = {kind.__name__: kind for kind in (ScanTicket, DatabasesTicket, CommandTicket)}
+_CLASSES = (ScanTicket, DatabasesTicket, CommandTicket)
+_KINDS: dict[str, Callable[..., Ticket]] = {kind.__name__: kind for kind in _CLASSES}
 _FIELD_NAMES = {
-    name: tuple(field.name for field in dataclasses.fields(kind)) for name, kind in _KINDS.items()
+    kind.__name__: tuple(field.name for field in dataclasses.fields(kind)) for kind in _CLASSES
 }
 
 
+_TIME_POINT = _FIELD_NAMES[ScanTicket.__name__].index("time_point")
+
+
 def _fields(ticket: Ticket) -> list[Any]:
+    """The values of the fields, of which the bearer is the last in every kind of ticket."""
     # Not dataclasses.astuple, which copies deeply: a filter may be large.
-    values = {name: getattr(ticket, name) for name in _FIELD_NAMES[type(ticket).__name__]}
+    values = [getattr(ticket, name) for name in _FIELD_NAMES[type(ticket).__name__]]
     if isinstance(ticket, ScanTicket) and ticket.time_point is not None:
-        values["time_point"] = (ticket.time_point.unit, ticket.time_point.value)
-    values["bearer"] = bearer_fields(ticket.bearer)
-    return list(values.values())
+        values[_TIME_POINT] = (ticket.time_point.unit, ticket.time_point.value)
+    values[-1] = bearer_fields(ticket.bearer)
+    return values
