@@ -28,6 +28,7 @@ __all__ = [
     "FLIGHT_SERVICE",
     "STOPPING",
     "Behaviour",
+    "Messages",
     "Rpc",
     "answering",
     "answering_once",
@@ -40,7 +41,9 @@ FLIGHT_SERVICE = "arrow.flight.protocol.FlightService"
 STOPPING = Status("UNAVAILABLE", "the server is being stopped: try again in a moment")
 
 
-Answer: TypeAlias = Callable[[Call, Iterator[bytes], grpc.ServicerContext], Iterator[bytes]]
+Messages: TypeAlias = Generator[bytes, None, None]
+"""The messages that a client gets. Closing them ends the work on the call."""
+Answer: TypeAlias = Callable[[Call, Iterator[bytes], grpc.ServicerContext], Messages]
 """Answers a call: from the messages that the client sends to the messages that it gets."""
 Behaviour: TypeAlias = Callable[[Iterator[bytes], grpc.ServicerContext], Iterator[bytes]]
 """The function that gRPC calls for a stream of answers."""
@@ -73,17 +76,15 @@ class Rpc:
         return self.name == "DoAction"
 
 
-def one_request(run: Callable[[Call, bytes], Iterator[bytes]]) -> Answer:
+def one_request(run: Callable[[Call, bytes], Messages]) -> Answer:
     """Answer a method whose clients send a single message."""
 
-    def answer(
-        call: Call, messages: Iterator[bytes], _context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
+    def answer(call: Call, messages: Iterator[bytes], _context: grpc.ServicerContext) -> Messages:
         with call.quotas.hold(ACTIONS):  # a call that waits for its message takes a place too
             request = next(messages, None)
         if request is None:
             raise BadRequest("the call has no message")
-        yield from run(call, request)
+        return run(call, request)
 
     return answer
 
@@ -109,7 +110,7 @@ def answering(
             messages = _received(requests, context, work)
             if place is not None:
                 messages = chain([place.first_message(messages, work.cut)], messages)
-            with closing(_iterate(rpc.run, call, messages, context)) as answers:
+            with closing(rpc.run(call, messages, context)) as answers:
                 for message in answers:
                     work.note_sending(message)
                     yield message
@@ -166,13 +167,6 @@ def _admitted(call: Call, rpc: Rpc, watching: Watching) -> Call:
 
 class _Stopping(Exception):
     """The server is stopping and takes no new calls."""
-
-
-def _iterate(
-    run: Answer, call: Call, messages: Iterator[bytes], context: grpc.ServicerContext
-) -> Generator[bytes, None, None]:
-    """Wrap `run` in a generator, which can always be closed."""
-    yield from run(call, messages, context)
 
 
 def _received(

@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from sparkport.server.boundary import FLIGHT_SERVICE, Answer, Rpc, one_request
+from sparkport.server.boundary import FLIGHT_SERVICE, Answer, Messages, Rpc, one_request
 from sparkport.service.calls import Call
 from sparkport.service.limits import ACTIONS
 from sparkport.service.service import Service
@@ -47,13 +47,11 @@ def _always(_headers: RequestHeaders) -> bool:
     return True
 
 
-def _streaming(run: Callable[[Call, Iterator[bytes]], Iterator[bytes]]) -> Answer:
+def _streaming(run: Callable[[Call, Iterator[bytes]], Messages]) -> Answer:
     return lambda call, messages, _context: run(call, messages)
 
 
-def _handshake(
-    call: Call, messages: Iterator[bytes], context: grpc.ServicerContext
-) -> Iterator[bytes]:
+def _handshake(call: Call, messages: Iterator[bytes], context: grpc.ServicerContext) -> Messages:
     """Answer drivers that ask for a token in exchange for a user name and password.
 
     ADBC's and pyarrow's drivers give up without a token. Where everybody is let in, they get a

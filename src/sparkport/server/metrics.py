@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import re
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -45,6 +47,7 @@ _SECONDS = (
 )
 _OTHER = "other"
 _MOST_ROUTES = 20
+_COUNTED_TOGETHER = 64
 _IN_USE = {
     "scans": "Streams of rows on their way to clients.",
     "exchanges": "Changes of rows and calls of functions under way.",
@@ -78,6 +81,8 @@ class Metrics:
     ) -> None:
         self.registry = CollectorRegistry()
         self._routes: set[str] = set()
+        self._ended: deque[Work] = deque()
+        """Calls that have ended and are not counted yet."""
         self._labelled: dict[tuple[str, str, str], tuple[tuple[Counter, ...], Histogram]] = {}
         self._rpcs = self._counter(
             "rpcs", "Calls that have ended, by method and gRPC code.", "method", "code"
@@ -107,7 +112,20 @@ class Metrics:
         return Counter(f"sparkport_{name}", meaning, labels, registry=self.registry)
 
     def ended(self, work: Work) -> None:
-        """Count a call that has ended."""
+        """Count a call that has ended.
+
+        Counting takes longer by itself than among others, so it waits for some, or for a reader.
+        """
+        self._ended.append(work)
+        if len(self._ended) >= _COUNTED_TOGETHER:
+            self._count_ended()
+
+    def _count_ended(self) -> None:
+        with suppress(IndexError):  # several threads may take from it
+            while True:
+                self._count(self._ended.popleft())
+
+    def _count(self, work: Work) -> None:
         action = ""
         if work.rpc == "DoAction":
             action = work.operation if work.operation in ACTIONS else _OTHER
@@ -138,6 +156,7 @@ class Metrics:
 
     def exposition(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
+        self._count_ended()
         return generate_latest(self.registry)
 
 

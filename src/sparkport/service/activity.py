@@ -100,7 +100,7 @@ class Work:
 
     def note_object(self, *names: str | None) -> None:
         """Note the object that the call is about: catalog, schema, table or function, if known."""
-        self.object = ".".join(name[:_LONGEST_NAME] for name in names if name)
+        self.object = ".".join([name[:_LONGEST_NAME] for name in names if name])
 
     def note_catalog(self, catalog: str) -> None:
         """Note the catalog of a request that names none."""
@@ -110,7 +110,7 @@ class Work:
     def note_request(self, request: object) -> None:
         """Note the object that a decoded request names in its fields."""
         names = [getattr(request, field, None) for field in ("catalog", "schema", "table", "name")]
-        self.note_object(*(name for name in names if isinstance(name, str)))
+        self.note_object(*[name for name in names if isinstance(name, str)])
 
     def note_sending(self, message: bytes) -> None:
         """Note a message that is about to be sent.
@@ -222,7 +222,10 @@ class Activity:
     """All calls of one server. Thread-safe."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
+        self._awaited = False
+        """Whether a thread waits for all calls to end."""
         self._ids = count(1)
         self._running: dict[int, Work] = {}
         self._ended: deque[Work] = deque(maxlen=_MOST_ENDED)
@@ -233,13 +236,13 @@ class Activity:
 
     def begin(self, work: Work) -> None:
         """Count a call among those under way."""
-        with self._changed:
+        with self._lock:
             work.id = next(self._ids)
             self._running[work.id] = work
 
     def end(self, work: Work) -> None:
         """Note that a call has ended, with the code that it holds. May be called again."""
-        with self._changed:
+        with self._lock:
             if self._running.pop(work.id, None) is None:
                 return
             work.end()
@@ -249,31 +252,32 @@ class Activity:
                 self._failures.append(Failure(time.time(), work.code, work.message, work))
             # The memory of an ended call must not keep the call itself alive.
             work.cancellation, work.abandon = None, _nothing
-            self._changed.notify_all()
+            if self._awaited:
+                self._idle.notify_all()
 
     def running(self) -> list[Work]:
         """The calls under way, oldest first."""
-        with self._changed:
+        with self._lock:
             return list(self._running.values())
 
     def ended(self) -> list[Work]:
         """The calls that ended last, newest first."""
-        with self._changed:
+        with self._lock:
             return list(reversed(self._ended))
 
     def failures(self) -> list[Failure]:
         """The last errors, newest first."""
-        with self._changed:
+        with self._lock:
             return list(reversed(self._failures))
 
     def find(self, number: int) -> Work | None:
         """Return a call under way by its id."""
-        with self._changed:
+        with self._lock:
             return self._running.get(number)
 
     def totals(self) -> Totals:
         """How much has gone through since the server was started."""
-        with self._changed:
+        with self._lock:
             totals = self._finished
             for work in self._running.values():
                 totals = totals.plus(work)
@@ -282,14 +286,14 @@ class Activity:
     def sample(self) -> None:
         """Note what has gone through since the last sample. Called every few seconds."""
         now, totals = _monotonic(), self.totals()
-        with self._changed:
+        with self._lock:
             before, known = self._last
             self._last = now, totals
             self._samples.append(Sample(time.time(), now - before, totals.minus(known)))
 
     def samples(self) -> list[Sample]:
         """The samples of the last hour, oldest first."""
-        with self._changed:
+        with self._lock:
             return list(self._samples)
 
     def wait_until_idle(
@@ -297,12 +301,13 @@ class Activity:
     ) -> bool:
         """Wait at most this many seconds; return whether all calls have ended."""
         deadline = _monotonic() + seconds
-        with self._changed:
+        with self._lock:
             while self._running:
                 left = deadline - _monotonic()
                 if left <= 0 or stop_waiting():
                     return False
-                self._changed.wait(min(left, 0.1))
+                self._awaited = True
+                self._idle.wait(min(left, 0.1))
             return True
 
 

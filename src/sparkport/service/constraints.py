@@ -133,7 +133,7 @@ class ConstraintChecks:
                 if row_ids is not None:
                     batch = batch.filter(pc.is_in(batch.column(columns[-1]), value_set=row_ids))
                 found.append(batch)
-        own, _ = self._bound.forms[0]
+        own, *_ = self._bound.forms[0]
         fields = pa.schema([own.field(name) for name in columns])
         return pa.Table.from_batches(found) if found else pa.Table.from_batches([], fields)
 

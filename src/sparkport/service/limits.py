@@ -9,9 +9,8 @@ it (airport §1.2, T24), and would wait for itself.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 
 from sparkport.catalog import Quotas
 from sparkport.catalog.quotas import HELD_BYTES, STAGED_BYTES
@@ -62,10 +61,6 @@ class LimitKeeper:
                 if kind == what
             }
 
-    def hold(self, principal: str | None, what: str, amount: int) -> AbstractContextManager[None]:
-        """Count so much as in use during a block. Raises: LimitExceeded."""
-        return _Held(self, principal, what, amount)
-
     def take(self, principal: str | None, what: str, amount: int) -> None:
         """Count so much as in use. Raises: LimitExceeded."""
         in_all, each = self._most.get(what) or self._most.setdefault(what, self._limits_of(what))
@@ -114,15 +109,17 @@ class _Held:
         self._keeper.give_back(self._principal, self._what, self._amount)
 
 
-@dataclass(frozen=True, slots=True)
 class _Share(Quotas):
     """The quotas of one principal."""
 
-    keeper: LimitKeeper
-    principal: str | None
+    __slots__ = ("_keeper", "_principal")
+
+    def __init__(self, keeper: LimitKeeper, principal: str | None) -> None:
+        self._keeper = keeper
+        self._principal = principal
 
     def hold(self, what: str, amount: int = 1) -> AbstractContextManager[None]:
-        return self.keeper.hold(self.principal, what, amount)
+        return _Held(self._keeper, self._principal, what, amount)
 
 
 _NAMES: Mapping[str, tuple[str, str]] = {
@@ -166,7 +163,7 @@ def _megabytes(count: int) -> str:
 
 def while_holding(
     quotas: Quotas, what: str, messages: Callable[[], Iterator[bytes]]
-) -> Iterator[bytes]:
+) -> Generator[bytes, None, None]:
     """Yield messages, counted as in use until the end; nothing is counted before the first.
 
     Raises: LimitExceeded, and what the messages raise.

@@ -65,8 +65,8 @@ class Reached:
     arguments: bytes | None = None
 
 
-_Form: TypeAlias = tuple[pa.Schema, str]
-"""An Arrow schema, and its fingerprint."""
+_Form: TypeAlias = tuple[pa.Schema, str, int | None]
+"""An Arrow schema, its fingerprint, and the position of the row id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,8 @@ class PublishedTable:
     table: Table
     arrow_schema: pa.Schema
     fingerprint: str
+    rowid_index: int | None
+    """The position of the row id, which is the last column, if there is one."""
     forms: tuple[_Form, ...]
     """The forms that clients may have bound: as the table has it, then with narrow decimals."""
     reached_by: Reached | None = None
@@ -96,12 +98,6 @@ class PublishedTable:
     def published_schema(self) -> str:
         """The clients' name of its schema."""
         return published_name(self.schema_name)
-
-    @property
-    def rowid_index(self) -> int | None:
-        """The position of the row id, which is the last column, if there is one."""
-        last = len(self.arrow_schema) - 1
-        return last if (self.arrow_schema.field(last).metadata or {}).get(ROWID_MARKER) else None
 
     @property
     def column_names(self) -> list[str]:
@@ -140,9 +136,13 @@ class PublishedTable:
 
         None if there is none: the table has been altered.
         """
-        for arrow_schema, known in self.forms:
+        if seen == self.fingerprint:
+            return self
+        for arrow_schema, known, rowid_index in self.forms:
             if seen == known:
-                return replace(self, arrow_schema=arrow_schema, fingerprint=known)
+                return replace(
+                    self, arrow_schema=arrow_schema, fingerprint=known, rowid_index=rowid_index
+                )
         return None
 
     def expected(self, seen: str) -> PublishedTable:
@@ -285,7 +285,12 @@ def publish_result(
 def _forms(published: pa.Schema) -> tuple[_Form, ...]:
     narrow = narrowed_schema(published)
     distinct = (published,) if narrow is published else (published, narrow)
-    return tuple((each, fingerprint(each)) for each in distinct)
+    return tuple((each, fingerprint(each), _rowid_index(each)) for each in distinct)
+
+
+def _rowid_index(published: pa.Schema) -> int | None:
+    last = len(published) - 1
+    return last if (published.field(last).metadata or {}).get(ROWID_MARKER) else None
 
 
 def _form_for(ctx: Context, forms: tuple[_Form, ...]) -> _Form:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import chain
@@ -184,6 +184,8 @@ class Service:
 
     def access(self, call: Call, registered: RegisteredCatalog) -> Access:
         """What the caller may do in a catalog."""
+        if self.settings.policy is None:
+            return _EVERYTHING
         policy = self.policy
         return _EVERYTHING if policy is None else policy.access(call.identity, registered.name)
 
@@ -228,7 +230,7 @@ class Service:
             raise no_longer_served(name)
         return registered
 
-    def do_action(self, call: Call, message: bytes) -> Iterator[bytes]:
+    def do_action(self, call: Call, message: bytes) -> Generator[bytes, None, None]:
         action = decode_action(message)
         call.work.operation = action.type[:100]
         if self.answers_once(call.headers) and action.type != call.headers.action:
@@ -246,10 +248,10 @@ class Service:
         """
         return headers.action in ONE_RESULT
 
-    def list_actions(self, call: Call) -> Iterator[bytes]:
+    def list_actions(self, call: Call) -> Generator[bytes, None, None]:
         return while_holding(call.quotas, ACTIONS, lambda: list_actions(self, call))
 
-    def do_get(self, call: Call, message: bytes) -> Iterator[bytes]:
+    def do_get(self, call: Call, message: bytes) -> Generator[bytes, None, None]:
         with self.authentication_first(call):
             ticket = decode_signed_ticket(decode_ticket(message), self.signer)
         if isinstance(ticket, ScanTicket) and ticket.kind != "flight":
@@ -266,7 +268,7 @@ class Service:
             case _:
                 return read.read(self, call, ticket)
 
-    def do_exchange(self, call: Call, messages: Iterator[bytes]) -> Iterator[bytes]:
+    def do_exchange(self, call: Call, messages: Iterator[bytes]) -> Generator[bytes, None, None]:
         exchange = _EXCHANGES.get(call.headers.operation or "", write.exchange)
         if not call.admitted:  # the caller must be known before a second message is read
             with call.quotas.hold(EXCHANGES):
@@ -280,18 +282,18 @@ class Service:
             call.quotas, EXCHANGES, lambda: exchange(self, call, first_schema(messages), messages)
         )
 
-    def do_put(self, call: Call, messages: Iterator[bytes]) -> Iterator[bytes]:
+    def do_put(self, call: Call, messages: Iterator[bytes]) -> Generator[bytes, None, None]:
         return while_holding(call.quotas, EXCHANGES, lambda: put.put(self, call, messages))
 
-    def list_flights(self, call: Call, message: bytes) -> Iterator[bytes]:
+    def list_flights(self, call: Call, message: bytes) -> Generator[bytes, None, None]:
         decode_criteria(message)  # no criteria are known, but garbage is refused
         return while_holding(call.quotas, ACTIONS, lambda: flights.list_flights(self, call))
 
-    def get_flight_info(self, call: Call, message: bytes) -> Iterator[bytes]:
+    def get_flight_info(self, call: Call, message: bytes) -> Generator[bytes, None, None]:
         with call.quotas.hold(ACTIONS):
             yield flights.get_flight_info(self, call, decode_descriptor(message))
 
-    def get_schema(self, call: Call, message: bytes) -> Iterator[bytes]:
+    def get_schema(self, call: Call, message: bytes) -> Generator[bytes, None, None]:
         with call.quotas.hold(ACTIONS):
             yield flights.get_schema(self, call, decode_descriptor(message))
 
@@ -309,9 +311,11 @@ class Service:
         if catalog_name is None:
             call.work.note_catalog(registered.name)
         shown = name or "" if attached_as is None else attached_as
-        return self.context(
-            call, registered, shown, self.transactions.of_reader(call, registered)
-        ), registered
+        own = self.transactions.of_reader(call, registered)
+        ctx = self.context(call, registered, shown, own)
+        if own is not None:
+            self.transactions.expect_readable(call, registered, ctx, own)
+        return ctx, registered
 
     @staticmethod
     def is_databases(descriptor: flight.FlightDescriptor) -> bool:

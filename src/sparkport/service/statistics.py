@@ -57,7 +57,7 @@ def _column(bound: PublishedTable, name: str) -> pa.Field:
     own = own_spellings(bound.column_names)(name)
     if own not in bound.column_names:
         raise NotFound(f"table {bound.title} has no column {name[:100]}")
-    own_types, _ = bound.forms[0]  # bounds tell their type themselves (airport §4.9)
+    own_types, *_ = bound.forms[0]  # bounds tell their type themselves (airport §4.9)
     return own_types.field(own)
 
 

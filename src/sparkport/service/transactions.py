@@ -116,21 +116,34 @@ class Transactions:
     def of_reader(self, call: Call, registered: RegisteredCatalog) -> str | None:
         """The catalog's own id of the transaction that a read belongs to, by its header.
 
-        DuckDB uses one id for all statements of a transaction and never says COMMIT, so the id of a
-        committed transaction is still good (airport §15.2). Raises: TransactionNotActive.
+        Whether it can still be read is for `expect_readable` to say. Raises: TransactionNotActive.
         """
         wrapped = call.headers.transaction_id
         if wrapped is None or not isinstance(registered.catalog, TransactionManager):
             return None
-        own = self.unwrap(call, registered, wrapped)
-        state = registered.catalog.transaction_status(call.context(registered.name), own)
+        return self.unwrap(call, registered, wrapped)
+
+    def expect_readable(
+        self, call: Call, registered: RegisteredCatalog, ctx: Context, own: str
+    ) -> None:
+        """Refuse a read in a transaction that was rolled back, or is forgotten.
+
+        DuckDB uses one id for all statements of a transaction and never says COMMIT, so the id of a
+        committed transaction is still good (airport §15.2). Raises: TransactionNotActive.
+        """
+        state = manager_of(registered).transaction_status(ctx, own)
         if state is None or state is TransactionState.ABORTED:
-            raise not_active(wrapped, state)
-        return own
+            raise not_active(call.headers.transaction_id or "", state)
 
     def _signature(self, call: Call, registered: RegisteredCatalog, own: str, expires: str) -> str:
-        parts = (registered.name, own, expires, call.headers.session_id or "", call.principal or "")
-        return self._signer.signature(_PURPOSE, *(part.encode() for part in parts)).hex()
+        return self._signer.signature(
+            _PURPOSE,
+            registered.name.encode(),
+            own.encode(),
+            expires.encode(),
+            (call.headers.session_id or "").encode(),
+            (call.principal or "").encode(),
+        ).hex()
 
 
 def _without_bearer(wrapped: str) -> str:
