@@ -38,7 +38,7 @@ __all__ = ["FileQuery", "FilteredFiles", "in_equal_batches", "query_of"]
 
 _log = logging.getLogger(__name__)
 
-_FETCHED_ROWS = 65_536
+_FETCHED_ROWS = 131_072
 _OPTIONS = "can_have_nan = true, hive_partitioning = false, union_by_name = false"
 """Bounds in Parquet leave NaN out. Names of folders are not columns."""
 
@@ -129,7 +129,10 @@ class FilteredFiles:
 
         Raises: OSError, ValueError, ArrowException for files that are missing or damaged.
         """
-        yield from in_equal_batches(self._read(), self._reader.batch_rows)
+        if self._reader.use_threads:
+            yield from self._read()
+        else:  # a task of Spark, which may be tried again
+            yield from in_equal_batches(self._read(), self._reader.batch_rows)
 
     def _read(self) -> Iterator[pa.RecordBatch | None]:
         try:

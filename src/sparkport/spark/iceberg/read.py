@@ -128,8 +128,8 @@ def read_parts(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of the parts that the filter keeps, without deleted ones, in the declared types.
 
-    Order and batches are the same every time. `check` is called often, perhaps from another thread,
-    and may raise to end the reading.
+    The order is the same every time; without `use_threads`, so are the batches. `check` is called
+    often, perhaps from another thread, and may raise to end the reading.
 
     Raises: PreconditionFailed when a file is missing or damaged; what `check` raises.
     """
