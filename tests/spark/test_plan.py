@@ -26,6 +26,7 @@ from sparkport.spark.iceberg.division import divide
 from sparkport.spark.iceberg.manifests import ROW_ID_FIELD
 from sparkport.spark.iceberg.parts import FilePart
 from sparkport.spark.iceberg.plan import ScanPlan, plan_scan
+from sparkport.spark.lake.settings import LakeSettings
 from sparkport.spark.scan.routes import runs_in_place
 
 SCHEMA = Schema(
@@ -400,3 +401,11 @@ def test_many_bytes_files_or_filtered_rows_are_not_read_in_place() -> None:
     assert in_place([long], kept)
     assert not in_place([long, small], kept)
     assert in_place([long, small], None)
+
+
+def test_by_default_a_middling_scan_is_read_in_place_by_two_streams() -> None:
+    settings = LakeSettings()
+    plan = plan_of(*(part(f"/t/{number}", 30 * 2**20) for number in range(2)))
+    streams = divide(plan, min(settings.endpoints, plan.bytes // settings.endpoint_bytes))
+    assert len(streams) == 2
+    assert all(runs_in_place(parts, None, settings.in_place_bytes) for parts in streams)

@@ -22,14 +22,14 @@ class LakeSettings:
     in_place_bytes: int = setting(
         32 * _MEGABYTE,
         LAKE_SCANS,
-        "a scan that reads at most so many megabytes of files runs in the server, without a Spark "
-        "job",
+        "a stream that reads at most so many megabytes of files runs in the server, without a "
+        "Spark job",
         "N",
         least=0,
     )
     endpoints: int = setting(2, LAKE_SCANS, "into how many streams a scan is divided at most", "N")
     endpoint_bytes: int = setting(
-        64 * _MEGABYTE, LAKE_SCANS, "a stream reads at least so many megabytes of files", "N"
+        16 * _MEGABYTE, LAKE_SCANS, "a stream reads at least so many megabytes of files", "N"
     )
     batch_rows: int = setting(
         131_072, LAKE_SCANS, "rows of one batch that is read from a file", "N"
