@@ -70,6 +70,8 @@ class Bounds:
 
 
 UNKNOWN = Bounds(None, None)
+_LONG = LongType()
+"""Made once: PyIceberg takes longer to find it than all else of a file's bounds."""
 
 
 def bounds_in_file(entry: ManifestEntry, field_id: int, kind: IcebergType) -> Bounds:
@@ -103,7 +105,7 @@ def bounds_of_row_ids(entry: ManifestEntry, may_hold_row_ids: bool) -> Bounds:
         return Bounds(first, last)
     if ROW_ID_FIELD not in entry.value_counts:
         return UNKNOWN
-    kept = bounds_in_file(entry, ROW_ID_FIELD, LongType())
+    kept = bounds_in_file(entry, ROW_ID_FIELD, _LONG)
     if not kept.has_value:
         return Bounds(first, last)
     if not kept.has_null:
