@@ -111,6 +111,7 @@ CONDITIONS = [
     "i > 40 AND l IS NOT NULL",
     "i IN (1, 2, 3, NULL)",
     f"i IN ({', '.join(map(str, range(3, 303)))})",
+    f"l IN ({', '.join(map(str, range(7, 10_007)))}) AND i > 3",
     "i NOT IN (1, 2)",
     "i <> 7 OR s = 'a'",
     "NOT (i < 7)",
