@@ -104,6 +104,9 @@ def _cpu_seconds(pid: int) -> float:
     children = subprocess.run(
         ["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False
     )
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):  # a worker that has ended meanwhile
+        return 0.0
     own = (int(fields[11]) + int(fields[12])) / 100
     return own + sum(_cpu_seconds(int(each)) for each in children.stdout.split())

@@ -52,22 +52,38 @@ __all__ = ["Warming"]
 
 _log = logging.getLogger(__name__)
 
-_ROUNDS = 3
+_ROUNDS = 5
 """How often each statement is run: the JVM compiles what it has run several times."""
 _QUIET_SECONDS = 0.5
 """How long nobody must have asked before the next step."""
 _STOP_SECONDS = 60.0
 _SCRATCH = "sparkport_warm_up"
 _SCHEMA = "w"
-_COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string())])
+_NUMBERS = pa.array(range(64), pa.int64())
 _ROWS = pa.record_batch(
-    [pa.array(range(64), pa.int64()), pa.array(["a", "b"] * 32, pa.string())], schema=_COLUMNS
+    {
+        "id": _NUMBERS,
+        "v": pa.array(["a", "b"] * 32, pa.string()),
+        "amount": _NUMBERS.cast(pa.decimal128(21, 2)).cast(pa.decimal128(10, 2)),
+        "at": _NUMBERS.cast(pa.timestamp("us")),
+    }
 )
-_QUERY = """
-    SELECT a.v, count(*) AS n, sum(a.id) AS total, max(b.v) AS last
-    FROM {rows} AS a JOIN {rows} AS b ON a.id = b.id WHERE a.id > 3 GROUP BY a.v ORDER BY a.v
-"""
-_GENERATED = "(SELECT id, CAST(id % 7 AS STRING) AS v FROM range(64))"
+_QUERIES = (
+    """SELECT a.v, count(*) AS n, sum(a.id) AS total, max(b.v) AS last
+    FROM {rows} AS a JOIN {rows} AS b ON a.id = b.id WHERE a.id > 3 GROUP BY a.v ORDER BY a.v""",
+    """SELECT trunc(a.at, 'MONTH') AS month, b.v, count(*) AS n, sum(a.amount) AS total
+    FROM {rows} AS a JOIN {rows} AS b ON b.id = a.id WHERE a.v = 'a' GROUP BY ALL""",
+    """SELECT v, upper(v) AS name, cast(at AS DATE) AS day, amount * 2 AS twice,
+    row_number() OVER (PARTITION BY v ORDER BY amount DESC) AS place FROM {rows}""",
+    """SELECT coalesce(b.v, 'none') AS v, avg(a.amount) AS mean, min(a.at) AS first,
+    sum(CASE WHEN a.id > 9 THEN 1 ELSE 0 END) AS some
+    FROM {rows} AS a LEFT JOIN {rows} AS b ON b.id = a.id + 7 GROUP BY 1 HAVING count(*) > 1""",
+    """SELECT DISTINCT a.v, count(DISTINCT a.amount) AS n, max(a.at) AS last FROM {rows} AS a
+    WHERE a.id IN (SELECT id FROM {rows} WHERE amount BETWEEN 3 AND 30) GROUP BY a.v""",
+)
+"""Different ones: for each Spark plans anew, and makes and compiles other Java."""
+_GENERATED = """(SELECT id, CAST(id % 7 AS STRING) AS v, CAST(id AS DECIMAL(10, 2)) AS amount,
+    timestamp_micros(id) AS at FROM range(64))"""
 
 
 class Warming:
@@ -139,7 +155,7 @@ class Warming:
             schema = scratch.create_schema(self._ctx, _SCHEMA, CreateSchemaOptions())
             assert isinstance(schema, DynamicSchema)
             for number in range(_ROUNDS):
-                yield from self._round(schema, session, f"t{number}")
+                yield from self._round(schema, session, number)
 
     def _first_job(self) -> None:
         fields = pa.schema([pa.field("id", pa.int64())])
@@ -158,8 +174,10 @@ class Warming:
             _log.debug("the lake's catalog cannot be warmed up", exc_info=True)
 
     def _round(
-        self, schema: DynamicSchema, session: SparkSession, name: str
+        self, schema: DynamicSchema, session: SparkSession, number: int
     ) -> Iterator[Callable[[], object]]:
+        name, query = f"t{number}", _QUERIES[number % len(_QUERIES)]
+
         def table() -> Table:
             found = schema.table(self._ctx, name)
             assert found is not None
@@ -167,7 +185,7 @@ class Warming:
 
         ids = pa.array([2], pa.int64())
         one = pa.record_batch([ids, pa.array(["c"])], names=[ROWID_NAME, "v"])
-        yield lambda: schema.create_table(self._ctx, name, _COLUMNS, CreateTableOptions())
+        yield lambda: schema.create_table(self._ctx, name, _ROWS.schema, CreateTableOptions())
         yield lambda: self._write(table(), Operation.INSERT, _ROWS)
         yield lambda: self._scan(table(), _id_is(7))
         yield lambda: self._write(table(), Operation.UPDATE, one)
@@ -176,11 +194,11 @@ class Warming:
         # Executors elsewhere cannot read the scratch folder.
         is_local = (session.sparkContext.master or "").startswith("local")
         rows = f"`{name}`" if is_local else _GENERATED
-        yield lambda: self._query(functions, _QUERY.format(rows=rows))
+        yield lambda: self._query(functions, query.format(rows=rows))
         if self._has_views:
             path = f"`{_SCRATCH}`.`{_SCHEMA}`"
             shown = f"{path}.`{name}`" if is_local else _GENERATED
-            view = f"CREATE OR REPLACE VIEW {path}.seen AS {_QUERY.format(rows=shown)}"
+            view = f"CREATE OR REPLACE VIEW {path}.seen AS {query.format(rows=shown)}"
             yield lambda: session.sql(view)
             yield lambda: self._scan(schema.table(self._ctx, "seen"), None)
 
