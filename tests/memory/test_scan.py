@@ -230,10 +230,10 @@ def test_a_table_belongs_to_one_schema() -> None:
 
 def test_a_small_table_yields_the_same_batch_until_it_changes() -> None:
     table = MemoryTable("t", pa.table({"a": [1, 2], "b": ["x", "y"]}))
-    options = ScanOptions(columns=["a"])
+    options = ScanOptions(columns=("a",))
     first, again = (next(iter(table.scan(CTX, options))) for _ in range(2))
     assert first is again
-    (other,) = table.scan(CTX, ScanOptions(columns=["b"]))
+    (other,) = table.scan(CTX, ScanOptions(columns=("b",)))
     assert other.to_pydict() == {"b": ["x", "y"]}
     update(table, [{"rowid": 0, "a": 7}])
     (changed,) = table.scan(CTX, options)

@@ -94,10 +94,11 @@ def test_a_small_batch_is_framed_once_and_another_by_itself():
     assert messages[0] is messages[1]
     assert messages[0] == messages[3]
     reader = BatchReader(decode_flight_data(fit.schema_message))
-    read = [reader.read(decode_flight_data(each)) for each in messages]
-    assert [each.column(0) for each in read] == [
-        each.column(0) for each in (BATCH, BATCH, others, BATCH)
-    ]
+    for message, batch in zip(messages, (BATCH, BATCH, others, BATCH), strict=True):
+        assert message is not None
+        read = reader.read(decode_flight_data(message))
+        assert read is not None
+        assert read.column(0) == batch.column(0)
 
 
 def test_a_message_is_remembered_for_the_columns_that_were_wanted():

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from tests.shared_catalog.contract import Handles, SwapsTogetherContract, names, present
@@ -99,15 +100,15 @@ catalog.create_namespace(("m",), {{}})
                 "INSERT INTO iceberg_tables VALUES ('lake', 'n', 'T', 'there', NULL, 'TABLE')"
             )
         catalog.create_namespace(("N",), {})
-        listing, asked = catalog.listing, []
-        monkeypatch.setattr(catalog, "listing", lambda: asked.append(1) or listing())
+        listing = Mock(side_effect=catalog.listing)
+        monkeypatch.setattr(catalog, "listing", listing)
         namespace, alike = catalog.namespace_and_alike("n")
         assert namespace is not None
         assert sorted(alike) == ["N", "n"]
         entry, names_alike = catalog.entry_and_alike(namespace, "t")
         assert entry == made
         assert sorted(names_alike) == ["T", "t"]
-        assert len(asked) == 2
+        assert listing.call_count == 2
         assert catalog.namespace_and_alike("m") == (None, [])
         catalog.drop(made)
         entry, names_alike = catalog.entry_and_alike(namespace, "t")

@@ -55,6 +55,7 @@ from sparkport.spark.write import data_files
 from sparkport.spark.write.data_files import (
     DataFileWriter,
     can_write,
+    declared,
     encoded,
     java_data_file,
 )
@@ -770,3 +771,57 @@ def test_a_sorted_table_is_left_to_spark(lake: LakeCatalog, namespace: str) -> N
     assert can_write(find(lake, namespace, "t").state)
     lake.spark.sql(f"ALTER TABLE {sql_name(lake, namespace, 't')} WRITE ORDERED BY id")
     assert not can_write(find(lake, namespace, "t").state)
+
+
+# --------------------------------------------------------------------- rows that wait in memory
+
+
+def test_few_rows_are_held_and_shown_as_they_were_declared(
+    tmp_path: Path, area: StagingArea
+) -> None:
+    schema = Schema(
+        NestedField(1, "id", LongType(), required=True),
+        NestedField(2, "key", UUIDType()),
+        NestedField(3, "nothing", UnknownType()),
+        NestedField(4, "list", ListType(5, StringType(), element_required=False)),
+    )
+    state = _state(tmp_path / "t", schema)
+    fields = state.definition.columns
+    keys = pa.array([bytes(range(16)), None], pa.binary(16))
+    rows = pa.RecordBatch.from_arrays(
+        [
+            pa.array([1, 2], pa.int64()),
+            pa.ExtensionArray.from_storage(fields.field("key").type, keys)
+            if isinstance(fields.field("key").type, pa.BaseExtensionType)
+            else keys.cast(fields.field("key").type),
+            pa.nulls(2, fields.field("nothing").type),
+            pa.array([["a"], None], fields.field("list").type),
+        ],
+        schema=fields,
+    )
+    staging = area.begin(state.identifier, state)
+    writer = DataFileWriter(state, staging)
+    writer.write(encoded(state, rows))
+
+    (held,), files = writer.held_or_files()
+
+    assert not files
+    assert not list((tmp_path / "t").rglob("*.parquet"))
+    (batch,) = held.rows.to_batches()
+    shown = declared(state, batch, fields.names)
+    assert shown.to_pydict() == rows.to_pydict()
+    assert shown.schema.types == rows.schema.types
+
+
+@pytest.mark.parametrize(("rows", "size"), [(2049, 1), (3, 200_000)])
+def test_many_rows_or_large_ones_are_not_held(
+    tmp_path: Path, area: StagingArea, rows: int, size: int
+) -> None:
+    state = _state(tmp_path / "t")
+    writer = DataFileWriter(state, area.begin(state.identifier, state))
+    writer.write(pa.record_batch({"id": list(range(rows)), "name": ["x" * size] * rows}))
+
+    held, files = writer.held_or_files()
+
+    assert not held
+    assert sum(file.rows for file in files) == rows

@@ -77,9 +77,13 @@ def declared(state: TableState, rows: pa.RecordBatch, columns: Sequence[str]) ->
     for name in columns:
         place = definition.expect(name, state.identifier)
         stored, field = state.schema.fields[place], definition.columns.field(place)
-        array = relabelled(rows.column(stored.name), natural_type(stored.field_type))
-        arrays.append(decode(array, stored.field_type, field))
         fields.append(field.remove_metadata())
+        position = rows.schema.get_field_index(stored.name)
+        if position < 0:  # files have no column of an unknown type: all its values are NULL
+            arrays.append(pa.nulls(rows.num_rows, field.type))
+        else:
+            array = relabelled(rows.column(position), natural_type(stored.field_type))
+            arrays.append(decode(array, stored.field_type, field))
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
