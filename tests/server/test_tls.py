@@ -24,7 +24,8 @@ from sparkport.server import Server, ServerSettings
 from sparkport.server.tls import Certificates, check_files
 
 AUTHORITY = Authority()
-LOCATION = "grpc+tls://localhost:0"
+LOCATION = "grpc+tls://127.0.0.1:0"
+"""One address: `localhost` may be two, and another server can have the port of the second."""
 
 
 def small() -> CatalogBuilder:
@@ -47,7 +48,7 @@ def shown_by(server: Server) -> str:
     context.set_alpn_protocols(["h2"])
     port = int(server.location.rpartition(":")[2])
     with (
-        socket.create_connection(("localhost", port), timeout=60) as raw,
+        socket.create_connection(("127.0.0.1", port), timeout=60) as raw,
         context.wrap_socket(raw, server_hostname="localhost") as connection,
     ):
         found = x509.load_der_x509_certificate(connection.getpeercert(binary_form=True) or b"")
