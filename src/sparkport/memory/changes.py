@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from sparkport.memory.merging import inserted
 from sparkport.memory.rows import removed, replaced
-from sparkport.memory.segments import Segment, count_rows, inserted
+from sparkport.memory.segments import Segment, count_rows
 
 __all__ = ["Deleted", "Inserted", "SegmentChange", "Updated"]
 

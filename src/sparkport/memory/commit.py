@@ -21,6 +21,7 @@ from sparkport.engine.databases import Check
 from sparkport.errors import Conflict
 from sparkport.memory.changes import Inserted, SegmentChange
 from sparkport.memory.definition import Definition
+from sparkport.memory.holdings import difference
 from sparkport.memory.rows import find_missing, take_rows
 from sparkport.memory.segments import Segment
 from sparkport.memory.transactions import Pending, Transaction
@@ -175,8 +176,17 @@ def add_to_transaction(
         if isinstance(change, Inserted):
             change = change.numbered(table.reserve(change.rows))
         segments = change.applied(seen.segments)
+        _, own = difference(seen.segments, segments)
         view = Version(
-            seen.number, seen.timestamp, seen.sequence, seen.definition, segments, seen.log
+            seen.number,
+            seen.timestamp,
+            seen.sequence,
+            seen.definition,
+            segments,
+            seen.log,
+            nbytes=seen.nbytes,
+            # No later version of the table shows them, unless the transaction is committed.
+            retired=seen.retired - sum(segment.nbytes for segment in own),
         )
         ledger.transactions.writes(transaction, ctx.quotas)
         first = base if pending is None else pending.base
@@ -268,10 +278,20 @@ def install(ledger: Ledger, results: Sequence[_Result], owner: str | None = None
         before = table.current
         # Clocks can go back; the timestamps of a history must not.
         timestamp = max(ledger.settings.now(), before.timestamp)
+        held = table.history.holdings.replaced(before.segments, segments)
         version = Version(
-            before.number + 1, timestamp, sequence, definition, segments, LogEntry(touched, owner)
+            before.number + 1,
+            timestamp,
+            sequence,
+            definition,
+            held.segments,
+            before.log if touched is None else LogEntry(touched, owner),
+            nbytes=before.nbytes + held.grown,
+            retired=before.retired + held.retired,
         )
-        table.history.add(version, ledger.oldest_pin)
+        table.history.add(version)
         versions.append(version)
     ledger.sequence = sequence
+    for table, _, _, _ in results:
+        table.history.forget(ledger.open_pins)
     return versions

@@ -57,9 +57,9 @@ class Ledger:
         with self._numbering:
             self.catalog_version += 1
 
-    def oldest_pin(self) -> int:
-        """The oldest snapshot that is still read. Slow; only needed where history is bounded."""
-        return self.transactions.oldest_pin(self.sequence)
+    def open_pins(self) -> set[int]:
+        """The snapshots that are still read. Takes long when there are many transactions."""
+        return self.transactions.open_pins()
 
     def version_for(self, ctx: Context, table: MemoryTable) -> Version:
         """The version of a table that a request sees.

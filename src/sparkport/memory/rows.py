@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkport.engine.arrays import is_ascending, take_values
-from sparkport.memory.segments import Segment, joined, ramp, shifted, with_ids
+from sparkport.memory.merging import WINDOW_BYTES, WINDOW_ROWS, merged_neighbours, window_rows
+from sparkport.memory.segments import Segment, ramp, shifted, with_ids
 
 __all__ = [
     "MissingRow",
@@ -21,11 +22,8 @@ __all__ = [
     "take_rows",
 ]
 
-_WINDOW = 4096
-"""Rows that a change of few rows copies, instead of a whole segment.
-
-Segments are not cut into smaller pieces.
-"""
+_SHRUNK_BYTES = WINDOW_BYTES // 4
+"""An UPDATE that makes a segment smaller than this merges it with its neighbours."""
 
 
 class MissingRow(LookupError):
@@ -116,16 +114,35 @@ def replaced(
 
     def rewrite(segment: Segment, found: _Located, first: int, rows: int) -> Segment:
         source = _merge_order(found.positions, first, rows)
-        columns = []
-        for column, old in enumerate(segment.columns):
-            old = old.slice(first, rows)
-            if (new := values.get(column)) is not None:
-                new = new.slice(found.start, found.stop - found.start)
-                old = new if len(new) == rows else take_values(pa.concat_arrays([old, new]), source)
-            columns.append(old)
-        return segment.slice(first, rows).with_columns(columns)
+        old = segment.slice(first, rows)
+        columns = list(old.columns)
+        for column, given in values.items():
+            new = given.slice(found.start, found.stop - found.start)
+            columns[column] = (
+                new
+                if len(new) == rows
+                else take_values(pa.concat_arrays([columns[column], new]), source)
+            )
+        result = old.with_columns(columns)
+        result.sizes.update(
+            {column: size for column, size in old.sizes.items() if column not in values}
+        )
+        return result
 
-    return tuple(_changed(segments, ids, rewrite))
+    return _changed(segments, ids, rewrite, _has_shrunk)
+
+
+def _has_shrunk(old: Segment, new: Segment | None) -> bool:
+    """Whether an UPDATE has made a segment small.
+
+    Others stay as they are: merging them would copy columns that are not updated.
+    """
+    return (
+        new is not None
+        and new.rows < WINDOW_ROWS
+        and old.nbytes > _SHRUNK_BYTES
+        and new.nbytes <= _SHRUNK_BYTES
+    )
 
 
 def removed(segments: Sequence[Segment], ids: pa.Array) -> tuple[Segment, ...]:
@@ -141,47 +158,43 @@ def removed(segments: Sequence[Segment], ids: pa.Array) -> tuple[Segment, ...]:
         columns = tuple(take_values(column.slice(first, rows), kept) for column in segment.columns)
         return with_ids(columns, segment.row_ids(first, rows).take(kept))
 
-    return tuple(_merged_small(_changed(segments, ids, rewrite)))
+    return _changed(segments, ids, rewrite, lambda old, new: True)
 
 
 def _changed(
     segments: Sequence[Segment],
     ids: pa.Array,
     rewrite: Callable[[Segment, _Located, int, int], Segment | None],
-) -> list[Segment]:
-    """Apply `rewrite` to the windows around the given rows; everything else stays as it is."""
+    may_merge: Callable[[Segment, Segment | None], bool],
+) -> tuple[Segment, ...]:
+    """Apply `rewrite` to the windows around the given rows; everything else stays as it is.
+
+    What `rewrite` returns is merged with its neighbours if `may_merge` says so of the old segment
+    and the new one.
+    """
     result: list[Segment] = []
+    places: list[int] = []
     done = 0
     for found in _locate(segments, ids):
         result.extend(segments[done : found.index])
         done = found.index + 1
         segment = segments[found.index]
-        first = found.positions[0].as_py() // _WINDOW * _WINDOW
-        stop = (found.positions[-1].as_py() // _WINDOW + 1) * _WINDOW
-        if segment.rows - stop < _WINDOW:
+        window = window_rows(segment)
+        first = found.positions[0].as_py() // window * window
+        stop = (found.positions[-1].as_py() // window + 1) * window
+        if segment.rows - stop < window:
             stop = segment.rows
         if first:
             result.append(segment.slice(0, first))
-        if (new := rewrite(segment, found, first, stop - first)) is not None:
+        new = rewrite(segment, found, first, stop - first)
+        if may_merge(segment, new):
+            places.append(len(result))
+        if new is not None:
             result.append(new)
         if stop < segment.rows:
             result.append(segment.slice(stop, segment.rows - stop))
     result.extend(segments[done:])
-    return result
-
-
-def _merged_small(segments: Sequence[Segment]) -> Iterator[Segment]:
-    """Merge neighbouring small segments, so that many DELETEs do not leave many segments."""
-    run: list[Segment] = []
-    rows = 0
-    for segment in segments:
-        if run and rows + segment.rows > _WINDOW:
-            yield joined(run)
-            run, rows = [], 0
-        run.append(segment)
-        rows += segment.rows
-    if run:
-        yield joined(run)
+    return tuple(merged_neighbours(result, places) if places and result else result)
 
 
 def _merge_order(positions: pa.Array, first: int, rows: int) -> pa.Array:

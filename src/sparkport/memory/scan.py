@@ -144,20 +144,11 @@ def _column(segment: Segment, position: int, start: int, rows: int) -> pa.Array:
 def _slice_rows(segment: Segment, positions: Sequence[int], batch_size: int) -> int:
     if batch_size > 0:
         return batch_size
-    size = sum([_column_bytes(segment, position) for position in positions])
+    size = sum([segment.column_bytes(position) for position in positions])
     rows = _BATCH_BYTES * segment.rows // max(size, 1)
     if rows >= min(segment.rows, SEGMENT_ROWS):
         return SEGMENT_ROWS
     return max(8, rows - rows % (_ALIGNMENT if rows >= _ALIGNMENT else 8))
-
-
-def _column_bytes(segment: Segment, position: int) -> int:
-    if position == len(segment.columns):
-        return 8 * segment.rows
-    size = segment.sizes.get(position)
-    if size is None:
-        size = segment.sizes[position] = segment.columns[position].nbytes
-    return size
 
 
 def divide(version: Version, key: bytes, settings: MemorySettings) -> list[bytes]:

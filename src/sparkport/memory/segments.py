@@ -1,15 +1,14 @@
 """Immutable runs of rows, shared by all versions of a table that contain them.
 
 The segments of a version are in ascending order of row id and do not overlap, so that a row is
-found by bisection. An INSERT adds segments at the end; an UPDATE or DELETE replaces the segments it
-touches (`rows.py`).
+found by bisection. An INSERT adds segments at the end (`merging.py`); an UPDATE or DELETE replaces
+the segments it touches (`rows.py`).
 """
 
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, overload
@@ -24,12 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LazyColumns",
-    "MERGE_BYTES",
     "SEGMENT_ROWS",
     "Segment",
-    "appended",
+    "bytes_of",
     "count_rows",
-    "inserted",
     "joined",
     "ramp",
     "segments_of",
@@ -39,10 +36,9 @@ __all__ = [
 
 SEGMENT_ROWS = 131_072
 """The most rows of a segment: enough to stream well, few enough for an UPDATE to copy."""
-MERGE_BYTES = 64 * 1024 * 1024
-"""Segments are not merged beyond this size, so that 32-bit offsets of strings cannot overflow."""
 
 _RAMP: pa.Array = pa.arange(0, SEGMENT_ROWS)
+_ROWS_OF = attrgetter("rows")
 
 
 def ramp(first: int, rows: int) -> pa.Array:
@@ -63,6 +59,19 @@ def shifted(values: pa.Array, by: int) -> pa.Array:
     return pc.add(values, pa.scalar(by, pa.int64()))
 
 
+def bytes_of(values: pa.Array) -> int:
+    """About as many bytes as an array has, of its buffers only what it shows.
+
+    `nbytes` is exact, and takes thirty times as long for the plain types.
+    """
+    if isinstance(values, pa.DictionaryArray):
+        return int(values.nbytes)
+    try:
+        return int(values.type.bit_width * len(values) + 7) // 8
+    except ValueError:  # values of no fixed size
+        return int(values.nbytes)
+
+
 class LazyColumns(Sequence[pa.Array]):
     """The columns of many small batches, joined when they are first read.
 
@@ -79,6 +88,11 @@ class LazyColumns(Sequence[pa.Array]):
 
     def __len__(self) -> int:
         return self._width
+
+    @property
+    def is_read(self) -> bool:
+        """Whether anybody can have an array of these columns."""
+        return self._columns is not None
 
     @overload
     def __getitem__(self, index: int) -> pa.Array: ...
@@ -105,7 +119,9 @@ class Segment:
     summaries: dict[int, Summary] = field(default_factory=dict, repr=False)
     """Summaries by position of the column, computed when first asked for by `statistics.py`."""
     sizes: dict[int, int] = field(default_factory=dict, repr=False)
-    """Bytes by position of the column, computed when first asked for by `scan.py`."""
+    """Bytes by position of the column, computed when first asked for."""
+    shares: bool = False
+    """Whether its columns may be parts of another segment's. False is a promise."""
 
     @property
     def last_id(self) -> int:
@@ -115,7 +131,16 @@ class Segment:
     def nbytes(self) -> int:
         if isinstance(self.columns, LazyColumns):
             return int(self.columns.nbytes)
-        return sum(int(column.nbytes) for column in self.columns)
+        return sum([self.column_bytes(position) for position in range(len(self.columns))])
+
+    def column_bytes(self, position: int) -> int:
+        """Bytes of a column; of the row ids for the position after the last column."""
+        if position == len(self.columns):
+            return 8 * self.rows
+        size = self.sizes.get(position)
+        if size is None:
+            size = self.sizes[position] = bytes_of(self.columns[position])
+        return size
 
     def row_ids(self, start: int = 0, rows: int | None = None) -> pa.Array:
         rows = self.rows - start if rows is None else rows
@@ -125,19 +150,23 @@ class Segment:
 
     def slice(self, start: int, rows: int) -> Segment:
         """Some of the rows, without copying them."""
+        if rows == self.rows:
+            return self
         columns = tuple(column.slice(start, rows) for column in self.columns)
         if self.ids is None:
-            return Segment(columns, rows, self.first_id + start)
-        return with_ids(columns, self.ids.slice(start, rows))
+            return Segment(columns, rows, self.first_id + start, shares=True)
+        return with_ids(columns, self.ids.slice(start, rows), shares=True)
 
     def with_columns(self, columns: Iterable[pa.Array]) -> Segment:
-        return Segment(tuple(columns), self.rows, self.first_id, self.ids)
+        """The same rows with other columns, among which may be those that it has."""
+        return Segment(tuple(columns), self.rows, self.first_id, self.ids, shares=True)
 
 
-def with_ids(columns: tuple[pa.Array, ...], ids: pa.Array) -> Segment:
+def with_ids(columns: tuple[pa.Array, ...], ids: pa.Array, *, shares: bool = False) -> Segment:
     """Make a segment of rows with these ids; there must be at least one row."""
     first, last = int(ids[0].as_py()), int(ids[-1].as_py())
-    return Segment(columns, len(ids), first, None if last - first + 1 == len(ids) else ids)
+    gaps = None if last - first + 1 == len(ids) else ids
+    return Segment(columns, len(ids), first, gaps, shares=shares)
 
 
 def segments_of(batches: Iterable[pa.RecordBatch], first_id: int) -> list[Segment]:
@@ -156,7 +185,7 @@ def segments_of(batches: Iterable[pa.RecordBatch], first_id: int) -> list[Segmen
 
 
 def count_rows(segments: Iterable[Segment]) -> int:
-    return sum(segment.rows for segment in segments)
+    return sum(map(_ROWS_OF, segments))  # in C: a table may have thousands of segments
 
 
 def joined(segments: Sequence[Segment]) -> Segment:
@@ -169,41 +198,3 @@ def joined(segments: Sequence[Segment]) -> Segment:
     rows, first, last = count_rows(segments), segments[0].first_id, segments[-1].last_id
     ids = None if last - first + 1 == rows else pa.concat_arrays([s.row_ids() for s in segments])
     return Segment(columns, rows, first, ids)
-
-
-def appended(segments: Sequence[Segment], added: Iterable[Segment]) -> tuple[Segment, ...]:
-    """Append segments whose row ids are higher than all others.
-
-    Small segments at the end are merged with what is added, like digits of a binary counter: a
-    thousand INSERTs of one row leave about ten segments, and in the long run no INSERT copies much
-    more than it adds.
-    """
-    result = list(segments)
-    for segment in added:
-        run, rows = [segment], segment.rows
-        while result and result[-1].rows <= rows and result[-1].rows + rows <= SEGMENT_ROWS:
-            if result[-1].nbytes + sum(part.nbytes for part in run) > MERGE_BYTES:
-                break
-            rows += result[-1].rows
-            run.append(result.pop())
-        result.append(joined(run[::-1]))
-    return tuple(result)
-
-
-def inserted(segments: Sequence[Segment], added: Sequence[Segment]) -> tuple[Segment, ...]:
-    """Add segments in the order of their row ids, which may have been reserved long before."""
-    if not added or not segments or added[0].first_id > segments[-1].last_id:
-        return appended(segments, added)
-    result = list(segments)
-    for segment in added:
-        index = bisect_right(result, segment.first_id, key=attrgetter("first_id"))
-        if index and result[index - 1].last_id > segment.first_id:
-            result[index - 1 : index] = _split(result[index - 1], segment.first_id)
-        result.insert(index, segment)
-    return tuple(result)
-
-
-def _split(segment: Segment, row_id: int) -> Iterator[Segment]:
-    before = pc.less(segment.row_ids(), pa.scalar(row_id, pa.int64())).true_count
-    yield segment.slice(0, before)
-    yield segment.slice(before, segment.rows - before)

@@ -23,13 +23,24 @@ class MemorySettings:
     max_versions: int | None = setting(
         1_000,
         MEMORY,
-        "how many versions of each table can be travelled to, the present one included; 0 keeps "
-        "all of them",
+        "how many versions of each table can be travelled to, the present one included; 0 for any "
+        "number",
         "N",
         least=0,
         optional=True,
     )
-    """None keeps all versions for ever."""
+    """None is any number."""
+    max_history_bytes: int | None = setting(
+        256 * 1024 * 1024,
+        MEMORY,
+        "how many megabytes the older versions of a table may hold that the present one does not "
+        "need; beyond, the oldest are no longer kept, but for what open transactions see; 0 for "
+        "any number",
+        "MB",
+        least=0,
+        optional=True,
+    )
+    """None is any number."""
     partitions: int = setting(4, MEMORY, "into how many parts a scan is divided at most", "N")
     partition_rows: int = setting(131_072, MEMORY, "a part has at least so many rows", "N")
     pin_seconds: float = setting(
@@ -42,6 +53,13 @@ class MemorySettings:
     )
     max_pins: int = setting(
         1_000, MEMORY, "how many plans of scans are remembered for that, for each table", "N"
+    )
+    max_pinned_bytes: int = setting(
+        1024 * 1024 * 1024,
+        MEMORY,
+        "how many megabytes these plans may hold that the present version of the table does not "
+        "need; beyond, the oldest are forgotten, but never the latest",
+        "MB",
     )
     transaction_idle_seconds: float = setting(
         3_600.0,
@@ -81,5 +99,7 @@ class MemorySettings:
     def __post_init__(self) -> None:
         if self.max_versions is not None and self.max_versions < 1:
             raise ValueError("max_versions must be at least 1: the present version is one")
+        if self.max_history_bytes is not None and self.max_history_bytes < 0:
+            raise ValueError("max_history_bytes must be at least 0")
         if self.partitions < 1 or self.partition_rows < 1:
             raise ValueError("partitions and partition_rows must be at least 1")

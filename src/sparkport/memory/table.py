@@ -43,6 +43,7 @@ from sparkport.memory.commit import KeyCheck, add_to_transaction, commit_change,
 from sparkport.memory.definition import Definition, TableName, define
 from sparkport.memory.fields import with_new_fields
 from sparkport.memory.ledger import Ledger
+from sparkport.memory.merging import merged_neighbours
 from sparkport.memory.scan import divide, read_partition, scan_version
 from sparkport.memory.segments import Segment, count_rows, segments_of
 from sparkport.memory.settings import MemorySettings
@@ -80,7 +81,7 @@ class MemoryTable(
         constraints: Constraints | None = None,
         settings: MemorySettings | None = None,
     ) -> None:
-        """Make a table of `data`, which is not copied.
+        """Make a table of `data`, of which only small batches are copied.
 
         Raises: BadRequest; ConstraintViolation when the data do not fulfil the constraints.
         """
@@ -91,6 +92,7 @@ class MemoryTable(
         segments: list[Segment] = []
         if isinstance(data, pa.Table):
             segments = segments_of(data.to_batches(), 0)
+            segments = merged_neighbours(segments, range(len(segments)))
             enforce(
                 name, definition.constraints, data, lambda names: data.slice(0, 0).select(names)
             )
@@ -102,7 +104,10 @@ class MemoryTable(
         self.dropped = False
         self._settings = settings
         self.ledger = Ledger(settings or MemorySettings())
-        first = Version(0, self.ledger.settings.now(), 0, definition, tuple(segments))
+        nbytes = sum(segment.nbytes for segment in segments)
+        first = Version(
+            0, self.ledger.settings.now(), 0, definition, tuple(segments), nbytes=nbytes
+        )
         self.history = History(first, self.ledger.settings)
 
     @property

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["Pending", "Transaction", "Transactions"]
 
 
+_IDLE_SECONDS = 60.0
+
+
 @dataclass(slots=True)
 class Pending:
     """What a transaction has changed in a table."""
@@ -157,10 +160,21 @@ class Transactions:
         with self._lock:
             self._end(transaction, state)
 
-    def oldest_pin(self, default: int) -> int:
+    def open_pins(self) -> set[int]:
+        """The commit numbers whose snapshots are read.
+
+        DuckDB does not say that a transaction has ended. So of those that only read, and were not
+        used for a minute, no more stay open than there are versions to travel to.
+        """
         with self._lock:
+            now = self._settings.monotonic()
+            self._expire(now)
+            pinned = [each for each in self._reading.values() if each.pin is not None]
+            for each in pinned[: -(self._settings.max_versions or len(pinned)) or None]:
+                if each.last_used < now - _IDLE_SECONDS:
+                    self._end(each, TransactionState.ABORTED)
             everyone = (*self._reading.values(), *self._writing.values())
-        return min((t.pin for t in everyone if t.pin is not None), default=default)
+        return {pin for transaction in everyone if (pin := transaction.pin) is not None}
 
     def _end(self, transaction: Transaction, state: TransactionState) -> None:
         transaction.release(state)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import itertools
 import re
-import threading
-from bisect import bisect_right
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from operator import attrgetter
 
@@ -18,6 +16,8 @@ from sparkport.catalog import ColumnStatistics, TimePoint
 from sparkport.engine.timestamps import parse_timestamp
 from sparkport.errors import BadRequest, NotFound
 from sparkport.memory.definition import Definition, TableName
+from sparkport.memory.holdings import Holdings
+from sparkport.memory.pins import Pins
 from sparkport.memory.segments import Segment, count_rows
 from sparkport.memory.settings import MemorySettings
 
@@ -65,47 +65,101 @@ class Version:
     """Unique in this process; partitions name a version by it."""
     statistics: dict[int, ColumnStatistics] = field(default_factory=dict, repr=False)
     """Statistics by position of the column, computed when first asked for by `statistics.py`."""
+    nbytes: int = 0
+    """Bytes of its columns."""
+    retired: int = 0
+    """Bytes of all earlier versions that their next version did not show any more.
+
+    What this version holds beside a later one is at most the difference of the two numbers.
+    """
 
     rows: int = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", count_rows(self.segments))
 
+    def held_beside(self, current: Version) -> int:
+        """Bytes that this version holds and `current` does not need; at most, not exactly."""
+        return min(self.nbytes, current.retired - self.retired)
+
 
 class History:
     """All versions of a table that can still be read.
 
-    Written under the ledger's lock, read without it.
+    Those that a request may ask for by number or time are *promised*: the latest ones, as many as
+    the settings allow by count and by bytes. Older ones stay only while an open transaction sees
+    them. Written under the ledger's lock, read without it.
     """
 
     def __init__(self, first: Version, settings: MemorySettings) -> None:
+        self.holdings = Holdings()
         self._settings = settings
         self._versions = [first]
-        self._forget_at = 0
-        self._pinned: OrderedDict[int, tuple[Version, float]] = OrderedDict()
-        self._pin_lock = threading.Lock()
+        """Ascending. There are no gaps among those that are promised."""
+        self._oldest = first.number
+        """The oldest version that is promised."""
+        self._needed = 0
+        """How many older versions were still needed when somebody last looked."""
+        self._looked = 0
+        """The retired bytes of the oldest promised version at that time."""
+        self._since = 0
+        """How many versions were made since then."""
+        self._pins = Pins()
 
     @property
     def current(self) -> Version:
         return self._versions[-1]
 
-    def add(self, version: Version, oldest_pin: Callable[[], int]) -> None:
-        """Make `version` the current one, and forget versions that no request may ask for any more.
-
-        `oldest_pin` returns the lowest sequence that an open transaction reads.
-        """
-        self.current.log.next = version.log
+    def add(self, version: Version) -> None:
+        """Make `version` the current one."""
+        if version.log is not self.current.log:
+            self.current.log.next = version.log
         self._versions.append(version)
-        limit = self._settings.max_versions
-        if limit is None:
-            return
+        self._promise(version)
+        self._pins.follow(version, self._settings)
+        self._since += 1
+
+    def forget(self, open_pins: Callable[[], Iterable[int]]) -> None:
+        """Forget versions that no request may ask for any more.
+
+        `open_pins` returns the sequences that open transactions read. Called when the current
+        version's sequence is that of the ledger, so that none can begin to read an older one.
+        """
+        promised = self.current.number - self._oldest + 1
+        old = len(self._versions) - promised
         # Many versions are forgotten at once, and seldom. The cost of a commit then does not depend
         # on the length of the history, even when most of it is still being read and must stay.
-        spare = limit // 2 + 16
-        if len(self._versions) > max(limit + spare, self._forget_at):
-            needed = bisect_right(self._versions, oldest_pin(), key=attrgetter("sequence")) - 1
-            self._versions = self._versions[max(0, min(len(self._versions) - limit, needed)) :]
-            self._forget_at = len(self._versions) + spare
+        spare = max((self._settings.max_versions or promised) // 2 + 16, self._needed // 4)
+        if old and (self._since > spare or self._are_large(self._versions[old])):
+            self._forget(old, sorted(set(open_pins())))
+
+    def _promise(self, newest: Version) -> None:
+        """Promise as many of the latest versions as the settings allow, and the newest always."""
+        limit, most = self._settings.max_versions, self._settings.max_history_bytes
+        oldest = self._oldest
+        if limit is not None:
+            oldest = max(oldest, newest.number - limit + 1)
+        if most is not None:
+            while newest.retired - self._versions[oldest - newest.number - 1].retired > most:
+                oldest += 1
+        self._oldest = oldest
+
+    def _are_large(self, oldest: Version) -> bool:
+        """Whether versions that are no longer promised may hold a quarter more than allowed."""
+        most = self._settings.max_history_bytes
+        return most is not None and oldest.retired - self._looked > most // 4
+
+    def _forget(self, old: int, pins: list[int]) -> None:
+        """Of the `old` oldest versions, keep those that are seen at one of the sequences `pins`."""
+        versions = self._versions
+        needed = [
+            version
+            for version, following in itertools.pairwise(versions[: old + 1])
+            if (index := bisect_left(pins, version.sequence)) < len(pins)
+            and pins[index] < following.sequence
+        ]
+        self._needed, self._looked, self._since = len(needed), versions[old].retired, 0
+        self._versions = needed + versions[old:]
 
     def at(self, point: TimePoint, table: TableName) -> Version:
         """The version that AT names.
@@ -124,36 +178,22 @@ class History:
 
     def pin(self, version: Version) -> None:
         """Keep a version readable by its serial for a while."""
-        now = self._settings.monotonic()
-        with self._pin_lock:
-            self._pinned[version.serial] = (version, now + self._settings.pin_seconds)
-            self._pinned.move_to_end(version.serial)
-            while (
-                len(self._pinned) > self._settings.max_pins
-                or next(iter(self._pinned.values()))[1] <= now
-            ):
-                self._pinned.popitem(last=False)
+        self._pins.add(version, self.current, self._settings)
 
     def pinned(self, serial: int) -> Version | None:
-        entry = self._pinned.get(serial)
-        if entry is not None:
-            return entry[0]
-        return next(
+        return self._pins.find(serial) or next(
             (version for version in reversed(self._versions) if version.serial == serial), None
         )
 
     def move_to(self, settings: MemorySettings, sequence: int) -> None:
         """Make it part of another ledger, for which everything so far happened at `sequence`."""
         self._settings = settings
-        self._versions = [
-            Version(v.number, v.timestamp, sequence, v.definition, v.segments, v.log)
-            for v in self._versions
-        ]
+        self._versions = [replace(version, sequence=sequence) for version in self._versions]
 
-    @property
-    def _oldest_number(self) -> int:
-        limit = self._settings.max_versions
-        return 0 if limit is None else max(0, self.current.number - limit + 1)
+    def _promised(self) -> tuple[list[Version], int]:
+        """All versions, and the number of the oldest one that is promised, which is among them."""
+        versions = self._versions
+        return versions, min(self._oldest, versions[-1].number)
 
     def _numbered(self, point: TimePoint, table: TableName) -> Version:
         text = point.value.strip()
@@ -162,29 +202,29 @@ class History:
                 f"{point.unit} {point.value!r} of table {table} is not a number, such as 0 for the "
                 "first"
             )
-        versions, number, newest = self._versions, int(text), self.current.number
+        versions, oldest = self._promised()
+        number, newest = int(text), versions[-1].number
         if not 0 <= number <= newest:
             raise NotFound(f"table {table} has no {point.unit} {number}: its latest is {newest}")
-        if number < self._oldest_number:
+        if number < oldest:
             raise NotFound(
-                f"{point.unit} {number} of table {table} is no longer kept: the oldest is "
-                f"{self._oldest_number}"
+                f"{point.unit} {number} of table {table} is no longer kept: the oldest is {oldest}"
             )
-        return versions[number - versions[0].number]
+        return versions[bisect_left(versions, number, key=attrgetter("number"))]
 
     def _at_timestamp(self, text: str, table: TableName) -> Version:
         moment = parse_timestamp(text)
-        versions = self._versions
+        versions, oldest = self._promised()
         index = bisect_right(versions, moment, key=attrgetter("timestamp"))
         if index == 0 and versions[0].number == 0:
             raise NotFound(
                 f"table {table} did not exist at {text}: it was created at "
                 f"{versions[0].timestamp.isoformat(' ')}"
             )
-        if index == 0 or versions[index - 1].number < self._oldest_number:
-            oldest = versions[self._oldest_number - versions[0].number]
+        if index == 0 or versions[index - 1].number < oldest:
+            first = versions[bisect_left(versions, oldest, key=attrgetter("number"))]
             raise NotFound(
                 f"table {table} is no longer kept as it was at {text}: its oldest version is of "
-                f"{oldest.timestamp.isoformat(' ')}"
+                f"{first.timestamp.isoformat(' ')}"
             )
         return versions[index - 1]

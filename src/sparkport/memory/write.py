@@ -14,8 +14,9 @@ from sparkport.engine.statements import RowChange, RowStore, begin
 from sparkport.errors import BadRequest, NotFound
 from sparkport.memory.changes import Deleted, Inserted, SegmentChange, Updated
 from sparkport.memory.commit import KeyCheck, read_columns
+from sparkport.memory.merging import MERGE_BYTES
 from sparkport.memory.rows import find_missing, take_rows
-from sparkport.memory.segments import MERGE_BYTES, SEGMENT_ROWS, LazyColumns, Segment
+from sparkport.memory.segments import SEGMENT_ROWS, LazyColumns, Segment
 from sparkport.memory.versions import Version
 
 if TYPE_CHECKING:
