@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 from benchmarks import (
+    care,
     filtered,
     functions,
     lake,
@@ -37,6 +38,7 @@ GROUPS: dict[str, Callable[[int], Iterator[Line]]] = {
     "rows": rows.run,
     "statements": statements.run,
     "writers": writers.run,
+    "care": care.run,
     "tpch": tpch.run,
     "warm": warm.run,
 }

@@ -21,7 +21,7 @@ from benchmarks.measure import Line, seconds
 from benchmarks.rivals import start_rival
 from sparkport.spark.jvm.session.source import LakeSource
 
-__all__ = ["run"]
+__all__ = ["Writer", "one_row", "run"]
 
 _WARM_UP = 5
 _ROUNDS = 25
@@ -44,9 +44,9 @@ def run(rows: int) -> Iterator[Line]:
 
 
 def _one_row(server: Running, source: LakeSource) -> Line:
-    batch = _row(1)
+    batch = one_row(1)
     replace_table(server.location, "alone", batch.schema)
-    with start_rival("pyiceberg_append", source) as rival, _Writer(server, "alone") as writer:
+    with start_rival("pyiceberg_append", source) as rival, Writer(server, "alone") as writer:
 
         def ours() -> float:
             return seconds(lambda: writer.run("insert", batch))
@@ -64,10 +64,10 @@ def _one_row(server: Running, source: LakeSource) -> Line:
 
 def _inserts(server: Running) -> Line:
     def statement(number: int, count: int) -> tuple[str, pa.RecordBatch]:
-        return "insert", _row(number * 1_000_000 + count)
+        return "insert", one_row(number * 1_000_000 + count)
 
     def fresh(table: str) -> None:
-        replace_table(server.location, table, _row(0).schema)
+        replace_table(server.location, table, one_row(0).schema)
 
     what = "INSERT of 1 row into one table"
     return _many(server, what, _INSERTERS, 8, fresh, statement)
@@ -80,9 +80,9 @@ def _updates(server: Running) -> Line:
         return "update", pa.RecordBatch.from_pydict(new)
 
     def fresh(table: str) -> None:
-        replace_table(server.location, table, _row(0).schema)
+        replace_table(server.location, table, one_row(0).schema)
         (batch,) = made_rows(_UPDATERS * _OWN_ROWS).combine_chunks().to_batches()
-        with _Writer(server, table) as writer:
+        with Writer(server, table) as writer:
             writer.run("insert", batch)
 
     what = "UPDATE of 1 row of its own in one table"
@@ -131,7 +131,7 @@ def _rate(
 
     def work(number: int) -> None:
         try:
-            with _Writer(server, table) as writer:
+            with Writer(server, table) as writer:
                 count = 0
                 while not ended.is_set():
                     writer.run(*statement(number, count))
@@ -156,12 +156,12 @@ def _rate(
     return sum(done) / took
 
 
-def _row(number: int) -> pa.RecordBatch:
+def one_row(number: int) -> pa.RecordBatch:
     (batch,) = made_rows(1).combine_chunks().to_batches()
     return batch.set_column(0, "id", pa.array([number], pa.int64()))
 
 
-class _Writer:
+class Writer:
     """A client that keeps its connection, as DuckDB does."""
 
     def __init__(self, server: Running, table: str) -> None:
@@ -169,7 +169,7 @@ class _Writer:
         self._client = self._open.enter_context(flight.connect(server.location))
         self._descriptor = flight.FlightDescriptor.for_path("s", table)
 
-    def __enter__(self) -> _Writer:
+    def __enter__(self) -> Writer:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -19,6 +19,7 @@ __all__ = ["SECTIONS", "Setting", "setting", "settings_of"]
 LISTENING = "Where it listens"
 LAKE = "The lake"
 LAKE_SCANS = "How the lake is read and written"
+LAKE_CARE = "How the lake takes care of its tables"
 MEMORY = "The catalog in memory"
 ENCRYPTION = "Encryption"
 WHO = "Who asks"
@@ -30,6 +31,7 @@ SECTIONS = (
     LISTENING,
     LAKE,
     LAKE_SCANS,
+    LAKE_CARE,
     MEMORY,
     ENCRYPTION,
     WHO,

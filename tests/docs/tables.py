@@ -17,6 +17,7 @@ from sparkport.catalog import Parameter, ParameterKind, ScalarFunction
 from sparkport.config import settings_markdown
 from sparkport.engine.constraints import allowed
 from sparkport.engine.types import type_name
+from sparkport.spark.functions.care_functions import Care, SetCare
 from sparkport.spark.functions.lake_functions import SparkSql, SparkSqlWithArguments
 from sparkport.spark.functions.maintenance import ExpireSnapshots, Optimize
 from sparkport.spark.functions.metadata_functions import Files, History, Snapshots
@@ -99,7 +100,7 @@ def _iceberg(text: str) -> str:
 
 _OF_TABLES: Sequence[type[FunctionOfTable]] = (
     *(Snapshots, History, Files, TableChangesSince, TableChanges),
-    *(RollbackTo, Tag, Optimize, ExpireSnapshots),
+    *(RollbackTo, Tag, SetCare, Optimize, ExpireSnapshots),
 )
 
 
@@ -111,6 +112,7 @@ def _functions() -> str:
     found: list[Any] = [
         *queries,
         *of_tables,
+        Care(lake, None, ()),
         Views(lake, ()),
         *merging_functions(lake, ()),
         *transaction_functions(lake),

@@ -139,7 +139,8 @@ def _sample(setting: Setting) -> tuple[str, str, object]:
         value = not setting.default
         return str(value).lower(), str(value).lower(), value
     if setting.kind in (int, float):
-        return "7", "7", 7 * setting.unit
+        number = 8 if setting.default == 7 * setting.unit else 7
+        return str(number), str(number), number * setting.unit
     if setting.kind is tuple:
         return "a,b", '["a", "b"]', ("a", "b")
     if setting.kind is dict:

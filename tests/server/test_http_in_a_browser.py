@@ -10,6 +10,7 @@ import pytest
 from tests.server.browser import Browser, chromium
 from tests.server.catalogs import NUMBERS, ListedTable, ScriptedTable, catalog_of, numbers
 from tests.server.raw_client import RawClient, path, ticket_message
+from tests.server.test_http_care import CaredFor, run
 
 import sparkport as sp
 
@@ -121,6 +122,33 @@ def test_names_and_errors_are_text_and_never_executed(browser, start, connect):
     assert page.run("document.querySelectorAll('main img, main script').length") == 0
     assert page.complaints == []
     call.cancel()
+
+
+@pytest.mark.parametrize("width", [320, 1200])
+def test_the_care_of_tables_is_shown_with_the_progress_of_the_step_that_runs(browser, start, width):
+    cared = CaredFor(
+        "shop",
+        run("s.now", 2.0, seconds=None, done="", progress=0.25),
+        run(EVIL, 1.0, problem=f"no: {EVIL}", done=""),
+    )
+    page = browser.open(
+        start(cared, sp.ServerSettings(http="127.0.0.1:0")).status_page, width=width, height=844
+    )
+    page.wait_for("document.querySelectorAll('#care tbody tr').length === 2")
+
+    first, second = (
+        page.run(f"document.querySelectorAll('#care tbody tr')[{each}].innerText")
+        for each in (0, 1)
+    )
+    assert "shop.s.now" in first
+    assert "25 %" in first
+    assert page.run("document.querySelector('#care progress').value") == 0.25
+    assert f"no: {EVIL}" in second
+    assert page.run("document.querySelectorAll('main img, main script').length") == 0
+    assert page.run("document.documentElement.scrollWidth") <= width
+    cared.runs[0] = run("s.now", 2.0)
+    page.wait_for("document.querySelector('#care tbody').innerText.includes('became 1')")
+    assert page.complaints == []
 
 
 _NAMELESS = "each => !(each.ariaLabel || each.labels?.length || each.textContent)"

@@ -46,14 +46,22 @@ _READ_SECONDS = 200
 Row = tuple[Any, ...]
 
 
-def rows_by(reader: str, metadata: str, options: Mapping[str, str] | None = None) -> list[Row]:
-    """The rows of a table as one reader reads them, sorted, with comparable values."""
+def rows_by(
+    reader: str,
+    metadata: str,
+    options: Mapping[str, str] | None = None,
+    snapshot_id: int | None = None,
+) -> list[Row]:
+    """The rows of a table as one reader reads them, sorted, with comparable values.
+
+    They are those of a snapshot, if one is given.
+    """
     environment = duckdb_environment() if reader == "duckdb" else _environment()
     with tempfile.TemporaryDirectory() as folder:
         run = subprocess.run(
             [sys.executable, __file__, reader],
             # Not among the arguments, which all users of the machine can see.
-            input=json.dumps([metadata, dict(options or {}), folder]),
+            input=json.dumps([metadata, dict(options or {}), folder, snapshot_id]),
             env=environment,
             cwd=folder,
             capture_output=True,
@@ -107,20 +115,27 @@ def _duckdb_folder() -> Path:
 # ------------------------------------------------------------------------------ in their processes
 
 
-def _pyiceberg(metadata: str, options: Mapping[str, str], folder: Path) -> pa.Table:
+def _pyiceberg(
+    metadata: str, options: Mapping[str, str], folder: Path, snapshot_id: int | None
+) -> pa.Table:
     from pyiceberg.table import StaticTable
 
     region = {"s3.region": options["client.region"]} if "client.region" in options else {}
-    return StaticTable.from_metadata(metadata, {**options, **region}).scan().to_arrow()
+    table = StaticTable.from_metadata(metadata, {**options, **region})
+    return table.scan(snapshot_id=snapshot_id).to_arrow()
 
 
-def _duckdb(metadata: str, options: Mapping[str, str], folder: Path) -> pa.Table:
+def _duckdb(
+    metadata: str, options: Mapping[str, str], folder: Path, snapshot_id: int | None
+) -> pa.Table:
     import duckdb
 
     connection = duckdb.connect()
     connection.execute("SET autoinstall_known_extensions = false")
     load_extensions(connection, ("avro", "httpfs", "iceberg"), options)
-    return connection.execute("SELECT * FROM iceberg_scan(?)", [metadata]).to_arrow_table()
+    at = "" if snapshot_id is None else f", snapshot_from_id := {snapshot_id}"
+    query = f"SELECT * FROM iceberg_scan(?{at})"
+    return connection.execute(query, [metadata]).to_arrow_table()
 
 
 def load_extensions(
@@ -150,7 +165,9 @@ def load_extensions(
         )
 
 
-def _spark(metadata: str, options: Mapping[str, str], folder: Path) -> pa.Table:
+def _spark(
+    metadata: str, options: Mapping[str, str], folder: Path, snapshot_id: int | None
+) -> pa.Table:
     from pyspark.sql import SparkSession
 
     settings = {
@@ -178,7 +195,8 @@ def _spark(metadata: str, options: Mapping[str, str], folder: Path) -> pa.Table:
         spark.sql(
             f"CALL other.system.register_table(table => 's.t', metadata_file => '{metadata}')"
         )
-        return spark.table("other.s.t").toArrow()
+        at = "" if snapshot_id is None else f" VERSION AS OF {snapshot_id}"
+        return spark.sql(f"SELECT * FROM other.s.t{at}").toArrow()
     finally:
         spark.stop()
 
@@ -190,7 +208,7 @@ def _jars(metadata: str) -> list[str]:
     return list(map(str, lake_jars(None, wanted)))
 
 
-READERS: Mapping[str, Callable[[str, Mapping[str, str], Path], pa.Table]] = {
+READERS: Mapping[str, Callable[[str, Mapping[str, str], Path, int | None], pa.Table]] = {
     "pyiceberg": _pyiceberg,
     "spark": _spark,
     "duckdb": _duckdb,
@@ -203,8 +221,8 @@ def main(arguments: Sequence[str]) -> None:
         options = dict(each.split("=", 1) for each in arguments[2:])
         print(*rows_by(arguments[0], arguments[1], options), sep="\n")  # noqa: T201
         return
-    metadata, options, folder = json.loads(sys.stdin.read())
-    found = READERS[arguments[0]](metadata, options, Path(folder))
+    metadata, options, folder, snapshot_id = json.loads(sys.stdin.read())
+    found = READERS[arguments[0]](metadata, options, Path(folder), snapshot_id)
     with pa.ipc.new_file(Path(folder, "rows.arrow"), found.schema) as file:
         file.write_table(found)
 

@@ -57,8 +57,8 @@ def values(table: Any, *names: str) -> list[Any]:
 
 
 def version(table: Any) -> int:
-    """The number of metadata files before the present one."""
-    return len(table.state.metadata.metadata_log)
+    """The number of commits before the present one, which begins the name of its metadata file."""
+    return int(table.state.metadata_location.rpartition("/")[2].partition("-")[0])
 
 
 def sql_name(lake: LakeCatalog, namespace: str, name: str) -> str:

@@ -411,6 +411,11 @@ def test_files_are_listed_with_their_partitions(caller, lake, spark, namespace):
     assert found[2]["data_file"] == found[1]["path"]
     assert dict(found[0]["null_counts"]) == {"id": 0, "day": 1}
     assert all(each["bytes"] > 0 for each in found)
+    assert [(each["deleted_rows"], each["is_small"]) for each in found] == [
+        (0, True),
+        (1, True),
+        (None, None),
+    ]
     assert caller.function("files").estimated_rows(Context(), ["p"]) == 3
 
 
@@ -534,8 +539,8 @@ def test_an_iceberg_catalog_has_no_functions_of_its_own(caller):
     scalars = {each.name for each in caller.schema.scalar_functions(Context())}
     assert scalars == {"lake_begin", "lake_commit", "lake_rollback"}
     names = {each.name for each in caller.schema.table_functions(Context())}
-    care = {"optimize", "expire_snapshots", "rollback_to", "tag", "table_changes"}
-    told = {"snapshots", "files", "history", "views"}
+    care = {"optimize", "expire_snapshots", "rollback_to", "tag", "table_changes", "set_care"}
+    told = {"snapshots", "files", "history", "views", "care"}
     assert names == {"spark_sql", *told, "upsert", "merge_delete", *care}
 
 

@@ -15,7 +15,8 @@ from sparkport.spark.iceberg import metadata_heads
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.metadata_heads import MetadataHeads
 from sparkport.spark.iceberg.table_state import States, TableState
-from sparkport.spark.lake.history import changes_of, state_at
+from sparkport.spark.lake.history import state_at
+from sparkport.spark.lake.version_log import changes_of
 
 TABLE = Identifier("lake", ("n",), "t")
 UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
@@ -139,7 +140,11 @@ class Past:
         self.states, self.metadata_heads, self.opened = States(), MetadataHeads(self._open), []
 
     def numbers(self) -> dict[str, int]:
-        return {change.location: change.number for change in changes_of(self, self.present)}  # type: ignore[arg-type]
+        found = {}
+        for change in changes_of(self, self.present):  # type: ignore[arg-type]
+            assert change.location is not None, "its metadata file is still there"
+            found[change.location] = change.number
+        return found
 
     def at(self, version: object) -> TableState:
         return state_at(self, self.present, TimePoint("version", str(version)))  # type: ignore[arg-type]
@@ -165,8 +170,16 @@ def test_only_commits_that_show_something_else_count(past):
     assert past.numbers() == {
         places[index]: number for number, index in enumerate((0, 1, 5, 6, 7, 8))
     }
-    assert past.at(4).metadata_location == places[7]
-    assert past.at(5).metadata_location == places[-1]
+    assert [past.at(each).metadata.properties.get("comment") for each in (1, 2)] == [
+        None,
+        "a table",
+    ]
+    assert [past.at(each).schema.fields[0].name for each in (2, 3)] == ["id", "id1"]
+    constraints = [
+        past.at(each).metadata.properties.get("sparkport.constraints") for each in (3, 4)
+    ]
+    assert constraints == [None, "{}"]
+    assert [past.at(each).snapshot.snapshot_id for each in (4, 5)] == [1_000_000, 1_000_002]
     with pytest.raises(NotFound, match="its latest is 5"):
         past.at(6)
 

@@ -17,7 +17,7 @@ from tests.spark.spark_jobs import running, wait_for
 import sparkport as sp
 from sparkport import errors
 from sparkport.catalog import Context, ScanOptions, TimePoint
-from sparkport.spark.lake.history import changes_of
+from sparkport.spark.lake.version_log import changes_of
 from sparkport.testing import DuckDBClient, ServerError
 
 _MERGE_ON_READ = "'write.delete.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read'"

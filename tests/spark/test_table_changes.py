@@ -17,7 +17,8 @@ from sparkport import errors
 from sparkport.catalog import Context, ScanOptions, TimePoint
 from sparkport.spark.functions.row_hashes import RowHashes
 from sparkport.spark.iceberg.table_state import TableState
-from sparkport.spark.lake.history import changes_of, state_at
+from sparkport.spark.lake.history import state_at
+from sparkport.spark.lake.version_log import changes_of
 from sparkport.spark.scan import routes
 from sparkport.testing import DuckDBClient
 

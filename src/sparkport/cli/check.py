@@ -25,10 +25,11 @@ _DESCRIPTION = """\
 See whether `sparkport serve` with the same arguments would work, and say what is
 wrong: the configuration, certificates, tokens and keys, Java and the jars of
 Spark, lakes (their catalog is listed; in an object store a byte is read,
-written and removed), catalogs of your own, and who is granted what. Nothing
-stays changed, and nothing is started unless you say --start-spark, which makes
-the warehouse where it is missing. The exit code is 1 if something is wrong;
-what is marked with ! would work, and is perhaps not what you meant."""
+written and removed; tables with far too many versions or small files are
+named), catalogs of your own, and who is granted what. Nothing stays changed,
+and nothing is started unless you say --start-spark, which makes the warehouse
+where it is missing. The exit code is 1 if something is wrong; what is marked
+with ! would work, and is perhaps not what you meant."""
 _EXAMPLES = """\
 examples:
   sparkport check --config /etc/sparkport.toml

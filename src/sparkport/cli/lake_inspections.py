@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkport.cli.assembly import worker_doubts
 from sparkport.cli.inspections import Doubt, Found
 from sparkport.cli.lake_sources import lake_source
+from sparkport.cli.table_doubts import table_doubts
 from sparkport.config import Config
 from sparkport.errors import BadRequest, PreconditionFailed
 
@@ -81,7 +83,8 @@ def lake(config: Config, found: Found, *, starts_spark: bool = False) -> list[st
         said = f"the {source.catalog} catalog lists {_counted(config, listing, found)}"
         entry = _any_table(listing)
         vended = {} if entry is None else catalog.vended(entry.identifier)
-        return [said, *_store(source, vended, entry)]
+        doubts = map(Doubt, table_doubts(config.lake, catalog, source.options))
+        return [said, *_store(source, vended, entry), *doubts]
     finally:
         catalog.close()
 
@@ -99,8 +102,9 @@ def _folder(config: Config, source: LakeSource, found: Found) -> list[str]:
     opened = open_warehouse(folder)
     if not Path(folder, DATABASE).exists() or not opened.stored_names:
         return [f"{folder} can be written to, and holds nothing yet"]
-    catalog = SqliteCatalog(folder / DATABASE, opened.catalog_name(config.name))
-    return [f"{folder} holds {_counted(config, catalog.listing(), found)}"]
+    with closing(SqliteCatalog(folder / DATABASE, opened.catalog_name(config.name))) as catalog:
+        doubts = map(Doubt, table_doubts(config.lake, catalog, source.options))
+        return [f"{folder} holds {_counted(config, catalog.listing(), found)}", *doubts]
 
 
 def _counted(config: Config, listing: CatalogListing, found: Found) -> str:

@@ -121,6 +121,7 @@ def run(options: argparse.Namespace) -> int:
             print(server.greeting, flush=True)
             for each in warmed:
                 each.warm_up()
+                each.start_care()
 
         server.run_until_signal(announce)
     return 0

@@ -27,6 +27,8 @@ from sparkport.errors import (
     PreconditionFailed,
     TransactionNotActive,
 )
+from sparkport.spark.care.caretaker import Caretaker
+from sparkport.spark.care.reports import CareLog, CareRun, shown_runs
 from sparkport.spark.ddl import schemas
 from sparkport.spark.ddl.names import expect_one
 from sparkport.spark.functions.included import FunctionSource
@@ -94,6 +96,8 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         self._name = name
         self._open = True
         self._warming: Warming | None = None
+        self._care_log = CareLog()
+        self._caretaker: Caretaker | None = None
         settings = settings or LakeSettings()
         if source is not None:
             self.spark_catalog = spark_catalog or catalog_name(source, name)
@@ -127,7 +131,7 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         self._lake.attempt(
             "sweeping the staging area", lambda: sweep(self._lake.staging.root, self._lake)
         )
-        self._functions = LakeFunctions(self._lake)
+        self._functions = LakeFunctions(self._lake, care_log=self._care_log)
 
     @property
     def name(self) -> str:
@@ -245,9 +249,38 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
             )
             self._warming.start()
 
+    def start_care(self) -> None:
+        """Take care of the tables in the background, unless settings say otherwise.
+
+        Small files are joined, old versions forgotten, files removed that nobody needs. Call it
+        once the lake is served.
+        """
+        if self._lake.settings.care and self._caretaker is None:
+            self._caretaker = Caretaker(self._lake, self._care_log)
+            self._caretaker.start()
+
+    def care_now(self) -> Sequence[CareRun]:
+        """Take care of all tables now, and return what was done, the oldest first."""
+        if self._caretaker is not None:
+            return self._caretaker.run_now()
+        caretaker = Caretaker(self._lake, self._care_log)
+        try:
+            return caretaker.run_now()
+        finally:
+            caretaker.stop()
+
+    def care_runs(self) -> Sequence[Mapping[str, str | float | None]]:
+        """The last steps of care, for the status page."""
+        return shown_runs(self._care_log)
+
+    def gauges(self) -> Mapping[str, float]:
+        """What care has done so far, for metrics."""
+        return self._care_log.totals()
+
     def _notice(self) -> None:
-        if self._warming is not None:
-            self._warming.notice()
+        for each in (self._warming, self._caretaker):
+            if each is not None:
+                each.notice()
 
     def __enter__(self) -> LakeCatalog:
         return self
@@ -262,6 +295,8 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
         """
         if self._open:
             self._open = False
+            if self._caretaker is not None:
+                self._caretaker.stop()
             if self._warming is not None:
                 self._warming.stop()
             self._drop_abandoned(all_of_them=True)

@@ -95,7 +95,9 @@ class LakeTable(
         )
 
     def partitions(self, ctx: Context, options: ScanOptions) -> Sequence[bytes]:
-        return routes.partitions(self._lake, ctx, self._at(ctx, options.time_point), options)
+        streams = routes.partitions(self._lake, ctx, self._at(ctx, options.time_point), options)
+        self._lake.transactions.plans(ctx.transaction_id, len(streams))
+        return streams
 
     def directly(self, ctx: Context, options: ScanOptions) -> Directly | None:
         return routes.directly(self._lake, ctx, self._at(ctx, options.time_point), options)

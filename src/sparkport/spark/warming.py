@@ -237,7 +237,10 @@ class Warming:
             for key, value in options.items():
                 session.conf.set(f"spark.sql.catalog.{_SCRATCH}{key}", value)
             settings = replace(
-                self._lake.settings, staging=str(Path(folder, "staging")), table_properties={}
+                self._lake.settings,
+                staging=str(Path(folder, "staging")),
+                table_properties={},
+                care=False,
             )
             scratch = self._open_scratch(session, _SCRATCH, settings)
             try:

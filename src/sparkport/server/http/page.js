@@ -80,6 +80,7 @@ function duration(seconds) {
   if (seconds < 86400) return Math.floor(seconds / 3600) + " h " + Math.floor(seconds % 3600 / 60) + " min";
   return Math.floor(seconds / 86400) + " d " + Math.floor(seconds % 86400 / 3600) + " h";
 }
+const moment = (time) => new Date(time * 1000).toLocaleString();
 const clock = (time) => new Date(time * 1000).toLocaleTimeString();
 
 // ------------------------------------------------------------------------------------------------------- page
@@ -100,6 +101,7 @@ function show(status) {
   showList(element("catalogs"), status.catalogs, (name) => name, (item, name) => text(item, name));
   showRunning(status);
   showErrors(status);
+  showCare(status.care);
   showRows(element("ended").tBodies[0], status.ended, ENDED);
   if (status.throughput) showThroughput(status);
 }
@@ -187,14 +189,14 @@ async function cancel(button, id) {
   }
 }
 
-function showRows(body, works, columns) {
+function showRows(body, works, columns, keyOf = (work) => work.id) {
   const make = () => {
     const row = document.createElement("tr");
     for (const [label] of columns) row.insertCell().dataset.label = label;
     return row;
   };
   const update = (row, work) => columns.forEach(([, fill], index) => fill(row.cells[index], work));
-  showList(body, works, (work) => work.id, update, make);
+  showList(body, works, keyOf, update, make);
 }
 
 function showRunning(status) {
@@ -225,6 +227,41 @@ function showErrors(status) {
   };
   showList(element("errors"), status.errors, (error) => error.id, update, make);
   element("errors-none").hidden = status.errors.length > 0;
+}
+
+// ------------------------------------------------------------------------------------------------------- care
+
+const CARE = [
+  ["Step", (cell, run) => withNote(cell, run.step, moment(run.began))],
+  ["Table", (cell, run) => text(cell, run.object)],
+  ["Why", (cell, run) => text(cell, run.why)],
+  ["Done", showDone],
+  ["Time", (cell, run) => text(cell, run.seconds === null ? "–" : duration(run.seconds))],
+];
+
+function showDone(cell, run) {
+  if (!cell.firstChild) {
+    const box = document.createElement("span");
+    const problem = document.createElement("span");
+    problem.className = "problem";
+    box.append(document.createElement("progress"), document.createElement("span"), problem);
+    cell.append(box);
+  }
+  const [bar, words, problem] = cell.firstChild.children;
+  const running = run.seconds === null;
+  bar.hidden = !running;
+  bar.value = run.progress;
+  bar.setAttribute("aria-label", "Progress of " + run.step + " of " + run.object);
+  text(words, running ? " " + Math.floor(run.progress * 100) + " %" : run.done);
+  text(problem, run.problem);
+}
+
+function showCare(runs) {
+  element("care-section").hidden = !runs;
+  if (!runs) return;
+  showRows(element("care").tBodies[0], runs, CARE, (run) => run.began + " " + run.object + " " + run.step);
+  element("care").hidden = runs.length === 0;
+  element("care-none").hidden = runs.length > 0;
 }
 
 // ------------------------------------------------------------------------------------------------------ chart

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import sparkport
 from sparkport.lines import one_line
@@ -13,11 +15,27 @@ from sparkport.service.activity import Sample, Work
 from sparkport.service.calls import Call
 from sparkport.service.service import Service
 
-__all__ = ["Viewer", "status"]
+__all__ = ["Cared", "Viewer", "status"]
+
+_log = logging.getLogger(__name__)
 
 _BIN_SECONDS = 15
 _MOST_SHOWN = 200
 _MOST_ENDED = 50
+_MOST_OF_CARE = 50
+
+
+@runtime_checkable
+class Cared(Protocol):
+    """A catalog that takes care of its tables in the background, and tells of it."""
+
+    def care_runs(self) -> Sequence[Mapping[str, str | float | None]]:
+        """The last steps, the youngest first. Quick, and thread-safe.
+
+        Each has the texts `table`, `step`, `why`, `done` and `problem`, and the numbers `began`
+        (seconds since 1970), `seconds` (None while it runs) and `progress` (between 0 and 1).
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +84,32 @@ def status(service: Service, watching: Watching, viewer: Viewer, location: str) 
             for failure in failures
         ],
         "throughput": _throughput(activity.samples()) if viewer.sees_everything else None,
+        "care": _care(service) if viewer.sees_everything else None,
     }
+
+
+def _care(service: Service) -> list[dict[str, Any]] | None:
+    """The last steps of care of all catalogs; None where no catalog tells of any."""
+    found: list[dict[str, Any]] = []
+    is_told = False
+    for registered in service.registry.all():
+        if not isinstance(registered.catalog, Cared):
+            continue
+        is_told = True
+        try:
+            runs = registered.catalog.care_runs()
+            found += [_step(registered.name, run) for run in runs[:_MOST_OF_CARE]]
+        except Exception:  # noqa: BLE001 - a catalog in trouble must not hide the rest of the page
+            _log.warning("catalog %s does not tell of its care", registered.name, exc_info=True)
+    found.sort(key=lambda step: (step["seconds"] is None, step["began"] or 0.0), reverse=True)
+    return found[:_MOST_OF_CARE] if is_told else None
+
+
+def _step(catalog: str, run: Mapping[str, str | float | None]) -> dict[str, Any]:
+    texts = {name: one_line(str(run[name])) for name in ("step", "why", "done", "problem")}
+    given = {name: run[name] for name in ("began", "seconds", "progress")}
+    numbers = {name: None if each is None else float(each) for name, each in given.items()}
+    return {"object": one_line(f"{catalog}.{run['table']}"), **texts, **numbers}
 
 
 def _work(work: Work) -> dict[str, Any]:

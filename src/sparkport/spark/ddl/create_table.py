@@ -34,6 +34,7 @@ from sparkport.spark.lake.iceberg_commit import (
 from sparkport.spark.lake.java_metadata import JavaMetadata
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.shared_catalog import Beaten, Refused
+from sparkport.spark.lake.version_notes import SHORT_LOG
 
 __all__ = ["create_table"]
 
@@ -42,7 +43,7 @@ _PROPERTIES: Mapping[str, str] = {
     "write.delete.mode": "merge-on-read",
     "write.update.mode": "merge-on-read",
     "write.merge.mode": "merge-on-read",
-    "write.metadata.previous-versions-max": "1000",  # as many changes can be travelled to
+    **SHORT_LOG,
 }
 _ATTEMPTS = 10
 

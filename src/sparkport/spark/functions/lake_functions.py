@@ -27,6 +27,8 @@ from sparkport.catalog import (
 )
 from sparkport.catalog.names import folded
 from sparkport.errors import BadRequest, LimitExceeded
+from sparkport.spark.care.reports import CareLog
+from sparkport.spark.functions.care_functions import Care, SetCare
 from sparkport.spark.functions.included import FunctionSource, IncludedFunctions, IncludedSchema
 from sparkport.spark.functions.maintenance import ExpireSnapshots, Optimize
 from sparkport.spark.functions.metadata_functions import Files, History, Snapshots
@@ -47,7 +49,7 @@ __all__ = ["LakeFunctions"]
 
 _OF_TABLES: Sequence[type[FunctionOfTable]] = (
     *(Snapshots, Files, History),
-    *(Optimize, ExpireSnapshots, RollbackTo, Tag),
+    *(SetCare, Optimize, ExpireSnapshots, RollbackTo, Tag),
     *(TableChanges, TableChangesSince),
 )
 
@@ -55,8 +57,10 @@ _OF_TABLES: Sequence[type[FunctionOfTable]] = (
 class LakeFunctions:
     """The functions of a lake, by schema. Thread-safe."""
 
-    def __init__(self, lake: Lake) -> None:
+    def __init__(self, lake: Lake, *, care_log: CareLog | None = None) -> None:
+        """`care_log` has what is done for the lake's tables in the background."""
         self._lake = lake
+        self._care_log = care_log
         self._queries = Queries(lake)
         self._own: dict[tuple[str, ...], list[TableFunction | TableInOutFunction]] = {}
         self._sql_functions = SqlFunctions(lake)
@@ -94,7 +98,8 @@ class LakeFunctions:
             merging = merging_functions(self._lake, namespace)
             of_tables = [form(self._lake, namespace) for form in _OF_TABLES]
             views = Views(self._lake, namespace)
-            own = self._own.setdefault(namespace, [*query, *of_tables, views, *merging])
+            care = Care(self._lake, self._care_log, namespace)
+            own = self._own.setdefault(namespace, [*query, *of_tables, care, views, *merging])
         return own
 
     def scalar_functions(self, namespace: tuple[str, ...]) -> Sequence[ScalarFunction]:

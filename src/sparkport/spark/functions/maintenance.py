@@ -10,7 +10,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -23,16 +23,12 @@ from sparkport.catalog import (
     ScanOptions,
 )
 from sparkport.errors import BadRequest, PreconditionFailed
+from sparkport.spark.care.joined_manifests import MANIFEST_BYTES, manifest_sizes
+from sparkport.spark.care.procedures import call_procedure, replaced_by_bytes
 from sparkport.spark.functions.table_argument import FunctionOfTable
-from sparkport.spark.iceberg.identifiers import Identifier, quoted
-from sparkport.spark.iceberg.manifests import read_manifest_list
+from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.jvm.errors import translated
-from sparkport.spark.jvm.relay.jobs import start_job
-from sparkport.spark.lake.lake import Lake
-
-if TYPE_CHECKING:
-    from pyspark.sql import Row
 
 __all__ = ["MaintenanceFunction", "ExpireSnapshots", "Optimize"]
 
@@ -64,30 +60,6 @@ class MaintenanceFunction(FunctionOfTable):
         self, ctx: Context, state: TableState, arguments: Sequence[Any]
     ) -> Iterable[Mapping[str, Any]]:
         """Do the work, and return the rows of the report. `arguments` are those after the table."""
-
-
-def _called(
-    lake: Lake,
-    ctx: Context,
-    identifier: Identifier,
-    call: str,
-    arguments: Mapping[str, Any] | None = None,
-) -> Row:
-    """Call a procedure of Iceberg and return its only row; `call` names the table `:table`."""
-    text = f"CALL {quoted(identifier.catalog)}.system.{call}"
-    values = {"table": identifier.sql, **(arguments or {})}
-    session = lake.spark
-    job = start_job(
-        session.sparkContext,
-        ctx,
-        f"table {identifier}",
-        lambda: session.sql(text, args=values).collect(),
-    )
-    ctx.on_cancel(job.cancel)
-    try:
-        return job.result(meanwhile=lake.relay.make_room)[0]
-    finally:
-        lake.changed()
 
 
 # ---------------------------------------------------------------------------------------- optimize
@@ -164,9 +136,9 @@ class Optimize(MaintenanceFunction):
         options = ", ".join(f"'{name}', '{value}'" for name, value in settings.items())
         order = "strategy => 'sort', sort_order => :sort, " if sort is not None else ""
         call = f"rewrite_data_files(table => :table, {order}options => map({options}))"
-        found = _called(self._lake, ctx, state.identifier, call, values)
+        found = call_procedure(self._lake, ctx, state.identifier, call, values)
         added = (
-            _added_bytes(state, self._lake.current(state.identifier))
+            replaced_by_bytes(state, self._lake.current(state.identifier))
             if found.added_data_files_count
             else 0
         )
@@ -181,7 +153,7 @@ class Optimize(MaintenanceFunction):
     def _delete_files(self, ctx: Context, state: TableState) -> Mapping[str, Any]:
         if state.snapshot is None or _total(state, "total-delete-files") == 0:
             return _done("delete files", 0, 0, 0, 0)
-        found = _called(
+        found = call_procedure(
             self._lake, ctx, state.identifier, "rewrite_position_delete_files(table => :table)"
         )
         return _done(
@@ -193,13 +165,15 @@ class Optimize(MaintenanceFunction):
         )
 
     def _manifests(self, ctx: Context, state: TableState) -> Mapping[str, Any]:
-        before = _manifest_sizes(state)
+        before = manifest_sizes(state)
         if before is not None and len(before) < max(
-            _FEW_MANIFESTS, 2 * math.ceil(sum(before) / _MANIFEST_BYTES)
+            _FEW_MANIFESTS, 2 * math.ceil(sum(before) / MANIFEST_BYTES)
         ):
             return _done("manifests", 0, 0, 0, 0)  # nothing can be gained
-        found = _called(self._lake, ctx, state.identifier, "rewrite_manifests(table => :table)")
-        after = _manifest_sizes(self._lake.current(state.identifier))
+        found = call_procedure(
+            self._lake, ctx, state.identifier, "rewrite_manifests(table => :table)"
+        )
+        after = manifest_sizes(self._lake.current(state.identifier))
         return _done(
             "manifests",
             found.rewritten_manifests_count,
@@ -209,8 +183,6 @@ class Optimize(MaintenanceFunction):
         )
 
 
-_MANIFEST_BYTES = 8 * 1024 * 1024
-"""The size of the manifests that Iceberg writes."""
 _FEW_MANIFESTS = 4
 
 
@@ -230,37 +202,12 @@ def _done(
     }
 
 
-def _manifest_sizes(state: TableState) -> list[int] | None:
-    """The sizes of the manifests; None where only Spark can read them."""
-    if state.snapshot is None:
-        return []
-    if state.io is None or not state.snapshot.manifest_list:
-        return None
-    with translated(f"table {state.identifier}"):
-        return [
-            manifest.length
-            for manifest in read_manifest_list(state.io, state.snapshot.manifest_list)
-        ]
-
-
 def _total(state: TableState, name: str) -> int | None:
     summary = None if state.snapshot is None else state.snapshot.summary
     try:
         return None if summary is None else int(summary.additional_properties[name])
     except (KeyError, ValueError):
         return None
-
-
-def _added_bytes(before: TableState, after: TableState) -> int | None:
-    """The size of the files that were rewritten, from the summaries of the snapshots in between."""
-    known = None if before.snapshot is None else before.snapshot.snapshot_id
-    total, snapshot = 0, after.snapshot
-    while snapshot is not None and snapshot.snapshot_id != known:
-        if snapshot.summary is not None and snapshot.summary.operation.value == "replace":
-            total += int(snapshot.summary.additional_properties.get("added-files-size", "0"))
-        parent = snapshot.parent_snapshot_id
-        snapshot = None if parent is None else after.metadata.snapshot_by_id(parent)
-    return total
 
 
 # -------------------------------------------------------------------------------- expire_snapshots
@@ -338,7 +285,7 @@ class ExpireSnapshots(MaintenanceFunction):
         older = "TIMESTAMP '1970-01-01 00:00:00Z'"
         named = f"older_than => {older}, snapshot_ids => array({ids})"
         call = f"expire_snapshots(table => :table, {named})"
-        removed = _called(self._lake, ctx, table, call)
+        removed = call_procedure(self._lake, ctx, table, call)
         yield {
             "expired_snapshots": len(wanted),
             "snapshots_in_use": len(in_use),

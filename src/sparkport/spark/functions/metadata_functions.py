@@ -6,6 +6,7 @@ No Spark job is run.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,24 +18,28 @@ from pyiceberg.table.snapshots import Snapshot
 
 from sparkport.catalog import Context, ScanOptions
 from sparkport.errors import Unsupported
+from sparkport.spark.care.file_counts import is_small
 from sparkport.spark.functions.table_argument import FunctionOfTable
 from sparkport.spark.iceberg.definition import (
     COMMENT_PROPERTY,
     CONSTRAINTS_PROPERTY,
     DEFAULTS_PROPERTY,
 )
-from sparkport.spark.iceberg.manifests import ManifestEntry, read_manifest, read_manifest_list
+from sparkport.spark.iceberg.manifests import (
+    DATA,
+    Manifest,
+    ManifestEntry,
+    read_manifest,
+    read_manifest_list,
+)
 from sparkport.spark.iceberg.metadata_heads import MetadataHead
 from sparkport.spark.iceberg.table_state import SHAPING, TableState
 from sparkport.spark.iceberg.types.declared import TYPES_PROPERTY
 from sparkport.spark.jvm.errors import translated
-from sparkport.spark.lake.history import (
-    WORKING_BRANCH,
-    NumberedChange,
-    ancestors_of,
-    changes_of,
-    versions_of,
-)
+from sparkport.spark.lake.care_settings import care_of
+from sparkport.spark.lake.history import WORKING_BRANCH, ancestors_of
+from sparkport.spark.lake.version_log import changes_of, heads_of, versions_of
+from sparkport.spark.lake.version_timeline import NumberedChange
 
 __all__ = ["Files", "History", "Snapshots"]
 
@@ -171,6 +176,8 @@ class Files(_MetadataFunction):
             ("data_file", pa.string()),
             ("column_bytes", pa.map_(pa.string(), pa.int64())),
             ("null_counts", pa.map_(pa.string(), pa.int64())),
+            ("deleted_rows", pa.int64()),
+            ("is_small", pa.bool_()),
         ]
     )
 
@@ -181,8 +188,9 @@ class Files(_MetadataFunction):
     @property
     def comment(self) -> str:
         return (
-            "The data and delete files of a table, as it is now; "
-            "data_file is the one whose rows a delete vector hides."
+            "The data and delete files of a table, as it is now; data_file is the one whose rows a "
+            "delete vector hides, deleted_rows how many it hides. is_small says whether the care "
+            "of the table would join a file with others."
         )
 
     def _count(self, ctx: Context, state: TableState) -> int | None:
@@ -202,13 +210,34 @@ class Files(_MetadataFunction):
         io = self._metadata_files(state)
         with translated(f"table {state.identifier}"):
             manifests = read_manifest_list(io, state.snapshot.manifest_list)
+        hidden = _hidden_rows(ctx, state, io, [each for each in manifests if each.holds_deletes])
+        settings = care_of(self._lake.settings, state.metadata.properties)
         for number, manifest in enumerate(manifests):
             ctx.check()
             ctx.report_progress(number / len(manifests))
             with translated(f"table {state.identifier}"):
                 entries = read_manifest(io, manifest)
             for entry in entries:
-                yield _file(state, entry, manifest.spec_id)
+                is_data = entry.content == DATA
+                yield {
+                    **_file(state, entry, manifest.spec_id),
+                    "deleted_rows": hidden.get(entry.path, 0) if is_data else None,
+                    "is_small": is_small(entry, settings) if is_data else None,
+                }
+
+
+def _hidden_rows(
+    ctx: Context, state: TableState, io: FileIO, manifests: Sequence[Manifest]
+) -> Mapping[str, int]:
+    """How many rows the deletes of these manifests hide, for each data file that they name."""
+    found: Counter[str] = Counter()
+    for manifest in manifests:
+        ctx.check()
+        with translated(f"table {state.identifier}"):
+            for entry in read_manifest(io, manifest):
+                if entry.referenced_data_file is not None:
+                    found[entry.referenced_data_file] += entry.rows
+    return found
 
 
 def _file(state: TableState, entry: ManifestEntry, spec_id: int) -> Mapping[str, Any]:
@@ -285,16 +314,9 @@ class History(_MetadataFunction):
 
     def _rows(self, ctx: Context, state: TableState) -> Iterator[Mapping[str, Any]]:
         changes = changes_of(self._lake, state, ctx.check)
-        places = dict.fromkeys(
-            each for change in changes for each in (change.before, change.location) if each
-        )
-        heads = self._lake.metadata_heads.of(
-            state.identifier, str(state.metadata.table_uuid), list(places), ctx.check
-        )
+        heads = zip(changes, *heads_of(self._lake, state, changes, ctx.check), strict=True)
         shown: set[int | None] = set()
-        for change in changes:
-            after = heads[change.location]
-            before = None if change.before is None else heads[change.before]
+        for change, after, before in heads:
             yield {
                 "version": change.number,
                 "committed_at": change.milliseconds * _MICROSECONDS,
@@ -319,7 +341,7 @@ def _difference(
 
     `shown` are the snapshots that were current earlier.
     """
-    if change.number == 0 and change.before is None:
+    if change.number == 0:
         return "create"
     if before is None or after is None:
         return None

@@ -22,12 +22,11 @@ from sparkport.spark.iceberg.types.declared import type_tags_in
 from sparkport.spark.lake.history import (
     WORKING_BRANCH,
     ancestors_of,
-    changes_of,
     names_snapshot,
     state_at,
-    versions_of,
 )
 from sparkport.spark.lake.iceberg_commit import Draft, alter
+from sparkport.spark.lake.version_log import changes_of, versions_of
 
 __all__ = ["RollbackTo", "Tag"]
 

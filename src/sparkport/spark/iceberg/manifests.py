@@ -8,9 +8,9 @@ thousand files is planned from memory the second time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.io import FileIO
@@ -33,6 +33,7 @@ __all__ = [
     "POSITION_DELETES",
     "ROW_ID_FIELD",
     "Summary",
+    "emptied_manifests",
     "is_remembered",
     "read_manifest",
     "read_manifest_list",
@@ -46,6 +47,10 @@ DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
 
 _DELETED = 2
 _REMEMBERED_BYTES = 256 * 1024 * 1024
+_REFERENCE = 8
+"""Bytes that an object takes which is in memory anyway."""
+_List: TypeAlias = "tuple[tuple[Manifest, ...], tuple[str, ...]]"
+"""The manifests of a list that have live files, and the paths of those that have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +124,28 @@ def read_manifest_list(io: FileIO, path: str) -> tuple[Manifest, ...]:
 
     Raises: OSError, or ValueError for a file that is not a manifest list.
     """
+    return _list(io, path)[0]
+
+
+def emptied_manifests(io: FileIO, path: str) -> tuple[str, ...]:
+    """The paths of the manifests of a snapshot that have no live files, only removed ones.
+
+    Raises: OSError, or ValueError for a file that is not a manifest list.
+    """
+    return _list(io, path)[1]
+
+
+def _list(io: FileIO, path: str) -> _List:
     known = _lists.find(path, None)
     if known is not None:
         return known
-    manifests = tuple(_manifests(io, path))
-    return _lists.add(path, manifests, sum(map(_memory_of, manifests)))
+    emptied: list[str] = []
+    live = tuple(_manifests(io, path, emptied.append))
+    return _add_list(path, live, tuple(emptied))
+
+
+def _add_list(path: str, live: tuple[Manifest, ...], emptied: tuple[str, ...]) -> _List:
+    return _lists.add(path, (live, emptied), sum(map(_memory_of, live)) + 200 * len(emptied))
 
 
 def read_manifest(io: FileIO, manifest: Manifest) -> tuple[ManifestEntry, ...]:
@@ -147,7 +169,11 @@ def remember(
     entries: Mapping[Manifest, tuple[ManifestEntry, ...]],
 ) -> None:
     """Spare readers a manifest list that was just written, and the files of new manifests."""
-    _lists.add(path, manifests, sum(map(_memory_of, manifests)))
+    known = set(manifests)
+    emptied = tuple(each.path for each in entries if each not in known)
+    # The manifests are those of the list before, but for the new ones.
+    size = sum(map(_memory_of, entries)) + _REFERENCE * len(manifests)
+    _lists.add(path, (manifests, emptied), size)
     for manifest, files in entries.items():
         _entries.add(_key(manifest), files, sum(map(_memory_of, files)))
 
@@ -161,11 +187,15 @@ def _key(manifest: Manifest) -> tuple[str, int, int | None]:
     return manifest.path, manifest.sequence_number, manifest.first_row_id
 
 
-def _manifests(io: FileIO, path: str) -> Iterator[Manifest]:
+def _manifests(
+    io: FileIO, path: str, skip: Callable[[str], None] = lambda path: None
+) -> Iterator[Manifest]:
+    """The manifests that have live files; `skip` is told the paths of the others."""
     with AvroFile[Record](io.new_input(path), _LIST_SCHEMA) as rows:
         for row in rows:
             values = _by_name(_LIST_FIELDS, row)
             if values["added_files_count"] == 0 and values["existing_files_count"] == 0:
+                skip(values["manifest_path"])
                 continue
             summaries = values["partitions"]
             yield Manifest(
@@ -336,5 +366,5 @@ def _memory_of(item: ManifestEntry | Manifest) -> int:
     return 1500 + 60 * counts + 130 * (len(item.lower_bounds) + len(item.upper_bounds))
 
 
-_lists: Cache[str, tuple[Manifest, ...]] = Cache(_REMEMBERED_BYTES // 8)
+_lists: Cache[str, _List] = Cache(_REMEMBERED_BYTES // 8)
 _entries: Cache[tuple[str, int, int | None], tuple[ManifestEntry, ...]] = Cache(_REMEMBERED_BYTES)

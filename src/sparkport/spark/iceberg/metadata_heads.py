@@ -11,7 +11,8 @@ import codecs
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import IO, Any, TypeAlias
@@ -22,7 +23,7 @@ from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.locations import local_path
 from sparkport.spark.iceberg.table_state import SHAPING, has_row_lineage
 
-__all__ = ["Commit", "Log", "MetadataHead", "MetadataHeads"]
+__all__ = ["Commit", "Log", "MetadataHead", "MetadataHeads", "digest_of", "number_in_name"]
 
 Open: TypeAlias = Callable[[Identifier, str], IO[bytes]]
 """Opens a metadata file.
@@ -35,6 +36,7 @@ _READERS = 8
 """How many files of an object store are read at once."""
 _MOST = 100_000
 _UNKNOWN: Any = object()
+_NUMBERED = re.compile(r"(?:^|/)(v?)([0-9]+)(?:-[^/]*)?(?:\.gz)?\.metadata\.json(?:\.gz)?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,20 @@ class MetadataHeads:
         except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
             raise CatalogFault(f"old metadata of table {table} cannot be read") from error
 
+    def note(self, uuid: str, location: str, metadata: Mapping[str, Any]) -> None:
+        """Remember the head of metadata that were just written."""
+        self._heads.add((uuid, location), _head(metadata))
+
+    def properties(self, table: Identifier, location: str) -> Mapping[str, str]:
+        """All properties in a metadata file; none if it is gone. Raises: CatalogFault."""
+        try:
+            with self._open(table, location) as source:
+                return dict(_members(source, _WANTED)).get("properties") or {}
+        except (NotFound, PreconditionFailed):
+            return {}
+        except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+            raise CatalogFault(f"old metadata of table {table} cannot be read") from error
+
     def log(self, table: Identifier, commit: Commit) -> Log | None:
         """What an older commit's metadata tells about those before it; None if it is gone.
 
@@ -152,7 +168,7 @@ class MetadataHeads:
         return Log((*before, commit), tuple(shown))
 
 
-def _head(metadata: dict[str, Any]) -> MetadataHead:
+def _head(metadata: Mapping[str, Any]) -> MetadataHead:
     properties = metadata.get("properties") or {}
     snapshot_id = metadata.get("current-snapshot-id")
     schema = metadata.get("current-schema-id")
@@ -160,7 +176,7 @@ def _head(metadata: dict[str, Any]) -> MetadataHead:
         None if snapshot_id in (None, -1) else int(snapshot_id),
         json.dumps(metadata["schema"]) if schema is None else int(schema),
         has_row_lineage(int(metadata["format-version"])),
-        tuple(_digest(properties.get(name)) for name in SHAPING),
+        tuple(digest_of(properties.get(name)) for name in SHAPING),
     )
 
 
@@ -168,8 +184,24 @@ _WANTED = frozenset({"format-version", "current-schema-id", "properties", "curre
 """Iceberg's own library writes these before the lists that grow with the table."""
 
 
-def _digest(text: str | None) -> bytes | None:
+def digest_of(text: str | None) -> bytes | None:
+    """A digest of a property, as heads have it."""
     return None if text is None else hashlib.blake2b(text.encode(), digest_size=12).digest()
+
+
+def number_in_name(commits: Sequence[Commit]) -> int | None:
+    """The number in the name of the oldest metadata file; None where files have no numbers.
+
+    The file of the creation has number 0.
+    """
+    found = []
+    for commit in commits:
+        match = _NUMBERED.search(commit.location)
+        if match is None:
+            return None
+        # Hadoop's catalog begins to count with 1.
+        found.append(int(match[2]) - bool(match[1]))
+    return found[0] if found == list(range(found[0], found[0] + len(found))) else None
 
 
 def _members(source: IO[bytes], wanted: frozenset[str]) -> Iterator[tuple[str, Any]]:

@@ -1,9 +1,10 @@
-"""The manifests of a snapshot that adds files to the one before, and replaces delete vectors.
+"""The manifests of a snapshot that adds files to the one before, and replaces some.
 
 Strategy: as Iceberg's Java does it. Added files get a manifest, data and deletes apart. A manifest
-that names a replaced vector is written anew, with what it had and what is gone. When there are very
-many manifests, small ones are joined (`commit.manifest.min-count-to-merge`). The files of manifests
-are in memory after they were read once, so that this needs no reading most of the time.
+that names a replaced vector is written anew, with what it had and what is gone. When data files are
+replaced, the manifests that name them become one. When there are very many manifests, small ones
+are joined (`commit.manifest.min-count-to-merge`). The files of manifests are in memory after they
+were read once, so that this needs no reading most of the time.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from sparkport.spark.iceberg.manifests import Manifest, ManifestEntry, read_mani
 __all__ = ["Added", "NextManifests", "Place", "can_join", "can_rewrite"]
 
 _Vector: TypeAlias = tuple[str, int | None]
-"""What tells delete vectors apart: the file, and the offset in it."""
+"""What tells delete vectors apart: the file, and the offset in it. Data files have none."""
+_Line: TypeAlias = tuple[Status, ManifestEntry]
 _VECTORS = "PUFFIN"
 _COUNT_TO_MERGE, _USUAL_COUNT_TO_MERGE = "commit.manifest.min-count-to-merge", "100"
 _BYTES, _USUAL_BYTES = "commit.manifest.target-size-bytes", str(8 * 1024 * 1024)
@@ -53,7 +55,11 @@ class Added:
     files: Sequence[Mapping[str, Any]]
     vectors: Sequence[Mapping[str, Any]] = ()
     replaced: Sequence[Mapping[str, Any]] = ()
-    """Vectors that are there no more, because `vectors` say the same and more."""
+    """Vectors that are there no more, because `vectors` say the same and more, or because their
+    data files are gone.
+    """
+    removed: Sequence[Mapping[str, Any]] = ()
+    """Data files that are there no more, because their rows are in `files`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +101,18 @@ class NextManifests:
         """Make the manifests that follow those before. Raises: OSError, ValueError."""
         data = [each for each in before if not each.holds_deletes]
         deletes = [each for each in before if each.holds_deletes]
-        self._put(data, list(self._new_files(added.files)), holds_deletes=False)
+        files = list(self._new_files(added.files))
         vectors = [self._new(each) for each in added.vectors]
         replaced = {(each["file-path"], each["content-offset"]) for each in added.replaced}
-        self._put(list(self._without(deletes, replaced)), vectors, holds_deletes=True)
+        if added.removed:
+            removed = {(each["file-path"], None) for each in added.removed}
+            kept, lines = self._taken_apart(data, removed)
+            self._put(kept, files, lines, holds_deletes=False)
+            kept, lines = self._taken_apart(deletes, replaced)
+            self._put(kept, vectors, lines, holds_deletes=True)
+        else:
+            self._put(data, files, holds_deletes=False)
+            self._put(list(self._without(deletes, replaced)), vectors, holds_deletes=True)
 
     def _new_files(self, files: Sequence[Mapping[str, Any]]) -> Iterator[ManifestEntry]:
         first_row_id = self.place.first_row_id
@@ -111,9 +125,14 @@ class NextManifests:
         return added_entry(described, place.snapshot_id, place.sequence_number, first_row_id)
 
     def _put(
-        self, before: Sequence[Manifest], new: Sequence[ManifestEntry], *, holds_deletes: bool
+        self,
+        before: Sequence[Manifest],
+        new: Sequence[ManifestEntry],
+        more: Sequence[_Line] = (),
+        *,
+        holds_deletes: bool,
     ) -> None:
-        added = [(Status.ADDED, each) for each in new]
+        added = [*((Status.ADDED, each) for each in new), *more]
         joined = self._to_join(before) if added else frozenset()
         kept = [each for each in before if each not in joined]
         lines = [*added, *self._existing([each for each in before if each in joined])]
@@ -167,15 +186,32 @@ class NextManifests:
         if found != len(replaced):
             raise ValueError("the snapshot does not have the vectors that are replaced")
 
-    def _existing(self, manifests: Sequence[Manifest]) -> Iterator[tuple[Status, ManifestEntry]]:
+    def _taken_apart(
+        self, manifests: Sequence[Manifest], gone: Set[_Vector]
+    ) -> tuple[list[Manifest], list[_Line]]:
+        """The manifests that name nothing that is gone, and the lines of the others."""
+        kept: list[Manifest] = []
+        lines: list[_Line] = []
+        for manifest in manifests:
+            if any(_vector_of(each) in gone for each in read_manifest(self.io, manifest)):
+                lines += (
+                    (Status.DELETED if _vector_of(each) in gone else status, each)
+                    for status, each in self._existing([manifest])
+                )
+            else:
+                kept.append(manifest)
+        if sum(status is Status.DELETED for status, _ in lines) != len(gone):
+            raise ValueError("the snapshot does not have the files that are replaced")
+        self.replaced += len(manifests) - len(kept)
+        return kept, lines
+
+    def _existing(self, manifests: Sequence[Manifest]) -> Iterator[_Line]:
         for manifest in manifests:
             for each in read_manifest(self.io, manifest):
                 of = manifest.snapshot_id if each.snapshot_id is None else each.snapshot_id
                 yield Status.EXISTING, replace(each, snapshot_id=of)
 
-    def _written(
-        self, lines: Sequence[tuple[Status, ManifestEntry]], *, holds_deletes: bool
-    ) -> Manifest:
+    def _written(self, lines: Sequence[_Line], *, holds_deletes: bool) -> Manifest:
         place = self.place
         content = manifest_content(
             lines, place.snapshot_id, place.schema, place.spec_id, holds_deletes=holds_deletes

@@ -14,6 +14,7 @@ from typing import Any
 
 __all__ = [
     "SnapshotCounts",
+    "longest_log",
     "metadata_folder",
     "metadata_json",
     "new_metadata_location",
@@ -98,9 +99,15 @@ class SnapshotCounts:
     """Delete vectors that are removed, because others say the same and more."""
     replaced_rows: int = 0
     replaced_bytes: int = 0
+    removed_files: int = 0
+    """Data files that are removed, because their rows are in others."""
+    removed_rows: int = 0
+    removed_bytes: int = 0
 
     @property
     def operation(self) -> str:
+        if self.removed_files:
+            return "replace"
         if not self.vectors:
             return "append"
         return "overwrite" if self.files else "delete"
@@ -109,13 +116,15 @@ class SnapshotCounts:
         """As Iceberg's summaries name them; numbers that are 0 are left out."""
         numbers = {
             "added-data-files": self.files,
+            "deleted-data-files": self.removed_files,
             "added-delete-files": self.vectors,
             "added-dvs": self.vectors,
             "removed-delete-files": self.replaced,
             "removed-dvs": self.replaced,
             "added-records": self.rows,
+            "deleted-records": self.removed_rows,
             "added-files-size": self.bytes,
-            "removed-files-size": self.replaced_bytes,
+            "removed-files-size": self.replaced_bytes + self.removed_bytes,
             "added-position-deletes": self.deleted_rows,
             "removed-position-deletes": self.replaced_rows,
         }
@@ -124,9 +133,9 @@ class SnapshotCounts:
     def growth(self) -> dict[str, int]:
         """What the snapshot adds to the sums over all files, by Iceberg's names."""
         return {
-            "records": self.rows,
-            "files-size": self.bytes - self.replaced_bytes,
-            "data-files": self.files,
+            "records": self.rows - self.removed_rows,
+            "files-size": self.bytes - self.replaced_bytes - self.removed_bytes,
+            "data-files": self.files - self.removed_files,
             "delete-files": self.vectors - self.replaced,
             "position-deletes": self.deleted_rows - self.replaced_rows,
             "equality-deletes": 0,
@@ -151,15 +160,22 @@ def _totals(before: Mapping[str, str], counts: SnapshotCounts, is_first: bool) -
 
 
 def with_snapshot(
-    metadata: Mapping[str, Any], snapshot: Mapping[str, Any], location: str
+    metadata: Mapping[str, Any],
+    snapshot: Mapping[str, Any],
+    location: str,
+    properties: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The metadata at `location`, and a new snapshot, which is the table's from now on."""
+    """The metadata at `location`, and a new snapshot, which is the table's from now on.
+
+    `properties` are set, besides those that the table has.
+    """
     snapshot_id, now = snapshot["snapshot-id"], snapshot["timestamp-ms"]
     main = {"type": "branch", **metadata.get("refs", {}).get(_MAIN, {}), "snapshot-id": snapshot_id}
     before = {"timestamp-ms": metadata["last-updated-ms"], "metadata-file": location}
-    log = [*metadata.get("metadata-log", ()), before][-_longest_log(metadata) :]
+    log = [*metadata.get("metadata-log", ()), before][-longest_log(metadata) :]
     return {
         **metadata,
+        "properties": {**metadata.get("properties", {}), **(properties or {})},
         "last-sequence-number": snapshot["sequence-number"],
         "last-updated-ms": now,
         "current-snapshot-id": snapshot_id,
@@ -192,7 +208,10 @@ def metadata_json(metadata: Mapping[str, Any], before: str | None) -> tuple[str,
     return f"{{{', '.join(parts)}}}", snapshots
 
 
-def _longest_log(metadata: Mapping[str, Any]) -> int:
-    """Raises: ValueError for a property that is not a number."""
+def longest_log(metadata: Mapping[str, Any]) -> int:
+    """How many earlier metadata files a table names.
+
+    Raises: ValueError for a property that is not a number.
+    """
     properties = metadata.get("properties", {})
     return max(1, int(properties.get("write.metadata.previous-versions-max", _USUAL_LOG)))

@@ -8,7 +8,7 @@ means it is left to Spark: then `readable` is False.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from pyiceberg.exceptions import ResolveError
@@ -45,7 +45,15 @@ from sparkport.spark.iceberg.pruning import condition_of, prunable_columns
 from sparkport.spark.iceberg.removals import Removals
 from sparkport.spark.iceberg.table_state import TableState
 
-__all__ = ["DataFile", "DeleteVector", "FilePart", "ScanPlan", "plan_rows", "plan_scan"]
+__all__ = [
+    "DataFile",
+    "DeleteVector",
+    "FilePart",
+    "ScanPlan",
+    "plan_files",
+    "plan_rows",
+    "plan_scan",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +108,22 @@ def plan_rows(state: TableState, row_ids: Sequence[int]) -> tuple[DataFile, ...]
     """
     if state.snapshot is None or not len(row_ids):
         return ()
-    selection = replace(_Selection.of(state, (), None), condition=OneOf(ROW_ID_FIELD, row_ids))
+    condition = OneOf(ROW_ID_FIELD, row_ids)
+    return _data_files(state, replace(_Selection.of(state, (), None), condition=condition))
+
+
+def plan_files(state: TableState, paths: Set[str] | None = None) -> tuple[DataFile, ...] | None:
+    """All files that have rows, or those of them with these paths; None where only Spark can read
+    them.
+
+    Raises: PreconditionFailed when metadata files are missing or damaged.
+    """
+    if state.snapshot is None:
+        return ()
+    return _data_files(state, replace(_Selection.of(state, None, None), paths=paths))
+
+
+def _data_files(state: TableState, selection: _Selection) -> tuple[DataFile, ...] | None:
     files = _planned(state, selection)
     if files is None or not files.readable:
         return None
@@ -184,6 +207,8 @@ class _Selection:
     """Ids of the columns that are read only where the filter matched."""
     appended: frozenset[int]
     """Snapshots whose files cannot hold row ids, because all their rows were new."""
+    paths: Set[str] | None = None
+    """The files that are wanted; None for all."""
     _on_partitions: dict[int, Condition | None] = field(default_factory=dict)
 
     @classmethod
@@ -230,6 +255,8 @@ class _Selection:
 
     def keeps(self, entry: ManifestEntry, manifest: Manifest) -> bool:
         if entry.content != DATA or entry.rows == 0:
+            return False
+        if self.paths is not None and entry.path not in self.paths:
             return False
         if self.condition is None:
             return True

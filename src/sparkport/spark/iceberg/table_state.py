@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import IO, Any, cast
 
@@ -122,7 +122,7 @@ class States:
     def add_next(
         self, before: TableState, location: str, metadata: Mapping[str, Any]
     ) -> TableState:
-        """The state that metadata describe which have only a snapshot more than those before.
+        """The state that metadata describe which have a snapshot and properties more than before.
 
         Only that is parsed, however many snapshots there are.
         """
@@ -133,6 +133,7 @@ class States:
                 "last_updated_ms": metadata["last-updated-ms"],
                 "current_snapshot_id": metadata["current-snapshot-id"],
                 "next_row_id": metadata["next-row-id"],
+                "properties": metadata["properties"],
                 "refs": {**known.refs, MAIN_BRANCH: SnapshotRef(**metadata["refs"][MAIN_BRANCH])},
                 "snapshots": [*known.snapshots, Snapshot(**metadata["snapshots"][-1])],
                 "snapshot_log": [
@@ -155,6 +156,23 @@ class States:
         """The state of another snapshot in the same metadata, with the schema of its time."""
         definition = self._defined(state.metadata, schema)
         return replace(state, snapshot=snapshot, schema=schema, definition=definition)
+
+    def shaped(
+        self,
+        state: TableState,
+        snapshot: Snapshot | None,
+        schema: Schema,
+        shape: Sequence[str | None],
+    ) -> TableState:
+        """As `at`, with the properties `SHAPING` of that time."""
+        others = {
+            name: value for name, value in state.metadata.properties.items() if name not in SHAPING
+        }
+        own = {name: value for name, value in zip(SHAPING, shape, strict=True) if value is not None}
+        if others | own != state.metadata.properties:
+            metadata = state.metadata.model_copy(update={"properties": others | own})
+            state = replace(state, metadata=metadata)
+        return self.at(state, snapshot, schema)
 
     def _state(
         self,

@@ -29,6 +29,7 @@ from sparkport.spark.lake.lake import Lake
 __all__ = [
     "FOLDER_PROPERTY",
     "folder_is_own",
+    "is_own_folder",
     "may_collect",
     "namespace_folder",
     "new_folder",
@@ -83,7 +84,16 @@ def folder_is_own(lake: Lake, identifier: Identifier, handle: IcebergHandle) -> 
 
     False, too, when another table of the catalog has its metadata in there.
     """
-    properties, location = dict(handle.table.properties()), str(handle.table.location()).rstrip("/")
+    return is_own_folder(
+        lake, identifier, dict(handle.table.properties()), str(handle.table.location())
+    )
+
+
+def is_own_folder(
+    lake: Lake, identifier: Identifier, properties: Mapping[str, str], location: str
+) -> bool:
+    """As `folder_is_own`, for a table with these properties at this location."""
+    location = location.rstrip("/")
     return (
         properties.get(FOLDER_PROPERTY) == location
         and may_collect(properties)

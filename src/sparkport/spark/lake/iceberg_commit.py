@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -40,6 +40,8 @@ from sparkport.spark.lake.java_metadata import JavaMetadata
 from sparkport.spark.lake.kept_tables import KeptTable
 from sparkport.spark.lake.lake import Lake, WrittenMetadata
 from sparkport.spark.lake.outcomes import Expected, OutcomeUnknown, marked, was_made_despite
+from sparkport.spark.lake.version_notes import history_to_keep
+from sparkport.spark.lake.version_timeline import HISTORY
 
 __all__ = [
     "Draft",
@@ -213,17 +215,18 @@ def _on_kept(lake: Lake, identifier: Identifier, kept: KeptTable) -> Draft:
     return Draft(lake, state, transaction, table, base, kept.operations, kept.commits)
 
 
-def commit(draft: Draft, metadata: Any = None) -> bool:
+def commit(draft: Draft, metadata: Any = None, forgotten: Set[int] = frozenset()) -> bool:
     """Make the change; False when another writer was faster.
 
-    `metadata`, where given, are committed instead of the draft's. Raises: OutcomeUnknown when it
+    `metadata`, where given, are committed instead of the draft's; `forgotten` are snapshots that
+    they do not have any more. Raises: OutcomeUnknown when it
     cannot be found out whether the change was made; what the catalog raises, when the change was
     certainly not made.
     """
     after = draft.transaction.table().operations().current() if metadata is None else metadata
     if after == draft.base:
         return True
-    after = marked(draft.lake, draft.base, after)
+    after = _with_history(draft, marked(draft.lake, draft.base, after), forgotten)
     proposed = _proposed(draft, after)
     try:
         draft.lake.catalog.swap(draft.identifier, proposed)
@@ -245,7 +248,8 @@ def commit_together(changes: Sequence[tuple[Draft, Any]]) -> bool:
     """
     lake = changes[0][0].lake
     proposed = [
-        (draft, _proposed(draft, marked(lake, draft.base, metadata))) for draft, metadata in changes
+        (draft, _proposed(draft, _with_history(draft, marked(lake, draft.base, metadata))))
+        for draft, metadata in changes
     ]
     try:
         lake.catalog.swap_all([(draft.identifier, each) for draft, each in proposed])
@@ -260,6 +264,17 @@ def commit_together(changes: Sequence[tuple[Draft, Any]]) -> bool:
     for draft, each in proposed:
         _keep(draft, each)
     return True
+
+
+def _with_history(draft: Draft, after: Any, forgotten: Set[int] = frozenset()) -> Any:
+    """Note in new org.apache.iceberg.TableMetadata what only dropped metadata files told."""
+    longest = str(after.property("write.metadata.previous-versions-max", "100"))
+    most = max(1, int(longest)) if longest.isdecimal() else 1
+    history = history_to_keep(draft.lake, draft.state, most, forgotten)
+    if history is None or after.properties().get(HISTORY) == history:
+        return after
+    builder = draft.lake.gateway.jvm.org.apache.iceberg.TableMetadata.buildFrom(after)
+    return builder.setProperties({HISTORY: history}).build()
 
 
 def _proposed(draft: Draft, after: Any) -> JavaMetadata:

@@ -154,10 +154,19 @@ class Lake:
 
     def current(self, identifier: Identifier) -> TableState:
         """An Iceberg table as it is now. Raises: NotFound, CatalogFault."""
-        entry = self.entry(identifier)
-        if entry is None or entry.kind is not Kind.ICEBERG:
-            raise NotFound(f"table {identifier} does not exist")
-        return self.state(entry.identifier, entry.location)
+        before = ""
+        while True:
+            entry = self.entry(identifier)
+            if entry is None or entry.kind is not Kind.ICEBERG:
+                raise NotFound(f"table {identifier} does not exist")
+            try:
+                return self.state(entry.identifier, entry.location)
+            except NotFound:
+                # Others commit so quickly that the metadata are outdated, and removed, already.
+                if entry.location == before:
+                    raise
+                before = entry.location
+                self.changed(identifier)
 
     def state(self, identifier: Identifier, location: str) -> TableState:
         """The state that a metadata file describes. Raises: NotFound, CatalogFault, Unsupported."""

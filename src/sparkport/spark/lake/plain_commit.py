@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from sparkport.spark.iceberg.deletion import delete_files
@@ -19,6 +19,7 @@ from sparkport.spark.iceberg.locations import reachable
 from sparkport.spark.iceberg.manifest_output import manifest_list_content
 from sparkport.spark.iceberg.manifests import (
     Manifest,
+    read_manifest,
     read_manifest_list,
     remember,
 )
@@ -31,6 +32,7 @@ from sparkport.spark.iceberg.next_manifests import (
 )
 from sparkport.spark.iceberg.next_metadata import (
     SnapshotCounts,
+    longest_log,
     metadata_folder,
     metadata_json,
     new_snapshot_id,
@@ -42,32 +44,44 @@ from sparkport.spark.lake.changes import TableChange, WrittenVector
 from sparkport.spark.lake.lake import Lake, WrittenMetadata
 from sparkport.spark.lake.outcomes import Expected, OutcomeUnknown, was_made_despite
 from sparkport.spark.lake.plain_metadata import PlainMetadata
+from sparkport.spark.lake.version_log import number_of, remember_number
+from sparkport.spark.lake.version_notes import history_to_keep
+from sparkport.spark.lake.version_timeline import HISTORY, VERSION
 
 __all__ = ["PlainCommit", "begin_plain"]
 
 _VERSION = 3
 _JAVA_ONLY = ("write.location-provider.impl", "encryption.key-id")
+_MOST_FILES = 5000
+"""Files of the manifests that are written anew when data files are replaced."""
 
 
-def begin_plain(lake: Lake, change: TableChange) -> PlainCommit | None:
+def begin_plain(
+    lake: Lake, change: TableChange, replaced: Set[str] = frozenset()
+) -> PlainCommit | None:
     """Begin to make a change of a table as it is now; None where Java must do it.
 
-    Raises: NotFound, CatalogFault.
+    `replaced` are the paths of data files whose rows the change has in others. Raises: NotFound,
+    CatalogFault.
     """
-    if change.is_empty or change.gone or not lake.catalog.takes_plain:
+    is_empty = change.is_empty and not replaced
+    if is_empty or change.gone or not lake.catalog.takes_plain:
         return None
     state = lake.current(change.identifier)
-    if state.metadata.format_version != _VERSION or not _is_plain(state, change):
+    rewrites = bool(len(change.removed) or replaced)
+    if state.metadata.format_version != _VERSION or not _is_plain(state, change, rewrites):
         return None
     metadata = lake.metadata_json(state)
     try:
-        before = _manifests(state, metadata, change)
+        before = _manifests(state, metadata, rewrites)
+        if before is not None and replaced and not _are_few(state, before, replaced):
+            return None
     except (OSError, ValueError):  # Java says what is wrong
         return None
     return None if before is None else PlainCommit(lake, state, metadata, before)
 
 
-def _is_plain(state: TableState, change: TableChange) -> bool:
+def _is_plain(state: TableState, change: TableChange, rewrites: bool) -> bool:
     properties, specs = state.metadata.properties, state.metadata.specs()
     spec = specs.get(state.metadata.default_spec_id)
     return (
@@ -75,7 +89,7 @@ def _is_plain(state: TableState, change: TableChange) -> bool:
         and spec is not None
         and not spec.fields
         # Rows that are removed may be in files of another spec.
-        and (not len(change.removed) or len(specs) == 1)
+        and (not rewrites or len(specs) == 1)
         and all(each.described and each.spec_id == spec.spec_id for each in change.files)
         and not any(name in properties for name in _JAVA_ONLY)
         and properties.get("write.metadata.compression-codec", "none") == "none"
@@ -85,7 +99,7 @@ def _is_plain(state: TableState, change: TableChange) -> bool:
 
 
 def _manifests(
-    state: TableState, metadata: Mapping[str, Any], change: TableChange
+    state: TableState, metadata: Mapping[str, Any], rewrites: bool
 ) -> tuple[Manifest, ...] | None:
     """The manifests of a state; None if Java must look at them. Raises: OSError, ValueError."""
     assert state.io is not None
@@ -100,7 +114,21 @@ def _manifests(
     # Of a table that was upgraded, the manifests get their first row ids with the next commit.
     if any(each.encrypted for each in manifests) or any(each.first_row_id is None for each in data):
         return None
-    return None if len(change.removed) and not can_rewrite(state.io, manifests) else manifests
+    return None if rewrites and not can_rewrite(state.io, manifests) else manifests
+
+
+def _are_few(state: TableState, manifests: Sequence[Manifest], replaced: Set[str]) -> bool:
+    """Whether the manifests that name some data files can be written anew quickly."""
+    assert state.io is not None
+    files = 0
+    for each in manifests:
+        if not each.holds_deletes:
+            entries = read_manifest(state.io, each)
+            if any(entry.path in replaced for entry in entries):
+                if any(entry.encrypted for entry in entries):
+                    return False
+                files += len(entries)
+    return files <= _MOST_FILES
 
 
 class PlainCommit:
@@ -124,9 +152,18 @@ class PlainCommit:
         self._is_unknown = False
 
     def add(
-        self, change: TableChange, vectors: Sequence[WrittenVector], summary: Mapping[str, str]
+        self,
+        change: TableChange,
+        vectors: Sequence[WrittenVector],
+        summary: Mapping[str, str],
+        removed: Sequence[Mapping[str, Any]] = (),
+        without: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """Put files and vectors, which are written, into a new snapshot, which is not yet."""
+        """Put files and vectors, which are written, into a new snapshot, which is not yet.
+
+        Where files are `removed`, with their vectors (`without`), the table shows the same rows as
+        before. All are in Iceberg's JSON form.
+        """
         assert self.state.io is not None
         metadata, io = self._metadata, self.state.io
         folder, snapshot_id = metadata_folder(metadata), new_snapshot_id(metadata)
@@ -145,24 +182,27 @@ class PlainCommit:
             prefix=f"{folder}/{commit_id}",
         )
         described = [each.described for each in vectors]
-        replaced = [old for each in vectors for old in each.replaced]
+        replaced = [*(old for each in vectors for old in each.replaced), *without]
         manifests = NextManifests(io, place, self.state.metadata.properties)
-        manifests.put(self._before, Added(files, described, replaced))
+        manifests.put(self._before, Added(files, described, replaced, removed))
         list_place = f"{folder}/snap-{snapshot_id}-1-{commit_id}.avro"
         counts = {
             "manifests-created": str(len(manifests.contents)),
             "manifests-kept": str(len(self._before) - manifests.replaced),
             "manifests-replaced": str(manifests.replaced),
         }
+        version = {VERSION: str(number_of(self._lake, self.state) + (not removed))}
         snapshot = next_snapshot(
             metadata,
             snapshot_id,
             list_place,
-            _counted(files, described, replaced),
-            {**summary, **counts},
+            _counted(files, described, replaced, removed),
+            {**summary, **version, **counts},
             time.time_ns() // 1_000_000,
         )
-        after = with_snapshot(metadata, snapshot, self.state.metadata_location)
+        history = history_to_keep(self._lake, self.state, longest_log(metadata))
+        noted = {} if history is None else {HISTORY: history}
+        after = with_snapshot(metadata, snapshot, self.state.metadata_location, noted)
         text, snapshots = metadata_json(after, self._lake.snapshots_text(self.state))
         content = manifest_list_content(manifests.manifests, snapshot)
         self._proposed = PlainMetadata(
@@ -209,6 +249,8 @@ class PlainCommit:
             return  # the catalog writes metadata by itself
         location = proposed.written[-1]
         self.made = lake.states.add_next(self.state, location, proposed.after)
+        lake.metadata_heads.note(str(self.made.metadata.table_uuid), location, proposed.after)
+        remember_number(lake, self.made, int(proposed.snapshot["summary"][VERSION]))
         written = WrittenMetadata(location, proposed.text, proposed.after, proposed.snapshots)
         lake.keep_written(identifier, written)
 
@@ -222,6 +264,7 @@ def _counted(
     files: Sequence[Mapping[str, Any]],
     vectors: Sequence[Mapping[str, Any]],
     replaced: Sequence[Mapping[str, Any]],
+    removed: Sequence[Mapping[str, Any]],
 ) -> SnapshotCounts:
     return SnapshotCounts(
         files=len(files),
@@ -234,4 +277,7 @@ def _counted(
         replaced=len(replaced),
         replaced_rows=sum(each["record-count"] for each in replaced),
         replaced_bytes=sum(each["content-size-in-bytes"] for each in replaced),
+        removed_files=len(removed),
+        removed_rows=sum(each["record-count"] for each in removed),
+        removed_bytes=sum(each["file-size-in-bytes"] for each in removed),
     )

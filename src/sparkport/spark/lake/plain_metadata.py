@@ -105,7 +105,9 @@ class PlainMetadata(NewMetadata):
             self._write({})
         except Exception as error:
             raise Refused from error
-        return append_request(self.base, self.snapshot)
+        before, after = self.base.get("properties", {}), self.after.get("properties", {})
+        changed = {name: each for name, each in after.items() if before.get(name) != each}
+        return append_request(self.base, self.snapshot, changed)
 
     def publish(self) -> None:
         raise NotImplementedError("a catalog that only the JVM knows gets metadata of the JVM")

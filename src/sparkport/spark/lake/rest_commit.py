@@ -46,10 +46,12 @@ def commit_request(iceberg: Any, base: Any, after: Any) -> Mapping[str, Any]:
     }
 
 
-def append_request(base: Mapping[str, Any], snapshot: Mapping[str, Any]) -> Mapping[str, Any]:
+def append_request(
+    base: Mapping[str, Any], snapshot: Mapping[str, Any], properties: Mapping[str, str]
+) -> Mapping[str, Any]:
     """The body of a request that makes a new snapshot the table's, if it is still as `base`.
 
-    Both are in Iceberg's JSON form.
+    Both are in Iceberg's JSON form. `properties` are set, too.
     """
     ids = {name: int(base[key]) for name, (_, key) in _IDS.items()}
     refs = {name: int(each["snapshot-id"]) for name, each in base.get("refs", {}).items()}
@@ -60,6 +62,7 @@ def append_request(base: Mapping[str, Any], snapshot: Mapping[str, Any]) -> Mapp
         "updates": [
             {"action": "add-snapshot", "snapshot": snapshot},
             {"action": "set-snapshot-ref", "ref-name": _MAIN, **main},
+            *([{"action": "set-properties", "updates": properties}] if properties else []),
         ],
     }
 

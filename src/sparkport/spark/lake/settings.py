@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sparkport.settings import LAKE, LAKE_SCANS, setting
+from sparkport.settings import LAKE, LAKE_CARE, LAKE_SCANS, setting
 
 __all__ = ["LakeSettings"]
 
@@ -111,4 +111,39 @@ class LakeSettings:
         "an Iceberg property of the tables that are created; several as for spark_conf",
         "KEY=VALUE",
         example='{ "write.parquet.compression-codec" = "zstd" }',
+    )
+    care: bool = setting(
+        True,
+        LAKE_CARE,
+        "keep tables small and fast in the background: join small files, forget old versions, "
+        "remove files that nobody needs; of tables that were made here, or that set_care names",
+    )
+    care_seconds: float = setting(
+        5.0, LAKE_CARE, "how often to look which tables need care", "SECONDS"
+    )
+    care_keep_days: float = setting(
+        7.0, LAKE_CARE, "keep the versions of a table for so many days", "DAYS", least=0
+    )
+    care_keep_versions: int = setting(
+        100, LAKE_CARE, "keep at least so many versions of a table, however old they are", "N"
+    )
+    care_most_versions: int = setting(
+        500,
+        LAKE_CARE,
+        "keep at most so many versions of a table, however young they are: each change of a table "
+        "writes the list of all",
+        "N",
+    )
+    care_small_files: int = setting(
+        32, LAKE_CARE, "join small files of a table when there are so many", "N", least=2
+    )
+    care_file_bytes: int = setting(
+        128 * _MEGABYTE, LAKE_CARE, "join files up to about so many megabytes", "N"
+    )
+    care_file_seconds: float = setting(
+        3_600.0,
+        LAKE_CARE,
+        "let files of rows be read for so long after the last version that had them is forgotten",
+        "SECONDS",
+        least=0,
     )

@@ -11,9 +11,9 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -78,6 +78,8 @@ class Transaction:
     travelled: frozenset[tuple[Identifier, int]] = frozenset()
     """Older snapshots of tables that were read."""
     pending: dict[Identifier, Pending] = field(default_factory=dict)
+    planned: int = 0
+    """How many streams were planned and not read to their end yet."""
     held: ExitStack | None = None
     """The transaction's share of its principal's quota, held while it has uncommitted changes."""
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -130,6 +132,8 @@ class Transactions:
         self._noted: OrderedDict[str, Transaction] = OrderedDict()
         """Transactions that keep only the ids of what they have read."""
         self._writing: OrderedDict[str, Transaction] = OrderedDict()
+        self._scanned: Counter[tuple[Identifier, int]] = Counter()
+        """Snapshots of tables that streams are reading now."""
 
     def begin(self, *, statement_of: Context | None = None) -> str:
         """Begin a transaction and return its id.
@@ -248,16 +252,66 @@ class Transactions:
             if transaction is not None and state.snapshot is not None:
                 transaction.travelled |= {(state.identifier, state.snapshot.snapshot_id)}
 
-    def snapshots_read(self, identifier: Identifier) -> set[int]:
-        """The snapshots of a table that active transactions have read, and may read again."""
+    def plans(self, transaction_id: str | None, streams: int) -> None:
+        """Note that streams were planned, which a client may ask for much later."""
         with self._lock:
-            self._expire(time.monotonic())
-            active = [
-                each
-                for each in (*self._known.values(), *self._noted.values(), *self._writing.values())
-                if each.state is TransactionState.ACTIVE
-            ]
-            return {snapshot_id for each in active for snapshot_id in each.snapshots_of(identifier)}
+            transaction = self._find(transaction_id)
+            if transaction is not None:
+                transaction.planned += streams
+
+    @contextmanager
+    def scanning(self, transaction_id: str | None, state: TableState) -> Iterator[None]:
+        """Keep what a stream reads for as long as it reads."""
+        key = (state.identifier, -1 if state.snapshot is None else state.snapshot.snapshot_id)
+        with self._lock:
+            self._scanned[key] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._scanned[key] -= 1
+                if not self._scanned[key]:
+                    del self._scanned[key]
+                transaction = self._find(transaction_id)
+                if transaction is not None:
+                    transaction.planned = max(0, transaction.planned - 1)
+
+    def snapshots_read(self, identifier: Identifier, used_within: float | None = None) -> set[int]:
+        """The snapshots of a table that are being read, or that transactions may read again.
+
+        With `used_within`, only of transactions that were used in the last so many seconds, that
+        have planned streams which nobody has read yet, or that have uncommitted changes.
+        """
+        with self._lock:
+            found = {each for table, each in self._scanned if table == identifier}
+            active = self._active(used_within)
+            return found.union(*(each.snapshots_of(identifier) for each in active))
+
+    def all_snapshots_read(self, used_within: float) -> dict[Identifier, set[int]]:
+        """As `snapshots_read`, of all tables that were read."""
+        found: dict[Identifier, set[int]] = {}
+        with self._lock:
+            for table, snapshot_id in self._scanned:
+                found.setdefault(table, set()).add(snapshot_id)
+            for each in self._active(used_within):
+                travelled = {identifier for identifier, _ in each.travelled}
+                for identifier in {*each.seen, *each.pending, *travelled}:
+                    found.setdefault(identifier, set()).update(each.snapshots_of(identifier))
+        return found
+
+    def _active(self, used_within: float | None) -> list[Transaction]:
+        now = time.monotonic()
+        self._expire(now)
+        known = (*self._known.values(), *self._noted.values(), *self._writing.values())
+        active = [each for each in known if each.state is TransactionState.ACTIVE]
+        if used_within is None:
+            return active
+        since = now - used_within
+        return [
+            each
+            for each in active
+            if each.last_used >= since or each.planned or each.id in self._writing
+        ]
 
     def abandoned(self, *, all_of_them: bool = False) -> list[Transaction]:
         """Transactions with uncommitted changes that were not used for long, or all of them.

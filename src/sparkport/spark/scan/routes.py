@@ -140,6 +140,9 @@ def planned_state(lake: Lake, state: TableState, partition: bytes) -> TableState
         else known.metadata.snapshot_by_id(stream.snapshot_id)
     )
     gone = snapshot is None and stream.snapshot_id != NO_SNAPSHOT
+    if gone and stream.source is FileSource.CARRIED:
+        # Its version was forgotten meanwhile. The stream has its files, which are still there.
+        snapshot, gone = known.snapshot, False
     if table_uuid(known) != stream.table_uuid or schema is None or gone:
         raise Conflict(
             f"table {state.identifier} has changed since the query was planned: run it again"
@@ -215,7 +218,8 @@ def _in_place(
     lake: Lake, ctx: Context, state: TableState, options: ScanOptions, parts: Sequence[FilePart]
 ) -> Iterator[pa.RecordBatch]:
     ctx.report_route("in_place")
-    with _logged(ctx, state, "in place", parts) as log:
+    scanning = lake.transactions.scanning(ctx.transaction_id, state)
+    with scanning, _logged(ctx, state, "in place", parts) as log:
         expected = sum(part.rows for part in parts)
         names, rows = _names(state, options), options.batch_size or _batch_rows(lake, options)
 
@@ -252,7 +256,8 @@ def _on_spark(
     tasks = max(1, lake.spark.sparkContext.defaultParallelism // wanted.streams)
     groups = divide(ScanPlan(tuple(parts), rows, size, True), tasks)
     ctx.report_route("spark_tasks")
-    with _logged(ctx, state, f"{len(groups)} Spark tasks", parts) as log:
+    scanning = lake.transactions.scanning(ctx.transaction_id, state)
+    with scanning, _logged(ctx, state, f"{len(groups)} Spark tasks", parts) as log:
         for message in scan_tasks(
             *(lake.spark, lake.relay, ctx, f"table {state.identifier}", request, groups, framing),
             rows=rows,

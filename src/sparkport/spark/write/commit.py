@@ -28,6 +28,8 @@ from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.outcomes import OutcomeUnknown
 from sparkport.spark.lake.plain_commit import PlainCommit, begin_plain
 from sparkport.spark.lake.staging import Staging
+from sparkport.spark.lake.version_log import number_of
+from sparkport.spark.lake.version_timeline import VERSION
 from sparkport.spark.write.data_files import java_data_files, write_held
 from sparkport.spark.write.keys import KeyCheck
 from sparkport.spark.write.members import (
@@ -305,7 +307,9 @@ def add_rows(
             update.appendFile(file)
     for name, value in summary.items():
         update.set(name, value)
-    if branch is not None:
+    if branch is None:
+        update.set(VERSION, str(number_of(draft.lake, draft.state) + 1))
+    else:
         update.set(BRANCH, branch)
         update.toBranch(branch)
     update.commit()

@@ -6,14 +6,14 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from sparkport.errors import NotFound
-from sparkport.spark.iceberg.locations import local_path
+from sparkport.spark.iceberg.locations import local_path, storage_at
 from sparkport.spark.iceberg.manifests import read_manifest, read_manifest_list
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.lake.directory import Kind
 from sparkport.spark.lake.heading import Heading
 from sparkport.spark.lake.lake import Lake
 
-__all__ = ["files_of", "plain", "report", "state_of", "states_of"]
+__all__ = ["files_of", "is_below", "plain", "report", "state_of", "states_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -69,6 +69,20 @@ def files_of(state: TableState, wanted: Iterable[str]) -> set[str]:
 
 def _name(location: str) -> str:
     return location.rpartition("/")[2]
+
+
+def is_below(lake: Lake, location: str, place: str) -> bool:
+    """Whether a file is in a folder, at any depth, and no link on the way leads elsewhere."""
+    file, folder = plain(location), plain(place).rstrip("/")
+    if (
+        not folder
+        or not file.startswith(f"{folder}/")
+        or {"", ".", ".."} & set(file[len(folder) + 1 :].split("/"))
+    ):
+        return False
+    storage = storage_at(location, lake.file_properties)
+    real, inside = storage.resolved(folder), storage.resolved(file.rpartition("/")[0])
+    return inside == real or inside.startswith(f"{real}/")
 
 
 def report(who: str, heading: Heading, names: Sequence[str], why: str) -> None:

@@ -31,7 +31,7 @@ from sparkport.spark.iceberg.read import file_errors
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.lake.changes import Located, Location
 
-__all__ = ["changed_since", "divided", "locate", "same_snapshot"]
+__all__ = ["changed_since", "divided", "locate", "positions_in", "same_snapshot"]
 
 _Keeps: TypeAlias = Callable[[pq.RowGroupMetaData, int], bool]
 """Whether to read a row group; its second argument is the position of the group's first row."""
@@ -62,6 +62,18 @@ def locate(state: TableState, row_ids: pa.Array, properties: Mapping[str, str]) 
             if file.part.may_hold_row_ids:
                 search.in_column(file)
         return search.location()
+
+
+def positions_in(
+    state: TableState, part: FilePart, row_ids: pa.Array, properties: Mapping[str, str]
+) -> tuple[pa.Array, pa.Array]:
+    """The ascending positions of rows in a file with a column of ids, and the ids there.
+
+    The given ids ascend and are distinct. Rows that are not in the file are left out. Raises:
+    PreconditionFailed when the file is missing or damaged.
+    """
+    with file_errors(str(state.identifier)):
+        return _in_column(_Columns(state, properties), part, row_ids)
 
 
 def divided(location: Location, wanted: Sequence[pa.Array]) -> list[Location]:
@@ -219,12 +231,7 @@ class _Search:
         if not self._columns.has(file.part, ROW_ID_FIELD):
             self.by_position(file)
             return
-        indices, matches = [], []
-        for start, own in self._columns.row_ids(file.part, ids):
-            places, known = _matching(own, ids)
-            indices.append(pc.add(places, start))
-            matches.append(known)
-        positions, found = _together(indices), _together(matches)
+        positions, found = _in_column(self._columns, file.part, ids)
         deleted = self._deleted(file) & bitmap_of(positions)
         if deleted:
             kept = pc.invert(pc.is_in(positions, value_set=array_of(deleted)))
@@ -260,6 +267,16 @@ class _Search:
             self._left -= bitmap_of(_together(self._new))
             self._new = []
         return array_of(self._left)
+
+
+def _in_column(columns: _Columns, part: FilePart, ids: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """The positions of wanted rows in a file with a column of ids, and the ids there."""
+    indices, matches = [], []
+    for start, own in columns.row_ids(part, ids):
+        places, known = _matching(own, ids)
+        indices.append(pc.add(places, start))
+        matches.append(known)
+    return _together(indices), _together(matches)
 
 
 def _matching(own: pa.Array, ids: pa.Array) -> tuple[pa.Array, pa.Array]:

@@ -22,7 +22,7 @@ from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.liveness import taken_over
 from sparkport.spark.lake.staging_folder import JournalFile
 from sparkport.spark.lake.transactions import BRANCH_PREFIX
-from sparkport.spark.write.leftovers import files_of, plain, report, state_of
+from sparkport.spark.write.leftovers import files_of, is_below, report, state_of
 from sparkport.spark.write.publish import drop_branch
 from sparkport.spark.write.store_sweep import sweep_store
 
@@ -117,7 +117,7 @@ def _is_settled(journal: _Journal, lake: Lake) -> bool:
     own = {
         file
         for file in unknown
-        if _bears(file, journal.statement) and any(_is_below(lake, file, each) for each in places)
+        if _bears(file, journal.statement) and any(is_below(lake, file, each) for each in places)
     }
     for location in own:
         storage_at(location, state.file_properties).delete(location)
@@ -154,20 +154,6 @@ def _bears(location: str, statement: str) -> bool:
         re.fullmatch("[0-9a-f]{32}", statement) is not None
         and statement in location.rpartition("/")[2]
     )
-
-
-def _is_below(lake: Lake, location: str, place: str) -> bool:
-    """Whether a file is in a folder, at any depth, and no link on the way leads elsewhere."""
-    file, folder = plain(location), plain(place).rstrip("/")
-    if (
-        not folder
-        or not file.startswith(f"{folder}/")
-        or {"", ".", ".."} & set(file[len(folder) + 1 :].split("/"))
-    ):
-        return False
-    storage = storage_at(location, lake.file_properties)
-    real, inside = storage.resolved(folder), storage.resolved(file.rpartition("/")[0])
-    return inside == real or inside.startswith(f"{real}/")
 
 
 def _is_gone(heading: Heading, lake: Lake) -> bool:

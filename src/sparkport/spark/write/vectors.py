@@ -31,7 +31,7 @@ from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.staging import Staging
 from sparkport.spark.write.java_files import java_content_files, partition_values
 
-__all__ = ["WrittenVector", "java_delete_files", "write_vectors"]
+__all__ = ["WrittenVector", "described_deletes", "java_delete_files", "write_vectors"]
 
 _PUFFIN = b"PFA1"
 _ROW_POSITION = 2147483645
@@ -97,7 +97,7 @@ class _Blob:
         partition = _partition(metadata, of.spec_id, of.partition)
         vector = _described(*place, of.spec_id, partition, of.part.path, self.offset, self.length)
         return WrittenVector(
-            path, vector, tuple(_described_entry(metadata, entry) for entry in of.replaced)
+            path, vector, tuple(described_deletes(metadata, entry) for entry in of.replaced)
         )
 
     def in_footer(self) -> dict[str, Any]:
@@ -147,7 +147,8 @@ def _new_location(state: TableState, staging: Staging) -> str:
     return places.new_data_location(f"{staging.id}-{uuid.uuid4().hex[:16]}-deletes.puffin")
 
 
-def _described_entry(metadata: TableMetadata, entry: ManifestEntry) -> Mapping[str, Any]:
+def described_deletes(metadata: TableMetadata, entry: ManifestEntry) -> Mapping[str, Any]:
+    """A delete file of the table in Iceberg's JSON form of files."""
     partition = _partition(metadata, entry.spec_id, entry.partition)
     place = (entry.path, entry.format, entry.size, entry.rows, entry.spec_id, partition)
     return _described(

@@ -15,7 +15,7 @@ from sparkport.catalog import Context
 from sparkport.errors import CatalogFault
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.jvm.relay.executors import ExecutorWatch
-from sparkport.spark.jvm.relay.pools import make_fair, pool_of
+from sparkport.spark.jvm.relay.pools import BACKGROUND, make_fair, pool_of
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -36,19 +36,21 @@ def start_job(
     action: Callable[[], _T],
     *,
     interrupt: bool = True,
+    in_background: bool = False,
 ) -> Job[_T]:
     """Run `action`, which runs Spark jobs, in a thread of its own.
 
     `title` names it in errors and in Spark's UI. With FAIR scheduling every principal with running
     jobs gets an equal share of the cluster, and its jobs share that. `interrupt` says whether the
-    threads of a cancelled job's tasks are interrupted, or only told.
+    threads of a cancelled job's tasks are interrupted, or only told. Jobs `in_background` share one
+    pool, which gets what the others leave.
 
     Raises: LimitExceeded when there are too many jobs.
     """
     description = f"{title}, for {ctx.principal or 'anonymous'} (trace {ctx.trace_id or 'none'})"
     with ExitStack() as held:
         held.enter_context(ctx.quotas.hold("spark_jobs"))
-        pool = held.enter_context(pool_of(ctx.principal))
+        pool = BACKGROUND if in_background else held.enter_context(pool_of(ctx.principal))
         job = Job(spark_context, title, description, pool, action, interrupt)
         job.start()
         job.on_end(held.pop_all().close)

@@ -2,7 +2,7 @@
 
 Spark gives every pool an equal part, so that many jobs of one principal do not starve those of
 another. A pool stays for ever once it has had a job, so there is a fixed number of pools, which are
-lent.
+lent. Work in the background has a pool of its own, which gets what the others leave.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["make_fair", "pool_of"]
+__all__ = ["BACKGROUND", "make_fair", "pool_of"]
 
 _log = logging.getLogger(__name__)
 
 _POOLS = 64
 """The last pool is for principals who find all others taken."""
+
+BACKGROUND = "sparkport-background"
+"""The pool of jobs that nobody waits for."""
 
 _lock = threading.Lock()
 _lent: dict[str | None, tuple[int, int]] = {}
@@ -59,6 +62,8 @@ def make_fair(spark_context: SparkContext, name: str) -> None:
             scheduler = spark_context._jvm.org.apache.spark.scheduler  # type: ignore[union-attr]  # there is one
             fair = scheduler.SchedulingMode.FAIR()
             if root.schedulingMode().equals(fair):
-                root.addSchedulable(scheduler.Pool(name, fair, 0, 1))
+                # Spark compares running tasks by weight: a pool without weight always comes last.
+                weight = 0 if name == BACKGROUND else 1
+                root.addSchedulable(scheduler.Pool(name, fair, 0, weight))
         except Exception:  # noqa: BLE001 - these are not Spark's public interface, and the job can do without
             _log.warning("the pool %s could not be made fair to its own jobs", name, exc_info=True)

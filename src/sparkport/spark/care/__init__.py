@@ -1,0 +1,1 @@
+"""The care of tables in the background, so that they stay small and fast."""
