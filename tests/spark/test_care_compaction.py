@@ -303,6 +303,31 @@ def test_nothing_is_done_when_another_engine_was_faster(lake, namespace, client)
     assert strays(lake, namespace) == set()
 
 
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("deletes_more", [False, True], ids=["as it was", "and changed again"])
+def test_rows_that_a_rollback_brings_back_stay(lake, namespace, client, deletes_more):
+    _fill(client, namespace)
+    client.insert(namespace, "t", pa.concat_tables([_row(6), _row(7), _row(8)]))
+    state = find(lake, namespace, "t").state
+    client.delete(namespace, "t", where="id = 6")
+    expected = []
+
+    def meanwhile() -> None:
+        lake.spark.sql(
+            f"CALL `{lake.spark_catalog}`.system.rollback_to_snapshot("
+            f"'{namespace}.t', {state.snapshot.snapshot_id})"
+        ).collect()
+        lake._lake.changed()
+        if deletes_more:
+            client.delete(namespace, "t", where="id = 8")
+        expected.extend(everything(lake, namespace))
+
+    _given_up(lake, namespace, meanwhile)
+    assert 6 in [row[2] for row in expected]
+    assert everything(lake, namespace) == expected
+    assert strays(lake, namespace) == set()
+
+
 def test_nothing_is_done_to_a_table_of_the_same_name(lake, namespace, client):
     _fill(client, namespace)
 

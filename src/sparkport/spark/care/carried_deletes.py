@@ -70,7 +70,11 @@ class CarriedDeletes:
         with file_errors(str(now.identifier)):
             deleted = deleted_bitmap(file.part, now.file_properties)
             if known is not None:
-                deleted -= read_vector(known, now.file_properties)
+                before = read_vector(known, now.file_properties)
+                if not before <= deleted:
+                    # Which the new files lack: the table was rolled back.
+                    raise GaveUp("others have brought back rows that were deleted")
+                deleted -= before
         return array_of(deleted)
 
     def _delete(self, row_ids: BitMap64) -> None:
