@@ -1,19 +1,14 @@
-"""Tables that take care of themselves: how a load, a folder and a point query fare with it.
-
-Each lake is served by a process of its own: `python -m benchmarks.care`.
-"""
+"""Tables that take care of themselves: how a load, a folder and queries fare with it."""
 
 from __future__ import annotations
 
-import json
+import random
 import statistics
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -21,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from benchmarks.cared_lakes import start_cared
 from benchmarks.client import replace_table
 from benchmarks.data import rows as made_rows
 from benchmarks.lake import Running
@@ -40,7 +36,8 @@ _SHORTENED = {"care_seconds": 2.0, "care_keep_versions": 50, "care_most_versions
 _SHORTENED_TEXT = "looked at every 2 s, at most 200 versions, at least 50, else defaults"
 _INSERTS = 5_000
 _MOST_MORE = 50 * 1024 * 1024
-_FILES = 64
+_WEAR = {"insert": 10_000, "update": 5_000, "delete": 2_000}
+"""Statements of one row each, in random order, of one client."""
 _POINT_ROUNDS = 15
 _LONGEST = 600.0
 
@@ -54,6 +51,9 @@ def run(rows: int) -> Iterator[Line]:
     inserts = max(500, int(_INSERTS * share))
     print(f"care: {inserts:,} single-row INSERTs …", file=sys.stderr)
     yield from _bytes_on_disk(inserts)
+    counts = {kind: max(100, int(each * share)) for kind, each in _WEAR.items()}
+    print(f"care: a table that {sum(counts.values()):,} statements have changed …", file=sys.stderr)
+    yield from _worn(counts)
     unsorted = max(200_000, rows // 4)
     print(f"care: a table of {unsorted:,} unsorted rows …", file=sys.stderr)
     yield _sorted_points(unsorted)
@@ -71,7 +71,7 @@ def _mixed_load(statements: int) -> Iterator[Line]:
     for turn in range(2):
         for is_cared_for in (True, False) if turn == 0 else (False, True):
             settings = {**_SHORTENED, "care": is_cared_for}
-            with _start(settings) as (server, _):
+            with start_cared(settings) as (server, _):
                 _load(server, "warm", _WARM_UP)
                 moments[is_cared_for].append(_load(server, "mixed", statements))
     halves = [(_rate(each, 0, 0.5), _rate(each, 0.5, 1)) for each in moments[True]]
@@ -188,7 +188,7 @@ def _statements(
 
 
 def _bytes_on_disk(inserts: int) -> Iterator[Line]:
-    with _start({}) as (server, warehouse):
+    with start_cared({}) as (server, warehouse):
         for table in ("single", "at_once"):
             replace_table(server.location, table, one_row(0).schema)
         batches = [one_row(number) for number in range(inserts)]
@@ -210,13 +210,8 @@ def _bytes_on_disk(inserts: int) -> Iterator[Line]:
             more <= _MOST_MORE,
         )
     tenth = len(took) // 10
-    first, last = (statistics.median(each) * 1000 for each in (took[:tenth], took[-tenth:]))
-    yield Line(
-        "these INSERTs: median of the last tenth : of the first",
-        f"{last / first:.2f} ({last:.1f} : {first:.1f} ms)",
-        "≤ 1.3",
-        last / first <= 1.3,
-    )
+    first, last = (statistics.median(each) for each in (took[:tenth], took[-tenth:]))
+    yield _times("these INSERTs: median of the last tenth : of the first", last, first, 1.3)
 
 
 def _size(schema: Path, table: str) -> int:
@@ -231,7 +226,7 @@ def _size(schema: Path, table: str) -> int:
 
 
 def _settled(schema: Path, table: str) -> int:
-    """The size once it does not change any more: care looks every 10 s."""
+    """The size once it does not change any more: care looks every 5 s."""
     deadline = time.monotonic() + 120
     size, since = _size(schema, table), time.monotonic()
     while time.monotonic() < min(deadline, since + 25):
@@ -242,13 +237,83 @@ def _settled(schema: Path, table: str) -> int:
     return size
 
 
+# ------------------------------------------------------------------------------- a worn table
+
+
+def _worn(counts: Mapping[str, int]) -> Iterator[Line]:
+    """A table right after many statements, and one to which its rows were written at once."""
+    kinds = [kind for kind, count in counts.items() for _ in range(count)]
+    chosen = random.Random(7)
+    chosen.shuffle(kinds)
+    with (
+        start_cared(_SHORTENED) as (server, warehouse),
+        DuckDBClient(server.location, "bench", timeout=300) as client,
+    ):
+        replace_table(server.location, "worn", one_row(0).schema)
+        live: list[int] = []
+        took = []
+        for number, kind in enumerate(kinds):
+            if kind == "insert" or not live:
+                rows = pa.Table.from_batches([one_row(number)])
+                took.append(seconds(partial(client.insert, "s", "worn", rows)))
+                live.append(number)
+                continue
+            place = chosen.randrange(len(live))
+            where = f"id = {live[place]}"
+            if kind == "update":
+                client.update("s", "worn", {"amount": str(number)}, where=where)
+            else:
+                client.delete("s", "worn", where=where)
+                live[place] = live[-1]
+                live.pop()
+        size = _size(warehouse / "s", "worn")
+        columns = one_row(0).schema
+        rows = client.scan("s", "worn").select(columns.names).cast(columns)
+        if sorted(rows["id"].to_pylist()) != sorted(live):
+            raise RuntimeError("the table has other rows than were written")
+        replace_table(server.location, "fresh", columns)
+        client.insert("s", "fresh", rows)
+        fresh_size = _size(warehouse / "s", "fresh")
+        sums = _medians(lambda table, _: client.scan("s", table, ["id"]))
+        points = _medians(
+            lambda table, turn: client.scan("s", table, where=f"id = {live[turn * 7 % len(live)]}")
+        )
+    load = ", ".join(f"{count:,} {kind.upper()}s" for kind, count in counts.items())
+    tenth = len(took) // 10
+    first, last = (statistics.median(each) for each in (took[:tenth], took[-tenth:]))
+    what = f"{load} of 1 row, one client, with care ({_SHORTENED_TEXT}): "
+    yield _times(f"{what}INSERT's median of the last tenth : of the first", last, first, 1.3)
+    yield _times("then one column of all rows : of the same rows at once", *sums, 2)
+    yield _times("then a point query : of the same rows at once", *points, 2)
+    yield Line(
+        "then bytes on disk : of the same rows at once",
+        f"{size / 1e6:.1f} : {fresh_size / 1e6:.2f} MB",
+        "none",
+        met=True,
+    )
+
+
+def _medians(query: Callable[[str, int], Any]) -> tuple[float, float]:
+    """What a query of the worn table takes, and of the fresh one, in turns."""
+    took: dict[str, list[float]] = {"worn": [], "fresh": []}
+    for turn in range(_POINT_ROUNDS + 2):
+        for table, each in took.items():
+            each.append(seconds(partial(query, table, turn)))
+    return statistics.median(took["worn"][2:]), statistics.median(took["fresh"][2:])
+
+
+def _times(what: str, ours: float, theirs: float, target: float) -> Line:
+    measured = f"{ours / theirs:.2f} ({ours * 1000:.1f} : {theirs * 1000:.1f} ms)"
+    return Line(what, measured, f"≤ {target}", ours / theirs <= target)
+
+
 # -------------------------------------------------------------------------------- sorted rows
 
 
 def _sorted_points(rows: int) -> Line:
     """A point query on a column whose values are everywhere, until care has sorted by it."""
     with (
-        _start({"care_seconds": 1.0, "care_file_seconds": 0.0}, rows) as (server, _),
+        start_cared({"care_seconds": 1.0, "care_file_seconds": 0.0}, rows) as (server, _),
         DuckDBClient(server.location, "bench", timeout=300) as client,
     ):
         customers = client.scan("s", "big", ["customer"], where=f"id % {rows // 20} = 7")
@@ -287,59 +352,3 @@ def _until(condition: Callable[[], bool]) -> None:
         if time.monotonic() > deadline:
             raise RuntimeError("care has not sorted the table")
         time.sleep(0.5)
-
-
-# ---------------------------------------------------------------------------------- the servers
-
-
-@contextmanager
-def _start(settings: Mapping[str, Any], rows: int = 0) -> Iterator[tuple[Running, Path]]:
-    """Serve a new lake with care; the server, and the folder of its tables."""
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sparkport-bench-")))
-        warehouse = folder / "lake"
-        command = [sys.executable, "-m", "benchmarks.care"]
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        stack.callback(process.wait, 60)
-        stack.callback(process.terminate)
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(json.dumps([str(warehouse), dict(settings), rows]) + "\n")
-        process.stdin.flush()
-        location = process.stdout.readline().strip()
-        if not location:
-            raise RuntimeError("the lake did not start")
-        yield Running(location, process.pid, process.pid), warehouse
-
-
-def _serve(warehouse: str, settings: Mapping[str, Any], rows: int) -> None:
-    import sparkport as sp
-    from sparkport.spark import LakeSettings
-
-    lake = sp.LakeCatalog(warehouse, name="bench", settings=LakeSettings(**settings))
-    sql = lake.spark.sql
-    sql("CREATE NAMESPACE bench.s")
-    if rows:
-        sql(
-            "CREATE TABLE bench.s.big (id BIGINT, customer BIGINT, amount DOUBLE, code STRING) "
-            "USING iceberg TBLPROPERTIES ('format-version' = '3', "
-            "'write.distribution-mode' = 'none')"
-        )
-        sql(
-            "INSERT INTO bench.s.big SELECT id, pmod(xxhash64(id), 1000000000), id / 7D, "
-            f"concat('code ', id % 65536) FROM range(0, {rows}, 1, {_FILES})"
-        )
-    server = sp.Server(lake, "grpc://127.0.0.1:0")
-
-    def begin() -> None:
-        print(server.location, flush=True)
-        lake.start_care()
-
-    server.run_until_signal(begin)
-    lake.close()
-
-
-if __name__ == "__main__":
-    _serve(*json.loads(sys.stdin.readline()))
