@@ -245,11 +245,13 @@ def _worn(counts: Mapping[str, int]) -> Iterator[Line]:
     kinds = [kind for kind, count in counts.items() for _ in range(count)]
     chosen = random.Random(7)
     chosen.shuffle(kinds)
+    columns = one_row(0).schema
     with (
         start_cared(_SHORTENED) as (server, warehouse),
         DuckDBClient(server.location, "bench", timeout=300) as client,
     ):
-        replace_table(server.location, "worn", one_row(0).schema)
+        for table in ("worn", "fresh"):
+            replace_table(server.location, table, columns)
         live: list[int] = []
         took = []
         for number, kind in enumerate(kinds):
@@ -267,11 +269,9 @@ def _worn(counts: Mapping[str, int]) -> Iterator[Line]:
                 live[place] = live[-1]
                 live.pop()
         size = _size(warehouse / "s", "worn")
-        columns = one_row(0).schema
         rows = client.scan("s", "worn").select(columns.names).cast(columns)
         if sorted(rows["id"].to_pylist()) != sorted(live):
             raise RuntimeError("the table has other rows than were written")
-        replace_table(server.location, "fresh", columns)
         client.insert("s", "fresh", rows)
         fresh_size = _size(warehouse / "s", "fresh")
         sums = _medians(lambda table, _: client.scan("s", table, ["id"]))
