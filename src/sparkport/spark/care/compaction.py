@@ -19,6 +19,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from sparkport.errors import BadRequest, NotFound, PreconditionFailed
+from sparkport.spark.care.file_counts import is_small
 from sparkport.spark.care.replacement import replace_files
 from sparkport.spark.care.rewritten_rows import RESERVED_NAMES, rows_of, write_rows
 from sparkport.spark.care.row_order import RowOrder, row_order
@@ -213,9 +214,9 @@ class _Due:
 
 def _size_class(file: DataFile, settings: CareSettings) -> int | None:
     """The size class of a file, from 0; None for a large one."""
-    size = file.entry.size
-    if size >= settings.file_bytes / 2:
+    if not is_small(file.entry, settings):
         return None
+    size = file.entry.size
     bound, found = settings.file_bytes / _FACTOR**_CLASSES, 0
     while size >= bound:
         bound, found = bound * _FACTOR, found + 1

@@ -26,7 +26,7 @@ from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.lake.care_settings import CareSettings
 from sparkport.spark.lake.folders import may_collect
-from sparkport.spark.lake.history import WORKING_BRANCH
+from sparkport.spark.lake.history import WORKING_BRANCH, ancestors_of
 from sparkport.spark.lake.iceberg_commit import Draft, begin, commit
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.version_log import number_of, versions_of
@@ -190,7 +190,7 @@ class _History:
         current = metadata.current_snapshot_id
         if current is not None and (not shown or shown[-1][0] != current):
             shown.append((current, metadata.last_updated_ms))
-        before = _ancestors(known, known[shown[0][0]].parent_snapshot_id) if shown else []
+        before = ancestors_of(metadata, known[shown[0][0]].parent_snapshot_id) if shown else []
         shown[:0] = [(each, known[each].timestamp_ms) for each in reversed(before)]
         self.entries: list[_Entry] = []
         number = -1
@@ -255,9 +255,8 @@ class _Refs:
     """What the tags and branches of a table keep."""
 
     def __init__(self, metadata: TableMetadata) -> None:
-        known = {each.snapshot_id: each for each in metadata.snapshots}
         current = metadata.current_snapshot_id
-        of_main = _ancestors(known, current)
+        of_main = ancestors_of(metadata, current)
         main = {*of_main, *(each.snapshot_id for each in metadata.snapshot_log)}
         self.kept = set() if current is None else {current}
         self.working: set[int] = set()
@@ -266,7 +265,7 @@ class _Refs:
         for name, ref in metadata.refs.items():
             if name == MAIN_BRANCH:
                 continue
-            line = _ancestors(known, ref.snapshot_id)
+            line = ancestors_of(metadata, ref.snapshot_id)
             self.reachable.update(line)
             own = line[:1]
             if ref.snapshot_ref_type is SnapshotRefType.BRANCH:
@@ -276,15 +275,6 @@ class _Refs:
             self.kept.update(own)
             if name.startswith(WORKING_BRANCH):
                 self.working.update(own)
-
-
-def _ancestors(known: Mapping[int, Snapshot], snapshot_id: int | None) -> list[int]:
-    """A snapshot and its ancestors, youngest first, as far back as they are kept."""
-    found: dict[int, None] = {}
-    while snapshot_id is not None and snapshot_id in known and snapshot_id not in found:
-        found[snapshot_id] = None
-        snapshot_id = known[snapshot_id].parent_snapshot_id
-    return list(found)
 
 
 # -------------------------------------------------------------------------------------- the commit

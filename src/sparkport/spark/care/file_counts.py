@@ -19,7 +19,7 @@ from sparkport.spark.lake.care_settings import CareSettings
 __all__ = ["FileCounts", "counted_files", "is_small"]
 
 _WELL_FILLED = 0.5
-"""The part of the wanted size from which on a file is large, as compaction.py sees it."""
+"""The part of the wanted size from which on a file is large."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,13 +38,11 @@ Users do not see these branches.
 
 def ancestors_of(metadata: TableMetadata, snapshot_id: int | None) -> list[int]:
     """A snapshot and its ancestors, youngest first, as far back as they are kept."""
+    parents = {each.snapshot_id: each.parent_snapshot_id for each in metadata.snapshots}
     found: dict[int, None] = {}
-    while snapshot_id is not None and snapshot_id not in found:
-        snapshot = metadata.snapshot_by_id(snapshot_id)
-        if snapshot is None:
-            break
+    while snapshot_id in parents and snapshot_id not in found:
         found[snapshot_id] = None
-        snapshot_id = snapshot.parent_snapshot_id
+        snapshot_id = parents[snapshot_id]
     return list(found)
 
 
