@@ -27,8 +27,8 @@ from tests.contracts.ddl_requests import (
     remove_column_body,
 )
 from tests.contracts.ddl_requests import contents as contents_of
+from tests.server.protobuf import command, message
 from tests.server.raw_client import endpoints_body, path, ticket_message
-from tests.server.test_flight_sql import command, message
 
 ROWS = pa.table(
     {"id": pa.array([1], pa.int64()), "st": pa.array([{"a": 1}], pa.struct([("a", pa.int64())]))}

@@ -21,6 +21,7 @@ from tests.server.catalogs import (
     catalog_of,
     numbers,
 )
+from tests.server.protobuf import command, message, varint
 from tests.server.raw_client import REUSE, RawClient, failure_of, path
 
 import sparkport as sp
@@ -248,7 +249,7 @@ def test_adbc_reads_a_table_as_a_partition(connection, client):
 def test_adbc_is_told_where_to_run_sql(connection):
     with (
         connection.cursor() as cursor,
-        pytest.raises(NotSupportedError, match="SQL is what DuckDB runs: ATTACH"),
+        pytest.raises(NotSupportedError, match="does not run SQL: ATTACH it in DuckDB"),
     ):
         cursor.execute("SELECT 1")
 
@@ -284,29 +285,6 @@ def test_a_thousand_tables_are_listed(start):
 
 
 # ---------------------------------------------------------------------------- commands, one by one
-
-
-def varint(value: int) -> bytes:
-    head, low = value >> 7, value & 0x7F
-    return bytes([low | 0x80]) + varint(head) if head else bytes([low])
-
-
-def message(*fields: tuple[int, str | bytes | int]) -> bytes:
-    """A protobuf message."""
-    encoded = b""
-    for number, value in fields:
-        if isinstance(value, int):
-            encoded += varint(number << 3) + varint(value % 2**64)
-        else:
-            data = value.encode() if isinstance(value, str) else value
-            encoded += varint(number << 3 | 2) + varint(len(data)) + data
-    return encoded
-
-
-def command(name: str, *fields: tuple[int, str | bytes | int]) -> bytes:
-    return message(
-        (1, f"type.googleapis.com/arrow.flight.protocol.sql.{name}"), (2, message(*fields))
-    )
 
 
 def ask(client, name: str, *fields: tuple[int, str | bytes | int]) -> pa.Table:
@@ -555,11 +533,12 @@ def test_the_infos_that_are_asked_for_are_given(client):
     )
 
 
-def test_all_infos_say_that_the_server_runs_no_sql(client):
+def test_all_infos_of_a_catalog_that_only_reads_say_so(client):
     given = infos(client)
 
-    assert [*range(10), 100, 101, *range(500, 577)] == list(given)
-    assert not any(given[number] for number in (4, 5, 8, 9, 500, 501, 502, 563))
+    assert [*range(12), 100, 101, *range(500, 577)] == list(given)
+    assert not any(given[number] for number in (4, 5, 8, 9, 10, 11, 500, 501, 502, 563))
+    assert given[3]
 
 
 def test_types_are_listed_by_number_and_name(client):
@@ -590,38 +569,40 @@ def test_large_answers_come_in_several_batches(start):
 
 @pytest.mark.parametrize("method", ["GetFlightInfo", "GetSchema"])
 @pytest.mark.parametrize(
-    "name",
+    ("name", "code", "reason"),
     [
-        *(
-            "CommandStatementQuery",
-            "CommandStatementSubstraitPlan",
-            "CommandPreparedStatementQuery",
-        ),
-        *(
-            "CommandStatementUpdate",
-            "CommandPreparedStatementUpdate",
-            "CommandStatementIngest",
-            "CommandOfTheFuture",
-        ),
+        ("CommandStatementQuery", "UNIMPLEMENTED", "'shop' does not run SQL: ATTACH it in DuckDB"),
+        ("CommandStatementSubstraitPlan", "UNIMPLEMENTED", "is not served"),
+        ("CommandOfTheFuture", "UNIMPLEMENTED", "CommandOfTheFuture is not served"),
+        ("CommandPreparedStatementQuery", "INVALID_ARGUMENT", "prepare the statement again"),
+        ("CommandStatementUpdate", "INVALID_ARGUMENT", "is for DoPut"),
+        ("CommandPreparedStatementUpdate", "INVALID_ARGUMENT", "is for DoPut"),
+        ("CommandStatementIngest", "INVALID_ARGUMENT", "is for DoPut"),
     ],
 )
-def test_a_command_that_needs_sql_is_refused(raw, method, name):
+def test_a_command_that_cannot_be_run_is_refused(raw, method, name, code, reason):
     descriptor = flight.FlightDescriptor.for_command(command(name, (1, "SELECT 1")))
     failure = raw.failure(method, descriptor.serialize())
 
-    assert failure.code == "UNIMPLEMENTED"
-    assert name in failure.message
-    assert "SQL is what DuckDB runs: ATTACH this server there" in failure.message
+    assert failure.code == code
+    assert reason in failure.message
 
 
 @pytest.mark.parametrize(
-    "name", ["CreatePreparedStatement", "BeginTransaction", "EndTransaction", "CancelQuery"]
+    ("name", "fields", "reason"),
+    [
+        ("CreatePreparedStatement", [(1, "SELECT 1")], "'shop' does not run SQL"),
+        ("BeginTransaction", [], "transaction manager not configured"),
+        ("EndTransaction", [(1, "t"), (2, 1)], "transaction manager not configured"),
+        ("BeginSavepoint", [(1, "t"), (2, "s")], "there is no action 'BeginSavepoint'"),
+        ("CreatePreparedSubstraitPlan", [], "there is no action"),
+    ],
 )
-def test_an_action_that_needs_sql_is_refused(raw, name):
-    assert (
-        raw.action_failure(name, command(f"Action{name}Request", (1, "SELECT 1"))).code
-        == "UNIMPLEMENTED"
-    )
+def test_an_action_that_the_catalog_cannot_do_is_refused(raw, name, fields, reason):
+    failure = raw.action_failure(name, command(f"Action{name}Request", *fields))
+
+    assert failure.code == "UNIMPLEMENTED"
+    assert reason in failure.message
 
 
 @pytest.mark.parametrize(

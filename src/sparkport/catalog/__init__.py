@@ -61,6 +61,7 @@ from sparkport.catalog.scan import (
     SchemaRequest,
     TimePoint,
 )
+from sparkport.catalog.sql import SqlCatalog, SqlStatement
 from sparkport.catalog.statistics import ColumnStatistics, StatisticsTable
 from sparkport.catalog.transactions import TransactionManager, TransactionState
 from sparkport.catalog.write import (
@@ -134,6 +135,8 @@ __all__ = [
     "ScanOptions",
     "Schema",
     "SchemaRequest",
+    "SqlCatalog",
+    "SqlStatement",
     "Stability",
     "StagedTable",
     "StagedWrite",

@@ -27,6 +27,8 @@ class Privilege(str, Enum):
     """CREATE, DROP and ALTER of the object and everything inside it, and table maintenance."""
     SPARK_SQL = "spark_sql"
     """Run any query in Spark, on tables that may be read."""
+    SPARK_RUN = "spark_run"
+    """Run statements in Spark that change tables, on those that may be written."""
 
 
 @dataclass(frozen=True, slots=True)

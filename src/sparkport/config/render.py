@@ -17,8 +17,8 @@ _RULES = """\
 # Who may do what: without grants, everybody everything. `on` is catalog, catalog.schema or
 # catalog.schema.object; * stands for any characters but dots, ** for any number of parts, so also
 # for schemas within schemas. `to` names principals, "group:…", or "*" for everybody. Privileges:
-# list, read, write, alter, spark_sql. These rules, and admins, are read again when this file
-# changes.
+# list, read, write, alter, spark_sql, spark_run. These rules, and admins, are read again when this
+# file changes.
 
 # [[grants]]
 # to = ["ada", "group:analysts"]

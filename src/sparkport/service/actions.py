@@ -12,9 +12,11 @@ from sparkport.errors import CatalogFault, Unsupported
 from sparkport.service import (
     ddl,
     discovery,
-    flight_sql,
     put,
     scan,
+    sessions,
+    sql_statements,
+    sql_transactions,
     statistics,
     table_functions,
     transactions,
@@ -51,6 +53,18 @@ from sparkport.wire.scan import (
     decode_endpoints,
     decode_flight_info,
     decode_table_function_flight_info,
+)
+from sparkport.wire.sessions import (
+    decode_cancel_flight_info,
+    decode_nothing,
+    decode_set_options,
+)
+from sparkport.wire.sql_statements import (
+    decode_begin_transaction,
+    decode_cancel_query,
+    decode_close_prepared,
+    decode_create_prepared,
+    decode_end_transaction,
 )
 from sparkport.wire.statistics import decode_column_statistics
 from sparkport.wire.transactions import (
@@ -134,8 +148,6 @@ def _run_custom(service: Service, call: Call, action: Action) -> Iterator[bytes]
     offered = _custom_actions(service, call)
     found = next((each for each in offered if each[1].name == action.type), None)
     if found is None:
-        if action.type in flight_sql.SQL_ACTIONS:
-            raise flight_sql.no_sql(action.type)
         raise Unsupported(f"there is no action {action.type[:60]!r}")
     ctx, custom = found
     answer = custom.run(ctx, action.body)
@@ -223,6 +235,33 @@ ACTIONS: Mapping[str, ActionType] = {
     "GetTableTypes": ActionType(
         "The types of tables (zstd, Arrow IPC)", decode_discovery, discovery.get_table_types
     ),
+    "CreatePreparedStatement": ActionType(
+        "Prepare a statement (Flight SQL)", decode_create_prepared, sql_statements.prepare
+    ),
+    "ClosePreparedStatement": ActionType(
+        "Close a prepared statement (Flight SQL)", decode_close_prepared, sql_statements.close
+    ),
+    "BeginTransaction": ActionType(
+        "Begin a transaction (Flight SQL)", decode_begin_transaction, sql_transactions.begin
+    ),
+    "EndTransaction": ActionType(
+        "Commit a transaction or roll it back (Flight SQL)",
+        decode_end_transaction,
+        sql_transactions.end,
+    ),
+    "CancelFlightInfo": ActionType(
+        "Cancel a query", decode_cancel_flight_info, sessions.cancel_flight_info
+    ),
+    "CancelQuery": ActionType(
+        "Cancel a query (Flight SQL)", decode_cancel_query, sessions.cancel_query
+    ),
+    "SetSessionOptions": ActionType(
+        "Set options of the session", decode_set_options, sessions.set_options
+    ),
+    "GetSessionOptions": ActionType(
+        "The options of the session", decode_nothing, sessions.get_options
+    ),
+    "CloseSession": ActionType("Close the session", decode_nothing, sessions.close),
 }
 
 _SMALL_BODY = 4096

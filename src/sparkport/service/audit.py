@@ -37,7 +37,7 @@ _CHANGES = frozenset(
             "rename_field",
             "add_constraint",
         ),
-        *("delete", "commit_transaction", "rollback_transaction"),
+        *("delete", "commit_transaction", "rollback_transaction", "EndTransaction"),
     }
 )
 """Actions that change something, or try to."""
@@ -127,7 +127,10 @@ def entries_of(work: Work) -> Iterator[dict[str, Any]]:
         )
     for kind, name, rows in work.progress.writes:
         # The change is made, whatever became of the answer.
-        yield common | {"what": kind, "object": name or work.object, "rows": rows, "outcome": "ok"}
+        made = {"what": kind, "object": name or work.object, "rows": rows, "outcome": "ok"}
+        if work.operation == "sql":
+            made["query"] = work.progress.query
+        yield common | made
     if not work.progress.writes and work.code not in _DENIED and _changes_something(work):
         # An action answers when it is done. One that has answered is done, even if the client did
         # not take the answer.

@@ -74,14 +74,24 @@ from sparkport.wire.tickets import ScanTicket, encode_ticket
 if TYPE_CHECKING:
     from sparkport.service.service import Service
 
-__all__ = ["alter_table", "create_schema", "create_table", "drop_schema", "drop_table"]
+__all__ = [
+    "alter_table",
+    "create_schema",
+    "create_table",
+    "drop_schema",
+    "drop_table",
+    "dynamic_schema",
+    "new_table",
+    "require_alter",
+    "require_whole",
+]
 
 
 def create_schema(service: Service, call: Call, request: CreateSchema) -> Iterator[bytes]:
     """Create a schema; the answer describes its objects, of which there are none."""
     ctx, registered = service.enter(call, request.catalog)
     catalog = _dynamic_catalog(registered)
-    _require_alter(ctx, request.name)
+    require_alter(ctx, request.name)
     if request.name.lower() == MAIN and call.headers.from_duckdb:
         raise BadRequest(
             "DuckDB cannot look up a schema called main in an attached catalog: choose another name"
@@ -122,7 +132,7 @@ def drop_schema(service: Service, call: Call, request: DropSchema) -> Iterator[b
         if not request.ignore_not_found:
             raise
     else:
-        _require_alter(ctx, name)
+        require_alter(ctx, name)
         if request.cascade and ctx.access.restricted:
             raise PermissionDenied(
                 f"you see only part of some tables, and so cannot drop schema {name} with all "
@@ -136,24 +146,29 @@ def drop_schema(service: Service, call: Call, request: DropSchema) -> Iterator[b
 def create_table(service: Service, call: Call, request: CreateTable) -> Iterator[bytes]:
     """Create a table; the client believes the answer's description over its own statement."""
     ctx, registered = service.enter(call, request.catalog)
-    schema = _dynamic_schema(ctx, registered, request.schema)
-    _require_alter(ctx, schema.name, request.name)
+    yield _describe(service, call, ctx, new_table(ctx, registered, request))
+
+
+def new_table(ctx: Context, registered: RegisteredCatalog, request: CreateTable) -> PublishedTable:
+    """Create a table, if the caller may. Raises: PermissionDenied, BadRequest, and more."""
+    schema = dynamic_schema(ctx, registered, request.schema)
+    require_alter(ctx, schema.name, request.name)
     if request.on_conflict is OnConflict.REPLACE:
-        _require_whole(ctx, schema.name, request.name)
+        require_whole(ctx, schema.name, request.name)
     if not len(request.arrow_schema):
         raise BadRequest(f"table {request.schema}.{request.name} must have at least one column")
     _check_columns(request.arrow_schema, f"table {request.schema}.{request.name}")
     options = CreateTableOptions(request.on_conflict, request.comment, request.constraints)
     table = schema.create_table(ctx, request.name, request.arrow_schema, options)
     registered.changed()
-    yield _describe(service, call, ctx, publish_table(ctx, registered, schema.name, table))
+    return publish_table(ctx, registered, schema.name, table)
 
 
 def drop_table(service: Service, call: Call, request: DropTable) -> Iterator[bytes]:
     """Drop a table; there is no result."""
     ctx, registered = service.enter(call, request.catalog)
     try:
-        schema = _dynamic_schema(ctx, registered, request.schema)
+        schema = dynamic_schema(ctx, registered, request.schema)
     except NotFound:
         if not request.ignore_not_found:
             raise
@@ -164,8 +179,8 @@ def drop_table(service: Service, call: Call, request: DropTable) -> Iterator[byt
             if not request.ignore_not_found:
                 raise NotFound(f"table {request.schema}.{request.name} not found")
             return
-        _require_alter(ctx, schema.name, name)
-        _require_whole(ctx, schema.name, name)
+        require_alter(ctx, schema.name, name)
+        require_whole(ctx, schema.name, name)
         schema.drop_table(ctx, name, DropTableOptions(request.ignore_not_found))
         registered.changed()
     yield from ()
@@ -198,8 +213,8 @@ def alter_table(service: Service, call: Call, request: Alter) -> Iterator[bytes]
     # A caller who sees only part of the table could put it out of reach of the rules that say so.
     ctx.access.require(Privilege.ALTER, found.schema_name, found.table.name, whole=True)
     if isinstance(request, RenameTable):
-        _require_alter(ctx, found.schema_name, request.new_name)
-        schema = _dynamic_schema(ctx, registered, request.schema)
+        require_alter(ctx, found.schema_name, request.new_name)
+        schema = dynamic_schema(ctx, registered, request.schema)
         schema.rename_table(ctx, found.table.name, request.new_name)
     else:
         if not isinstance(found.table, DynamicTable):
@@ -320,14 +335,15 @@ def _dynamic_catalog(registered: RegisteredCatalog) -> DynamicCatalog:
     return registered.catalog
 
 
-def _dynamic_schema(ctx: Context, registered: RegisteredCatalog, name: str) -> DynamicSchema:
+def dynamic_schema(ctx: Context, registered: RegisteredCatalog, name: str) -> DynamicSchema:
+    """The schema of that name, to create and drop tables in. Raises: NotFound, Unsupported."""
     schema = find_schema(ctx, registered, name)
     if not isinstance(schema, DynamicSchema):
         raise Unsupported(f"schema {name} does not support DDL operations")
     return schema
 
 
-def _require_alter(ctx: Context, schema_name: str, name: str = "") -> None:
+def require_alter(ctx: Context, schema_name: str, name: str = "") -> None:
     """Raises: PermissionDenied unless the caller may alter the object."""
     if not ctx.access.may(Privilege.ALTER, schema_name, name):
         raise PermissionDenied(
@@ -335,7 +351,7 @@ def _require_alter(ctx: Context, schema_name: str, name: str = "") -> None:
         )
 
 
-def _require_whole(ctx: Context, schema_name: str, name: str) -> None:
+def require_whole(ctx: Context, schema_name: str, name: str) -> None:
     """Raises: PermissionDenied for a caller who does not see all rows of the table."""
     if ctx.access.restrictions(schema_name, name) is not None:
         raise PermissionDenied(

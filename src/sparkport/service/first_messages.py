@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import pyarrow.flight as flight
 
 from sparkport.errors import BadRequest
 from sparkport.wire.flight_data import FlightData, decode_flight_data
 
-__all__ = ["Opening", "first_schema", "named_descriptor"]
+__all__ = ["Opening", "first_schema", "named_descriptor", "with_first_descriptor"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +42,26 @@ def _named(descriptor: flight.FlightDescriptor | None) -> flight.FlightDescripto
     return descriptor
 
 
-def first_schema(
-    messages: Iterator[bytes], refuse: Callable[[flight.FlightDescriptor], object] = lambda _: None
-) -> Opening:
+def with_first_descriptor(
+    messages: Iterator[bytes],
+) -> tuple[flight.FlightDescriptor | None, Iterator[bytes]]:
+    """Read up to the first descriptor or schema; return the descriptor, and all the messages.
+
+    Raises: BadRequest.
+    """
+    read: list[bytes] = []
+    for message in messages:
+        read.append(message)
+        data = decode_flight_data(message)
+        if data.descriptor is not None or data.header:
+            return data.descriptor, chain(read, messages)
+    return None, iter(read)
+
+
+def first_schema(messages: Iterator[bytes]) -> Opening:
     """Read up to the schema; the client's first message has only a descriptor (airport §7.1).
 
-    `refuse` may object to the descriptor before any schema has come. Raises: BadRequest.
+    Raises: BadRequest.
     """
     descriptor: flight.FlightDescriptor | None = None
     app_metadata = b""
@@ -54,7 +69,6 @@ def first_schema(
         data = decode_flight_data(message)
         if descriptor is None and data.descriptor is not None:
             descriptor = data.descriptor
-            refuse(descriptor)
         if data.header:
             return Opening(data, descriptor, app_metadata)
         app_metadata = app_metadata or data.app_metadata

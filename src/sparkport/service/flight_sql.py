@@ -1,7 +1,7 @@
-"""Flight SQL's commands for discovery, so that drivers such as ADBC's can browse a server.
+"""Flight SQL's commands: which there are, and those for discovery.
 
-GetFlightInfo answers with a ticket that holds the command, and DoGet runs it. Commands that need
-SQL are refused.
+For discovery GetFlightInfo answers with a ticket that holds the command, and DoGet runs it. What
+runs SQL is in `sql_statements.py`, and what stores rows in `ingest.py`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from sparkport.catalog import ConstrainedTable
-from sparkport.errors import BadRequest, Unsupported
-from sparkport.service import discovery
+from sparkport.errors import BadRequest, NotFound, Unsupported
+from sparkport.service import discovery, sql_statements
 from sparkport.service.calls import Call
 from sparkport.service.objects import published_schema_name
-from sparkport.service.sql_info import sql_info
+from sparkport.service.sql_info import Capabilities, capabilities_of, sql_info
 from sparkport.service.sql_types import type_info
 from sparkport.wire.discovery import CATALOGS, SCHEMAS, TABLE_TYPES, DiscoveryRequest
 from sparkport.wire.flight import encode_flight_info
@@ -40,25 +40,21 @@ from sparkport.wire.flight_sql import (
     encode_sql_info,
     unpack_command,
 )
+from sparkport.wire.sql_statements import (
+    PreparedRequest,
+    StatementRequest,
+    decode_ingest,
+    decode_prepared,
+    decode_prepared_update,
+    decode_statement,
+    decode_update,
+)
 from sparkport.wire.tickets import CommandTicket, encode_ticket
 
 if TYPE_CHECKING:
     from sparkport.service.service import Service
 
-__all__ = ["SQL_ACTIONS", "Command", "command_of", "flight_info", "no_sql", "read"]
-
-SQL_ACTIONS = frozenset(
-    {
-        *(
-            "CreatePreparedStatement",
-            "CreatePreparedSubstraitPlan",
-            "ClosePreparedStatement",
-            "CancelQuery",
-        ),
-        *("BeginTransaction", "EndTransaction", "BeginSavepoint", "EndSavepoint"),
-    }
-)
-"""Flight SQL's actions. None is served: they are about SQL statements and their transactions."""
+__all__ = ["Command", "arrow_schema_of", "command_of", "flight_info", "put_command", "read"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +68,11 @@ class CommandType:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command that is served, and what it asks for."""
+    """A command that asks for rows."""
 
-    type: CommandType
+    type: CommandType | None
+    """How discovery runs it; None for a statement of SQL."""
     request: Any
-
-    @property
-    def arrow_schema(self) -> pa.Schema:
-        return self.type.arrow_schema(self.request)
 
 
 def command_of(descriptor: flight.FlightDescriptor) -> Command | None:
@@ -89,54 +82,92 @@ def command_of(descriptor: flight.FlightDescriptor) -> Command | None:
     return _decode(descriptor.command)
 
 
+def put_command(descriptor: flight.FlightDescriptor | None) -> Any:
+    """The request of a command for DoPut; None for one that is not Flight SQL's.
+
+    Raises: BadRequest, Unsupported.
+    """
+    if descriptor is None or descriptor.descriptor_type != flight.DescriptorType.CMD:
+        return None
+    packed = unpack_command(descriptor.command)
+    if packed is None:
+        return None
+    decode = PUT_COMMANDS.get(packed.name)
+    if decode is None:
+        if packed.name in COMMANDS or packed.name in STATEMENTS:
+            raise BadRequest(f"{packed.name} is for GetFlightInfo, not for DoPut")
+        raise _not_served(packed.name)
+    return decode(packed.message)
+
+
+def arrow_schema_of(service: Service, call: Call, command: Command) -> pa.Schema:
+    """The columns of a command's answer."""
+    if command.type is None:
+        return sql_statements.schema_of(service, call, command.request)
+    return command.type.arrow_schema(command.request)
+
+
 def flight_info(
     service: Service, call: Call, descriptor: flight.FlightDescriptor, command: Command
 ) -> bytes:
     """The FlightInfo of a command's answer. Raises: NotFound for a catalog that is not served."""
+    if command.type is None:
+        return sql_statements.flight_info(service, call, descriptor, command.request)
     header = call.headers.catalog
     catalog = None if header is None else service.catalog(call, header).name
     ticket = encode_ticket(
         CommandTicket(descriptor.command, catalog, call.identity), service.signer
     )
-    return encode_flight_info(command.arrow_schema, descriptor, tickets=(ticket,))
+    arrow_schema = command.type.arrow_schema(command.request)
+    return encode_flight_info(arrow_schema, descriptor, tickets=(ticket,))
 
 
 def read(service: Service, call: Call, ticket: CommandTicket) -> Iterator[bytes]:
     """Yield the answer to a command as FlightData messages."""
     command = _decode(ticket.command)
-    if command is None:
+    if command is None or command.type is None:
         raise BadRequest("this ticket holds no command of Flight SQL")
     request = command.request
     # Where the command does not name a catalog, the header does (airport §12).
     if isinstance(request, DiscoveryRequest | KeysRequest) and request.catalog is None:
         request = replace(request, catalog=ticket.catalog)
-    yield encode_schema(command.arrow_schema)
-    writer = BatchWriter(command.arrow_schema)
+    if ticket.catalog is not None:
+        call = replace(call, headers=replace(call.headers, catalog=ticket.catalog))
+    arrow_schema = command.type.arrow_schema(request)
+    yield encode_schema(arrow_schema)
+    writer = BatchWriter(arrow_schema)
     for batch in command.type.run(service, call, request):
         yield from writer.messages(batch)
-
-
-def no_sql(name: str) -> Unsupported:
-    """The error for a command or action that needs SQL."""
-    return Unsupported(
-        f"{name[:60]} is not served: this server serves tables, and SQL is what DuckDB runs: "
-        f"ATTACH this server there"
-    )
 
 
 def _decode(command: bytes) -> Command | None:
     packed = unpack_command(command)
     if packed is None:
         return None
+    if (statement := STATEMENTS.get(packed.name)) is not None:
+        return Command(None, statement(packed.message))
     command_type = COMMANDS.get(packed.name)
     if command_type is None:
-        raise no_sql(packed.name)
+        if packed.name in PUT_COMMANDS:
+            raise BadRequest(f"{packed.name} is for DoPut, not for GetFlightInfo")
+        raise _not_served(packed.name)
     return Command(command_type, command_type.decode(packed.message))
 
 
-def _sql_info(_service: Service, _call: Call, wanted: frozenset[int]) -> Iterator[pa.RecordBatch]:
+def _not_served(name: str) -> Unsupported:
+    return Unsupported(
+        f"{name[:60]} is not served: send a statement as SQL text, or ATTACH this server in DuckDB"
+    )
+
+
+def _sql_info(service: Service, call: Call, wanted: frozenset[int]) -> Iterator[pa.RecordBatch]:
     """The wanted facts that are known. A missing fact tells the driver that it is unknown."""
-    infos = {number: info for number, info in sql_info().items() if not wanted or number in wanted}
+    try:
+        capabilities = capabilities_of(service.catalog(call, call.headers.catalog).catalog)
+    except NotFound:  # there is nothing to run statements in
+        capabilities = Capabilities()
+    known = sql_info(capabilities)
+    infos = {number: info for number, info in known.items() if not wanted or number in wanted}
     if infos:
         yield encode_sql_info(infos)
 
@@ -189,3 +220,17 @@ COMMANDS: Mapping[str, CommandType] = {
     "CommandGetSqlInfo": CommandType(decode_sql_info, _always(SQL_INFO), _sql_info),
     "CommandGetXdbcTypeInfo": CommandType(decode_type_info, _always(TYPE_INFO), _type_info),
 }
+
+STATEMENTS: Mapping[str, Callable[[memoryview], StatementRequest | PreparedRequest]] = {
+    "CommandStatementQuery": decode_statement,
+    "CommandPreparedStatementQuery": decode_prepared,
+}
+"""Commands that run a statement of SQL, by GetFlightInfo and DoGet."""
+
+PUT_COMMANDS: Mapping[str, Callable[[memoryview], Any]] = {
+    "CommandStatementUpdate": decode_update,
+    "CommandPreparedStatementUpdate": decode_prepared_update,
+    "CommandPreparedStatementQuery": decode_prepared,
+    "CommandStatementIngest": decode_ingest,
+}
+"""Commands for DoPut: changes, the parameters of queries, and rows for a table."""

@@ -65,7 +65,7 @@ def get_schema(service: Service, call: Call, descriptor: flight.FlightDescriptor
     if service.is_databases(descriptor):
         return encode_schema_result(_DATABASES_SCHEMA)
     if (command := flight_sql.command_of(descriptor)) is not None:
-        return encode_schema_result(command.arrow_schema)
+        return encode_schema_result(flight_sql.arrow_schema_of(service, call, command))
     return encode_schema_result(_bind(service, call, descriptor)[1].arrow_schema)
 
 

@@ -12,18 +12,27 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from typing_extensions import assert_never
 
 from sparkport.catalog import Context, DMLOptions, Operation, TransactionState
 from sparkport.catalog.rowid import rowid_field
 from sparkport.errors import BadRequest
-from sparkport.service import flight_sql
+from sparkport.service import flight_sql, sql_statements
 from sparkport.service.calls import Call
-from sparkport.service.first_messages import first_schema
+from sparkport.service.first_messages import first_schema, with_first_descriptor
+from sparkport.service.ingest import ingest
 from sparkport.service.objects import PublishedTable, find_table
 from sparkport.service.statements import Statement
 from sparkport.service.transactions import manager_of, not_active
 from sparkport.wire.flight import encode_put_result
 from sparkport.wire.flight_data import BatchReader, decode_flight_data
+from sparkport.wire.sql_statements import (
+    IngestRequest,
+    PreparedRequest,
+    UpdateRequest,
+    encode_prepared_handle,
+    encode_update_result,
+)
 from sparkport.wire.write import (
     DeleteCommand,
     InsertCommand,
@@ -39,8 +48,16 @@ __all__ = ["delete", "put"]
 
 
 def put(service: Service, call: Call, messages: Iterator[bytes]) -> Iterator[bytes]:
-    """Run INSERT or UPDATE by DoPut; return one PutResult with a DMLResponse."""
-    opening = first_schema(messages, refuse=flight_sql.command_of)
+    """Run INSERT or UPDATE by DoPut; return one PutResult with a DMLResponse.
+
+    A command of Flight SQL has a result of its own.
+    """
+    descriptor, messages = with_first_descriptor(messages)
+    request = flight_sql.put_command(descriptor)
+    if request is not None:
+        yield encode_put_result(_flight_sql(service, call, request, messages))
+        return
+    opening = first_schema(messages)
     if opening.descriptor is None or opening.descriptor.command is None:
         raise BadRequest(
             'DoPut needs a command as its descriptor: {"operation": "insert" or "update", …}'
@@ -66,6 +83,23 @@ def put(service: Service, call: Call, messages: Iterator[bytes]) -> Iterator[byt
                 call, ctx, bound, Operation.UPDATE, arrow_schema, rows, command.returning
             )
     yield encode_put_result(response)
+
+
+def _flight_sql(
+    service: Service,
+    call: Call,
+    request: UpdateRequest | PreparedRequest | IngestRequest,
+    messages: Iterator[bytes],
+) -> bytes:
+    match request:
+        case UpdateRequest():
+            return encode_update_result(sql_statements.update(service, call, request, messages))
+        case PreparedRequest():
+            return encode_prepared_handle(sql_statements.bind(service, call, request, messages))
+        case IngestRequest():
+            return encode_update_result(ingest(service, call, request, messages))
+        case _:
+            assert_never(request)
 
 
 def delete(service: Service, call: Call, command: DeleteCommand) -> Iterator[bytes]:

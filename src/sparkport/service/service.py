@@ -20,6 +20,7 @@ from sparkport.service import (
     put,
     read,
     scalar_functions,
+    sql_statements,
     write,
 )
 from sparkport.service.actions import ONE_RESULT, list_actions, run_action
@@ -29,13 +30,21 @@ from sparkport.service.function_guard import FunctionWatch
 from sparkport.service.limits import ACTIONS, EXCHANGES, SCANS, LimitKeeper, while_holding
 from sparkport.service.listing import Listing
 from sparkport.service.registry import CatalogRegistry, RegisteredCatalog, no_longer_served
+from sparkport.service.running_queries import RunningQueries
 from sparkport.service.settings import ServiceSettings
 from sparkport.service.transactions import Transactions
 from sparkport.wire.descriptors import DATABASES, bearer_in_header, decode_path
 from sparkport.wire.flight import decode_action, decode_criteria, decode_descriptor, decode_ticket
 from sparkport.wire.headers import RequestHeaders
 from sparkport.wire.signing import Signer
-from sparkport.wire.tickets import CommandTicket, DatabasesTicket, ScanTicket, Ticket
+from sparkport.wire.tickets import (
+    CommandTicket,
+    DatabasesTicket,
+    QueryTicket,
+    ResultTicket,
+    ScanTicket,
+    Ticket,
+)
 from sparkport.wire.tickets import decode_ticket as decode_signed_ticket
 
 __all__ = ["Service"]
@@ -55,6 +64,7 @@ class Service:
         self.listing = Listing(self.signer)
         self.transactions = Transactions(self.signer, self.settings.transaction_seconds)
         self.watch = FunctionWatch()
+        self.queries = RunningQueries()
         self.keeper = LimitKeeper(self.settings)
         self._policy = self._present_policy()
 
@@ -265,6 +275,10 @@ class Service:
                 return flights.read_databases(self, call)
             case CommandTicket():
                 return flight_sql.read(self, call, ticket)
+            case QueryTicket():
+                return sql_statements.read(self, call, ticket)
+            case ResultTicket():
+                return sql_statements.read_result(ticket)
             case _:
                 return read.read(self, call, ticket)
 

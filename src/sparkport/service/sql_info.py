@@ -3,22 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["sql_info"]
+from sparkport.catalog import Catalog, DynamicCatalog, SqlCatalog, TransactionManager
+
+__all__ = ["Capabilities", "capabilities_of", "sql_info"]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What can be done with the catalog that statements run in."""
+
+    runs_sql: bool = False
+    has_transactions: bool = False
+    creates_tables: bool = False
+
+
+def capabilities_of(catalog: Catalog) -> Capabilities:
+    """What a catalog can do, by the contracts that it implements."""
+    return Capabilities(
+        isinstance(catalog, SqlCatalog),
+        isinstance(catalog, TransactionManager),
+        isinstance(catalog, DynamicCatalog),
+    )
 
 
 @cache
-def sql_info() -> Mapping[int, tuple[str, Any]]:
+def sql_info(capabilities: Capabilities) -> Mapping[int, tuple[str, Any]]:
     """By number, ascending: the member of the answer's union, and the value.
 
-    All numbers that Flight SQL defines are there. The server runs no SQL, so it says that it
-    supports none. Of names it says what DuckDB does with them.
+    All numbers that Flight SQL defines are there. Of the dialect it says only what is true of every
+    catalog: what is supported depends on who runs the SQL. Of names it says what DuckDB does with
+    them.
     """
+    writes = any(
+        (capabilities.runs_sql, capabilities.has_transactions, capabilities.creates_tables)
+    )
     infos: dict[int, tuple[str, Any]] = {}
 
     def say(member: str, values: Mapping[int, Any]) -> None:
@@ -26,9 +51,15 @@ def sql_info() -> Mapping[int, tuple[str, Any]]:
 
     say(
         "bool_value",
-        dict.fromkeys(_FLAGS, False) | {_READ_ONLY: True, **dict.fromkeys(_TRUE_FLAGS, True)},
+        dict.fromkeys(_FLAGS, False)
+        | dict.fromkeys(_TRUE_FLAGS, True)
+        | {_READ_ONLY: not writes, _BULK_INGESTION: writes}
+        | dict.fromkeys(_SQL_FLAGS, capabilities.runs_sql)
+        | dict.fromkeys(_TRANSACTION_FLAGS, capabilities.has_transactions)
+        | dict.fromkeys(_DDL_FLAGS, capabilities.runs_sql and capabilities.creates_tables),
     )
-    say("int32_bitmask", dict.fromkeys(_NUMBERS, 0) | _CHOICES)
+    transactions = {_TRANSACTIONS: int(capabilities.has_transactions)}
+    say("int32_bitmask", dict.fromkeys(_NUMBERS, 0) | _CHOICES | transactions)
     say("bigint_value", dict.fromkeys(_LIMITS, 0))
     say("string_list", {number: [] for number in _WORDS})
     say("int32_to_int32_list_map", {_CONVERSIONS: []})
@@ -43,14 +74,20 @@ def _ranges(*bounds: tuple[int, int]) -> Iterable[int]:
     return [number for first, last in bounds for number in range(first, last + 1)]
 
 
-_READ_ONLY = 3
-"""Flight SQL cannot write tables, though other calls can."""
+_READ_ONLY, _BULK_INGESTION = 3, 10
+_SQL_FLAGS = (4, 9)
+"""Runs SQL; cancels queries."""
+_TRANSACTION_FLAGS = (11, 563)
+"""Transactions, and ingestion in them."""
+_DDL_FLAGS = (501, 502)
+"""Creates schemas and tables by SQL."""
+_TRANSACTIONS = 8
+"""Whether BeginTransaction works: 0 no, 1 yes, and 2 would be savepoints too."""
 _TRUE_FLAGS = (524, 532)
 """Columns can be NOT NULL; the catalog comes first in a table's full name."""
 _FLAGS = _ranges(
-    (4, 5),  # runs SQL, Substrait plans
-    (9, 9),  # cancels queries
-    (500, 502),  # creates catalogs, schemas, tables
+    (5, 5),  # Substrait plans
+    (500, 500),  # creates catalogs
     (506, 506),
     (515, 516),
     (518, 521),
@@ -59,15 +96,10 @@ _FLAGS = _ranges(
     (536, 537),
     (539, 539),
     (556, 556),
-    (563, 563),  # transactions
     (565, 566),
     (572, 576),
 )
 _NUMBERS = _ranges(
-    (
-        8,
-        8,
-    ),  # SQL_SUPPORTED_TRANSACTION_NONE: it tells ADBC's driver that it cannot begin a transaction
     (100, 101),
     (522, 522),
     (525, 526),

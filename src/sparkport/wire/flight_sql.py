@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from sparkport.errors import BadRequest
 from sparkport.wire.discovery import DiscoveryRequest
-from sparkport.wire.flight import protobuf_fields
+from sparkport.wire.protobuf import fields, integer, malformed, text, view
 
 __all__ = [
     "FOREIGN_KEYS",
@@ -124,11 +124,11 @@ def unpack_command(command: bytes) -> PackedCommand | None:
     """
     type_url, message = "", memoryview(b"")
     try:
-        for number, value in _fields(memoryview(command)):
+        for number, value in fields(memoryview(command)):
             if number == 1:
-                type_url = _text(value)
+                type_url = text(value)
             elif number == 2:
-                message = _view(value)
+                message = view(value)
     except BadRequest:
         if _PACKAGE.encode() in command:
             raise
@@ -141,7 +141,7 @@ def unpack_command(command: bytes) -> PackedCommand | None:
 
 @dataclass(frozen=True, slots=True)
 class KeysRequest:
-    """Decode a command without fields. Raises: BadRequest."""
+    """The table whose keys are wanted."""
 
     catalog: str | None = None
     schema: str | None = None
@@ -149,7 +149,7 @@ class KeysRequest:
 
 
 def decode_get_catalogs(message: memoryview) -> DiscoveryRequest:
-    """Decode CommandGetDbSchemas. Raises: BadRequest."""
+    """Decode a command without fields. Raises: BadRequest."""
     _text_fields(message, {})
     return DiscoveryRequest()
 
@@ -158,20 +158,20 @@ decode_get_table_types = decode_get_catalogs
 
 
 def decode_get_schemas(message: memoryview) -> DiscoveryRequest:
-    """Decode CommandGetTables. Raises: BadRequest."""
+    """Decode CommandGetDbSchemas. Raises: BadRequest."""
     return DiscoveryRequest(**_text_fields(message, {1: "catalog", 2: "schema_pattern"}))
 
 
 def decode_get_tables(message: memoryview) -> DiscoveryRequest:
-    """Raises: BadRequest."""
+    """Decode CommandGetTables. Raises: BadRequest."""
     texts = _text_fields(message, {1: "catalog", 2: "schema_pattern", 3: "table_pattern"})
     table_types: list[str] = []
     include_schema = False
-    for number, value in _fields(message):
+    for number, value in fields(message):
         if number == 4:
-            table_types.append(_text(value))
+            table_types.append(text(value))
         elif number == 5:
-            include_schema = bool(_integer(value))
+            include_schema = bool(integer(value))
     return DiscoveryRequest(**texts, table_types=tuple(table_types), include_schema=include_schema)
 
 
@@ -191,7 +191,7 @@ def decode_cross_reference(message: memoryview) -> tuple[KeysRequest, KeysReques
 def decode_sql_info(message: memoryview) -> frozenset[int]:
     """Return the numbers of the infos that are wanted; empty means all. Raises: BadRequest."""
     wanted: set[int] = set()
-    for number, value in _fields(message):
+    for number, value in fields(message):
         if number == 1:
             wanted.update([value] if isinstance(value, int) else _packed_integers(value))
     return frozenset(wanted)
@@ -200,10 +200,10 @@ def decode_sql_info(message: memoryview) -> frozenset[int]:
 def decode_type_info(message: memoryview) -> int | None:
     """Return the number of the type that is wanted; None means all. Raises: BadRequest."""
     wanted: int | None = None
-    for number, value in _fields(message):
+    for number, value in fields(message):
         if number == 1:
             # A negative int32 is sent as 64 bits, of which the upper half is set.
-            low = _integer(value) & 0xFFFF_FFFF
+            low = integer(value) & 0xFFFF_FFFF
             wanted = low - (1 << 32) if low >> 31 else low
     return wanted
 
@@ -227,49 +227,19 @@ def encode_sql_info(infos: Mapping[int, tuple[str, Any]]) -> pa.RecordBatch:
 
 def _text_fields(message: memoryview, names: Mapping[int, str]) -> dict[str, Any]:
     """Return text fields by the names given to their numbers. A later field replaces an earlier."""
-    return {names[number]: _text(value) for number, value in _fields(message) if number in names}
-
-
-def _fields(message: memoryview) -> Iterator[tuple[int, memoryview | int]]:
-    try:
-        yield from protobuf_fields(message)
-    except BadRequest as error:
-        raise _malformed() from error
+    return {names[number]: text(value) for number, value in fields(message) if number in names}
 
 
 def _packed_integers(values: memoryview) -> Iterator[int]:
     """Yield integers that protobuf has packed into one field. A clear high bit ends each."""
-    integer = shift = 0
+    value = shift = 0
     for byte in values:
-        integer |= (byte & 0x7F) << shift
+        value |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
-            yield integer
-            integer = shift = 0
+            yield value
+            value = shift = 0
         elif shift > 63:
-            raise _malformed()
+            raise malformed()
     if shift:
-        raise _malformed()
-
-
-def _text(value: memoryview | int) -> str:
-    try:
-        return str(_view(value), "utf-8")
-    except UnicodeDecodeError as error:
-        raise _malformed() from error
-
-
-def _view(value: memoryview | int) -> memoryview:
-    if isinstance(value, int):
-        raise _malformed()
-    return value
-
-
-def _integer(value: memoryview | int) -> int:
-    if not isinstance(value, int):
-        raise _malformed()
-    return value
-
-
-def _malformed() -> BadRequest:
-    return BadRequest("the Flight SQL command is not a valid protobuf message")
+        raise malformed()

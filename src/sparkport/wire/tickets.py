@@ -17,6 +17,8 @@ from sparkport.wire.signing import SIGNATURE_LENGTH, Signer
 __all__ = [
     "CommandTicket",
     "DatabasesTicket",
+    "QueryTicket",
+    "ResultTicket",
     "ScanTicket",
     "Ticket",
     "decode_ticket",
@@ -70,7 +72,32 @@ class CommandTicket:
     bearer: Identity | None = None
 
 
-Ticket: TypeAlias = ScanTicket | DatabasesTicket | CommandTicket
+@dataclass(frozen=True, slots=True)
+class QueryTicket:
+    """A query in SQL, to be run by DoGet."""
+
+    catalog: str
+    text: str
+    fingerprint: str
+    """The fingerprint of the Arrow schema that the client was told."""
+    trace_id: str
+    """The trace id of the call that planned the query; also what cancels it."""
+    parameters: bytes | None = None
+    """The values of its markers, as an Arrow IPC stream."""
+    transaction_id: str | None = None
+    """The catalog's own id of the transaction that the query reads in."""
+    bearer: Identity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResultTicket:
+    """The result of a change in SQL, which was made when the ticket was."""
+
+    changed: int
+    bearer: Identity | None = None
+
+
+Ticket: TypeAlias = ScanTicket | DatabasesTicket | CommandTicket | QueryTicket | ResultTicket
 
 
 def encode_ticket(ticket: Ticket, signer: Signer) -> bytes:
@@ -99,7 +126,7 @@ def decode_ticket(data: bytes, signer: Signer) -> Ticket:
     return _KINDS[kind](*values, bearer_of_fields(bearer))
 
 
-_CLASSES = (ScanTicket, DatabasesTicket, CommandTicket)
+_CLASSES = (ScanTicket, DatabasesTicket, CommandTicket, QueryTicket, ResultTicket)
 _KINDS: dict[str, Callable[..., Ticket]] = {kind.__name__: kind for kind in _CLASSES}
 _FIELD_NAMES = {
     kind.__name__: tuple(field.name for field in dataclasses.fields(kind)) for kind in _CLASSES

@@ -34,7 +34,13 @@ from sparkport.spark.functions.maintenance import ExpireSnapshots, Optimize
 from sparkport.spark.functions.metadata_functions import Files, History, Snapshots
 from sparkport.spark.functions.queries import Queries, Query, read_query
 from sparkport.spark.functions.query_arguments import markers
+from sparkport.spark.functions.run_statements import RunStatements
 from sparkport.spark.functions.sized_views import Views
+from sparkport.spark.functions.spark_run import (
+    SparkRun,
+    SparkRunPipeline,
+    SparkRunWithArguments,
+)
 from sparkport.spark.functions.sql_functions import SqlFunctions
 from sparkport.spark.functions.table_argument import FunctionOfTable
 from sparkport.spark.functions.table_changes import TableChanges, TableChangesSince
@@ -62,6 +68,7 @@ class LakeFunctions:
         self._lake = lake
         self._care_log = care_log
         self._queries = Queries(lake)
+        self._statements = RunStatements(lake)
         self._own: dict[tuple[str, ...], list[TableFunction | TableInOutFunction]] = {}
         self._sql_functions = SqlFunctions(lake)
         self._transactions = transaction_functions(lake)
@@ -95,11 +102,15 @@ class LakeFunctions:
                 form(self._lake, self._queries, namespace)
                 for form in (SparkSql, SparkSqlWithArguments)
             ]
+            run = [
+                form(self._lake, self._statements, namespace)
+                for form in (SparkRun, SparkRunWithArguments, SparkRunPipeline)
+            ]
             merging = merging_functions(self._lake, namespace)
             of_tables = [form(self._lake, namespace) for form in _OF_TABLES]
             views = Views(self._lake, namespace)
             care = Care(self._lake, self._care_log, namespace)
-            own = self._own.setdefault(namespace, [*query, *of_tables, care, views, *merging])
+            own = self._own.setdefault(namespace, [*query, *run, *of_tables, care, views, *merging])
         return own
 
     def scalar_functions(self, namespace: tuple[str, ...]) -> Sequence[ScalarFunction]:

@@ -31,7 +31,7 @@ from sparkport.spark.scan.spark_filters import spark_condition
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["Queries", "Query", "read_query"]
+__all__ = ["Queries", "Query", "expect_resolvable", "read_query"]
 
 _MOST_QUERIES = 256
 _REMEMBERED_SECONDS = 60.0
@@ -106,7 +106,7 @@ class Queries:
                 with translated(title):
                     analysed = self._plans.analyse(session, parsed)
             except SparkportError:
-                self._expect_resolvable(ctx, session, relations, title)
+                expect_resolvable(self._lake, self._plans, ctx, session, relations, title)
                 raise
             tables = self._plans.relations(analysed, title)
             expect_readable(ctx, self._lake, tables, title)
@@ -114,23 +114,29 @@ class Queries:
         refuse_unsupported(arrow_schema, title)
         return Query(title, rows, arrow_schema, named, tables)
 
-    def _expect_resolvable(
-        self, ctx: Context, session: SparkSession, relations: Sequence[NamedRelation], title: str
-    ) -> None:
-        """Check that all that a query names exists and may be read, before showing an error.
 
-        Raises: PermissionDenied.
-        """
-        if ctx.access.everything:
-            return
-        for each in relations:
-            try:
-                with translated(title):
-                    analysed = self._plans.analyse(session, each.node)
-                    tables = self._plans.relations(analysed, title)
-            except SparkportError as error:
-                raise unreadable(title) from error
-            expect_readable(ctx, self._lake, tables, title)
+def expect_resolvable(
+    lake: Lake,
+    plans: QueryPlans,
+    ctx: Context,
+    session: SparkSession,
+    relations: Sequence[NamedRelation],
+    title: str,
+) -> None:
+    """Check that all that a query names exists and may be read, before showing an error.
+
+    Raises: PermissionDenied.
+    """
+    if ctx.access.everything:
+        return
+    for each in relations:
+        try:
+            with translated(title):
+                analysed = plans.analyse(session, each.node)
+                tables = plans.relations(analysed, title)
+        except SparkportError as error:
+            raise unreadable(title) from error
+        expect_readable(ctx, lake, tables, title)
 
 
 def read_query(

@@ -118,6 +118,10 @@ class TableChange:
     """The UNIQUE and PRIMARY KEY constraints that the change can violate."""
     held: tuple[HeldRows, ...] = ()
     """New rows that are in no file yet."""
+    scratch: tuple[str, ...] = ()
+    """Working branches that have `files`: the commit that adds the files removes the branches."""
+    is_exact: bool = False
+    """Whether it may be made only if nobody has changed a row of the table since `base`."""
 
     @property
     def identifier(self) -> Identifier:

@@ -10,7 +10,7 @@ node on neither list is refused, whatever a new Spark may call it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,14 @@ from sparkport.spark.iceberg.identifiers import Identifier
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["NamedRelation", "QueryPlans", "relations_of"]
+__all__ = [
+    "NamedRelation",
+    "QueryPlans",
+    "identifier_of",
+    "kind_of",
+    "nodes_of",
+    "relations_of",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,6 +37,8 @@ class NamedRelation:
     identifier: Identifier
     node: Any
     """UnresolvedRelation"""
+    is_dated: bool = False
+    """Whether the query says at which time or version."""
 
 
 class QueryPlans:
@@ -81,11 +90,27 @@ class QueryPlans:
         `current` are the catalog and namespace for names without them. Raises: BadRequest for a
         text that is not a query, or that hides what it reads.
         """
+        return self.named_in([self._common_tables.apply(parsed)], session, current, title, text)
+
+    def without_common_tables(self, parsed: Any) -> Any:
+        """A parsed plan in which the names of WITH are replaced by what they stand for."""
+        return self._common_tables.apply(parsed)
+
+    def named_in(
+        self,
+        plans: Sequence[Any],
+        session: SparkSession,
+        current: tuple[str, ...],
+        title: str,
+        text: str,
+    ) -> list[NamedRelation]:
+        """As `named_relations`, for parts of a statement, without common tables."""
         found = []
-        pending = [self._common_tables.apply(parsed)]
+        pending = [(plan, False) for plan in plans]
         while pending:
-            for node in _nodes(pending.pop(), self._every_node):
-                kind = _kind(node)
+            plan, is_dated = pending.pop()
+            for node in nodes_of(plan, self._every_node):
+                kind = kind_of(node)
                 if kind not in _PARSED:
                     part = kind.rpartition(".")[2]
                     raise _refused(
@@ -95,26 +120,27 @@ class QueryPlans:
                     )
                 if kind == _IDENTIFIER_CLAUSE:
                     named = self._identifier_clauses.apply(node)
-                    if _kind(named) == kind:
+                    if kind_of(named) == kind:
                         raise _refused(
                             title,
                             text,
                             ": IDENTIFIER takes a text or a parameter here, no function",
                         )
-                    pending.append(named)
+                    pending.append((named, is_dated))
                 elif kind == _TIME_TRAVEL:
                     if not node.subqueries().isEmpty():
                         raise BadRequest(
                             f"{title}: write the time of {_TIME_TRAVEL_SQL} as a value, not as a "
                             "subquery"
                         )
-                    pending.append(node.relation())
+                    pending.append((node.relation(), True))
                 elif kind == _UNRESOLVED_RELATION:
                     if not node.options().isEmpty():
                         raise BadRequest(
                             f"{title}: a table takes no options here: leave WITH (…) out"
                         )
-                    found.append(NamedRelation(_identifier_of(node, session, current), node))
+                    identifier = identifier_of(node, session, current)
+                    found.append(NamedRelation(identifier, node, is_dated))
         return found
 
     def analyse(self, session: SparkSession, plan: Any) -> Any:
@@ -125,15 +151,17 @@ class QueryPlans:
         java_session: Any = session._jsparkSession
         return java_session.sessionState().executePlan(plan, self._without_commands).analyzed()
 
-    def relations(self, analysed: Any, title: str) -> list[Identifier]:
+    def relations(
+        self, analysed: Any, title: str, also: Set[str] = frozenset()
+    ) -> list[Identifier]:
         """The tables that an analysed query reads, also in subqueries, CTEs and views.
 
-        Raises: BadRequest for a plan that is not a query, or reads anything but tables of a
-        catalog.
+        `also` are classes of nodes that it may have, which queries have not. Raises: BadRequest for
+        a plan that is not a query, or reads anything but tables of a catalog.
         """
         found: dict[Identifier, None] = {}
-        for node in _nodes(analysed, self._every_node):
-            kind = _kind(node)
+        for node in nodes_of(analysed, self._every_node):
+            kind = kind_of(node)
             if kind in _RELATIONS:
                 identifier = _table(kind, node)
                 if identifier is None:
@@ -141,7 +169,7 @@ class QueryPlans:
                         f"{title} reads tables and views only, no files or sources without a name"
                     )
                 found[identifier] = None
-            elif kind not in _ANALYSED:
+            elif kind not in _ANALYSED and kind not in also:
                 raise BadRequest(
                     f"{title} reads only: {kind.rpartition('.')[2]} is nothing that a query may do"
                 )
@@ -157,15 +185,15 @@ class QueryPlans:
 def relations_of(rows: DataFrame) -> Iterator[Identifier | None]:
     """The tables that a DataFrame reads; None for other sources, such as files."""
     jvm: Any = rows.sparkSession._jvm
-    for node in _nodes(rows._jdf.queryExecution().analyzed(), _every_node(jvm)):
-        kind = _kind(node)
+    for node in nodes_of(rows._jdf.queryExecution().analyzed(), _every_node(jvm)):
+        kind = kind_of(node)
         if kind in _RELATIONS:
             yield _table(kind, node)
         elif kind not in _ANALYSED:
             yield None
 
 
-def _nodes(plan: Any, every_node: Any) -> Iterator[Any]:
+def nodes_of(plan: Any, every_node: Any) -> Iterator[Any]:
     """All nodes of a plan and of its subqueries, by one call into the JVM."""
     return _each(plan.collectWithSubqueries(every_node))
 
@@ -181,14 +209,14 @@ def _each(sequence: Any) -> Iterator[Any]:
         yield iterator.next()
 
 
-def _kind(node: Any) -> str:
+def kind_of(node: Any) -> str:
     return str(node.getClass().getName())
 
 
 # ------------------------------------------------------------------------------------- which table
 
 
-def _identifier_of(node: Any, session: SparkSession, current: tuple[str, ...]) -> Identifier:
+def identifier_of(node: Any, session: SparkSession, current: tuple[str, ...]) -> Identifier:
     """The table that Spark will look for: a first name that is a catalog's means the catalog."""
     parts = tuple(map(str, _each(node.multipartIdentifier())))
     catalog, namespace = current[0], current[1:]

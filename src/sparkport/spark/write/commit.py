@@ -30,6 +30,7 @@ from sparkport.spark.lake.plain_commit import PlainCommit, begin_plain
 from sparkport.spark.lake.staging import Staging
 from sparkport.spark.lake.version_log import number_of
 from sparkport.spark.lake.version_timeline import VERSION
+from sparkport.spark.write.branches import BRANCH, remove_branch_files, without_branch
 from sparkport.spark.write.data_files import java_data_files, write_held
 from sparkport.spark.write.keys import KeyCheck
 from sparkport.spark.write.members import (
@@ -43,7 +44,6 @@ from sparkport.spark.write.members import (
 from sparkport.spark.write.vectors import java_delete_files, write_vectors
 
 __all__ = [
-    "BRANCH",
     "STATEMENT",
     "add_rows",
     "attempts",
@@ -57,8 +57,6 @@ STATEMENT = "sparkport.statement"
 
 Of several statements it is a JSON list, and so are the other values that tell of a statement.
 """
-BRANCH = "sparkport.branch"
-"""Key in the summary of a snapshot: the working branch it was made on, and is removed with."""
 _SECONDS_TO_TRY = 60.0
 _LONGEST_PAUSE = 0.5
 
@@ -156,7 +154,7 @@ def _attempt(lake: Lake, members: Sequence[Member], branch: str | None) -> None:
                 _put(draft, now, change, change.location, own, joined_summary(made), branch)
                 for staging in (own, *(each.staging for each in made)):
                     staging.expect_journal()
-                is_made = _swapped(draft)
+                is_made = _swapped(draft, change.scratch)
             except OutcomeUnknown:
                 is_made = None
                 raise
@@ -166,6 +164,8 @@ def _attempt(lake: Lake, members: Sequence[Member], branch: str | None) -> None:
                 if branch is None:
                     own.end(is_made)
         if is_made:
+            if isinstance(draft, Draft):
+                _tidy(draft, change.scratch)
             state = _made(lake, made[0].change, branch, draft)
             for each in members:
                 if each.objection is not None:
@@ -179,7 +179,7 @@ def _attempt(lake: Lake, members: Sequence[Member], branch: str | None) -> None:
 
 def _begun(lake: Lake, change: TableChange, branch: str | None) -> Draft | PlainCommit:
     """Begin a commit on the table as it is now: without Java where that can be."""
-    plain = begin_plain(lake, change) if branch is None else None
+    plain = begin_plain(lake, change) if branch is None and not change.scratch else None
     return begin(lake, change.identifier) if plain is None else plain
 
 
@@ -201,8 +201,22 @@ def _put(
     add_rows(draft, now, change, location, staging, summary, branch)
 
 
-def _swapped(draft: Draft | PlainCommit) -> bool:
-    return draft.commit() if isinstance(draft, PlainCommit) else commit(draft)
+def _swapped(draft: Draft | PlainCommit, scratch: Sequence[str]) -> bool:
+    """Make the commit, which also removes the branches that its files were written on."""
+    if isinstance(draft, PlainCommit):
+        return draft.commit()
+    after = draft.transaction.table().operations().current()
+    for branch in scratch:
+        after = without_branch(draft.lake, after, branch)
+    return commit(draft, after)
+
+
+def _tidy(draft: Draft, scratch: Sequence[str]) -> None:
+    """Remove what only these branches had, but not the rows, which are published. Never raises."""
+    for branch in scratch:
+        draft.lake.attempt(
+            "files of a branch", partial(remove_branch_files, draft, branch, with_rows=False)
+        )
 
 
 def _forget(draft: Draft | PlainCommit) -> None:

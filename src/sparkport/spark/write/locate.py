@@ -7,37 +7,26 @@ hold a column of ids, and only that column is read.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from pyiceberg.types import LongType
 from pyroaring import BitMap64
 
 from sparkport.errors import Unsupported
-from sparkport.spark.iceberg.bounds import bounds_in_row_group, bounds_of_row_ids
+from sparkport.spark.iceberg.bounds import bounds_of_row_ids
 from sparkport.spark.iceberg.deletes import deleted_bitmap
-from sparkport.spark.iceberg.locations import open_parquet
 from sparkport.spark.iceberg.manifests import ROW_ID_FIELD
 from sparkport.spark.iceberg.parts import FilePart
 from sparkport.spark.iceberg.plan import DataFile, plan_rows
 from sparkport.spark.iceberg.positions import array_of, between, bitmap_of, numbers_of
-from sparkport.spark.iceberg.projection import file_fields
 from sparkport.spark.iceberg.read import file_errors
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.lake.changes import Located, Location
+from sparkport.spark.write.reserved_columns import LAST_UPDATED_FIELD, ReservedColumns
 
 __all__ = ["changed_since", "divided", "locate", "positions_in", "same_snapshot"]
-
-_Keeps: TypeAlias = Callable[[pq.RowGroupMetaData, int], bool]
-"""Whether to read a row group; its second argument is the position of the group's first row."""
-
-_LAST_UPDATED_FIELD = 2147483539
-"""The reserved field id of `_last_updated_sequence_number`, where a file holds it."""
 
 
 def locate(state: TableState, row_ids: pa.Array, properties: Mapping[str, str]) -> Location:
@@ -52,7 +41,7 @@ def locate(state: TableState, row_ids: pa.Array, properties: Mapping[str, str]) 
             f"rows of table {state.identifier} cannot be found by their ids: only Spark can read "
             "its files"
         )
-    search = _Search(row_ids, _Columns(state, properties))
+    search = _Search(row_ids, ReservedColumns(state, properties))
     with file_errors(str(state.identifier)):
         for file in files:
             if not file.part.may_hold_row_ids:
@@ -73,7 +62,7 @@ def positions_in(
     PreconditionFailed when the file is missing or damaged.
     """
     with file_errors(str(state.identifier)):
-        return _in_column(_Columns(state, properties), part, row_ids)
+        return _in_column(ReservedColumns(state, properties), part, row_ids)
 
 
 def divided(location: Location, wanted: Sequence[pa.Array]) -> list[Location]:
@@ -174,11 +163,11 @@ def _updates(
     state: TableState, located: Sequence[Located], properties: Mapping[str, str]
 ) -> tuple[pa.Array, pa.Array]:
     """Ascending row ids, and for each row the number of the commit that wrote its values."""
-    columns = _Columns(state, properties)
+    columns = ReservedColumns(state, properties)
     ids, numbers = [], []
     with file_errors(str(state.identifier)):
         for each in located:
-            own = columns.at(each.part, _LAST_UPDATED_FIELD, each.positions)
+            own = columns.at(each.part, LAST_UPDATED_FIELD, each.positions)
             ids.append(each.row_ids)
             # A row without a number of its own has that of the commit that added the file.
             numbers.append(own.fill_null(each.sequence_number))
@@ -190,7 +179,7 @@ def _updates(
 class _Search:
     """Looks for rows, file by file."""
 
-    def __init__(self, row_ids: pa.Array, columns: _Columns) -> None:
+    def __init__(self, row_ids: pa.Array, columns: ReservedColumns) -> None:
         self._row_ids = row_ids
         self._columns = columns
         self._found: list[Located] = []
@@ -269,7 +258,9 @@ class _Search:
         return array_of(self._left)
 
 
-def _in_column(columns: _Columns, part: FilePart, ids: pa.Array) -> tuple[pa.Array, pa.Array]:
+def _in_column(
+    columns: ReservedColumns, part: FilePart, ids: pa.Array
+) -> tuple[pa.Array, pa.Array]:
     """The positions of wanted rows in a file with a column of ids, and the ids there."""
     indices, matches = [], []
     for start, own in columns.row_ids(part, ids):
@@ -293,107 +284,3 @@ def _matching(own: pa.Array, ids: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 def _together(arrays: Sequence[pa.Array]) -> pa.Array:
     return pa.concat_arrays(arrays) if arrays else pa.array([], pa.int64())
-
-
-class _Columns:
-    """Reads Iceberg's own columns of data files, without the others."""
-
-    def __init__(self, state: TableState, properties: Mapping[str, str]) -> None:
-        self.properties = properties
-        self._settings = tuple(sorted(properties.items()))
-        self._name_mapping = state.metadata.properties.get("schema.name-mapping.default")
-
-    def has(self, part: FilePart, field_id: int) -> bool:
-        return self._leaf(part, field_id) is not None
-
-    def row_ids(self, part: FilePart, ids: pa.Array) -> Iterator[tuple[int, pa.Array]]:
-        """The row ids of a file in steps, each with its position.
-
-        Row groups without wanted ids are skipped.
-        """
-        leaf = self._leaf(part, ROW_ID_FIELD)
-        assert leaf is not None
-
-        def may_match(group: pq.RowGroupMetaData, _: int) -> bool:
-            bounds = bounds_in_row_group(group.column(leaf).statistics, LongType())
-            return bounds.has_null or len(between(ids, bounds.lower, bounds.upper)) > 0
-
-        small = part.rows <= _SMALL
-        steps = (
-            [(0, _small_column(part.path, part.size, leaf, self._settings))]
-            if small
-            else self._read(part, leaf, may_match)
-        )
-        for start, own in steps:
-            if own.null_count and part.first_row_id is not None:
-                first = part.first_row_id + start
-                own = pc.coalesce(own, pa.arange(first, first + len(own)))
-            yield start, own
-
-    def at(self, part: FilePart, field_id: int, positions: pa.Array) -> pa.Array:
-        """The values at ascending positions; NULLs where the file lacks the column."""
-        leaf = self._leaf(part, field_id)
-        if leaf is None:
-            return pa.nulls(len(positions), pa.int64())
-
-        def holds_some(group: pq.RowGroupMetaData, start: int) -> bool:
-            return len(between(positions, start, start + group.num_rows - 1)) > 0
-
-        return _together(
-            [
-                values.take(pc.subtract(between(positions, start, start + len(values) - 1), start))
-                for start, values in self._read(part, leaf, holds_some)
-            ]
-        )
-
-    def _leaf(self, part: FilePart, field_id: int) -> int | None:
-        leaves = _reserved_leaves(part.path, part.size, self._name_mapping, self._settings)
-        return leaves.get(field_id)
-
-    def _read(self, part: FilePart, leaf: int, keeps: _Keeps) -> Iterator[tuple[int, pa.Array]]:
-        with open_parquet(part.path, self.properties, part.size) as file:
-            yield from _column(file, leaf, keeps)
-
-
-def _column(file: pq.ParquetFile, leaf: int, keeps: _Keeps) -> Iterator[tuple[int, pa.Array]]:
-    """The values of some row groups in steps, each with its position."""
-    start = 0
-    for index in range(file.metadata.num_row_groups):
-        group = file.metadata.row_group(index)
-        position, start = start, start + group.num_rows
-        if not keeps(group, position):
-            continue
-        for batch in file.reader.iter_batches(
-            _STEP, row_groups=[index], column_indices=[leaf], use_threads=False
-        ):
-            yield position, batch.column(0)
-            position += batch.num_rows
-
-
-@functools.lru_cache(maxsize=1024)
-def _small_column(
-    path: str, size: int, leaf: int, properties: tuple[tuple[str, str], ...]
-) -> pa.Array:
-    """All values of a column of a small file, cached: small changes read them often."""
-    with open_parquet(path, dict(properties), size) as file:
-        return _together([values for _, values in _column(file, leaf, lambda *_: True)])
-
-
-@functools.lru_cache(maxsize=10_000)
-def _reserved_leaves(
-    path: str, size: int, name_mapping: str | None, properties: tuple[tuple[str, str], ...]
-) -> Mapping[int, int]:
-    """Which leaf columns of a file are Iceberg's own, by field id; cached."""
-    with open_parquet(path, dict(properties), size) as file:
-        fields = file_fields(file.schema_arrow, name_mapping)
-    return {
-        each.field_id: each.leaves[0]
-        for each in fields
-        if each.field_id in {ROW_ID_FIELD, _LAST_UPDATED_FIELD}
-    }
-
-
-_SMALL = 8192
-"""Most rows of a file whose ids are cached."""
-_STEP = 1024 * 1024
-"""Rows that are examined at a time."""

@@ -56,7 +56,7 @@ class Member:
     @property
     def is_small(self) -> bool:
         """Whether it can be made together with others."""
-        return self.change.size <= _MOST_ROWS and self.keys.is_small
+        return self.change.size <= _MOST_ROWS and self.keys.is_small and not self.change.is_exact
 
     def outcome(self) -> tuple[TableState, Location]:
         """The table after the commit, and where the removed rows were. Raises: its error."""
@@ -136,7 +136,8 @@ def all_of(members: Sequence[Member]) -> TableChange:
     files = tuple(file for each in members for file in each.change.files)
     held = tuple(rows for each in members for rows in each.change.held)
     removed = pa.concat_arrays([each.change.removed for each in members])
-    return replace(first, files=files, held=held, removed=removed, location=None)
+    scratch = tuple(branch for each in members for branch in each.change.scratch)
+    return replace(first, files=files, held=held, removed=removed, location=None, scratch=scratch)
 
 
 def joined(members: Sequence[Member], now: TableState) -> TableChange:

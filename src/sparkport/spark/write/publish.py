@@ -30,13 +30,13 @@ from sparkport.spark.lake.iceberg_commit import (
     commit,
     commit_together,
     forget,
-    remove_files,
 )
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.outcomes import OutcomeUnknown
 from sparkport.spark.lake.staging import Staging
 from sparkport.spark.lake.transactions import Pending, Transaction
-from sparkport.spark.write.commit import BRANCH, add_rows, attempts, commit_change
+from sparkport.spark.write.branches import remove_branch_files, without_branch
+from sparkport.spark.write.commit import add_rows, attempts, commit_change
 from sparkport.spark.write.data_files import write_held
 from sparkport.spark.write.keys import KeyCheck
 from sparkport.spark.write.verify import verified
@@ -101,7 +101,7 @@ def _add(
             "transaction was rolled back, and nothing of it was published"
         ) from error
     if pending is None:
-        transaction.pending[change.identifier] = Pending(change, [staging])
+        transaction.pending[change.identifier] = Pending(replace(change, scratch=()), [staging])
     else:
         pending.change = _joined(pending.change, change, location)
         pending.stagings.append(staging)
@@ -132,6 +132,7 @@ def _joined(before: TableChange, later: TableChange, location: Location) -> Tabl
         location=None,
         gone=gone,
         keys=keys,
+        is_exact=before.is_exact or later.is_exact,
     )
 
 
@@ -247,7 +248,8 @@ def _settle(lake: Lake, transaction: Transaction, identifier: Identifier, draft:
     for staging in transaction.pending.pop(identifier).stagings:
         staging.done()
     lake.attempt(
-        "files of a branch", partial(_remove_files, draft, transaction.branch, with_rows=False)
+        "files of a branch",
+        partial(remove_branch_files, draft, transaction.branch, with_rows=False),
     )
     lake.changed(identifier)
     transaction.seen.pop(identifier, None)
@@ -281,7 +283,7 @@ def _draft(
         for staging in pending.stagings:
             staging.expect_journal()
         after = draft.transaction.table().operations().current()
-        return draft, _without_branch(lake, after, transaction.branch)
+        return draft, without_branch(lake, after, transaction.branch)
 
 
 def _half(
@@ -328,43 +330,10 @@ def drop_branch(lake: Lake, identifier: Identifier, branch: str) -> None:
         with translated(f"table {identifier}"):
             draft = begin(lake, identifier)
             if branch not in draft.state.metadata.refs or commit(
-                draft, _without_branch(lake, draft.base, branch)
+                draft, without_branch(lake, draft.base, branch)
             ):
                 lake.changed(identifier)
                 lake.attempt(
-                    "files of a branch", partial(_remove_files, draft, branch, with_rows=True)
+                    "files of a branch", partial(remove_branch_files, draft, branch, with_rows=True)
                 )
                 return
-
-
-def _without_branch(lake: Lake, metadata: Any, branch: str) -> Any:
-    """The org.apache.iceberg.TableMetadata without a branch and its snapshots."""
-    if not metadata.refs().containsKey(branch):
-        return metadata
-    builder = lake.gateway.jvm.org.apache.iceberg.TableMetadata.buildFrom(metadata).removeRef(
-        branch
-    )
-    own = _snapshots_of(metadata, branch)
-    return builder.removeSnapshots(own).build() if own else builder.build()
-
-
-def _snapshots_of(metadata: Any, branch: str) -> list[Any]:
-    """The snapshots that were made on a working branch.
-
-    The snapshot that it began with is not among them: it stays for time travel, even if main has
-    left it.
-    """
-    ref, found = metadata.refs().get(branch), []
-    snapshot = None if ref is None else metadata.snapshot(ref.snapshotId())
-    while snapshot is not None and snapshot.summary().get(BRANCH) == branch:
-        found.append(snapshot)
-        snapshot = None if snapshot.parentId() is None else metadata.snapshot(snapshot.parentId())
-    return found
-
-
-def _remove_files(draft: Draft, branch: str, *, with_rows: bool) -> None:
-    """Remove the files that only a branch's snapshots had.
-
-    These are metadata and delete vectors, and the rows, unless they are published.
-    """
-    remove_files(draft, (), _snapshots_of(draft.base, branch), with_rows=with_rows)

@@ -33,11 +33,8 @@ from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.outcomes import OutcomeUnknown
 from sparkport.spark.lake.staging import Staging
 from sparkport.spark.lake.transactions import BRANCH_PREFIX
-from sparkport.spark.write.commit import (
-    BRANCH,
-    STATEMENT,
-    attempts,
-)
+from sparkport.spark.write.branches import BRANCH
+from sparkport.spark.write.commit import STATEMENT, attempts
 from sparkport.spark.write.keys import KeyCheck
 from sparkport.spark.write.publish import drop_branch
 from sparkport.spark.write.staged_rows import staged_rows

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pyiceberg.table.snapshots import Operation
 from pyroaring import BitMap64
 
 from sparkport.errors import Conflict, NotFound
 from sparkport.spark.iceberg.positions import array_of, bitmap_of
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.lake.changes import NO_ROWS, Location, TableChange
+from sparkport.spark.lake.history import ancestors_of
 from sparkport.spark.write.locate import changed_since, divided, locate, same_snapshot
 
 __all__ = ["changed_by_others", "found_together", "verified", "verify_columns"]
@@ -39,6 +41,8 @@ def verified(change: TableChange, now: TableState, found: Location | None = None
     NotFound.
     """
     verify_columns(change, now)
+    if change.is_exact and not _has_same_rows(change.base, now):
+        raise changed_by_others(change, "a row")
     if change.location is not None and _is_located(change, now):
         return change.location
     location = locate(now, change.removed, now.file_properties) if found is None else found
@@ -50,6 +54,21 @@ def verified(change: TableChange, now: TableState, found: Location | None = None
             f"row id {location.missing[0].as_py()} does not exist in table {change.identifier}"
         )
     return location
+
+
+def _has_same_rows(base: TableState, now: TableState) -> bool:
+    """Whether all commits since an earlier state have only moved rows to other files."""
+    if base.snapshot is None or now.snapshot is None:
+        return base.snapshot is now.snapshot
+    line = ancestors_of(now.metadata, now.snapshot.snapshot_id)
+    if base.snapshot.snapshot_id not in line:
+        return False
+    newer = set(line[: line.index(base.snapshot.snapshot_id)])
+    return all(
+        each.summary is not None and each.summary.operation is Operation.REPLACE
+        for each in now.metadata.snapshots
+        if each.snapshot_id in newer
+    )
 
 
 def changed_by_others(change: TableChange, what: str) -> Conflict:

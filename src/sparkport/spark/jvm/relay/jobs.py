@@ -131,6 +131,20 @@ class Job(Generic[_T]):
             raise self._error
         return self._result  # type: ignore[return-value]  # there is one where there is no error
 
+    def fraction(self) -> float:
+        """How many of the tasks are done that Spark knows of by now, from 0 to 1."""
+        tracker = self._spark_context.statusTracker()
+        jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(self._group))
+        stages = [
+            stage
+            for job in jobs
+            if job is not None
+            for number in job.stageIds
+            if (stage := tracker.getStageInfo(number)) is not None
+        ]
+        done = sum(each.numCompletedTasks for each in stages)
+        return done / max(1, sum(each.numTasks for each in stages))
+
     def on_end(self, callback: Callable[[], None]) -> None:
         """Have the job's thread call `callback` when the job ends; at once if it has ended."""
         with self._lock:

@@ -1,0 +1,195 @@
+"""`spark_run`: statements in Spark SQL that change tables, one or several as one transaction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from sparkport.catalog import (
+    Arguments,
+    Context,
+    FunctionSignature,
+    Parameter,
+    ParameterKind,
+    Privilege,
+    ScanOptions,
+    TableFunction,
+    TransactionState,
+)
+from sparkport.errors import BadRequest, LimitExceeded
+from sparkport.spark.functions.query_arguments import markers
+from sparkport.spark.functions.run_statements import RunStatements, Statement
+from sparkport.spark.lake.lake import Lake
+from sparkport.spark.write.publish import publish_transaction, roll_back
+
+__all__ = ["SparkRun", "SparkRunPipeline", "SparkRunWithArguments"]
+
+_LONGEST = 1024 * 1024
+_MOST_STATEMENTS = 100
+_REPORT = pa.schema(
+    [
+        ("statement", pa.string()),
+        ("table", pa.string()),
+        ("rows_inserted", pa.int64()),
+        ("rows_updated", pa.int64()),
+        ("rows_deleted", pa.int64()),
+        ("files", pa.int64()),
+        ("version", pa.int64()),
+        ("seconds", pa.float64()),
+    ]
+)
+
+
+class SparkRun(TableFunction):
+    """A statement that changes a table: `spark_run('MERGE INTO …')`."""
+
+    privilege = Privilege.SPARK_RUN
+    time_limit = None
+    interruptible = False
+
+    def __init__(self, lake: Lake, statements: RunStatements, namespace: tuple[str, ...]) -> None:
+        self._lake = lake
+        self._statements = statements
+        self._namespace = namespace
+
+    @property
+    def name(self) -> str:
+        return "spark_run"
+
+    @property
+    def comment(self) -> str:
+        return (
+            "Has Spark run a statement that changes a table: INSERT INTO, INSERT OVERWRITE, "
+            "UPDATE, DELETE or MERGE INTO; a list of statements as one transaction. Values for "
+            "markers are passed as to spark_sql. Returns what was changed."
+        )
+
+    @property
+    def signature(self) -> FunctionSignature:
+        values = pa.map_(pa.string(), pa.string())
+        return FunctionSignature(
+            (Parameter("statement", pa.string()), Parameter("args", values, ParameterKind.NAMED))
+        )
+
+    def schema_for_parameters(self, ctx: Context, parameters: Sequence[Any]) -> pa.Schema:
+        """The columns of the report. Nothing is run, but the statements are checked."""
+        for each in self._given(parameters):
+            self._statements.expect_allowed(ctx, each)
+        return _REPORT
+
+    def execute(
+        self, ctx: Context, parameters: Sequence[Any], options: ScanOptions
+    ) -> Iterator[pa.RecordBatch]:
+        given = self._given(parameters)
+        ctx.report_query("; ".join(each.text for each in given))
+        rows = self._run(ctx, given)
+        names = _REPORT.names if options.columns is None else list(options.columns)
+        yield pa.RecordBatch.from_pylist(rows, _REPORT).select(names or _REPORT.names[:1])
+
+    def _run(self, ctx: Context, given: Sequence[Statement]) -> list[dict[str, Any]]:
+        """Run statements, all or none, and tell what they have done."""
+        own = ctx.with_transaction(self._lake.transactions.begin(statement_of=ctx))
+        if len(given) == 1 or self._lake.transactions.collecting(own) is not None:
+            return [self._done(own, each) for each in given]
+        return self._all_or_none(ctx, given)
+
+    def _all_or_none(self, ctx: Context, given: Sequence[Statement]) -> list[dict[str, Any]]:
+        """Run statements in a transaction of their own.
+
+        Raises: what a statement raises, after the transaction is rolled back.
+        """
+        transactions = self._lake.transactions
+        transaction = transactions.find(transactions.begin())
+        assert transaction is not None
+        within = replace(ctx.with_transaction(transaction.id), parent_transaction_id=None)
+        ended = TransactionState.ABORTED
+        try:
+            rows = [self._done(within, each) for each in given]
+            changed = list(transaction.pending)
+            publish_transaction(self._lake, within, transaction)
+            ended = TransactionState.COMMITTED
+        finally:
+            roll_back(self._lake, transaction)
+            transactions.end(transaction.id, ended)
+        for identifier in changed:
+            state = self._lake.current(identifier)
+            self._lake.transactions.show(ctx.transaction_id, state)
+        return rows
+
+    def _done(self, ctx: Context, statement: Statement) -> dict[str, Any]:
+        begun = time.monotonic()
+        write, outcome = self._statements.run(ctx, statement)
+        target = write.target.identifier
+        ctx.report_write(
+            f"spark_run {write.operation}", f"{target.catalog}.{target}", outcome.changed
+        )
+        return {
+            "statement": write.operation,
+            "table": str(target),
+            "rows_inserted": outcome.inserted,
+            "rows_updated": outcome.updated,
+            "rows_deleted": outcome.deleted,
+            "files": outcome.files,
+            "version": outcome.version,
+            "seconds": time.monotonic() - begun,
+        }
+
+    def _given(self, parameters: Sequence[Any]) -> list[Statement]:
+        texts = self._texts(parameters[0])
+        if not texts or not all(isinstance(each, str) and each.strip() for each in texts):
+            raise BadRequest(
+                "spark_run needs a statement, such as spark_run('DELETE FROM t WHERE id = 1'), or "
+                "a list of them"
+            )
+        if len(texts) > _MOST_STATEMENTS or sum(map(len, texts)) > _LONGEST:
+            raise LimitExceeded(
+                f"spark_run takes at most {_MOST_STATEMENTS} statements, and {_LONGEST} characters "
+                "of them"
+            )
+        arguments = markers(self._values(parameters))
+        return [
+            Statement(_title(number, texts), self._namespace, text, arguments)
+            for number, text in enumerate(texts, 1)
+        ]
+
+    def _texts(self, given: Any) -> list[Any]:
+        return [given]
+
+    def _values(self, parameters: Sequence[Any]) -> pa.Scalar | None:
+        if isinstance(parameters, Arguments):
+            return parameters.arrow.column(1)[0] if parameters.arrow.num_columns > 1 else None
+        given = parameters[1] if len(parameters) > 1 else None
+        return None if given is None else pa.scalar(given)
+
+
+class SparkRunWithArguments(SparkRun):
+    """A statement with values of any type: `spark_run('DELETE … :id', {'id': 5})`."""
+
+    @property
+    def signature(self) -> FunctionSignature:
+        return FunctionSignature((Parameter("statement", pa.string()), Parameter("args", None)))
+
+
+class SparkRunPipeline(SparkRun):
+    """Several statements, which become visible together or not at all: `spark_run(['…', '…'])`."""
+
+    @property
+    def signature(self) -> FunctionSignature:
+        values = pa.map_(pa.string(), pa.string())
+        return FunctionSignature(
+            (
+                Parameter("statements", pa.list_(pa.string())),
+                Parameter("args", values, ParameterKind.NAMED),
+            )
+        )
+
+    def _texts(self, given: Any) -> list[Any]:
+        return list(given or ())
+
+
+def _title(number: int, texts: Sequence[str]) -> str:
+    return "spark_run" if len(texts) == 1 else f"spark_run, statement {number} of {len(texts)}"

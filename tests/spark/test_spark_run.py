@@ -1,0 +1,276 @@
+"""`spark_run`: statements that Spark runs, under the promises of every write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.spark.lake_tables import create, find, folder, insert, values
+
+from sparkport.catalog import Constraints, Context, ScanOptions
+from sparkport.errors import BadRequest, ConstraintViolation, NotFound, NotWritable, SparkportError
+from sparkport.server import Server
+from sparkport.spark import LakeCatalog
+from sparkport.spark.lake.version_log import number_of
+from sparkport.testing import DuckDBClient, ServerError
+
+_COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string())])
+_KEY = Constraints(primary_key=("id",), not_null=("id",), checks=("(name <> 'bad')",))
+
+
+@pytest.fixture
+def run(lake: LakeCatalog, namespace: str) -> Any:
+    """A function that runs statements as the service does, without a client."""
+
+    def call(statement: Any, *arguments: Any, ctx: Context | None = None) -> list[dict[str, Any]]:
+        ctx = ctx or Context()
+        schema: Any = lake.schema(ctx, namespace)
+        wanted = 2 if isinstance(statement, list) else 1 if arguments else 0
+        forms = [each for each in schema.table_functions(ctx) if each.name == "spark_run"]
+        function = forms[wanted]
+        function.schema_for_parameters(ctx, (statement, *arguments))
+        (batch,) = function.execute(ctx, (statement, *arguments), ScanOptions())
+        return batch.to_pylist()
+
+    return call
+
+
+@pytest.fixture
+def table(lake: LakeCatalog, namespace: str) -> None:
+    """Table `t` has a key and a CHECK, and two rows; table `s` has other rows."""
+    create(lake, namespace, "t", _COLUMNS, constraints=_KEY)
+    insert(lake, namespace, "t", "(1, 'ann'), (2, 'bob')")
+    create(lake, namespace, "s", _COLUMNS)
+    insert(lake, namespace, "s", "(2, 'BOB'), (3, 'CID')")
+
+
+_MERGE = (
+    "MERGE INTO t USING s ON t.id = s.id WHEN MATCHED THEN UPDATE SET name = s.name "
+    "WHEN NOT MATCHED THEN INSERT *"
+)
+
+CHANGES = {
+    "insert": (
+        "INSERT INTO t SELECT id + 10, name FROM s",
+        (2, 0, 0),
+        [(1, "ann"), (2, "bob"), (12, "BOB"), (13, "CID")],
+    ),
+    "overwrite": ("INSERT OVERWRITE t SELECT * FROM s", (2, 0, 2), [(2, "BOB"), (3, "CID")]),
+    "update": (
+        "UPDATE t SET name = upper(name) WHERE t.id IN (SELECT id FROM s)",
+        (0, 1, 0),
+        [(1, "ann"), (2, "BOB")],
+    ),
+    "delete": ("DELETE FROM t WHERE id = 1", (0, 0, 1), [(2, "bob")]),
+    "merge": (_MERGE, (1, 1, 0), [(1, "ann"), (2, "BOB"), (3, "CID")]),
+    "merge with all": (
+        "MERGE INTO t AS x USING (SELECT * FROM s) y ON x.id = y.id WHEN MATCHED THEN DELETE "
+        "WHEN NOT MATCHED THEN INSERT (id, name) VALUES (y.id, y.name) "
+        "WHEN NOT MATCHED BY SOURCE THEN UPDATE SET name = 'old'",
+        (1, 1, 1),
+        [(1, "old"), (3, "CID")],
+    ),
+    "with": (
+        "WITH big AS (SELECT max(id) AS id FROM s) INSERT INTO t (id, name) "
+        "SELECT id, 'big' FROM big",
+        (1, 0, 0),
+        [(1, "ann"), (2, "bob"), (3, "big")],
+    ),
+    "nothing": ("DELETE FROM t WHERE id = 77", (0, 0, 0), [(1, "ann"), (2, "bob")]),
+}
+
+
+@pytest.mark.usefixtures("table")
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_statement_changes_rows_and_tells_how_many(lake, namespace, run, what):
+    statement, counts, left = CHANGES[what]
+    before = _version(lake, namespace, "t")
+    (report,) = run(statement)
+    told = (report["rows_inserted"], report["rows_updated"], report["rows_deleted"])
+    assert told == counts
+    assert report["table"] == f"{namespace}.t"
+    assert report["version"] == _version(lake, namespace, "t") == before + (what != "nothing")
+    assert sorted(_rows(lake, namespace, "t")) == left
+    assert _branches(lake, namespace, "t") == []
+
+
+VIOLATIONS = {
+    "a key twice in the source": "INSERT INTO t SELECT 5, name FROM s",
+    "a key that is there": "INSERT INTO t SELECT 1, 'x'",
+    "NULL in a key": "INSERT INTO t SELECT CAST(NULL AS BIGINT), 'x'",
+    "CHECK by INSERT": "INSERT INTO t VALUES (9, 'bad')",
+    "CHECK by UPDATE": "UPDATE t SET name = 'bad' WHERE id = 2",
+    "a key by UPDATE": "UPDATE t SET id = 1 WHERE id = 2",
+    "CHECK by MERGE": _MERGE.replace("INSERT *", "INSERT (id, name) VALUES (s.id, 'bad')"),
+    "a key by MERGE": _MERGE.replace("INSERT *", "INSERT (id, name) VALUES (1, 'x')"),
+    "CHECK by OVERWRITE": "INSERT OVERWRITE t SELECT id, 'bad' FROM s",
+    "a key by OVERWRITE": "INSERT OVERWRITE t SELECT 7, name FROM s",
+}
+
+
+@pytest.mark.usefixtures("table")
+@pytest.mark.parametrize("what", VIOLATIONS)
+def test_a_violated_constraint_leaves_nothing(lake, namespace, run, what):
+    before = _version(lake, namespace, "t"), _files(lake, namespace)
+    with pytest.raises(ConstraintViolation):
+        run(VIOLATIONS[what])
+    assert (_version(lake, namespace, "t"), _files(lake, namespace)) == before
+    assert sorted(_rows(lake, namespace, "t")) == [(1, "ann"), (2, "bob")]
+    assert _branches(lake, namespace, "t") == []
+
+
+BAD = {
+    "SELECT 1": BadRequest,
+    "DROP TABLE t": BadRequest,
+    "CALL system.expire_snapshots('t')": BadRequest,
+    "SET spark.sql.ansi.enabled = false": BadRequest,
+    "INSERT INTO nowhere SELECT 1": NotFound,
+    "INSERT INTO t SELECT * FROM nowhere": SparkportError,
+    "INSERT INTO t SELECT * FORM s": BadRequest,
+    "INSERT INTO t SELECT * FROM parquet.`/etc/passwd`": SparkportError,
+    "INSERT INTO t SELECT 1, reflect('java.lang.System', 'exit', 1)": SparkportError,
+    "INSERT OVERWRITE DIRECTORY '/tmp/x' USING parquet SELECT 1": BadRequest,
+    "FROM s INSERT INTO t SELECT * INSERT INTO t SELECT *": BadRequest,
+    "INSERT INTO t.branch_x SELECT * FROM s": NotFound,
+    "INSERT INTO t SELECT id FROM s": SparkportError,
+    "": BadRequest,
+}
+
+
+@pytest.mark.usefixtures("table")
+@pytest.mark.parametrize("statement", BAD)
+def test_bad_statements_are_refused(lake, namespace, run, statement):
+    before = _version(lake, namespace, "t"), _files(lake, namespace)
+    with pytest.raises(BAD[statement]):
+        run(statement)
+    assert (_version(lake, namespace, "t"), _files(lake, namespace)) == before
+    assert _branches(lake, namespace, "t") == []
+
+
+@pytest.mark.usefixtures("table")
+def test_a_syntax_error_shows_its_position(run):
+    with pytest.raises(BadRequest, match=r"line 1, position 29"):
+        run("INSERT INTO t SELECT * FORM s")
+
+
+@pytest.mark.usefixtures("table")
+def test_a_source_that_matches_a_row_twice_is_refused(lake, namespace, run):
+    insert(lake, namespace, "s", "(2, 'again')")
+    with pytest.raises(SparkportError):
+        run(_MERGE)
+    assert sorted(_rows(lake, namespace, "t")) == [(1, "ann"), (2, "bob")]
+    assert _branches(lake, namespace, "t") == []
+
+
+@pytest.mark.usefixtures("table")
+def test_values_are_passed_by_name_and_in_order(lake, namespace, run):
+    run("DELETE FROM t WHERE id = :id", {"id": 1})
+    run("UPDATE t SET name = ? WHERE id = ?", ["x", "2"])
+    assert _rows(lake, namespace, "t") == [(2, "x")]
+
+
+def test_a_view_is_not_changed(lake, namespace, run, table):
+    lake.spark.sql(
+        f"CREATE VIEW {lake.spark_catalog}.{namespace}.v AS "
+        f"SELECT * FROM {lake.spark_catalog}.{namespace}.t"
+    )
+    with pytest.raises(NotWritable, match="is a view"):
+        run("INSERT INTO v SELECT 1, 'x'")
+    (report,) = run("INSERT INTO s SELECT id + 100, name FROM v")
+    assert report["rows_inserted"] == 2
+
+
+def test_a_column_with_a_default_needs_a_value(lake, namespace, run, table):
+    find(lake, namespace, "t").set_default(Context(), "name", "'none'")
+    with pytest.raises(BadRequest, match="default of column name"):
+        run("INSERT INTO t (id) SELECT 9")
+    (report,) = run("INSERT INTO t (id, name) SELECT 9, 'x'")
+    assert report["rows_inserted"] == 1
+
+
+def test_declared_types_are_kept(lake, namespace, run):
+    create(lake, namespace, "u", pa.schema([("small", pa.uint8()), ("big", pa.uint64())]))
+    run("INSERT INTO u VALUES (255, 18446744073709551615)")
+    assert values(find(lake, namespace, "u"), "small", "big") == [(255, 2**64 - 1)]
+    with pytest.raises(SparkportError):
+        run("INSERT INTO u VALUES (256, 1)")
+    with pytest.raises(SparkportError):
+        run("INSERT INTO u VALUES (-1, 1)")
+    assert values(find(lake, namespace, "u"), "small", "big") == [(255, 2**64 - 1)]
+
+
+@pytest.mark.usefixtures("table")
+def test_a_pipeline_reads_what_it_has_written(lake, namespace, run):
+    before = _version(lake, namespace, "t")
+    reports = run(
+        [
+            "INSERT INTO t SELECT id + 10, name FROM s",
+            "INSERT INTO s SELECT id + 100, name FROM t",
+            "UPDATE t SET name = 'last' WHERE id IN (SELECT id - 100 FROM s WHERE id > 111)",
+        ]
+    )
+    assert [each["statement"] for each in reports] == ["insert", "insert", "update"]
+    assert sorted(_rows(lake, namespace, "t")) == [
+        *((1, "ann"), (2, "bob")),
+        *((12, "last"), (13, "last")),
+    ]
+    assert len(_rows(lake, namespace, "s")) == 6
+    assert _version(lake, namespace, "t") == before + 1
+    assert _branches(lake, namespace, "t") == _branches(lake, namespace, "s") == []
+
+
+@pytest.mark.usefixtures("table")
+def test_a_pipeline_that_fails_leaves_nothing(lake, namespace, run):
+    before = _files(lake, namespace)
+    with pytest.raises(ConstraintViolation):
+        run(["DELETE FROM s", "INSERT INTO t SELECT 20, 'x'", "INSERT INTO t SELECT 20, 'y'"])
+    assert sorted(_rows(lake, namespace, "s")) == [(2, "BOB"), (3, "CID")]
+    assert sorted(_rows(lake, namespace, "t")) == [(1, "ann"), (2, "bob")]
+    assert _files(lake, namespace) == before
+    assert _branches(lake, namespace, "t") == _branches(lake, namespace, "s") == []
+
+
+@pytest.fixture(scope="module")
+def server(lake) -> Iterator[Server]:
+    with Server(lake, "grpc://127.0.0.1:0") as server:
+        yield server
+
+
+@pytest.fixture
+def client(server, lake) -> Iterator[DuckDBClient]:
+    with DuckDBClient(server.location, lake.name, timeout=60) as client:
+        yield client.attach()
+
+
+@pytest.mark.usefixtures("table")
+def test_the_client_runs_statements(client, lake, namespace):
+    found = client.table_function(namespace, "spark_run", _MERGE)
+    assert found.to_pylist()[0]["rows_inserted"] == 1
+    with pytest.raises(ServerError, match="Duplicate key"):
+        client.table_function(namespace, "spark_run", "INSERT INTO t SELECT 1, 'x'")
+
+
+def _rows(lake: LakeCatalog, namespace: str, name: str) -> list[Any]:
+    return values(find(lake, namespace, name), "id", "name")
+
+
+def _version(lake: LakeCatalog, namespace: str, name: str) -> int:
+    return number_of(lake._lake, find(lake, namespace, name).state)
+
+
+def _branches(lake: LakeCatalog, namespace: str, name: str) -> list[str]:
+    refs = find(lake, namespace, name).state.metadata.refs
+    return [each for each in refs if each != "main"]
+
+
+def _files(lake: LakeCatalog, namespace: str) -> set[Path]:
+    """The data files of both tables, whether a table knows them or not."""
+    return {
+        path
+        for name in ("t", "s")
+        for path in folder(find(lake, namespace, name)).rglob("data/*")
+        if path.is_file()
+    }
