@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,13 +16,12 @@ from sparkport.catalog import (
     Privilege,
     ScanOptions,
     TableFunction,
-    TransactionState,
 )
 from sparkport.errors import BadRequest, LimitExceeded
+from sparkport.spark.functions.pipelines import Done, as_statement, run_all
 from sparkport.spark.functions.query_arguments import markers
 from sparkport.spark.functions.run_statements import RunStatements, Statement
 from sparkport.spark.lake.lake import Lake
-from sparkport.spark.write.publish import publish_transaction, roll_back
 
 __all__ = ["SparkRun", "SparkRunPipeline", "SparkRunWithArguments"]
 
@@ -86,57 +83,10 @@ class SparkRun(TableFunction):
     ) -> Iterator[pa.RecordBatch]:
         given = self._given(parameters)
         ctx.report_query("; ".join(each.text for each in given))
-        rows = self._run(ctx, given)
+        within = as_statement(self._lake, ctx)
+        rows = [_reported(each) for each in run_all(self._lake, self._statements, within, given)]
         names = _REPORT.names if options.columns is None else list(options.columns)
         yield pa.RecordBatch.from_pylist(rows, _REPORT).select(names or _REPORT.names[:1])
-
-    def _run(self, ctx: Context, given: Sequence[Statement]) -> list[dict[str, Any]]:
-        """Run statements, all or none, and tell what they have done."""
-        own = ctx.with_transaction(self._lake.transactions.begin(statement_of=ctx))
-        if len(given) == 1 or self._lake.transactions.collecting(own) is not None:
-            return [self._done(own, each) for each in given]
-        return self._all_or_none(ctx, given)
-
-    def _all_or_none(self, ctx: Context, given: Sequence[Statement]) -> list[dict[str, Any]]:
-        """Run statements in a transaction of their own.
-
-        Raises: what a statement raises, after the transaction is rolled back.
-        """
-        transactions = self._lake.transactions
-        transaction = transactions.find(transactions.begin())
-        assert transaction is not None
-        within = replace(ctx.with_transaction(transaction.id), parent_transaction_id=None)
-        ended = TransactionState.ABORTED
-        try:
-            rows = [self._done(within, each) for each in given]
-            changed = list(transaction.pending)
-            publish_transaction(self._lake, within, transaction)
-            ended = TransactionState.COMMITTED
-        finally:
-            roll_back(self._lake, transaction)
-            transactions.end(transaction.id, ended)
-        for identifier in changed:
-            state = self._lake.current(identifier)
-            self._lake.transactions.show(ctx.transaction_id, state)
-        return rows
-
-    def _done(self, ctx: Context, statement: Statement) -> dict[str, Any]:
-        begun = time.monotonic()
-        write, outcome = self._statements.run(ctx, statement)
-        target = write.target.identifier
-        ctx.report_write(
-            f"spark_run {write.operation}", f"{target.catalog}.{target}", outcome.changed
-        )
-        return {
-            "statement": write.operation,
-            "table": str(target),
-            "rows_inserted": outcome.inserted,
-            "rows_updated": outcome.updated,
-            "rows_deleted": outcome.deleted,
-            "files": outcome.files,
-            "version": outcome.version,
-            "seconds": time.monotonic() - begun,
-        }
 
     def _given(self, parameters: Sequence[Any]) -> list[Statement]:
         texts = self._texts(parameters[0])
@@ -189,6 +139,19 @@ class SparkRunPipeline(SparkRun):
 
     def _texts(self, given: Any) -> list[Any]:
         return list(given or ())
+
+
+def _reported(done: Done) -> dict[str, Any]:
+    return {
+        "statement": done.write.operation,
+        "table": str(done.write.target.identifier),
+        "rows_inserted": done.outcome.inserted,
+        "rows_updated": done.outcome.updated,
+        "rows_deleted": done.outcome.deleted,
+        "files": done.outcome.files,
+        "version": done.outcome.version,
+        "seconds": done.seconds,
+    }
 
 
 def _title(number: int, texts: Sequence[str]) -> str:
